@@ -1,0 +1,188 @@
+"""The command line: what is done outside a pytest run."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.errors import ConfigError, HarnessError, LabUnavailable
+from harness.events import Events
+from harness.guest.hypervisors import hypervisor_of
+from harness.image import ImageSet, ensure_images
+from harness.lab.embedded import lab as embedded
+from harness.lab.hosts import open_host
+from harness.lab.inventory import EMBEDDED, HostSpec, Inventory, load_lab
+from harness.lab.lease import lease
+from harness.lab.paths import LEASE_DIRECTORY
+from harness.measure.reap import reap
+from harness.progress import Progress, StandardOutput
+from harness.units import format_duration
+
+ROOT = Path(__file__).resolve().parent.parent
+FAILED = 1
+USAGE = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; its exit status. Errors of ours are a message, never a traceback."""
+    parser = _parser()
+    options, rest = parser.parse_known_args(arguments)
+    if rest and not getattr(options, "takes_rest", False):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    options.rest = rest
+    try:
+        status: int = options.run(options)
+    except ConfigError as error:
+        sys.stderr.write(f"virt-overhead: {error}\n")
+        return USAGE
+    except HarnessError as error:
+        sys.stderr.write(f"virt-overhead: {error}\n")
+        return FAILED
+    except KeyboardInterrupt:
+        sys.stderr.write("virt-overhead: interrupted\n")
+        return 130
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="virt-overhead",
+        description="How much of a disk does a virtual machine lose, in which attach mode, and why?",
+        epilog="Measuring itself is pytest's: pytest -k optane",
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    quickstart = commands.add_parser("quickstart", help="measure the simulated Optane disk in the embedded lab")
+    quickstart.set_defaults(run=_quickstart, takes_rest=True)
+
+    images = commands.add_parser("images", help="build the images that are missing, and say where they are")
+    images.add_argument("--rebuild", action="store_true", help="build them anew with today's packages")
+    images.add_argument("--verify", action="store_true", help="compare every file with its checksum")
+    images.set_defaults(run=_images)
+
+    lab = commands.add_parser("lab", help="the embedded lab: a KVM host in QEMU on this machine")
+    actions = lab.add_subparsers(required=True, metavar="ACTION")
+    for name, action, text in (
+        ("up", _lab_up, "start it, and leave it running"),
+        ("down", _lab_down, "end it"),
+        ("status", _lab_status, "say whether it runs; status 3 if not"),
+    ):
+        actions.add_parser(name, help=text).set_defaults(run=action)
+    ssh = actions.add_parser("ssh", help="log in, or run the command that follows")
+    ssh.set_defaults(run=_lab_ssh, takes_rest=True)
+
+    report = commands.add_parser("report", help="rebuild the HTML report of a run and print its table")
+    report.add_argument("path", nargs="?", type=Path, default=Path("reports/latest"), metavar="RUN")
+    report.add_argument("--markdown", action="store_true", help="print Markdown, for example for a CI job summary")
+    report.set_defaults(run=_report)
+
+    reaper = commands.add_parser("reap", help="remove what a killed run left on the lab's hosts")
+    reaper.add_argument("--lab", type=Path, metavar="FILE", help="the lab file (default: the embedded lab)")
+    reaper.add_argument("--host", metavar="NAME", help="only this host")
+    reaper.add_argument("--force", action="store_true", help="also where another machine holds the lease")
+    reaper.set_defaults(run=_reap)
+    return parser
+
+
+def _events() -> Events:
+    return Events(Progress(StandardOutput()))
+
+
+def _quickstart(options: argparse.Namespace) -> int:
+    os.chdir(ROOT)
+    command = [sys.executable, "-m", "pytest", "-k", "optane", "--lab=embedded", "--profile=smoke", *options.rest]
+    sys.stdout.flush()
+    os.execv(sys.executable, command)
+
+
+def _images(options: argparse.Namespace) -> int:
+    images = ensure_images(_events(), rebuild=options.rebuild, verify=options.verify)
+    for image in (images.fio, images.guest, images.lab):
+        print(f"{image.name:6} {image.path}")
+    return 0
+
+
+def _lab_up(_options: argparse.Namespace) -> int:
+    machine = embedded.up(ensure_images(_events()), _events())
+    print(f"lab host up under {machine.accel}: SSH on 127.0.0.1:{machine.port}; end it with: virt-overhead lab down")
+    return 0
+
+
+def _lab_down(_options: argparse.Namespace) -> int:
+    print("lab host ended" if embedded.down() else "no lab host was running")
+    return 0
+
+
+def _lab_status(_options: argparse.Namespace) -> int:
+    machine = embedded.state().running()
+    if machine is None:
+        print("not running")
+        return 3
+    up = format_duration(time.time() - machine.started)
+    print(f"running for {up} under {machine.accel} (process {machine.pid}), SSH on 127.0.0.1:{machine.port}")
+    print(f"{machine.accel}, because {machine.why}")
+    return 0
+
+
+def _lab_ssh(options: argparse.Namespace) -> int:
+    machine = embedded.state().running()
+    if machine is None:
+        raise LabUnavailable("the embedded lab is not running", hint="start it with: virt-overhead lab up")
+    with tempfile.NamedTemporaryFile("w", prefix="virt-overhead-", delete=False) as known:
+        known.write(f"lab {machine.host_key}\n")
+    settings = ["HostKeyAlias=lab", f"UserKnownHostsFile={known.name}", "IdentitiesOnly=yes", "LogLevel=ERROR"]
+    flags = [part for setting in settings for part in ("-o", setting)]
+    os.execvp("ssh", ["ssh", *flags, "-i", machine.key, "-p", str(machine.port), "root@127.0.0.1", *options.rest])
+
+
+def _report(options: argparse.Namespace) -> int:
+    from harness.report import write_report  # noqa: PLC0415 - plotly takes a second to load
+    from harness.report.markdown import markdown_table  # noqa: PLC0415
+    from harness.report.terminal import print_run  # noqa: PLC0415
+    from harness.results import RunStore  # noqa: PLC0415
+
+    store = RunStore.open(options.path)
+    run = store.read_results()
+    if options.markdown:
+        print(markdown_table(run))
+        return 0
+    print_run(run)
+    print(f"report: {write_report(store)}")
+    return 0
+
+
+def _reap(options: argparse.Namespace) -> int:
+    inventory = load_lab(options.lab) if options.lab else embedded.inventory()
+    if options.host:
+        inventory = inventory.only(options.host)
+    events = _events()
+    found = False
+    for spec in _reachable(inventory):
+        for what in _reap_host(spec, ensure_images(events), events, force=options.force):
+            print(f"host {spec.name}: removed {what}")
+            found = True
+    if not found:
+        print("nothing was left")
+    return 0
+
+
+def _reachable(inventory: Inventory) -> list[HostSpec]:
+    """The hosts to look at. A lab host that does not run has nothing left: what it had went with it."""
+    return [host for host in inventory.hosts if host.name != EMBEDDED or embedded.state().running()]
+
+
+def _reap_host(spec: HostSpec, images: ImageSet, events: Events, *, force: bool) -> list[str]:
+    with open_host(spec, images, events) as host:
+        if force:
+            host.runner.run(["rm", "-f", f"{LEASE_DIRECTORY}/lease"], deadline=20)
+        with lease(host.runner, host.name, "reap", events), hypervisor_of(host, events) as hypervisor:
+            return reap(host.runner, hypervisor, spec.disks)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

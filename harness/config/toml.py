@@ -1,0 +1,38 @@
+"""Reads a TOML file, or says in which line it is none."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from harness.config.names import choices
+from harness.errors import ConfigError
+
+
+def read_toml(path: Path, *, what: str, hint: str) -> dict[str, Any]:
+    """The tables of `path`. A ConfigError names file and line; `what` is the kind of file, `hint` where to read on."""
+    return _parse(path, _read(path, what), hint)
+
+
+def _read(path: Path, what: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        others = [other.name for other in sorted(path.parent.glob("*.toml"))]
+        known = f"; {choices(path.name, others)}" if others else ""
+        raise ConfigError(f"{path}: no such {what} file{known}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
+
+
+def _parse(path: Path, text: str, hint: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        what, _, where = str(error).partition(" (at ")
+        number = re.match(r"line (\d+)", where)
+        line = text.splitlines()[int(number[1]) - 1].strip() if number else ""
+        where = where.removesuffix(")") if number else "end of the file"
+        raise ConfigError(f"{path}: {where}: no TOML: {what}" + (f": {line}" if line else ""), hint=hint) from error

@@ -1,0 +1,51 @@
+"""The exception tree: every failure names what happened, where, and what to do next."""
+
+from __future__ import annotations
+
+
+class HarnessError(Exception):
+    """A failure that we explain ourselves: `message` says what happened and where, `hint` what to do next."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  -> {self.hint}" if self.hint else self.message
+
+
+class ConfigError(HarnessError):
+    """A scenario, lab file or option that cannot be used: names file and key."""
+
+
+class Unsupported(HarnessError):
+    """The host lacks what a mode needs (no device-mapper, no iothreads): the cell is skipped."""
+
+
+class LabUnavailable(HarnessError):
+    """The lab cannot be reached or brought up: cells are skipped, or fail under --require-lab."""
+
+
+class SafetyError(HarnessError):
+    """Writing might destroy something that is not ours: the run stops and nothing is retried."""
+
+
+class HostError(HarnessError):
+    """A command on a host failed or ran past its deadline."""
+
+
+class GuestError(HarnessError):
+    """The guest did not start, did not answer or died: it is broken from then on."""
+
+
+class NotTried(HarnessError):
+    """A cell that was left alone because measuring on its host stopped before: the cell is skipped."""
+
+
+class MeasurementError(HarnessError):
+    """fio failed or printed something that is no result."""
+
+
+class ResultsError(HarnessError):
+    """A stored run cannot be read or written."""

@@ -1,0 +1,69 @@
+"""Typed progress events: the one stream that terminal, journal and logs listen to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StepStarted:
+    """Work of more than a moment began: `what` it is, for example "build guest image"."""
+
+    what: str
+    expected_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepFinished:
+    """The work named `what` ended well after `seconds`."""
+
+    what: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something worth a line: a choice and why, or a mode that is left out and why."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurementStarted:
+    """An arm begins its jobs of a round. `left_s` is the estimate until the whole campaign ends."""
+
+    group: str
+    round: int
+    rounds: int
+    arm: str
+    jobs: int
+    left_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurementFinished:
+    """The arm's jobs of this round are measured and in the journal; `seconds` of them were fio's."""
+
+    group: str
+    round: int
+    arm: str
+    seconds: float
+
+
+Event = StepStarted | StepFinished | Note | MeasurementStarted | MeasurementFinished
+Listener = Callable[[Event], None]
+
+
+class Events:
+    """Hands each event to every listener, in the order they subscribed."""
+
+    def __init__(self, *listeners: Listener) -> None:
+        self._listeners = list(listeners)
+
+    def subscribe(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    def __call__(self, event: Event) -> None:
+        for listener in self._listeners:
+            listener(event)

@@ -1,0 +1,94 @@
+"""What a guest tells of itself over SSH: is it ready, which disks it sees, what it runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from harness.errors import GuestError
+from harness.lab.transport.base import Runner
+
+READY_SECONDS = 60
+
+_WAIT = "i=0; until [ -e /run/ready ]; do i=$((i+1)); [ $i -gt $(($1 * 10)) ] && exit 1; usleep 100000; done"
+
+# One line per disk: name, serial (virtio-blk has an attribute, SCSI and ATA the vital product data page), attributes.
+_DISKS = r"""
+for dir in /sys/block/*; do
+    [ -e "$dir/device" ] || continue
+    serial=$(cat "$dir/serial" 2>/dev/null || tail -c +5 "$dir/device/vpd_pg80" 2>/dev/null ||
+        cat "$dir/device/serial" 2>/dev/null)
+    printf '%s\t%s' "${dir##*/}" "$(echo "$serial" | tr -d '\000 ')"
+    for key in scheduler rotational write_cache logical_block_size physical_block_size nr_requests; do
+        printf '\t%s' "$(cat "$dir/queue/$key" 2>/dev/null)"
+    done
+    driver=$(readlink -f "$dir/device/driver" || readlink -f "$dir/device/../driver")
+    printf '\t%s\t%s\n' "$(ls "$dir/mq" | wc -l)" "${driver##*/}"
+done
+"""
+_DISK_KEYS = (
+    "guest_scheduler",
+    "guest_rotational",
+    "guest_write_cache",
+    "guest_logical_block_size",
+    "guest_physical_block_size",
+    "guest_nr_requests",
+    "guest_queues",
+    "guest_driver",
+)
+
+_EVIDENCE = r"""
+echo "kernel=$(uname -r)"
+echo "hypervisor=$(cat /run/hypervisor)"
+echo "cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)"
+echo "cpus=$(grep -c ^processor /proc/cpuinfo)"
+echo "clocksource=$(cat /sys/devices/system/clocksource/clocksource0/current_clocksource)"
+echo "dmi=$(cat /sys/class/dmi/id/sys_vendor) $(cat /sys/class/dmi/id/product_name)"
+echo "fio=$(fio --version)"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockDevice:
+    """A disk as the guest sees it."""
+
+    path: str
+    effective: dict[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class GuestSystem:
+    """The small system of our guest image, behind its SSH server."""
+
+    runner: Runner
+
+    def wait_ready(self) -> None:
+        """Wait until all its storage drivers are loaded."""
+        done = self.runner.run(["sh", "-c", _WAIT, "sh", str(READY_SECONDS)], deadline=READY_SECONDS + 30, check=False)
+        if done.status != 0:
+            raise GuestError(f"{self.runner.name}: it answers, but its drivers were not loaded in {READY_SECONDS} s")
+
+    def shell(self, script: str) -> str:
+        return self.runner.run(["sh", "-s"], stdin=script, deadline=60).stdout
+
+
+def block_devices(system: GuestSystem, serials: Sequence[str], host: str) -> Mapping[str, BlockDevice]:
+    """The guest's disks by serial. GuestError where one of `serials` is not there."""
+    found = {}
+    for line in system.shell(_DISKS).splitlines():
+        name, serial, *values = line.split("\t")
+        found[serial] = BlockDevice(f"/dev/{name}", dict(zip(_DISK_KEYS, values, strict=True)))
+    missing = [serial for serial in serials if serial not in found]
+    if missing:
+        raise GuestError(
+            f"guest on {host}: no disk with serial {', '.join(missing)}; it sees {', '.join(found) or 'none'}",
+            hint="the guest image lacks the driver of this bus, or the hypervisor did not attach the disk",
+        )
+    return found
+
+
+def evidence(system: GuestSystem) -> dict[str, str]:
+    """What the guest says of its machine; `hypervisor` is from CPUID: `KVM`, or empty under emulation."""
+    return dict(line.split("=", 1) for line in system.shell(_EVIDENCE).splitlines() if "=" in line)

@@ -1,0 +1,182 @@
+"""Guests by libvirt: a transient domain from our image, reached over SSH through its host."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import libvirt
+from pydantic import JsonValue
+
+from harness.errors import GuestError, HostError, LabUnavailable
+from harness.events import Events, Note, StepFinished, StepStarted
+from harness.guest.guest_system import BlockDevice, GuestSystem, block_devices, evidence
+from harness.guest.libvirt.connection import Connection
+from harness.guest.libvirt.domain import GuestSpec, domain_xml
+from harness.guest.libvirt.effective import read_effective
+from harness.guest.protocol import Guest, GuestDisk
+from harness.lab.facts import HostFacts
+from harness.lab.hosts import Host
+from harness.lab.paths import CONSOLE_DIRECTORY, TAG
+from harness.lab.transport.base import Runner
+from harness.lab.transport.ssh import SshRunner, SshTarget
+from harness.units import format_duration
+
+BOOT_SECONDS = {"kvm": 60.0, "tcg": 180.0}
+BOOT_TRIES = 3
+"""A kernel that starts under nested, emulated virtualisation now and then hangs or resets; nothing is measured yet."""
+CREATE_SECONDS = 120.0
+_EXPECTED_BOOT_SECONDS = 12.0
+MOST_VCPUS = 4
+_PORTS = range(20000, 30000)
+_PORT_TRIES = 5
+_PORT_TAKEN = "host forwarding"
+
+
+@dataclass(frozen=True, slots=True)
+class LibvirtGuest:
+    """A booted domain."""
+
+    runner: Runner
+    boot_seconds: float
+    evidence: Mapping[str, str]
+    _connection: Connection
+    _domain: Any
+    _disks: Mapping[str, GuestDisk]
+    _devices: Mapping[str, BlockDevice]
+
+    def device(self, disk: str) -> str:
+        return self._devices[self._disks[disk].serial].path
+
+    def effective(self, disk: str) -> dict[str, JsonValue]:
+        wanted = self._disks[disk]
+        return read_effective(self._connection, self._domain, wanted) | self._devices[wanted.serial].effective
+
+
+def vcpus_for(facts: HostFacts) -> int:
+    """Half of the host's CPUs, 1 to 4: the other half is for the guest's iothreads and the host's kernel."""
+    return max(1, min(int(facts["cpus"] or 1) // 2, MOST_VCPUS))
+
+
+class LibvirtHypervisor:
+    """Makes guests on one host through its libvirt."""
+
+    def __init__(self, host: Host, connection: Connection, events: Events) -> None:
+        self._host = host
+        self._connection = connection
+        self._events = events
+
+    @contextmanager
+    def guest(self, run_id: str, disks: Sequence[GuestDisk]) -> Iterator[Guest]:
+        """A guest with these disks, booted to SSH; destroyed at the end, whatever came in between."""
+        name = f"{TAG}-{run_id}"
+        console = f"{CONSOLE_DIRECTORY}/{name}.log"
+        self._host.runner.run(["mkdir", "-p", CONSOLE_DIRECTORY], deadline=20)
+        for attempt in range(1, BOOT_TRIES + 1):
+            self._events(StepStarted("boot the guest", _EXPECTED_BOOT_SECONDS))
+            started = time.monotonic()
+            domain, port = self._create(name, run_id, console, disks)
+            runner = None
+            try:
+                try:
+                    runner = self._log_in(domain, port, console)
+                except GuestError as error:
+                    if attempt == BOOT_TRIES:
+                        raise
+                    self._events(Note(f"{error.message}; starting it again ({attempt + 1} of {BOOT_TRIES})"))
+                    continue
+                boot_seconds = time.monotonic() - started
+                self._events(StepFinished("boot the guest", boot_seconds))
+                yield self._booted(domain, runner, boot_seconds, disks)
+                return
+            finally:
+                if runner is not None:
+                    runner.close()
+                self._destroy(domain)
+
+    def reap(self) -> list[str]:
+        """End every guest of ours on the host, whichever run made it, and tell their names."""
+        removed = []
+        for domain in self._connection.call("list its guests", self._connection.handle.listAllDomains):
+            if domain.name().startswith(f"{TAG}-"):
+                self._destroy(domain)
+                removed.append(f"guest {domain.name()}")
+        return removed
+
+    def _booted(self, domain: Any, runner: SshRunner, boot_seconds: float, disks: Sequence[GuestDisk]) -> LibvirtGuest:
+        system = GuestSystem(runner)
+        system.wait_ready()
+        devices = block_devices(system, [disk.serial for disk in disks], self._host.name)
+        by_name = {disk.name: disk for disk in disks}
+        return LibvirtGuest(runner, boot_seconds, evidence(system), self._connection, domain, by_name, devices)
+
+    def _create(self, name: str, run_id: str, console: str, disks: Sequence[GuestDisk]) -> tuple[Any, int]:
+        """Start the domain on a free port of the host, and tell which."""
+        files = self._host.guest_files
+        for attempt in range(1, _PORT_TRIES + 1):
+            port = random.choice(_PORTS)
+            spec = GuestSpec(
+                name=name,
+                run_id=run_id,
+                accel=self._host.acceleration.accel,
+                kernel=files.kernel,
+                initramfs=files.initramfs,
+                ssh_port=port,
+                console=console,
+                disks=tuple(disks),
+                vcpus=vcpus_for(self._host.facts),
+            )
+            create = partial(self._connection.handle.createXML, domain_xml(spec), libvirt.VIR_DOMAIN_START_AUTODESTROY)
+            try:
+                domain: Any = self._connection.call("start the guest", create, deadline=CREATE_SECONDS)
+            except libvirt.libvirtError as error:
+                said = error.get_error_message()
+                if _PORT_TAKEN in said and attempt < _PORT_TRIES:
+                    continue
+                raise GuestError(
+                    f"host {self._host.name}: libvirt did not start the guest: {said}",
+                    hint=f"see /var/log/libvirt/qemu/{name}.log there",
+                ) from error
+            return domain, port
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _log_in(self, domain: Any, port: int, console: str) -> SshRunner:
+        host = self._host
+        deadline = BOOT_SECONDS[host.acceleration.accel]
+        target = SshTarget("127.0.0.1", port, "root", host.guest_files.key, host.guest_files.host_key)
+
+        def still_running(_cause: str) -> None:
+            if not self._connection.call("tell the guest's state", domain.isActive, deadline=30):
+                raise GuestError(f"host {host.name}: the guest ended while it was booting{self._last_words(console)}")
+
+        try:
+            return SshRunner.connect_when_up(
+                target, name=f"guest on {host.name}", via=host.ssh, deadline=deadline, on_wait=still_running
+            )
+        except libvirt.libvirtError as error:
+            raise GuestError(
+                f"host {host.name}: the guest ended while it was booting{self._last_words(console)}"
+            ) from error
+        except HostError as error:
+            raise GuestError(
+                f"host {host.name}: the guest did not answer over SSH within {format_duration(deadline)}: "
+                f"{error.message}{self._last_words(console)}",
+                hint=f"its console is in {console} on {host.name}",
+            ) from error
+
+    def _last_words(self, console: str) -> str:
+        with suppress(HostError):
+            said = self._host.runner.run(["tail", "-c", "400", console], deadline=20, check=False).stdout.strip()
+            if said:
+                return "; its console ends with:\n     " + "\n     ".join(said.splitlines()[-4:])
+        return ""
+
+    def _destroy(self, domain: Any) -> None:
+        # A domain that has ended by itself, or with its connection, is as gone as one that is destroyed.
+        with suppress(libvirt.libvirtError, LabUnavailable):
+            self._connection.call("destroy the guest", domain.destroy, deadline=60)

@@ -1,0 +1,91 @@
+"""A connection to a host's libvirt in which no call can block for ever."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import libvirt
+
+from harness.errors import LabUnavailable
+from harness.lab.hosts import Host
+from harness.lab.transport.bounded import Overdue, within
+from harness.lab.transport.hostkeys import recall
+from harness.lab.transport.ssh import SshTarget
+from harness.units import format_duration
+
+CONNECT_SECONDS = 60.0
+CALL_SECONDS = 120.0
+
+T = TypeVar("T")
+
+# libvirt prints each error to stderr before it raises it; ours are told once, in words.
+libvirt.registerErrorHandler(lambda _context, _error: None, None)
+
+
+class Connection:
+    """libvirt of one host. Every call has a deadline and raises LabUnavailable naming the host when it passes."""
+
+    def __init__(self, handle: Any, host: str) -> None:
+        self.handle = handle
+        self.host = host
+
+    def call(self, what: str, action: Callable[[], T], *, deadline: float = CALL_SECONDS) -> T:
+        """What `action` returns. libvirt's own errors pass through: the caller knows what they mean there."""
+        try:
+            return within(deadline, action)
+        except Overdue:
+            raise LabUnavailable(
+                f"host {self.host}: libvirt did not {what} within {format_duration(deadline)}",
+                hint=f"see on {self.host}: systemctl status libvirtd; journalctl -u libvirtd",
+            ) from None
+
+
+@contextmanager
+def connect(host: Host) -> Iterator[Connection]:
+    """libvirt on this machine or through SSH with the host's pinned key. Raises LabUnavailable with the remedy."""
+    with tempfile.TemporaryDirectory(prefix="virt-overhead-") as directory:
+        uri = "qemu:///system" if host.target is None else _ssh_uri(host.target, Path(directory))
+        try:
+            handle = within(CONNECT_SECONDS, lambda: libvirt.open(uri))
+        except Overdue:
+            raise _unavailable(host.name, f"no answer within {format_duration(CONNECT_SECONDS)}") from None
+        except libvirt.libvirtError as error:
+            raise _unavailable(host.name, error.get_error_message()) from error
+        connection = Connection(handle, host.name)
+        try:
+            yield connection
+        finally:
+            with suppress(libvirt.libvirtError, LabUnavailable):
+                connection.call("close", handle.close, deadline=20)
+
+
+def _unavailable(host: str, why: str) -> LabUnavailable:
+    return LabUnavailable(
+        f"host {host}: libvirt cannot be reached: {why}",
+        hint=f"start it on {host}: systemctl start libvirtd (package libvirt-daemon-system)",
+    )
+
+
+def _ssh_uri(target: SshTarget, directory: Path) -> str:
+    """A qemu+ssh URI whose ssh takes nothing from the user's own configuration, and knows the host's key."""
+    ssh = shutil.which("ssh")
+    if ssh is None:
+        raise LabUnavailable("ssh is not installed on this machine", hint="apt-get install openssh-client")
+    key = target.host_key or (recall(target.known_hosts, target.address) if target.known_hosts else None)
+    known = directory / "known_hosts"
+    known.write_text(f"lab {key}\n")
+    config = directory / "config"
+    config.write_text(
+        f"Host *\nHostKeyAlias lab\nUserKnownHostsFile {known}\nGlobalKnownHostsFile none\nStrictHostKeyChecking yes\n"
+        f"IdentityFile {target.key}\nIdentitiesOnly yes\nIdentityAgent none\nBatchMode yes\nConnectTimeout 20\n"
+        "ServerAliveInterval 5\nServerAliveCountMax 6\n"
+    )
+    program = directory / "ssh"
+    program.write_text(f'#!/bin/sh\nexec {ssh} -F {config} "$@"\n')
+    program.chmod(0o700)
+    return f"qemu+ssh://{target.user}@{target.host}:{target.port}/system?command={program}&no_tty=1"

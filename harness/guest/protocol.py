@@ -1,0 +1,75 @@
+"""What the rest of the harness knows of guests, whoever makes them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from pydantic import JsonValue
+
+from harness.lab.transport.base import Runner
+from harness.layout.source import BlockSource
+from harness.scenario.model import Attach
+
+SERIAL_CHARACTERS = 20
+"""What virtio-blk and ATA have room for."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuestDisk:
+    """A disk to attach: `name` (the mode's) becomes its serial, by which the guest finds it again."""
+
+    name: str
+    source: BlockSource
+    attach: Attach
+
+    @property
+    def serial(self) -> str:
+        if len(self.name) <= SERIAL_CHARACTERS:
+            return self.name
+        # Two long names that begin alike must not become one disk.
+        digest = hashlib.sha256(self.name.encode()).hexdigest()[:6]
+        return f"{self.name[: SERIAL_CHARACTERS - 7]}-{digest}"
+
+
+class Guest(Protocol):
+    """A running guest with all disks attached."""
+
+    @property
+    def runner(self) -> Runner: ...
+
+    @property
+    def boot_seconds(self) -> float:
+        """Seconds from the order to start it to an answer over SSH."""
+        ...
+
+    @property
+    def evidence(self) -> Mapping[str, str]:
+        """What the guest itself says of the machine under it."""
+        ...
+
+    def device(self, disk: str) -> str:
+        """Path in the guest of the disk called `disk`, found by its serial."""
+        ...
+
+    def effective(self, disk: str) -> dict[str, JsonValue]:
+        """How the disk is really attached, as read back from the hypervisor and from the guest."""
+        ...
+
+
+class Hypervisor(Protocol):
+    """Makes guests on one host."""
+
+    def guest(self, run_id: str, disks: Sequence[GuestDisk]) -> AbstractContextManager[Guest]:
+        """A guest with these disks, booted to SSH; gone at the end.
+
+        Raises GuestError where it does not start or does not answer, Unsupported where a disk cannot be attached so.
+        """
+        ...
+
+    def reap(self) -> list[str]:
+        """End every guest of ours on the host, whichever run made it, and tell their names."""
+        ...

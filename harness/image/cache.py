@@ -1,0 +1,201 @@
+"""The cache of built images: one directory per recipe digest that appears whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+from platformdirs import user_cache_path
+
+from harness.errors import ConfigError, LabUnavailable
+from harness.events import Events, Note
+from harness.image import manifest as manifests
+from harness.image.manifest import DamagedError, Manifest
+from harness.image.recipe import Recipe
+from harness.image.room import remove_scratch
+
+KEPT_PER_NAME = 2
+_LOCK_SECONDS = 3600.0
+_BUILDING = ".building-"
+_RETIRED = ".retired-"
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A built image: files in `path`, described by `manifest`. `digest` names this very build."""
+
+    name: str
+    digest: str
+    path: Path
+    manifest: Manifest
+
+    @property
+    def vmlinuz(self) -> Path:
+        return self.path / "vmlinuz"
+
+    @property
+    def initramfs(self) -> Path:
+        return self.path / "initramfs"
+
+
+@dataclass(frozen=True, slots=True)
+class GuestImage(Image):
+    """The guest: kernel and initramfs, or the two as a bootable ISO."""
+
+    @property
+    def iso(self) -> Path:
+        return self.path / "guest.iso"
+
+
+@dataclass(frozen=True, slots=True)
+class LabImage(Image):
+    """The lab host: kernel, initramfs and a root disk, which is to be used with a snapshot on top."""
+
+    @property
+    def root(self) -> Path:
+        return self.path / "root.img"
+
+
+_KINDS: Mapping[str, type[Image]] = {"guest": GuestImage, "lab": LabImage}
+
+
+def cache_root() -> Path:
+    """VIRT_OVERHEAD_CACHE, else the user's cache directory."""
+    chosen = os.environ.get("VIRT_OVERHEAD_CACHE")
+    return Path(chosen).absolute() if chosen else user_cache_path("virt-overhead")
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """There is no such image: `damage` says what is wrong with the one that should be it, if there is one."""
+
+    damage: str | None = None
+
+
+class Cache:
+    """Images under `root`/images/NAME-DIGEST12, each with NAME-DIGEST12.log beside it."""
+
+    def __init__(self, root: Path) -> None:
+        self.directory = root / "images"
+
+    def path(self, recipe: Recipe) -> Path:
+        return self.directory / f"{recipe.name}-{recipe.digest[:12]}"
+
+    def log(self, recipe: Recipe) -> Path:
+        return self.directory / f"{self.path(recipe).name}.log"
+
+    def look(self, recipe: Recipe, bases: Mapping[str, Image], *, thorough: bool = False) -> Image | Missing:
+        """The image that `recipe` makes, if it is there, whole, and made of these `bases` (images by name)."""
+        path = self.path(recipe)
+        if not path.exists():
+            return Missing()
+        try:
+            manifest = manifests.read(path)
+            if (manifest.name, manifest.recipe_digest) != (recipe.name, recipe.digest):
+                raise DamagedError(f"its manifest is that of {manifest.name} {manifest.recipe_digest[:12]}")
+            absent = set(recipe.outputs) - set(manifest.files)
+            if absent:
+                raise DamagedError(f"its manifest lacks {', '.join(sorted(absent))}")
+            for name, base in recipe.takes.items():
+                if manifest.inputs.get(name) != bases[base.name].manifest.files[name].sha256:
+                    raise DamagedError(f"it was built with another {name} than the {base.name} image has now")
+            manifests.check(path, manifest, thorough=thorough)
+        except DamagedError as error:
+            return Missing(str(error))
+        with suppress(OSError):  # what was used last is pruned last
+            os.utime(path)
+        return _KINDS.get(recipe.name, Image)(recipe.name, manifest.digest, path, manifest)
+
+    @contextmanager
+    def locked(self, events: Events) -> Iterator[None]:
+        """Hold the cache against other processes, with what a killed one left taken away."""
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.directory / ".lock")
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                events(Note(f"another process is building images in {self.directory}: waiting for it"))
+                lock.acquire(timeout=_LOCK_SECONDS)
+        except Timeout:
+            raise LabUnavailable(
+                f"another process has held {self.directory} for an hour",
+                hint="end it (`fuser` names it), or set VIRT_OVERHEAD_CACHE to another directory",
+            ) from None
+        except OSError as error:
+            raise ConfigError(
+                f"images cannot be kept in {self.directory}: {error.strerror}",
+                hint="set VIRT_OVERHEAD_CACHE to a directory that you can write to",
+            ) from error
+        try:
+            self._sweep()
+            yield
+        finally:
+            lock.release()
+
+    @contextmanager
+    def workshop(self, recipe: Recipe) -> Iterator[tuple[Path, Path]]:
+        """Two empty directories, for what goes into a build and for what comes out; both gone at the end."""
+        work = Path(tempfile.mkdtemp(prefix=f"{_BUILDING}{recipe.name}-", dir=self.directory))
+        try:
+            for name in ("in", "out"):
+                (work / name).mkdir()
+            yield work / "in", work / "out"
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+    def install(self, recipe: Recipe, out: Path, manifest: Manifest) -> None:
+        """Make the finished directory `out` the image of `recipe`, in place of one that may be there."""
+        for file in out.iterdir():
+            file.chmod(0o444)  # nobody means to write to an image
+        out.chmod(0o755)
+        manifests.write(manifest, out)
+        path = self.path(recipe)
+        if path.exists():
+            path.rename(Path(tempfile.mkdtemp(prefix=_RETIRED, dir=self.directory)) / path.name)
+        out.rename(path)
+        manifests.sync(self.directory)
+        self._sweep(_RETIRED)
+
+    def prune(self, recipes: Sequence[Recipe]) -> None:
+        """Keep the images of `recipes`, and of each name the ones used last, KEPT_PER_NAME together."""
+        current = {self.path(recipe) for recipe in recipes}
+        for recipe in recipes:
+            entries = [path for path in self._entries(recipe.name) if path not in current]
+            for path in sorted(entries, key=_last_used)[: len(entries) - (KEPT_PER_NAME - 1)]:
+                shutil.rmtree(path, ignore_errors=True)
+            for log in self.directory.glob(f"{recipe.name}-*.log"):
+                if not log.with_suffix("").exists() and log != self.log(recipe):
+                    log.unlink(missing_ok=True)
+
+    def last_seconds(self, recipe: Recipe) -> float:
+        """How long the newest build of this name took, else the recipe's own estimate."""
+        built: list[Manifest] = []
+        for path in self._entries(recipe.name):
+            with suppress(DamagedError):
+                built.append(manifests.read(path))
+        return max(built, key=lambda manifest: manifest.built_at).build_s if built else recipe.expected_s
+
+    def _entries(self, name: str) -> list[Path]:
+        return [path for path in self.directory.glob(f"{name}-*") if path.is_dir()]
+
+    def _sweep(self, *prefixes: str) -> None:
+        for path in self.directory.iterdir():
+            if path.name.startswith(prefixes or (_BUILDING, _RETIRED)):
+                with suppress(OSError):
+                    remove_scratch(Path((path / "in" / "scratch").read_text()))
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _last_used(path: Path) -> int:
+    return path.stat().st_mtime_ns
+
+
+Build = Callable[[Recipe, Mapping[str, Path], Path, Path, Path], None]
+"""Builds a recipe with files of other images from an empty staging directory into an empty one, with a log file."""

@@ -1,0 +1,94 @@
+"""The harness's own SSH key: made once, its private half never leaves the user's data directory."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock
+from platformdirs import user_data_path
+
+from harness.errors import ConfigError
+
+_NAME = "id_ed25519"
+_KEYGEN_SECONDS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class SshKey:
+    """Where the private half is, and the public half as one line ("ssh-ed25519 AAAA...")."""
+
+    private: Path
+    public: str
+
+
+def ensure_key(directory: Path | None = None) -> SshKey:
+    """The key in `directory` (else the user's data directory), made when there is none.
+
+    Permissions that are too open are put right. Raises ConfigError for a key that is damaged, locked by a
+    passphrase or somebody else's: images are built for it, so it is never replaced behind anyone's back.
+    """
+    directory = directory or user_data_path("virt-overhead") / "ssh"
+    private = directory / _NAME
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with FileLock(directory / f".{_NAME}.lock"):
+            if not private.exists() or private.stat().st_size == 0:
+                _make(private)
+        status = private.stat()
+        if status.st_uid != os.geteuid():
+            raise ConfigError(
+                f"the SSH key {private} belongs to another user (uid {status.st_uid})",
+                hint="run as that user, or set XDG_DATA_HOME to a directory of your own",
+            )
+        if status.st_mode & 0o077:
+            private.chmod(0o600)
+    except OSError as error:
+        raise ConfigError(
+            f"the SSH key {private} cannot be used: {error.strerror}",
+            hint="set XDG_DATA_HOME to a directory that you can write to",
+        ) from error
+    return SshKey(private, _public_half(private))
+
+
+def _make(private: Path) -> None:
+    # Made aside and moved: a process that is killed here leaves no half-written key.
+    with tempfile.TemporaryDirectory(dir=private.parent) as aside:
+        made = Path(aside) / _NAME
+        done = _keygen("-q", "-t", "ed25519", "-N", "", "-C", "virt-overhead", "-f", str(made))
+        if done.returncode != 0:
+            raise ConfigError(f"ssh-keygen could not make {private}: {done.stderr.strip()}")
+        with made.open("rb") as file:
+            os.fsync(file.fileno())
+        made.replace(private)
+
+
+def _public_half(private: Path) -> str:
+    done = _keygen("-y", "-P", "", "-f", str(private))
+    if done.returncode != 0:
+        why = (done.stderr.strip() or "ssh-keygen did not say why").splitlines()[-1]
+        raise ConfigError(
+            f"{private} cannot be read as an SSH key without passphrase: {why}",
+            hint=f"move it away (`mv {shlex.quote(str(private))}{{,.old}}`); a new key and new images are made then",
+        )
+    return " ".join(done.stdout.split()[:2])
+
+
+def _keygen(*arguments: str) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            ["ssh-keygen", *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_KEYGEN_SECONDS,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise ConfigError(
+            "there is no ssh-keygen on this machine", hint="apt-get install openssh-client, or run ./quickstart"
+        ) from None

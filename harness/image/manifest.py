@@ -1,0 +1,120 @@
+"""What a built image consists of: the manifest written at its end, by which it is recognised and checked later."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+NAME = "manifest.json"
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class FileRecord:
+    """A file of the image as it was when the build ended."""
+
+    size_bytes: int
+    sha256: str
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """`packages` maps names to versions; `inputs` maps files taken from other images to their sha256.
+
+    `kernel` and `host_key` ("ssh-ed25519 AAAA...", the public half) are empty where the image has none.
+    """
+
+    version: Literal[1]
+    name: str
+    recipe_digest: str
+    suite: str
+    built_at: str
+    build_s: float
+    fio_version: str
+    kernel: str
+    host_key: str
+    packages: Mapping[str, str]
+    inputs: Mapping[str, str]
+    files: Mapping[str, FileRecord]
+
+    @property
+    def digest(self) -> str:
+        """sha256 over the files: names this very build, where `recipe_digest` names what was asked for."""
+        lines = "".join(f"{record.sha256}  {name}\n" for name, record in sorted(self.files.items()))
+        return hashlib.sha256(lines.encode()).hexdigest()
+
+
+_ADAPTER = TypeAdapter(Manifest)
+
+
+class DamagedError(Exception):
+    """An image that cannot be used as it is; says why in a few words."""
+
+
+def write(manifest: Manifest, directory: Path) -> None:
+    """Add the manifest to the image's directory and bring all of it to the disk."""
+    (directory / NAME).write_bytes(_ADAPTER.dump_json(manifest, indent=2) + b"\n")
+    for path in (*directory.iterdir(), directory):
+        sync(path)
+
+
+def read(directory: Path) -> Manifest:
+    """The manifest of the image in `directory`. Raises DamagedError."""
+    try:
+        return _ADAPTER.validate_json((directory / NAME).read_bytes())
+    except OSError as error:
+        raise DamagedError(f"its {NAME} cannot be read: {error.strerror}") from error
+    except ValidationError as error:
+        raise DamagedError(f"its {NAME} is not one: {error.errors()[0]['msg']}") from error
+
+
+def check(directory: Path, manifest: Manifest, *, thorough: bool = False) -> None:
+    """Compare the files with their records: sizes always, contents where the time changed or when `thorough`.
+
+    Raises DamagedError.
+    """
+    for name, record in manifest.files.items():
+        path = directory / name
+        try:
+            status = path.stat()
+            if status.st_size != record.size_bytes:
+                raise DamagedError(f"{name} has {status.st_size} bytes instead of {record.size_bytes}")
+            if status.st_mtime_ns == record.mtime_ns and not thorough:
+                continue
+            if sha256_of(path) != record.sha256:
+                raise DamagedError(f"the content of {name} has changed")
+        except OSError as error:
+            raise DamagedError(f"{name} cannot be read: {error.strerror}") from error
+        with suppress(OSError):  # a copied cache: with the time put back the next use need not read it again
+            os.utime(path, ns=(record.mtime_ns, record.mtime_ns))
+
+
+def record_file(path: Path) -> FileRecord:
+    """The record of a file as it is now."""
+    status = path.stat()
+    return FileRecord(status.st_size, sha256_of(path), status.st_mtime_ns)
+
+
+def sha256_of(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def sync(path: Path) -> None:
+    """Bring a file or a directory to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,59 @@
+"""How images can be built on this machine: as root, or in a user namespace, and what is missing for it."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+from pathlib import Path
+from typing import Literal
+
+from harness.errors import LabUnavailable
+
+Mode = Literal["root", "unshare"]
+
+_IDS_NEEDED = 65536
+
+
+def require_mode(*, etc: Path = Path("/etc"), uid: int | None = None) -> Mode:
+    """How mmdebstrap is to run for this user. Raises LabUnavailable that says what to install or to set up."""
+    uid = os.geteuid() if uid is None else uid
+    programs = {"mmdebstrap": "mmdebstrap", "apt-get": "apt", "mke2fs": "e2fsprogs"}
+    if uid != 0:
+        programs["newuidmap"] = "uidmap"
+    # mke2fs is in /usr/sbin, which is not in every user's PATH; the build adds it too.
+    path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+    missing = {program: package for program, package in programs.items() if not shutil.which(program, path=path)}
+    if missing:
+        packages = sorted({*missing.values(), "debian-archive-keyring"})
+        raise LabUnavailable(
+            f"images cannot be built here without {', '.join(missing)}",
+            hint=f"apt-get install {' '.join(packages)}, or run ./quickstart",
+        )
+    if uid == 0:
+        return "root"
+    user = pwd.getpwuid(uid).pw_name
+    for name in ("subuid", "subgid"):
+        if _granted(etc / name, user, uid) < _IDS_NEEDED:
+            raise LabUnavailable(
+                f"user {user} has no {_IDS_NEEDED} ids of its own in {etc / name}, which building without root needs",
+                hint=f"as root: usermod --add-subuids 100000-165535 --add-subgids 100000-165535 {user}"
+                " (a range that no other line has); or build as root once",
+            )
+    switch = Path("/proc/sys/kernel/unprivileged_userns_clone")
+    if switch.exists() and switch.read_text().strip() == "0":
+        raise LabUnavailable(
+            "this machine allows user namespaces to root alone, and building without root needs one",
+            hint="as root: sysctl kernel.unprivileged_userns_clone=1; or build as root once",
+        )
+    return "unshare"
+
+
+def _granted(table: Path, user: str, uid: int) -> int:
+    """The size of the largest range of subordinate ids that `user` has."""
+    try:
+        lines = table.read_text().splitlines()
+    except OSError:
+        return 0
+    ranges = [line.split(":") for line in lines if line.count(":") == 2]
+    return max((int(count) for owner, _, count in ranges if owner in {user, str(uid)} and count.isdigit()), default=0)

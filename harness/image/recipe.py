@@ -1,0 +1,100 @@
+"""The recipes in images/: what each image is made of, and the digest over everything that decides the result."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from harness.errors import ConfigError
+
+SUITE = "trixie"
+RECIPES = Path(__file__).resolve().parents[2] / "images"
+
+BUILD_VERSION = 1
+"""To be raised when harness/image/build.py treats the same recipe differently."""
+
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How one image is built.
+
+    `files` are the contents of images/NAME but for `packages`; `takes` says which file comes out of which other
+    image; `outputs` are the files that the build has to make. `scratch_bytes` and `size_bytes` are the room it
+    needs while building and in the cache, `expected_s` how long the first build takes.
+    """
+
+    name: str
+    variant: Literal["extract", "minbase"]
+    packages: tuple[str, ...]
+    files: Mapping[str, bytes]
+    outputs: tuple[str, ...]
+    takes: Mapping[str, Recipe] = field(default_factory=dict)
+    authorized_key: str = ""
+    scratch_bytes: int = 600 * _MIB
+    size_bytes: int = 100 * _MIB
+    expected_s: float = 20.0
+    suite: str = SUITE
+
+    @property
+    def digest(self) -> str:
+        """sha256, hexadecimal. Package versions are not in it: they come with the day of the build."""
+        digest = hashlib.sha256()
+        parts = [
+            ("recipe", f"{BUILD_VERSION} {self.suite} {self.variant}".encode()),
+            ("packages", "\n".join(sorted(self.packages)).encode()),
+            ("authorized_key", self.authorized_key.encode()),
+            *(("file " + name, content) for name, content in sorted(self.files.items())),
+            *((f"takes {name} from", base.digest.encode()) for name, base in sorted(self.takes.items())),
+        ]
+        for label, content in parts:
+            digest.update(f"{label} {len(content)}\n".encode() + content)
+        return digest.hexdigest()
+
+
+def load_recipes(public_key: str, directory: Path = RECIPES) -> tuple[Recipe, Recipe, Recipe]:
+    """fio, guest and lab: each after what it takes from. Raises ConfigError for a recipe that is not there."""
+    fio = Recipe(
+        "fio", "extract", *_read(directory / "fio"), outputs=("fio.tar",), size_bytes=10 * _MIB, expected_s=10.0
+    )
+    guest = Recipe(
+        "guest",
+        "extract",
+        *_read(directory / "guest"),
+        outputs=("vmlinuz", "initramfs", "guest.iso", "host_key.pub"),
+        takes={"fio.tar": fio},
+        authorized_key=public_key,
+        scratch_bytes=900 * _MIB,
+        expected_s=20.0,
+    )
+    lab = Recipe(
+        "lab",
+        "minbase",
+        *_read(directory / "lab"),
+        outputs=("vmlinuz", "initramfs", "root.img", "host_key.pub"),
+        takes={"fio.tar": fio},
+        authorized_key=public_key,
+        scratch_bytes=2300 * _MIB,
+        size_bytes=600 * _MIB,
+        expected_s=70.0,
+    )
+    return fio, guest, lab
+
+
+def _read(directory: Path) -> tuple[tuple[str, ...], dict[str, bytes]]:
+    try:
+        files = {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()}
+        lines = files.pop("packages").decode().splitlines()
+        if "build" not in files:
+            raise KeyError("build")
+    except (OSError, KeyError, UnicodeDecodeError) as error:
+        why = f"{error} is not there" if isinstance(error, KeyError) else str(error)
+        raise ConfigError(
+            f"{directory} is no image recipe: {why}",
+            hint="images are built from a checkout of the project; see images/README.md",
+        ) from error
+    return tuple(line.strip() for line in lines if line.strip() and not line.startswith("#")), files

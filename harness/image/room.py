@@ -1,0 +1,97 @@
+"""Room for a build: a scratch directory on a file system with enough of it, and what to say when there is none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from harness.errors import LabUnavailable
+from harness.image.mode import Mode
+from harness.image.recipe import Recipe
+from harness.units import format_size
+
+_PREFIX = "virt-overhead-build-"
+
+
+@contextmanager
+def scratch_directory(recipe: Recipe, out: Path, mode: Mode, *, record: Path) -> Iterator[Path]:
+    """A directory where mmdebstrap may unpack, gone afterwards; `record` remembers it for after a crash.
+
+    Raises LabUnavailable when no file system has the room that the recipe needs, there or at `out`.
+    """
+    if free(out) < recipe.size_bytes:
+        raise _no_room(recipe, f"{format_size(recipe.size_bytes)} for the image", [out])
+    places = [place for place in _places() if mode == "root" or _open_to_others(place)]
+    fitting = [place for place in places if free(place) >= _needed(recipe, place, out)]
+    if not fitting:
+        raise _no_room(recipe, f"{format_size(recipe.scratch_bytes)} of scratch space", places)
+    scratch = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=fitting[0]))
+    record.write_text(str(scratch))
+    try:
+        scratch.chmod(0o755)  # apt gives up its rights, and the user of the namespace is not us
+        yield scratch
+    finally:
+        remove_scratch(scratch)
+
+
+def remove_scratch(scratch: Path) -> None:
+    """Take away a scratch directory, also when an ended build left files in it that belong to our subordinate ids."""
+    if not scratch.name.startswith(_PREFIX) or scratch.is_symlink():
+        return
+    shutil.rmtree(scratch, ignore_errors=True)
+    if scratch.exists():
+        with suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(
+                ["unshare", "--map-root-user", "--map-auto", "rm", "-rf", "--one-file-system", str(scratch)],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=120,
+                check=False,
+            )
+
+
+def too_full(recipe: Recipe, scratch: Path, out: Path, log: Path) -> LabUnavailable:
+    """The error for a build that ran into the end of a file system."""
+    fuller = min((scratch, out), key=free)
+    return _no_room(recipe, f"{format_size(_needed(recipe, scratch, out))}; it ran full (see {log})", [fuller])
+
+
+def free(path: Path) -> int:
+    """Bytes that we may still write on the file system of `path`."""
+    return shutil.disk_usage(path).free
+
+
+def _needed(recipe: Recipe, place: Path, out: Path) -> int:
+    shared = place.stat().st_dev == out.stat().st_dev
+    return recipe.scratch_bytes + (recipe.size_bytes if shared else 0)
+
+
+def _places() -> list[Path]:
+    chosen = os.environ.get("TMPDIR")
+    candidates = [*([Path(chosen)] if chosen else []), Path("/var/tmp"), Path("/tmp")]
+    return [place for place in candidates if place.is_dir() and os.access(place, os.W_OK | os.X_OK)]
+
+
+def _open_to_others(place: Path) -> bool:
+    place = place.resolve()
+    return all(step.stat().st_mode & stat.S_IXOTH for step in (place, *place.parents))
+
+
+def _no_room(recipe: Recipe, needed: str, places: list[Path]) -> LabUnavailable:
+    systems = {_mount_point(place): free(place) for place in places}
+    found = ", ".join(f"{system} has {format_size(room)} free" for system, room in systems.items())
+    return LabUnavailable(
+        f"building the {recipe.name} image needs {needed}, but {found or 'there is no temporary directory'}",
+        hint="make room there, or point TMPDIR (while building) and VIRT_OVERHEAD_CACHE (the images) elsewhere",
+    )
+
+
+def _mount_point(path: Path) -> Path:
+    path = path.resolve()
+    return next(step for step in (path, *path.parents) if step.is_mount())

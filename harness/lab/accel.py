@@ -1,0 +1,70 @@
+"""Whether KVM really works on a machine: shown by booting the guest image under it, never by /dev/kvm existing."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from harness.lab.transport.base import Runner
+from harness.units import format_duration
+
+Accel = Literal["kvm", "tcg"]
+
+PROBE_SECONDS = 60
+"""A guest kernel reaches its init in 4 s under nested, emulated KVM; a machine that takes this long hangs."""
+BOOTED = "virt-overhead: guest is up"
+
+# The guest says so on its console and turns itself off (images/guest/init); `timeout` ends one that hangs.
+_BOOT = (
+    "qemu=$(command -v qemu-system-x86_64 || command -v /usr/libexec/qemu-kvm) || { echo no QEMU; exit 3; }; "
+    "[ -e /dev/kvm ] || { echo no /dev/kvm; exit 4; }; [ -w /dev/kvm ] || { echo no right to use /dev/kvm; exit 4; }; "
+    'exec timeout -k 2 "$3" "$qemu" -accel kvm -cpu host -machine q35 -m 256 -nodefaults -display none -no-reboot '
+    '-serial stdio -kernel "$1" -initrd "$2" -append "console=ttyS0 quiet virt_overhead.probe" </dev/null 2>&1'
+)
+_NESTED = "cat /sys/module/kvm_amd/parameters/nested /sys/module/kvm_intel/parameters/nested 2>/dev/null; true"
+
+
+@dataclass(frozen=True, slots=True)
+class Acceleration:
+    """The accelerator to use, and the evidence in words."""
+
+    accel: Accel
+    why: str
+
+
+def probe(runner: Runner, kernel: str, initramfs: str) -> Acceleration:
+    """Boot the guest image at these paths of the machine under KVM and report what came of it."""
+    started = time.monotonic()
+    done = runner.run(
+        ["sh", "-c", _BOOT, "sh", kernel, initramfs, str(PROBE_SECONDS)], deadline=PROBE_SECONDS + 30, check=False
+    )
+    took = format_duration(time.monotonic() - started)
+    if BOOTED in done.stdout:
+        return Acceleration("kvm", f"the guest image booted under KVM in {took}")
+    if done.status in (3, 4):
+        return Acceleration("tcg", f"KVM cannot be used: {done.stdout.strip()}")
+    said = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    last = f"; last said: {said[-1][:120]}" if said else ""
+    return Acceleration("tcg", f"/dev/kvm opens, but the guest image did not boot under KVM within {took}{last}")
+
+
+def nested(runner: Runner) -> bool:
+    """Whether a guest of this machine's KVM may use KVM itself."""
+    return any(word in ("1", "Y") for word in runner.run(["sh", "-c", _NESTED], deadline=10).stdout.split())
+
+
+def remembered(path: Path, key: str, ask: Callable[[], Acceleration]) -> Acceleration:
+    """The answer kept in `path` under `key`, else that of `ask`, kept for the next time: a probe takes a boot."""
+    try:
+        known = json.loads(path.read_text())
+    except (OSError, ValueError):
+        known = {}
+    if key not in known:
+        known[key] = asdict(ask())
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(known, indent=1))
+    return Acceleration(**known[key])

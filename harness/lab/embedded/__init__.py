@@ -1,0 +1,1 @@
+"""The embedded lab: a disposable KVM host in QEMU on this machine, with simulated disks."""

@@ -1,0 +1,163 @@
+"""Brings the embedded lab up, tells what it is, and takes it down."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from platformdirs import user_cache_path, user_state_path
+
+from harness.errors import HarnessError, HostError, LabUnavailable
+from harness.events import Events, Note, StepFinished, StepStarted
+from harness.image import ImageSet
+from harness.lab.accel import Acceleration, nested, probe, remembered
+from harness.lab.embedded.disks import DISKS, creation_script
+from harness.lab.embedded.machine import Machine, MachineState
+from harness.lab.inventory import EMBEDDED, HostSpec, Inventory, SshAddress
+from harness.lab.paths import IMAGE_DIRECTORY
+from harness.lab.transport.local import LocalRunner
+from harness.lab.transport.ssh import SshRunner, SshTarget
+
+BOOT_SECONDS = 180.0
+PREPARE_SECONDS = 60.0
+LOCK_SECONDS = 300.0
+
+_EXPECTED_BOOT_SECONDS = 20.0
+
+# The first guest of a host switches code paths in KVM on, the last one switches them off again, by patching the
+# running kernel. Under TCG another CPU may be running the very code, trap on the half-patched instruction and take
+# the lab host down (seen once in 25 guests). A guest that never runs keeps them on.
+_PIN_KVM = (
+    "qemu-system-x86_64 -name kvm-pin -accel kvm -cpu host -machine pc -m 8 -nodefaults -display none "
+    "-S -daemonize -pidfile /run/kvm-pin.pid"
+)
+
+
+def inventory() -> Inventory:
+    """The embedded lab as an inventory: one host, the simulated disks, the smoke profile."""
+    host = HostSpec(EMBEDDED, "embedded", ssh=None, disks=tuple(disk.spec for disk in DISKS))
+    return Inventory("the embedded lab", "smoke", (host,))
+
+
+def state() -> MachineState:
+    return MachineState(user_state_path("virt-overhead") / "lab")
+
+
+def up(images: ImageSet, events: Events) -> Machine:
+    """The running, prepared lab host; started if there is none, or none of these images.
+
+    Raises LabUnavailable with what the machine said last. What it started and could not finish, it ends.
+    """
+    here = state()
+    with here.locked(seconds=LOCK_SECONDS):
+        machine = here.running()
+        if machine and here.fits(machine, images) and _answers(machine, images):
+            return machine
+        here.stop()
+        choice = acceleration(images, events)
+        events(Note(f"embedded lab: {choice.accel}, because {choice.why}"))
+        events(StepStarted("boot the lab host", _EXPECTED_BOOT_SECONDS))
+        started = time.monotonic()
+        machine = here.start(images, choice.accel, choice.why)
+        try:
+            _prepare(machine, images)
+        except BaseException as error:
+            here.stop()
+            if isinstance(error, HarnessError):
+                raise LabUnavailable(
+                    f"the embedded lab did not come up: {error.message}",
+                    hint=f"its console is in {here.console}; try: virt-overhead lab up",
+                ) from error
+            raise
+        events(StepFinished("boot the lab host", time.monotonic() - started))
+        return machine
+
+
+def down() -> bool:
+    """End the lab host and whatever a crash left of it. True if there was one."""
+    here = state()
+    with here.locked(seconds=LOCK_SECONDS):
+        return here.stop()
+
+
+@contextmanager
+def embedded_lab(images: ImageSet, events: Events) -> Iterator[HostSpec]:
+    """The lab host for as long as this lasts; one that ran before (`virt-overhead lab up`) is left running."""
+    already = state().running()
+    machine = up(images, events)
+    try:
+        yield host_spec(machine)
+    finally:
+        if already is None or already.pid != machine.pid:
+            down()
+
+
+def host_spec(machine: Machine) -> HostSpec:
+    """The lab host with the address it has now."""
+    address = SshAddress("127.0.0.1", machine.port, "root", Path(machine.key), machine.host_key)
+    nested = "emulation" if machine.accel == "tcg" else "KVM"
+    return replace(inventory().hosts[0], ssh=address, simulated=f"nested under {nested}, on simulated disks in memory")
+
+
+def acceleration(images: ImageSet, events: Events) -> Acceleration:
+    """What the lab host runs under: KVM where a guest boots here and may nest, else TCG. Probed once per kernel."""
+    here = LocalRunner()
+    kernel = here.run(["uname", "-r"], deadline=5).stdout.strip()
+
+    def ask() -> Acceleration:
+        if not nested(here):
+            return Acceleration("tcg", "KVM on this machine is missing or does not nest")
+        events(StepStarted("probe KVM by booting a guest", None))
+        started = time.monotonic()
+        answer = probe(here, str(images.guest.path / "vmlinuz"), str(images.guest.path / "initramfs"))
+        events(StepFinished("probe KVM by booting a guest", time.monotonic() - started))
+        return answer
+
+    return remembered(_probes(), f"this machine, {kernel}, guest {images.guest.digest}", ask)
+
+
+def _probes() -> Path:
+    return user_cache_path("virt-overhead") / "kvm-probes.json"
+
+
+def _image_directory(images: ImageSet) -> str:
+    return f"{IMAGE_DIRECTORY}/{images.guest.digest}"
+
+
+def _target(machine: Machine) -> SshTarget:
+    return SshTarget("127.0.0.1", machine.port, "root", Path(machine.key), machine.host_key)
+
+
+def _answers(machine: Machine, images: ImageSet) -> bool:
+    try:
+        runner = SshRunner.connect(_target(machine), name="host lab", deadline=15)
+    except HostError:
+        return False
+    try:
+        # The last step of preparing it: a lab whose start was cut short is started anew.
+        return runner.run(["test", "-e", f"{_image_directory(images)}/vmlinuz"], deadline=15, check=False).status == 0
+    except HostError:
+        return False
+    finally:
+        runner.close()
+
+
+def _prepare(machine: Machine, images: ImageSet) -> None:
+    runner = SshRunner.connect_when_up(_target(machine), name="host lab", deadline=BOOT_SECONDS)
+    try:
+        directory = _image_directory(images)
+        steps = [
+            # libvirt asks QEMU what it can do when it is first used: seconds under emulation, better now than later.
+            "virsh --quiet domcapabilities --virttype kvm >/dev/null 2>&1 &",
+            creation_script(),
+            _PIN_KVM if machine.accel == "tcg" else "",
+            "wait",
+            f"mkdir -p {directory}",
+            f"mount -o ro -t iso9660 /dev/vdb {directory}",
+        ]
+        runner.run(["sh", "-s"], stdin="\n".join(steps), deadline=PREPARE_SECONDS)
+    finally:
+        runner.close()

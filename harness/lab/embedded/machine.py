@@ -1,0 +1,190 @@
+"""The lab host as a QEMU process of this user: start, find again, end."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from filelock import FileLock, Timeout
+
+from harness.errors import LabUnavailable
+from harness.image import ImageSet
+from harness.units import format_duration
+
+Accel = Literal["kvm", "tcg"]
+
+MEMORY_MIB = 4096
+START_SECONDS = 30.0
+STOP_SECONDS = 10.0
+_QEMU_HINT = "install it with: apt-get install qemu-system-x86"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A running lab host: its process, how to log in on 127.0.0.1, and the images it was started from.
+
+    Keys are those of its own images: a checkout with newer recipes must still find its way in.
+    """
+
+    pid: int
+    port: int
+    key: str
+    host_key: str
+    accel: Accel
+    why: str
+    images: tuple[str, ...]
+    started: float
+
+
+class MachineState:
+    """The directory that remembers the one lab host of this user."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.record = directory / "machine.json"
+        self.console = directory / "console.log"
+        self.pidfile = directory / "qemu.pid"
+
+    @contextmanager
+    def locked(self, *, seconds: float) -> Iterator[None]:
+        """Hold the right to start or end the lab host, waiting at most `seconds` for another process."""
+        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = FileLock(self.directory / "lock")
+        try:
+            lock.acquire(timeout=seconds)
+        except Timeout:
+            raise LabUnavailable(
+                f"the embedded lab is being started or ended by another process for {format_duration(seconds)} now",
+                hint="wait for it, or end it and run: virt-overhead lab down",
+            ) from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def running(self) -> Machine | None:
+        """The machine that runs now, found by its process rather than by what was written down alone."""
+        try:
+            known = Machine(**json.loads(self.record.read_text()))
+        except (OSError, ValueError, TypeError):
+            return None
+        return known if known.pid in self.processes() else None
+
+    def processes(self) -> list[int]:
+        """Process ids of every lab host started from this directory, also where a crash left no record of it."""
+        mark = os.fsencode(self.pidfile)
+        found = []
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            with suppress(OSError):
+                if mark in (entry / "cmdline").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+        return found
+
+    def start(self, images: ImageSet, accel: Accel, why: str) -> Machine:
+        """Start the lab host from `images`. It is on its way up when this returns: nothing of it is proven yet."""
+        qemu = shutil.which("qemu-system-x86_64")
+        if qemu is None:
+            raise LabUnavailable("qemu-system-x86_64 is not installed on this machine", hint=_QEMU_HINT)
+        port = _free_port()
+        # -daemonize: QEMU returns once it runs, or says why it cannot; Ctrl-C is for the harness, not for the lab.
+        started = subprocess.run(
+            [qemu, *self._arguments(images, accel, port), "-daemonize"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=START_SECONDS,
+            check=False,
+        )
+        if started.returncode != 0:
+            said = [line for line in started.stderr.splitlines() if "warning: TCG doesn't support" not in line]
+            raise LabUnavailable(
+                "the lab host did not start: " + ("\n     ".join(said[-5:]) or f"QEMU status {started.returncode}"),
+                hint=f"it needs {MEMORY_MIB} MiB of free memory and QEMU 7.2 or newer",
+            )
+        machine = Machine(
+            pid=int(self.pidfile.read_text()),
+            port=port,
+            key=str(images.key),
+            host_key=images.lab.manifest.host_key,
+            accel=accel,
+            why=why,
+            images=_digests(images),
+            started=time.time(),
+        )
+        self.record.write_text(json.dumps(asdict(machine)))
+        return machine
+
+    def fits(self, machine: Machine, images: ImageSet) -> bool:
+        """Whether the machine was started from these very images."""
+        return tuple(machine.images) == _digests(images)
+
+    def stop(self) -> bool:
+        """End every lab host of this directory: politely, then firmly. True if there was one."""
+        pids = self.processes()
+        for number, seconds in ((signal.SIGTERM, STOP_SECONDS), (signal.SIGKILL, STOP_SECONDS)):
+            for pid in self.processes():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            if self._gone(seconds):
+                break
+        self.record.unlink(missing_ok=True)
+        return bool(pids)
+
+    def _gone(self, seconds: float) -> bool:
+        end = time.monotonic() + seconds
+        while self.processes():
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.05)
+        return True
+
+    def _arguments(self, images: ImageSet, accel: Accel, port: int) -> list[str]:
+        lab = images.lab.path
+        if accel == "kvm":
+            engine = ["-accel", "kvm", "-cpu", "host"]
+        else:
+            # AMD's virtualisation is the one that TCG emulates; nested paging makes guests bearable.
+            engine = ["-accel", "tcg,thread=multi,tb-size=1024", "-cpu", "EPYC,svm=on,npt=on"]
+        return [
+            *("-name", "virt-overhead-lab"),
+            *("-pidfile", str(self.pidfile)),
+            *engine,
+            *("-machine", "q35"),
+            *("-smp", "2"),
+            *("-m", str(MEMORY_MIB)),
+            *("-nodefaults", "-display", "none"),
+            *("-serial", f"file:{self.console}"),
+            *("-kernel", str(lab / "vmlinuz")),
+            *("-initrd", str(lab / "initramfs")),
+            *("-append", "console=ttyS0 quiet net.ifnames=0"),
+            *("-netdev", f"user,id=net0,hostfwd=tcp:127.0.0.1:{port}-:22"),
+            *("-device", "virtio-net-pci,netdev=net0,romfile="),
+            # The image stays as it was built: what the lab writes goes with it.
+            *("-drive", f"file={lab / 'root.img'},if=virtio,format=raw,snapshot=on,cache=unsafe"),
+            *("-drive", f"file={images.guest.path / 'guest.iso'},if=virtio,format=raw,readonly=on"),
+            *("-device", "virtio-rng-pci"),
+        ]
+
+
+def _digests(images: ImageSet) -> tuple[str, ...]:
+    return (images.lab.digest, images.guest.digest)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,81 @@
+"""What a host is, read in one go: versions, CPU and its mitigations, what it can do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from harness.errors import HostError
+from harness.lab.transport.base import Runner
+
+# One line "key=value" each; a command that is missing leaves its value empty.
+_SCRIPT = r"""
+export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
+say() { printf '%s=%s\n' "$1" "$2"; }
+first() { head -n 1 2>/dev/null; }
+say hostname "$(uname -n)"
+say kernel "$(uname -r)"
+say os "$(. /etc/os-release 2>/dev/null; echo "$PRETTY_NAME")"
+say cpu "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | first)"
+say cpus "$(grep -c ^processor /proc/cpuinfo)"
+say memory_bytes "$(($(sed -n 's/^MemTotal: *\([0-9]*\) kB/\1/p' /proc/meminfo) * 1024))"
+say hypervisor "$(grep -qw hypervisor /proc/cpuinfo && { systemd-detect-virt --vm 2>/dev/null || echo unknown; })"
+say governor "$(cat /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor 2>/dev/null)"
+say smt "$(cat /sys/devices/system/cpu/smt/control 2>/dev/null)"
+say mitigations "$(cd /sys/devices/system/cpu/vulnerabilities 2>/dev/null &&
+    grep -H . * | grep -v 'Not affected' | sed 's/:/: /' | paste -sd';')"
+say swap_bytes "$(($(sed -n 's/^SwapTotal: *\([0-9]*\) kB/\1/p' /proc/meminfo) * 1024))"
+grep -qw device-mapper /proc/devices || modprobe dm_mod 2>/dev/null
+say device_mapper "$(grep -w device-mapper /proc/devices | first)"
+say fio "$(fio --version 2>/dev/null)"
+say qemu "$( { qemu-system-x86_64 --version || /usr/libexec/qemu-kvm --version; } 2>/dev/null | first)"
+say libvirt "$(libvirtd --version 2>/dev/null || virtqemud --version 2>/dev/null)"
+for tool in sfdisk wipefs blkid losetup lvm mkfs.ext4 fallocate udevadm; do
+    say "tool_$tool" "$(command -v $tool)"
+done
+say user "$(id -u)"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """A host's properties as text by name; empty text where the host does not tell."""
+
+    values: Mapping[str, str]
+
+    def __getitem__(self, name: str) -> str:
+        return self.values.get(name, "")
+
+    def has_tool(self, name: str) -> bool:
+        return bool(self[f"tool_{name}"])
+
+    @property
+    def has_device_mapper(self) -> bool:
+        return bool(self["device_mapper"])
+
+    @property
+    def provenance(self) -> dict[str, str]:
+        """What a report quotes."""
+        return {
+            name: value
+            for name, value in self.values.items()
+            if value and not name.startswith("tool_") and name not in ("user", "device_mapper")
+        }
+
+
+def read_facts(runner: Runner) -> HostFacts:
+    """The facts of the machine behind `runner`, in one round trip."""
+    printed = runner.run(["sh", "-s"], stdin=_SCRIPT, deadline=60, check=False).stdout
+    values = dict(line.split("=", 1) for line in printed.splitlines() if "=" in line)
+    if "kernel" not in values:
+        raise HostError(f"{runner.name}: it does not tell its kernel: is it a Linux machine with a POSIX shell?")
+    return HostFacts(values)
+
+
+def require_fio(facts: HostFacts, host: str) -> None:
+    """Raise HostError where the host has no fio to measure the baseline with."""
+    if not facts["fio"]:
+        raise HostError(
+            f"host {host}: fio is not installed, so there is no baseline to compare guests with",
+            hint=f"install it on {host}: apt-get install fio",
+        )

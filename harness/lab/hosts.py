@@ -1,0 +1,127 @@
+"""A host opened for work: a way to run commands, what it is, how guests can be had there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from platformdirs import user_cache_path, user_state_path
+
+from harness.errors import HostError, LabUnavailable
+from harness.events import Events, Note
+from harness.image import ImageSet
+from harness.lab.accel import Acceleration, probe, remembered
+from harness.lab.embedded.lab import embedded_lab
+from harness.lab.facts import HostFacts, read_facts
+from harness.lab.inventory import HostSpec
+from harness.lab.paths import IMAGE_DIRECTORY
+from harness.lab.transport.base import Runner
+from harness.lab.transport.local import LocalRunner
+from harness.lab.transport.ssh import SshRunner, SshTarget
+
+CONNECT_SECONDS = 30.0
+COPY_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class GuestFiles:
+    """Where the guest image is on the host, and the keys that open the guest."""
+
+    kernel: str
+    initramfs: str
+    key: Path
+    host_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A reachable host. `ssh` and `target` are None for this machine; a guest is reached through `ssh`."""
+
+    spec: HostSpec
+    runner: Runner
+    ssh: SshRunner | None
+    target: SshTarget | None
+    facts: HostFacts
+    guest_files: GuestFiles
+    acceleration: Acceleration
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def representative(self) -> tuple[bool, str]:
+        """Whether figures from here speak for real hardware, and why or why not."""
+        engine = "KVM" if self.acceleration.accel == "kvm" else "TCG (emulation)"
+        if self.spec.simulated:
+            return False, f"{engine} {self.spec.simulated}"
+        if self.facts["hypervisor"]:
+            return False, f"the host is itself a virtual machine ({self.facts['hypervisor']}); {engine}"
+        if self.acceleration.accel != "kvm":
+            return False, f"guests run under {engine}: {self.acceleration.why}"
+        return True, "KVM on bare metal"
+
+
+@contextmanager
+def open_host(spec: HostSpec, images: ImageSet, events: Events) -> Iterator[Host]:
+    """Connect to the host (bringing the embedded lab up where that is it) and learn what it is.
+
+    Raises LabUnavailable with the remedy where it cannot be reached.
+    """
+    with ExitStack() as stack:
+        if spec.kind == "embedded":
+            spec = stack.enter_context(embedded_lab(images, events))
+        runner, ssh, target = _connect(spec)
+        stack.callback(runner.close)
+        facts = read_facts(runner)
+        _require_root(spec, facts)
+        files = _guest_files(runner, images, events)
+        yield Host(spec, runner, ssh, target, facts, files, _acceleration(runner, facts, files, images))
+
+
+def connect(spec: HostSpec) -> Runner:
+    """A runner on the host, for work that needs no guest image."""
+    return _connect(spec)[0]
+
+
+def _connect(spec: HostSpec) -> tuple[Runner, SshRunner | None, SshTarget | None]:
+    if spec.ssh is None:
+        return LocalRunner(f"host {spec.name}"), None, None
+    known_hosts = user_state_path("virt-overhead") / "known_hosts"
+    at = spec.ssh
+    target = SshTarget(at.address, at.port, at.user, at.key, at.host_key, known_hosts)
+    try:
+        ssh = SshRunner.connect(target, name=f"host {spec.name}", deadline=CONNECT_SECONDS)
+    except HostError as error:
+        raise LabUnavailable(error.message, hint=error.hint) from error
+    return ssh, ssh, target
+
+
+def _require_root(spec: HostSpec, facts: HostFacts) -> None:
+    if facts["user"] != "0":
+        raise LabUnavailable(
+            f"host {spec.name}: layouts are built and disks are opened as root, but this is user {facts['user']}",
+            hint="run it with sudo" if spec.ssh is None else f'set host.{spec.name}.user = "root" in the lab file',
+        )
+
+
+def _guest_files(runner: Runner, images: ImageSet, events: Events) -> GuestFiles:
+    """The guest image on the host, copied there once per digest."""
+    directory = f"{IMAGE_DIRECTORY}/{images.guest.digest}"
+    for name in ("vmlinuz", "initramfs"):
+        target = f"{directory}/{name}"
+        if runner.run(["test", "-e", target], deadline=20, check=False).status != 0:
+            events(Note(f"{runner.name}: copying the guest's {name}"))
+            runner.run(["mkdir", "-p", directory], deadline=20)
+            runner.put(images.guest.path / name, target, deadline=COPY_SECONDS)
+            runner.run(["chmod", "0644", target], deadline=20)
+    return GuestFiles(f"{directory}/vmlinuz", f"{directory}/initramfs", images.key, images.guest.manifest.host_key)
+
+
+def _acceleration(runner: Runner, facts: HostFacts, files: GuestFiles, images: ImageSet) -> Acceleration:
+    key = f"{facts['hostname']}, {facts['kernel']}, {facts['cpu']}, {facts['qemu']}, guest {images.guest.digest}"
+    return remembered(
+        user_cache_path("virt-overhead") / "kvm-probes.json", key, lambda: probe(runner, files.kernel, files.initramfs)
+    )

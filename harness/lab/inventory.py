@@ -1,0 +1,208 @@
+"""Where we measure: hosts and their disks under test, from lab.toml or the embedded lab."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from harness.config.names import choices
+from harness.config.problems import describe
+from harness.config.toml import read_toml
+from harness.errors import ConfigError
+from harness.scenario.library import PROFILES
+from harness.units import parse_size
+
+HINT = "docs/lab.md explains every key"
+EMBEDDED = "lab"
+"""The name of the embedded lab's only host."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiskById:
+    """A disk under test as its owner named it: link and serial must both fit before anything is written."""
+
+    name: str
+    id: str
+    serial: str
+    destroy: bool
+
+    @property
+    def identity(self) -> str:
+        return f"{self.id} (serial {self.serial})"
+
+
+@dataclass(frozen=True, slots=True)
+class DiskByFile:
+    """A loop device as the disk under test, identified by its backing file; made with `size` bytes where missing."""
+
+    name: str
+    file: Path
+    size: int
+    destroy: bool
+
+    @property
+    def identity(self) -> str:
+        return f"loop device on {self.file}"
+
+
+DiskSpec = DiskById | DiskByFile
+
+
+@dataclass(frozen=True, slots=True)
+class SshAddress:
+    """Where a host answers SSH, and with which key; `host_key` is its public key, else the first contact's is kept."""
+
+    address: str
+    port: int
+    user: str
+    key: Path
+    host_key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class HostSpec:
+    """A KVM host as the lab file names it. `ssh` is None for this machine."""
+
+    name: str
+    kind: Literal["local", "ssh", "embedded"]
+    ssh: SshAddress | None
+    disks: tuple[DiskSpec, ...]
+    simulated: str | None = None
+    """What of it is no real machine, in words; None for a real one."""
+
+    def disk(self, name: str) -> DiskSpec:
+        return next(disk for disk in self.disks if disk.name == name)
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """The hosts of a lab. `source` is what messages call it."""
+
+    source: str
+    profile: str
+    hosts: tuple[HostSpec, ...]
+
+    def host_of(self, disk: str) -> HostSpec:
+        """The one host that has `disk`; a ConfigError names the disks there are."""
+        having = [host for host in self.hosts if any(each.name == disk for each in host.disks)]
+        if len(having) == 1:
+            return having[0]
+        if having:
+            names = ", ".join(host.name for host in having)
+            raise ConfigError(
+                f'{self.source}: disk "{disk}" is on several hosts: {names}', hint="choose one with --host NAME"
+            )
+        known = [each.name for host in self.hosts for each in host.disks]
+        raise ConfigError(
+            f'{self.source}: no disk "{disk}"; {choices(disk, known)}',
+            hint=f"name it under [host.NAME.disk.{disk}], or select scenarios of other disks with -k",
+        )
+
+    def only(self, host: str) -> Inventory:
+        """The inventory with the host of that name alone."""
+        names = [each.name for each in self.hosts]
+        if host not in names:
+            raise ConfigError(f'{self.source}: no host "{host}"; {choices(host, names)}')
+        return Inventory(self.source, self.profile, tuple(each for each in self.hosts if each.name == host))
+
+
+def _size(value: object) -> int:
+    if not isinstance(value, str):
+        raise ValueError('must be text in quotes; allowed: for example "2 GiB"')
+    return parse_size(value)
+
+
+def _path(value: object) -> Path:
+    if not isinstance(value, str):
+        raise ValueError("must be a path in quotes")
+    return Path(value).expanduser()
+
+
+def _profile(name: str) -> str:
+    names = [profile.name for profile in PROFILES]
+    if name not in names:
+        raise ValueError(f"no such profile; {choices(name, names)}")
+    return name
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class _Disk(_Table):
+    id: str | None = Field(default=None, pattern=r"^/dev/disk/by-.*")
+    serial: str | None = Field(default=None, min_length=1)
+    file: Annotated[Path | None, BeforeValidator(_path)] = None
+    size: Annotated[int | None, BeforeValidator(_size)] = None
+    destroy: bool = False
+
+
+class _Host(_Table):
+    kind: Literal["local", "ssh"]
+    address: str | None = None
+    port: int = Field(default=22, ge=1, le=65535)
+    user: str = "root"
+    key: Annotated[Path | None, BeforeValidator(_path)] = None
+    host_key: str | None = Field(default=None, pattern=r"^(ssh-|ecdsa-)\S+ \S+")
+    disk: dict[str, _Disk] = Field(default_factory=dict)
+
+
+class _Lab(_Table):
+    profile: Annotated[str, AfterValidator(_profile)] = "smoke"
+    host: dict[str, _Host] = Field(min_length=1)
+
+
+def load_lab(path: Path) -> Inventory:
+    """The lab in `path`. A ConfigError lists all problems, one per line, each with its key and what is allowed."""
+    data = read_toml(path, what="lab", hint=HINT)
+    try:
+        table = _Lab.model_validate(data)
+    except ValidationError as error:
+        raise _refused(path, describe(error, data, _Lab)) from None
+    problems: list[str] = []
+    hosts = tuple(_host(name, host, problems) for name, host in table.host.items())
+    if problems:
+        raise _refused(path, problems)
+    return Inventory(str(path), table.profile, hosts)
+
+
+def _refused(path: Path, problems: Iterable[str]) -> ConfigError:
+    return ConfigError("\n".join(f"{path}: {problem}" for problem in problems), hint=HINT)
+
+
+def _host(name: str, table: _Host, problems: list[str]) -> HostSpec:
+    where = f"host.{name}"
+    ssh = None
+    if table.kind == "ssh":
+        missing = [key for key in ("address", "key") if getattr(table, key) is None]
+        problems += [f'{where}.{key}: missing; a host of kind "ssh" needs it' for key in missing]
+        if table.address and table.key:
+            ssh = SshAddress(table.address, table.port, table.user, table.key, table.host_key)
+    elif unused := table.model_fields_set & {"address", "port", "user", "key", "host_key"}:
+        problems.append(f'{where}.{min(unused)}: of no use with kind = "local"; allowed: only with kind = "ssh"')
+    disks = (_disk(f"{where}.disk.{key}", key, disk, problems) for key, disk in table.disk.items())
+    return HostSpec(name, table.kind, ssh, tuple(disk for disk in disks if disk))
+
+
+def _disk(where: str, name: str, table: _Disk, problems: list[str]) -> DiskSpec | None:
+    if table.file is not None:
+        if table.id or table.serial:
+            problems.append(f"{where}: file and id cannot stand together; allowed: id + serial, or file + size")
+        elif table.size is None:
+            problems.append(f'{where}.size: missing; a disk made of a file needs it, for example "2 GiB"')
+        elif not table.file.is_absolute():
+            problems.append(f'{where}.file = "{table.file}": allowed: an absolute path')
+        else:
+            return DiskByFile(name, table.file, table.size, table.destroy)
+        return None
+    why = "a disk is named by id and serial, so that no other is written to"
+    problems += [f"{where}.{key}: missing; {why}" for key in ("id", "serial") if getattr(table, key) is None]
+    if table.size is not None:
+        problems.append(f"{where}.size: of no use with id; allowed: only with file")
+    if table.id and table.serial:
+        return DiskById(name, table.id, table.serial, table.destroy)
+    return None

@@ -1,0 +1,12 @@
+"""Where things of ours are on a lab host."""
+
+from __future__ import annotations
+
+STATE_DIRECTORY = "/var/lib/virt-overhead"
+IMAGE_DIRECTORY = f"{STATE_DIRECTORY}/images"
+MOUNT_DIRECTORY = f"{STATE_DIRECTORY}/mnt"
+LEASE_DIRECTORY = "/run/virt-overhead"
+CONSOLE_DIRECTORY = f"{STATE_DIRECTORY}/console"
+
+TAG = "voh"
+"""Begins every name that we give on a lab host: partitions `voh:RUN:WHAT`, volume groups and guests `voh-RUN...`."""

@@ -1,0 +1,103 @@
+"""What the rest of the harness knows of a machine it can run commands on."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Protocol
+
+from harness.errors import HostError
+from harness.units import format_duration, format_size
+
+NO_SPACE = "No space left on device"
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A command that ended: its arguments, exit status (negative: killed by a signal) and both outputs as text."""
+
+    argv: tuple[str, ...]
+    status: int
+    stdout: str
+    stderr: str
+
+    @property
+    def command(self) -> str:
+        return shlex.join(self.argv)
+
+
+class Runner(Protocol):
+    """Runs commands on one machine. `name` is what messages call it, for example `host lab` or `guest on lab`."""
+
+    name: str
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        deadline: float,
+        stdin: str | bytes | None = None,
+        check: bool = True,
+    ) -> Completed:
+        """Run `argv` (no shell, LC_ALL=C) and wait at most `deadline` seconds.
+
+        Raises HostError naming machine and command when the deadline passes (the command is ended), the program
+        is not installed or the connection is lost, and with `check` also when the exit status is not 0 (with the
+        end of stderr).
+        """
+        ...
+
+    def put(self, source: Path, target: str, *, deadline: float) -> None:
+        """Copy a file's content there; `target` appears whole or not at all. Needs sh, cat, wc, mv and rm there."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def failed(runner_name: str, done: Completed) -> HostError:
+    """The error for a command that ended with a status other than 0."""
+    said = (done.stderr.strip() or done.stdout.strip() or "(it printed nothing)").splitlines()[-8:]
+    how = f"ended with status {done.status}" if done.status >= 0 else "was killed by a signal"
+    return HostError(f"{runner_name}: `{done.command}` {how}: " + "\n     ".join(said))
+
+
+def overdue(runner_name: str, command: str, deadline: float, *, outcome: str) -> HostError:
+    """The error for a command that its deadline ended; `outcome` says what became of the process."""
+    return HostError(
+        f"{runner_name}: `{command}` was not done after {format_duration(deadline)}; {outcome}",
+        hint="see what keeps the machine busy, or allow the command more time",
+    )
+
+
+def missing_program(runner_name: str, program: str) -> HostError:
+    """The error for a program that the machine does not have."""
+    return HostError(
+        f"{runner_name}: there is no `{program}` that could be run", hint=f"install `{program}` on {runner_name}"
+    )
+
+
+def disk_full(runner_name: str, target: str, size_bytes: int) -> HostError:
+    """The error for a file that did not fit."""
+    return HostError(
+        f"{runner_name}: no space left for {target} ({format_size(size_bytes)})",
+        hint=f"free space on {runner_name}, or choose another directory",
+    )
+
+
+def open_source(source: Path) -> IO[bytes]:
+    """The regular file that is to be copied, opened; HostError where there is none."""
+    try:
+        # Asked before opening it: a pipe would block, and has no size to check the copy against.
+        if source.exists() and not source.is_file():
+            raise HostError(f"cannot copy {source}: it is no regular file")
+        return source.open("rb")
+    except OSError as error:
+        raise HostError(
+            f"cannot copy {source}: {error.strerror or error}", hint="check the path and its permissions"
+        ) from error
+
+
+def stdin_bytes(stdin: str | bytes | None) -> bytes:
+    return stdin.encode() if isinstance(stdin, str) else stdin or b""

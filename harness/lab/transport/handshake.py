@@ -1,0 +1,264 @@
+"""From an address to an authenticated SSH connection, every step under a deadline."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from paramiko import (
+    AuthenticationException,
+    Channel,
+    ChannelException,
+    PasswordRequiredException,
+    PKey,
+    SSHException,
+    Transport,
+)
+from paramiko.ssh_exception import IncompatiblePeer
+
+from harness.errors import ConfigError, HostError
+from harness.lab.transport import hostkeys
+from harness.lab.transport.bounded import Overdue, within
+from harness.lab.transport.exchange import WINDOW_BYTES
+from harness.units import format_duration
+
+# paramiko logs the traceback of every connection that ends; the runner's errors say the same once, in words.
+logging.getLogger("paramiko").setLevel(logging.CRITICAL)
+
+TCP_SECONDS = 5.0
+# A server that has sent its banner is up, if slow: a key exchange under emulation takes seconds.
+NEGOTIATION_SECONDS = 30.0
+KEEPALIVE_SECONDS = 5
+# Unanswered for so long, the kernel gives the connection up; without it that takes a quarter of an hour.
+SILENCE_MS = 30_000
+
+# The cheapest that paramiko, OpenSSH and dropbear share, for a far side that computes under emulation.
+_CIPHERS = ("aes128-ctr", "aes256-ctr", "aes128-gcm@openssh.com")
+_MACS = ("hmac-sha2-256", "hmac-sha2-256-etm@openssh.com", "hmac-sha1")
+_KEX = ("curve25519-sha256@libssh.org", "ecdh-sha2-nistp256", "diffie-hellman-group14-sha256")
+_HOST_KEYS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "rsa-sha2-512", "rsa-sha2-256")
+
+_PROHIBITED = 1
+
+
+class NotUpYet(HostError):
+    """Nothing answers there as an SSH server does; it may still be booting."""
+
+
+@dataclass(frozen=True, slots=True)
+class SshTarget:
+    """Where and as whom to log in, with a key file alone: no agent, nothing of ~/.ssh.
+
+    `host_key` ("ssh-ed25519 AAAA...") pins the host's public key. Without it the key of the first contact is
+    remembered in `known_hosts`; without that file too any key will do, which suits only a guest that makes
+    itself a new key at each boot and is reached by a pinned jump or on this machine.
+    """
+
+    host: str
+    port: int
+    user: str
+    key: Path
+    host_key: str | None = None
+    known_hosts: Path | None = None
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """A connection that carries another one; `label` tells its targets from those of other jumps."""
+
+    name: str
+    label: str
+    transport: Transport
+
+
+def open_transport(
+    target: SshTarget, *, name: str, via: Jump | None, deadline: float, banner_seconds: float
+) -> Transport:
+    """An authenticated connection, or NotUpYet, or HostError where trying again would not help."""
+    give_up_at = time.monotonic() + deadline
+    user_key = _load_key(name, target)
+    label = f"{target.address}@{via.label}" if via else target.address
+    expected = _expected_key(target, label)
+    transport = _negotiating(target, name=name, via=via, expected=expected, deadline=deadline)
+    try:
+        remaining = give_up_at - time.monotonic()
+        _negotiate(transport, f"{name}: {target.address}", min(remaining, banner_seconds), remaining)
+        _check_host_key(transport, target, name=name, label=label, expected=expected)
+        _log_in(transport, target, name, user_key, give_up_at - time.monotonic())
+    except BaseException:
+        abandon(transport)
+        raise
+    transport.set_keepalive(KEEPALIVE_SECONDS)
+    return transport
+
+
+def abandon(transport: Transport) -> None:
+    """Close a connection that may be stuck; never blocks for long, never raises."""
+    with contextlib.suppress(Overdue, OSError, EOFError, SSHException):
+        within(2.0, transport.close)
+    # Otherwise paramiko's timer of an unfinished handshake holds up the exit of the interpreter.
+    transport.packetizer.complete_handshake()
+    with contextlib.suppress(RuntimeError):
+        transport.join(1.0)
+
+
+def _load_key(name: str, target: SshTarget) -> PKey:
+    try:
+        return PKey.from_path(target.key)
+    except OSError as error:
+        raise HostError(
+            f"{name}: cannot read the SSH key {target.key}: {error.strerror or error}",
+            hint="name an existing private key file that this user may read",
+        ) from error
+    except (PasswordRequiredException, TypeError) as error:
+        raise HostError(
+            f"{name}: the SSH key {target.key} is locked by a passphrase",
+            hint="use a key without one, made for the lab alone: ssh-keygen -t ed25519 -N '' -f FILE",
+        ) from error
+    except Exception as error:
+        raise HostError(
+            f"{name}: {target.key} is no SSH private key: {error}", hint="make one: ssh-keygen -t ed25519 -f FILE"
+        ) from error
+
+
+def _expected_key(target: SshTarget, label: str) -> tuple[str, str] | None:
+    if target.host_key is not None:
+        return hostkeys.split_key(target.host_key, origin=f"host key of {target.address}")
+    if target.known_hosts is None:
+        return None
+    known = hostkeys.recall(target.known_hosts, label)
+    return None if known is None else hostkeys.split_key(known, origin=f"{target.known_hosts}, {label}")
+
+
+def _negotiating(
+    target: SshTarget, *, name: str, via: Jump | None, expected: tuple[str, str] | None, deadline: float
+) -> Transport:
+    seconds = min(deadline, TCP_SECONDS)
+    stream = _direct(target, name, seconds) if via is None else _through(via, target, name, seconds)
+    transport = Transport(stream, default_window_size=WINDOW_BYTES)
+    options = transport.get_security_options()
+    options.ciphers = _CIPHERS
+    options.digests = _MACS
+    options.kex = _KEX
+    options.key_types = _HOST_KEYS
+    if expected is not None:
+        # A host with several keys shows the one that is asked for first.
+        kinds = ("rsa-sha2-512", "rsa-sha2-256") if expected[0] == "ssh-rsa" else (expected[0],)
+        try:
+            options.key_types = kinds
+        except ValueError:
+            stream.close()
+            raise ConfigError(
+                f"{name}: host keys of type {expected[0]!r} are not supported",
+                hint="pin the ed25519 key: `ssh-keyscan -t ed25519 HOST`",
+            ) from None
+    return transport
+
+
+def _direct(target: SshTarget, name: str, seconds: float) -> socket.socket:
+    try:
+        stream = socket.create_connection((target.host, target.port), timeout=seconds)
+    except socket.gaierror as error:
+        raise HostError(
+            f"{name}: {target.host} has no address: {error.strerror or error}", hint="check the name in the lab file"
+        ) from error
+    except OSError as error:
+        raise NotUpYet(
+            f"{name}: {target.address} does not answer: {error.strerror or error}",
+            hint="check that the machine is up and that its SSH server listens there",
+        ) from error
+    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_MS)
+    return stream
+
+
+def _through(via: Jump, target: SshTarget, name: str, seconds: float) -> Channel:
+    try:
+        return within(
+            seconds + 1.0,
+            lambda: via.transport.open_channel(
+                "direct-tcpip", (target.host, target.port), ("127.0.0.1", 0), timeout=seconds
+            ),
+        )
+    except ChannelException as error:
+        if error.code == _PROHIBITED:
+            raise HostError(
+                f"{name}: {via.name} does not forward to {target.address}: {error.text}",
+                hint=f"allow it in the sshd_config of {via.name}: AllowTcpForwarding yes",
+            ) from error
+        raise NotUpYet(f"{name}: {target.address} does not answer {via.name}: {error.text}") from error
+    except (SSHException, EOFError, OSError, Overdue) as cause:
+        if not via.transport.is_active():
+            raise HostError(f"{name}: the connection to {via.name}, the way there, was lost: {cause}") from cause
+        raise NotUpYet(f"{name}: {target.address} does not answer {via.name} within {seconds:.0f} s") from cause
+
+
+def _negotiate(transport: Transport, where: str, banner_seconds: float, remaining: float) -> None:
+    transport.banner_timeout = banner_seconds
+    transport.handshake_timeout = NEGOTIATION_SECONDS
+    done = threading.Event()
+    transport.start_client(event=done)
+    seconds = min(banner_seconds + NEGOTIATION_SECONDS, remaining)
+    finished = done.wait(seconds)
+    if finished and transport.is_active():
+        return
+    error = transport.get_exception()
+    if isinstance(error, IncompatiblePeer):
+        raise HostError(
+            f"{where} shares no algorithm with us: {error}",
+            hint="allow curve25519, aes128-ctr, hmac-sha2-256 and an ed25519 host key there",
+        )
+    if transport.remote_version:
+        cause = str(error) if error else f"did not finish the key exchange within {format_duration(seconds)}"
+    elif error is not None and isinstance(error.__context__, EOFError | ConnectionError):
+        cause = "takes the connection and ends it at once"
+    else:
+        cause = f"takes the connection, but no SSH server spoke within {format_duration(banner_seconds)}"
+    raise NotUpYet(f"{where} {cause}")
+
+
+def _check_host_key(
+    transport: Transport, target: SshTarget, *, name: str, label: str, expected: tuple[str, str] | None
+) -> None:
+    shown = transport.get_remote_server_key()
+    body = shown.get_base64()
+    if expected is not None and expected[1] != body:
+        new = f"{shown.get_name()} {body}"
+        if target.host_key is not None:
+            remedy = f"if the machine was reinstalled, write its new key into the lab file: {new}"
+        else:
+            remedy = f"if the machine was reinstalled, remove the line `{label} ...` from {target.known_hosts}"
+        raise hostkeys.changed_key(name, target.address, expected=expected[1], shown=body, remedy=remedy)
+    if expected is None and target.known_hosts is not None:
+        hostkeys.remember(target.known_hosts, label, f"{shown.get_name()} {body}")
+
+
+def _log_in(transport: Transport, target: SshTarget, name: str, key: PKey, remaining: float) -> None:
+    done = threading.Event()
+    start: Callable[[], object] = lambda: transport.auth_publickey(target.user, key, done)  # noqa: E731
+    try:
+        within(remaining, start)
+    except (Overdue, SSHException, EOFError, OSError) as error:
+        raise NotUpYet(f"{name}: {target.address} ended the connection before the login") from error
+    answered = done.wait(min(remaining, NEGOTIATION_SECONDS))
+    if transport.is_authenticated():
+        return
+    failure = transport.get_exception()
+    if answered and (transport.is_active() or isinstance(failure, AuthenticationException)):
+        raise HostError(
+            f"{name}: {target.address} refused the key {target.key} for user {target.user}",
+            hint=f"add {target.key}.pub to ~{target.user}/.ssh/authorized_keys there",
+        )
+    cause = "ended the connection" if answered else f"did not answer within {format_duration(NEGOTIATION_SECONDS)}"
+    raise NotUpYet(f"{name}: {target.address} {cause} during the login")

@@ -1,0 +1,61 @@
+"""Which key a host must show: pinned by its owner, or remembered from the first contact."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from pathlib import Path
+
+from harness.errors import ConfigError, HostError
+
+
+def split_key(text: str, *, origin: str) -> tuple[str, str]:
+    """Type and base64 body of a public key line ("ssh-ed25519 AAAA... comment"); ConfigError naming `origin`."""
+    kind, _, rest = text.strip().partition(" ")
+    body = rest.split()[0] if rest.split() else ""
+    try:
+        base64.b64decode(body, validate=True)
+    except binascii.Error:
+        body = ""
+    if not body:
+        raise ConfigError(
+            f"{origin}: {text.strip()[:60]!r} is no public key",
+            hint="write the type and the key, for example `ssh-ed25519 AAAA...` from `ssh-keyscan -t ed25519 HOST`",
+        )
+    return kind, body
+
+
+def fingerprint(body: str) -> str:
+    """As ssh-keygen -l prints it: SHA256 over the key's blob, base64 without padding."""
+    digest = hashlib.sha256(base64.b64decode(body)).digest()
+    return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
+
+
+def recall(known_hosts: Path, label: str) -> str | None:
+    """The key remembered under `label` as "type body", or None before the first contact."""
+    try:
+        lines = known_hosts.read_text().splitlines()
+    except FileNotFoundError:
+        return None
+    for line in lines:
+        known, _, key = line.strip().partition(" ")
+        if known == label:
+            return key
+    return None
+
+
+def remember(known_hosts: Path, label: str, key: str) -> None:
+    known_hosts.parent.mkdir(parents=True, exist_ok=True)
+    # One appended line, because several runs may meet their hosts at the same time.
+    with known_hosts.open("a") as file:
+        file.write(f"{label} {key}\n")
+
+
+def changed_key(name: str, address: str, *, expected: str, shown: str, remedy: str) -> HostError:
+    """The error for a host that shows another key; `expected` and `shown` are key bodies."""
+    return HostError(
+        f"{name}: the host key of {address} is not the expected one: "
+        f"expected {fingerprint(expected)}, shown {fingerprint(shown)}",
+        hint=remedy,
+    )

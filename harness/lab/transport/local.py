@@ -1,0 +1,117 @@
+"""Runs commands on the machine that the harness itself runs on."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from errno import ENOSPC
+from pathlib import Path
+from typing import IO
+
+from harness.errors import HostError
+from harness.lab.transport.base import (
+    Completed,
+    disk_full,
+    failed,
+    missing_program,
+    open_source,
+    overdue,
+    stdin_bytes,
+)
+
+GRACE_SECONDS = 3.0
+CHUNK_BYTES = 1 << 20
+
+
+class LocalRunner:
+    """A Runner for this machine: a subprocess per command, in a process group of its own."""
+
+    def __init__(self, name: str = "this machine") -> None:
+        self.name = name
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        deadline: float,
+        stdin: str | bytes | None = None,
+        check: bool = True,
+    ) -> Completed:
+        process = self._start(argv)
+        try:
+            stdout, stderr = process.communicate(stdin_bytes(stdin), timeout=deadline)
+        except subprocess.TimeoutExpired:
+            outcome = "it was ended" if _end_group(process) else "it cannot be killed (waiting for a device?)"
+            raise overdue(self.name, shlex.join(argv), deadline, outcome=outcome) from None
+        except BaseException:
+            # A Ctrl-C of the terminal does not reach the command: it has a process group of its own.
+            _end_group(process)
+            raise
+        done = Completed(
+            tuple(argv), process.returncode, stdout.decode(errors="replace"), stderr.decode(errors="replace")
+        )
+        if check and done.status != 0:
+            raise failed(self.name, done)
+        return done
+
+    def put(self, source: Path, target: str, *, deadline: float) -> None:
+        give_up_at = time.monotonic() + deadline
+        with open_source(source) as original:
+            size = os.fstat(original.fileno()).st_size
+            try:
+                self._put(original, Path(target), give_up_at, deadline)
+            except OSError as error:
+                if error.errno == ENOSPC:
+                    raise disk_full(self.name, target, size) from error
+                raise HostError(f"{self.name}: cannot write {target}: {error.strerror or error}") from error
+
+    def close(self) -> None:
+        """Nothing is held open between commands."""
+
+    def _start(self, argv: Sequence[str]) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=os.environ | {"LC_ALL": "C"},
+                start_new_session=True,
+            )
+        except (FileNotFoundError, PermissionError) as error:
+            raise missing_program(self.name, argv[0]) from error
+
+    def _put(self, original: IO[bytes], target: Path, give_up_at: float, deadline: float) -> None:
+        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as copy:
+            partial = Path(copy.name)
+            try:
+                while chunk := original.read(CHUNK_BYTES):
+                    copy.write(chunk)
+                    if time.monotonic() > give_up_at:
+                        raise overdue(self.name, f"copy to {target}", deadline, outcome="nothing of it was kept")
+                copy.close()
+                # A temporary file is 0600; the far side of an SshRunner creates files under its umask.
+                partial.chmod(0o644)
+                partial.replace(target)
+            except BaseException:
+                partial.unlink(missing_ok=True)
+                raise
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> bool:
+    """TERM first: fio puts its jobs in sessions of their own, so only fio itself can end them."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE_SECONDS)
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+    return process.poll() is not None

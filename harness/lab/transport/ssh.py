@@ -1,0 +1,198 @@
+"""Runs commands on a machine over one SSH connection that stays open, directly or through another machine."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from paramiko import ChannelException, SSHException, Transport
+
+from harness.errors import HostError
+from harness.lab.transport.base import (
+    NO_SPACE,
+    Completed,
+    disk_full,
+    failed,
+    missing_program,
+    open_source,
+    overdue,
+    stdin_bytes,
+)
+from harness.lab.transport.bounded import Overdue, within
+from harness.lab.transport.exchange import ConnectionLost, Exchange, ender, is_missing_program
+from harness.lab.transport.handshake import Jump, NotUpYet, SshTarget, abandon, open_transport
+from harness.units import format_duration
+
+__all__ = ["SshRunner", "SshTarget"]
+
+BANNER_SECONDS = 15.0
+# While a machine boots, user-mode networking takes a connection and may leave it silent for good, so short tries
+# notice the server first; every PATIENT_TRYth waits longer, for a server that is up but slow.
+QUICK_BANNER_SECONDS = 1.5
+PATIENT_TRY = 5
+RETRY_SECONDS = 0.25
+# How long past its deadline a command may take to be ended on the far side.
+ENDING_SECONDS = 20.0
+PID_SECONDS = 3.0
+_UNKNOWN = "the machine does not answer, so the command may still run there"
+CHUNK_BYTES = 256 << 10
+
+# $1 target, $2 partial file, $3 bytes. The count tells a whole file from one cut off with the connection.
+_PUT = (
+    "trap 'rm -f \"$2\"' EXIT; trap 'exit 1' HUP TERM; "
+    'cat >"$2" && [ "$(wc -c <"$2")" -eq "$3" ] && mv -f "$2" "$1" && trap - EXIT'
+)
+
+
+class SshRunner:
+    """A Runner for a far machine. One connection, one channel per command; threads may share it."""
+
+    def __init__(self, transport: Transport, *, name: str, label: str) -> None:
+        self.name = name
+        self._transport = transport
+        self._label = label
+
+    @classmethod
+    def connect(
+        cls,
+        target: SshTarget,
+        *,
+        name: str,
+        via: SshRunner | None = None,
+        deadline: float,
+        banner_seconds: float = BANNER_SECONDS,
+    ) -> SshRunner:
+        """Log in, through `via` if given (it stays in use: close this one first).
+
+        Raises HostError naming machine, cause and remedy, at the latest after `deadline` seconds.
+        """
+        jump = Jump(via.name, via._label, via._transport) if via else None
+        transport = open_transport(target, name=name, via=jump, deadline=deadline, banner_seconds=banner_seconds)
+        return cls(transport, name=name, label=f"{target.address}@{via._label}" if via else target.address)
+
+    @classmethod
+    def connect_when_up(
+        cls,
+        target: SshTarget,
+        *,
+        name: str,
+        via: SshRunner | None = None,
+        deadline: float,
+        on_wait: Callable[[str], None] | None = None,
+    ) -> SshRunner:
+        """Log in to a machine that may still be booting, trying until `deadline` seconds have passed.
+
+        `on_wait` is told why each try failed. Raises HostError with the last cause; what no waiting mends (a
+        refused key, another host key) is raised at once.
+        """
+        start = time.monotonic()
+        attempt = 0
+        while True:
+            attempt += 1
+            remaining = max(start + deadline - time.monotonic(), QUICK_BANNER_SECONDS)
+            try:
+                return cls.connect(
+                    target, name=name, via=via, deadline=remaining, banner_seconds=_banner_seconds(attempt)
+                )
+            except NotUpYet as error:
+                cause = error.message
+            if on_wait is not None:
+                on_wait(cause)
+            if time.monotonic() + RETRY_SECONDS >= start + deadline:
+                raise HostError(
+                    f"{name}: no SSH login within {format_duration(deadline)} ({attempt} tries); last: {cause}",
+                    hint="look at the machine's console for how far its boot came, or allow it more time",
+                )
+            time.sleep(RETRY_SECONDS)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the connection is open as far as is known; a silent far side shows only in a command."""
+        return self._transport.is_active()
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        deadline: float,
+        stdin: str | bytes | None = None,
+        check: bool = True,
+    ) -> Completed:
+        data = stdin_bytes(stdin)
+        done = self._execute(argv, deadline, (data,) if data else None, shlex.join(argv))
+        if check and done.status != 0:
+            raise failed(self.name, done)
+        return done
+
+    def put(self, source: Path, target: str, *, deadline: float) -> None:
+        with open_source(source) as file:
+            size = os.fstat(file.fileno()).st_size
+            partial = f"{target}.{secrets.token_hex(4)}.part"
+            argv = ("sh", "-c", _PUT, "sh", target, partial, str(size))
+            done = self._execute(argv, deadline, _chunks(file), f"copy of {source} to {target}")
+        if NO_SPACE in done.stderr:
+            raise disk_full(self.name, target, size)
+        if done.status != 0:
+            said = done.stderr.strip() or f"fewer than {size} bytes arrived"
+            raise HostError(f"{self.name}: cannot write {target}: {said}")
+
+    def close(self) -> None:
+        abandon(self._transport)
+
+    def _execute(self, argv: Sequence[str], deadline: float, stdin: Iterable[bytes] | None, what: str) -> Completed:
+        exchange = Exchange(self._transport, argv)
+        try:
+            status = within(deadline, lambda: exchange.converse(deadline, stdin))
+        except Overdue:
+            raise overdue(self.name, what, deadline, outcome=self._end(exchange)) from None
+        except ChannelException as error:
+            raise HostError(
+                f"{self.name}: no further session for `{what}`: {error.text}",
+                hint=f"raise MaxSessions in the sshd_config of {self.name}, or run fewer commands at once",
+            ) from error
+        except (ConnectionLost, SSHException, EOFError, OSError) as error:
+            raise HostError(
+                f"connection to {self.name} was lost while running `{what}`: {error or type(error).__name__}",
+                hint=f"check that {self.name} is still up",
+            ) from error
+        except BaseException:
+            self._end(exchange)
+            raise
+        if is_missing_program(exchange, status):
+            raise missing_program(self.name, argv[0])
+        return Completed(tuple(argv), status, exchange.stdout, exchange.stderr)
+
+    def _end(self, exchange: Exchange) -> str:
+        """End the command on the far side; what became of it, in words. Closing the channel alone ends nothing."""
+        outcome = _UNKNOWN if exchange.requested else "it was not started there"
+        try:
+            pid = exchange.wait_for_pid(PID_SECONDS)
+            if pid is not None:
+                ending = ender(self._transport, pid)
+                gone = within(ENDING_SECONDS, lambda: ending.converse(ENDING_SECONDS)) == 0
+                outcome = "it was ended there" if gone else "it cannot be killed there (waiting for a device?)"
+        except (Overdue, ConnectionLost, SSHException, EOFError, OSError):
+            outcome = _UNKNOWN
+        if outcome == _UNKNOWN:
+            # A machine that answers nothing would let each further command, of a teardown say, wait for its deadline.
+            self.close()
+        with suppress(Overdue, SSHException, EOFError, OSError):
+            within(2.0, exchange.abandon)
+        return outcome
+
+
+def _banner_seconds(attempt: int) -> float:
+    if attempt % PATIENT_TRY:
+        return QUICK_BANNER_SECONDS
+    return min(QUICK_BANNER_SECONDS * 2.0 ** (attempt // PATIENT_TRY), BANNER_SECONDS)
+
+
+def _chunks(file: IO[bytes]) -> Iterator[bytes]:
+    while chunk := file.read(CHUNK_BYTES):
+        yield chunk

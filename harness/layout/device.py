@@ -1,0 +1,59 @@
+"""The disk under test as a block device: a link to a real one, or a loop device on a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from harness.errors import HostError, SafetyError
+from harness.lab.inventory import DiskByFile, DiskSpec
+from harness.lab.transport.base import Runner
+
+
+@contextmanager
+def block_device(runner: Runner, disk: DiskSpec) -> Iterator[str]:
+    """The path of the disk's block device on the host, there for as long as this lasts."""
+    if isinstance(disk, DiskByFile):
+        with _loop_device(runner, disk) as device:
+            yield device
+    else:
+        yield disk.id
+
+
+@contextmanager
+def _loop_device(runner: Runner, disk: DiskByFile) -> Iterator[str]:
+    if not disk.destroy:
+        raise SafetyError(
+            f"{runner.name}: disk {disk.name}, {disk.identity}, will not be written to: its owner did not write "
+            "`destroy = true` in the lab file",
+            hint=f"add it under disk.{disk.name} if nothing in that file is needed",
+        )
+    file = str(disk.file)
+    if attached := loop_devices(runner, file):
+        raise SafetyError(
+            f"{runner.name}: {file} is already the backing file of {', '.join(attached)}",
+            hint="if a killed run left it so: virt-overhead reap; else: losetup -d",
+        )
+    made = runner.run(["test", "-e", file], deadline=20, check=False).status != 0
+    device = None
+    try:
+        if made:
+            runner.run(["truncate", "-s", str(disk.size), file], deadline=20)
+        device = runner.run(
+            ["losetup", "--find", "--show", "--partscan", "--direct-io=on", file], deadline=30
+        ).stdout.strip()
+        yield device
+    finally:
+        with suppress(HostError):
+            if device:
+                runner.run(["losetup", "-d", device], deadline=30)
+            if made:
+                runner.run(["rm", "-f", file], deadline=30)
+
+
+def loop_devices(runner: Runner, file: str) -> list[str]:
+    """The loop devices that have `file` behind them."""
+    # Without --list, losetup answers -j in a format of its own, whatever else it is asked.
+    listed = runner.run(["losetup", "--list", "--json", "--output", "NAME", "-j", file], deadline=30).stdout
+    return [each["name"] for each in json.loads(listed or "{}").get("loopdevices", ())]

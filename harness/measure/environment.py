@@ -1,0 +1,76 @@
+"""Keeps the host open for a run, and one disk of it ready: opened at the first need, closed in reverse order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from harness.events import Events, Note
+from harness.guest.hypervisors import hypervisor_of
+from harness.guest.protocol import Hypervisor
+from harness.image import ImageSet
+from harness.lab.facts import require_fio
+from harness.lab.hosts import Host, open_host
+from harness.lab.inventory import HostSpec
+from harness.lab.lease import lease
+from harness.measure.phases import Phases
+from harness.measure.reap import reap
+from harness.measure.session import Session, session
+from harness.scenario.model import Mode
+
+LEASE_WAIT_SECONDS = 900.0
+
+
+class Environment:
+    """One host and its current disk. `host` and `session` are None until they were needed."""
+
+    def __init__(self, spec: HostSpec, run_id: str, images: ImageSet, phases: Phases, events: Events) -> None:
+        self.host: Host | None = None
+        self.session: Session | None = None
+        self._spec = spec
+        self._run_id = run_id
+        self._images = images
+        self._phases = phases
+        self._events = events
+        self._hypervisor: Hypervisor | None = None
+        self._disk: str | None = None
+        self._host_stack = ExitStack()
+        self._disk_stack = ExitStack()
+
+    def ready(self, disk: str, modes: Sequence[Mode], span: int) -> Session:
+        """The session of `disk` with all its modes: kept while the disk stays the same, else built anew."""
+        host, hypervisor = self._opened()
+        if self.session is None or self._disk != disk:
+            self._close_disk()
+            self.session = self._disk_stack.enter_context(
+                session(
+                    host, hypervisor, host.spec.disk(disk), modes, span=span, run_id=self._run_id, phases=self._phases
+                )
+            )
+            self._disk = disk
+        return self.session
+
+    def close(self) -> None:
+        """Take the disk's layouts and guest down, then let the host go, whatever fails on the way."""
+        with self._host_stack:
+            self._close_disk()
+
+    def _opened(self) -> tuple[Host, Hypervisor]:
+        """The host: leased, swept of what a killed run left, with its hypervisor at hand."""
+        if self.host is None or self._hypervisor is None:
+            with self._phases.timed("lab"):
+                stack = self._host_stack
+                host = stack.enter_context(open_host(self._spec, self._images, self._events))
+                require_fio(host.facts, host.name)
+                stack.enter_context(lease(host.runner, host.name, self._run_id, self._events, wait=LEASE_WAIT_SECONDS))
+                self._hypervisor = stack.enter_context(hypervisor_of(host, self._events))
+                for what in reap(host.runner, self._hypervisor, host.spec.disks):
+                    self._events(Note(f"host {host.name}: removed what a killed run left: {what}"))
+            self.host = host
+        return self.host, self._hypervisor
+
+    def _close_disk(self) -> None:
+        if self.session is not None:
+            self.session = None
+            with self._phases.timed("teardown"):
+                self._disk_stack.close()

@@ -1,0 +1,187 @@
+"""fio on both sides of the comparison: from jobs to its job file, from its JSON+ to metrics."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.errors import MeasurementError
+from harness.scenario.model import Job
+
+ARGV = ("fio", "--output-format=json+", "-")
+"""The command of every measurement: the same on host and guest. The job file comes on standard input."""
+
+ENGINE = "libaio"
+FEWEST_BEYOND = 10
+"""A percentile is left out when fewer I/Os than this lie beyond it: p(q) needs 10 / (1 - q)."""
+
+_PERCENTILES = {"clat_p50": 0.5, "clat_p99": 0.99, "clat_p999": 0.999}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What fio opens: `size` bytes from `offset` of `path`. `direct` is False only for a twin of a cached mode."""
+
+    path: str
+    offset: int
+    size: int
+    direct: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """What fio measured of one job. `seconds` without the ramp; `metrics` by name, in their units."""
+
+    job: str
+    seconds: float
+    io_bytes: int
+    metrics: Mapping[str, float]
+
+
+def job_file(target: Target, jobs: Sequence[Job], seed: int) -> str:
+    """One fio job file that runs `jobs` one after the other on `target`.
+
+    One process for all of them: in a nested guest, starting fio costs as much as a short measurement.
+    """
+    lines = [
+        "[global]",
+        f"filename={target.path}",
+        f"offset={target.offset}",
+        f"size={target.size}",
+        # Without this a missing device would become a file in RAM, and a very fast one.
+        "allow_file_create=0",
+        f"ioengine={ENGINE}",
+        f"direct={int(target.direct)}",
+        # A cached twin is to be served as a cached guest is: from a cache that is warm.
+        f"invalidate={int(target.direct)}",
+        "thread=1",
+        "time_based=1",
+        "norandommap=1",
+        # The same offsets on all arms of a round that run the same jobs, others in the next round.
+        "randrepeat=1",
+        f"randseed={seed}",
+        "refill_buffers=0",
+        "scramble_buffers=1",
+        "group_reporting=1",
+        "percentile_list=50:99:99.9",
+        "exitall_on_error=1",
+    ]
+    for job in jobs:
+        lines += [
+            "",
+            f"[{job.id}]",
+            "stonewall",
+            f"rw={job.rw}",
+            f"bs={job.bs}",
+            f"iodepth={job.iodepth}",
+            f"numjobs={job.numjobs}",
+            f"runtime={_milliseconds(job.seconds)}",
+        ]
+        if job.ramp:
+            lines.append(f"ramp_time={_milliseconds(job.ramp)}")
+        if job.read_share is not None:
+            lines.append(f"rwmixread={job.read_share * 100:.0f}")
+    return "\n".join(lines) + "\n"
+
+
+def _milliseconds(seconds: float) -> str:
+    # fio 3.39 reads "1.5s" as one second, and "0.5s" as none.
+    return f"{round(seconds * 1000)}ms"
+
+
+def fill_file(targets: Sequence[tuple[str, int, int]]) -> str:
+    """A job file that fills each (path, offset, size) once with data that no layer can compress or drop."""
+    lines = [
+        "[global]",
+        "allow_file_create=0",
+        f"ioengine={ENGINE}",
+        "direct=1",
+        "rw=write",
+        "bs=1m",
+        "iodepth=8",
+        "thread=1",
+        "refill_buffers=1",
+        "end_fsync=1",
+    ]
+    for number, (path, offset, size) in enumerate(targets):
+        lines += ["", f"[fill{number}]", "stonewall", f"filename={path}", f"offset={offset}", f"size={size}"]
+    return "\n".join(lines) + "\n"
+
+
+def parse(output: str, jobs: Sequence[Job], where: str) -> list[JobResult]:
+    """The results of `jobs` from fio's JSON+, in their order. MeasurementError where fio failed or left one out."""
+    document = _document(output, where)
+    by_name: dict[str, Any] = {entry["jobname"]: entry for entry in document.get("jobs", ())}
+    missing = [job.id for job in jobs if job.id not in by_name]
+    if missing:
+        raise MeasurementError(f"{where}: fio's output lacks {', '.join(missing)}", hint="its raw output is kept")
+    return [_result(job, by_name[job.id], where) for job in jobs]
+
+
+def _document(output: str, where: str) -> dict[str, Any]:
+    # fio prints notes and warnings before its JSON.
+    start = output.find("{")
+    try:
+        document: dict[str, Any] = json.JSONDecoder().raw_decode(output[start:])[0] if start >= 0 else {}
+    except ValueError as error:
+        raise MeasurementError(f"{where}: fio's output is cut off or no JSON: {error}") from error
+    if not document:
+        raise MeasurementError(f"{where}: fio printed no result: {output.strip()[-300:] or '(nothing)'}")
+    return document
+
+
+def _result(job: Job, entry: Mapping[str, Any], where: str) -> JobResult:
+    if entry.get("error"):
+        raise MeasurementError(
+            f"{where}: fio's job {job.id} failed with error {entry['error']}",
+            hint="its raw output is kept; EIO (5) means that the disk or a layer under it failed",
+        )
+    sides = [entry[side] for side in ("read", "write") if entry[side]["total_ios"]]
+    if not sides:
+        raise MeasurementError(f"{where}: fio's job {job.id} completed no I/O at all")
+    total = sum(side["total_ios"] for side in sides)
+
+    def mean_seconds(kind: str) -> float:
+        return float(sum(side[kind]["mean"] * side["total_ios"] for side in sides) / total / 1e9)
+
+    metrics = {
+        "iops": float(sum(side["iops"] for side in sides)),
+        "bw": float(sum(side["bw_bytes"] for side in sides)),
+        "lat_mean": mean_seconds("lat_ns"),
+        "clat_mean": mean_seconds("clat_ns"),
+        **percentiles(histogram(sides)),
+    }
+    seconds = max(side["runtime"] for side in sides) / 1000
+    return JobResult(job.id, seconds, sum(side["io_bytes"] for side in sides), metrics)
+
+
+def histogram(sides: Sequence[Mapping[str, Any]]) -> Counter[int]:
+    """Completions by latency in ns, summed over fio's directions: the bins of JSON+."""
+    bins: Counter[int] = Counter()
+    for side in sides:
+        for latency_ns, count in side["clat_ns"].get("bins", {}).items():
+            bins[int(latency_ns)] += count
+    return bins
+
+
+def percentiles(bins: Mapping[int, int]) -> dict[str, float]:
+    """Percentiles in seconds by metric name; one that too few I/Os support is absent.
+
+    The value of p(q) is the bin that holds the ceil(q n)-th of n completions in order of latency.
+    """
+    total = sum(bins.values())
+    found = {}
+    for name, quantile in _PERCENTILES.items():
+        if total * (1 - quantile) < FEWEST_BEYOND - 1e-9:
+            continue
+        rank, seen = math.ceil(quantile * total), 0
+        for latency_ns in sorted(bins):
+            seen += bins[latency_ns]
+            if seen >= rank:
+                found[name] = latency_ns / 1e9
+                break
+    return found

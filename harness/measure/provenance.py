@@ -1,0 +1,45 @@
+"""What stands behind the figures: where they were measured, with which versions and settings."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import version
+
+from pydantic import JsonValue
+
+from harness.image import Image, ImageSet
+from harness.lab.hosts import Host
+from harness.measure.session import Session
+from harness.results import LabInfo
+
+
+def lab_info(host: Host) -> LabInfo:
+    """Where it was measured, and whether that speaks for real hardware."""
+    representative, why = host.representative
+    return LabInfo(host.name, host.spec.kind, host.acceleration.accel, representative, why)
+
+
+def provenance(at: Session, images: ImageSet) -> dict[str, JsonValue]:
+    """Plain JSON values, by what they speak of."""
+    host = at.host
+    found: dict[str, JsonValue] = {
+        "harness": {"version": version("virt-overhead"), "python": platform.python_version()},
+        "host": dict(host.facts.provenance),
+        "acceleration": {"accel": host.acceleration.accel, "why": host.acceleration.why},
+        "images": {image.name: _image(image) for image in (images.guest, images.lab)},
+    }
+    if at.guest is not None:
+        found["guest"] = {**at.guest.evidence, "boot_seconds": round(at.guest.boot_seconds, 1)}
+    return found
+
+
+def _image(image: Image) -> dict[str, JsonValue]:
+    manifest = image.manifest
+    return {
+        "recipe_digest": manifest.recipe_digest,
+        "suite": manifest.suite,
+        "built_at": manifest.built_at,
+        "kernel": manifest.kernel,
+        "fio": manifest.fio_version,
+        "sha256": {name: record.sha256 for name, record in manifest.files.items()},
+    }

@@ -1,0 +1,66 @@
+"""Going on with a run that was cut short: whole rounds count, a round that was only begun is measured anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from harness.errors import ConfigError
+from harness.results import Measurement, RunStore
+from harness.scenario.model import Arm
+from harness.scenario.plan import Group
+
+_SAME = ("host", "images", "acceleration")
+"""What must not have changed in between, or the rounds would not be of one population."""
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What an earlier part of the run measured, and where."""
+
+    measurements: tuple[Measurement, ...] = ()
+    provenance: Mapping[str, JsonValue] | None = None
+
+    def rounds(self, group: Group, arms: Iterable[Arm]) -> dict[int, list[Measurement]]:
+        """The measurements of each round of `group` in which every job of every arm was measured."""
+        wanted = {(arm.id, job.id) for arm in arms for job in group.jobs_of(arm)}
+        found: dict[int, dict[tuple[str, str], Measurement]] = {}
+        for each in self.measurements:
+            if each.group == group.id:
+                # Of a round that was begun twice the later part counts.
+                found.setdefault(each.round, {})[each.arm, each.job] = each
+        return {number: list(round_.values()) for number, round_ in found.items() if round_.keys() == wanted}
+
+    def require_same(self, now: Mapping[str, JsonValue]) -> None:
+        """Raise ConfigError where host or images are not what they were."""
+        for key in _SAME if self.provenance else ():
+            before, after = (self.provenance or {}).get(key), now.get(key)
+            if before != after:
+                raise ConfigError(
+                    f"the run cannot be resumed: its {key} changed: {_difference(before, after)}",
+                    hint="measure anew, without --resume",
+                )
+
+
+def earlier_part(store: RunStore, host: str, profile: str) -> tuple[Earlier, int]:
+    """What the stored run holds, and its seed. ConfigError where it was measured elsewhere or otherwise."""
+    run = store.read_results()
+    for what, then, now in (("host", run.lab.host, host), ("profile", run.run.profile, profile)):
+        if then != now:
+            raise ConfigError(
+                f"{store.path} cannot be resumed: its {what} is {then}, not {now}",
+                hint=f"give --{what}={then}, or measure anew, without --resume",
+            )
+    return Earlier(store.read_journal().measurements, run.provenance or None), run.run.seed
+
+
+def _difference(before: JsonValue, after: JsonValue) -> str:
+    if isinstance(before, dict) and isinstance(after, dict):
+        return "; ".join(
+            f"{key} was {before.get(key)}, is {after.get(key)}"
+            for key in sorted(before.keys() | after.keys())
+            if before.get(key) != after.get(key)
+        )
+    return f"was {before}, is {after}"

@@ -1,0 +1,235 @@
+"""The pytest plugin: translates between pytest's hooks and the engine, and does nothing else."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+from harness.analysis import Verdict
+from harness.errors import ConfigError, HarnessError, LabUnavailable, NotTried, SafetyError, Unsupported
+from harness.events import Events
+from harness.plugin.engine import Engine
+from harness.plugin.options import Options, add_options, read_options
+from harness.plugin.scheduling import scheduler
+from harness.plugin.screen import PytestScreen
+from harness.plugin.summary import cell_properties, explain, write_summary
+from harness.progress import Progress
+from harness.results import CellRecord
+from harness.scenario.load import find_scenarios, load_scenario
+from harness.scenario.model import Cell, Scenario
+from harness.scenario.plan import expand
+
+_ENGINE = pytest.StashKey[Engine]()
+_OPTIONS = pytest.StashKey[Options]()
+_SCENARIOS = pytest.StashKey[dict[str, Scenario]]()
+_WORKER = "overhead"
+
+SCENARIO_DIRECTORY = "scenarios"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        "cell(scenario, disk, mode, pattern, bs, iodepth, numjobs): what a cell measures, for -m selection",
+    )
+    if config.pluginmanager.has_plugin("xdist"):
+        config.pluginmanager.register(_XdistHooks(config), "virt-overhead-xdist")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Read what users write before anything is collected: a mistake there is one message, not a test that failed."""
+    config = session.config
+    if hasattr(config, "workerinput") or not _asks_for_cells(config):
+        return
+    try:
+        _all_cells(config)
+    except HarnessError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+class _XdistHooks:
+    """What only the controller of pytest-xdist's workers is asked."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> LoadScopeScheduling:
+        return scheduler(config, log, self._host_of)
+
+    @pytest.hookimpl
+    def pytest_testnodedown(self, node: Any) -> None:
+        told = getattr(node, "workeroutput", {}).get(_WORKER)
+        if told:
+            engine = _engine(self._config)
+            engine.runs += [Path(run) for run in told["runs"]]
+            engine.measured += told["measured"]
+            engine.unavailable |= told["unavailable"]
+
+    def _host_of(self, nodeid: str) -> str | None:
+        """The host that a cell's node id leads to: its parameter begins with its scenario."""
+        file, _, parameter = nodeid.partition("[")
+        scenario = _scenarios(self._config).get(parameter.split("-")[0])
+        if scenario is None or Path(file.split("::")[0]).parent.name != SCENARIO_DIRECTORY:
+            return None
+        try:
+            return _options(self._config).inventory.host_of(scenario.disk).name
+        except ConfigError:
+            return None
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "cell" not in metafunc.fixturenames:
+        return
+    cells = _all_cells(metafunc.config)
+    metafunc.parametrize(
+        "cell", [pytest.param(cell, id=cell.id, marks=pytest.mark.cell(**cell.facets)) for cell in cells]
+    )
+
+
+@pytest.hookimpl(tryfirst=True)  # the terminal asks for the plan in its own
+def pytest_collection_finish(session: pytest.Session) -> None:
+    cells = [cell for item in session.items if (cell := _cell(item)) is not None]
+    if cells:
+        try:
+            _engine(session.config).select(cells)
+        except ConfigError as error:
+            # A worker has no way to end the run: its cells are skipped one by one with this reason.
+            if not hasattr(session.config, "workerinput"):
+                raise pytest.UsageError(str(error)) from None
+        if not hasattr(session.config, "workerinput"):
+            # A run that is told to end takes its guests down as one that is interrupted does.
+            signal.signal(signal.SIGTERM, _interrupted)
+
+
+def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
+    engine = config.stash.get(_ENGINE, None)
+    return [f"{name}: {plan.describe()}" for name, plan in engine.plans.items()] if engine else []
+
+
+@pytest.fixture
+def record(cell: Cell, request: pytest.FixtureRequest) -> CellRecord:
+    """The measured cell. What keeps it from being measured is an error or a skip of this fixture, not of the test."""
+    engine = _engine(request.config)
+    found = _measured(engine, cell)
+    if isinstance(found, SafetyError):
+        request.session.shouldfail = "nothing is written after a safety error"
+    if isinstance(found, NotTried) or (
+        isinstance(found, Unsupported | LabUnavailable) and not engine.options.require_lab
+    ):
+        pytest.skip(str(found))
+    if isinstance(found, HarnessError):
+        pytest.fail(str(found), pytrace=False)
+    request.node.user_properties += cell_properties(found)
+    if found.skipped:
+        pytest.skip(found.skipped)
+    if found.verdict is Verdict.VOID:
+        pytest.fail(explain(found), pytrace=False)
+    return found
+
+
+@pytest.fixture
+def verdict(record: CellRecord) -> str:
+    """The cell's verdict in words: what a failed assertion shows."""
+    return explain(record)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    engine = session.config.stash.get(_ENGINE, None)
+    if engine is None:
+        return
+    try:
+        engine.close(interrupted=exitstatus == pytest.ExitCode.INTERRUPTED)
+    except HarnessError as error:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        sys.stderr.write(f"virt-overhead: taking the lab down: {error}\n")
+    if session.exitstatus == pytest.ExitCode.OK and engine.unavailable and not engine.measured:
+        # Skips alone would look like a run in which all is well.
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput[_WORKER] = {
+            "runs": [str(path) for path in engine.runs],
+            "measured": engine.measured,
+            "unavailable": engine.unavailable,
+        }
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    engine = config.stash.get(_ENGINE, None)
+    if engine is None:
+        return
+    for path in engine.runs:
+        write_summary(terminalreporter, path)
+    if engine.unavailable and not engine.measured:
+        places = ", ".join(engine.unavailable)
+        terminalreporter.section("nothing was measured", red=True)
+        terminalreporter.write_line(f"no cell could be measured on {places}; skips are no success: exit status 1")
+
+
+def _cell(item: pytest.Item) -> Cell | None:
+    found = getattr(getattr(item, "callspec", None), "params", {}).get("cell")
+    return found if isinstance(found, Cell) else None
+
+
+def _options(config: pytest.Config) -> Options:
+    if _OPTIONS not in config.stash:
+        config.stash[_OPTIONS] = read_options(config)
+    return config.stash[_OPTIONS]
+
+
+def _scenarios(config: pytest.Config) -> dict[str, Scenario]:
+    if _SCENARIOS not in config.stash:
+        paths = find_scenarios(config.rootpath / SCENARIO_DIRECTORY)
+        config.stash[_SCENARIOS] = {path.stem: load_scenario(path) for path in paths}
+    return config.stash[_SCENARIOS]
+
+
+def _all_cells(config: pytest.Config) -> list[Cell]:
+    profile = _options(config).profile
+    return [cell for scenario in _scenarios(config).values() for cell in expand(scenario, profile)]
+
+
+def _asks_for_cells(config: pytest.Config) -> bool:
+    """Whether the command line leads to the scenarios: the harness's own tests run with whatever lab file."""
+    ours = config.rootpath / SCENARIO_DIRECTORY
+    asked = [Path(config.invocation_params.dir, argument.partition("::")[0]) for argument in config.args]
+    return any(path.is_relative_to(ours) or ours.is_relative_to(path) for path in asked)
+
+
+def _engine(config: pytest.Config) -> Engine:
+    if _ENGINE not in config.stash:
+        config.stash[_ENGINE] = Engine(_options(config), _scenarios(config), _events(config))
+    return config.stash[_ENGINE]
+
+
+def _events(config: pytest.Config) -> Events:
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or hasattr(config, "workerinput"):
+        return Events()
+    return Events(Progress(PytestScreen(reporter, config.pluginmanager.get_plugin("capturemanager"))))
+
+
+def _measured(engine: Engine, cell: Cell) -> CellRecord | HarnessError:
+    # As a value, so that pytest shows the message alone and not the exception that was being handled.
+    try:
+        return engine.record(cell)
+    except HarnessError as error:
+        return error
+
+
+def _interrupted(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+__all__: Sequence[str] = ("record", "verdict")

@@ -1,0 +1,116 @@
+"""Between pytest and the campaigns: from selected cells to one campaign per host, and to their records."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import shlex
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from harness.errors import ConfigError, LabUnavailable, NotTried, Unsupported
+from harness.events import Events
+from harness.image import ImageSet, ensure_images
+from harness.lab.inventory import HostSpec
+from harness.measure.campaign import Campaign
+from harness.measure.ledger import Order
+from harness.measure.resume import earlier_part
+from harness.plugin.options import Options
+from harness.report import write_report
+from harness.results import CellRecord, RunStore
+from harness.scenario.model import Cell, Scenario
+from harness.scenario.plan import Plan, plan_for
+
+
+@dataclass
+class Engine:
+    """Measures the selected cells. Nothing is opened, built or written before the first cell is asked for."""
+
+    options: Options
+    scenarios: Mapping[str, Scenario]
+    events: Events
+    plans: dict[str, Plan] = field(default_factory=dict)
+    runs: list[Path] = field(default_factory=list)
+    measured: int = 0
+    unavailable: dict[str, str] = field(default_factory=dict)
+    """Why the lab kept cells from being measured, by host (by disk where no host has it); the first cause."""
+    _campaigns: dict[str, Campaign] = field(default_factory=dict)
+    _hosts: dict[str, HostSpec] = field(default_factory=dict)
+    _images: ImageSet | None = None
+
+    def select(self, cells: Sequence[Cell]) -> None:
+        """Plan these cells, and no others. ConfigError where the lab has none of their disks."""
+        by_scenario: dict[str, list[Cell]] = {}
+        for cell in cells:
+            by_scenario.setdefault(cell.scenario, []).append(cell)
+        problems: list[ConfigError] = []
+        for name, chosen in by_scenario.items():
+            try:
+                self._hosts[name] = self.options.inventory.host_of(self.scenarios[name].disk)
+            except ConfigError as error:
+                problems.append(error)
+            else:
+                self.plans[name] = self._plan(name, chosen)
+        if problems and not self.plans:
+            raise problems[0]
+
+    def record(self, cell: Cell) -> CellRecord:
+        """The cell's record, measured at first demand. Raises what stopped the measuring."""
+        host = self._hosts.get(cell.scenario)
+        if host is None:
+            why = f'{self.options.inventory.source}: no disk "{cell.disk}", so {cell.scenario} is left out'
+            self.unavailable.setdefault(f"disk {cell.disk}", why)
+            raise Unsupported(why)
+        try:
+            if host.name not in self._campaigns:
+                if host.name in self.unavailable:
+                    raise NotTried(f"not tried: {self.unavailable[host.name].partition(chr(10))[0]}")
+                self._campaigns[host.name] = self._campaign(host)
+            found = self._campaigns[host.name].record(cell)
+        except LabUnavailable as error:
+            self.unavailable.setdefault(host.name, str(error))
+            raise
+        self.measured += not found.skipped
+        return found
+
+    def close(self, *, interrupted: bool) -> None:
+        """End every campaign, and write its report; one that fails does not keep the others from ending."""
+        failures: list[Exception] = []
+        for campaign in self._campaigns.values():
+            try:
+                campaign.close(interrupted=interrupted)
+            except Exception as error:
+                failures.append(error)
+            write_report(campaign.store)
+            self.runs.append(campaign.store.path)
+        self._campaigns = {}
+        if failures:
+            raise failures[0]
+
+    def _plan(self, name: str, cells: Sequence[Cell]) -> Plan:
+        plan = plan_for(self.scenarios[name], self.options.profile, cells)
+        return replace(plan, rounds=self.options.rounds) if self.options.rounds else plan
+
+    def _campaign(self, host: HostSpec) -> Campaign:
+        if self._images is None:
+            self._images = ensure_images(self.events)
+        mine = {name: plan for name, plan in self.plans.items() if self._hosts[name] == host}
+        order = Order(
+            run_id=f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}",
+            host=host,
+            plans=tuple(mine.values()),
+            titles={name: self.scenarios[name].title for name in mine},
+            profile=self.options.profile,
+            seed=self.options.seed if self.options.seed is not None else random.SystemRandom().getrandbits(31),
+            command=shlex.join(["pytest", *sys.argv[1:]]),
+        )
+        if self.options.resume is None:
+            store = RunStore.create(self.options.reports, order.run_id)
+            return Campaign(order, store, self._images, self.events)
+        store = RunStore.open(self.options.resume)
+        earlier, seed = earlier_part(store, host.name, self.options.profile)
+        order = replace(order, run_id=store.path.name, seed=seed)
+        return Campaign(order, store, self._images, self.events, earlier)

@@ -1,0 +1,97 @@
+"""The plugin's command line options, read into one value."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from harness.lab.embedded.lab import inventory as embedded_inventory
+from harness.lab.inventory import Inventory, load_lab
+from harness.scenario.library import PROFILES
+
+LAB_FILE = "lab.toml"
+LAB_VARIABLE = "VIRT_OVERHEAD_LAB"
+EMBEDDED_LAB = "embedded"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the user asked for. `seed` is None where the run is to choose one."""
+
+    inventory: Inventory
+    profile: str
+    reports: Path
+    seed: int | None
+    rounds: int | None
+    require_lab: bool
+    resume: Path | None
+
+
+def add_options(parser: pytest.Parser) -> None:
+    group = parser.getgroup("virt-overhead", "overhead of virtual machines on disks")
+    profiles = [profile.name for profile in PROFILES]
+    group.addoption("--profile", choices=profiles, help="how thoroughly to measure (default: the lab's, else smoke)")
+    group.addoption(
+        "--lab",
+        metavar="FILE",
+        type=Path,
+        help=f"the lab file, or `{EMBEDDED_LAB}` for the embedded lab "
+        f"(default: ${LAB_VARIABLE}, else {LAB_FILE} beside conftest.py, else the embedded lab)",
+    )
+    group.addoption("--host", metavar="NAME", help="measure on this host of the lab only")
+    group.addoption("--reports", metavar="DIR", type=Path, help="where runs are stored (default: reports/)")
+    group.addoption(
+        "--seed", metavar="N", type=_number("--seed", 0), help="seed of every random choice (default: a new one)"
+    )
+    group.addoption(
+        "--rounds", metavar="N", type=_number("--rounds", 1), help="rounds to measure (default: the profile's)"
+    )
+    group.addoption(
+        "--resume", metavar="RUN", type=Path, help="go on with the run stored there: its whole rounds count"
+    )
+    group.addoption(
+        "--require-lab", action="store_true", help="an unreachable lab is an error, where cells would be skipped"
+    )
+
+
+def read_options(config: pytest.Config) -> Options:
+    """The options in force. Raises ConfigError for a lab file that cannot be used."""
+    inventory = _inventory(config)
+    if host := config.getoption("--host"):
+        inventory = inventory.only(host)
+    return Options(
+        inventory=inventory,
+        profile=config.getoption("--profile") or inventory.profile,
+        reports=config.getoption("--reports") or config.rootpath / "reports",
+        seed=config.getoption("--seed"),
+        rounds=config.getoption("--rounds"),
+        require_lab=config.getoption("--require-lab"),
+        resume=config.getoption("--resume"),
+    )
+
+
+def _inventory(config: pytest.Config) -> Inventory:
+    named = config.getoption("--lab") or os.environ.get(LAB_VARIABLE)
+    if str(named) == EMBEDDED_LAB:
+        return embedded_inventory()
+    if named:
+        return load_lab(Path(named))
+    beside = config.rootpath / LAB_FILE
+    return load_lab(beside) if beside.exists() else embedded_inventory()
+
+
+def _number(option: str, least: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{option} takes a whole number from {least} on, not {text!r}")
+        return int(text)
+
+    return parse

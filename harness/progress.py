@@ -1,0 +1,91 @@
+"""Live progress: a line that is rewritten where somebody watches, plain lines where nobody does."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from typing import Protocol
+
+from harness.events import Event, MeasurementFinished, MeasurementStarted, Note, StepFinished, StepStarted
+from harness.units import format_duration
+
+QUIET_SECONDS = 20.0
+"""Without a terminal, one progress line in so long is enough."""
+
+
+class Screen(Protocol):
+    """What pytest's terminal reporter offers, too."""
+
+    def isatty(self) -> bool: ...
+
+    def write_line(self, line: str) -> None:
+        """A line of its own, after whatever was written last."""
+        ...
+
+    def rewrite(self, line: str, *, erase: bool) -> None:
+        """A passing line in the place of the last passing line."""
+        ...
+
+
+class StandardOutput:
+    """The screen of a command that runs without pytest."""
+
+    def __init__(self) -> None:
+        self._pending = False
+
+    def isatty(self) -> bool:
+        return sys.stdout.isatty()
+
+    def write_line(self, line: str) -> None:
+        if self._pending:
+            self.rewrite("", erase=True)
+            sys.stdout.write("\r")
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+        self._pending = False
+
+    def rewrite(self, line: str, *, erase: bool) -> None:
+        sys.stdout.write(f"\r{line}" + ("\x1b[K" if erase else ""))
+        sys.stdout.flush()
+        self._pending = True
+
+
+class Progress:
+    """A listener that shows events on a screen."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._last_passing = -math.inf
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case StepStarted(what, expected):
+                about = f" (about {format_duration(expected)})" if expected else ""
+                self._passing(f"{what} ...{about}", important=True)
+            case StepFinished(what, seconds):
+                self._lasting(f"{what}: {format_duration(seconds)}")
+            case Note(text):
+                self._lasting(text)
+            case MeasurementStarted(group, number, rounds, arm, jobs, left):
+                # The estimate is good to tens of seconds; more digits would only flicker.
+                self._passing(
+                    f"{group}, round {number} of {rounds}: {arm}, {jobs} job{'s' * (jobs != 1)}; "
+                    f"about {format_duration(max(round(left, -1), 10))} left"
+                )
+            case MeasurementFinished():
+                pass
+
+    def _lasting(self, text: str) -> None:
+        if self._screen.isatty():
+            self._screen.rewrite("", erase=True)
+        self._screen.write_line(f"  {text}")
+
+    def _passing(self, text: str, *, important: bool = False) -> None:
+        if self._screen.isatty():
+            self._screen.rewrite(f"  {text}", erase=True)
+            return
+        now = time.monotonic()
+        if important or now - self._last_passing >= QUIET_SECONDS:
+            self._last_passing = now
+            self._screen.write_line(f"  {text}")

@@ -1,0 +1,150 @@
+"""What stands behind the figures: effective configuration, provenance, where the time went, notes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pydantic import JsonValue
+
+from harness.report.cells import CellView
+from harness.report.numbers import count
+from harness.results import Run
+from harness.units import format_size
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of text under a header."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A part of the run's time; `share` is of the whole run."""
+
+    name: str
+    seconds: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A remark and the cells it is about."""
+
+    text: str
+    about: str
+
+
+def configuration(cells: Sequence[CellView]) -> Table:
+    """One column per mode: what was asked (layout, attach) and what was read back (effective), key by key."""
+    modes = list(dict.fromkeys(cell.mode for cell in cells if not cell.is_baseline))
+    columns: dict[str, dict[str, str]] = {}
+    for mode in modes:
+        own = [cell.record for cell in cells if cell.mode == mode]
+        asked = dict(_flat({"layout": own[0].mode_detail.layout, "attach": own[0].mode_detail.attach or {}}))
+        effective = [dict(_flat({"effective": record.effective})) for record in own if record.effective]
+        keys = dict.fromkeys(key for each in effective for key in each)
+        columns[mode] = asked | {key: _agreed([each.get(key, "not reported") for each in effective]) for key in keys}
+    found = dict.fromkeys(key for column in columns.values() for key in column)
+    keys_in_order = sorted(found, key=lambda key: ("layout", "attach", "effective").index(key.split(".")[0]))
+    rows = tuple((_said(key), *(columns[mode].get(key, "") for mode in modes)) for key in keys_in_order)
+    return Table(("", *modes), rows)
+
+
+def about_run(run: Run) -> Table:
+    """The run's own facts: when, by which command, where, with which seed."""
+    info, lab = run.run, run.lab
+    spans = sorted({cell.span_bytes for cell in run.cells})
+    rounds = sorted({len(cell.rounds) for cell in run.cells if cell.rounds})
+    times = sorted({(cell.job.seconds, cell.job.ramp) for cell in run.cells})
+    rows = (
+        ("run", info.id),
+        ("status", info.status),
+        ("started", moment(info.started)),
+        ("finished", moment(info.finished) if info.finished is not None else "not finished"),
+        ("command", info.command),
+        ("profile", info.profile),
+        ("rounds", " to ".join(str(number) for number in dict.fromkeys((rounds[0], rounds[-1]))) if rounds else "none"),
+        ("fio per job", ", ".join(f"{seconds:g} s after {ramp:g} s of ramp" for seconds, ramp in times)),
+        ("span of each arm", ", ".join(map(format_size, spans))),
+        ("seed", str(info.seed)),
+        ("host", lab.host),
+        ("lab", f"{lab.kind}, guests under {lab.accel}"),
+        ("speaks for real hardware", f"{'yes' if lab.representative else 'no'}: {lab.why}"),
+    )
+    return Table(("", ""), rows)
+
+
+def provenance(run: Run) -> Table:
+    """Every recorded version and setting, nested keys joined by dots."""
+    return Table(("what", "value"), tuple(_flat(run.provenance)))
+
+
+def phases(run: Run) -> tuple[Phase, ...]:
+    """Where the wall time went, longest first; what no phase accounts for stands last."""
+    wall = run.run.efficiency.wall_s or sum(run.run.phases.values())
+    if wall <= 0:
+        return ()
+    found = [Phase(name, seconds, seconds / wall) for name, seconds in run.run.phases.items()]
+    found.sort(key=lambda phase: -phase.seconds)
+    rest = wall - sum(run.run.phases.values())
+    if rest > wall * 0.005:
+        found.append(Phase("not in a phase", rest, rest / wall))
+    return tuple(found)
+
+
+def notes(cells: Sequence[CellView]) -> tuple[Note, ...]:
+    """Each note once, with the cells it is about."""
+    about: dict[str, list[CellView]] = {}
+    for cell in cells:
+        for text in cell.record.notes:
+            about.setdefault(text, []).append(cell)
+    return tuple(Note(text, _about(own, cells)) for text, own in about.items())
+
+
+def moment(seconds: float) -> str:
+    """UTC, to the second: "2026-01-01 12:00:00 UTC"."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _about(own: Sequence[CellView], cells: Sequence[CellView]) -> str:
+    if len(own) == len(cells):
+        return "every cell"
+    modes = {cell.mode for cell in own}
+    if len(modes) == 1 and len(own) == sum(cell.mode in modes for cell in cells):
+        return f"every cell of {own[0].mode}"
+    return own[0].id if len(own) == 1 else f"{count(len(own), 'cell')}, the first {own[0].id}"
+
+
+def _agreed(values: Sequence[str]) -> str:
+    different = list(dict.fromkeys(values))
+    return different[0] if len(different) == 1 else f"differs: {' / '.join(different)}"
+
+
+def _said(key: str) -> str:
+    origin, _, rest = key.partition(".")
+    return f"{'read back' if origin == 'effective' else f'asked, {origin}'}: {rest}"
+
+
+def _flat(value: Mapping[str, JsonValue], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for key, inner in value.items():
+        name = f"{prefix}{key}"
+        if isinstance(inner, Mapping) and inner:
+            yield from _flat(inner, f"{name}.")
+        else:
+            yield name, _text(inner)
+
+
+def _text(value: JsonValue) -> str:
+    if value is None:
+        return "not known"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return ", ".join(map(str, value))
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,158 @@
+"""One cell as the report shows it: its throughput metric, latency, what became of it, and what to beware of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from harness.analysis import Estimate, Verdict, mean_interval
+from harness.results import CellRecord, JobRecord, MetricRecord
+from harness.units import short_size
+
+
+class Outcome(StrEnum):
+    """What became of a cell: its verdict, or why it has none. In the order reports show them."""
+
+    WITHIN = "within"
+    EXCEEDS = "exceeds"
+    INCONCLUSIVE = "inconclusive"
+    VOID = "void"
+    UNJUDGED = "unjudged"
+    SKIPPED = "skipped"
+    NOT_MEASURED = "not measured"
+    BASELINE = "baseline"
+
+
+Place = Literal["host", "twin", "guest"]
+
+
+@dataclass(frozen=True, slots=True)
+class CellView:
+    """A cell and the choices a reader needs made: which metric is its throughput, and how it ended."""
+
+    record: CellRecord
+
+    @property
+    def id(self) -> str:
+        return self.record.id
+
+    @property
+    def mode(self) -> str:
+        return self.record.mode
+
+    @property
+    def iodepth(self) -> int:
+        return self.record.job.iodepth
+
+    @property
+    def is_baseline(self) -> bool:
+        """True for the mode `host`, which has no guest and so no overhead."""
+        return self.record.mode_detail.attach is None
+
+    @property
+    def workload(self) -> str:
+        return workload_of(self.record.job)
+
+    @property
+    def random(self) -> bool:
+        return is_random(self.record.job.pattern)
+
+    @property
+    def throughput(self) -> MetricRecord | None:
+        """IOPS of random patterns, bandwidth of sequential ones."""
+        return self.record.metrics.get("iops" if self.random else "bw")
+
+    @property
+    def throughput_unit(self) -> str:
+        """As people say it: `IOPS` or `MB/s` (10^6 bytes)."""
+        return throughput_unit(self.random)
+
+    @property
+    def throughput_scale(self) -> float:
+        """What a stored value is divided by to be in that unit."""
+        return throughput_scale(self.random)
+
+    @property
+    def latency(self) -> MetricRecord | None:
+        """Mean completion latency; the mean total latency where fio gave no other."""
+        return self.record.metrics.get("clat_mean") or self.record.metrics.get("lat_mean")
+
+    @property
+    def measured(self) -> bool:
+        return self.throughput is not None and self.record.skipped is None
+
+    @property
+    def usable(self) -> bool:
+        """True where the values may be compared: measured, and no validity check failed."""
+        return self.measured and self.record.verdict is not Verdict.VOID
+
+    @property
+    def outcome(self) -> Outcome:
+        if self.record.skipped is not None:
+            return Outcome.SKIPPED
+        if self.record.verdict is Verdict.VOID:
+            return Outcome.VOID
+        if not self.measured:
+            return Outcome.NOT_MEASURED
+        if self.is_baseline:
+            return Outcome.BASELINE
+        return Outcome(self.record.verdict.value)
+
+    @property
+    def overhead(self) -> Estimate | None:
+        return self.throughput.overhead if self.throughput else None
+
+    @property
+    def added(self) -> Estimate | None:
+        """What the guest adds to the mean latency of one I/O, in seconds."""
+        return self.latency.added if self.latency else None
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Why there is no value, or why not to trust it, one sentence each."""
+        failed = tuple(f"{check.check}: {check.detail}" for check in self.record.validity if not check.ok)
+        if self.record.skipped is not None:
+            return (self.record.skipped, *failed)
+        if not self.measured and not failed:
+            return ("no round in which every arm was measured",)
+        return failed + self._flags
+
+    @property
+    def faster_than_host(self) -> bool:
+        """True where the whole interval says that the guest is faster, which no virtual machine is without help."""
+        overhead = self.overhead
+        return overhead is not None and overhead.high is not None and overhead.high < 0
+
+    @property
+    def _flags(self) -> tuple[str, ...]:
+        if self.faster_than_host:
+            return ("the guest is faster than its host beyond the interval: a cache, or work that was not done",)
+        return ()
+
+    def mean(self, metric: MetricRecord | None, place: Place) -> Estimate | None:
+        """Geometric mean over the rounds of one arm, with its interval, in the metric's unit."""
+        values: tuple[float, ...] = getattr(metric, place) if metric else ()
+        return mean_interval(values) if values else None
+
+
+def is_random(pattern: str) -> bool:
+    return pattern.startswith("rand")
+
+
+def throughput_unit(random: bool) -> str:
+    return "IOPS" if random else "MB/s"
+
+
+def throughput_scale(random: bool) -> float:
+    return 1.0 if random else 1e6
+
+
+def workload_of(job: JobRecord) -> str:
+    """The job without its depth: `randread-4k`, `randrw-8k-nj4-r70`."""
+    parts = [job.pattern, short_size(job.bs)]
+    if job.numjobs != 1:
+        parts.append(f"nj{job.numjobs}")
+    if job.read_share is not None:
+        parts.append(f"r{job.read_share * 100:.0f}")
+    return "-".join(parts)

@@ -1,0 +1,173 @@
+"""Charts of one workload: throughput and latency over iodepth, and storage layer against virtualisation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+
+from harness.analysis import Estimate
+from harness.report.cells import throughput_scale
+from harness.report.labels import label_room, safe
+from harness.report.model import Quantity, Section, Series, WorkloadView
+from harness.report.numbers import microseconds, percent_with_interval, significant
+from harness.report.theme import HOST, LAYER, VIRTUALISATION, mode_colours, mode_symbols, translucent
+
+# The interval of two rounds can be wider than any number a browser draws: a band ends far outside of the axis.
+_BAND_ROOM = 20.0
+
+
+def over_iodepth(section: Section, workload: WorkloadView, quantity: Quantity) -> go.Figure:
+    """Where an arm saturates: throughput, or mean completion latency, over iodepth, one line per arm."""
+    scale = 1e-6 if quantity == "latency" else throughput_scale(workload.random)
+    series = workload.series(quantity)
+    figure = go.Figure()
+    for arm in series:
+        for trace in _traces(section, arm, quantity, scale, single=len(workload.depths) == 1):
+            figure.add_trace(trace)
+    values = [estimate.point / scale for arm in series for _, estimate in arm.points]
+    figure.update_layout(height=300, margin={"l": 58, "r": 10, "t": 10, "b": 44}, showlegend=False, hovermode="closest")
+    figure.update_xaxes(
+        type="log",
+        title="iodepth",
+        tickvals=list(workload.depths),
+        ticktext=[str(depth) for depth in workload.depths],
+        range=[math.log10(workload.depths[0] / 1.25), math.log10(workload.depths[-1] * 1.25)],
+    )
+    if quantity == "latency":
+        figure.update_yaxes(type="log", **_log_axis(values))
+    else:
+        figure.update_yaxes(range=[0, max(values, default=1) * 1.12], separatethousands=True, exponentformat="none")
+    return figure
+
+
+def split(section: Section, workload: WorkloadView, iodepth: int) -> go.Figure:
+    """Who takes it: the storage layer (twin against host) and virtualisation (guest against twin), side by side."""
+    parts = workload.split(iodepth)
+    modes = [safe(part.mode) for part in parts]
+    figure = go.Figure()
+    for name, colour, estimates in (
+        ("virtualisation", VIRTUALISATION, [part.virtualisation for part in parts]),  # drawn from below
+        ("storage layer", LAYER, [part.layer for part in parts]),
+    ):
+        figure.add_trace(
+            go.Bar(
+                orientation="h",
+                name=name,
+                y=modes,
+                x=[None if value is None else value.point * 100 for value in estimates],
+                error_x=_errors(estimates),
+                marker={"color": colour},
+                customdata=[percent_with_interval(value) for value in estimates],
+                hovertemplate=f"%{{y}}, {name}: %{{customdata}} %<extra></extra>",
+            )
+        )
+    low, high = _reach([value for part in parts for value in (part.layer, part.virtualisation) if value is not None])
+    figure.update_layout(
+        height=300,
+        margin={"l": label_room(section.modes), "r": 14, "t": 10, "b": 44},
+        showlegend=False,
+        barmode="group",
+        bargap=0.32,
+        bargroupgap=0.08,
+    )
+    figure.update_xaxes(title="overhead, %", range=[low, high], zeroline=True)
+    figure.update_yaxes(categoryorder="array", categoryarray=modes[::-1], showgrid=False, ticksuffix="  ")
+    return figure
+
+
+def _traces(section: Section, arm: Series, quantity: Quantity, scale: float, *, single: bool) -> Iterator[Any]:
+    colour = HOST if arm.mode is None else mode_colours(section.modes).get(arm.mode, HOST)
+    name = "host" if arm.mode is None else f"{arm.place} {safe(arm.mode)}"
+    depths = [depth for depth, _ in arm.points]
+    bounded = [(depth, value) for depth, value in arm.points if value.low is not None and value.high is not None]
+    if len(bounded) > 1:
+        upper = [min(value.high or 0, value.point * _BAND_ROOM) / scale for _, value in bounded]
+        lower = [max(value.low or 0, value.point / _BAND_ROOM) / scale for _, value in bounded]
+        around = [depth for depth, _ in bounded]
+        yield go.Scatter(
+            x=around + around[::-1],
+            y=upper + lower[::-1],
+            fill="toself",
+            fillcolor=translucent(colour, 0.14),
+            line={"width": 0},
+            mode="lines",
+            hoverinfo="skip",
+            meta=_arm_key(arm),
+        )
+    show = microseconds if quantity == "latency" else lambda value: significant(value / scale)
+    unit = "us" if quantity == "latency" else ""
+    yield go.Scatter(
+        x=depths,
+        y=[value.point / scale for _, value in arm.points],
+        error_y=_bars([value for _, value in arm.points], scale) if single else None,
+        mode="lines+markers",
+        name=name,
+        line={"color": colour, "width": 2.4 if arm.mode is None else 1.8, "dash": _DASH[arm.place]},
+        marker={
+            "symbol": "circle" if arm.mode is None else mode_symbols(section.modes).get(arm.mode, "circle"),
+            "size": 7 if arm.place == "guest" else 5,
+        },
+        customdata=[f"{safe(name)}, qd{depth}: {show(value.point)} {unit}".rstrip() for depth, value in arm.points],
+        hovertemplate="%{customdata}<extra></extra>",
+        meta=_arm_key(arm),
+    )
+
+
+_DASH = {"host": "solid", "twin": "dash", "guest": "solid"}
+
+
+def _arm_key(arm: Series) -> str:
+    """By which the page's legend shows and hides an arm."""
+    return "host" if arm.mode is None else f"{arm.place}:{arm.mode}"
+
+
+def _errors(estimates: Sequence[Estimate | None]) -> dict[str, Any] | None:
+    """Whiskers in percent; None where no value has an interval."""
+    if all(value is None or value.low is None for value in estimates):
+        return None
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [_gap(value, "high", 100) for value in estimates],
+        "arrayminus": [_gap(value, "low", 100) for value in estimates],
+    }
+
+
+def _bars(estimates: Sequence[Estimate], scale: float) -> dict[str, Any] | None:
+    errors = _errors(estimates)
+    return errors and errors | {
+        "array": [_gap(value, "high", 1 / scale) for value in estimates],
+        "arrayminus": [_gap(value, "low", 1 / scale) for value in estimates],
+    }
+
+
+def _reach(estimates: Sequence[Estimate]) -> tuple[float, float]:
+    """Percent from 0, or the largest gain, to beyond the largest interval, which may double what the points need."""
+    points = [estimate.point * 100 for estimate in estimates]
+    low, high = min([0.0, *points]), max([10.0, *points])
+    width = high - low
+    ends = [end * 100 for estimate in estimates for end in (estimate.low, estimate.high) if end is not None]
+    lowest, highest = min([low, *ends]), max([high, *ends])
+    return max(lowest, low - width) - (width * 0.04 if lowest < 0 else 0), min(highest, high + width) + width * 0.06
+
+
+def _gap(value: Estimate | None, end: str, factor: float) -> float:
+    reach = getattr(value, end) if value else None
+    return 0.0 if value is None or reach is None else min(abs(reach - value.point), 1e9) * factor
+
+
+def _log_axis(values: Sequence[float]) -> dict[str, Any]:
+    """Range and ticks at 1, 2, 5, 10, ... around the values."""
+    low, high = min(values, default=1.0) / 1.3, max(values, default=1.0) * 1.3
+    ticks = [step * 10.0**power for power in range(-3, 10) for step in (1, 2, 5)]
+    inside = [tick for tick in ticks if low <= tick <= high]
+    if len(inside) > 8:
+        inside = [tick for tick in inside if f"{tick:e}".startswith("1")]
+    return {
+        "range": [math.log10(low), math.log10(high)],
+        "tickvals": inside,
+        "ticktext": [f"{tick:,.10g}".replace(",", "\N{NARROW NO-BREAK SPACE}") for tick in inside],
+    }

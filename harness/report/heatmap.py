@@ -1,0 +1,134 @@
+"""The heat-map: overhead by attach mode and job, 0 neutral, the figure in each field."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TypeVar
+
+import plotly.graph_objects as go
+
+from harness.analysis import Estimate
+from harness.report.cells import Outcome
+from harness.report.labels import label_room, safe
+from harness.report.model import HeatMap, Section
+from harness.report.numbers import percent, percent_with_interval
+
+_GAP = 0.35  # between workloads, in columns
+_WORDS = {Outcome.VOID: "void", Outcome.SKIPPED: "skip", Outcome.NOT_MEASURED: "\N{MIDDLE DOT}"}
+
+_T = TypeVar("_T")
+_Row = Sequence[Estimate | None]
+
+
+def heat_map(section: Section) -> go.Figure:
+    """Where the guests of a disk lose. Blue is faster than the host, orange is slower."""
+    view = section.heat_map
+    edges, fields = _grid(view.columns)
+    figure = go.Figure(
+        go.Heatmap(
+            x=edges,
+            y=[number - 0.5 for number in range(len(view.modes) + 1)],
+            z=[_spread(fields, [value and _clipped(value.point) for value in row], None) for row in view.values],
+            text=[_spread(fields, [_figure(value) if value else "" for value in row], "") for row in view.values],
+            customdata=[_spread(fields, _hovers(view, row), "") for row in range(len(view.modes))],
+            texttemplate="%{text}",
+            hovertemplate="%{customdata}<extra></extra>",
+            textfont={"size": 11},
+            coloraxis="coloraxis",
+            xgap=2,
+            ygap=2,
+            hoverongaps=False,
+        )
+    )
+    centres = [(edges[field] + edges[field + 1]) / 2 for field in fields]
+    _annotate(figure, view, centres)
+    limit = colour_limit(view.values)
+    figure.update_layout(
+        height=88 + 34 * len(view.modes),
+        margin={"l": label_room(view.modes), "r": 4, "t": 34, "b": 44},
+        coloraxis={"cmin": -limit, "cmax": limit, "showscale": False},
+        meta={"min_width": label_room(view.modes) + _least_field(view.columns) * len(fields)},
+    )
+    figure.update_xaxes(
+        tickvals=centres,
+        ticktext=[str(depth) for _, depth in view.columns],
+        tickangle=0,
+        title="iodepth",
+        showgrid=False,
+        zeroline=False,
+        range=[edges[0], edges[-1]],
+    )
+    figure.update_yaxes(
+        tickvals=list(range(len(view.modes))),
+        ticktext=[safe(mode) for mode in view.modes],
+        range=[len(view.modes) - 0.5, -0.5],
+        showgrid=False,
+        zeroline=False,
+    )
+    return figure
+
+
+def colour_limit(values: Sequence[_Row]) -> float:
+    """The overhead of the fullest colour: 25, 50 or 100 %, so that runs of one kind look alike."""
+    largest = max((abs(value.point) for row in values for value in row if value is not None), default=0.0)
+    return next((limit for limit in (0.25, 0.5) if largest <= limit), 1.0)
+
+
+def _grid(columns: Sequence[tuple[str, int]]) -> tuple[list[float], list[int]]:
+    """Edges of all fields of a row, and which of them are the columns: between workloads lies an empty field."""
+    edges, fields = [0.0], []
+    for number, (workload, _) in enumerate(columns):
+        if number > 0 and columns[number - 1][0] != workload:
+            edges.append(edges[-1] + _GAP)
+        fields.append(len(edges) - 1)
+        edges.append(edges[-1] + 1)
+    return edges, fields
+
+
+def _least_field(columns: Sequence[tuple[str, int]]) -> int:
+    """Pixels that a field needs for its figure, and for its share of the workload's name above it."""
+    names = [workload for workload, _ in columns]
+    return max([29, *(math.ceil((7.8 * len(name) + 10) / names.count(name)) for name in set(names))])
+
+
+def _spread(fields: Sequence[int], values: Sequence[_T], empty: _T) -> list[_T]:
+    """The values at their fields, `empty` between workloads."""
+    at = dict(zip(fields, values, strict=True))
+    return [at.get(field, empty) for field in range(fields[-1] + 1)]
+
+
+def _hovers(view: HeatMap, row: int) -> list[str]:
+    mode = safe(view.modes[row])
+    return [
+        f"{mode}, {safe(workload)} qd{depth}<br>overhead {percent_with_interval(value)} %"
+        for (workload, depth), value in zip(view.columns, view.values[row], strict=True)
+    ]
+
+
+def _annotate(figure: go.Figure, view: HeatMap, centres: Sequence[float]) -> None:
+    """The workloads above their columns, and a word where a field has no value."""
+    for row, words in enumerate(view.words):
+        for centre, value, word in zip(centres, view.values[row], words, strict=True):
+            if value is None:
+                figure.add_annotation(
+                    x=centre, y=row, text=_WORDS.get(word, "") if word else "", showarrow=False, opacity=0.6
+                )
+    for workload in dict.fromkeys(name for name, _ in view.columns):
+        own = [centre for centre, (name, _) in zip(centres, view.columns, strict=True) if name == workload]
+        figure.add_annotation(
+            x=(own[0] + own[-1]) / 2,
+            y=1,
+            yref="paper",
+            yanchor="bottom",
+            text=f"<b>{safe(workload)}</b>",
+            showarrow=False,
+        )
+
+
+def _figure(value: Estimate) -> str:
+    return safe(percent(value.point).replace("-", "\N{MINUS SIGN}"))
+
+
+def _clipped(share: float) -> float:
+    return max(-10.0, min(10.0, share))

@@ -1,0 +1,149 @@
+"""One offline HTML page: the view model put into the template, charts as JSON, plotly.js embedded once."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import plotly.graph_objects as go
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+from plotly.offline import get_plotlyjs
+
+from harness.analysis import METRICS, Estimate
+from harness.report import background, charts, numbers
+from harness.report.heatmap import colour_limit, heat_map
+from harness.report.intervals import Scale
+from harness.report.model import ReportView, Section, report_view
+from harness.report.terminal import efficiency_line
+from harness.report.theme import HOST, LAYER, VIRTUALISATION, mode_colours, mode_symbols, templates
+from harness.results import Run
+from harness.units import format_duration
+
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+def render_html(run: Run) -> str:
+    """The report as one page that loads nothing."""
+    view = report_view(run)
+    page = _environment().get_template("report.html.j2")
+    return page.render(
+        view=view,
+        run=run,
+        figures=_script_json(figures(view)),
+        templates=_script_json(templates()),
+        plotly_js=Markup(get_plotlyjs()),
+        about=background.about_run(run),
+        provenance=background.provenance(run),
+        phases=background.phases(run),
+        notes=background.notes(view.cells),
+        efficiency=efficiency_line(run),
+    )
+
+
+def figures(view: ReportView) -> dict[str, Any]:
+    """plotly's data and layout by the id of the element that shows them; a split has one figure per depth."""
+    found: dict[str, Any] = {}
+    for section in view.sections:
+        if section.has_overhead:
+            found[f"{section.key}-heat"] = _plain(heat_map(section))
+        for number, workload in enumerate(section.workloads, start=1):
+            key = f"{section.key}-w{number}"
+            if not any(cell.usable for cell in workload.cells):
+                continue
+            found[f"{key}-throughput"] = _plain(charts.over_iodepth(section, workload, "throughput"))
+            found[f"{key}-latency"] = _plain(charts.over_iodepth(section, workload, "latency"))
+            by_depth = {depth: charts.split(section, workload, depth) for depth in workload.depths}
+            found[f"{key}-split"] = {"depths": {str(depth): _plain(figure) for depth, figure in by_depth.items()}}
+    return found
+
+
+def _plain(figure: go.Figure) -> Any:
+    figure.update_layout(template="none", dragmode=False)
+    document = json.loads(figure.to_json())
+    document["layout"].pop("template", None)  # the page puts in the one for light or dark
+    return document
+
+
+def _script_json(value: object) -> Markup:
+    """JSON that cannot end or open a script element, whatever its strings hold."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    for mark in "<>&\u2028\u2029":
+        text = text.replace(mark, f"\\u{ord(mark):04x}")
+    return Markup(text)
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    environment.filters |= {
+        "code": _code,
+        "num": _typographic,
+        "percent": lambda estimate: _typographic(numbers.percent(estimate.point if estimate else None)),
+        "interval": lambda estimate: _typographic(numbers.percent_interval(estimate)),
+        "both": lambda estimate: _typographic(numbers.percent_with_interval(estimate)),
+        "us": lambda estimate: _typographic(numbers.microseconds(estimate.point if estimate else None)),
+        "us_interval": lambda estimate: _typographic(numbers.microseconds_interval(estimate)),
+        "significant": lambda value: _typographic(numbers.significant(value)),
+        "duration": format_duration,
+        "moment": background.moment,
+        "link": _link,
+        "slug": lambda text: re.sub(r"[^A-Za-z0-9._-]+", "-", text),
+    }
+    environment.globals |= {
+        "metric_value": _metric_value,
+        "configuration": background.configuration,
+        "scale_of": _scale_of,
+        "colour_limit": colour_limit,
+        "mode_colours": mode_colours,
+        "mode_symbols": mode_symbols,
+        "metrics": METRICS,
+        "HOST": HOST,
+        "LAYER": LAYER,
+        "VIRTUALISATION": VIRTUALISATION,
+    }
+    return environment
+
+
+def _code(sentence: str) -> Markup:
+    """Escaped, with what stands between backticks as code; figures keep together and have proper minus signs."""
+    whole = _FIGURE.sub(lambda figure: figure[0].replace(" ", "\N{NO-BREAK SPACE}"), _signed(sentence))
+    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(whole))))
+
+
+_FIGURE = re.compile(r"[<>]?[\d.\N{MINUS SIGN}]+ %(?: \[[^\]]*\])?")
+
+
+def _signed(text: str) -> str:
+    return re.sub(r"(?<![\w-])-(?=\d)", "\N{MINUS SIGN}", text)
+
+
+def _typographic(text: str) -> str:
+    """A number of numbers.py with a minus sign and narrow spaces between thousands."""
+    return re.sub(r"(?<=\d) (?=\d{3})", "\N{NARROW NO-BREAK SPACE}", text.replace("-", "\N{MINUS SIGN}"))
+
+
+def _metric_value(estimate: Estimate | None, unit: str) -> str:
+    """A stored value as people read it: IOPS, MB/s or us."""
+    if estimate is None:
+        return numbers.NONE
+    scale = {"IO/s": 1.0, "B/s": 1e6, "s": 1e-6}[unit]
+    return _typographic(numbers.significant(estimate.point / scale))
+
+
+def _scale_of(section: Section) -> Scale:
+    return Scale.around([mode.overhead for mode in section.comparison.modes])
+
+
+def _link(raw: str) -> str:
+    """The address of a raw output beside the page; empty where the path leads elsewhere."""
+    parts = raw.split("/")
+    return quote(raw) if parts[0] == "raw" and ".." not in parts else ""

@@ -1,0 +1,58 @@
+"""A run as GitHub-flavoured Markdown, for the job summaries of continuous integration."""
+
+from __future__ import annotations
+
+from harness.report.cells import CellView
+from harness.report.model import Section, report_view
+from harness.report.terminal import efficiency_line, row_values
+from harness.results import Run
+
+_HEAD = (
+    "| cell | host | guest | unit | overhead % [95 %] | n | added us | verdict |",
+    "|:--|--:|--:|:--|--:|--:|--:|:--|",
+)
+_SPECIAL = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]<>|~"} | {"\n": " ", "\r": " ", "&": "&amp;"})
+
+
+def markdown_table(run: Run) -> str:
+    """Warnings, the headline of each disk, its cells with a guest as a table, and how the time was spent."""
+    view = report_view(run)
+    lines = [f"> **{banner.title}.** {_plain(banner.text)}\n" for banner in view.banners]
+    for section in view.sections:
+        lines += _section(section)
+    lines.append(f"{efficiency_line(run)}.")
+    return "\n".join(lines) + "\n"
+
+
+def _section(section: Section) -> list[str]:
+    lines = [f"### {_sentence(section.headline.sentence)}", ""]
+    if section.headline.details:
+        lines += [" ".join(map(_sentence, section.headline.details)), ""]
+    rows = [
+        f"| `{_code(cell.id)}` | {_values(cell)} | {_verdict(cell.outcome)} |"
+        for cell in section.cells
+        if not cell.is_baseline
+    ]
+    return [*lines, *_HEAD, *rows, ""] if rows else lines
+
+
+def _values(cell: CellView) -> str:
+    host, guest, *rest = row_values(cell)
+    return " | ".join((host, guest, cell.throughput_unit, *rest))
+
+
+def _verdict(outcome: str) -> str:
+    return f"**{outcome}**" if outcome in ("exceeds", "void") else outcome
+
+
+def _sentence(text: str) -> str:
+    """Our own sentence, whose backticks mark the names of modes."""
+    return "".join(f"`{_code(part)}`" if number % 2 else _plain(part) for number, part in enumerate(text.split("`")))
+
+
+def _code(text: str) -> str:
+    return text.replace("`", "'").replace("|", "\\|").replace("\n", " ")
+
+
+def _plain(text: str) -> str:
+    return text.translate(_SPECIAL)

@@ -1,0 +1,237 @@
+"""The view model: pure functions from a stored run to what the report shows, one section per disk and scenario."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.analysis import Estimate
+from harness.report.cells import CellView, Outcome, Place
+from harness.report.modes import Comparison, Headline, compare_modes, headline
+from harness.report.numbers import count
+from harness.results import Run
+
+Quantity = Literal["throughput", "latency"]
+
+
+@dataclass(frozen=True, slots=True)
+class Banner:
+    """What a reader must know before any figure. `kind` is `status`, `lab` or `rounds`."""
+
+    kind: Literal["status", "lab", "rounds"]
+    title: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeatMap:
+    """Overhead by mode (rows) and job (columns). None where there is no usable value; `words` says why."""
+
+    modes: tuple[str, ...]
+    columns: tuple[tuple[str, int], ...]
+    """Workload and iodepth of each column."""
+    values: tuple[tuple[Estimate | None, ...], ...]
+    words: tuple[tuple[Outcome | None, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One arm of a workload over the depths, in IO/s, B/s or seconds."""
+
+    place: Place
+    mode: str | None
+    """None for the bare host."""
+    points: tuple[tuple[int, Estimate], ...]
+    """iodepth and the mean over rounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The two parts of one mode's overhead at one depth."""
+
+    mode: str
+    layer: Estimate | None
+    virtualisation: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadView:
+    """One workload of a section: its cells by depth and mode, and what its charts show."""
+
+    name: str
+    random: bool
+    cells: tuple[CellView, ...]
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        return tuple(sorted({cell.iodepth for cell in self.cells}))
+
+    def series(self, quantity: Quantity) -> tuple[Series, ...]:
+        """The host, then per mode its twin and its guest; arms without a usable value are left out."""
+        arms: dict[tuple[Place, str | None], dict[int, Estimate]] = {("host", None): {}}
+        for cell in sorted(self.cells, key=lambda cell: len(cell.record.rounds)):
+            metric = cell.throughput if quantity == "throughput" else cell.latency
+            if not cell.usable:
+                continue
+            for place in ("host", "twin", "guest"):
+                mean = cell.mean(metric, place)  # the cell with the most rounds speaks for the host they share
+                if mean is not None:
+                    arms.setdefault((place, None if place == "host" else cell.mode), {})[cell.iodepth] = mean
+        order = {mode: number for number, mode in enumerate(dict.fromkeys(cell.mode for cell in self.cells))}
+        ranked = sorted(arms, key=lambda arm: (-1 if arm[1] is None else order[arm[1]], arm[0] == "guest"))
+        return tuple(Series(place, mode, tuple(sorted(arms[place, mode].items()))) for place, mode in ranked)
+
+    def split(self, iodepth: int) -> tuple[Split, ...]:
+        """Storage layer and virtualisation of each mode with a usable value at this depth."""
+        return tuple(
+            Split(cell.mode, cell.throughput.layer, cell.throughput.virtualisation)
+            for cell in self.cells
+            if cell.iodepth == iodepth and cell.usable and cell.throughput and cell.throughput.virtualisation
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """All of one disk in one scenario."""
+
+    key: str
+    """Unique within the page, and fit for an HTML id."""
+    name: str
+    title: str
+    headline: Headline
+    comparison: Comparison
+    cells: tuple[CellView, ...]
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """The modes with a guest, in the order of the plan."""
+        return tuple(dict.fromkeys(cell.mode for cell in self.cells if not cell.is_baseline))
+
+    @property
+    def workloads(self) -> tuple[WorkloadView, ...]:
+        names = dict.fromkeys(cell.workload for cell in self.cells)
+        groups = ((name, tuple(cell for cell in self.cells if cell.workload == name)) for name in names)
+        return tuple(WorkloadView(name, cells[0].random, cells) for name, cells in groups)
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        return tuple(sorted({cell.iodepth for cell in self.cells}))
+
+    @property
+    def has_overhead(self) -> bool:
+        """True where at least one cell has a usable overhead to show."""
+        return any(cell.usable and cell.overhead is not None for cell in self.cells)
+
+    @property
+    def split_depth(self) -> int:
+        """The depth shown first in the split: 32, or the nearest below it, or the shallowest."""
+        return max((depth for depth in self.depths if depth <= 32), default=min(self.depths, default=1))
+
+    @property
+    def heat_map(self) -> HeatMap:
+        columns = tuple((workload.name, depth) for workload in self.workloads for depth in workload.depths)
+        at = {(cell.mode, cell.workload, cell.iodepth): cell for cell in self.cells}
+        rows = [[at.get((mode, *column)) for column in columns] for mode in self.modes]
+        return HeatMap(
+            modes=self.modes,
+            columns=columns,
+            values=tuple(tuple(cell.overhead if cell and cell.usable else None for cell in row) for row in rows),
+            words=tuple(tuple(cell.outcome if cell else None for cell in row) for row in rows),
+        )
+
+    @property
+    def counts(self) -> dict[Outcome, int]:
+        return outcome_counts(self.cells)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportView:
+    """The whole report."""
+
+    run: Run
+    banners: tuple[Banner, ...]
+    sections: tuple[Section, ...]
+
+    @property
+    def cells(self) -> tuple[CellView, ...]:
+        return tuple(cell for section in self.sections for cell in section.cells)
+
+    @property
+    def counts(self) -> dict[Outcome, int]:
+        return outcome_counts(self.cells)
+
+
+def report_view(run: Run) -> ReportView:
+    """What the report shows of this run."""
+    cells = [CellView(record) for record in run.cells]
+    return ReportView(run, banners(run), sections(run, cells))
+
+
+def sections(run: Run, cells: Sequence[CellView]) -> tuple[Section, ...]:
+    """One section per host, disk and scenario, in the order of the plan. A name says only what tells it apart."""
+    keys = list(dict.fromkeys((cell.record.host, cell.record.disk, cell.record.scenario) for cell in cells))
+    found = []
+    for number, key in enumerate(keys, start=1):
+        host, disk, scenario = key
+        name = disk
+        if sum(other[:2] == key[:2] for other in keys) > 1:
+            name += f" ({scenario})"
+        if len({other[0] for other in keys}) > 1:
+            name += f" on {host}"
+        own = tuple(c for c in cells if (c.record.host, c.record.disk, c.record.scenario) == key)
+        comparison = compare_modes(own)
+        found.append(
+            Section(
+                key=f"disk{number}",
+                name=name,
+                title=run.run.scenarios.get(scenario, scenario),
+                headline=headline(name, comparison),
+                comparison=comparison,
+                cells=own,
+            )
+        )
+    return tuple(found)
+
+
+def outcome_counts(cells: Sequence[CellView]) -> dict[Outcome, int]:
+    """How many cells ended how, in the order reports show it, without zeros."""
+    counts = Counter(cell.outcome for cell in cells)
+    return {outcome: counts[outcome] for outcome in Outcome if counts[outcome]}
+
+
+def banners(run: Run) -> tuple[Banner, ...]:
+    """How far the run came, whether its lab speaks for real hardware, and whether there are intervals."""
+    cells = [CellView(record) for record in run.cells]
+    measured = sum(cell.measured for cell in cells)
+    found = []
+    if run.run.status != "complete":
+        titles = {
+            "running": "This run is still going on",
+            "interrupted": "This run was interrupted",
+            "failed": "This run failed",
+        }
+        so_far = f"{measured} of {count(len(cells), 'cell')} measured; the report shows these."
+        if measured == 0:
+            so_far = f"None of its {count(len(cells), 'cell')} was measured, so there is nothing to compare."
+        found.append(Banner("status", titles[run.run.status], so_far))
+    if not run.lab.representative:
+        found.append(
+            Banner(
+                "lab",
+                "Relative only",
+                f"{run.lab.why.rstrip('.')}. Figures compare modes with the host of this lab; "
+                "none is a statement on real hardware.",
+            )
+        )
+    if measured and max(len(cell.record.rounds) for cell in cells) == 1:
+        found.append(
+            Banner(
+                "rounds",
+                "One round",
+                "A round is a sample, and the spread of one sample is unknown: no value has an interval, and no "
+                "budget can be judged. Measure at least three rounds.",
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,172 @@
+"""What each attach mode of a disk loses over its jobs, and the sentence that says so."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from harness.analysis import Estimate, estimate_overhead
+from harness.report.cells import CellView, Place
+from harness.report.numbers import count, percent, percent_interval
+
+_JobKey = str
+
+
+@dataclass(frozen=True, slots=True)
+class ModeSummary:
+    """One mode over `jobs` jobs: the geometric mean of the ratios, as an overhead."""
+
+    mode: str
+    jobs: int
+    overhead: Estimate
+    """Guest against host."""
+    layer: Estimate | None
+    """Twin against host; None where the layout is the bare device."""
+    virtualisation: Estimate
+    """Guest against twin, or against host where there is no twin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Modes over the same jobs, least overhead first; modes that lack some of these jobs are left out by name."""
+
+    modes: tuple[ModeSummary, ...]
+    jobs: int
+    planned: int
+    """Jobs that the plan has for the modes, measured or not."""
+    left_out: tuple[str, ...]
+    faster: tuple[tuple[str, int], ...]
+    """Modes whose guest beat its host beyond the interval, and in how many of the jobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """The answer for one disk in a sentence, and what it rests on."""
+
+    sentence: str
+    details: tuple[str, ...]
+
+
+def compare_modes(cells: Sequence[CellView]) -> Comparison:
+    """The modes of one disk over the jobs that all of them have; one mode may fall out so that more jobs stay."""
+    by_mode: dict[str, dict[_JobKey, CellView]] = {}
+    for cell in cells:
+        if not cell.is_baseline:
+            by_mode.setdefault(cell.mode, {})
+            if cell.usable:
+                by_mode[cell.mode][cell.record.job.id] = cell
+    chosen, jobs = _most_comparable({mode: set(of_job) for mode, of_job in by_mode.items()})
+    summaries = [_summary(mode, [by_mode[mode][job] for job in sorted(jobs)]) for mode in chosen]
+    return Comparison(
+        modes=tuple(sorted(summaries, key=lambda each: each.overhead.point)),
+        jobs=len(jobs),
+        planned=len({cell.record.job.id for cell in cells if not cell.is_baseline}),
+        left_out=tuple(mode for mode in by_mode if mode not in chosen),
+        faster=tuple(
+            (mode, gains) for mode in chosen if (gains := sum(by_mode[mode][job].faster_than_host for job in jobs))
+        ),
+    )
+
+
+def headline(disk: str, comparison: Comparison) -> Headline:
+    """For example "optane: `raw` loses least (38.1 % [36.0, 40.2]), `lvm` loses most (52.0 % [...]) of ..."."""
+    modes = comparison.modes
+    if not modes:
+        return Headline(f"{disk}: no attach mode was measured", ())
+    best, worst = modes[0], modes[-1]
+    if len(modes) == 1:
+        sentence = f"{disk}: {_alone(best)}"
+    else:
+        sentence = f"{disk}: {_least(best)}, `{worst.mode}` loses most ({_figure(worst.overhead)})"
+        if worst.overhead.point <= 0:
+            sentence = f"{disk}: no mode loses throughput: {_least(best)}, `{worst.mode}` {_figure(worst.overhead)}"
+        sentence += " of the host's throughput"
+    return Headline(sentence, _details(comparison))
+
+
+def _details(comparison: Comparison) -> tuple[str, ...]:
+    best, worst = comparison.modes[0], comparison.modes[-1]
+    n = best.overhead.n
+    jobs = count(comparison.jobs, "job")
+    if comparison.jobs < comparison.planned:
+        jobs = f"{comparison.jobs} of {count(comparison.planned, 'job')}"
+    details = [f"Geometric mean over {jobs} in {count(n, 'round')}"]
+    details[0] += ", with its 95 % interval." if best.overhead.low is not None else "; one round gives no interval."
+    if len(comparison.modes) > 1 and _overlap(best.overhead, worst.overhead):
+        details.append("The intervals of the two overlap: this run does not tell them apart.")
+    for mode, gains in comparison.faster:
+        where = f"{gains} of {count(comparison.jobs, 'job')}"
+        details.append(f"`{mode}` beats its host in {where} beyond the interval: a cache or omitted work, no win.")
+    if comparison.left_out:
+        names = ", ".join(f"`{name}`" for name in comparison.left_out)
+        details.append(f"Not in this comparison, for want of usable values of the same jobs: {names}.")
+    return tuple(details)
+
+
+def _alone(mode: ModeSummary) -> str:
+    if mode.overhead.point <= 0:
+        return f"`{mode.mode}` loses nothing ({_figure(mode.overhead)}) of the host's throughput"
+    return f"`{mode.mode}` loses {_figure(mode.overhead)} of the host's throughput"
+
+
+def _least(mode: ModeSummary) -> str:
+    verb = "loses least" if mode.overhead.point > 0 else "loses nothing"
+    return f"`{mode.mode}` {verb} ({_figure(mode.overhead)})"
+
+
+def _figure(overhead: Estimate) -> str:
+    return f"{percent(overhead.point)} % {percent_interval(overhead)}".rstrip()
+
+
+def _overlap(one: Estimate, other: Estimate) -> bool:
+    if one.high is None or other.low is None:
+        return False
+    return one.high >= other.low
+
+
+def _most_comparable(jobs_of: dict[str, set[_JobKey]]) -> tuple[list[str], set[_JobKey]]:
+    """The modes and their common jobs with the most cells together; more modes where that is a tie."""
+    ranked = sorted((mode for mode in jobs_of if jobs_of[mode]), key=lambda mode: -len(jobs_of[mode]))
+    best: tuple[list[str], set[_JobKey]] = ([], set())
+    common: set[_JobKey] = set()
+    for number, mode in enumerate(ranked, start=1):
+        common = common & jobs_of[mode] if number > 1 else set(jobs_of[mode])
+        if common and number * len(common) >= len(best[0]) * len(best[1]):
+            best = (ranked[:number], set(common))
+    return best
+
+
+def _summary(mode: str, cells: Sequence[CellView]) -> ModeSummary:
+    overhead = _pooled(cells, "guest", "host")
+    has_twin = all(cell.throughput and cell.throughput.twin for cell in cells)
+    return ModeSummary(
+        mode=mode,
+        jobs=len(cells),
+        overhead=overhead,
+        layer=_pooled(cells, "twin", "host") if has_twin else None,
+        virtualisation=_pooled(cells, "guest", "twin") if has_twin else overhead,
+    )
+
+
+def _pooled(cells: Sequence[CellView], of: Place, than: Place) -> Estimate:
+    """Overhead of the geometric mean over the cells' jobs; a round in which all of them were measured is a sample."""
+    common = sorted(set.intersection(*(set(cell.record.rounds) for cell in cells)))
+
+    def samples(place: Place) -> list[float]:
+        if not common:  # the jobs were never measured together: a value, but no sample of its spread
+            means = [cell.mean(cell.throughput, place) for cell in cells]
+            return [_geometric_mean([mean.point for mean in means if mean])]
+        return [_geometric_mean([_value(cell, place, number) for cell in cells]) for number in common]
+
+    return estimate_overhead(samples(than), samples(of), higher_is_better=True)
+
+
+def _value(cell: CellView, place: Place, number: int) -> float:
+    values: tuple[float, ...] = getattr(cell.throughput, place)
+    return values[cell.record.rounds.index(number)]
+
+
+def _geometric_mean(values: Sequence[float]) -> float:
+    return math.exp(fmean(math.log(value) for value in values))

@@ -1,0 +1,86 @@
+"""Numbers as people read them: three significant digits, percent with its interval, microseconds."""
+
+from __future__ import annotations
+
+import math
+
+from harness.analysis import Estimate
+
+NONE = "\N{EN DASH}"
+"""What stands where there is no value."""
+
+_LARGEST_PERCENT = 999
+
+
+def significant(value: float | None, *, grouped: str = " ") -> str:
+    """Three significant digits, thousands apart by `grouped`: 35123 -> "35 100", 4.2 -> "4.20", 99.96 -> "100"."""
+    if value is None:
+        return NONE
+    if value == 0:
+        return "0"
+    rounded = float(f"{value:.3g}")
+    return _grouped(rounded, _decimals(rounded), grouped)
+
+
+def short(value: float | None) -> str:
+    """Three significant digits in a narrow column: 35123 -> "35.1k", 2150000 -> "2.15M"."""
+    if value is None:
+        return "-"
+    for power, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(float(f"{value:.3g}")) >= power:
+            return f"{significant(value / power)}{letter}"
+    return significant(value)
+
+
+def percent(share: float | None) -> str:
+    """A share in percent without the sign: 0.38216 -> "38.2", 4.518 -> "452". Beyond 999 it only says so."""
+    if share is None:
+        return NONE
+    value = share * 100
+    if abs(value) > _LARGEST_PERCENT:
+        return f">{_LARGEST_PERCENT}" if value > 0 else f"<-{_LARGEST_PERCENT}"
+    text = f"{value:.1f}" if abs(value) < 99.95 else f"{value:.0f}"
+    return text.removeprefix("-") if float(text) == 0 else text
+
+
+def percent_interval(estimate: Estimate | None) -> str:
+    """The ends in percent: "[35.2, 41.0]"; empty where there is no interval."""
+    if estimate is None or estimate.low is None or estimate.high is None:
+        return ""
+    return f"[{percent(estimate.low)}, {percent(estimate.high)}]"
+
+
+def percent_with_interval(estimate: Estimate | None) -> str:
+    """For tables: "38.2 [35.2, 41.0]"; "38.2" after one round."""
+    if estimate is None:
+        return NONE
+    return f"{percent(estimate.point)} {percent_interval(estimate)}".rstrip()
+
+
+def microseconds(seconds: float | None, *, signed: bool = False, grouped: str = " ") -> str:
+    """Three significant digits: 0.000213 -> "213"; with `signed`, "+213"."""
+    text = significant(None if seconds is None else seconds * 1e6, grouped=grouped)
+    return f"+{text}" if signed and seconds is not None and seconds > 0 else text
+
+
+def microseconds_interval(estimate: Estimate | None) -> str:
+    """The ends in us, to three digits of the larger: "[-3, 225]"; empty where there is no interval."""
+    if estimate is None or estimate.low is None or estimate.high is None:
+        return ""
+    decimals = _decimals(max(abs(estimate.low), abs(estimate.high)) * 1e6)
+    low, high = (round(end * 1e6, decimals) + 0.0 for end in (estimate.low, estimate.high))  # no "-0"
+    return f"[{_grouped(low, decimals)}, {_grouped(high, decimals)}]"
+
+
+def count(number: int, noun: str) -> str:
+    """ "1 round", "3 rounds"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _decimals(value: float) -> int:
+    """Decimals that give `value` three significant digits."""
+    return max(0, 2 - math.floor(math.log10(abs(float(f"{value:.3g}"))))) if value else 0
+
+
+def _grouped(value: float, decimals: int, by: str = " ") -> str:
+    return f"{value:,.{decimals}f}".replace(",", by)

@@ -1,0 +1,268 @@
+"""What a run stores, as frozen values: measurements in the journal, cells and their run in results.json."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pydantic import ConfigDict, JsonValue
+
+from harness.analysis import Better, Estimate, Unit, Verdict
+
+SCHEMA_VERSION = 1
+
+RunStatus = Literal["running", "complete", "interrupted", "failed"]
+
+# How pydantic reads the records back: unknown keys are refused, nothing is coerced, and the docstring below an
+# attribute becomes its description in docs/results.schema.json.
+_STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One arm x job x round: one run of fio, and one line of journal.jsonl."""
+
+    __pydantic_config__ = _STRICT
+
+    group: str
+    """What was measured together: cells of one group share their host arm."""
+    round: int
+    """Number of the round; the arms of one round are minutes apart and form a pair."""
+    arm: str
+    """`host`, `twin:MODE` or `guest:MODE`."""
+    job: str
+    """The job's id, for example `randread-4k-qd32`."""
+    started: float
+    """When fio was started, in seconds since 1970-01-01 UTC."""
+    seconds: float
+    """The measured time as fio counted it, without the ramp."""
+    wall: float
+    """Seconds from the start of the command to its end."""
+    metrics: dict[str, float]
+    """Values by metric name, in the metric's unit; a percentile that too few I/Os support is absent."""
+    io_bytes: int
+    """Bytes that fio counted."""
+    raw: str
+    """fio's output, as a path relative to the run's directory."""
+    counters: dict[str, float] = field(default_factory=dict)
+    """What others counted meanwhile, for example the bytes that the host's block device saw."""
+    notes: tuple[str, ...] = ()
+    """What a reader should know of this measurement, one sentence each."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModeDetail:
+    """What a mode's name stands for."""
+
+    __pydantic_config__ = _STRICT
+
+    layout: dict[str, JsonValue]
+    """What is built on the disk; `kind` is `device`, `lvm`, `raw`, ..."""
+    attach: dict[str, JsonValue] | None
+    """How the guest gets it (bus, cache, aio, iothread); null for the mode `host`."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """One fio point, as asked for."""
+
+    __pydantic_config__ = _STRICT
+
+    id: str
+    """For example `randread-4k-qd32`."""
+    pattern: str
+    """The pattern as people say it: fio's `read` is `seqread`."""
+    rw: str
+    """fio's name of the pattern."""
+    bs: int
+    """Block size in bytes."""
+    iodepth: int
+    """I/Os in flight per job process."""
+    numjobs: int
+    """Processes that run the job at the same time."""
+    read_share: float | None
+    """Share of reads in a mixed pattern, 0 to 1; null for a pattern that only reads or only writes."""
+    seconds: float
+    """Measured time asked for."""
+    ramp: float
+    """Seconds before the measured time begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricRecord:
+    """One metric of a cell: each arm's values in the order of the cell's rounds, and what follows from them."""
+
+    __pydantic_config__ = _STRICT
+
+    unit: Unit
+    """The unit of the values and of `added`: I/Os per second, bytes per second or seconds."""
+    better: Better
+    """Whether higher or lower values are better."""
+    host: tuple[float, ...]
+    """Values of the bare device on the host; `host[i]`, `twin[i]` and `guest[i]` belong to `rounds[i]` of the cell."""
+    twin: tuple[float, ...]
+    """Values on the host on the mode's own layout; empty where the layout is the bare device."""
+    guest: tuple[float, ...]
+    """Values in the guest; empty for the mode `host`."""
+    overhead: Estimate | None
+    """What the guest is worse by than the host, as a share of the host: 0.1 is 10 %. Null without a guest."""
+    layer: Estimate | None
+    """The storage layer's part: what the twin is worse by than the host, as a share. Null without a twin."""
+    virtualisation: Estimate | None
+    """The guest's part: what the guest is worse by than its twin (or the host, where there is no twin), as a share."""
+    added: Estimate | None
+    """Guest minus host in the metric's unit; for latency only, else null."""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetRecord:
+    """The overhead that is allowed for a cell."""
+
+    __pydantic_config__ = _STRICT
+
+    metric: str
+    """The metric whose overhead is judged, for example `iops`."""
+    share: float
+    """The largest overhead allowed, as a share of the host: 0.1 is 10 %."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValidityCheck:
+    """One check that a cell's measurement is what it claims to be; a check that is not ok makes the cell `void`."""
+
+    __pydantic_config__ = _STRICT
+
+    check: str
+    """Name of the check."""
+    ok: bool
+    """Whether it passed."""
+    detail: str
+    """The figures compared, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellRecord:
+    """disk x mode x job: one pytest item with its values, estimates and verdict."""
+
+    __pydantic_config__ = _STRICT
+
+    id: str
+    """For example `optane-lvm-randread-4k-qd32`."""
+    scenario: str
+    """Name of the scenario."""
+    host: str
+    """Name of the host in the lab file."""
+    disk: str
+    """Name of the disk under test in the lab file."""
+    mode: str
+    """Name of the attach mode; `host` is the baseline itself."""
+    mode_detail: ModeDetail
+    """What the mode's name stands for."""
+    job: JobRecord
+    """The fio point."""
+    rounds: tuple[int, ...]
+    """Numbers of the rounds in which every arm of the cell was measured; the metrics' values are in this order."""
+    metrics: dict[str, MetricRecord]
+    """Metrics by name: iops, bw, lat_mean, clat_mean, clat_p50, clat_p99, clat_p999."""
+    verdict: Verdict
+    """The overhead's interval against the budget; `unjudged` without a budget or for a skipped cell."""
+    budget: BudgetRecord | None
+    """The overhead that is allowed, or null."""
+    validity: tuple[ValidityCheck, ...]
+    """The checks of the measurement; one that is not ok makes the verdict `void`."""
+    effective: dict[str, JsonValue]
+    """The configuration as read back from the guest and QEMU."""
+    raw: tuple[str, ...]
+    """fio's outputs behind the cell, in order of time, as paths relative to the run's directory."""
+    span_bytes: int
+    """Bytes of the disk that every arm works on."""
+    notes: tuple[str, ...]
+    """What a reader should know of the cell, one sentence each."""
+    skipped: str | None
+    """Why the cell was not measured, or null."""
+
+
+@dataclass(frozen=True, slots=True)
+class Efficiency:
+    """How much of the measuring phase fio ran: the rest is starting it, and moving from arm to arm."""
+
+    __pydantic_config__ = _STRICT
+
+    fio_s: float
+    """Seconds in which fio ran its jobs, ramps included."""
+    wall_s: float
+    """Seconds of the measuring phase, from the first round of each group to its last."""
+    ratio: float
+    """`fio_s / wall_s`, 0 to 1."""
+
+    @classmethod
+    def of(cls, fio_s: float, wall_s: float) -> Efficiency:
+        return cls(fio_s, wall_s, fio_s / wall_s if wall_s > 0 else 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """The run itself: when, how, how far."""
+
+    __pydantic_config__ = _STRICT
+
+    id: str
+    """Name of the run and of its directory."""
+    started: float
+    """Seconds since 1970-01-01 UTC."""
+    finished: float | None
+    """Seconds since 1970-01-01 UTC; null while the run goes on or where it was interrupted."""
+    command: str
+    """The command line that started the run."""
+    profile: str
+    """Name of the profile that chose times and rounds."""
+    seed: int
+    """Seed of every random choice, so that the order of arms can be repeated."""
+    status: RunStatus
+    """How far the run came."""
+    scenarios: dict[str, str]
+    """Titles of the scenarios by name."""
+    phases: dict[str, float]
+    """Seconds spent in each phase."""
+    efficiency: Efficiency
+    """How much of the run was spent measuring."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabInfo:
+    """Where the run was measured, and whether that speaks for real hardware."""
+
+    __pydantic_config__ = _STRICT
+
+    host: str
+    """Name of the host in the lab file."""
+    kind: str
+    """How guests are made there, for example `libvirt`, `proxmox` or `embedded`."""
+    accel: str
+    """QEMU's accelerator in the guests: `kvm` or `tcg`."""
+    representative: bool
+    """False where the lab cannot speak for real hardware (emulated, nested): no statement on a disk then."""
+    why: str
+    """Why it is representative, or why not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The whole of results.json."""
+
+    __pydantic_config__ = _STRICT
+
+    schema: int
+    """Version of this format; a reader refuses a newer one."""
+    run: RunInfo
+    """The run itself."""
+    lab: LabInfo
+    """Where it was measured."""
+    provenance: dict[str, JsonValue]
+    """Versions and settings behind the figures: kernel, CPU, mitigations, governor, scheduler, fio, QEMU, images."""
+    cells: tuple[CellRecord, ...]
+    """One entry per cell, in the order of the plan."""
+
+    def cell(self, cell_id: str) -> CellRecord:
+        """The cell with this id; KeyError if the run has none."""
+        return {cell.id: cell for cell in self.cells}[cell_id]

@@ -1,0 +1,46 @@
+"""The JSON Schema of results.json, made from the records: `python -m harness.results.schema > FILE`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from harness.results.records import SCHEMA_VERSION, Run
+
+
+def json_schema() -> dict[str, Any]:
+    """Draft 2020-12; every key is required and no other is allowed, as in the files that we write."""
+    schema = TypeAdapter(Run).json_schema(mode="serialization")
+    schema["properties"]["schema"]["const"] = SCHEMA_VERSION
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"results.json of virt-overhead, schema {SCHEMA_VERSION}",
+        **{key: value for key, value in schema.items() if key != "title"},
+    }
+
+
+def text() -> str:
+    """The schema as docs/results.schema.json holds it."""
+    return json.dumps(_without_titles(json_schema()), indent=2) + "\n"
+
+
+def _without_titles(node: Any) -> Any:
+    """pydantic's titles repeat the keys; ours, at the top, stays."""
+    if isinstance(node, dict):
+        return {
+            key: {name: _without_titles(sub) for name, sub in value.items()}
+            if key in ("properties", "$defs")
+            else _without_titles(value)
+            for key, value in node.items()
+            if key != "title" or "$schema" in node
+        }
+    if isinstance(node, list):
+        return [_without_titles(item) for item in node]
+    return node
+
+
+if __name__ == "__main__":
+    sys.stdout.write(text())

@@ -1,0 +1,237 @@
+"""The directory of one run: journal and raw outputs while it goes on, results.json at its end."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import IO, Any, Self
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
+
+from harness.errors import ResultsError
+from harness.results.records import SCHEMA_VERSION, Measurement, Run
+
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """The measurements of a journal in the order they were finished, and notes on lines that a crash cut off."""
+
+    measurements: tuple[Measurement, ...]
+    notes: tuple[str, ...]
+
+
+class RunStore:
+    """`reports/RUN-ID/` with results.json, journal.jsonl, raw/ and index.html. One process writes to it.
+
+    Every method raises ResultsError, naming the file and what to do, where it cannot be read or written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.results_path = path / "results.json"
+        self.journal_path = path / "journal.jsonl"
+        self.report_path = path / "index.html"
+
+    @classmethod
+    def create(cls, reports_dir: Path, run_id: str) -> Self:
+        """A new run's directory, with `latest` beside it pointing there."""
+        if not _RUN_ID.fullmatch(run_id) or run_id == _LATEST:
+            raise ResultsError(
+                f"{run_id!r} cannot name a run", hint=f"use letters, digits, '.', '_' and '-', and not {_LATEST!r}"
+            )
+        store = cls(reports_dir / run_id)
+        with _explained(store.path, "created"):
+            reports_dir.mkdir(parents=True, exist_ok=True)
+            try:
+                store.path.mkdir()
+            except FileExistsError:
+                raise ResultsError(
+                    f"{store.path} exists already: a run is never written over",
+                    hint="choose another run id, or move the directory away",
+                ) from None
+            (store.path / "raw").mkdir()
+        _point_latest(reports_dir / _LATEST, run_id)
+        return store
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """The run at `path`: its directory, a link to it such as `reports/latest`, or its results.json."""
+        directory = path.parent if path.name == "results.json" else path
+        if not directory.is_dir():
+            raise ResultsError(
+                f"{directory} is no directory of a run", hint="give reports/RUN-ID, or reports/latest for the newest"
+            )
+        return cls(directory.resolve())
+
+    def save_raw(self, name: str, text: str, *, command: str | None = None) -> str:
+        """Store an output as it was printed, before anyone parses it, and return its path relative to the run.
+
+        `name` carries the suffix (`round1-guest:lvm-randread-4k-qd32.json`); what file systems and archives do not
+        like in names becomes `-`, and a name that is taken gets a number. `command` is written beside it, with the
+        suffix `.command`.
+        """
+        plain = Path(re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip(".-") or "raw")
+        number = 1
+        while True:
+            relative = Path("raw", plain.name if number == 1 else f"{plain.stem}-{number}{plain.suffix}")
+            target = self.path / relative
+            with _explained(target, "written"), suppress(FileExistsError):
+                with target.open("x", encoding="utf-8", errors="surrogateescape") as file:
+                    file.write(text)
+                    _to_disk(file)
+                if command is not None:
+                    (self.path / f"{relative}.command").write_text(command + "\n", encoding="utf-8")
+                return relative.as_posix()
+            number += 1
+
+    def append(self, measurement: Measurement) -> None:
+        """Add one line to the journal; when this returns, the line is on the disk."""
+        line = _dump(_measurements(), measurement, self.journal_path, indent=None).encode() + b"\n"
+        with _explained(self.journal_path, "written"), self.journal_path.open("ab+") as file:
+            # After a crash the last line may be cut off: what follows must not be glued to it.
+            if file.seekable() and file.seek(0, os.SEEK_END):
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":
+                    line = b"\n" + line
+            file.write(line)
+            _to_disk(file)
+
+    def read_journal(self) -> Journal:
+        """The measurements so far. A line that a crash cut off is left out, with a note; no journal is an empty one."""
+        measurements: list[Measurement] = []
+        notes: list[str] = []
+        with _explained(self.journal_path, "read"):
+            data = self.journal_path.read_bytes() if self.journal_path.exists() else b""
+        for number, line in enumerate(data.split(b"\n"), start=1):
+            if not line.strip():
+                continue
+            try:
+                json.loads(line)
+            except ValueError:
+                name = self.journal_path.name
+                notes.append(f"{name}: line {number} was cut off, so one measurement is lost; the others are whole")
+                continue
+            try:
+                measurements.append(_measurements().validate_json(line))
+            except ValidationError as error:
+                raise _unreadable(self.journal_path, f"line {number}: {_first(error)}") from None
+        return Journal(tuple(measurements), tuple(notes))
+
+    def write_results(self, run: Run) -> None:
+        """Write results.json whole or not at all: what was there stays until the new one is complete."""
+        self._replace(self.results_path, _dump(_runs(), run, self.results_path, indent=1) + "\n")
+
+    def write_report(self, html: str) -> Path:
+        """Write index.html whole or not at all, and return its path."""
+        self._replace(self.report_path, html)
+        return self.report_path
+
+    def read_results(self) -> Run:
+        """The run of results.json."""
+        with _explained(self.results_path, "read"):
+            try:
+                text = self.results_path.read_bytes()
+            except FileNotFoundError:
+                raise ResultsError(
+                    f"{self.results_path} does not exist: the run did not get as far as its first results",
+                    hint=f"{self.journal_path.name} and raw/ beside it hold what was measured; else measure again",
+                ) from None
+        try:
+            document = json.loads(text)
+        except ValueError as error:
+            raise _unreadable(self.results_path, str(error)) from None
+        version = document.get("schema") if isinstance(document, dict) else None
+        if isinstance(version, int) and version > SCHEMA_VERSION:
+            raise ResultsError(
+                f"{self.results_path} has schema {version}, this virt-overhead reads up to {SCHEMA_VERSION}",
+                hint="read it with the virt-overhead that wrote it, or a newer one",
+            )
+        try:
+            return _runs().validate_json(text)
+        except ValidationError as error:
+            raise _unreadable(self.results_path, _first(error)) from None
+
+    def _replace(self, target: Path, text: str) -> None:
+        part = target.with_name(f"{target.name}.part")
+        with _explained(target, "written"):
+            try:
+                with part.open("w", encoding="utf-8") as file:
+                    file.write(text)
+                    _to_disk(file)
+                part.replace(target)
+            except OSError:
+                part.unlink(missing_ok=True)
+                raise
+
+
+@cache
+def _measurements() -> TypeAdapter[Measurement]:
+    return TypeAdapter(Measurement)
+
+
+@cache
+def _runs() -> TypeAdapter[Run]:
+    return TypeAdapter(Run)
+
+
+def _dump(adapter: TypeAdapter[Any], value: object, path: Path, *, indent: int | None) -> str:
+    try:
+        document = adapter.dump_python(value, mode="json", warnings="error")
+        return json.dumps(document, allow_nan=False, ensure_ascii=False, indent=indent)
+    except (PydanticSerializationError, ValueError) as error:
+        raise ResultsError(
+            f"{path} cannot hold this {type(value).__name__}: {error}",
+            hint="every value must be finite and of the type that harness/results/records.py names",
+        ) from error
+
+
+def _to_disk(file: IO[Any]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _point_latest(link: Path, run_id: str) -> None:
+    """Make `link` a symlink to the run beside it, at once for whoever reads it."""
+    part = link.with_name(f"{link.name}.{os.getpid()}.part")
+    with _explained(link, "updated"):
+        if link.exists() and not link.is_symlink():
+            raise ResultsError(f"{link} is not a link, so it cannot point at run {run_id}", hint=f"move {link} away")
+        part.unlink(missing_ok=True)
+        part.symlink_to(run_id)
+        part.replace(link)
+
+
+@contextmanager
+def _explained(path: Path, done: str) -> Iterator[None]:
+    """Turn an OSError into a ResultsError that says what to do about it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            hint = f"free space on the file system of {path.parent}, or choose another reports directory"
+        else:
+            hint = f"check that {path.parent} exists and that this user may read and write there"
+        raise ResultsError(f"{path} cannot be {done}: {error.strerror or error}", hint=hint) from error
+
+
+def _unreadable(path: Path, why: str) -> ResultsError:
+    return ResultsError(
+        f"{path} is no {path.name} of virt-overhead (schema {SCHEMA_VERSION}): {why}",
+        hint="it was changed or damaged; take it from a backup, or measure again",
+    )
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'document'}: {first['msg']}"

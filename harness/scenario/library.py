@@ -1,0 +1,67 @@
+"""The names a scenario can use without defining them: mode presets, the workload grammar, profiles."""
+
+from __future__ import annotations
+
+import re
+
+from harness.config.names import choices
+from harness.errors import ConfigError
+from harness.scenario.model import PATTERNS, Attach, Device, Lvm, Mode, Profile, RawFile, Workload
+from harness.units import parse_size
+
+PRESETS = (
+    Mode("host", Device(), attach=None),
+    Mode("passthrough", Device(), Attach()),
+    Mode("lvm", Lvm(), Attach()),
+    Mode("raw", RawFile(), Attach()),
+    # As the article measured RAW: reads may be served from the host's page cache.
+    Mode("raw-cached", RawFile(), Attach(cache="writeback", aio="threads")),
+)
+
+_DEPTHS = tuple(2**power for power in range(9))  # 1..256
+_MIB, _GIB = 1024**2, 1024**3
+
+PROFILES = (
+    Profile("smoke", ramp=0, runtime=3, rounds=3, iodepth=(32,), span=64 * _MIB, round_limit=5 * 60),
+    Profile("standard", ramp=2, runtime=10, rounds=5, iodepth=_DEPTHS, span=4 * _GIB, round_limit=10 * 60),
+    # 64 GiB as in the article, whose LVM and RAW disks had 64 GB.
+    Profile("publish", ramp=5, runtime=60, rounds=7, iodepth=_DEPTHS, span=64 * _GIB, round_limit=30 * 60),
+)
+
+_WORKLOAD = re.compile(r"(?P<pattern>[a-z]+)-(?P<bs>\d+[a-z]*)(?:-nj(?P<numjobs>\d+))?(?:-r(?P<reads>\d+))?")
+_GRAMMAR = "PATTERN-BS[-njNUMJOBS][-rREADS], for example randread-4k, seqwrite-256k or randrw-8k-r67"
+_LARGEST_BS = 16 * _MIB
+
+
+def parse_workload(text: str) -> Workload:
+    """The workload meant by `text`: "randread-4k", "randrw-8k-nj4-r67". Anything else is refused with a ValueError."""
+    match = _WORKLOAD.fullmatch(text)
+    if match is None:
+        raise ValueError(f"no workload; allowed: {_GRAMMAR}")
+    pattern, reads = match["pattern"], match["reads"]
+    if pattern not in PATTERNS:
+        raise ValueError(f"no such pattern; {choices(pattern, PATTERNS)}")
+    bs = parse_size(match["bs"])
+    if bs == 0 or bs % 512 or bs > _LARGEST_BS:
+        raise ValueError("no block size of a disk; allowed: multiples of 512 bytes up to 16m")
+    numjobs = int(match["numjobs"] or 1)
+    if not 1 <= numjobs <= 64:
+        raise ValueError("numjobs out of range; allowed: nj1 to nj64")
+    mixed = pattern in ("seqrw", "randrw")
+    if mixed != (reads is not None):
+        raise ValueError(
+            f"a mixed pattern needs its share of reads in percent; allowed: for example {pattern}-{match['bs']}-r70"
+            if mixed
+            else "a share of reads (-r) is for mixed patterns; allowed: seqrw, randrw"
+        )
+    if reads is not None and not 1 <= int(reads) <= 99:
+        raise ValueError("share of reads out of range; allowed: r1 to r99 (percent)")
+    return Workload(PATTERNS[pattern], bs, numjobs, int(reads) / 100 if reads is not None else None)
+
+
+def profile_of(profiles: tuple[Profile, ...], name: str) -> Profile:
+    """The profile called `name`; a ConfigError lists the names there are."""
+    by_name = {profile.name: profile for profile in profiles}
+    if name not in by_name:
+        raise ConfigError(f'profile "{name}": no such profile; {choices(name, by_name)}')
+    return by_name[name]

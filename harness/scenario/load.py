@@ -1,0 +1,121 @@
+"""From a scenario file to a `Scenario`, or to one ConfigError that lists every problem of the file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from harness.config.problems import describe, shown
+from harness.config.toml import read_toml
+from harness.errors import ConfigError
+from harness.scenario.library import PRESETS, PROFILES, parse_workload
+from harness.scenario.model import Device, Layout, Lvm, Mode, Profile, RawFile, Scenario
+from harness.scenario.schema import DeviceTable, LvmTable, ModeTable, ProfileTable, ScenarioTable
+
+_NAME = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
+_HINT = "docs/scenarios.md explains every key"
+
+
+def find_scenarios(directory: Path) -> list[Path]:
+    """The scenario files in `directory`, by name. A ConfigError where there is no such directory or no file in it."""
+    paths = sorted(directory.glob("*.toml"))
+    if not paths:
+        raise ConfigError(f"{directory}: no scenario files (*.toml) here", hint=_HINT)
+    return paths
+
+
+def load_scenario(path: Path) -> Scenario:
+    """The scenario in `path`, named by the file's stem.
+
+    A ConfigError lists all problems, one per line: `FILE: KEY = VALUE: what is wrong; allowed: ...`.
+    """
+    data = read_toml(path, what="scenario", hint=_HINT)
+    problems = list(_name_problems(path.stem))
+    own_modes = data.get("mode")
+    context = {"own_modes": tuple(own_modes) if isinstance(own_modes, dict) else ()}
+    try:
+        table = ScenarioTable.model_validate(data, context=context)
+    except ValidationError as error:
+        problems += describe(error, data, ScenarioTable)
+        table = None
+    problems += _repeated(data)
+    problems += _unused_modes(data)
+    if problems or table is None:
+        raise ConfigError("\n".join(f"{path}: {problem}" for problem in problems), hint=_HINT)
+    return _scenario(path.stem, table)
+
+
+def _name_problems(stem: str) -> Iterator[str]:
+    # No hyphen, so that an id such as optane-lvm-randread-4k-qd32 has one reading.
+    if not _NAME.fullmatch(stem):
+        yield f'file name "{stem}": allowed: lower case letters, digits and single underscores'
+
+
+def _repeated(data: Mapping[str, Any]) -> Iterator[str]:
+    """Values that stand twice in a list; 4096 and 4k are the same block size."""
+    lists = {"modes": data.get("modes"), "workloads": data.get("workloads")}
+    profiles = data.get("profile")
+    if isinstance(profiles, dict):
+        lists |= {f"profile.{name}.iodepth": p.get("iodepth") for name, p in profiles.items() if isinstance(p, dict)}
+    for key, values in lists.items():
+        seen: dict[str, int] = {}
+        for index, value in enumerate(values if isinstance(values, list) else []):
+            first = seen.setdefault(_meaning(key, value), index)
+            if first != index:
+                yield f"{key}[{index}] = {shown(value)}: the same as {key}[{first}]; allowed: each once"
+
+
+def _meaning(key: str, value: object) -> str:
+    if key == "workloads" and isinstance(value, str):
+        try:
+            return repr(parse_workload(value))
+        except ValueError:
+            pass
+    return repr(value)
+
+
+def _unused_modes(data: Mapping[str, Any]) -> Iterator[str]:
+    own, used = data.get("mode"), data.get("modes")
+    if isinstance(own, dict) and isinstance(used, list):
+        for name in own:
+            if name not in used:
+                yield f'mode.{name}: defined but never measured; add "{name}" to modes or remove it'
+
+
+def _scenario(name: str, table: ScenarioTable) -> Scenario:
+    modes = {mode.name: mode for mode in PRESETS} | {key: _mode(key, own) for key, own in table.mode.items()}
+    return Scenario(
+        name=name,
+        title=table.title,
+        disk=table.disk or name,
+        modes=tuple(modes[mode] for mode in table.modes),
+        workloads=tuple(table.workloads),
+        write_rate=table.write_rate,
+        profiles=tuple(_profile(profile, table.profile.get(profile.name)) for profile in PROFILES),
+        published=table.published,
+    )
+
+
+def _mode(name: str, table: ModeTable) -> Mode:
+    layout: Layout
+    if isinstance(table.layout, DeviceTable):
+        layout = Device()
+    elif isinstance(table.layout, LvmTable):
+        layout = Lvm()
+    else:
+        layout = RawFile(table.layout.filesystem)
+    return Mode(name, layout, table.attach.attach)
+
+
+def _profile(profile: Profile, changes: ProfileTable | None) -> Profile:
+    if changes is None:
+        return profile
+    changed = changes.model_dump(exclude_none=True)
+    if changes.iodepth is not None:
+        changed["iodepth"] = tuple(changes.iodepth)
+    return replace(profile, **changed)

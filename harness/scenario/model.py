@@ -1,0 +1,222 @@
+"""What is to be measured, as frozen values: jobs, layouts, attach options, modes, cells, arms, scenarios."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from harness.units import short_size
+
+Rw = Literal["read", "write", "randread", "randwrite", "rw", "randrw"]
+Bus = Literal["virtio-blk", "virtio-scsi", "sata"]
+Cache = Literal["none", "directsync", "writeback", "writethrough", "unsafe"]
+Aio = Literal["native", "io_uring", "threads"]
+Filesystem = Literal["ext4"]
+
+PATTERNS: Mapping[str, Rw] = {
+    "seqread": "read",
+    "seqwrite": "write",
+    "seqrw": "rw",
+    "randread": "randread",
+    "randwrite": "randwrite",
+    "randrw": "randrw",
+}
+"""What people call a pattern, and fio's word for it."""
+_PATTERN_OF_RW = {rw: pattern for pattern, rw in PATTERNS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One fio point. `bs` in bytes; `ramp` and `seconds` in seconds; `read_share` in 0..1, for mixed patterns only."""
+
+    rw: Rw
+    bs: int
+    iodepth: int
+    ramp: float
+    seconds: float
+    numjobs: int = 1
+    read_share: float | None = None
+
+    @property
+    def pattern(self) -> str:
+        """The pattern as people say it: `read` is `seqread`, so that `-k seqread` and `-k randread` tell them apart."""
+        return _PATTERN_OF_RW[self.rw]
+
+    @property
+    def id(self) -> str:
+        """For example `randread-4k-qd32`; `-nj4` and `-r70` follow where numjobs or a read share are set."""
+        parts = [self.pattern, short_size(self.bs), f"qd{self.iodepth}"]
+        if self.numjobs != 1:
+            parts.append(f"nj{self.numjobs}")
+        if self.read_share is not None:
+            parts.append(f"r{self.read_share * 100:.0f}")
+        return "-".join(parts)
+
+    @property
+    def reads(self) -> bool:
+        return self.rw not in ("write", "randwrite")
+
+    @property
+    def writes(self) -> bool:
+        return self.rw not in ("read", "randread")
+
+    @property
+    def wall(self) -> float:
+        """Seconds that fio runs for this job: ramp and measured time."""
+        return self.ramp + self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """The bare device: no layer between the disk and its user."""
+
+    kind: Literal["device"] = "device"
+
+
+@dataclass(frozen=True, slots=True)
+class Lvm:
+    """A thick LVM volume on the disk."""
+
+    kind: Literal["lvm"] = "lvm"
+
+
+@dataclass(frozen=True, slots=True)
+class RawFile:
+    """A preallocated RAW file on a file system on the disk."""
+
+    filesystem: Filesystem = "ext4"
+    kind: Literal["raw"] = "raw"
+
+
+Layout = Device | Lvm | RawFile
+
+
+@dataclass(frozen=True, slots=True)
+class Attach:
+    """How the guest gets the layout, in QEMU's words. The default is what Proxmox VE users call VirtIO SCSI single."""
+
+    bus: Bus = "virtio-scsi"
+    cache: Cache = "none"
+    aio: Aio = "native"
+    iothread: bool = True
+
+    @property
+    def direct(self) -> bool:
+        """True where QEMU opens the layout with O_DIRECT (its `cache.direct`)."""
+        return self.cache in ("none", "directsync")
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """An attach mode by its name. `attach` is None for `host`, which is the baseline itself."""
+
+    name: str
+    layout: Layout
+    attach: Attach | None
+
+
+class Place(StrEnum):
+    """Where an arm runs: the host's bare device, the host on the mode's own layout, or the guest."""
+
+    HOST = "host"
+    TWIN = "twin"
+    GUEST = "guest"
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One place a job runs. `mode` is None for the bare host, which all modes of a disk share."""
+
+    place: Place
+    mode: Mode | None = None
+
+    @property
+    def id(self) -> str:
+        """`host`, `twin:lvm` or `guest:lvm`."""
+        return f"{self.place}:{self.mode.name}" if self.mode else str(self.place)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """disk x mode x job: one pytest item."""
+
+    scenario: str
+    disk: str
+    mode: Mode
+    job: Job
+
+    @property
+    def id(self) -> str:
+        """For example `optane-lvm-randread-4k-qd32`."""
+        return f"{self.scenario}-{self.mode.name}-{self.job.id}"
+
+    @property
+    def arms(self) -> tuple[Arm, ...]:
+        """The arms this cell needs: the host, its twin where the layout is more than the device, and the guest."""
+        arms = [Arm(Place.HOST)]
+        if not isinstance(self.mode.layout, Device):
+            arms.append(Arm(Place.TWIN, self.mode))
+        if self.mode.attach is not None:
+            arms.append(Arm(Place.GUEST, self.mode))
+        return tuple(arms)
+
+    @property
+    def facets(self) -> dict[str, str | int]:
+        """What `-m "cell(mode='lvm', iodepth=32)"` selects by: the keywords of the cell's pytest mark."""
+        return {
+            "scenario": self.scenario,
+            "disk": self.disk,
+            "mode": self.mode.name,
+            "pattern": self.job.pattern,
+            "bs": short_size(self.job.bs),
+            "iodepth": self.job.iodepth,
+            "numjobs": self.job.numjobs,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A job without its depth and times, as a scenario lists it: `randread-4k`, `randrw-8k-nj4-r67`."""
+
+    rw: Rw
+    bs: int
+    numjobs: int = 1
+    read_share: float | None = None
+
+    def job(self, iodepth: int, *, ramp: float, seconds: float) -> Job:
+        return Job(self.rw, self.bs, iodepth, ramp, seconds, self.numjobs, self.read_share)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """How thoroughly to measure. Times in seconds, `span` in bytes.
+
+    `span` is the largest region an arm uses; `round_limit` is the fio time that one round over all arms may take.
+    """
+
+    name: str
+    ramp: float
+    runtime: float
+    rounds: int
+    iodepth: tuple[int, ...]
+    span: int
+    round_limit: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One scenario file: which modes and workloads of which disk. `write_rate` in bytes per second.
+
+    `published` is the key of the published figures that this scenario is compared with.
+    """
+
+    name: str
+    title: str
+    disk: str
+    modes: tuple[Mode, ...]
+    workloads: tuple[Workload, ...]
+    write_rate: int
+    profiles: tuple[Profile, ...]
+    published: str | None = None

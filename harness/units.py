@@ -1,0 +1,87 @@
+"""Sizes and durations as people and fio write them: parsing into bytes and seconds, and back."""
+
+from __future__ import annotations
+
+import re
+
+_SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[a-zA-Z]*)")
+_SIZE_UNITS = {"": 1, "b": 1} | {
+    spelling: 1024**power
+    for power, letter in enumerate("kmgt", start=1)
+    for spelling in (letter, f"{letter}i", f"{letter}ib")
+}
+_DECIMAL_UNITS = frozenset({"kb", "mb", "gb", "tb"})
+
+_DURATION = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[a-zA-Zµ]*)")
+_DURATION_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+
+
+def parse_size(text: str) -> int:
+    """Bytes meant by `text`: "4k" (as fio: 1024), "256 KiB", "64 GiB", "4096".
+
+    "64 GB" is refused with a ValueError: fio reads it as 64 x 2^30 bytes, a disk's label as 64 x 10^9.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    unit = match["unit"].lower() if match else ""
+    if unit in _DECIMAL_UNITS:
+        raise ValueError(f"{text!r} is ambiguous: write {unit[0].upper()}iB (powers of 1024)")
+    if match is None or unit not in _SIZE_UNITS:
+        raise ValueError(f"{text!r} is no size: write for example 4k, 256 KiB, 64 MiB or 1 GiB")
+    size = float(match["number"]) * _SIZE_UNITS[unit]
+    if size != int(size):
+        raise ValueError(f"{text!r} is not a whole number of bytes")
+    return int(size)
+
+
+def parse_rate(text: str) -> int:
+    """Bytes per second meant by `text`: "2 GiB/s", "500 MiB/s". "500 MB/s" is refused, as in sizes."""
+    size, per_second, rest = text.partition("/s")
+    if not per_second or rest.strip():
+        raise ValueError(f"{text!r} is no rate: write for example 500 MiB/s or 2 GiB/s")
+    return parse_size(size)
+
+
+def parse_duration(text: str) -> float:
+    """Seconds meant by `text`: "10 us", "1.5 s", "2 min". A bare number is refused with a ValueError."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None or match["unit"] not in _DURATION_UNITS:
+        allowed = ", ".join(unit for unit in _DURATION_UNITS if unit != "µs")
+        raise ValueError(f"{text!r} is no duration: write a number and one of {allowed}, for example 10 us or 30 s")
+    return float(match["number"]) * _DURATION_UNITS[match["unit"]]
+
+
+def short_size(size_bytes: int) -> str:
+    """The size as fio and cell ids write it: 4096 -> "4k", 262144 -> "256k", 512 -> "512"."""
+    for power, letter in ((4, "t"), (3, "g"), (2, "m"), (1, "k")):
+        if size_bytes and size_bytes % 1024**power == 0:
+            return f"{size_bytes // 1024**power}{letter}"
+    return str(size_bytes)
+
+
+def format_size(size_bytes: float) -> str:
+    """For people: 67108864 -> "64 MiB", 1610612736 -> "1.5 GiB"."""
+    size = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(size) < 1024:
+            return f"{size:.4g} {unit}"
+        size /= 1024
+    return f"{size:.4g} TiB"
+
+
+def format_duration(seconds: float) -> str:
+    """For people, three significant digits: 0.000213 -> "213 us", 0.0042 -> "4.2 ms", 95 -> "1 min 35 s"."""
+    if seconds < 0:
+        return f"-{format_duration(-seconds)}"
+    if seconds == 0:
+        return "0 s"
+    if seconds < 60:
+        value = float(f"{seconds:.3g}")  # rounded before the unit is chosen: 0.0009996 is 1 ms, not 1e+03 us
+        for per_second, unit in ((1, "s"), (1e3, "ms"), (1e6, "us")):
+            if value * per_second >= 1:
+                return f"{value * per_second:.3g} {unit}"
+        return f"{value * 1e9:.3g} ns"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    minutes = round(whole / 60)
+    return f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,31 @@
+"""The embedded lab, up once for all end-to-end tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from harness.lab.embedded import lab as embedded
+from harness.lab.transport.ssh import SshRunner
+from tests.e2e.machines import command, on_lab_host, traces
+
+
+@pytest.fixture(scope="session", autouse=True)
+def lab() -> Iterator[None]:
+    """The lab, as `virt-overhead lab up` brings it up; one that ran before is left running."""
+    before = embedded.state().running()
+    done = command("lab", "up")
+    assert done.returncode == 0, done.stdout + done.stderr
+    yield
+    if before is None:
+        assert command("lab", "down").returncode == 0
+
+
+@pytest.fixture(autouse=True)
+def host() -> Iterator[SshRunner]:
+    """A login on the lab host. After each test nothing may be left there that was not there before."""
+    with on_lab_host() as runner:
+        before = traces(runner)
+        yield runner
+        assert traces(runner) == before

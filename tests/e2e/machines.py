@@ -1,0 +1,96 @@
+"""How the end-to-end tests run the harness as its users do, and look at the lab host behind its back."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from harness.lab.embedded import lab as embedded
+from harness.lab.transport.ssh import SshRunner, SshTarget
+from harness.results import Run, RunStore
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN_SECONDS = 420
+
+
+def pytest_command(reports: Path, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "pytest", f"--reports={reports}", "-p", "no:cacheprovider", *arguments]
+
+
+def measure(reports: Path, *arguments: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run pytest on the scenarios as a user does."""
+    return subprocess.run(
+        pytest_command(reports, *arguments),
+        cwd=ROOT,
+        env=os.environ | dict(env or {}),
+        capture_output=True,
+        text=True,
+        timeout=RUN_SECONDS,
+        check=False,
+    )
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `virt-overhead` with these arguments."""
+    return subprocess.run(
+        [sys.executable, "-m", "harness.cli", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=RUN_SECONDS,
+        check=False,
+    )
+
+
+def latest(reports: Path) -> Run:
+    return RunStore.open(reports / "latest").read_results()
+
+
+@contextmanager
+def on_lab_host() -> Iterator[SshRunner]:
+    """A login on the running lab host, beside the one that the harness uses."""
+    machine = embedded.state().running()
+    assert machine is not None, "the embedded lab is not running"
+    target = SshTarget("127.0.0.1", machine.port, "root", Path(machine.key), machine.host_key)
+    runner = SshRunner.connect(target, name="lab host", deadline=30)
+    try:
+        yield runner
+    finally:
+        runner.close()
+
+
+def traces(runner: SshRunner) -> str:
+    """All that a run could leave behind on the lab host, as text."""
+    script = (
+        "lsblk -n -o NAME,TYPE,FSTYPE,MOUNTPOINTS; vgs --noheadings; losetup -a; virsh list --name; "
+        "find /var/lib/virt-overhead/mnt /run/virt-overhead -mindepth 1 2>/dev/null; findmnt -n -t ext4; true"
+    )
+    return runner.run(["sh", "-s"], stdin=script, deadline=60).stdout
+
+
+def lab_file(directory: Path, **changes: str) -> Path:
+    """A lab.toml that names the embedded lab's host as what it is to the harness: a host over SSH.
+
+    `changes` replaces values: address, port, id, serial, destroy.
+    """
+    machine = embedded.state().running()
+    assert machine is not None, "the embedded lab is not running"
+    value = {
+        "address": "127.0.0.1",
+        "port": str(machine.port),
+        "id": "/dev/disk/by-id/lab-sim_optane",
+        "serial": "sim_optane",
+        "destroy": "true",
+    } | changes
+    path = directory / "lab.toml"
+    path.write_text(
+        f'profile = "smoke"\n[host.kvm1]\nkind = "ssh"\naddress = "{value["address"]}"\nport = {value["port"]}\n'
+        f"key = {json.dumps(machine.key)}\nhost_key = {json.dumps(machine.host_key)}\n"
+        f'[host.kvm1.disk.optane]\nid = "{value["id"]}"\nserial = "{value["serial"]}"\ndestroy = {value["destroy"]}\n'
+    )
+    return path

@@ -1,0 +1,154 @@
+"""What goes wrong on real machines: each is one clear message with the remedy, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from harness.lab.transport.ssh import SshRunner
+from tests.e2e.machines import ROOT, command, lab_file, latest, measure, pytest_command
+
+ONE_CELL = ("-k", "optane-lvm-randread", "--profile=smoke", "--rounds=1")
+
+
+def refused(done: subprocess.CompletedProcess[str], *said: str) -> None:
+    """The run failed, said this, and showed no traceback."""
+    assert done.returncode not in (0, 5), done.stdout
+    for words in said:
+        assert words in done.stdout, done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_a_wrong_serial_stops_the_run_before_anything_is_written(tmp_path: Path) -> None:
+    lab = lab_file(tmp_path, serial="PHM123")
+    done = measure(tmp_path, f"--lab={lab}", *ONE_CELL)
+    refused(done, "host kvm1: disk optane", "its serial is", "sim_optane", "not PHM123", "correct id and serial")
+
+
+def test_a_missing_disk_is_named(tmp_path: Path) -> None:
+    lab = lab_file(tmp_path, id="/dev/disk/by-id/nvme-gone")
+    done = measure(tmp_path, f"--lab={lab}", *ONE_CELL)
+    refused(done, "/dev/disk/by-id/nvme-gone", "no such block device", "ls -l /dev/disk/by-id/")
+
+
+def test_a_disk_that_its_owner_did_not_give_away_is_not_written_to(tmp_path: Path) -> None:
+    done = measure(tmp_path, f"--lab={lab_file(tmp_path, destroy='false')}", *ONE_CELL)
+    refused(done, "destroy = true")
+
+
+def test_a_mounted_disk_is_not_written_to(tmp_path: Path, host: SshRunner) -> None:
+    device = "/dev/disk/by-id/lab-sim_optane"
+    host.run(["sh", "-c", f"mkfs.ext4 -q -F {device} && mount {device} /mnt"], deadline=60)
+    try:
+        done = measure(tmp_path, f"--lab={lab_file(tmp_path)}", *ONE_CELL)
+        refused(done, "/dev/sim_optane on /mnt is mounted", "ext4 is there and not of our making")
+        assert host.run(["mountpoint", "/mnt"], deadline=10, check=False).status == 0
+    finally:
+        host.run(["sh", "-c", f"umount /mnt; wipefs -a -q {device}"], deadline=60)
+
+
+def test_an_unreachable_host_is_named_with_its_address(tmp_path: Path) -> None:
+    done = measure(tmp_path, f"--lab={lab_file(tmp_path, port='9')}", *ONE_CELL)
+    refused(done, "host kvm1", "127.0.0.1:9")
+
+
+def test_a_host_without_libvirt_is_told_how_to_start_it(tmp_path: Path, host: SshRunner) -> None:
+    units = "libvirtd.service libvirtd.socket libvirtd-ro.socket libvirtd-admin.socket"
+    with put_back(host, f"systemctl stop {units}", "systemctl start libvirtd.socket libvirtd.service"):
+        done = measure(tmp_path, f"--lab={lab_file(tmp_path)}", *ONE_CELL)
+    refused(done, "host kvm1: libvirt cannot be reached", "systemctl start libvirtd")
+
+
+def test_a_host_without_fio_is_told_how_to_install_it(tmp_path: Path, host: SshRunner) -> None:
+    with put_back(host, "mv /usr/bin/fio /usr/bin/fio.away", "mv /usr/bin/fio.away /usr/bin/fio"):
+        done = measure(tmp_path, f"--lab={lab_file(tmp_path)}", *ONE_CELL)
+    refused(done, "host kvm1: fio is not installed", "apt-get install fio")
+
+
+def test_a_full_disk_under_the_reports_is_named(tmp_path: Path) -> None:
+    reports = tmp_path / "full"
+    reports.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "none", reports], check=False).returncode:
+        pytest.skip("only root can mount a small file system")
+    try:
+        done = measure(reports, f"--lab={lab_file(tmp_path)}", *ONE_CELL)
+        refused(done, str(reports), "free space")
+    finally:
+        subprocess.run(["umount", reports], check=True)
+
+
+def test_an_interrupt_keeps_what_was_measured_and_the_run_can_be_resumed(tmp_path: Path) -> None:
+    selected = ("-k", "optane-lvm-randread", "--profile=smoke", "--rounds=2")
+    with started(tmp_path, *selected) as run:
+        wait_for_measurements(tmp_path, run, lines=4)  # a whole round, and the next one begun
+        run.send_signal(signal.SIGINT)
+        output, _ = run.communicate(timeout=120)
+    assert run.returncode == 2, output
+    found = latest(tmp_path)
+    assert found.run.status == "interrupted"
+    journal = (tmp_path / "latest" / "journal.jsonl").read_text().splitlines()
+    assert 1 <= len(journal) < 6
+    assert (tmp_path / "latest" / "index.html").exists()
+
+    again = measure(tmp_path, *selected, f"--resume={tmp_path}/latest")
+    assert again.returncode == 0, again.stdout
+    whole = latest(tmp_path)
+    assert (whole.run.id, whole.run.seed, whole.run.status) == (found.run.id, found.run.seed, "complete")
+    assert whole.cells[0].rounds == (1, 2)
+    assert (tmp_path / "latest" / "journal.jsonl").read_text().startswith("\n".join(journal))
+
+
+def test_reap_removes_what_a_killed_run_left(tmp_path: Path) -> None:
+    with started(tmp_path, "-k", "optane and (lvm or raw) and randread", "--profile=smoke") as run:
+        wait_for_measurements(tmp_path, run)
+        run.kill()
+        run.communicate(timeout=60)
+    done = command("reap")
+    assert done.returncode == 0, done.stderr
+    for what in ("volume group voh-", "mount /var/lib/virt-overhead", "partitions voh:"):
+        assert what in done.stdout
+    assert command("reap").stdout.endswith("nothing was left\n")
+
+
+@contextmanager
+def put_back(host: SshRunner, breaking: str, mending: str) -> Iterator[None]:
+    host.run(["sh", "-c", breaking], deadline=60)
+    try:
+        yield
+    finally:
+        host.run(["sh", "-c", mending], deadline=60)
+
+
+@contextmanager
+def started(reports: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A run in the background; ended, if it still goes on, by its own process id."""
+    with subprocess.Popen(
+        pytest_command(reports, *arguments),
+        cwd=ROOT,
+        env=os.environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as run:
+        try:
+            yield run
+        finally:
+            if run.poll() is None:
+                run.kill()
+
+
+def wait_for_measurements(reports: Path, run: subprocess.Popen[str], *, lines: int = 1) -> None:
+    """Wait until the journal has so many lines."""
+    end = time.monotonic() + 180
+    journal = reports / "latest" / "journal.jsonl"
+    while not journal.exists() or journal.read_text().count("\n") < lines:
+        assert run.poll() is None, "the run ended before it measured anything"
+        assert time.monotonic() < end, "nothing was measured in 3 minutes"
+        time.sleep(0.5)

@@ -1,0 +1,66 @@
+"""The main job for real: nested KVM, LVM, ext4, libvirt, SSH and fio, nothing mocked."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+from harness.results import RunStore
+from tests.e2e.machines import latest, measure
+
+
+def test_every_cell_of_the_smoke_profile_is_measured_under_kvm(tmp_path: Path) -> None:
+    done = measure(tmp_path, "-k", "optane", "--profile=smoke", "--rounds=1", f"--junit-xml={tmp_path}/junit.xml")
+    assert done.returncode == 0, done.stdout
+    run = latest(tmp_path)
+    assert (run.run.status, run.lab.accel, run.lab.representative) == ("complete", "kvm", False)
+    guest = run.provenance["guest"]
+    assert isinstance(guest, dict)
+    assert guest["hypervisor"] == "KVM"
+
+    assert len(run.cells) == 20
+    for cell in run.cells:
+        arms = {"host", "twin", "guest"} - ({"guest", "twin"} if cell.mode == "host" else set())
+        arms -= {"twin"} if cell.mode == "passthrough" else set()
+        for metric in ("iops", "bw", "lat_mean", "clat_mean"):
+            measured = {arm for arm in ("host", "twin", "guest") if getattr(cell.metrics[metric], arm)}
+            assert measured == arms, f"{cell.id} {metric}"
+        assert all((tmp_path / "latest" / raw).read_text().startswith("{") for raw in cell.raw)
+    lvm = run.cell("optane-lvm-randread-4k-qd32")
+    assert lvm.mode_detail.layout == {"kind": "lvm"}
+    assert (lvm.effective["cache"], lvm.effective["aio"], lvm.effective["iothread"]) == ("none", "native", True)
+    command = next((tmp_path / "latest" / "raw").glob("*twin-lvm*.command")).read_text()
+    assert f"filename=/dev/voh-{run.run.id}/lvm" in command
+    cached = run.cell("optane-raw-cached-randread-4k-qd32")
+    assert cached.effective["qemu_cache_direct"] is False
+
+    html = (tmp_path / "latest" / "index.html").read_text()
+    assert "KVM nested under emulation" in html
+    assert all(cell.id in html for cell in run.cells)
+    assert "optane-lvm-randread-4k-qd32" in done.stdout
+    assert "fio ran" in done.stdout
+    properties = {
+        each.get("name")
+        for case in ET.parse(tmp_path / "junit.xml").iter("testcase")
+        if "optane-lvm-randread-4k-qd32" in case.get("name", "")
+        for each in case.iter("property")
+    }
+    assert {"iops.host", "iops.twin", "iops.guest", "iops.overhead", "verdict"} <= properties
+
+
+def test_two_cells_of_one_host_never_measure_at_the_same_time_under_xdist(tmp_path: Path) -> None:
+    selected = "(optane or sata_ssd) and passthrough and randread"
+    done = measure(tmp_path, "-n", "2", "-k", selected, "--profile=smoke", "--rounds=2", "-v")
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("PASSED") == 2
+    journals = [path for path in tmp_path.glob("*/journal.jsonl") if not path.parent.is_symlink()]
+    spans = sorted(_spans(journals))
+    assert len(spans) == 2 * 2 * 2  # disks, rounds, host and guest
+    for (_, end), (start, _) in pairwise(spans):
+        assert end <= start
+
+
+def _spans(journals: list[Path]) -> list[tuple[float, float]]:
+    measured = [each for path in journals for each in RunStore.open(path.parent).read_journal().measurements]
+    return [(each.started, each.started + each.wall) for each in measured]

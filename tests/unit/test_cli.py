@@ -1,0 +1,102 @@
+"""The command line where there is nothing to work on: what it says, and with which status it ends."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.cli import main
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No lab of this machine's is seen, or ended."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+
+
+def usage_error(*arguments: str) -> int | str | None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    return ended.value.code
+
+
+def test_help_lists_every_command_and_where_measuring_is() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "harness.cli", "--help"],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for command in ("quickstart", "images", "lab", "report", "reap"):
+        assert re.search(rf"^ +{command}\s", done.stdout, re.MULTILINE)
+    assert "pytest -k optane" in done.stdout
+
+
+def test_a_lab_that_does_not_run_is_status_3(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lab", "status"]) == 3
+    assert capsys.readouterr() == ("not running\n", "")
+
+
+def test_ending_no_lab_is_no_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lab", "down"]) == 0
+    assert capsys.readouterr() == ("no lab host was running\n", "")
+
+
+def test_logging_in_to_no_lab_says_how_to_start_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lab", "ssh"]) == 1
+    assert capsys.readouterr() == (
+        "",
+        "virt-overhead: the embedded lab is not running\n  -> start it with: virt-overhead lab up\n",
+    )
+
+
+def test_a_lab_that_does_not_run_has_nothing_to_reap(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reap"]) == 0
+    assert capsys.readouterr() == ("nothing was left\n", "")
+
+
+@pytest.mark.parametrize("arguments", [["report"], ["report", "reports/absent"], ["report", "--markdown", "absent"]])
+def test_the_report_of_a_missing_run_is_one_message(
+    arguments: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(arguments) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("virt-overhead: ")
+    assert (arguments[-1] if arguments[-1] != "report" else "reports/latest") in err
+    assert "Traceback" not in err
+    assert {path.name for path in tmp_path.iterdir()} <= {"state"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["measure"], "invalid choice: 'measure'"),
+        ([], "the following arguments are required: COMMAND"),
+        (["lab"], "the following arguments are required: ACTION"),
+        (["lab", "restart"], "invalid choice: 'restart'"),
+        (["lab", "status", "--verbose"], "unrecognized arguments: --verbose"),
+    ],
+)
+def test_a_command_that_is_none_is_a_usage_error(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert usage_error(*arguments) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_lab_file_that_cannot_be_used_is_a_usage_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "lab.toml").write_text('[host.a]\nkind = "lokal"\n')
+    assert main(["reap", "--lab", "lab.toml"]) == 2
+    assert 'lab.toml: host.a.kind = "lokal": allowed: local, ssh' in capsys.readouterr().err
+
+
+def test_an_unknown_host_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reap", "--host", "node1"]) == 2
+    assert 'no host "node1"; allowed: lab' in capsys.readouterr().err

@@ -1,0 +1,208 @@
+"""fio's job files as fio reads them, and its recorded JSON+ output as we read it.
+
+The recordings in data/fio are of fio 3.39 as our image has it, without the fields that nothing here reads.
+"""
+
+from __future__ import annotations
+
+import json
+from configparser import ConfigParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.errors import MeasurementError
+from harness.measure.fio import Target, fill_file, job_file, parse, percentiles
+from harness.scenario.model import Job
+
+RECORDED = Path(__file__).parent / "data" / "fio"
+MIB = 1024**2
+
+RANDREAD = Job("randread", 4096, 8, ramp=0.5, seconds=1)
+SEQWRITE = Job("write", 256 * 1024, 2, ramp=0, seconds=1)
+MIXED = Job("randrw", 8192, 4, ramp=0, seconds=1, numjobs=2, read_share=0.67)
+FEW = Job("randread", 4096, 1, ramp=0, seconds=0.02)
+JOBS = [RANDREAD, SEQWRITE, MIXED]
+
+TARGET = Target("/dev/disk/by-id/x", offset=4 * MIB, size=24 * MIB, direct=True)
+
+
+def recorded(name: str) -> str:
+    return (RECORDED / f"{name}.json").read_text()
+
+
+def entry(name: str, job: Job) -> dict[str, Any]:
+    text = recorded(name)
+    document = json.loads(text[text.index("{") :])
+    found: dict[str, Any] = next(each for each in document["jobs"] if each["jobname"] == job.id)
+    return found
+
+
+def sections(text: str) -> ConfigParser:
+    parser = ConfigParser(allow_no_value=True, strict=True)
+    parser.read_string(text)
+    return parser
+
+
+def test_every_job_is_a_section_that_waits_for_the_one_before() -> None:
+    jobs = sections(job_file(TARGET, JOBS, seed=7))
+    assert jobs.sections() == ["global", "randread-4k-qd8", "seqwrite-256k-qd2", "randrw-8k-qd4-nj2-r67"]
+    assert all("stonewall" in jobs[job.id] for job in JOBS)
+
+
+@pytest.mark.parametrize(
+    ("job", "options"),
+    [
+        (
+            RANDREAD,
+            {"rw": "randread", "bs": "4096", "iodepth": "8", "numjobs": "1", "runtime": "1000ms", "ramp_time": "500ms"},
+        ),
+        (SEQWRITE, {"rw": "write", "bs": "262144", "iodepth": "2", "numjobs": "1", "runtime": "1000ms"}),
+        (
+            MIXED,
+            {"rw": "randrw", "bs": "8192", "iodepth": "4", "numjobs": "2", "runtime": "1000ms", "rwmixread": "67"},
+        ),
+        (FEW, {"rw": "randread", "bs": "4096", "iodepth": "1", "numjobs": "1", "runtime": "20ms"}),
+    ],
+    ids=lambda value: value.id if isinstance(value, Job) else "",
+)
+def test_a_job_says_what_it_is_in_whole_milliseconds(job: Job, options: dict[str, str]) -> None:
+    found = dict(sections(job_file(TARGET, [job], seed=7))[job.id])
+    del found["stonewall"]
+    assert found == options
+
+
+def test_all_jobs_stay_within_the_span_with_the_seed_of_the_round() -> None:
+    common = sections(job_file(TARGET, JOBS, seed=7))["global"]
+    expected = {
+        "filename": "/dev/disk/by-id/x",
+        "offset": str(4 * MIB),
+        "size": str(24 * MIB),
+        "allow_file_create": "0",
+        "ioengine": "libaio",
+        "randseed": "7",
+        "group_reporting": "1",
+    }
+    assert {name: common[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_only_a_cached_twin_goes_through_the_page_cache_and_keeps_it_warm(direct: bool) -> None:
+    common = sections(job_file(Target("/f", 0, MIB, direct), JOBS, seed=1))["global"]
+    assert (common["direct"], common["invalidate"]) == (str(int(direct)), str(int(direct)))
+
+
+def test_filling_writes_each_span_once_with_fresh_data() -> None:
+    fill = sections(fill_file([("/dev/a", MIB, 64 * MIB), ("/mnt/raw", 0, 32 * MIB)]))
+    assert fill.sections() == ["global", "fill0", "fill1"]
+    assert (fill["global"]["rw"], fill["global"]["refill_buffers"], fill["global"]["direct"]) == ("write", "1", "1")
+    assert dict(fill["fill1"]) == {"stonewall": None, "filename": "/mnt/raw", "offset": "0", "size": str(32 * MIB)}
+
+
+@pytest.mark.parametrize(("job", "side"), [(RANDREAD, "read"), (SEQWRITE, "write")])
+def test_the_figures_of_a_job_are_fios_own(job: Job, side: str) -> None:
+    fio = entry("three_jobs", job)[side]
+    (result,) = parse(recorded("three_jobs"), [job], "here")
+    assert result.job == job.id
+    assert result.seconds == fio["runtime"] / 1000
+    assert result.io_bytes == fio["io_bytes"]
+    assert result.metrics["iops"] == fio["iops"]
+    assert result.metrics["bw"] == fio["bw_bytes"]
+    assert result.metrics["lat_mean"] == pytest.approx(fio["lat_ns"]["mean"] / 1e9)
+    assert result.metrics["clat_mean"] == pytest.approx(fio["clat_ns"]["mean"] / 1e9)
+
+
+def test_a_mixed_job_is_the_sum_of_its_reads_and_writes() -> None:
+    fio = entry("three_jobs", MIXED)
+    read, write = fio["read"], fio["write"]
+    (result,) = parse(recorded("three_jobs"), [MIXED], "here")
+    total = read["total_ios"] + write["total_ios"]
+    assert read["total_ios"] / total == pytest.approx(0.67, abs=0.02)
+    assert result.io_bytes == read["io_bytes"] + write["io_bytes"] == total * 8192
+    assert result.metrics["iops"] == pytest.approx(total / result.seconds, rel=0.01)
+    assert result.metrics["bw"] == read["bw_bytes"] + write["bw_bytes"]
+    mean = (read["clat_ns"]["mean"] * read["total_ios"] + write["clat_ns"]["mean"] * write["total_ios"]) / total
+    assert result.metrics["clat_mean"] == pytest.approx(mean / 1e9)
+    assert min(read["clat_ns"]["mean"], write["clat_ns"]["mean"]) < mean
+
+
+@pytest.mark.parametrize(("job", "side"), [(RANDREAD, "read"), (SEQWRITE, "write")])
+def test_percentiles_are_fios_own_to_within_a_bin(job: Job, side: str) -> None:
+    clat = entry("three_jobs", job)[side]["clat_ns"]
+    bins = sorted(int(latency) for latency in clat["bins"])
+    (result,) = parse(recorded("three_jobs"), [job], "here")
+    of_fio = {"clat_p50": "50.000000", "clat_p99": "99.000000", "clat_p999": "99.900000"}
+    found = {name: round(value * 1e9) for name, value in result.metrics.items() if name in of_fio}
+    assert "clat_p99" in found
+    for name, latency in found.items():
+        assert abs(bins.index(latency) - bins.index(clat["percentile"][of_fio[name]])) <= 1
+
+
+def test_jobs_come_back_in_the_order_asked_for() -> None:
+    results = parse(recorded("three_jobs"), JOBS[::-1], "here")
+    assert [result.job for result in results] == [job.id for job in JOBS[::-1]]
+
+
+def test_a_percentile_that_too_few_ios_support_is_left_out() -> None:
+    (result,) = parse(recorded("few"), [FEW], "here")
+    assert entry("few", FEW)["read"]["total_ios"] < 1000
+    assert "clat_p50" in result.metrics
+    assert not {"clat_p99", "clat_p999"} & set(result.metrics)
+
+
+@pytest.mark.parametrize(
+    ("count", "names"),
+    [
+        (19, set()),
+        (20, {"clat_p50"}),
+        (999, {"clat_p50"}),
+        (1000, {"clat_p50", "clat_p99"}),
+        (9999, {"clat_p50", "clat_p99"}),
+        (10000, {"clat_p50", "clat_p99", "clat_p999"}),
+    ],
+)
+def test_ten_ios_have_to_lie_beyond_a_percentile(count: int, names: set[str]) -> None:
+    assert set(percentiles({1000: count})) == names
+
+
+def test_a_percentile_is_the_bin_of_the_io_of_that_rank() -> None:
+    assert percentiles({3000: 10, 1000: 500, 2000: 490}) == {"clat_p50": 1e-6, "clat_p99": 2e-6}
+
+
+def test_notes_before_the_json_do_not_matter() -> None:
+    text = recorded("note")
+    assert text.startswith("note: both iodepth >= 1 and synchronous I/O engine are selected")
+    (result,) = parse(text, [RANDREAD], "here")
+    assert result.metrics["iops"] == entry("note", RANDREAD)["read"]["iops"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (recorded("three_jobs")[:5000], "fio's output is cut off or no JSON"),
+        ("", r"fio printed no result: \(nothing\)"),
+        ("fio: engine libaio not loadable\n", "fio printed no result: fio: engine libaio not loadable"),
+    ],
+    ids=["cut off", "nothing", "a message alone"],
+)
+def test_output_that_is_no_result_is_quoted(text: str, said: str) -> None:
+    with pytest.raises(MeasurementError, match=f"guest on lab, optane, round 2: {said}"):
+        parse(text, [RANDREAD], "guest on lab, optane, round 2")
+
+
+def test_a_job_that_failed_is_told_with_its_error() -> None:
+    with pytest.raises(MeasurementError, match="here: fio's job seqwrite-256k-qd2 failed with error 28") as error:
+        parse(recorded("failed"), [SEQWRITE], "here")
+    assert error.value.hint is not None
+    assert "its raw output is kept" in error.value.hint
+
+
+def test_a_job_that_fio_left_out_is_named() -> None:
+    with pytest.raises(MeasurementError, match="here: fio's output lacks randread-4k-qd1"):
+        parse(recorded("three_jobs"), [RANDREAD, FEW], "here")
+
+
+def test_a_job_without_any_io_is_no_measurement_of_nothing() -> None:
+    with pytest.raises(MeasurementError, match="here: fio's job randread-4k-qd8 completed no I/O at all"):
+        parse(recorded("no_io"), [RANDREAD], "here")

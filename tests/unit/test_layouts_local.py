@@ -1,0 +1,213 @@
+"""Layouts on a real loop device: what they are while they last, and that nothing of them is left."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.errors import HostError, SafetyError, Unsupported
+from harness.lab.facts import HostFacts, read_facts
+from harness.lab.inventory import DiskByFile
+from harness.layout.build import Layouts, built, missing_prerequisite
+from harness.layout.regions import partitioned
+from harness.scenario.model import Attach, Device, Lvm, Mode, RawFile
+from tests.unit.loop_disks import RUNNER, loop, require, run, sparse, traces
+
+MIB = 1024**2
+RUN = "20260101-000000-abcd"
+
+PASSTHROUGH = Mode("passthrough", Device(), Attach())
+RAW = Mode("raw", RawFile(), Attach())
+CACHED = Mode("raw-cached", RawFile(), Attach(cache="writeback", aio="threads"))
+LVM = Mode("lvm", Lvm(), Attach())
+
+
+@pytest.fixture(scope="module")
+def facts() -> HostFacts:
+    return read_facts(RUNNER)
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DiskByFile]:
+    """A disk of 1 GiB whose file is made when it is needed. Afterwards the machine has to be as it was."""
+    require("sfdisk", "mkfs.ext4", "fallocate", "partx")
+    _require_direct_io(tmp_path)
+    monkeypatch.setattr("harness.layout.raw_file.MOUNT_DIRECTORY", str(tmp_path / "mnt"))
+    (tmp_path / "mnt").mkdir()
+    before = traces(tmp_path)
+    yield DiskByFile("loop", tmp_path / "disk.img", 1024 * MIB, destroy=True)
+    assert traces(tmp_path) == before
+
+
+def _require_direct_io(directory: Path) -> None:
+    file = sparse(directory / "probe.img", MIB)
+    try:
+        device = run("losetup", "--find", "--show", "--direct-io=on", str(file)).strip()
+    except HostError as error:
+        pytest.skip(f"no loop device with direct I/O on the file system of temporary files: {error.message}")
+    finally:
+        file.unlink()
+    run("losetup", "-d", device)
+
+
+def build(disk: DiskByFile, facts: HostFacts, *modes: Mode, span: int = 64 * MIB) -> AbstractContextManager[Layouts]:
+    return built(RUNNER, facts, disk, modes, span=span, run_id=RUN)
+
+
+def loop_device(disk: DiskByFile) -> str:
+    listed = json.loads(run("losetup", "--list", "--json", "-j", str(disk.file)))
+    name: str = listed["loopdevices"][0]["name"]
+    return name
+
+
+def table(device: str) -> list[tuple[str, int, int]]:
+    """(name, offset, bytes) of each partition on the disk."""
+    found = json.loads(run("sfdisk", "-J", device))["partitiontable"]["partitions"]
+    return [(each["name"], each["start"] * 512, each["size"] * 512) for each in found]
+
+
+def test_a_table_of_ours_names_the_run_and_lies_where_it_says(disk: DiskByFile) -> None:
+    sparse(disk.file, disk.size)
+    with loop(disk.file) as device:
+        with partitioned(RUNNER, device, RUN, [("device", 64 * MIB), ("ext4", 100 * MIB + 1)]) as parts:
+            assert table(device) == [
+                (f"voh:{RUN}:device", 1 * MIB, 64 * MIB),
+                (f"voh:{RUN}:ext4", 65 * MIB, 101 * MIB),
+            ]
+            assert [(part.what, part.offset, part.size) for part in parts.values()] == [
+                ("device", 1 * MIB, 64 * MIB),
+                ("ext4", 65 * MIB, 101 * MIB),
+            ]
+            assert int(run("blockdev", "--getsize64", parts["ext4"].device)) == 101 * MIB
+        assert run("wipefs", device) == ""
+        assert len(run("lsblk", "-nlo", "NAME", device).split()) == 1
+    disk.file.unlink()
+
+
+def test_device_and_files_live_side_by_side_on_equal_spans(disk: DiskByFile, facts: HostFacts) -> None:
+    with build(disk, facts, PASSTHROUGH, RAW, CACHED) as layouts:
+        device = loop_device(disk)
+        bare, raw, cached = layouts.device, layouts.source(RAW), layouts.source(CACHED)
+        assert layouts.span == 64 * MIB
+        assert layouts.source(None) == layouts.source(PASSTHROUGH) == bare
+        assert (bare.path, bare.kind, bare.offset, bare.size) == (device, "block", 1 * MIB, 64 * MIB)
+        assert [name for name, _, _ in table(device)] == [f"voh:{RUN}:device", f"voh:{RUN}:ext4"]
+        assert table(device)[0] == (f"voh:{RUN}:device", bare.offset, bare.size)
+        for source in (raw, cached):
+            assert (source.kind, source.offset) == ("file", 0)
+            assert Path(source.path).stat().st_size == 64 * MIB
+        mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+        assert [fields[2] for fields in mounts if fields[1] == str(Path(raw.path).parent)] == ["ext4"]
+
+
+def test_building_fills_nothing_and_preallocates_the_files(disk: DiskByFile, facts: HostFacts) -> None:
+    with build(disk, facts, PASSTHROUGH, RAW, span=256 * MIB) as layouts:
+        file = Path(layouts.source(RAW).path)
+        assert file.stat().st_blocks * 512 >= 256 * MIB
+        assert disk.file.stat().st_blocks * 512 < 128 * MIB
+
+
+def test_without_files_no_file_system_is_made(disk: DiskByFile, facts: HostFacts) -> None:
+    with build(disk, facts, PASSTHROUGH):
+        assert [name for name, _, _ in table(loop_device(disk))] == [f"voh:{RUN}:device"]
+
+
+def test_what_does_not_fit_is_measured_on_smaller_spans(disk: DiskByFile, facts: HostFacts) -> None:
+    with build(disk, facts, PASSTHROUGH, RAW, CACHED, span=4096 * MIB) as layouts:
+        assert layouts.span == 308 * MIB
+        assert Path(layouts.source(CACHED).path).stat().st_size == layouts.span
+
+
+def test_a_disk_that_is_too_small_says_so(disk: DiskByFile, facts: HostFacts) -> None:
+    with pytest.raises(Unsupported, match="no room for"), build(replace(disk, size=64 * MIB), facts, RAW):
+        pass
+
+
+def test_nothing_is_left_when_measuring_fails(disk: DiskByFile, facts: HostFacts) -> None:
+    with pytest.raises(ZeroDivisionError), build(disk, facts, PASSTHROUGH, RAW):
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("tool", ["losetup", "sfdisk", "mkfs.ext4", "mount", "fallocate"])
+def test_nothing_is_left_when_a_step_fails_and_the_step_is_named(
+    disk: DiskByFile,
+    facts: HostFacts,
+    tool: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    break_tool(tool, monkeypatch, tmp_path_factory.mktemp("broken"))
+    said = rf"host here: `{tool} .*ended with status 32: it is broken"
+    with pytest.raises(HostError, match=said), build(disk, facts, PASSTHROUGH, RAW):
+        pass
+    monkeypatch.undo()
+
+
+def break_tool(tool: str, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
+    """Make `tool` fail when it is asked to change something."""
+    real = run("sh", "-c", f"command -v {tool}").strip()
+    script = directory / tool
+    script.write_text(
+        f'#!/bin/sh\ncase " $* " in *" --json "*|*" -d "*) exec {real} "$@";; esac\necho it is broken >&2\nexit 32\n'
+    )
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", str(directory), prepend=os.pathsep)
+
+
+def test_a_file_that_was_there_is_used_and_kept(disk: DiskByFile, facts: HostFacts) -> None:
+    sparse(disk.file, 512 * MIB)
+    with build(disk, facts, PASSTHROUGH, RAW):
+        assert int(run("blockdev", "--getsize64", loop_device(disk))) == 512 * MIB
+    assert disk.file.stat().st_size == 512 * MIB
+    disk.file.unlink()
+
+
+def test_a_file_with_data_of_others_is_refused_and_stays_as_it_is(disk: DiskByFile, facts: HostFacts) -> None:
+    sparse(disk.file, 64 * MIB)
+    run("mkfs.ext4", "-q", "-F", str(disk.file))
+    before = disk.file.read_bytes()
+    with pytest.raises(SafetyError, match="ext4 is there and not of our making"), build(disk, facts, RAW):
+        pass
+    assert disk.file.read_bytes() == before
+    disk.file.unlink()
+
+
+def test_a_file_that_is_a_loop_device_already_is_refused(disk: DiskByFile, facts: HostFacts) -> None:
+    sparse(disk.file, disk.size)
+    with (
+        loop(disk.file) as device,
+        pytest.raises(SafetyError, match=f"already the backing file of {device}"),
+        build(disk, facts, RAW),
+    ):
+        pass
+    disk.file.unlink()
+
+
+def test_a_disk_that_its_owner_did_not_release_is_not_even_made(disk: DiskByFile, facts: HostFacts) -> None:
+    with (
+        pytest.raises(SafetyError, match="did not write `destroy = true`"),
+        build(replace(disk, destroy=False), facts, RAW),
+    ):
+        pass
+    assert not disk.file.exists()
+
+
+@pytest.mark.parametrize("tool", ["sfdisk", "wipefs"])
+def test_a_host_without_the_tools_is_told_what_to_install(disk: DiskByFile, facts: HostFacts, tool: str) -> None:
+    lacking = HostFacts({**facts.values, f"tool_{tool}": ""})
+    with pytest.raises(Unsupported, match=f"{tool} is not installed") as error, build(disk, lacking, RAW):
+        pass
+    assert error.value.hint == "apt-get install fdisk util-linux"
+
+
+def test_volumes_are_as_large_as_the_other_spans(disk: DiskByFile, facts: HostFacts) -> None:
+    if why := missing_prerequisite(LVM.layout, facts):
+        pytest.skip(why)
+    with build(disk, facts, PASSTHROUGH, LVM) as layouts:
+        assert int(run("blockdev", "--getsize64", layouts.source(LVM).path)) == layouts.span

@@ -1,0 +1,209 @@
+"""The lab host as a process: found by what runs, not by what was written down, and ended with all its kin."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from harness.errors import LabUnavailable
+from harness.image import ImageSet
+from harness.image.cache import GuestImage, Image, LabImage
+from harness.image.manifest import Manifest
+from harness.lab.embedded.machine import Machine, MachineState
+
+IGNORE_TERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+
+
+class Processes:
+    """Processes of a test, ended with it."""
+
+    def __init__(self) -> None:
+        self._started: list[subprocess.Popen[str]] = []
+
+    def start(self, *arguments: str, before: str = "") -> int:
+        """A process that sleeps, with these arguments on its command line; it runs when this returns."""
+        code = f"{before}print('up', flush=True); import time; time.sleep(60)"
+        process = subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, text=True)
+        self._started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        return process.pid
+
+    def end_of(self, pid: int) -> int | None:
+        """The exit status of the process; None while it runs."""
+        return next(process for process in self._started if process.pid == pid).poll()
+
+    def end(self) -> None:
+        for process in self._started:
+            process.kill()
+            process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+@pytest.fixture
+def processes() -> Iterator[Processes]:
+    started = Processes()
+    yield started
+    started.end()
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> MachineState:
+    (tmp_path / "lab").mkdir()
+    return MachineState(tmp_path / "lab")
+
+
+def lab_host(processes: Processes, state: MachineState, *, before: str = "") -> int:
+    return processes.start("-name", "virt-overhead-lab", "-pidfile", str(state.pidfile), before=before)
+
+
+def write_record(state: MachineState, pid: int) -> Machine:
+    machine = Machine(pid, 20022, "/key", "ssh-ed25519 AAAA", "tcg", "no KVM here", ("lab1", "guest1"), 0.0)
+    state.record.write_text(json.dumps(asdict(machine) | {"images": list(machine.images)}))
+    return machine
+
+
+def test_a_lab_host_that_runs_is_found_with_what_is_known_of_it(state: MachineState, processes: Processes) -> None:
+    known = write_record(state, lab_host(processes, state))
+    running = state.running()
+    assert running is not None
+    assert (running.pid, running.port, running.why) == (known.pid, 20022, "no KVM here")
+
+
+def test_nothing_runs_where_nothing_was_started(state: MachineState) -> None:
+    assert state.running() is None
+    assert state.processes() == []
+    assert not state.stop()
+
+
+def test_a_stale_record_whose_pid_is_another_programs_by_now_is_no_lab_host(
+    state: MachineState, processes: Processes
+) -> None:
+    other = processes.start("-pidfile", "/run/another.pid")
+    write_record(state, other)
+    assert state.running() is None
+    assert not state.stop()
+    assert processes.end_of(other) is None
+    assert not state.record.exists()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}', '{"pid": 1, "colour": "red"}'])
+def test_a_record_that_cannot_be_read_is_no_lab_host(state: MachineState, text: str) -> None:
+    state.record.write_text(text)
+    assert state.running() is None
+
+
+def test_stop_ends_the_lab_host_politely_and_forgets_it(state: MachineState, processes: Processes) -> None:
+    pid = lab_host(processes, state)
+    write_record(state, pid)
+    assert state.stop()
+    assert processes.end_of(pid) == -signal.SIGTERM
+    assert not state.record.exists()
+    assert state.running() is None
+
+
+def test_stop_ends_what_a_crash_left_without_a_record(state: MachineState, processes: Processes) -> None:
+    pids = [lab_host(processes, state) for _ in range(2)]
+    assert state.running() is None
+    assert sorted(state.processes()) == sorted(pids)
+    assert state.stop()
+    assert [processes.end_of(pid) for pid in pids] == [-signal.SIGTERM, -signal.SIGTERM]
+
+
+def test_stop_ends_a_lab_host_that_hangs(
+    state: MachineState, processes: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.lab.embedded.machine.STOP_SECONDS", 0.3)
+    pid = lab_host(processes, state, before=IGNORE_TERM)
+    assert state.stop()
+    assert processes.end_of(pid) == -signal.SIGKILL
+
+
+def test_the_lab_host_of_another_directory_is_left_alone(
+    state: MachineState, processes: Processes, tmp_path: Path
+) -> None:
+    other = lab_host(processes, MachineState(tmp_path / "other"))
+    assert not state.stop()
+    assert processes.end_of(other) is None
+
+
+def test_a_program_that_mentions_the_directory_is_left_alone(state: MachineState, processes: Processes) -> None:
+    editor = processes.start(f"{state.pidfile}.swp", f"--log={state.console}")
+    assert not state.stop()
+    assert processes.end_of(editor) is None
+
+
+def test_two_processes_do_not_start_it_at_once(state: MachineState) -> None:
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with state.locked(seconds=5):
+            held.set()
+            done.wait(10)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert held.wait(5)
+    try:
+        said = r"is being started or ended by another process for 100 ms now"
+        with pytest.raises(LabUnavailable, match=said) as error, state.locked(seconds=0.1):
+            pass
+    finally:
+        done.set()
+        holder.join()
+    assert error.value.hint is not None
+    assert "virt-overhead lab down" in error.value.hint
+    with state.locked(seconds=0.1):
+        pass
+
+
+def images(directory: Path, *, digest: str = "1") -> ImageSet:
+    """Images whose files are missing."""
+    manifest = Manifest(
+        version=1, name="x", recipe_digest="x", suite="trixie", built_at="", build_s=1.0, fio_version="fio-3.39",
+        kernel="6.12", host_key="ssh-ed25519 AAAA", packages={}, inputs={}, files={},
+    )  # fmt: skip
+    return ImageSet(
+        Image("fio", "fio1", directory, manifest),
+        GuestImage("guest", f"guest{digest}", directory, manifest),
+        LabImage("lab", f"lab{digest}", directory, manifest),
+        directory / "key",
+    )
+
+
+def test_a_machine_fits_the_images_it_was_started_from_alone(
+    state: MachineState, processes: Processes, tmp_path: Path
+) -> None:
+    write_record(state, lab_host(processes, state))
+    machine = state.running()
+    assert machine is not None
+    assert state.fits(machine, images(tmp_path))
+    assert not state.fits(machine, images(tmp_path, digest="2"))
+
+
+def test_without_qemu_the_package_is_named(
+    state: MachineState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(LabUnavailable, match="qemu-system-x86_64 is not installed on this machine") as error:
+        state.start(images(tmp_path), "tcg", "no KVM here")
+    assert error.value.hint == "install it with: apt-get install qemu-system-x86"
+
+
+def test_what_qemu_refuses_is_told_and_leaves_nothing(state: MachineState, tmp_path: Path) -> None:
+    if shutil.which("qemu-system-x86_64") is None:
+        pytest.skip("no QEMU here: install qemu-system-x86")
+    with pytest.raises(LabUnavailable, match=r"the lab host did not start: (?s:.*)root\.img"):
+        state.start(images(tmp_path / "absent"), "tcg", "no KVM here")
+    assert state.processes() == []
+    assert not state.record.exists()

@@ -1,0 +1,242 @@
+"""pytest with the plugin, as a user runs it: selection, plans, and what a wrong file or option is told.
+
+Nothing is measured here: the lab's one host is a closed port of this machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from platformdirs import user_data_path
+
+from harness.image.cache import Cache, Missing, cache_root
+from harness.image.keys import ensure_key
+from harness.image.recipe import load_recipes
+from tests.unit.transport_servers import free_port, make_key
+
+pytest_plugins = ["pytester"]
+
+ROOT = Path(__file__).parents[2]
+TEST_FILE = "scenarios/test_overhead.py"
+
+# As they are for the user: pytester's runs have a home directory of their own.
+CACHE = cache_root()
+DATA = user_data_path("virt-overhead")
+
+SCENARIO = """
+title = "A disk"
+modes = ["host", "passthrough"]
+workloads = ["randread-4k", "seqwrite-256k"]
+write_rate = "1 GiB/s"
+"""
+LAB = """
+profile = "smoke"
+[host.node1]
+kind = "ssh"
+address = "127.0.0.1"
+port = {port}
+key = "{key}"
+[host.node1.disk.alpha]
+id = "/dev/disk/by-id/nvme-alpha"
+serial = "A"
+destroy = true
+[host.node1.disk.beta]
+id = "/dev/disk/by-id/nvme-beta"
+serial = "B"
+destroy = true
+"""
+
+Run = Callable[..., pytest.RunResult]
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs pytest in a directory with two scenarios and a lab whose host does not answer."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("VIRT_OVERHEAD_CACHE", str(CACHE))
+    monkeypatch.setenv("XDG_DATA_HOME", str(DATA.parent))
+    for name in ("VIRT_OVERHEAD_LAB", "PYTEST_ADDOPTS"):
+        monkeypatch.delenv(name, raising=False)
+    here = pytester.path
+    make_key(here / "key")
+    (here / "scenarios").mkdir()
+    (here / "conftest.py").write_text((ROOT / "conftest.py").read_text())
+    (here / TEST_FILE).write_text((ROOT / TEST_FILE).read_text())
+    for disk in ("alpha", "beta"):
+        (here / "scenarios" / f"{disk}.toml").write_text(SCENARIO)
+    (here / "lab.toml").write_text(LAB.format(port=free_port(), key=here / "key"))
+    pytester.makeini("[pytest]\naddopts = --strict-markers -ra\nfilterwarnings = error\ntestpaths = scenarios\n")
+
+    def run(*arguments: str) -> pytest.RunResult:
+        return pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments, timeout=120)
+
+    return run
+
+
+@pytest.fixture
+def _images() -> None:
+    """The images come before the first contact with a host; they are not built for a test."""
+    if not (DATA / "ssh").is_dir():
+        pytest.skip("the images are not built: virt-overhead images")
+    images: dict[str, object] = {}
+    for recipe in load_recipes(ensure_key(DATA / "ssh").public):
+        images[recipe.name] = found = Cache(CACHE).look(recipe, images)  # type: ignore[arg-type]
+        if isinstance(found, Missing):
+            pytest.skip(f"the {recipe.name} image is not built: virt-overhead images")
+
+
+def cells(result: pytest.RunResult) -> list[str]:
+    """The ids of the cells that were collected."""
+    return [line.partition("[")[2].removesuffix("]") for line in result.outlines if line.startswith(f"{TEST_FILE}::")]
+
+
+ALPHA = [
+    "alpha-host-randread-4k-qd32",
+    "alpha-passthrough-randread-4k-qd32",
+    "alpha-host-seqwrite-256k-qd32",
+    "alpha-passthrough-seqwrite-256k-qd32",
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["-k", "alpha"], ALPHA),
+        (["-k", "alpha and passthrough and seqwrite"], ALPHA[3:]),
+        (["-m", "cell(disk='alpha', mode='host')"], [ALPHA[0], ALPHA[2]]),
+        (["-m", "cell(scenario='alpha', bs='256k') and not cell(mode='host')"], ALPHA[3:]),
+        (["-k", "alpha", "-m", "cell(pattern='randread', iodepth=32, numjobs=1)"], ALPHA[:2]),
+        ([f"{TEST_FILE}::test_overhead[alpha-host-randread-4k-qd32]"], ALPHA[:1]),
+    ],
+)
+def test_cells_are_selected_by_name_and_by_what_they_measure(
+    run: Run, arguments: list[str], expected: list[str]
+) -> None:
+    result = run("--collect-only", "-q", *arguments)
+    assert result.ret == pytest.ExitCode.OK
+    assert cells(result) == expected
+
+
+def test_collecting_tells_the_plan_of_what_is_selected(run: Run, pytester: pytest.Pytester) -> None:
+    result = run("--collect-only", "-k", "passthrough")
+    result.stdout.fnmatch_lines(
+        [
+            "alpha: 2 cells in 1 group, 2 arms, 3 rounds: about * min, at most * GiB written to alpha",
+            "beta: 2 cells in 1 group, 2 arms, 3 rounds: about * min, at most * GiB written to beta",
+        ]
+    )
+    assert not (pytester.path / "reports").exists()
+
+
+def test_rounds_and_profile_of_the_command_line_go_into_the_plan(run: Run) -> None:
+    result = run("--collect-only", "-q", "-k", "alpha and host and randread", "--profile", "standard", "--rounds", "7")
+    assert cells(result) == [f"alpha-host-randread-4k-qd{2**power}" for power in range(9)]
+    result.stdout.fnmatch_lines(["alpha: 9 cells in 1 group, 1 arm, 7 rounds: *"])
+
+
+def usage_error(result: pytest.RunResult) -> str:
+    """What a run says that ends as a usage error: one message, and no traceback."""
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    said = result.stderr.str()
+    assert "Traceback" not in said + result.stdout.str()
+    assert "INTERNALERROR" not in said + result.stdout.str()
+    assert said.count("ERROR") == 1
+    return said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--profile", "fast"], "--profile: invalid choice: 'fast' (choose from 'smoke', 'standard', 'publish')"),
+        (["--rounds", "0"], "--rounds takes a whole number from 1 on, not '0'"),
+        (["--seed", "x"], "--seed takes a whole number from 0 on, not 'x'"),
+        (["--lab", "lap.toml"], 'lap.toml: no such lab file; allowed: lab.toml (did you mean "lab.toml"?)'),
+        (["--host", "node2"], 'lab.toml: no host "node2"; allowed: node1 (did you mean "node1"?)'),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_a_wrong_option_is_told_what_is_allowed(run: Run, arguments: list[str], said: str) -> None:
+    assert said in usage_error(run(*arguments))
+
+
+@pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["alone", "two workers"])
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        ("lab.toml", 'serial = "B"', 'serail = "B"', 'lab.toml: host.node1.disk.beta.serail = "B": no such key'),
+        ("scenarios/beta.toml", '"host"', '"hots"', 'scenarios/beta.toml: modes[0] = "hots": no such mode'),
+        ("scenarios/beta.toml", '"A disk"', "A disk", "scenarios/beta.toml: line 2"),
+    ],
+    ids=["lab", "scenario", "no TOML"],
+)
+def test_a_broken_file_is_one_message_naming_file_and_key(
+    run: Run, pytester: pytest.Pytester, mistake: tuple[str, str, str, str], workers: list[str]
+) -> None:
+    file, old, new, said = mistake
+    path = pytester.path / file
+    path.write_text(path.read_text().replace(old, new))
+    message = usage_error(run(*workers))
+    assert f"{pytester.path / said}" in message
+    assert "-> docs/" in message
+
+
+def test_a_broken_lab_file_does_not_keep_other_tests_from_running(run: Run, pytester: pytest.Pytester) -> None:
+    (pytester.path / "lab.toml").write_text("nothing")
+    pytester.mkdir("tests").joinpath("test_one.py").write_text("def test_one(): pass\n")
+    run("tests").assert_outcomes(passed=1)
+
+
+def test_selecting_only_disks_that_the_lab_lacks_is_a_usage_error(run: Run, pytester: pytest.Pytester) -> None:
+    (pytester.path / "scenarios" / "gamma.toml").write_text(SCENARIO)
+    assert 'no disk "gamma"; allowed: alpha, beta' in usage_error(run("-k", "gamma"))
+
+
+@pytest.mark.usefixtures("_images")
+def test_an_unreachable_host_is_told_once_with_the_remedy_and_is_no_success(
+    run: Run, pytester: pytest.Pytester
+) -> None:
+    result = run()
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(skipped=8)
+    said = result.stdout.str()
+    assert said.count("-> check that the machine is up and that its SSH server listens there") == 1
+    result.stdout.fnmatch_lines(
+        [
+            "*= nothing was measured =*",
+            "no cell could be measured on node1; skips are no success: exit status 1",
+            "SKIPPED [[]1] *: host node1: 127.0.0.1:* does not answer: Connection refused",
+            "SKIPPED [[]7] *: not tried: host node1 failed before: *Connection refused",
+        ]
+    )
+    assert "Traceback" not in said + result.stderr.str()
+    assert (pytester.path / "reports" / "latest" / "results.json").exists()
+
+
+@pytest.mark.usefixtures("_images")
+def test_an_unreachable_host_is_an_error_where_the_lab_is_required(run: Run) -> None:
+    result = run("--require-lab", "-k", "alpha")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(errors=1, skipped=3)
+    result.stdout.fnmatch_lines(["host node1: 127.0.0.1:* does not answer: Connection refused", "  -> check that *"])
+    assert "Traceback" not in result.stdout.str()
+
+
+@pytest.mark.usefixtures("_images")
+def test_two_workers_leave_all_cells_of_a_host_to_one_of_them(run: Run, pytester: pytest.Pytester) -> None:
+    result = run("-n", "2", "-v")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(skipped=8)
+    workers = [line[:5] for line in result.outlines if line.startswith("[gw") and "SKIPPED" in line]
+    assert len(workers) == 8
+    assert len(set(workers)) == 1
+    assert [path.is_symlink() for path in (pytester.path / "reports").iterdir()].count(False) == 1
+    assert result.stdout.str().count("= nothing was measured =") == 1
+
+
+def test_workers_share_what_are_no_cells(run: Run, pytester: pytest.Pytester) -> None:
+    text = "import time, pytest\n@pytest.mark.parametrize('n', range(6))\ndef test_one(n): time.sleep(0.2)\n"
+    (pytester.path / "scenarios" / "test_other.py").write_text(text)
+    result = run("-n", "2", "-v", "scenarios/test_other.py")
+    assert {line[:5] for line in result.outlines if line.startswith("[gw") and "PASSED" in line} == {"[gw0]", "[gw1]"}

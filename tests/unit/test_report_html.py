@@ -1,0 +1,231 @@
+"""The page: what a reader sees without scripts, that it loads nothing, and that no text of a result becomes markup."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plotly.offline import get_plotlyjs
+
+from harness.analysis import Estimate
+from harness.report import render_html, write_report
+from harness.report.model import report_view
+from harness.results import CellRecord, Run, RunStore
+from tests.unit.runs import synthetic_run
+
+HOSTILE = "</script><script>alert(1)</script>"
+MINUS = "\N{MINUS SIGN}"
+
+
+class Page(HTMLParser):
+    """A page as a browser reads it: its tags, the rows of its tables, its text without scripts and styles."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.rows: list[list[str]] = []
+        self.scripts: list[str] = []
+        self.parts: list[str] = []
+        self._inside = ""
+        self.feed(html)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.parts).replace("\N{NO-BREAK SPACE}", " ").split())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th") and self.rows:
+            self.rows[-1].append("")
+        elif tag in ("script", "style"):
+            self._inside = tag
+            self.scripts += [""] if tag == "script" else []
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == self._inside:
+            self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside == "script":
+            self.scripts[-1] += data
+        elif not self._inside:
+            self.parts.append(data)
+            if self.rows and self.rows[-1]:
+                self.rows[-1][-1] += data.strip()
+
+    def json(self, element: str) -> Any:
+        scripts = [attributes for tag, attributes in self.tags if tag == "script"]
+        return json.loads(self.scripts[[each.get("id") for each in scripts].index(element)])
+
+
+def page(run: Run) -> Page:
+    return Page(render_html(run))
+
+
+@pytest.fixture(scope="module")
+def smoke() -> Run:
+    return synthetic_run()
+
+
+@pytest.fixture(scope="module")
+def smoke_html(smoke: Run) -> str:
+    return render_html(smoke)
+
+
+@pytest.fixture(scope="module")
+def smoke_page(smoke_html: str) -> Page:
+    return Page(smoke_html)
+
+
+def overhead(cell: CellRecord) -> Estimate | None:
+    return cell.metrics["iops" if cell.job.pattern.startswith("rand") else "bw"].overhead
+
+
+def test_headline_names_best_and_worst_mode_with_intervals(smoke_page: Page) -> None:
+    assert re.search(
+        r"optane: passthrough loses least \(55\.6 % \[55\.4, 55\.8\]\), raw-cached loses most "
+        r"\(67\.7 % \[67\.5, 67\.9\]\) of the host's throughput Geometric mean over 8 jobs in 3 rounds",
+        smoke_page.text,
+    )
+
+
+def test_lab_that_is_not_representative_is_named_with_its_reason(smoke: Run, smoke_page: Page) -> None:
+    assert f"Relative only: {smoke.lab.why}. Figures compare modes with the host" in smoke_page.text
+    assert "Relative only" not in page(synthetic_run(modes=["host", "lvm"], representative=True)).text
+
+
+def test_every_cell_stands_in_a_table_with_its_overhead_and_verdict(smoke: Run, smoke_page: Page) -> None:
+    rows = [row for row in smoke_page.rows if len(row) == 14 and row[0] != "iodepth"]
+    assert len(rows) == len(smoke.cells)
+    for cell, row in zip(smoke.cells, rows, strict=True):
+        estimate = overhead(cell)
+        if estimate is None:
+            assert row[12] == "baseline"
+            continue
+        assert estimate.low is not None
+        assert row[:2] == [str(cell.job.iodepth), cell.mode]
+        assert row[5] == f"{estimate.point * 100:.1f}".replace("-", MINUS)
+        assert row[6].startswith(f"[{estimate.low * 100:.1f},".replace("-", MINUS))
+        assert row[7] == "3"
+        assert row[12] == cell.verdict
+
+
+def test_charts_and_heat_map_hold_the_same_overheads(smoke: Run, smoke_page: Page) -> None:
+    figures = smoke_page.json("figures")
+    shown = [text for row in figures["disk1-heat"]["data"][0]["text"] for text in row if text]
+    expected = [f"{found.point * 100:.1f}" for cell in smoke.cells if (found := overhead(cell)) is not None]
+    assert sorted(shown) == sorted(expected)
+    arms = {trace.get("meta") for trace in figures["disk1-w3-throughput"]["data"]}
+    assert arms == {"host"} | {f"guest:{mode}" for mode in ("passthrough", "lvm", "raw", "raw-cached")} | {
+        f"twin:{mode}" for mode in ("lvm", "raw", "raw-cached")
+    }
+    assert all(identifier in {each.get("id") for _, each in smoke_page.tags} for identifier in figures)
+
+
+def test_page_holds_plotly_once_and_loads_nothing(smoke_html: str) -> None:
+    assert smoke_html.count("plotly.js v") == get_plotlyjs().count("plotly.js v") == 1
+    own = Page(smoke_html.replace(get_plotlyjs(), ""))
+    loads = [attributes[key] or "" for _, attributes in own.tags for key in ("src", "href") if key in attributes]
+    assert loads
+    assert all(load.startswith(("#", "raw/")) for load in loads)
+    assert not {tag for tag, _ in own.tags} & {"link", "iframe", "img", "base", "object"}
+    assert "default-src 'none'" in smoke_html
+    assert "://" not in smoke_html.replace(get_plotlyjs(), "")
+
+
+def test_names_from_results_never_become_markup() -> None:
+    run = synthetic_run(disk=HOSTILE, modes=["host", "lvm"])
+    cells = tuple(
+        replace(cell, mode=f"lvm{HOSTILE}", notes=(HOSTILE,), raw=("javascript:alert(1)", "raw/../../x"))
+        if cell.mode == "lvm"
+        else cell
+        for cell in run.cells
+    )
+    hostile = replace(run, cells=cells, provenance={HOSTILE: HOSTILE}, lab=replace(run.lab, why=HOSTILE))
+    html = render_html(hostile)
+    assert "<script>alert(1)" not in html
+    found = Page(html)
+    assert len(found.scripts) == 4
+    assert f"{HOSTILE}: lvm{HOSTILE} loses 57.4 %" in found.text
+    assert not [each for _, each in found.tags if "javascript" in (each.get("href") or "")]
+    labels = found.json("figures")["disk1-heat"]["layout"]["yaxis"]["ticktext"]
+    assert all("<" not in label for label in labels)
+
+
+def test_one_round_shows_no_interval_and_says_why() -> None:
+    found = page(synthetic_run(rounds=1))
+    assert "One round: A round is a sample, and the spread of one sample is unknown" in found.text
+    assert not [row for row in found.rows if len(row) == 14 and row[6].startswith("[")]
+    assert "`" not in found.text
+
+
+def test_interrupted_run_says_so_first_and_shows_what_was_measured() -> None:
+    run = synthetic_run(profile="standard", status="interrupted", measured=0.5)
+    text = page(run).text
+    said = text.index("This run was interrupted: 90 of 180 cells measured; the report shows these.")
+    assert said < text.index("loses least")
+    assert "Geometric mean over 18 of 36 jobs in 3 rounds" in text
+    assert text.count("no round in which every arm was measured") == 90
+
+
+def test_run_without_a_measurement_still_makes_a_report() -> None:
+    found = page(synthetic_run(status="failed", measured=0))
+    assert "This run failed: None of its 40 cells was measured" in found.text
+    assert "optane: no attach mode was measured" in found.text
+    assert found.json("figures") == {}
+
+
+def test_void_and_skipped_cells_give_the_reason_and_no_overhead() -> None:
+    run = synthetic_run(void=["optane-raw-randread-4k-qd32"], skipped=["lvm"], budget=0.2)
+    found = page(run)
+    rows = [row for row in found.rows if row and row[-1] == "evidence" and row[0] != "iodepth"]
+    assert [row[2] for row in rows if row[1] == "lvm"] == ["the kernel of lab1 has no device-mapper"] * 8
+    assert ["32", "raw", "bytes: fio 412 MiB, block device 96 MiB, QEMU 412 MiB", "void", "evidence"] in rows
+    assert "exceeds" in {row[12] for row in rows if len(row) == 14}
+    assert "Not in this comparison, for want of usable values of the same jobs: lvm" in found.text
+
+
+def test_guest_faster_than_its_host_is_flagged() -> None:
+    run = synthetic_run()
+    cells = tuple(replace(cell, metrics=_gained(cell)) if cell.mode == "raw-cached" else cell for cell in run.cells)
+    found = page(replace(run, cells=cells))
+    assert "raw-cached beats its host in 8 of 8 jobs beyond the interval" in found.text
+    assert found.text.count("the guest is faster than its host beyond the interval") == 8
+
+
+def _gained(cell: CellRecord) -> dict[str, Any]:
+    return {
+        name: replace(metric, guest=tuple(2 * value for value in metric.host), overhead=Estimate(-1.0, -1.1, -0.9, 3))
+        for name, metric in cell.metrics.items()
+    }
+
+
+def test_disks_get_a_section_each() -> None:
+    one, two = synthetic_run(modes=["host", "lvm"]), synthetic_run(modes=["host", "raw"], disk="hdd")
+    both = replace(one, cells=one.cells + tuple(replace(cell, scenario="hdd") for cell in two.cells))
+    assert [section.name for section in report_view(both).sections] == ["optane", "hdd"]
+    assert re.search(r"optane: lvm loses 57\.4 % .* hdd: raw loses 58\.\d %", page(both).text)
+
+
+def test_report_is_made_from_the_store_alone(tmp_path: Path, smoke: Run, smoke_html: str) -> None:
+    store = RunStore.create(tmp_path, "one")
+    store.write_results(smoke)
+    written = write_report(RunStore.open(tmp_path / "latest"))
+    assert written.name == "index.html"
+    assert written.read_text(encoding="utf-8") == smoke_html
+
+
+def test_time_configuration_and_provenance_are_shown(smoke_page: Page) -> None:
+    assert "fio ran 221 s of 245 s: 0.90" in smoke_page.text
+    assert ["asked, attach: cache", "none", "none", "none", "writeback"] in smoke_page.rows
+    assert ["read back: blockdev.cache.direct", "yes", "yes", "yes", "no"] in smoke_page.rows
+    assert ["cpu.mitigations.spectre_v2", "IBRS"] in smoke_page.rows
+    assert ["governor", "not known"] in smoke_page.rows
+    assert "raw is not aligned with the others (every cell of raw)" in smoke_page.text

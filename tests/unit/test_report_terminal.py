@@ -1,0 +1,125 @@
+"""The terminal's and the job summary's view of a run: every cell, every figure, within the width."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.report import markdown_table, overhead_text, print_run, summary_lines
+from harness.report.numbers import microseconds, percent, short, significant
+from harness.results import Run
+from tests.unit.runs import synthetic_run
+
+LVM = "optane-lvm-randread-4k-qd32"
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return synthetic_run()
+
+
+def with_a_guest(run: Run) -> list[str]:
+    return [cell.id for cell in run.cells if cell.mode != "host"]
+
+
+def test_wide_table_has_a_row_per_cell_with_all_its_figures(run: Run) -> None:
+    rows = {line.split()[0]: line.split() for line in overhead_text(run, width=120).splitlines()}
+    assert set(with_a_guest(run)) <= rows.keys()
+    overhead = run.cell(LVM).metrics["iops"].overhead
+    assert overhead is not None
+    assert overhead.low is not None
+    assert overhead.high is not None
+    assert rows[LVM][1:] == [
+        "198k",
+        "40.8k",
+        "IOPS",
+        f"{overhead.point:.1%}".rstrip("%"),
+        f"[{overhead.low * 100:.1f},",
+        f"{overhead.high * 100:.1f}]",
+        "3",
+        "+604",
+        "inconclusive",
+    ]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("profile", ["smoke", "standard"])
+def test_table_is_plain_text_that_keeps_within_the_width(width: int, profile: str) -> None:
+    run = synthetic_run(profile=profile)
+    text = overhead_text(run, width=width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "\x1b" not in text
+    for cell in run.cells:
+        metric = cell.metrics["iops" if cell.job.pattern.startswith("rand") else "bw"]
+        if metric.overhead is not None:
+            assert f"{percent(metric.overhead.point)} [{percent(metric.overhead.low)}" in text
+
+
+def test_narrow_table_names_workload_depth_and_mode(run: Run) -> None:
+    lines = overhead_text(run, width=80).splitlines()
+    start = lines.index("optane randread-4k")
+    assert lines[start + 1].split()[:4] == ["host", "IOPS", "guest", "IOPS"]
+    assert lines[start + 3].split()[:4] == ["qd1", "lvm", "79.4k", "15.3k"]
+
+
+def test_one_round_shows_no_interval() -> None:
+    assert "[" not in overhead_text(synthetic_run(rounds=1), width=120).partition("\n")[2]
+
+
+def test_void_and_skipped_cells_have_no_overhead() -> None:
+    run = synthetic_run(void=[LVM], skipped=["raw"])
+    rows = {line.split()[0]: line.split() for line in overhead_text(run, width=120).splitlines()}
+    assert rows[LVM][-4:] == ["-", "-", "-", "void"]
+    assert rows["optane-raw-randread-4k-qd1"][-4:] == ["-", "-", "-", "skipped"]
+
+
+def test_table_without_guests_says_so() -> None:
+    assert overhead_text(synthetic_run(modes=["host"]), width=80) == "no cell with a guest was planned"
+
+
+def test_summary_has_headline_efficiency_and_path(run: Run) -> None:
+    lines = summary_lines(run, Path("reports/one/index.html"))
+    assert lines[0].startswith("Relative only: nested KVM")
+    assert any(line.startswith("optane: `passthrough` loses least (55.6 %") for line in lines)
+    assert lines[-2:] == ["fio ran 221 s of 245 s: 0.90", "report: reports/one/index.html"]
+
+
+def test_printed_run_is_the_table_and_its_summary(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    print_run(run)
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed
+    assert printed.index("qd32 lvm") < printed.index("optane: `passthrough` loses least (55.6 %")
+
+
+def test_interrupted_run_says_first_how_far_it_came() -> None:
+    lines = summary_lines(synthetic_run(profile="standard", status="interrupted", measured=0.5))
+    assert lines[0] == "This run was interrupted: 90 of 180 cells measured; the report shows these."
+
+
+def test_markdown_is_a_table_with_every_cell(run: Run) -> None:
+    text = markdown_table(run)
+    rows = [line for line in text.splitlines() if line.startswith("| `")]
+    assert [row.split("`")[1] for row in rows] == with_a_guest(run)
+    assert {row.count("|") for row in rows} == {9}
+    assert "| 198k | 40.8k | IOPS | 79.4 [77.5, 81.2] | 3 | +604 | inconclusive |" in text
+
+
+def test_markdown_cannot_be_broken_by_a_name(run: Run) -> None:
+    hostile = replace(run, cells=tuple(replace(cell, disk="<b>|x") for cell in run.cells))
+    assert "\\<b\\>\\|x" in markdown_table(hostile)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(35123, "35 100"), (4.2, "4.20"), (99.96, "100"), (0, "0"), (0.04118, "0.0412"), (-1234.5, "-1 230")],
+)
+def test_values_have_three_significant_digits(value: float, text: str) -> None:
+    assert significant(value) == text
+
+
+def test_narrow_values_use_a_letter_and_percent_has_no_negative_zero() -> None:
+    assert [short(999.9), short(35123), short(2.15e6), short(None)] == ["1.00k", "35.1k", "2.15M", "-"]
+    assert [percent(-0.0002), percent(0.9999), percent(-12.0), percent(1e300)] == ["0.0", "100", "<-999", ">999"]
+    assert microseconds(0.000213, signed=True) == "+213"

@@ -1,0 +1,328 @@
+"""The store: what is written comes back, a crash costs one line, and every failure names file and remedy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from harness.errors import ResultsError
+from harness.results import (
+    SCHEMA_VERSION,
+    BudgetRecord,
+    CellContext,
+    Efficiency,
+    LabInfo,
+    Measurement,
+    Run,
+    RunInfo,
+    RunStore,
+    ValidityCheck,
+    assemble,
+)
+from harness.results.schema import text as schema_text
+from harness.scenario.model import Attach, Cell, Device, Job, Lvm, Mode
+
+DOCS = Path(__file__).parents[2] / "docs"
+SCHEMA = json.loads((DOCS / "results.schema.json").read_text())
+JOB = Job(rw="randrw", bs=4096, iodepth=32, ramp=1.0, seconds=10.0, read_share=0.7)
+
+
+def measured(arm: str, number: int, iops: float) -> Measurement:
+    return Measurement(
+        group="nvme0",
+        round=number,
+        arm=arm,
+        job=JOB.id,
+        started=1_700_000_000.25 + number,
+        seconds=10.001,
+        wall=11.5,
+        metrics={"iops": iops, "lat_mean": 32 / iops},
+        io_bytes=40960 * number,
+        raw=f"raw/{number}.json",
+        counters={"host_read_bytes": 40960.0},
+        notes=("µs are seconds here",),
+    )
+
+
+def example_run() -> Run:
+    cells = [
+        Cell("optane", "nvme0", Mode("host", Device(), None), JOB),
+        Cell("optane", "nvme0", Mode("lvm", Lvm(), Attach()), JOB),
+    ]
+    measurements = [
+        measured(arm, number, iops / number)
+        for number in (1, 2, 3)
+        for arm, iops in (("host", 1000.0), ("twin:lvm", 901.5), ("guest:lvm", 700.0 + number))
+    ]
+    context = CellContext(
+        host="lab",
+        group="nvme0",
+        span_bytes=64 << 20,
+        budget=BudgetRecord("iops", 0.4),
+        validity=(ValidityCheck("bytes", ok=True, detail="within 0.1 %"),),
+        effective={"aio": "native", "queues": [1, 2], "iothread": None},
+    )
+    return Run(
+        schema=SCHEMA_VERSION,
+        run=RunInfo(
+            id="r1",
+            started=1_700_000_000.0,
+            finished=None,
+            command="pytest -k lvm",
+            profile="quick",
+            seed=7,
+            status="running",
+            scenarios={"optane": "An Optane disk"},
+            phases={"layouts": 1.5},
+            efficiency=Efficiency.of(99.0, 110.0),
+        ),
+        lab=LabInfo("lab", "embedded", "tcg", representative=False, why="no /dev/kvm"),
+        provenance={"host": {"kernel": "6.1", "cpus": 2}},
+        cells=tuple(assemble(cells, measurements, {cell.id: context for cell in cells})),
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RunStore:
+    return RunStore.create(tmp_path / "reports", "r1")
+
+
+# --- round trips ---
+
+
+def test_results_come_back_as_they_were_written(store: RunStore) -> None:
+    store.write_results(example_run())
+    assert store.read_results() == example_run()
+    assert store.read_results().cell("optane-lvm-randrw-4k-qd32-r70").verdict == "within"
+
+
+def test_the_journal_comes_back_in_order(store: RunStore) -> None:
+    written = tuple(measured("host", number, 1000.0 / 3 * number) for number in (1, 2, 3))
+    for measurement in written:
+        store.append(measurement)
+    assert store.read_journal().measurements == written
+    assert store.read_journal().notes == ()
+    assert len(store.journal_path.read_text().splitlines()) == 3
+
+
+def test_a_new_run_has_an_empty_journal(store: RunStore) -> None:
+    assert store.read_journal().measurements == ()
+
+
+@pytest.mark.parametrize("where", ["reports/r1", "reports/latest", "reports/r1/results.json"])
+def test_a_run_is_opened_by_directory_link_or_file(store: RunStore, tmp_path: Path, where: str) -> None:
+    store.write_results(example_run())
+    assert RunStore.open(tmp_path / where).read_results() == example_run()
+
+
+def test_latest_points_at_the_newest_run_and_survives_a_move(store: RunStore, tmp_path: Path) -> None:
+    RunStore.create(store.path.parent, "r2")
+    (tmp_path / "reports").rename(tmp_path / "moved")
+    assert (tmp_path / "moved" / "latest").resolve().name == "r2"
+
+
+def test_the_report_lies_beside_the_results(store: RunStore) -> None:
+    assert store.write_report("<p>µ").read_text(encoding="utf-8") == "<p>µ"
+    assert sorted(path.name for path in store.path.iterdir()) == ["index.html", "raw"]
+
+
+# --- raw outputs ---
+
+
+def test_raw_output_is_stored_as_printed_with_its_command(store: RunStore) -> None:
+    relative = store.save_raw("round1-guest:lvm-randread.json", "fio: note\n{}", command="fio --rw=randread")
+    assert relative == "raw/round1-guest-lvm-randread.json"
+    assert (store.path / relative).read_text() == "fio: note\n{}"
+    assert (store.path / f"{relative}.command").read_text() == "fio --rw=randread\n"
+
+
+def test_raw_output_is_never_written_over_nor_outside(store: RunStore) -> None:
+    assert [store.save_raw(name, name) for name in ("a/b.json", "a:b.json", "a b.json", "../../x.json")] == [
+        "raw/a-b.json",
+        "raw/a-b-2.json",
+        "raw/a-b-3.json",
+        "raw/x.json",
+    ]
+
+
+def test_raw_output_that_is_no_text_keeps_its_bytes(store: RunStore) -> None:
+    printed = b"disk \xff\r\n{}"
+    relative = store.save_raw("x.json", printed.decode(errors="surrogateescape"))
+    assert (store.path / relative).read_bytes() == printed
+
+
+# --- crashes ---
+
+
+def test_a_line_that_a_crash_cut_off_costs_that_line_alone(store: RunStore) -> None:
+    store.append(measured("host", 1, 1000))
+    whole = store.journal_path.read_bytes()
+    store.journal_path.write_bytes(whole + whole[:70])
+    store.append(measured("host", 2, 1000))
+    journal = store.read_journal()
+    assert [measurement.round for measurement in journal.measurements] == [1, 2]
+    assert len(journal.notes) == 1
+    assert "line 2 was cut off" in journal.notes[0]
+
+
+@pytest.mark.parametrize("kept", [1, 40, -1])
+def test_a_journal_cut_off_at_its_end_is_read(store: RunStore, kept: int) -> None:
+    store.append(measured("host", 1, 1000))
+    whole = store.journal_path.read_bytes()
+    store.journal_path.write_bytes(whole + whole.rstrip()[:kept])
+    assert len(store.read_journal().measurements) == 1
+    assert len(store.read_journal().notes) == 1
+
+
+def test_a_line_that_lost_only_its_end_of_line_is_whole(store: RunStore) -> None:
+    store.append(measured("host", 1, 1000))
+    store.journal_path.write_bytes(store.journal_path.read_bytes().rstrip())
+    store.append(measured("host", 2, 1000))
+    assert [measurement.round for measurement in store.read_journal().measurements] == [1, 2]
+
+
+# --- full disks: /dev/full takes the place of the file, so that the kernel says ENOSPC ---
+
+
+def test_a_full_disk_is_named_when_the_journal_grows(store: RunStore) -> None:
+    store.journal_path.symlink_to("/dev/full")
+    with pytest.raises(ResultsError, match="No space left on device") as caught:
+        store.append(measured("host", 1, 1000))
+    assert str(store.journal_path) in caught.value.message
+    assert "free space on the file system of" in str(caught.value.hint)
+
+
+def test_a_full_disk_leaves_the_results_that_were_there(store: RunStore) -> None:
+    store.write_results(example_run())
+    (store.path / "results.json.part").symlink_to("/dev/full")
+    with pytest.raises(ResultsError, match="No space left on device"):
+        store.write_results(example_run())
+    assert store.read_results() == example_run()
+    assert not (store.path / "results.json.part").is_symlink()
+
+
+# --- what cannot be read or written ---
+
+
+def says(error: pytest.ExceptionInfo[ResultsError], *words: str) -> bool:
+    return error.value.hint is not None and all(word in str(error.value) for word in words)
+
+
+def test_a_run_is_never_written_over(store: RunStore) -> None:
+    with pytest.raises(ResultsError) as caught:
+        RunStore.create(store.path.parent, "r1")
+    assert says(caught, str(store.path), "exists already", "choose another run id")
+
+
+@pytest.mark.parametrize("run_id", ["latest", "../x", "a/b", "", ".hidden"])
+def test_what_cannot_name_a_run_is_refused(tmp_path: Path, run_id: str) -> None:
+    with pytest.raises(ResultsError, match="cannot name a run"):
+        RunStore.create(tmp_path, run_id)
+
+
+def test_a_latest_that_is_no_link_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "latest").mkdir()
+    with pytest.raises(ResultsError, match="is not a link"):
+        RunStore.create(tmp_path, "r1")
+    assert (tmp_path / "latest").is_dir()
+
+
+def test_a_missing_run_and_missing_results_are_told_apart(store: RunStore, tmp_path: Path) -> None:
+    with pytest.raises(ResultsError) as no_run:
+        RunStore.open(tmp_path / "none")
+    assert says(no_run, "none is no directory of a run", "reports/latest")
+    with pytest.raises(ResultsError) as no_results:
+        store.read_results()
+    assert says(no_results, "results.json does not exist", "journal.jsonl")
+
+
+def test_results_of_a_newer_version_say_so(store: RunStore) -> None:
+    store.results_path.write_text(json.dumps({"schema": SCHEMA_VERSION + 1, "new": []}))
+    with pytest.raises(ResultsError) as caught:
+        store.read_results()
+    assert says(caught, str(store.results_path), f"schema {SCHEMA_VERSION + 1}", "newer one")
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema": 1}', "\x00\x01"])
+def test_damaged_results_are_named(store: RunStore, content: str) -> None:
+    store.results_path.write_text(content)
+    with pytest.raises(ResultsError) as caught:
+        store.read_results()
+    assert says(caught, str(store.results_path), "changed or damaged")
+
+
+def test_an_unknown_key_in_the_journal_is_an_error_and_not_a_crash(store: RunStore) -> None:
+    store.append(measured("host", 1, 1000))
+    line = json.loads(store.journal_path.read_text())
+    store.journal_path.write_text(json.dumps(line | {"iosp": 1}) + "\n")
+    with pytest.raises(ResultsError) as caught:
+        store.read_journal()
+    assert says(caught, str(store.journal_path), "line 1: iosp")
+
+
+def test_a_value_that_json_cannot_hold_is_refused(store: RunStore) -> None:
+    with pytest.raises(ResultsError) as caught:
+        store.append(measured("host", 1, float("inf")))
+    assert says(caught, str(store.journal_path), "Measurement", "finite")
+
+
+# --- the documented schema ---
+
+
+def document(store: RunStore) -> dict[str, Any]:
+    store.write_results(example_run())
+    loaded: dict[str, Any] = json.loads(store.results_path.read_text())
+    return loaded
+
+
+def test_results_hold_to_the_documented_schema(store: RunStore) -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    jsonschema.Draft202012Validator(SCHEMA).validate(document(store))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        (),
+        ("run",),
+        ("lab",),
+        ("cells", 1),
+        ("cells", 1, "job"),
+        ("cells", 1, "metrics", "iops"),
+        ("cells", 1, "metrics", "iops", "overhead"),
+        ("cells", 1, "budget"),
+        ("cells", 1, "validity", 0),
+    ],
+)
+def test_an_unknown_key_fails_schema_and_reader(store: RunStore, path: tuple[str | int, ...]) -> None:
+    results: Any = document(store)
+    node = results
+    for step in path:
+        node = node[step]
+    node["unknown"] = 1
+    with pytest.raises(jsonschema.ValidationError, match="unknown"):
+        jsonschema.Draft202012Validator(SCHEMA).validate(results)
+    store.results_path.write_text(json.dumps(results))
+    with pytest.raises(ResultsError, match="unknown"):
+        store.read_results()
+
+
+def test_the_documented_schema_is_the_one_of_the_records() -> None:
+    """To renew it: python -m harness.results.schema > docs/results.schema.json."""
+    assert (DOCS / "results.schema.json").read_text() == schema_text()
+
+
+def keys(node: Any) -> set[str]:
+    found: set[str] = set()
+    for name, value in node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ():
+        found |= (set(value) if name == "properties" else set()) | keys(value)
+    return found
+
+
+def test_every_key_is_documented() -> None:
+    documented = (DOCS / "results.md").read_text()
+    assert {key for key in keys(SCHEMA) if f"`{key}`" not in documented} == set()

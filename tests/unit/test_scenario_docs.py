@@ -1,0 +1,46 @@
+"""docs/scenarios.md speaks of every key and name there is, and its example works."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from harness.scenario.library import PRESETS, PROFILES
+from harness.scenario.load import load_scenario
+from harness.scenario.model import PATTERNS, Mode
+from harness.scenario.schema import LAYOUT_TABLES, AttachTable, ProfileTable, ScenarioTable
+
+DOCS = (Path(__file__).parents[2] / "docs" / "scenarios.md").read_text(encoding="utf-8")
+
+NAMES = [
+    *(key for key in ScenarioTable.model_fields if key not in ("mode", "profile")),
+    *ProfileTable.model_fields,
+    *(f"attach.{key}" for key in AttachTable.model_fields),
+    *LAYOUT_TABLES,
+    *PATTERNS,
+    *(mode.name for mode in PRESETS),
+    *(profile.name for profile in PROFILES),
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_docs_name_it(name: str) -> None:
+    assert f"`{name}`" in DOCS
+
+
+@pytest.mark.parametrize("mode", PRESETS[1:], ids=lambda mode: mode.name)
+def test_the_docs_say_how_a_preset_is_attached(mode: Mode) -> None:
+    assert mode.attach is not None
+    options = [mode.attach.bus, mode.attach.cache, mode.attach.aio, "yes" if mode.attach.iothread else "no"]
+    (row,) = [line for line in DOCS.splitlines() if line.startswith(f"| `{mode.name}` |")]
+    assert [cell.strip() for cell in row.strip("|").split("|")][2:] == options
+
+
+def test_the_example_of_the_docs_loads(tmp_path: Path) -> None:
+    example = re.search(r"```toml\n(.*?)```", DOCS, re.S)
+    assert example is not None
+    path = tmp_path / "example.toml"
+    path.write_text(example[1], encoding="utf-8")
+    assert [mode.name for mode in load_scenario(path).modes] == ["host", "passthrough", "lvm", "lvm-writeback"]

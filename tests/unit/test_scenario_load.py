@@ -1,0 +1,343 @@
+"""Loading scenario files: what they mean, and what a mistake in them is told."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from harness.errors import ConfigError
+from harness.scenario.load import find_scenarios, load_scenario
+from harness.scenario.model import Attach, Device, Lvm, Mode, RawFile, Scenario, Workload
+
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
+
+GOOD = """
+title = "A disk"
+modes = ["host", "lvm"]
+workloads = ["randread-4k"]
+write_rate = "1 GiB/s"
+"""
+
+
+def load(directory: Path, text: str, name: str = "disk.toml") -> Scenario:
+    path = directory / name
+    path.write_text(text, encoding="utf-8")
+    return load_scenario(path)
+
+
+def complaint(directory: Path, text: str, name: str = "disk.toml") -> list[str]:
+    """The lines of the error that `text` is refused with, without the file's name."""
+    with pytest.raises(ConfigError) as error:
+        load(directory, text, name)
+    lines = error.value.message.splitlines()
+    prefix = f"{directory / name}: "
+    assert all(line.startswith(prefix) for line in lines)
+    return [line.removeprefix(prefix) for line in lines]
+
+
+def good_but(old: str, new: str) -> str:
+    assert old in GOOD
+    return GOOD.replace(old, new)
+
+
+def test_a_minimal_file_is_named_by_its_stem_and_measures_the_disk_of_that_name(tmp_path: Path) -> None:
+    scenario = load(tmp_path, GOOD, "fast_nvme.toml")
+    assert (scenario.name, scenario.disk, scenario.published) == ("fast_nvme", "fast_nvme", None)
+    assert scenario.write_rate == 1024**3
+    assert scenario.workloads == (Workload("randread", 4096),)
+
+
+def test_the_presets_are_the_modes_of_the_article(tmp_path: Path) -> None:
+    scenario = load(tmp_path, good_but('"host", "lvm"', '"host", "passthrough", "lvm", "raw", "raw-cached"'))
+    assert scenario.modes == (
+        Mode("host", Device(), None),
+        Mode("passthrough", Device(), Attach("virtio-scsi", "none", "native", iothread=True)),
+        Mode("lvm", Lvm(), Attach()),
+        Mode("raw", RawFile("ext4"), Attach()),
+        Mode("raw-cached", RawFile("ext4"), Attach("virtio-scsi", "writeback", "threads", iothread=True)),
+    )
+
+
+def test_a_scenario_may_have_modes_of_its_own(tmp_path: Path) -> None:
+    own = """
+[mode.lvm-unsafe]
+layout = { kind = "lvm" }
+attach = { bus = "sata", cache = "unsafe", aio = "io_uring", iothread = false }
+"""
+    scenario = load(tmp_path, good_but('"lvm"', '"lvm-unsafe"') + own)
+    assert scenario.modes[1] == Mode("lvm-unsafe", Lvm(), Attach("sata", "unsafe", "io_uring", iothread=False))
+
+
+def test_a_profile_is_changed_field_by_field(tmp_path: Path) -> None:
+    changed = load(tmp_path, GOOD + '[profile.smoke]\niodepth = [1, 8]\nspan = "128 MiB"\nruntime = "2 s"\n')
+    before, after = load(tmp_path, GOOD).profiles, changed.profiles
+    smoke = dataclasses.replace(before[0], iodepth=(1, 8), span=128 * 1024**2, runtime=2.0)
+    assert after == (smoke, *before[1:])
+
+
+@pytest.mark.parametrize(
+    ("text", "workload"),
+    [
+        ("seqwrite-256k", Workload("write", 256 * 1024)),
+        ("seqread-1m", Workload("read", 1024**2)),
+        ("randwrite-512-nj4", Workload("randwrite", 512, numjobs=4)),
+        ("randrw-8k-r67", Workload("randrw", 8192, read_share=0.67)),
+        ("seqrw-64k-nj2-r50", Workload("rw", 65536, numjobs=2, read_share=0.5)),
+    ],
+)
+def test_a_workload_is_pattern_and_block_size(tmp_path: Path, text: str, workload: Workload) -> None:
+    assert load(tmp_path, good_but("randread-4k", text)).workloads == (workload,)
+
+
+ALL_MODES = "host, passthrough, lvm, raw, raw-cached"
+ALL_PATTERNS = "seqread, seqwrite, seqrw, randread, randwrite, randrw"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ('"lvm"', '"lmv"', f'modes[1] = "lmv": no such mode; allowed: {ALL_MODES} (did you mean "lvm"?)'),
+        ('"lvm"', "7", "modes[1] = 7: must be text in quotes"),
+        ('"lvm"', '"lvm", "host"', 'modes[2] = "host": the same as modes[0]; allowed: each once'),
+        ('["host", "lvm"]', "[]", "modes = []: must not be empty"),
+        ('["host", "lvm"]', '"host"', 'modes = "host": must be a list in brackets'),
+        ('title = "A disk"', "", "title: missing, and there is no default"),
+        ('"A disk"', "4", "title = 4: must be text in quotes"),
+        (
+            "randread-4k",
+            "randraed-4k",
+            f'workloads[0] = "randraed-4k": no such pattern; allowed: {ALL_PATTERNS} (did you mean "randread"?)',
+        ),
+        (
+            "randread-4k",
+            "randread",
+            (
+                'workloads[0] = "randread": no workload; allowed: PATTERN-BS[-njNUMJOBS][-rREADS], '
+                "for example randread-4k, seqwrite-256k or randrw-8k-r67"
+            ),
+        ),
+        (
+            "randread-4k",
+            "randread-1000",
+            'workloads[0] = "randread-1000": no block size of a disk; allowed: multiples of 512 bytes up to 16m',
+        ),
+        (
+            "randread-4k",
+            "randrw-4k",
+            (
+                'workloads[0] = "randrw-4k": a mixed pattern needs its share of reads in percent; '
+                "allowed: for example randrw-4k-r70"
+            ),
+        ),
+        (
+            "randread-4k",
+            "randread-4k-r70",
+            'workloads[0] = "randread-4k-r70": a share of reads (-r) is for mixed patterns; allowed: seqrw, randrw',
+        ),
+        (
+            "randread-4k",
+            "randrw-4k-r100",
+            'workloads[0] = "randrw-4k-r100": share of reads out of range; allowed: r1 to r99 (percent)',
+        ),
+        (
+            "randread-4k",
+            "randread-4k-nj0",
+            'workloads[0] = "randread-4k-nj0": numjobs out of range; allowed: nj1 to nj64',
+        ),
+        (
+            '"randread-4k"',
+            '"randread-4k", "randread-4096"',
+            'workloads[1] = "randread-4096": the same as workloads[0]; allowed: each once',
+        ),
+        (
+            '"randread-4k"',
+            "4",
+            'workloads[0] = 4: must be text in quotes; allowed: for example "randread-4k"',
+        ),
+        ("1 GiB/s", "1 GB/s", "write_rate = \"1 GB/s\": '1 GB' is ambiguous: write GiB (powers of 1024)"),
+        ("1 GiB/s", "0 GiB/s", 'write_rate = "0 GiB/s": allowed: more than 0'),
+        (
+            "1 GiB/s",
+            "1 GiB",
+            "write_rate = \"1 GiB\": '1 GiB' is no rate: write for example 500 MiB/s or 2 GiB/s",
+        ),
+    ],
+)
+def test_a_mistake_is_told_with_key_value_and_what_is_allowed(tmp_path: Path, old: str, new: str, line: str) -> None:
+    assert complaint(tmp_path, good_but(old, new)) == [line]
+
+
+@pytest.mark.parametrize(
+    ("table", "line"),
+    [
+        (
+            "[profile.smok]",
+            'profile.smok: no such profile; allowed: smoke, standard, publish (did you mean "smoke"?)',
+        ),
+        (
+            '[profile.smoke]\nruntme = "1 s"',
+            (
+                'profile.smoke.runtme = "1 s": no such key; '
+                'allowed: ramp, runtime, rounds, iodepth, span, round_limit (did you mean "runtime"?)'
+            ),
+        ),
+        (
+            '[profile.smoke]\nspan = "64 GB"',
+            "profile.smoke.span = \"64 GB\": '64 GB' is ambiguous: write GiB (powers of 1024)",
+        ),
+        (
+            '[profile.smoke]\nspan = "6 MiB"',
+            'profile.smoke.span = "6 MiB": no usable span; allowed: 16 MiB and more, in steps of 4 MiB',
+        ),
+        ("[profile.smoke]\nramp = 2", 'profile.smoke.ramp = 2: must be text in quotes; allowed: for example "10 s"'),
+        (
+            '[profile.smoke]\nramp = "2"',
+            (
+                "profile.smoke.ramp = \"2\": '2' is no duration: write a number and one of ns, us, ms, s, min, h, "
+                "for example 10 us or 30 s"
+            ),
+        ),
+        ('[profile.smoke]\nruntime = "0 s"', 'profile.smoke.runtime = "0 s": allowed: more than 0'),
+        ('[profile.smoke]\nrounds = "4"', 'profile.smoke.rounds = "4": must be a whole number, without quotes'),
+        ("[profile.smoke]\nrounds = true", "profile.smoke.rounds = true: must be a whole number, without quotes"),
+        ("[profile.smoke]\nrounds = 0", "profile.smoke.rounds = 0: allowed: 1 and more"),
+        ("[profile.smoke]\niodepth = [1, 2048]", "profile.smoke.iodepth[1] = 2048: allowed: at most 1024"),
+        (
+            "[profile.smoke]\niodepth = [8, 1, 8]",
+            "profile.smoke.iodepth[2] = 8: the same as profile.smoke.iodepth[0]; allowed: each once",
+        ),
+        (
+            "[profiles.smoke]\nrounds = 4",
+            (
+                "profiles = { smoke = { rounds = 4 } }: no such key; allowed: title, disk, modes, workloads, "
+                'write_rate, published, mode, profile (did you mean "profile"?)'
+            ),
+        ),
+        ("profile = 3", "profile = 3: must be a table"),
+        (
+            '[mode.lvm]\nlayout = { kind = "lvm" }\nattach = {}',
+            "mode.lvm: is a preset, which means the same in every scenario; allowed: any other name",
+        ),
+        (
+            '[mode.other]\nlayout = { kind = "lvm" }\nattach = {}',
+            'mode.other: defined but never measured; add "other" to modes or remove it',
+        ),
+    ],
+)
+def test_a_mistake_in_a_table_is_told_alike(tmp_path: Path, table: str, line: str) -> None:
+    assert complaint(tmp_path, f"{GOOD}\n{table}\n") == [line]
+
+
+@pytest.mark.parametrize(
+    ("layout", "attach", "line"),
+    [
+        (
+            'kind = "lwm"',
+            "",
+            'layout.kind = "lwm": no such kind; allowed: device, lvm, raw (did you mean "lvm"?)',
+        ),
+        ("", "", "layout.kind: missing; allowed: device, lvm, raw"),
+        ('kind = "lvm", filesystem = "ext4"', "", 'layout.filesystem = "ext4": no such key; allowed: kind'),
+        ('kind = "raw", filesystem = "zfs"', "", 'layout.filesystem = "zfs": allowed: ext4'),
+        ('kind = "raw"', 'iothread = "yes"', 'attach.iothread = "yes": must be true or false, without quotes'),
+        (
+            'kind = "raw"',
+            'bus = "virtio-blck"',
+            'attach.bus = "virtio-blck": allowed: virtio-blk, virtio-scsi, sata (did you mean "virtio-blk"?)',
+        ),
+        (
+            'kind = "raw"',
+            'cach = "none"',
+            'attach.cach = "none": no such key; allowed: bus, cache, aio, iothread (did you mean "cache"?)',
+        ),
+        (
+            'kind = "lvm"',
+            'cache = "writethrough"',
+            (
+                'attach: aio = "native" (the default) does not go with cache = "writethrough", which is no direct I/O; '
+                "allowed: cache none or directsync, or aio threads or io_uring"
+            ),
+        ),
+        (
+            'kind = "lvm"',
+            'bus = "sata", iothread = true',
+            (
+                'attach: iothread = true does not go with bus = "sata", whose requests QEMU\'s main thread serves; '
+                "allowed: iothread = false, or bus virtio-blk or virtio-scsi"
+            ),
+        ),
+    ],
+)
+def test_a_mistake_in_a_mode_is_told_alike(tmp_path: Path, layout: str, attach: str, line: str) -> None:
+    mode = f"[mode.own]\nlayout = {{ {layout} }}\nattach = {{ {attach} }}\n"
+    assert complaint(tmp_path, good_but('"lvm"', '"own"') + mode) == [f"mode.own.{line}"]
+
+
+@pytest.mark.parametrize("cache", ["writeback", "writethrough", "unsafe"])
+def test_native_aio_is_refused_for_every_cache_that_is_not_direct(tmp_path: Path, cache: str) -> None:
+    mode = f'[mode.own]\nlayout = {{ kind = "raw" }}\nattach = {{ cache = "{cache}", aio = "native" }}\n'
+    (line,) = complaint(tmp_path, good_but('"lvm"', '"own"') + mode)
+    assert 'aio = "native"' in line
+    assert f'cache = "{cache}"' in line
+
+
+def test_all_problems_of_a_file_are_told_at_once(tmp_path: Path) -> None:
+    text = GOOD.replace('"lvm"', '"lmv", "host"').replace("1 GiB/s", "fast") + '[profile.smoke]\nrounds = "4"\n'
+    keys = [line.partition(" = ")[0] for line in complaint(tmp_path, text)]
+    assert keys == ["modes[1]", "write_rate", "profile.smoke.rounds", "modes[2]"]
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ('title = "A\n', 'line 1, column 11: no TOML: .*: title = "A$'),
+        ("a = 1\na = 2\n", r"line 2, column \d+: no TOML: .*: a = 2$"),
+        ("modes = [\n", "end of the file: no TOML: "),
+    ],
+)
+def test_a_syntax_error_is_told_with_its_line(tmp_path: Path, text: str, where: str) -> None:
+    (line,) = complaint(tmp_path, text)
+    assert re.match(where, line)
+
+
+def test_a_file_name_must_leave_ids_with_one_reading(tmp_path: Path) -> None:
+    (line,) = complaint(tmp_path, GOOD, "sata-ssd.toml")
+    assert line == 'file name "sata-ssd": allowed: lower case letters, digits and single underscores'
+
+
+def test_a_file_that_is_not_there_is_told_with_the_nearest_that_is(tmp_path: Path) -> None:
+    load(tmp_path, GOOD, "optane.toml")
+    with pytest.raises(ConfigError, match=r'optan\.toml: no such scenario file.*did you mean "optane\.toml"'):
+        load_scenario(tmp_path / "optan.toml")
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "disk.toml"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match=r"disk\.toml: cannot be read"):
+        load_scenario(path)
+
+
+def test_scenarios_are_found_by_name(tmp_path: Path) -> None:
+    for name in ("b.toml", "a.toml"):
+        load(tmp_path, GOOD, name)
+    (tmp_path / "test_overhead.py").touch()
+    assert [path.name for path in find_scenarios(tmp_path)] == ["a.toml", "b.toml"]
+
+
+def test_a_directory_without_scenarios_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no scenario files"):
+        find_scenarios(tmp_path)
+
+
+def test_every_shipped_scenario_is_the_articles_matrix() -> None:
+    scenarios = {path.stem: load_scenario(path) for path in find_scenarios(SCENARIOS)}
+    assert {"hdd", "optane", "sata_ssd"} <= scenarios.keys()
+    for name in ("hdd", "optane", "sata_ssd"):
+        scenario = scenarios[name]
+        assert [mode.name for mode in scenario.modes] == ["host", "passthrough", "lvm", "raw", "raw-cached"]
+        assert len(scenario.workloads) == 4
+        assert scenario.published == f"local_disks.{name}"

@@ -1,0 +1,110 @@
+"""Sizes, rates and durations: what people write, what is refused, and what people read."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from harness.units import format_duration, format_size, parse_duration, parse_rate, parse_size, short_size
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("4096", 4096),
+        ("4k", 4096),
+        ("4K", 4096),
+        ("256 KiB", 256 * 1024),
+        ("1.5 MiB", 1536 * 1024),
+        ("64 GiB", 64 * 1024**3),
+        (" 2t ", 2 * 1024**4),
+    ],
+)
+def test_a_size_is_read_as_fio_reads_it(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["64 GB", "64gb", "4 kB", "1 TB"])
+def test_a_decimal_looking_size_is_refused_with_the_unit_to_write(text: str) -> None:
+    letter = text.strip("0123456789 ")[0].upper()
+    with pytest.raises(ValueError, match=rf"ambiguous: write {letter}iB"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize("text", ["", "k", "-4k", "4 x", "1e3", "4k 4k"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no size"):
+        parse_size(text)
+
+
+def test_a_size_is_a_whole_number_of_bytes() -> None:
+    with pytest.raises(ValueError, match="whole number of bytes"):
+        parse_size("0.3k")
+
+
+@pytest.mark.parametrize(("text", "rate"), [("2 GiB/s", 2 * 1024**3), ("500 MiB/s", 500 * 1024**2), ("4k/s", 4096)])
+def test_a_rate_is_a_size_per_second(text: str, rate: int) -> None:
+    assert parse_rate(text) == rate
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("2 GB/s", "write GiB"), ("2 GiB", "is no rate"), ("2 GiB/second", "is no rate"), ("/s", "is no size")],
+)
+def test_what_is_no_rate_is_refused(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        parse_rate(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("10 us", 1e-5), ("10 µs", 1e-5), ("1.5 s", 1.5), ("2 min", 120), ("0 s", 0), ("1h", 3600)]
+)
+def test_a_duration_has_a_unit(text: str, seconds: float) -> None:
+    assert parse_duration(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["10", "", "ten s", "-1 s", "1 month"])
+def test_a_duration_without_a_known_unit_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="for example 10 us or 30 s"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (1e-9, "1 ns"),
+        (0.000213, "213 us"),
+        (0.0009996, "1 ms"),
+        (0.0042, "4.2 ms"),
+        (0.9999, "1 s"),
+        (59.96, "60 s"),
+        (95, "1 min 35 s"),
+        (3599.7, "1 h 0 min"),
+        (20700, "5 h 45 min"),
+        (-0.002, "-2 ms"),
+    ],
+)
+def test_a_duration_reads_well(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
+
+
+def test_no_duration_is_written_with_an_exponent() -> None:
+    rng = random.Random(1)
+    for _ in range(2000):
+        assert "e+" not in format_duration(10 ** rng.uniform(-9, 6))
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(0, "0 B"), (1023, "1023 B"), (64 * 1024**2, "64 MiB"), (1.5 * 1024**3, "1.5 GiB")]
+)
+def test_a_size_reads_well(size: float, text: str) -> None:
+    assert format_size(size) == text
+
+
+def test_the_short_form_of_a_size_means_the_same_size() -> None:
+    rng = random.Random(2)
+    for _ in range(500):
+        size = rng.randrange(1, 4096) * 1024 ** rng.randrange(4)
+        assert parse_size(short_size(size)) == size
