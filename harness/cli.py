@@ -102,7 +102,7 @@ def _quickstart(options: argparse.Namespace) -> int:
 
 def _images(options: argparse.Namespace) -> int:
     images = ensure_images(_events(), rebuild=options.rebuild, verify=options.verify)
-    for image in (images.fio, images.guest, images.lab):
+    for image in (images.fio, images.guest, images.emulator, images.lab):
         print(f"{image.name:6} {image.path}")
     return 0
 

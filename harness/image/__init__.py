@@ -1,12 +1,13 @@
 """The images that a lab is made of, built from the recipes in images/ and kept in the user's cache."""
 
-from harness.image.cache import Cache, GuestImage, Image, LabImage, cache_root
+from harness.image.cache import Cache, EmulatorImage, GuestImage, Image, LabImage, cache_root
 from harness.image.keys import SshKey, ensure_key
 from harness.image.manifest import FileRecord, Manifest
 from harness.image.provide import ImageSet, ensure_images
 
 __all__ = [
     "Cache",
+    "EmulatorImage",
     "FileRecord",
     "GuestImage",
     "Image",

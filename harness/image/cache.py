@@ -62,7 +62,18 @@ class LabImage(Image):
         return self.path / "root.img"
 
 
-_KINDS: Mapping[str, type[Image]] = {"guest": GuestImage, "lab": LabImage}
+@dataclass(frozen=True, slots=True)
+class EmulatorImage(Image):
+    """QEMU, the same on every machine: run by the loader and with the libraries that it was built with."""
+
+    @property
+    def command(self) -> list[str]:
+        """What to start QEMU with, its own arguments to follow."""
+        here = str(self.path)
+        return [f"{here}/ld-linux-x86-64.so.2", "--library-path", here, f"{here}/qemu-system-x86_64", "-L", here]
+
+
+_KINDS: Mapping[str, type[Image]] = {"guest": GuestImage, "lab": LabImage, "emulator": EmulatorImage}
 
 
 def cache_root() -> Path:
@@ -153,7 +164,7 @@ class Cache:
     def install(self, recipe: Recipe, out: Path, manifest: Manifest) -> None:
         """Make the finished directory `out` the image of `recipe`, in place of one that may be there."""
         for file in out.iterdir():
-            file.chmod(0o444)  # nobody means to write to an image
+            file.chmod(0o444 | file.stat().st_mode & 0o111)  # nobody means to write to an image
         out.chmod(0o755)
         manifests.write(manifest, out)
         path = self.path(recipe)

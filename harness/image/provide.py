@@ -12,7 +12,7 @@ from typing import cast
 from harness.errors import LabUnavailable
 from harness.events import Events, Note, StepFinished, StepStarted
 from harness.image.build import build as build_with_mmdebstrap
-from harness.image.cache import Build, Cache, GuestImage, Image, LabImage, Missing, cache_root
+from harness.image.cache import Build, Cache, EmulatorImage, GuestImage, Image, LabImage, Missing, cache_root
 from harness.image.keys import ensure_key
 from harness.image.manifest import Manifest, record_file
 from harness.image.recipe import Recipe, load_recipes
@@ -20,10 +20,11 @@ from harness.image.recipe import Recipe, load_recipes
 
 @dataclass(frozen=True, slots=True)
 class ImageSet:
-    """The three images, made for each other, and the private half of the key that opens guest and lab."""
+    """The images, made for each other, and the private half of the key that opens guest and lab."""
 
     fio: Image
     guest: GuestImage
+    emulator: EmulatorImage
     lab: LabImage
     key: Path
 
@@ -38,7 +39,13 @@ def ensure_images(events: Events, *, rebuild: bool = False, verify: bool = False
     images = provide(
         Cache(cache_root()), load_recipes(key.public), build_with_mmdebstrap, events, rebuild=rebuild, verify=verify
     )
-    return ImageSet(images["fio"], cast(GuestImage, images["guest"]), cast(LabImage, images["lab"]), key.private)
+    return ImageSet(
+        images["fio"],
+        cast(GuestImage, images["guest"]),
+        cast(EmulatorImage, images["emulator"]),
+        cast(LabImage, images["lab"]),
+        key.private,
+    )
 
 
 def provide(

@@ -56,8 +56,8 @@ class Recipe:
         return digest.hexdigest()
 
 
-def load_recipes(public_key: str, directory: Path = RECIPES) -> tuple[Recipe, Recipe, Recipe]:
-    """fio, guest and lab: each after what it takes from. Raises ConfigError for a recipe that is not there."""
+def load_recipes(public_key: str, directory: Path = RECIPES) -> tuple[Recipe, Recipe, Recipe, Recipe]:
+    """fio, guest, emulator and lab: each after what it takes from. ConfigError for a recipe that is not there."""
     fio = Recipe(
         "fio", "extract", *_read(directory / "fio"), outputs=("fio.tar",), size_bytes=10 * _MIB, expected_s=10.0
     )
@@ -71,6 +71,15 @@ def load_recipes(public_key: str, directory: Path = RECIPES) -> tuple[Recipe, Re
         scratch_bytes=900 * _MIB,
         expected_s=20.0,
     )
+    emulator = Recipe(
+        "emulator",
+        "extract",
+        *_read(directory / "emulator"),
+        outputs=("ld-linux-x86-64.so.2", "qemu-system-x86_64", "bios-256k.bin", "linuxboot_dma.bin", "kvmvapic.bin"),
+        scratch_bytes=500 * _MIB,
+        size_bytes=80 * _MIB,
+        expected_s=15.0,
+    )
     lab = Recipe(
         "lab",
         "minbase",
@@ -82,7 +91,7 @@ def load_recipes(public_key: str, directory: Path = RECIPES) -> tuple[Recipe, Re
         size_bytes=600 * _MIB,
         expected_s=70.0,
     )
-    return fio, guest, lab
+    return fio, guest, emulator, lab
 
 
 def _read(directory: Path) -> tuple[tuple[str, ...], dict[str, bytes]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,11 +19,15 @@ PROBE_SECONDS = 60
 BOOTED = "virt-overhead: guest is up"
 
 # The guest says so on its console and turns itself off (images/guest/init); `timeout` ends one that hangs.
+# Arguments: kernel, initramfs, seconds, and QEMU's command, else the machine's own QEMU.
 _BOOT = (
-    "qemu=$(command -v qemu-system-x86_64 || command -v /usr/libexec/qemu-kvm) || { echo no QEMU; exit 3; }; "
+    "kernel=$1 initramfs=$2 seconds=$3; shift 3; "
+    "[ $# -gt 0 ] || set -- $(command -v qemu-system-x86_64 || command -v /usr/libexec/qemu-kvm); "
+    "[ $# -gt 0 ] || { echo no QEMU; exit 3; }; "
     "[ -e /dev/kvm ] || { echo no /dev/kvm; exit 4; }; [ -w /dev/kvm ] || { echo no right to use /dev/kvm; exit 4; }; "
-    'exec timeout -k 2 "$3" "$qemu" -accel kvm -cpu host -machine q35 -m 256 -nodefaults -display none -no-reboot '
-    '-serial stdio -kernel "$1" -initrd "$2" -append "console=ttyS0 quiet virt_overhead.probe" </dev/null 2>&1'
+    'exec timeout -k 2 "$seconds" "$@" -accel kvm -cpu host -machine q35 -m 256 -nodefaults -display none -no-reboot '
+    '-serial stdio -kernel "$kernel" -initrd "$initramfs" '
+    '-append "console=ttyS0 quiet virt_overhead.probe" </dev/null 2>&1'
 )
 _NESTED = "cat /sys/module/kvm_amd/parameters/nested /sys/module/kvm_intel/parameters/nested 2>/dev/null; true"
 
@@ -36,11 +40,16 @@ class Acceleration:
     why: str
 
 
-def probe(runner: Runner, kernel: str, initramfs: str) -> Acceleration:
-    """Boot the guest image at these paths of the machine under KVM and report what came of it."""
+def probe(runner: Runner, kernel: str, initramfs: str, qemu: Sequence[str] = ()) -> Acceleration:
+    """Boot the guest image at these paths of the machine under KVM and report what came of it.
+
+    `qemu` is the command that starts QEMU there; without it the one that is installed there.
+    """
     started = time.monotonic()
     done = runner.run(
-        ["sh", "-c", _BOOT, "sh", kernel, initramfs, str(PROBE_SECONDS)], deadline=PROBE_SECONDS + 30, check=False
+        ["sh", "-c", _BOOT, "sh", kernel, initramfs, str(PROBE_SECONDS), *qemu],
+        deadline=PROBE_SECONDS + 30,
+        check=False,
     )
     took = format_duration(time.monotonic() - started)
     if BOOTED in done.stdout:

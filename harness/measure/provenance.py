@@ -26,7 +26,7 @@ def provenance(at: Session, images: ImageSet) -> dict[str, JsonValue]:
         "harness": {"version": version("virt-overhead"), "python": platform.python_version()},
         "host": dict(host.facts.provenance),
         "acceleration": {"accel": host.acceleration.accel, "why": host.acceleration.why},
-        "images": {image.name: _image(image) for image in (images.guest, images.lab)},
+        "images": {image.name: _image(image) for image in (images.guest, images.emulator, images.lab)},
     }
     if at.guest is not None:
         found["guest"] = {**at.guest.evidence, "boot_seconds": round(at.guest.boot_seconds, 1)}

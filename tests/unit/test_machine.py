@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from harness.errors import LabUnavailable
-from harness.image import ImageSet
-from harness.image.cache import GuestImage, Image, LabImage
-from harness.image.manifest import Manifest
+from harness.image import Cache, EmulatorImage, GuestImage, Image, ImageSet, LabImage, Manifest, cache_root, ensure_key
+from harness.image.recipe import load_recipes
 from harness.lab.embedded.machine import Machine, MachineState
 
 IGNORE_TERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
@@ -68,7 +66,7 @@ def lab_host(processes: Processes, state: MachineState, *, before: str = "") -> 
 
 
 def write_record(state: MachineState, pid: int) -> Machine:
-    machine = Machine(pid, 20022, "/key", "ssh-ed25519 AAAA", "tcg", "no KVM here", ("lab1", "guest1"), 0.0)
+    machine = Machine(pid, 20022, "/key", "ssh-ed25519 AAAA", "tcg", "no KVM here", ("lab1", "guest1", "emulator1"), 0.0)
     state.record.write_text(json.dumps(asdict(machine) | {"images": list(machine.images)}))
     return machine
 
@@ -176,6 +174,7 @@ def images(directory: Path, *, digest: str = "1") -> ImageSet:
     return ImageSet(
         Image("fio", "fio1", directory, manifest),
         GuestImage("guest", f"guest{digest}", directory, manifest),
+        EmulatorImage("emulator", "emulator1", directory, manifest),
         LabImage("lab", f"lab{digest}", directory, manifest),
         directory / "key",
     )
@@ -191,19 +190,13 @@ def test_a_machine_fits_the_images_it_was_started_from_alone(
     assert not state.fits(machine, images(tmp_path, digest="2"))
 
 
-def test_without_qemu_the_package_is_named(
-    state: MachineState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(LabUnavailable, match="qemu-system-x86_64 is not installed on this machine") as error:
-        state.start(images(tmp_path), "tcg", "no KVM here")
-    assert error.value.hint == "install it with: apt-get install qemu-system-x86"
-
-
 def test_what_qemu_refuses_is_told_and_leaves_nothing(state: MachineState, tmp_path: Path) -> None:
-    if shutil.which("qemu-system-x86_64") is None:
-        pytest.skip("no QEMU here: install qemu-system-x86")
+    emulator = next(recipe for recipe in load_recipes(ensure_key().public) if recipe.name == "emulator")
+    found = Cache(cache_root()).look(emulator, {})
+    if not isinstance(found, EmulatorImage):
+        pytest.skip("no emulator here: virt-overhead images builds it")
+    absent = replace(images(tmp_path / "absent"), emulator=found)
     with pytest.raises(LabUnavailable, match=r"the lab host did not start: (?s:.*)root\.img"):
-        state.start(images(tmp_path / "absent"), "tcg", "no KVM here")
+        state.start(absent, "tcg", "no KVM here")
     assert state.processes() == []
     assert not state.record.exists()

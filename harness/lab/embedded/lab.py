@@ -27,14 +27,6 @@ LOCK_SECONDS = 300.0
 
 _EXPECTED_BOOT_SECONDS = 20.0
 
-# The first guest of a host switches code paths in KVM on, the last one switches them off again, by patching the
-# running kernel. Under TCG another CPU may be running the very code, trap on the half-patched instruction and take
-# the lab host down (seen once in 25 guests). A guest that never runs keeps them on.
-_PIN_KVM = (
-    "qemu-system-x86_64 -name kvm-pin -accel kvm -cpu host -machine pc -m 8 -nodefaults -display none "
-    "-S -daemonize -pidfile /run/kvm-pin.pid"
-)
-
 
 def inventory() -> Inventory:
     """The embedded lab as an inventory: one host, the simulated disks, the smoke profile."""
@@ -112,11 +104,12 @@ def acceleration(images: ImageSet, events: Events) -> Acceleration:
             return Acceleration("tcg", "KVM on this machine is missing or does not nest")
         events(StepStarted("probe KVM by booting a guest", None))
         started = time.monotonic()
-        answer = probe(here, str(images.guest.path / "vmlinuz"), str(images.guest.path / "initramfs"))
+        answer = probe(here, str(images.guest.vmlinuz), str(images.guest.initramfs), images.emulator.command)
         events(StepFinished("probe KVM by booting a guest", time.monotonic() - started))
         return answer
 
-    return remembered(_probes(), f"this machine, {kernel}, guest {images.guest.digest}", ask)
+    key = f"this machine, {kernel}, guest {images.guest.digest}, emulator {images.emulator.digest}"
+    return remembered(_probes(), key, ask)
 
 
 def _probes() -> Path:
@@ -153,7 +146,6 @@ def _prepare(machine: Machine, images: ImageSet) -> None:
             # libvirt asks QEMU what it can do when it is first used: seconds under emulation, better now than later.
             "virsh --quiet domcapabilities --virttype kvm >/dev/null 2>&1 &",
             creation_script(),
-            _PIN_KVM if machine.accel == "tcg" else "",
             "wait",
             f"mkdir -p {directory}",
             f"mount -o ro -t iso9660 /dev/vdb {directory}",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -26,7 +25,6 @@ Accel = Literal["kvm", "tcg"]
 MEMORY_MIB = 4096
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
-_QEMU_HINT = "install it with: apt-get install qemu-system-x86"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +92,10 @@ class MachineState:
 
     def start(self, images: ImageSet, accel: Accel, why: str) -> Machine:
         """Start the lab host from `images`. It is on its way up when this returns: nothing of it is proven yet."""
-        qemu = shutil.which("qemu-system-x86_64")
-        if qemu is None:
-            raise LabUnavailable("qemu-system-x86_64 is not installed on this machine", hint=_QEMU_HINT)
         port = _free_port()
         # -daemonize: QEMU returns once it runs, or says why it cannot; Ctrl-C is for the harness, not for the lab.
         started = subprocess.run(
-            [qemu, *self._arguments(images, accel, port), "-daemonize"],
+            [*images.emulator.command, *self._arguments(images, accel, port), "-daemonize"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -112,7 +107,7 @@ class MachineState:
             said = [line for line in started.stderr.splitlines() if "warning: TCG doesn't support" not in line]
             raise LabUnavailable(
                 "the lab host did not start: " + ("\n     ".join(said[-5:]) or f"QEMU status {started.returncode}"),
-                hint=f"it needs {MEMORY_MIB} MiB of free memory and QEMU 7.2 or newer",
+                hint=f"it needs {MEMORY_MIB} MiB of free memory",
             )
         machine = Machine(
             pid=int(self.pidfile.read_text()),
@@ -180,7 +175,7 @@ class MachineState:
 
 
 def _digests(images: ImageSet) -> tuple[str, ...]:
-    return (images.lab.digest, images.guest.digest)
+    return (images.lab.digest, images.guest.digest, images.emulator.digest)
 
 
 def _free_port() -> int:
