@@ -87,7 +87,7 @@ def test_without_root_and_sudo_the_line_to_run_is_given(checkout: Checkout) -> N
     assert done.returncode == 2
     line = done.stderr.splitlines()[-1]
     assert "sudo apt-get update && sudo apt-get install -y --no-install-recommends" in line
-    for package in ("mmdebstrap", "qemu-system-x86", "libvirt-dev", "python3-venv"):
+    for package in ("mmdebstrap", "openssh-client", "libvirt-dev", "python3-venv"):
         assert package in line.split()
 
 
