@@ -1,8 +1,24 @@
-"""Estimates, intervals and verdicts from the values of rounds: pure functions, no I/O."""
+"""Estimates, intervals and verdicts from the values of rounds: pure functions, no I/O. See docs/statistics.md."""
 
-from harness.analysis.estimate import Estimate, estimate_added, estimate_overhead, mean_interval
+from harness.analysis.drift import drifted, estimate_drift
+from harness.analysis.estimate import (
+    Estimate,
+    estimate_added,
+    estimate_overhead,
+    log_ratios,
+    mean_interval,
+    proven_below,
+)
+from harness.analysis.exceedance import exceeds_p_value
+from harness.analysis.histogram import PercentileInterval, merged, percentile, percentile_interval
+from harness.analysis.judgement import Judgement, judge_look
+from harness.analysis.many import holm, survivors
 from harness.analysis.metrics import METRICS, Better, Metric, Unit
-from harness.analysis.student import t_quantile
+from harness.analysis.power import pooled_sd, smallest_detectable
+from harness.analysis.sequential import Look, Sequential, looks
+from harness.analysis.steady import SteadyState, steady_state
+from harness.analysis.stopping import Reason, decided
+from harness.analysis.student import t_cdf, t_quantile, t_survival
 from harness.analysis.verdict import Budget, Verdict, judge
 
 __all__ = [
@@ -10,12 +26,36 @@ __all__ = [
     "Better",
     "Budget",
     "Estimate",
+    "Judgement",
+    "Look",
     "Metric",
+    "PercentileInterval",
+    "Reason",
+    "Sequential",
+    "SteadyState",
     "Unit",
     "Verdict",
+    "decided",
+    "drifted",
     "estimate_added",
+    "estimate_drift",
     "estimate_overhead",
+    "exceeds_p_value",
+    "holm",
     "judge",
+    "judge_look",
+    "log_ratios",
+    "looks",
     "mean_interval",
+    "merged",
+    "percentile",
+    "percentile_interval",
+    "pooled_sd",
+    "proven_below",
+    "smallest_detectable",
+    "steady_state",
+    "survivors",
+    "t_cdf",
     "t_quantile",
+    "t_survival",
 ]

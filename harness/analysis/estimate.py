@@ -7,10 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
+from harness.analysis.exponential import finite_exp, finite_expm1
 from harness.analysis.student import t_quantile
-
-# Above this, exp() overflows. Only an interval that says nothing (n = 2, rounds far apart) gets there.
-_LARGEST_LOG = 709.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +42,28 @@ def estimate_overhead(
     rounds' ratios; its interval is Student's t on their logarithms, transformed. ValueError for lists of
     different length, empty lists, or values that are not positive and finite.
     """
+    logs = _t_interval(log_ratios(host, guest), confidence)
+    if not higher_is_better:
+        return _transformed(logs, finite_expm1)
+    # More of the ratio is less of the overhead, so the interval's ends change places.
+    flipped = _transformed(logs, lambda log_ratio: 0.0 - finite_expm1(log_ratio))
+    return Estimate(flipped.point, flipped.high, flipped.low, flipped.n)
+
+
+def log_ratios(host: Sequence[float], guest: Sequence[float]) -> list[float]:
+    """log(guest/host) of each round: the samples that `estimate_overhead` rests on. ValueError as there."""
     _check_pairs(host, guest)
     _check_positive(host, "host")
     _check_positive(guest, "guest")
-    logs = _t_interval([math.log(g) - math.log(h) for h, g in zip(host, guest, strict=True)], confidence)
-    if not higher_is_better:
-        return _transformed(logs, _expm1)
-    # More of the ratio is less of the overhead, so the interval's ends change places.
-    flipped = _transformed(logs, lambda log_ratio: 0.0 - _expm1(log_ratio))
-    return Estimate(flipped.point, flipped.high, flipped.low, flipped.n)
+    return [math.log(g) - math.log(h) for h, g in zip(host, guest, strict=True)]
+
+
+def differences(host: Sequence[float], guest: Sequence[float]) -> list[float]:
+    """guest - host of each round, in their unit: the samples that `estimate_added` rests on. ValueError as there."""
+    _check_pairs(host, guest)
+    _check_finite(host, "host")
+    _check_finite(guest, "guest")
+    return [g - h for h, g in zip(host, guest, strict=True)]
 
 
 def estimate_added(host: Sequence[float], guest: Sequence[float], *, confidence: float = 0.95) -> Estimate:
@@ -60,10 +71,7 @@ def estimate_added(host: Sequence[float], guest: Sequence[float], *, confidence:
 
     Meant for latency (seconds). ValueError for lists of different length, empty lists, or values that are not finite.
     """
-    _check_pairs(host, guest)
-    _check_finite(host, "host")
-    _check_finite(guest, "guest")
-    return _t_interval([g - h for h, g in zip(host, guest, strict=True)], confidence)
+    return _t_interval(differences(host, guest), confidence)
 
 
 def mean_interval(values: Sequence[float], *, confidence: float = 0.95) -> Estimate:
@@ -74,7 +82,17 @@ def mean_interval(values: Sequence[float], *, confidence: float = 0.95) -> Estim
     if not values:
         raise ValueError("an estimate needs at least one round")
     _check_positive(values, "arm")
-    return _transformed(_t_interval([math.log(value) for value in values], confidence), _exp)
+    return _transformed(_t_interval([math.log(value) for value in values], confidence), finite_exp)
+
+
+def proven_below(overhead: Estimate) -> float | None:
+    """The smallest share that the interval proves the overhead to be below: 0.1 is "proven below 10 %".
+
+    It is the interval's upper end, and 0 where that is below 0: that the guest is no worse is all that is claimed.
+    None without an interval. With an interval at 95 % the claim errs at most once in 40 times. Being inside of a
+    margin is shown by an interval inside of it, not by a test that found no difference (Schuirmann 1987).
+    """
+    return None if overhead.high is None else max(0.0, overhead.high)
 
 
 def _t_interval(samples: Sequence[float], confidence: float) -> Estimate:
@@ -93,14 +111,6 @@ def _transformed(estimate: Estimate, function: Callable[[float], float]) -> Esti
     low = None if estimate.low is None else function(estimate.low)
     high = None if estimate.high is None else function(estimate.high)
     return Estimate(function(estimate.point), low, high, estimate.n)
-
-
-def _exp(value: float) -> float:
-    return math.exp(min(value, _LARGEST_LOG))
-
-
-def _expm1(value: float) -> float:
-    return math.expm1(min(value, _LARGEST_LOG))
 
 
 def _check_pairs(host: Sequence[float], guest: Sequence[float]) -> None:

@@ -1,4 +1,4 @@
-"""Student's t distribution: its quantile, for intervals around the mean of a few rounds."""
+"""Student's t distribution: quantile, for intervals around the mean of a few rounds, and tails, for p values."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from functools import lru_cache
 
 _TINY = 1e-300
 _PRECISION = 1e-16
+# Beyond it the square of t overflows; the tail there is 0 for any use.
+_LARGEST_T = 1e150
 
 
 @lru_cache(maxsize=1024)
@@ -27,6 +29,25 @@ def t_quantile(p: float, df: int) -> float:
     if p < 0.5:
         return -_upper_quantile(p, df)
     return _upper_quantile(1 - p, df)
+
+
+def t_survival(t: float, df: int) -> float:
+    """P(T > `t`) for `df` degrees of freedom: the one-sided p value of an observed t. Method: see `t_quantile`.
+
+    ValueError where t is not a number, or df < 1.
+    """
+    if math.isnan(t):
+        raise ValueError("a tail of Student's t needs a number, not nan")
+    if df < 1:
+        raise ValueError(f"Student's t needs at least one degree of freedom, not {df}")
+    if t < 0:
+        return 1 - _upper_tail(min(-t, _LARGEST_T), df)
+    return _upper_tail(min(t, _LARGEST_T), df)
+
+
+def t_cdf(t: float, df: int) -> float:
+    """P(T <= `t`) for `df` degrees of freedom. ValueError as for `t_survival`."""
+    return t_survival(-t, df)
 
 
 def _upper_quantile(tail: float, df: int) -> float:

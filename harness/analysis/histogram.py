@@ -1,0 +1,93 @@
+"""Percentiles from fio's histograms of completion latency."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from statistics import NormalDist
+
+FEWEST_BEYOND = 10
+"""A percentile is left out when fewer I/Os than this lie beyond it: p(q) needs 10 / (1 - q)."""
+FEWEST_FOR_INTERVAL = 1000
+"""I/Os from which on the normal approximation of the binomial is used."""
+
+_NS = 1e9
+# 0.99 * 200 is not 198 to the last bit.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class PercentileInterval:
+    """A percentile in seconds, and where sampling the I/Os alone would leave it.
+
+    This is NOT an interval between rounds, and no `Estimate`: it says how well the I/Os that completed fix the
+    percentile of what happened while they were measured, and nothing of what the next round would show.
+    """
+
+    point: float
+    low: float
+    high: float
+    ios: int
+
+
+def merged(histograms: Iterable[Mapping[int, int]]) -> Counter[int]:
+    """One histogram of all I/Os: completions by latency in ns, summed over rounds, directions or jobs."""
+    total: Counter[int] = Counter()
+    for histogram in histograms:
+        total.update(histogram)
+    return total
+
+
+def percentile(bins: Mapping[int, int], q: float) -> float | None:
+    """The latency in seconds that a share `q` of the completions kept; None when fewer than 10 / (1 - q) completed.
+
+    `bins` is completions by latency in ns. The value is the bin of the ceil(q n)-th of n completions in order, the
+    inverse of the empirical distribution (Hyndman & Fan 1996, definition 1), as fio takes it. ValueError unless
+    0 < q < 1.
+    """
+    total = _ios(bins, q)
+    if total is None:
+        return None
+    return _order_statistics(bins, [math.ceil(q * total - _ROUNDING)])[0]
+
+
+def percentile_interval(bins: Mapping[int, int], q: float, *, confidence: float = 0.95) -> PercentileInterval | None:
+    """The percentile of a (merged) histogram with the interval that sampling I/Os gives; see `PercentileInterval`.
+
+    Distribution-free, from order statistics: the number of I/Os below the true percentile is binomial (David &
+    Nagaraja, Order Statistics, 7.1), here by its normal approximation with continuity correction. I/Os are taken for
+    independent; they are not quite, so the interval is rather too narrow. None where `percentile` is None, for
+    fewer than 1000 I/Os, and where the interval would reach beyond the slowest I/O.
+    ValueError unless 0 < q < 1 and 0 < confidence < 1.
+    """
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence is a share between 0 and 1, for example 0.95, not {confidence}")
+    total = _ios(bins, q)
+    if total is None or total < FEWEST_FOR_INTERVAL:
+        return None
+    half = NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt(total * q * (1 - q))
+    middle = total * q + 0.5
+    lowest, highest = math.floor(middle - half), math.ceil(middle + half)
+    if lowest < 1 or highest > total:
+        return None
+    low, point, high = _order_statistics(bins, [lowest, math.ceil(q * total - _ROUNDING), highest])
+    return PercentileInterval(point, low, high, total)
+
+
+def _ios(bins: Mapping[int, int], q: float) -> int | None:
+    """How many I/Os the histogram has, or None where they are too few for p(q)."""
+    if not 0 < q < 1:
+        raise ValueError(f"a percentile is a share between 0 and 1, for example 0.99, not {q}")
+    total = sum(bins.values())
+    return None if total * (1 - q) < FEWEST_BEYOND - _ROUNDING else total
+
+
+def _order_statistics(bins: Mapping[int, int], ranks: Iterable[int]) -> list[float]:
+    """The latencies in seconds of the I/Os with these ranks, 1 being the fastest."""
+    latencies = sorted(bins)
+    reached = list(accumulate(bins[latency] for latency in latencies))
+    return [latencies[bisect_left(reached, rank)] / _NS for rank in ranks]

@@ -1,0 +1,108 @@
+"""Looking at the rounds before all are done: when, and how much error each look may spend."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+def looks(first: int, most: int) -> tuple[int, ...]:
+    """After how many rounds the data is looked at: from `first` on growing by half, the last being `most`.
+
+    3 and 27 give 3, 5, 8, 12, 18, 27. A look that `most` would follow by less than half is left out: it would cost
+    error and gain next to nothing. ValueError unless 1 <= first <= most.
+    """
+    if not 1 <= first <= most:
+        raise ValueError(f"looks start at one round or more and end at `most` or before: not {first} and {most}")
+    if first == most:
+        return (most,)
+    planned = [first]
+    while (following := _grown(planned[-1])) < most and _grown(following) <= most:
+        planned.append(following)
+    return (*planned, most)
+
+
+def _grown(rounds: int) -> int:
+    return rounds + math.ceil(rounds / 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at the rounds so far, and its part of the error that all looks share."""
+
+    rounds: int
+    alpha: float
+    """How often this look's interval may miss the truth."""
+    alpha_of_all: float
+    """How often any look's interval may: 0.05 for 95 %."""
+
+    @property
+    def confidence(self) -> float:
+        """What this look's intervals are made at, so that the intervals of all looks hold together as stated."""
+        return 1 - self.alpha
+
+    @property
+    def error_rate(self) -> float:
+        """How often a one-sided verdict over all looks may be wrong: 0.025 for 95 %."""
+        return self.alpha_of_all / 2
+
+    def adjusted(self, p_value: float) -> float:
+        """`p_value` of this look as a p value over all looks, to be held against `error_rate`; at most 1."""
+        return min(1.0, p_value * self.alpha_of_all / self.alpha)
+
+
+@dataclass(frozen=True, slots=True)
+class Sequential:
+    """Looks at 3, 5, 8 ... rounds whose intervals hold together with the stated confidence, whenever one stops.
+
+    Method: an alpha-spending function (Lan & DeMets 1983) of the power family (Kim & DeMets 1987):
+    after n of `most` rounds, alpha * (n / most) ** `exponent` is spent. Each look gets what has come free since the
+    look before, and makes Student's t interval at that level. By the union bound, all of them hold together at
+    least as often as `confidence` says, for any number of rounds: no normal approximation, which 3 rounds would not
+    bear, and no assumption on how looks depend on each other. The price is that it is conservative.
+
+    The exponent 0.5 spends early: a quiet cell is to be done after 3 or 5 rounds. 1 spends evenly. With
+    `first` = `most` there is one look that has all: the fixed design. ValueError for figures that cannot be meant.
+    """
+
+    first: int
+    most: int
+    confidence: float = 0.95
+    exponent: float = 0.5
+
+    def __post_init__(self) -> None:
+        looks(self.first, self.most)
+        if not 0 < self.confidence < 1:
+            raise ValueError(f"confidence is a share between 0 and 1, for example 0.95, not {self.confidence}")
+        if not 0 < self.exponent < math.inf:
+            raise ValueError(f"the exponent of the spending function is a finite number above 0, not {self.exponent}")
+
+    @property
+    def looks(self) -> tuple[int, ...]:
+        """After how many rounds the data is looked at."""
+        return looks(self.first, self.most)
+
+    @property
+    def error_rate(self) -> float:
+        """How often a one-sided verdict may be wrong, whenever one stops: 0.025 for 95 %."""
+        return (1 - self.confidence) / 2
+
+    def look(self, rounds: int, *, final: bool = False) -> Look | None:
+        """The look at `rounds` rounds, or None where none is planned and the data is left alone.
+
+        `final` says that no round will follow because the time is spent. That does not depend on what was measured,
+        so this look, planned or not, may spend all that the looks at fewer rounds have left. The last planned look is
+        final by itself. ValueError for fewer than one or more than `most` rounds.
+        """
+        if not 1 <= rounds <= self.most:
+            raise ValueError(f"this plan has 1 to {self.most} rounds, not {rounds}")
+        if rounds not in self.looks and not final:
+            return None
+        alpha = 1 - self.confidence
+        before = max((self._spent(earlier) for earlier in self.looks if earlier < rounds), default=0.0)
+        until = 1.0 if final else self._spent(rounds)
+        return Look(rounds, alpha * (until - before), alpha)
+
+    def _spent(self, rounds: int) -> float:
+        """The share of alpha that may be spent by then."""
+        return math.pow(rounds / self.most, self.exponent)
