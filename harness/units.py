@@ -1,4 +1,4 @@
-"""Sizes and durations as people and fio write them: parsing into bytes and seconds, and back."""
+"""Sizes, durations and shares as people and fio write them: parsing into bytes, seconds and fractions, and back."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ _DECIMAL_UNITS = frozenset({"kb", "mb", "gb", "tb"})
 
 _DURATION = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[a-zA-Zµ]*)")
 _DURATION_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+_SHARE = re.compile(r"(?P<percent>\d+(?:\.\d+)?)\s*%")
 
 
 def parse_size(text: str) -> int:
@@ -48,6 +49,25 @@ def parse_duration(text: str) -> float:
         allowed = ", ".join(unit for unit in _DURATION_UNITS if unit != "µs")
         raise ValueError(f"{text!r} is no duration: write a number and one of {allowed}, for example 10 us or 30 s")
     return float(match["number"]) * _DURATION_UNITS[match["unit"]]
+
+
+def parse_share(text: str) -> float:
+    """The fraction meant by `text`: "30 %" is 0.3. A number without % is refused with a ValueError."""
+    match = _SHARE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is no share: write a number and %, for example 30 %")
+    return float(match["percent"]) / 100
+
+
+def parse_added(text: str) -> float:
+    """Seconds added by `text`: "+50 us" is 5e-5. Without its + it is refused with a ValueError.
+
+    The sign keeps an amount that comes on top apart from a whole duration.
+    """
+    sign, rest = text.strip()[:1], text.strip()[1:]
+    if sign != "+":
+        raise ValueError(f"{text!r} is no added duration: write +, a number and a unit, for example +50 us")
+    return parse_duration(rest)
 
 
 def short_size(size_bytes: int) -> str:

@@ -22,10 +22,35 @@ _DEPTHS = tuple(2**power for power in range(9))  # 1..256
 _MIB, _GIB = 1024**2, 1024**3
 
 PROFILES = (
-    Profile("smoke", ramp=0, runtime=3, rounds=3, iodepth=(32,), span=64 * _MIB, round_limit=5 * 60),
-    Profile("standard", ramp=2, runtime=10, rounds=5, iodepth=_DEPTHS, span=4 * _GIB, round_limit=10 * 60),
-    # 64 GiB as in the article, whose LVM and RAW disks had 64 GB.
-    Profile("publish", ramp=5, runtime=60, rounds=7, iodepth=_DEPTHS, span=64 * _GIB, round_limit=30 * 60),
+    Profile("smoke", ramp=0, runtime=3, rounds=3, iodepth=(32,), span=64 * _MIB, round_limit=5 * 60, most_rounds=3),
+    Profile(
+        "standard",
+        ramp=2,
+        runtime=10,
+        rounds=3,
+        iodepth=_DEPTHS,
+        span=4 * _GIB,
+        round_limit=10 * 60,
+        most_rounds=12,
+        target=0.05,
+        time_limit=90 * 60,  # 7 of the longest rounds; the 12 are for a selection of cells
+        conditioning="steady",
+        bracket=True,
+    ),
+    Profile(
+        "publish",
+        ramp=5,
+        runtime=60,
+        rounds=5,
+        iodepth=_DEPTHS,
+        span=64 * _GIB,  # as in the article, whose LVM and RAW disks had 64 GB
+        round_limit=30 * 60,
+        most_rounds=27,
+        target=0.02,
+        time_limit=8 * 3600,  # 13 of the longest rounds
+        conditioning="steady",
+        bracket=True,
+    ),
 )
 
 _WORKLOAD = re.compile(r"(?P<pattern>[a-z]+)-(?P<bs>\d+[a-z]*)(?:-nj(?P<numjobs>\d+))?(?:-r(?P<reads>\d+))?")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,10 @@ from pydantic import ValidationError
 from harness.config.problems import describe, shown
 from harness.config.toml import read_toml
 from harness.errors import ConfigError
+from harness.scenario.budgets import reference_problems
 from harness.scenario.library import PRESETS, PROFILES, parse_workload
-from harness.scenario.model import Device, Layout, Lvm, Mode, Profile, RawFile, Scenario
-from harness.scenario.schema import DeviceTable, LvmTable, ModeTable, ProfileTable, ScenarioTable
+from harness.scenario.model import BudgetRule, Device, Layout, Lvm, Mode, Profile, RawFile, Scenario
+from harness.scenario.schema import BudgetTable, DeviceTable, LvmTable, ModeTable, ProfileTable, ScenarioTable
 
 _NAME = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 _HINT = "docs/scenarios.md explains every key"
@@ -45,9 +46,18 @@ def load_scenario(path: Path) -> Scenario:
         table = None
     problems += _repeated(data)
     problems += _unused_modes(data)
-    if problems or table is None:
-        raise ConfigError("\n".join(f"{path}: {problem}" for problem in problems), hint=_HINT)
-    return _scenario(path.stem, table)
+    if table is None:
+        raise _refused(path, problems)
+    problems += _contradicting_rounds(table)
+    scenario = _scenario(path.stem, table)
+    problems += reference_problems(scenario)
+    if problems:
+        raise _refused(path, problems)
+    return scenario
+
+
+def _refused(path: Path, problems: Iterable[str]) -> ConfigError:
+    return ConfigError("\n".join(f"{path}: {problem}" for problem in problems), hint=_HINT)
 
 
 def _name_problems(stem: str) -> Iterator[str]:
@@ -58,10 +68,14 @@ def _name_problems(stem: str) -> Iterator[str]:
 
 def _repeated(data: Mapping[str, Any]) -> Iterator[str]:
     """Values that stand twice in a list; 4096 and 4k are the same block size."""
-    lists = {"modes": data.get("modes"), "workloads": data.get("workloads")}
+    lists = {key: data.get(key) for key in ("modes", "workloads", "expect_void")}
     profiles = data.get("profile")
     if isinstance(profiles, dict):
         lists |= {f"profile.{name}.iodepth": p.get("iodepth") for name, p in profiles.items() if isinstance(p, dict)}
+    budgets = data.get("budget")
+    for index, budget in enumerate(budgets if isinstance(budgets, list) else []):
+        if isinstance(budget, dict):
+            lists |= {f"budget[{index}].{key}": budget.get(key) for key in ("modes", "workloads", "iodepth", "lab")}
     for key, values in lists.items():
         seen: dict[str, int] = {}
         for index, value in enumerate(values if isinstance(values, list) else []):
@@ -71,7 +85,7 @@ def _repeated(data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _meaning(key: str, value: object) -> str:
-    if key == "workloads" and isinstance(value, str):
+    if key.endswith("workloads") and isinstance(value, str):
         try:
             return repr(parse_workload(value))
         except ValueError:
@@ -87,6 +101,20 @@ def _unused_modes(data: Mapping[str, Any]) -> Iterator[str]:
                 yield f'mode.{name}: defined but never measured; add "{name}" to modes or remove it'
 
 
+def _contradicting_rounds(table: ScenarioTable) -> Iterator[str]:
+    """`most_rounds` below `rounds`. The library's own `most_rounds` yields to the file's `rounds` instead."""
+    for profile in PROFILES:
+        changes = table.profile.get(profile.name)
+        if changes is None or changes.most_rounds is None:
+            continue
+        fewest, said = (changes.rounds, "") if changes.rounds is not None else (profile.rounds, " (the default)")
+        if changes.most_rounds < fewest:
+            yield (
+                f"profile.{profile.name}.most_rounds = {changes.most_rounds}: fewer than rounds = {fewest}{said}; "
+                f"allowed: {fewest} and more"
+            )
+
+
 def _scenario(name: str, table: ScenarioTable) -> Scenario:
     modes = {mode.name: mode for mode in PRESETS} | {key: _mode(key, own) for key, own in table.mode.items()}
     return Scenario(
@@ -98,6 +126,21 @@ def _scenario(name: str, table: ScenarioTable) -> Scenario:
         write_rate=table.write_rate,
         profiles=tuple(_profile(profile, table.profile.get(profile.name)) for profile in PROFILES),
         published=table.published,
+        budgets=tuple(map(_budget, table.budget)),
+        expect_void=tuple(table.expect_void or ()),
+    )
+
+
+def _budget(table: BudgetTable) -> BudgetRule:
+    return BudgetRule(
+        table.metric,
+        table.share,
+        table.absolute,
+        table.both,
+        modes=tuple(table.modes) if table.modes is not None else None,
+        workloads=tuple(table.workloads) if table.workloads is not None else None,
+        iodepth=tuple(table.iodepth) if table.iodepth is not None else None,
+        lab=tuple(table.lab),
     )
 
 
@@ -115,7 +158,7 @@ def _mode(name: str, table: ModeTable) -> Mode:
 def _profile(profile: Profile, changes: ProfileTable | None) -> Profile:
     if changes is None:
         return profile
-    changed = changes.model_dump(exclude_none=True)
+    changed = changes.model_dump(exclude_unset=True)
     if changes.iodepth is not None:
         changed["iodepth"] = tuple(changes.iodepth)
     return replace(profile, **changed)

@@ -1,4 +1,4 @@
-"""What is to be measured, as frozen values: jobs, layouts, attach options, modes, cells, arms, scenarios."""
+"""What is to be measured, as frozen values: jobs, layouts, attach options, modes, cells, arms, budgets, scenarios."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ Bus = Literal["virtio-blk", "virtio-scsi", "sata"]
 Cache = Literal["none", "directsync", "writeback", "writethrough", "unsafe"]
 Aio = Literal["native", "io_uring", "threads"]
 Filesystem = Literal["ext4"]
+Conditioning = Literal["fill", "steady"]
+LabKind = Literal["bare-metal", "nested", "emulated"]
+Both = Literal["looser", "stricter"]
 
 PATTERNS: Mapping[str, Rw] = {
     "seqread": "read",
@@ -53,6 +56,11 @@ class Job:
         if self.read_share is not None:
             parts.append(f"r{self.read_share * 100:.0f}")
         return "-".join(parts)
+
+    @property
+    def workload(self) -> Workload:
+        """What the scenario lists: the job without its depth and times."""
+        return Workload(self.rw, self.bs, self.numjobs, self.read_share)
 
     @property
     def reads(self) -> bool:
@@ -185,6 +193,16 @@ class Workload:
     numjobs: int = 1
     read_share: float | None = None
 
+    @property
+    def name(self) -> str:
+        """As a scenario writes it."""
+        parts = [_PATTERN_OF_RW[self.rw], short_size(self.bs)]
+        if self.numjobs != 1:
+            parts.append(f"nj{self.numjobs}")
+        if self.read_share is not None:
+            parts.append(f"r{self.read_share * 100:.0f}")
+        return "-".join(parts)
+
     def job(self, iodepth: int, *, ramp: float, seconds: float) -> Job:
         return Job(self.rw, self.bs, iodepth, ramp, seconds, self.numjobs, self.read_share)
 
@@ -194,6 +212,14 @@ class Profile:
     """How thoroughly to measure. Times in seconds, `span` in bytes.
 
     `span` is the largest region an arm uses; `round_limit` is the fio time that one round over all arms may take.
+
+    At least `rounds` are measured, then more until the cells are decided, or `most_rounds` or `time_limit` (seconds of
+    measuring one group) is reached; None is no limit. `target` is the half width of the overhead's 95 % interval, as a
+    fraction, at which a cell is known well enough; None is no target. Without `most_rounds`, or with one below
+    `rounds`, the number is fixed.
+
+    `conditioning` is how a region is made ready: filled once, or brought to a steady state. With `bracket` each round
+    begins and ends with the bare host, instead of having it once in a random place.
     """
 
     name: str
@@ -203,13 +229,52 @@ class Profile:
     iodepth: tuple[int, ...]
     span: int
     round_limit: float
+    most_rounds: int = 0
+    target: float | None = None
+    time_limit: float | None = None
+    conditioning: Conditioning = "fill"
+    bracket: bool = False
+
+    def __post_init__(self) -> None:
+        if self.most_rounds < self.rounds:
+            object.__setattr__(self, "most_rounds", self.rounds)
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetRule:
+    """The overhead that a scenario allows, in one metric, to the cells it covers.
+
+    `share` is a fraction of the host's value (0.3 is 30 %), `absolute` seconds added to a latency; with both, `both`
+    says whether keeping either is enough (`looser`) or each must be kept (`stricter`). None for `modes`, `workloads`
+    or `iodepth` is no restriction. `lab` holds the kinds of lab that the budget was written for.
+    """
+
+    metric: str
+    share: float | None = None
+    absolute: float | None = None
+    both: Both | None = None
+    modes: tuple[str, ...] | None = None
+    workloads: tuple[Workload, ...] | None = None
+    iodepth: tuple[int, ...] | None = None
+    lab: tuple[LabKind, ...] = ("bare-metal",)
+
+    def covers(self, cell: Cell, lab_kind: LabKind) -> bool:
+        """Whether the rule is for this cell in such a lab. The host is the baseline: no rule covers its cells."""
+        return (
+            cell.mode.attach is not None
+            and lab_kind in self.lab
+            and (self.modes is None or cell.mode.name in self.modes)
+            and (self.workloads is None or cell.job.workload in self.workloads)
+            and (self.iodepth is None or cell.job.iodepth in self.iodepth)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """One scenario file: which modes and workloads of which disk. `write_rate` in bytes per second.
 
-    `published` is the key of the published figures that this scenario is compared with.
+    `published` is the key of the published figures that this scenario is compared with. Of `budgets` the last that
+    covers a cell counts, metric by metric. `expect_void` names modes whose cells the author expects to be void.
     """
 
     name: str
@@ -220,3 +285,5 @@ class Scenario:
     write_rate: int
     profiles: tuple[Profile, ...]
     published: str | None = None
+    budgets: tuple[BudgetRule, ...] = ()
+    expect_void: tuple[str, ...] = ()

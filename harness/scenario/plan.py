@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import TypeVar
 
 from harness.scenario.library import profile_of
-from harness.scenario.model import Arm, Cell, Device, Job, Place, Scenario
+from harness.scenario.model import Arm, Cell, Conditioning, Device, Job, Place, Scenario
 from harness.units import format_size
 
 FIO_SHARE = 0.87
 """The share of a round that fio runs; the rest is starting fio and reading counters (measured)."""
 STARTUP_SECONDS = 45.0
-"""Building layouts and starting the guest of a group, without filling."""
+"""Building a disk's layouts and starting its guest, without filling."""
+STEADY_FILLS = 2
+STEADY_ROUNDS = (5, 25)
+"""Fills, and the fewest and most rounds until steady: SNIA's Solid State Storage Performance Test Specification."""
 
 T = TypeVar("T")
 
@@ -27,6 +31,8 @@ class Group:
     disk: str
     scenario: str
     cells: tuple[Cell, ...]
+    bracket: bool = False
+    """Whether a round begins and ends with the host. Where the host is the only arm there is nothing to bracket."""
 
     @property
     def arms(self) -> tuple[Arm, ...]:
@@ -42,30 +48,48 @@ class Group:
         return tuple(dict.fromkeys(cell.job for cell in self.cells))
 
     @property
+    def visits(self) -> tuple[Arm, ...]:
+        """The arms as often as a round visits them: the host twice where it brackets the others."""
+        host, *others = self.arms
+        return (host, *others, host) if self.bracket and others else self.arms
+
+    @property
     def round_seconds(self) -> float:
-        """fio seconds of one round over all arms."""
-        return sum(job.wall for arm in self.arms for job in self.jobs_of(arm))
+        """fio seconds of one round over all visits."""
+        return sum(job.wall for arm in self.visits for job in self.jobs_of(arm))
 
     @property
     def writing_seconds(self) -> float:
         """The part of `round_seconds` in which jobs write."""
-        return sum(job.wall for arm in self.arms for job in self.jobs_of(arm) if job.writes)
-
-    @property
-    def regions(self) -> int:
-        """Regions of the disk that are filled: the device's own, and one per mode with a layout on it."""
-        return 1 + len({cell.mode for cell in self.cells if not isinstance(cell.mode.layout, Device)})
+        return sum(job.wall for arm in self.visits for job in self.jobs_of(arm) if job.writes)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is measured on one disk and what it costs. `span` in bytes, `write_rate` in bytes per second."""
+    """What is measured on one disk and what it costs. `span` in bytes, `write_rate` in bytes per second.
+
+    `rounds` is the fewest, `most_rounds` the most, never below; `target`, `time_limit`, `conditioning` and `bracket`
+    are as in the profile.
+    """
 
     disk: str
     groups: tuple[Group, ...]
     rounds: int
     span: int
     write_rate: int
+    most_rounds: int = 0
+    target: float | None = None
+    time_limit: float | None = None
+    conditioning: Conditioning = "fill"
+    bracket: bool = False
+
+    def __post_init__(self) -> None:
+        if self.most_rounds < self.rounds:
+            object.__setattr__(self, "most_rounds", self.rounds)
+
+    def with_rounds(self, number: int) -> Plan:
+        """The same with a fixed number of rounds, which nothing ends early."""
+        return replace(self, rounds=number, most_rounds=number)
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -73,32 +97,71 @@ class Plan:
 
     @property
     def fio_seconds(self) -> float:
+        """fio seconds of the fewest rounds of all groups, without conditioning."""
         return self.rounds * sum(group.round_seconds for group in self.groups)
 
     @property
     def minutes(self) -> float:
-        """The estimate: all rounds of all groups, filling, and the start of each group."""
-        filling = self.fill_bytes(self.span) / self.write_rate
-        return (self.fio_seconds / FIO_SHARE + filling + STARTUP_SECONDS * len(self.groups)) / 60
+        """The estimate: the fewest rounds of all groups, conditioning that is soon done, and the start."""
+        return self._minutes(self.fio_seconds, self._steady_rounds[0])
+
+    @property
+    def most_minutes(self) -> float:
+        """The bound: as many rounds as are allowed, and conditioning that takes its time."""
+        rounds = sum(self.most_rounds_of(group) * group.round_seconds for group in self.groups)
+        return self._minutes(rounds, self._steady_rounds[1])
+
+    def most_rounds_of(self, group: Group) -> int:
+        """`most_rounds`, or what of them `time_limit` has room for; never fewer than `rounds`."""
+        if self.time_limit is None:
+            return self.most_rounds
+        fitting = int(self.time_limit * FIO_SHARE / group.round_seconds)
+        return min(self.most_rounds, max(self.rounds, fitting))
 
     def fill_bytes(self, span: int) -> int:
-        """Bytes that fill the regions of all groups, `span` each, before anything is measured."""
-        return span * sum(group.regions for group in self.groups)
+        """Bytes that fill the disk's regions, `span` each, before anything is measured.
+
+        The device has a region of its own, and each mode with a layout on it. All groups use the same.
+        """
+        layered = {cell.mode for cell in self.cells if not isinstance(cell.mode.layout, Device)}
+        fills = STEADY_FILLS if self.conditioning == "steady" else 1
+        return fills * span * (1 + len(layered)) if self.groups else 0
 
     @property
     def write_bytes(self) -> float:
-        """The most that can be written: filling, and every writing job at the disk's full write rate."""
-        writing_seconds = self.rounds * sum(group.writing_seconds for group in self.groups)
-        return self.fill_bytes(self.span) + writing_seconds * self.write_rate
+        """The most that can be written: conditioning, and every writing job at the disk's full write rate."""
+        seconds = sum(
+            self.most_rounds_of(group) * group.writing_seconds
+            + self._steady_rounds[1] * sum(job.wall for job in group.jobs if job.writes)
+            for group in self.groups
+        )
+        return self.fill_bytes(self.span) + seconds * self.write_rate
 
     def describe(self) -> str:
-        """For example `40 cells in 1 group, 8 arms, 3 rounds: about 5 min, at most 192 GiB written to optane`."""
+        """For example `40 cells in 1 group, 8 arms, 3 rounds: about 5 min, at most 192 GiB written to optane`.
+
+        Where they can differ, `3 to 12 rounds: about 40 min, at most 2 h 10 min, at most ...`.
+        """
         arms = len({arm for group in self.groups for arm in group.arms})
-        counts = f"{_count(len(self.cells), 'cell')} in {_count(len(self.groups), 'group')}"
+        rounds = f"{self.rounds} to {self.most_rounds} rounds" if self.most_rounds > self.rounds else None
+        about, most = _hours(self.minutes), _hours(self.most_minutes)
         return (
-            f"{counts}, {_count(arms, 'arm')}, {_count(self.rounds, 'round')}: about {_hours(self.minutes)}, "
+            f"{_count(len(self.cells), 'cell')} in {_count(len(self.groups), 'group')}, {_count(arms, 'arm')}, "
+            f"{rounds or _count(self.rounds, 'round')}: about {about}, {f'at most {most}, ' if most != about else ''}"
             f"at most {format_size(self.write_bytes)} written to {self.disk}"
         )
+
+    @property
+    def _steady_rounds(self) -> tuple[int, int]:
+        return STEADY_ROUNDS if self.conditioning == "steady" else (0, 0)
+
+    def _minutes(self, fio_seconds: float, steady_rounds: int) -> float:
+        """A round until steady is taken as each job of the group once, on the bare device."""
+        if not self.groups:
+            return 0.0
+        steady = steady_rounds * sum(job.wall for group in self.groups for job in group.jobs)
+        filling = self.fill_bytes(self.span) / self.write_rate
+        return ((fio_seconds + steady) / FIO_SHARE + filling + STARTUP_SECONDS) / 60
 
 
 def expand(scenario: Scenario, profile_name: str) -> list[Cell]:
@@ -115,7 +178,7 @@ def expand(scenario: Scenario, profile_name: str) -> list[Cell]:
     ]
 
 
-def group_cells(cells: Iterable[Cell], max_round_seconds: float) -> list[Group]:
+def group_cells(cells: Iterable[Cell], max_round_seconds: float, *, bracket: bool = False) -> list[Group]:
     """The cells in groups whose round takes at most `max_round_seconds` of fio, or has but one job.
 
     Jobs stay in the order of the cells. The ids are `SCENARIO-batch1`, `SCENARIO-batch2`, ...
@@ -124,9 +187,9 @@ def group_cells(cells: Iterable[Cell], max_round_seconds: float) -> list[Group]:
     for cell in cells:
         by_disk.setdefault((cell.scenario, cell.disk), {}).setdefault(cell.job, []).append(cell)
     return [
-        Group(f"{scenario}-batch{number}", disk, scenario, tuple(batch))
+        Group(f"{scenario}-batch{number}", disk, scenario, tuple(batch), bracket)
         for (scenario, disk), cells_of_job in by_disk.items()
-        for number, batch in enumerate(_batches(list(cells_of_job.values()), max_round_seconds), start=1)
+        for number, batch in enumerate(_within_round(list(cells_of_job.values()), max_round_seconds, bracket), start=1)
     ]
 
 
@@ -134,13 +197,31 @@ def plan_for(scenario: Scenario, profile_name: str, selected: Iterable[Cell] | N
     """The plan for `selected` cells of this scenario, or for all of them."""
     profile = profile_of(scenario.profiles, profile_name)
     cells = expand(scenario, profile_name) if selected is None else selected
-    groups = group_cells(cells, profile.round_limit)
-    return Plan(scenario.disk, tuple(groups), profile.rounds, profile.span, scenario.write_rate)
+    groups = group_cells(cells, profile.round_limit, bracket=profile.bracket)
+    return Plan(
+        scenario.disk,
+        tuple(groups),
+        profile.rounds,
+        profile.span,
+        scenario.write_rate,
+        most_rounds=profile.most_rounds,
+        target=profile.target,
+        time_limit=profile.time_limit,
+        conditioning=profile.conditioning,
+        bracket=profile.bracket,
+    )
 
 
 def round_order(group: Group, seed: int, round_number: int) -> list[Arm]:
-    """The arms in the random order of this round: the same whenever seed, group and round are."""
-    return _shuffled(group.arms, f"arms {seed} {group.id} {round_number}")
+    """The arms in the random order of this round: the same whenever seed, group and round are.
+
+    In a bracketed group the host is first and last, and the others are in random order between.
+    """
+    seed_text = f"arms {seed} {group.id} {round_number}"
+    if len(group.visits) == len(group.arms):
+        return _shuffled(group.arms, seed_text)
+    first, *others, last = group.visits
+    return [first, *_shuffled(others, seed_text), last]
 
 
 def job_order(group: Group, seed: int, round_number: int) -> list[Job]:
@@ -148,12 +229,29 @@ def job_order(group: Group, seed: int, round_number: int) -> list[Job]:
     return _shuffled(group.jobs, f"jobs {seed} {group.id} {round_number}")
 
 
-def _batches(cells_by_job: Sequence[list[Cell]], max_round_seconds: float) -> list[list[Cell]]:
+def batches(jobs: Sequence[Job]) -> list[tuple[Job, ...]]:
+    """The jobs of an arm, in their order, as the fewest fio processes whose bytes can be told apart from outside.
+
+    A block device counts reads and writes apart, but not whose they are: a process has at most one job that reads and
+    one that writes, and a job that does both has one to itself. The n-th reader goes with the n-th writer, in
+    the order they have in `jobs`; the processes are in the order of their first jobs.
+    """
+    position = {job: index for index, job in enumerate(jobs)}
+    readers = [job for job in jobs if not job.writes]
+    writers = [job for job in jobs if not job.reads]
+    processes = [(job,) for job in jobs if job.reads and job.writes] + [
+        tuple(sorted((job for job in pair if job is not None), key=position.__getitem__))
+        for pair in zip_longest(readers, writers)
+    ]
+    return sorted(processes, key=lambda process: position[process[0]])
+
+
+def _within_round(cells_by_job: Sequence[list[Cell]], max_round_seconds: float, bracket: bool) -> list[list[Cell]]:
     batches: list[list[Cell]] = []
     room = 0.0
     for cells in cells_by_job:
         arms = {arm for cell in cells for arm in cell.arms}
-        cost = len(arms) * cells[0].job.wall
+        cost = (len(arms) + bracket) * cells[0].job.wall
         if not batches or cost > room:
             batches.append([])
             room = max_round_seconds

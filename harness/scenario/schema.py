@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
@@ -17,14 +17,16 @@ from pydantic import (
     model_validator,
 )
 
+from harness.analysis.metrics import METRICS
 from harness.config.names import choices
 from harness.scenario.library import PRESETS, PROFILES, parse_workload
-from harness.scenario.model import Aio, Attach, Bus, Cache, Filesystem, Workload
-from harness.units import parse_duration, parse_rate, parse_size
+from harness.scenario.model import Aio, Attach, Both, Bus, Cache, Conditioning, Filesystem, LabKind, Workload
+from harness.units import format_duration, parse_added, parse_duration, parse_rate, parse_share, parse_size
 
 _PRESET_NAMES = tuple(mode.name for mode in PRESETS)
 _PROFILE_NAMES = tuple(profile.name for profile in PROFILES)
 _MODE_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_LATENCIES = tuple(name for name, metric in METRICS.items() if metric.is_latency)
 _SPAN_STEP = 4 * 1024**2  # one LVM extent, so that a volume and a file can be equally large
 
 T = TypeVar("T")
@@ -35,6 +37,15 @@ def _from_text(parse: Callable[[str], T], example: str) -> Callable[[object], T]
         if not isinstance(value, str):
             raise ValueError(f'must be text in quotes; allowed: for example "{example}"')
         return parse(value)
+
+    return convert
+
+
+def _or_none(parse: Callable[[str], float]) -> Callable[[str], float | None]:
+    """TOML has no null: "none" takes back what the profile of the library has."""
+
+    def convert(text: str) -> float | None:
+        return None if text.strip() == "none" else _more_than_nothing(parse(text))
 
     return convert
 
@@ -61,6 +72,12 @@ def _known_profile(name: str) -> str:
     return name
 
 
+def _known_metric(name: str) -> str:
+    if name not in METRICS:
+        raise ValueError(f"no such metric; {choices(name, METRICS)}")
+    return name
+
+
 def _span(size: int) -> int:
     if size < 4 * _SPAN_STEP or size % _SPAN_STEP:
         raise ValueError("no usable span; allowed: 16 MiB and more, in steps of 4 MiB")
@@ -75,6 +92,10 @@ def _more_than_nothing(number: float) -> float:
 
 Seconds = Annotated[float, BeforeValidator(_from_text(parse_duration, "10 s"))]
 SomeSeconds = Annotated[Seconds, AfterValidator(_more_than_nothing)]
+SecondsOrNone = Annotated[float | None, PlainValidator(_from_text(_or_none(parse_duration), "2 h"))]
+ShareOrNone = Annotated[float | None, PlainValidator(_from_text(_or_none(parse_share), "5 %"))]
+Share = Annotated[float, BeforeValidator(_from_text(parse_share, "30 %"))]
+Added = Annotated[float, BeforeValidator(_from_text(parse_added, "+50 us"))]
 Span = Annotated[int, BeforeValidator(_from_text(parse_size, "4 GiB")), AfterValidator(_span)]
 Rate = Annotated[int, BeforeValidator(_from_text(parse_rate, "500 MiB/s")), AfterValidator(_more_than_nothing)]
 ModeName = Annotated[str, AfterValidator(_known_mode)]
@@ -82,6 +103,7 @@ OwnModeName = Annotated[str, AfterValidator(_own_mode_name)]
 ProfileName = Annotated[str, AfterValidator(_known_profile)]
 WorkloadText = Annotated[Workload, PlainValidator(_from_text(parse_workload, "randread-4k"))]
 Iodepth = Annotated[int, Field(ge=1, le=1024)]
+MetricName = Annotated[str, AfterValidator(_known_metric)]
 
 
 class Table(BaseModel):
@@ -150,7 +172,7 @@ class ModeTable(Table):
 
 
 class ProfileTable(Table):
-    """What this scenario changes in a profile of the library; None is unchanged."""
+    """What this scenario changes in a profile of the library; what is not set is unchanged."""
 
     ramp: Seconds | None = None
     runtime: SomeSeconds | None = None
@@ -158,6 +180,52 @@ class ProfileTable(Table):
     iodepth: Annotated[list[Iodepth], Field(min_length=1)] | None = None
     span: Span | None = None
     round_limit: SomeSeconds | None = None
+    most_rounds: Annotated[int, Field(ge=1)] | None = None
+    target: ShareOrNone = None
+    time_limit: SecondsOrNone = None
+    conditioning: Conditioning | None = None
+    bracket: bool | None = None
+
+
+class BudgetTable(Table):
+    """The overhead allowed to some cells. Whether its modes, workloads and depths are measured is checked later."""
+
+    modes: Annotated[list[str], Field(min_length=1)] | None = None
+    workloads: Annotated[list[WorkloadText], Field(min_length=1)] | None = None
+    iodepth: Annotated[list[Iodepth], Field(min_length=1)] | None = None
+    # A lab that cannot speak for hardware is judged only by budgets written for it.
+    lab: Annotated[list[LabKind], Field(min_length=1)] = ["bare-metal"]
+    metric: MetricName
+    share: Share | None = None
+    absolute: Added | None = None
+    both: Both | None = None
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> Self:
+        problems = list(self._problems())
+        if problems:
+            raise ValueError("; and ".join(problems))
+        return self
+
+    def _problems(self) -> Iterator[str]:
+        metric = METRICS[self.metric]
+        if self.share is None and self.absolute is None:
+            yield "says no amount; allowed: share, absolute, or the two with both"
+        if self.absolute is not None and not metric.is_latency:
+            yield (
+                f'absolute = "+{format_duration(self.absolute)}" does not go with metric = "{metric.name}"; '
+                f"allowed: share, or a latency ({', '.join(_LATENCIES)})"
+            )
+        if self.share is not None and self.share >= 1 and metric.higher_is_better:
+            yield (
+                f'share = "{self.share * 100:g} %" of metric = "{metric.name}" can never be exceeded; '
+                "allowed: less than 100 %"
+            )
+        together = self.share is not None and self.absolute is not None
+        if together and self.both is None:
+            yield 'share and absolute do not say which counts; allowed: with them both = "looser" or both = "stricter"'
+        if self.both is not None and not together:
+            yield f'both = "{self.both}" has nothing to choose from; allowed: only with share and absolute'
 
 
 class ScenarioTable(Table):
@@ -169,5 +237,7 @@ class ScenarioTable(Table):
     workloads: Annotated[list[WorkloadText], Field(min_length=1)]
     write_rate: Rate
     published: Annotated[str, Field(pattern=r"^[a-z0-9_]+(\.[a-z0-9_]+)*$")] | None = None
+    expect_void: Annotated[list[str], Field(min_length=1)] | None = None
     mode: dict[OwnModeName, ModeTable] = {}
     profile: dict[ProfileName, ProfileTable] = {}
+    budget: list[BudgetTable] = []

@@ -1,0 +1,67 @@
+"""Which budgets a cell is judged by, and what is told of names and budgets that lead to no cell. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeVar, get_args
+
+from harness.config.names import choices
+from harness.config.problems import shown
+from harness.scenario.model import BudgetRule, Cell, LabKind, Scenario
+from harness.scenario.plan import expand
+
+LAB_KINDS: tuple[LabKind, ...] = get_args(LabKind)
+
+T = TypeVar("T", str, int)
+
+
+def budgets_for(scenario: Scenario, cell: Cell, lab_kind: LabKind) -> dict[str, BudgetRule]:
+    """The budgets of `cell` in a lab of this kind, by metric; empty where it is not judged.
+
+    Of several rules for one metric the last counts.
+    """
+    return {rule.metric: rule for rule in scenario.budgets if rule.covers(cell, lab_kind)}
+
+
+def reference_problems(scenario: Scenario) -> Iterator[str]:
+    """One line per name in `budget` and `expect_void` that is not measured, and per budget that judges no cell.
+
+    The lines are as those of the schema: `budget[0].modes[1] = "lmv": ...; allowed: ...`.
+    """
+    modes = [mode.name for mode in scenario.modes if mode.attach is not None]
+    workloads = [workload.name for workload in scenario.workloads]
+    depths = sorted({depth for profile in scenario.profiles for depth in profile.iodepth})
+    unknown = [*_unknown("expect_void", scenario.expect_void, modes, "no mode measured here beside the host")]
+    for index, rule in enumerate(scenario.budgets):
+        key = f"budget[{index}]"
+        named = [workload.name for workload in rule.workloads or ()]
+        unknown += _unknown(f"{key}.modes", rule.modes or (), modes, "no mode measured here beside the host")
+        unknown += _unknown(f"{key}.workloads", named, workloads, "no workload measured here")
+        unknown += _unknown(f"{key}.iodepth", rule.iodepth or (), depths, "no profile measures at this depth")
+    yield from unknown or _judging_nothing(scenario)
+
+
+def _unknown(key: str, values: Sequence[T], allowed: Sequence[T], what: str) -> Iterator[str]:
+    names = [str(value) for value in allowed] or ["nothing, for the host is measured alone"]
+    for index, value in enumerate(values):
+        if value not in allowed:
+            yield f"{key}[{index}] = {shown(value)}: {what}; {choices(str(value), names)}"
+
+
+def _judging_nothing(scenario: Scenario) -> Iterator[str]:
+    """Budgets that cover no cell of any profile, or whose every cell a later one covers, too."""
+    covering: set[int] = set()
+    counting: set[int] = set()
+    for cell in {cell for profile in scenario.profiles for cell in expand(scenario, profile.name)}:
+        for lab_kind in LAB_KINDS:
+            indices = [index for index, rule in enumerate(scenario.budgets) if rule.covers(cell, lab_kind)]
+            covering.update(indices)
+            counting.update({scenario.budgets[index].metric: index for index in indices}.values())
+    for index, rule in enumerate(scenario.budgets):
+        if index not in covering:
+            yield f"budget[{index}]: matches no cell, for the host is measured alone; add a mode to modes or remove it"
+        elif index not in counting:
+            yield (
+                f"budget[{index}]: never counts, as later budgets of {rule.metric} match all its cells; "
+                "allowed: the general one first, exceptions after it"
+            )
