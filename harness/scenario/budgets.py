@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TypeVar, get_args
+from typing import get_args
 
 from harness.config.names import choices
 from harness.config.problems import shown
@@ -11,8 +11,6 @@ from harness.scenario.model import BudgetRule, Cell, LabKind, Scenario
 from harness.scenario.plan import expand
 
 LAB_KINDS: tuple[LabKind, ...] = get_args(LabKind)
-
-T = TypeVar("T", str, int)
 
 
 def budgets_for(scenario: Scenario, cell: Cell, lab_kind: LabKind) -> dict[str, BudgetRule]:
@@ -37,15 +35,19 @@ def reference_problems(scenario: Scenario) -> Iterator[str]:
         named = [workload.name for workload in rule.workloads or ()]
         unknown += _unknown(f"{key}.modes", rule.modes or (), modes, "no mode measured here beside the host")
         unknown += _unknown(f"{key}.workloads", named, workloads, "no workload measured here")
-        unknown += _unknown(f"{key}.iodepth", rule.iodepth or (), depths, "no profile measures at this depth")
+        unknown += [
+            f"{key}.iodepth[{at}] = {depth}: no profile measures at this depth; allowed: {', '.join(map(str, depths))}"
+            for at, depth in enumerate(rule.iodepth or ())
+            if depth not in depths
+        ]
     yield from unknown or _judging_nothing(scenario)
 
 
-def _unknown(key: str, values: Sequence[T], allowed: Sequence[T], what: str) -> Iterator[str]:
-    names = [str(value) for value in allowed] or ["nothing, for the host is measured alone"]
-    for index, value in enumerate(values):
-        if value not in allowed:
-            yield f"{key}[{index}] = {shown(value)}: {what}; {choices(str(value), names)}"
+def _unknown(key: str, names: Sequence[str], allowed: Sequence[str], what: str) -> Iterator[str]:
+    for index, name in enumerate(names):
+        if name not in allowed:
+            known = choices(name, allowed or ["nothing, for the host is measured alone"])
+            yield f"{key}[{index}] = {shown(name)}: {what}; {known}"
 
 
 def _judging_nothing(scenario: Scenario) -> Iterator[str]:

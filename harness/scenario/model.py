@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
+from harness.analysis.verdict import Both
 from harness.units import short_size
 
 Rw = Literal["read", "write", "randread", "randwrite", "rw", "randrw"]
@@ -16,7 +17,6 @@ Aio = Literal["native", "io_uring", "threads"]
 Filesystem = Literal["ext4"]
 Conditioning = Literal["fill", "steady"]
 LabKind = Literal["bare-metal", "nested", "emulated"]
-Both = Literal["looser", "stricter"]
 
 PATTERNS: Mapping[str, Rw] = {
     "seqread": "read",

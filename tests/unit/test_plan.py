@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
-from harness.scenario.library import PRESETS, PROFILES
+from harness.scenario.library import PRESETS, PROFILES, parse_workload
 from harness.scenario.load import load_scenario
-from harness.scenario.model import Cell, Scenario, Workload
+from harness.scenario.model import Cell, Conditioning, Job, Scenario, Workload
 from harness.scenario.plan import (
     FIO_SHARE,
     STARTUP_SECONDS,
     Group,
+    Plan,
+    batches,
     expand,
     group_cells,
     job_order,
@@ -51,6 +53,19 @@ def selected(*ids: str) -> list[Cell]:
 def one_group(cells: list[Cell]) -> Group:
     (group,) = group_cells(cells, max_round_seconds=3600)
     return group
+
+
+def bracketed(cells: list[Cell]) -> Group:
+    (group,) = group_cells(cells, max_round_seconds=3600, bracket=True)
+    return group
+
+
+def small_plan(*, time_limit: float | None = None, conditioning: Conditioning = "fill") -> Plan:
+    """One group of LVM and RAW at random reads and writes; 3 to 12 rounds of 2 jobs of 10 s on 5 arms."""
+    profile = replace(PROFILES[0], runtime=10, iodepth=(32,), most_rounds=12)
+    scenario = replace(OPTANE, profiles=(replace(profile, time_limit=time_limit, conditioning=conditioning),))
+    cells = [cell for cell in expand(scenario, "smoke") if cell.mode.name in ("lvm", "raw") and cell.job.bs == 4096]
+    return plan_for(scenario, "smoke", cells)
 
 
 def arm_ids(group: Group) -> list[str]:
@@ -163,6 +178,21 @@ def test_a_batch_takes_as_many_jobs_as_fit() -> None:
     assert [group.id for group in groups][:2] == ["optane-batch1", "optane-batch2"]
 
 
+def test_a_bracketed_round_keeps_the_limit_with_the_host_in_it_twice() -> None:
+    rng = random.Random(4)
+    cells = expand(OPTANE, "standard")
+    for _ in range(100):
+        chosen = [cell for cell in cells if rng.random() < rng.choice((0.05, 0.5, 0.95))]
+        groups = group_cells(chosen, 300, bracket=True)
+        assert all(group.round_seconds <= 300 or len(group.jobs) == 1 for group in groups)
+
+
+def test_a_bracket_costs_one_more_visit_to_the_host() -> None:
+    cells = selected("lvm-randread-4k-qd1", "lvm-randwrite-4k-qd1")
+    assert (one_group(cells).round_seconds, bracketed(cells).round_seconds) == (6, 8)
+    assert (one_group(cells).writing_seconds, bracketed(cells).writing_seconds) == (3, 4)
+
+
 def test_cells_of_a_job_stay_in_one_group() -> None:
     for group in group_cells(expand(OPTANE, "standard"), max_round_seconds=1):
         assert len(group.jobs) == 1
@@ -193,8 +223,63 @@ def test_a_selection_costs_only_what_it_needs() -> None:
 
 
 def test_nothing_selected_costs_nothing() -> None:
-    plan = plan_for(OPTANE, "smoke", [])
-    assert (plan.groups, plan.minutes, plan.write_bytes) == ((), 0, 0)
+    for profile in ("smoke", "standard"):
+        plan = plan_for(OPTANE, profile, [])
+        assert (plan.groups, plan.minutes, plan.most_minutes, plan.write_bytes) == ((), 0, 0, 0)
+
+
+def test_a_plan_with_more_rounds_where_they_are_needed_says_the_least_and_the_most() -> None:
+    plan = small_plan()
+    assert (plan.rounds, plan.most_rounds) == (3, 12)
+    assert plan.fio_seconds == 3 * 100
+    assert plan.minutes * 60 == pytest.approx(3 * 100 / FIO_SHARE + STARTUP_SECONDS, abs=1)
+    assert plan.most_minutes * 60 == pytest.approx(12 * 100 / FIO_SHARE + STARTUP_SECONDS, abs=1)
+    assert plan.write_bytes == plan.fill_bytes(plan.span) + 12 * 5 * 10 * 2 * GIB
+    assert plan.describe() == (
+        "4 cells in 1 group, 5 arms, 3 to 12 rounds: about 6 min, at most 24 min, at most 1.172 TiB written to nvme0"
+    )
+
+
+@pytest.mark.parametrize(("minutes", "rounds"), [(None, 12), (60, 12), (10, 5), (1, 3)])
+def test_the_time_limit_bounds_the_rounds_but_not_the_fewest(minutes: float | None, rounds: int) -> None:
+    plan = small_plan(time_limit=minutes and minutes * 60)
+    assert [plan.most_rounds_of(group) for group in plan.groups] == [rounds]
+    assert plan.most_minutes * 60 == pytest.approx(rounds * 100 / FIO_SHARE + STARTUP_SECONDS, abs=1)
+
+
+def test_a_steady_state_costs_two_fills_and_5_to_25_rounds_of_the_jobs_on_the_device() -> None:
+    fill, steady = small_plan(), small_plan(conditioning="steady")
+    assert steady.fill_bytes(1000) == 2 * fill.fill_bytes(1000) == 2 * 3 * 1000
+    assert (steady.minutes - fill.minutes) * 60 == pytest.approx(5 * 20 / FIO_SHARE, abs=1)
+    assert (steady.most_minutes - fill.most_minutes) * 60 == pytest.approx(25 * 20 / FIO_SHARE, abs=1)
+    one_more_fill = fill.fill_bytes(fill.span)
+    assert steady.write_bytes - fill.write_bytes == one_more_fill + 25 * 10 * 2 * GIB
+
+
+def test_the_groups_of_a_disk_share_its_filled_regions() -> None:
+    plan = plan_for(OPTANE, "standard")
+    assert len(plan.groups) == 8
+    assert plan.fill_bytes(plan.span) == 2 * 4 * plan.span
+
+
+def test_a_plan_carries_what_its_profile_says_of_rounds_and_conditioning() -> None:
+    plan = plan_for(OPTANE, "standard")
+    assert (plan.rounds, plan.most_rounds, plan.target, plan.time_limit) == (3, 12, 0.05, 90 * 60)
+    assert (plan.conditioning, plan.bracket) == ("steady", True)
+    assert all(group.bracket for group in plan.groups)
+
+
+def test_a_fixed_number_of_rounds_can_be_asked_for() -> None:
+    for number in (1, 7, 30):
+        plan = plan_for(OPTANE, "standard").with_rounds(number)
+        assert (plan.rounds, plan.most_rounds) == (number, number)
+        assert {plan.most_rounds_of(group) for group in plan.groups} == {number}
+
+
+def test_the_most_rounds_are_never_below_the_fewest() -> None:
+    plan = plan_for(OPTANE, "smoke")
+    assert replace(plan, rounds=5).most_rounds == 5
+    assert Plan("nvme0", plan.groups, 3, plan.span, plan.write_rate).most_rounds == 3
 
 
 # --------------------------------------------------------------------------------------------- order
@@ -223,11 +308,26 @@ def test_a_round_has_every_arm_and_every_job_once() -> None:
         assert set(jobs) == set(group.jobs)
 
 
+def test_a_bracketed_round_begins_and_ends_with_the_host() -> None:
+    group = bracketed(expand(OPTANE, "smoke"))
+    between = set()
+    for round_number in range(20):
+        first, *others, last = [arm.id for arm in round_order(group, 7, round_number)]
+        assert first == last == "host"
+        assert sorted(others) == sorted(arm_ids(group)[1:])
+        between.add(tuple(others))
+    assert len(between) == 20
+
+
+def test_the_host_alone_is_not_bracketed_by_itself() -> None:
+    assert [arm.id for arm in round_order(bracketed(selected("host-randread")), 7, 1)] == ["host"]
+
+
 def test_the_order_changes_with_round_seed_and_group() -> None:
-    batches = group_cells(expand(OPTANE, "standard"), max_round_seconds=600)
+    groups = group_cells(expand(OPTANE, "standard"), max_round_seconds=600)
     orders = {
         tuple(arm.id for arm in round_order(group, seed, round_number))
-        for group in batches
+        for group in groups
         for seed in range(4)
         for round_number in range(5)
     }
@@ -240,3 +340,51 @@ def test_no_arm_has_a_favoured_place() -> None:
     firsts = [round_order(group, 1, number)[0].id for number in range(rounds)]
     for arm in group.arms:
         assert firsts.count(arm.id) / rounds == pytest.approx(1 / 8, abs=0.025)
+
+
+# ------------------------------------------------------------------------------------- fio processes
+
+
+def job(name: str, iodepth: int = 1) -> Job:
+    return parse_workload(name).job(iodepth, ramp=0, seconds=1)
+
+
+def test_a_reader_and_a_writer_share_a_process_in_the_order_they_have() -> None:
+    read, write = job("randread-4k"), job("seqwrite-256k")
+    assert batches([read, write]) == [(read, write)]
+    assert batches([write, read]) == [(write, read)]
+
+
+def test_jobs_of_one_direction_each_have_a_process() -> None:
+    reads = [job("randread-4k", depth) for depth in (8, 1, 32)]
+    assert batches(reads) == [(read,) for read in reads]
+
+
+def test_a_mixed_job_is_alone_in_its_place() -> None:
+    read, mixed, write = job("seqread-256k"), job("randrw-8k-r70"), job("randwrite-4k")
+    assert batches([mixed, read, write]) == [(mixed,), (read, write)]
+    assert batches([read, mixed, write]) == [(read, write), (mixed,)]
+
+
+def test_no_jobs_need_no_process() -> None:
+    assert batches([]) == []
+
+
+def test_the_fewest_processes_hold_every_job_once_with_one_of_each_direction_in_order() -> None:
+    rng = random.Random(5)
+    names = ("randread-4k", "seqread-256k", "randwrite-4k", "seqwrite-256k", "randrw-8k-r70", "seqrw-64k-r50")
+    everything = [job(name, depth) for name in names for depth in (1, 8, 32)]
+    for _ in range(500):
+        jobs = rng.sample(everything, rng.randrange(len(everything) + 1))
+        found = batches(jobs)
+        assert batches(jobs) == found
+        assert sorted(jobs, key=jobs.index) == sorted((each for batch in found for each in batch), key=jobs.index)
+        for batch in found:
+            assert sum(each.reads for each in batch) <= 1
+            assert sum(each.writes for each in batch) <= 1
+            assert list(batch) == sorted(batch, key=jobs.index)
+        mixed = sum(each.reads and each.writes for each in jobs)
+        readers = sum(each.reads for each in jobs) - mixed
+        writers = sum(each.writes for each in jobs) - mixed
+        assert len(found) == max(readers, writers) + mixed
+        assert [jobs.index(batch[0]) for batch in found] == sorted(jobs.index(batch[0]) for batch in found)

@@ -7,16 +7,21 @@ from pathlib import Path
 
 import pytest
 
+from harness.analysis.metrics import METRICS
+from harness.scenario.budgets import LAB_KINDS
 from harness.scenario.library import PRESETS, PROFILES
 from harness.scenario.load import load_scenario
-from harness.scenario.model import PATTERNS, Mode
-from harness.scenario.schema import LAYOUT_TABLES, AttachTable, ProfileTable, ScenarioTable
+from harness.scenario.model import PATTERNS, Mode, Profile
+from harness.scenario.schema import LAYOUT_TABLES, AttachTable, BudgetTable, ProfileTable, ScenarioTable
 
 DOCS = (Path(__file__).parents[2] / "docs" / "scenarios.md").read_text(encoding="utf-8")
 
 NAMES = [
-    *(key for key in ScenarioTable.model_fields if key not in ("mode", "profile")),
+    *(key for key in ScenarioTable.model_fields if key not in ("mode", "profile", "budget")),
     *ProfileTable.model_fields,
+    *(f"budget.{key}" for key in BudgetTable.model_fields),
+    *METRICS,
+    *LAB_KINDS,
     *(f"attach.{key}" for key in AttachTable.model_fields),
     *LAYOUT_TABLES,
     *PATTERNS,
@@ -43,4 +48,22 @@ def test_the_example_of_the_docs_loads(tmp_path: Path) -> None:
     assert example is not None
     path = tmp_path / "example.toml"
     path.write_text(example[1], encoding="utf-8")
-    assert [mode.name for mode in load_scenario(path).modes] == ["host", "passthrough", "lvm", "lvm-writeback"]
+    scenario = load_scenario(path)
+    assert [mode.name for mode in scenario.modes] == ["host", "passthrough", "lvm", "lvm-writeback"]
+    assert [(rule.metric, rule.share, rule.absolute) for rule in scenario.budgets] == [
+        ("iops", 0.3, None),
+        ("clat_mean", 0.1, pytest.approx(50e-6)),
+    ]
+    assert scenario.expect_void == ("lvm-writeback",)
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.name)
+def test_the_docs_say_when_a_profile_ends(profile: Profile) -> None:
+    rounds = str(profile.rounds)
+    if profile.most_rounds > profile.rounds:
+        rounds += f" to {profile.most_rounds}"
+    target = f"{profile.target * 100:g} %" if profile.target else "none"
+    limit = f"{profile.time_limit / 60:g} min" if profile.time_limit else "none"
+    bracket = "yes" if profile.bracket else "no"
+    row = f"| `{profile.name}` | {rounds} | {target} | {limit} | {profile.conditioning} | {bracket} |"
+    assert row in DOCS.splitlines()

@@ -78,6 +78,38 @@ def test_a_profile_is_changed_field_by_field(tmp_path: Path) -> None:
     assert after == (smoke, *before[1:])
 
 
+def test_a_profile_says_when_to_stop_and_how_to_prepare(tmp_path: Path) -> None:
+    own = """
+[profile.smoke]
+rounds = 4
+most_rounds = 9
+target = "2.5 %"
+time_limit = "2 h"
+conditioning = "steady"
+bracket = true
+"""
+    smoke = load(tmp_path, GOOD + own).profiles[0]
+    assert (smoke.rounds, smoke.most_rounds, smoke.target, smoke.time_limit) == (4, 9, 0.025, 7200)
+    assert (smoke.conditioning, smoke.bracket) == ("steady", True)
+
+
+def test_none_takes_back_a_target_and_a_time_limit(tmp_path: Path) -> None:
+    own = '[profile.standard]\ntarget = "none"\ntime_limit = "none"\n'
+    standard = load(tmp_path, GOOD + own).profiles[1]
+    assert (standard.target, standard.time_limit, standard.most_rounds) == (None, None, 12)
+
+
+def test_more_rounds_than_the_profiles_most_are_a_fixed_number(tmp_path: Path) -> None:
+    smoke = load(tmp_path, GOOD + "[profile.smoke]\nrounds = 7\n").profiles[0]
+    assert (smoke.rounds, smoke.most_rounds) == (7, 7)
+
+
+def test_a_scenario_names_the_modes_that_it_expects_to_be_void(tmp_path: Path) -> None:
+    text = good_but('"lvm"]', '"lvm", "raw-cached"]\nexpect_void = ["raw-cached"]')
+    assert load(tmp_path, text).expect_void == ("raw-cached",)
+    assert load(tmp_path, GOOD).expect_void == ()
+
+
 @pytest.mark.parametrize(
     ("text", "workload"),
     [
@@ -103,6 +135,16 @@ ALL_PATTERNS = "seqread, seqwrite, seqrw, randread, randwrite, randrw"
         ('"lvm"', "7", "modes[1] = 7: must be text in quotes"),
         ('"lvm"', '"lvm", "host"', 'modes[2] = "host": the same as modes[0]; allowed: each once'),
         ('["host", "lvm"]', "[]", "modes = []: must not be empty"),
+        (
+            '"lvm"]',
+            '"lvm"]\nexpect_void = ["raw-cached"]',
+            'expect_void[0] = "raw-cached": no mode measured here beside the host; allowed: lvm',
+        ),
+        (
+            '"lvm"]',
+            '"lvm"]\nexpect_void = ["lvm", "lvm"]',
+            'expect_void[1] = "lvm": the same as expect_void[0]; allowed: each once',
+        ),
         ('["host", "lvm"]', '"host"', 'modes = "host": must be a list in brackets'),
         ('title = "A disk"', "", "title: missing, and there is no default"),
         ('"A disk"', "4", "title = 4: must be text in quotes"),
@@ -181,7 +223,8 @@ def test_a_mistake_is_told_with_key_value_and_what_is_allowed(tmp_path: Path, ol
             '[profile.smoke]\nruntme = "1 s"',
             (
                 'profile.smoke.runtme = "1 s": no such key; '
-                'allowed: ramp, runtime, rounds, iodepth, span, round_limit (did you mean "runtime"?)'
+                "allowed: ramp, runtime, rounds, iodepth, span, round_limit, most_rounds, target, time_limit, "
+                'conditioning, bracket (did you mean "runtime"?)'
             ),
         ),
         (
@@ -213,10 +256,32 @@ def test_a_mistake_is_told_with_key_value_and_what_is_allowed(tmp_path: Path, ol
             "[profiles.smoke]\nrounds = 4",
             (
                 "profiles = { smoke = { rounds = 4 } }: no such key; allowed: title, disk, modes, workloads, "
-                'write_rate, published, mode, profile (did you mean "profile"?)'
+                'write_rate, published, expect_void, mode, profile, budget (did you mean "profile"?)'
             ),
         ),
         ("profile = 3", "profile = 3: must be a table"),
+        (
+            "[profile.smoke]\nmost_rounds = 2",
+            "profile.smoke.most_rounds = 2: fewer than rounds = 3 (the default); allowed: 3 and more",
+        ),
+        (
+            "[profile.standard]\nrounds = 8\nmost_rounds = 7",
+            "profile.standard.most_rounds = 7: fewer than rounds = 8; allowed: 8 and more",
+        ),
+        (
+            '[profile.standard]\ntarget = "5"',
+            "profile.standard.target = \"5\": '5' is no share: write a number and %, for example 30 %",
+        ),
+        ('[profile.standard]\ntarget = "0 %"', 'profile.standard.target = "0 %": allowed: more than 0'),
+        (
+            "[profile.standard]\ntime_limit = 90",
+            'profile.standard.time_limit = 90: must be text in quotes; allowed: for example "2 h"',
+        ),
+        (
+            '[profile.smoke]\nconditioning = "stead"',
+            'profile.smoke.conditioning = "stead": allowed: fill, steady (did you mean "steady"?)',
+        ),
+        ("[profile.smoke]\nbracket = 1", "profile.smoke.bracket = 1: must be true or false, without quotes"),
         (
             '[mode.lvm]\nlayout = { kind = "lvm" }\nattach = {}',
             "mode.lvm: is a preset, which means the same in every scenario; allowed: any other name",

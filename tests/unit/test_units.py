@@ -1,4 +1,4 @@
-"""Sizes, rates and durations: what people write, what is refused, and what people read."""
+"""Sizes, rates, durations and shares: what people write, what is refused, and what people read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,16 @@ import random
 
 import pytest
 
-from harness.units import format_duration, format_size, parse_duration, parse_rate, parse_size, short_size
+from harness.units import (
+    format_duration,
+    format_size,
+    parse_added,
+    parse_duration,
+    parse_rate,
+    parse_share,
+    parse_size,
+    short_size,
+)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +77,31 @@ def test_a_duration_has_a_unit(text: str, seconds: float) -> None:
 def test_a_duration_without_a_known_unit_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="for example 10 us or 30 s"):
         parse_duration(text)
+
+
+@pytest.mark.parametrize(("text", "share"), [("30 %", 0.3), ("2.5%", 0.025), (" 0 % ", 0), ("400 %", 4)])
+def test_a_share_is_written_in_percent(text: str, share: float) -> None:
+    assert parse_share(text) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("text", ["", "%", "0.3", "30", "-5 %", "30 percent", "1e1 %"])
+def test_a_share_without_a_percent_sign_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no share: write a number and %, for example 30 %"):
+        parse_share(text)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("+50 us", 5e-5), ("+ 1.5 ms", 1.5e-3), (" +2s", 2), ("+0 us", 0)])
+def test_an_added_duration_has_a_plus(text: str, seconds: float) -> None:
+    assert parse_added(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("50 us", r"write \+"), ("", r"write \+"), ("-50 us", r"write \+"), ("+50", "is no duration"), ("++1 s", "is no")],
+)
+def test_what_is_no_added_duration_is_refused(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        parse_added(text)
 
 
 @pytest.mark.parametrize(

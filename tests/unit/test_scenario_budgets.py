@@ -1,0 +1,235 @@
+"""Budgets of a scenario: which cells they judge, in which lab, and what a mistake in them is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.errors import ConfigError
+from harness.scenario.budgets import LAB_KINDS, budgets_for
+from harness.scenario.load import load_scenario
+from harness.scenario.model import BudgetRule, Cell, LabKind, Scenario
+from harness.scenario.plan import expand
+
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
+SHIPPED = ("hdd", "optane", "sata_ssd")
+
+BASE = """
+title = "A disk"
+modes = ["host", "lvm", "raw"]
+workloads = ["randread-4k", "seqwrite-256k"]
+write_rate = "1 GiB/s"
+"""
+ANY = '[[budget]]\nmetric = "iops"\nshare = "30 %"\n'
+
+
+def load(directory: Path, text: str, base: str = BASE) -> Scenario:
+    path = directory / "disk.toml"
+    path.write_text(f"{base}\n{text}", encoding="utf-8")
+    return load_scenario(path)
+
+
+def complaint(directory: Path, text: str, base: str = BASE) -> list[str]:
+    """The lines of the error that the file is refused with, without the file's name."""
+    with pytest.raises(ConfigError) as error:
+        load(directory, text, base)
+    return [line.removeprefix(f"{directory / 'disk.toml'}: ") for line in error.value.message.splitlines()]
+
+
+def cell(scenario: Scenario, name: str) -> Cell:
+    return {each.id: each for each in expand(scenario, "standard")}[f"{scenario.name}-{name}"]
+
+
+def shares(scenario: Scenario, name: str, lab_kind: LabKind = "bare-metal") -> dict[str, float | None]:
+    """What the cell may lose, by metric."""
+    return {metric: rule.share for metric, rule in budgets_for(scenario, cell(scenario, name), lab_kind).items()}
+
+
+# --------------------------------------------------------------------------------------------- which cells
+
+
+def test_a_scenario_without_budgets_judges_nothing(tmp_path: Path) -> None:
+    scenario = load(tmp_path, "")
+    assert scenario.budgets == ()
+    assert shares(scenario, "lvm-randread-4k-qd32") == {}
+
+
+def test_a_budget_that_names_nothing_is_for_every_cell_but_the_hosts_on_bare_metal(tmp_path: Path) -> None:
+    scenario = load(tmp_path, ANY)
+    for each in expand(scenario, "standard"):
+        expected = {} if each.mode.name == "host" else {"iops": BudgetRule("iops", 0.3)}
+        assert budgets_for(scenario, each, "bare-metal") == expected
+        assert budgets_for(scenario, each, "nested") == {}
+        assert budgets_for(scenario, each, "emulated") == {}
+
+
+def test_a_budget_is_for_the_modes_workloads_and_depths_it_names(tmp_path: Path) -> None:
+    names = 'modes = ["lvm"]\nworkloads = ["randread-4096"]\niodepth = [1, 32]\n'
+    scenario = load(tmp_path, ANY + names)
+    judged = [each.id for each in expand(scenario, "standard") if budgets_for(scenario, each, "bare-metal")]
+    assert judged == ["disk-lvm-randread-4k-qd1", "disk-lvm-randread-4k-qd32"]
+
+
+def test_a_lab_is_judged_by_the_budgets_written_for_it(tmp_path: Path) -> None:
+    scenario = load(tmp_path, ANY + ANY.replace("30 %", "90 %") + 'lab = ["nested", "emulated"]\n')
+    found = {kind: shares(scenario, "lvm-randread-4k-qd32", kind) for kind in LAB_KINDS}
+    assert found == {"bare-metal": {"iops": 0.3}, "nested": {"iops": 0.9}, "emulated": {"iops": 0.9}}
+
+
+def test_a_later_budget_wins_in_its_metric_alone(tmp_path: Path) -> None:
+    general = ANY + '[[budget]]\nmetric = "clat_p99"\nshare = "200 %"\n'
+    scenario = load(tmp_path, general + ANY.replace("30 %", "40 %") + "iodepth = [256]\n")
+    assert shares(scenario, "lvm-randread-4k-qd256") == {"iops": 0.4, "clat_p99": 2.0}
+    assert shares(scenario, "lvm-randread-4k-qd128") == {"iops": 0.3, "clat_p99": 2.0}
+
+
+def test_a_latency_may_have_an_absolute_budget_and_both(tmp_path: Path) -> None:
+    text = '[[budget]]\nmetric = "clat_mean"\nabsolute = "+50 us"\nshare = "10 %"\nboth = "stricter"\n'
+    (rule,) = load(tmp_path, text).budgets
+    assert (rule.share, rule.both) == (0.1, "stricter")
+    assert rule.absolute == pytest.approx(50e-6)
+
+
+def test_workloads_of_every_form_are_found(tmp_path: Path) -> None:
+    base = BASE.replace('"randread-4k"', '"randrw-8k-nj4-r67"')
+    scenario = load(tmp_path, ANY + 'workloads = ["randrw-8k-nj4-r67"]\n', base)
+    assert shares(scenario, "lvm-randrw-8k-qd32-nj4-r67") == {"iops": 0.3}
+    assert shares(scenario, "lvm-seqwrite-256k-qd32") == {}
+
+
+# ---------------------------------------------------------------------------------------------- mistakes
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            'modes = ["lvm", "rwa"]',
+            '.modes[1] = "rwa": no mode measured here beside the host; allowed: lvm, raw (did you mean "raw"?)',
+        ),
+        ('modes = ["host"]', '.modes[0] = "host": no mode measured here beside the host; allowed: lvm, raw'),
+        ('modes = ["lvm", "lvm"]', '.modes[1] = "lvm": the same as budget[0].modes[0]; allowed: each once'),
+        ("modes = []", ".modes = []: must not be empty"),
+        (
+            'workloads = ["randread-8k"]',
+            (
+                '.workloads[0] = "randread-8k": no workload measured here; allowed: randread-4k, seqwrite-256k '
+                '(did you mean "randread-4k"?)'
+            ),
+        ),
+        (
+            'workloads = ["randread-4k", "randread-4096"]',
+            '.workloads[1] = "randread-4096": the same as budget[0].workloads[0]; allowed: each once',
+        ),
+        (
+            "iodepth = [3]",
+            ".iodepth[0] = 3: no profile measures at this depth; allowed: 1, 2, 4, 8, 16, 32, 64, 128, 256",
+        ),
+        (
+            'lab = ["bare metal"]',
+            '.lab[0] = "bare metal": allowed: bare-metal, nested, emulated (did you mean "bare-metal"?)',
+        ),
+        (
+            'mode = ["lvm"]',
+            (
+                '.mode = ["lvm"]: no such key; allowed: modes, workloads, iodepth, lab, metric, share, absolute, both '
+                '(did you mean "modes"?)'
+            ),
+        ),
+        ('both = "looser"', ': both = "looser" has nothing to choose from; allowed: only with share and absolute'),
+        (
+            'absolute = "+50 us"\nboth = "looser"',
+            (
+                ': absolute = "+50 us" does not go with metric = "iops"; allowed: share, or a latency '
+                "(lat_mean, clat_mean, clat_p50, clat_p99, clat_p999)"
+            ),
+        ),
+        (
+            'absolute = "50 us"',
+            (".absolute = \"50 us\": '50 us' is no added duration: write +, a number and a unit, for example +50 us"),
+        ),
+    ],
+)
+def test_a_mistake_is_told_with_key_value_and_what_is_allowed(tmp_path: Path, text: str, line: str) -> None:
+    assert complaint(tmp_path, f"{ANY}{text}\n") == [f"budget[0]{line}"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('share = "30 %"', ".metric: missing, and there is no default"),
+        (
+            'metric = "iop"\nshare = "30 %"',
+            (
+                '.metric = "iop": no such metric; allowed: iops, bw, lat_mean, clat_mean, clat_p50, clat_p99, '
+                'clat_p999 (did you mean "iops"?)'
+            ),
+        ),
+        ('metric = "iops"', ": says no amount; allowed: share, absolute, or the two with both"),
+        (
+            'metric = "iops"\nshare = "0.3"',
+            ".share = \"0.3\": '0.3' is no share: write a number and %, for example 30 %",
+        ),
+        (
+            'metric = "iops"\nshare = "100 %"',
+            ': share = "100 %" of metric = "iops" can never be exceeded; allowed: less than 100 %',
+        ),
+        (
+            'metric = "clat_mean"\nshare = "10 %"\nabsolute = "+50 us"',
+            (': share and absolute do not say which counts; allowed: with them both = "looser" or both = "stricter"'),
+        ),
+        (
+            'metric = "clat_mean"\nshare = "10 %"\nabsolute = "+50 us"\nboth = "loser"',
+            '.both = "loser": allowed: looser, stricter (did you mean "looser"?)',
+        ),
+    ],
+)
+def test_an_amount_that_means_nothing_is_told_alike(tmp_path: Path, text: str, line: str) -> None:
+    assert complaint(tmp_path, f"[[budget]]\n{text}\n") == [f"budget[0]{line}"]
+
+
+def test_a_budget_hidden_by_later_ones_is_refused(tmp_path: Path) -> None:
+    exception = ANY + "iodepth = [256]\n"
+    assert len(load(tmp_path, ANY + exception).budgets) == 2
+    (line,) = complaint(tmp_path, exception + ANY)
+    assert line == (
+        "budget[0]: never counts, as later budgets of iops match all its cells; "
+        "allowed: the general one first, exceptions after it"
+    )
+
+
+def test_a_budget_of_a_scenario_that_measures_the_host_alone_matches_no_cell(tmp_path: Path) -> None:
+    alone = BASE.replace('"host", "lvm", "raw"', '"host"')
+    assert complaint(tmp_path, ANY, alone) == [
+        "budget[0]: matches no cell, for the host is measured alone; add a mode to modes or remove it"
+    ]
+    (line,) = complaint(tmp_path, ANY + 'modes = ["lvm"]\n', alone)
+    assert line.endswith("allowed: nothing, for the host is measured alone")
+
+
+def test_a_depth_that_any_profile_measures_may_have_a_budget(tmp_path: Path) -> None:
+    text = ANY + "iodepth = [3]\n[profile.smoke]\niodepth = [3]\n"
+    assert load(tmp_path, text).budgets[0].iodepth == (3,)
+
+
+# ----------------------------------------------------------------------------------------------- shipped
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_scenario_judges_every_mode_it_does_not_expect_to_be_void(name: str) -> None:
+    scenario = load_scenario(SCENARIOS / f"{name}.toml")
+    assert scenario.expect_void == ("raw-cached",)
+    judged = {c.mode.name for c in expand(scenario, "standard") if budgets_for(scenario, c, "bare-metal")}
+    assert judged == {"passthrough", "lvm", "raw"}
+    smoked = [c for c in expand(scenario, "smoke") if budgets_for(scenario, c, "bare-metal")]
+    assert {c.job.workload for c in smoked} == set(scenario.workloads)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_lab_that_cannot_speak_for_hardware_is_not_judged_by_hardwares_budgets(name: str) -> None:
+    scenario = load_scenario(SCENARIOS / f"{name}.toml")
+    cells = expand(scenario, "smoke")
+    assert not any(budgets_for(scenario, each, "nested") for each in cells)
+    emulated = {each.job.workload.name for each in cells if budgets_for(scenario, each, "emulated")}
+    assert emulated == ({"randread-4k"} if name == "optane" else set())
