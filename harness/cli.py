@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from harness.doctor.command import Order, doctor, hosts_of
 from harness.errors import ConfigError, HarnessError, LabUnavailable
 from harness.events import Events
 from harness.guest.hypervisors import hypervisor_of
@@ -76,6 +77,16 @@ def _parser() -> argparse.ArgumentParser:
     ssh = actions.add_parser("ssh", help="log in, or run the command that follows")
     ssh.set_defaults(run=_lab_ssh, takes_rest=True)
 
+    doctors = commands.add_parser("doctor", help="say whether the lab's hosts, or this machine, are fit for measuring")
+    doctors.add_argument("--lab", type=Path, metavar="FILE", help="the lab file (default: this machine)")
+    doctors.add_argument("--host", metavar="NAME", help="only this host (`lab`: the embedded lab's)")
+    doctors.add_argument("--json", action="store_true", help="print the findings as JSON")
+    change = doctors.add_mutually_exclusive_group()
+    change.add_argument("--tune", action="store_true", help="hold better settings, until Ctrl-C or the command's end")
+    change.add_argument("--restore", action="store_true", help="put back settings that a killed --tune left")
+    doctors.add_argument("command", nargs="*", metavar="-- COMMAND", help="with --tune: what to run meanwhile")
+    doctors.set_defaults(run=_doctor)
+
     report = commands.add_parser("report", help="rebuild the HTML report of a run and print its table")
     report.add_argument("path", nargs="?", type=Path, default=Path("reports/latest"), metavar="RUN")
     report.add_argument("--markdown", action="store_true", help="print Markdown, for example for a CI job summary")
@@ -138,6 +149,13 @@ def _lab_ssh(options: argparse.Namespace) -> int:
     settings = ["HostKeyAlias=lab", f"UserKnownHostsFile={known.name}", "IdentitiesOnly=yes", "LogLevel=ERROR"]
     flags = [part for setting in settings for part in ("-o", setting)]
     os.execvp("ssh", ["ssh", *flags, "-i", machine.key, "-p", str(machine.port), "root@127.0.0.1", *options.rest])
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    if options.command and not options.tune:
+        raise ConfigError("a command is run while settings are held", hint="virt-overhead doctor --tune -- COMMAND")
+    order = Order(options.tune, options.restore, options.json, tuple(options.command))
+    return doctor(hosts_of(options.lab, options.host), order)
 
 
 def _report(options: argparse.Namespace) -> int:

@@ -1,0 +1,23 @@
+"""Whether a host is fit for measuring: what is found of it, and settings held for the time of measuring."""
+
+from harness.doctor.examine import examine, known_proof
+from harness.doctor.findings import Finding, Level, Setting, as_records, has_problem
+from harness.doctor.probe import Seen, look
+from harness.doctor.tune import Change, Tuning, left_over, restore, tuned
+
+__all__ = [
+    "Change",
+    "Finding",
+    "Level",
+    "Seen",
+    "Setting",
+    "Tuning",
+    "as_records",
+    "examine",
+    "has_problem",
+    "known_proof",
+    "left_over",
+    "look",
+    "restore",
+    "tuned",
+]

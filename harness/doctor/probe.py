@@ -1,0 +1,251 @@
+"""Looks at a host: one script reads sysfs and procfs, and watches CPUs and disks for a moment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from harness.errors import HostError
+from harness.lab.facts import HostFacts
+from harness.lab.inventory import DiskById, DiskSpec
+from harness.lab.paths import LEASE_DIRECTORY
+from harness.lab.transport.base import Runner
+
+WINDOW_SECONDS = 1.0
+"""How long CPUs and disks are watched: long enough for the kernel's ticks of 1 to 10 ms, short for who waits."""
+DEADLINE_SECONDS = 60.0
+
+# $1 root of the tree to read, $2 seconds to watch, $3 our directory, then for each disk `id` or `file` and its path.
+# Prints sections "#NAME" of lines "PATH:LINE", as grep does: no path that is read has a colon in it.
+_SCRIPT = r"""
+export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
+root=$1 window=$2 ours=$3
+cd "$root/" || exit
+shift 3
+show() { grep -sH '' "$@"; }
+
+echo '#files'
+cpu=sys/devices/system/cpu
+show proc/loadavg proc/meminfo proc/swaps proc/cmdline proc/sys/kernel/numa_balancing ".$ours/lease" ".$ours/tuned" \
+    proc/sys/vm/dirty_ratio proc/sys/vm/dirty_bytes proc/sys/vm/dirty_background_ratio \
+    proc/sys/vm/dirty_background_bytes
+show $cpu/cpufreq/policy*/scaling_governor $cpu/cpufreq/policy*/scaling_available_governors $cpu/cpufreq/boost \
+    $cpu/intel_pstate/no_turbo $cpu/smt/control $cpu/smt/active $cpu/vulnerabilities/* \
+    $cpu/cpu0/cpuidle/state*/name $cpu/cpu0/cpuidle/state*/latency $cpu/cpu0/cpuidle/state*/disable
+show sys/devices/system/clocksource/clocksource0/current_clocksource sys/devices/system/node/node*/cpulist
+show sys/kernel/mm/ksm/run sys/kernel/mm/transparent_hugepage/enabled sys/kernel/mm/transparent_hugepage/defrag
+show sys/module/kvm_intel/parameters/nested sys/module/kvm_amd/parameters/nested \
+    sys/module/kvm/parameters/halt_poll_ns sys/module/pcie_aspm/parameters/policy
+if [ -r dev/kvm ] && [ -w dev/kvm ]; then echo dev/kvm:open; elif [ -e dev/kvm ]; then echo dev/kvm:closed; fi
+
+echo '#disks'
+stats='' number=0
+while [ $# -ge 2 ]; do
+    device=.$2
+    if [ "$1" = file ]; then # the disk below the file system that the file is on, or will be
+        [ -e "$device" ] || device=$(dirname "$device")
+        device=$(df -P "$device" 2>/dev/null | sed -n '2s/ .*//p')
+    fi
+    name=$(readlink -f "$device") name=${name##*/}
+    if [ -e "sys/class/block/$name/partition" ]; then
+        name=$(readlink -f "sys/class/block/$name") name=${name%/*} name=${name##*/}
+    fi
+    if [ -n "$name" ] && [ -d "sys/block/$name/queue" ]; then
+        echo "$number/name:$name"
+        queue=sys/block/$name/queue
+        show $queue/scheduler $queue/nr_requests $queue/rotational $queue/write_cache $queue/rq_affinity \
+            $queue/nomerges $queue/iostats $queue/wbt_lat_usec $queue/iosched/*
+        stats="$stats sys/block/$name/stat"
+        at=$(readlink -f "sys/block/$name") # up its buses, for what stands there of the disk's controller
+        while [ -n "$at" ] && [ "$at" != / ]; do
+            cat "$at/numa_node" 2>/dev/null | sed "s,^,$number/numa:,"
+            cat "$at"/scsi_host/*/link_power_management_policy 2>/dev/null | sed "s,^,$number/link:,"
+            at=${at%/*}
+        done
+    fi
+    number=$((number + 1))
+    shift 2
+done
+
+echo '#guests'
+for file in $(grep -lsaE '[q]emu-system-|[q]emu-kvm|[/]kvm' proc/[0-9]*/cmdline); do
+    printf '%s:%s\n' "$file" "$(tr '\0\n' '\t ' <"$file" 2>/dev/null)"
+done
+
+busy() { grep -sH '^cpu ' proc/stat; }
+others() { show proc/[0-9]*/stat $stats; grep -sH '^pswp' proc/vmstat; }
+echo '#before'
+others; busy # and the other way round below: reading the rest is not part of what is watched
+sleep "$window"
+echo '#after'
+busy; others
+echo '#end'
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSeen:
+    """A disk under test: the kernel's name of its device, empty where there is none.
+
+    Of a disk made of a file it is the disk that holds the file, which is not ours alone (`owned` is false).
+    """
+
+    name: str
+    identity: str
+    owned: bool
+    device: str
+    numa_node: int | None
+    link_power: str
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process that lived through the time of watching, and the share of one CPU that it took meanwhile."""
+
+    pid: int
+    parent: int
+    command: str
+    cpu_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A host as it was for a moment. Paths are as on the host, `/sys/...`; `root` is where they were read instead.
+
+    `before` and `after` are the counters of CPUs, processes and disks, `seconds` apart.
+    """
+
+    facts: HostFacts
+    files: Mapping[str, str]
+    disks: tuple[DiskSeen, ...] = ()
+    guests: Mapping[int, tuple[str, ...]] | None = None
+    before: Mapping[str, str] | None = None
+    after: Mapping[str, str] | None = None
+    seconds: float = WINDOW_SECONDS
+    root: str = ""
+
+    def text(self, path: str) -> str:
+        """A file's content; empty where it is not there."""
+        return self.files.get(path, "")
+
+    def number(self, path: str) -> int | None:
+        """A file's whole number; None where it is not there, or says something else."""
+        content = self.text(path)
+        return int(content) if re.fullmatch(r"-?\d+", content) else None
+
+    def matching(self, pattern: str) -> dict[str, str]:
+        """The files whose path fits the shell pattern, by path."""
+        return {path: text for path, text in sorted(self.files.items()) if fnmatchcase(path, pattern)}
+
+    def chosen(self, path: str) -> str:
+        """The word in brackets of a file that lists what it allows: `always [madvise] never`."""
+        content = self.text(path)
+        bracketed = re.search(r"\[(\S+)\]", content)
+        return bracketed[1] if bracketed else content
+
+    def memory_bytes(self, key: str) -> int | None:
+        """A line of /proc/meminfo that is in kB; None where it is not there."""
+        found = re.search(rf"^{key}: *(\d+) kB", self.text("/proc/meminfo"), re.M)
+        return int(found[1]) * 1024 if found else None
+
+    @property
+    def cpus(self) -> int:
+        return int(self.facts["cpus"] or 1)
+
+
+def look(
+    runner: Runner, facts: HostFacts, disks: Sequence[DiskSpec], *, root: str = "", window: float = WINDOW_SECONDS
+) -> Seen:
+    """What the machine behind `runner` shows now; changes nothing. Watches it for `window` seconds.
+
+    `root` is a directory to read instead of `/`. Raises HostError where the script did not come to its end.
+    """
+    named = [word for disk in disks for word in _named(disk)]
+    argv = ["sh", "-s", "--", root, str(window), LEASE_DIRECTORY, *named]
+    printed = runner.run(argv, stdin=_SCRIPT, deadline=DEADLINE_SECONDS + window, check=False)
+    sections = _sections(printed.stdout)
+    if "end" not in sections:
+        said = printed.stderr.strip()[-300:] or "it printed nothing of use"
+        raise HostError(
+            f"{runner.name}: its settings could not be read: {said}", hint="a Linux host is needed, with sh"
+        )
+    guests = {int(path.split("/")[2]): tuple(text.split("\t")) for path, text in sections["guests"].items()}
+    return Seen(
+        facts=facts,
+        files={**sections["files"], **sections["disks"]},
+        disks=tuple(_disk(disk, number, sections["disks"]) for number, disk in enumerate(disks)),
+        guests=guests,
+        before=sections["before"],
+        after=sections["after"],
+        seconds=window,
+        root=root,
+    )
+
+
+def processes(seen: Seen) -> list[Process]:
+    """The processes of the host, those first that took most of a CPU while it was watched."""
+    before, after = seen.before or {}, seen.after or {}
+    ticks = cpu_ticks(seen)
+    per_cpu = sum(ticks.values()) / seen.cpus
+    found = []
+    for path, line in after.items():
+        old, new = _process_fields(before.get(path, "")), _process_fields(line)
+        # Field 22 of proc(5), the start time, tells a process from a later one with the same number.
+        if path.startswith("/proc/") and new and old and old[21] == new[21]:
+            used = sum(int(new[at]) - int(old[at]) for at in (13, 14))
+            found.append(Process(int(new[0]), int(new[3]), new[1], used / per_cpu if per_cpu else 0.0))
+    return sorted(found, key=lambda process: -process.cpu_share)
+
+
+def cpu_ticks(seen: Seen) -> dict[str, int]:
+    """What the CPUs did while watched, in ticks of all of them together: `busy`, `idle`, `steal`; see proc(5)."""
+    old, new = (
+        [int(word) for word in (sample or {}).get("/proc/stat", "").split()[1:9]]
+        for sample in (seen.before, seen.after)
+    )
+    if len(old) < 8 or len(new) < 8:
+        return {}
+    user, nice, system, idle, iowait, irq, softirq, steal = (end - start for start, end in zip(old, new, strict=True))
+    return {"busy": user + nice + system + irq + softirq, "idle": idle + iowait, "steal": steal}
+
+
+def _named(disk: DiskSpec) -> tuple[str, str]:
+    return ("id", disk.id) if isinstance(disk, DiskById) else ("file", str(disk.file))
+
+
+def _disk(disk: DiskSpec, number: int, printed: Mapping[str, str]) -> DiskSeen:
+    # The first one on the way up is that of the device nearest to the disk.
+    node = printed.get(f"/{number}/numa", "").partition("\n")[0]
+    return DiskSeen(
+        name=disk.name,
+        identity=disk.identity,
+        owned=isinstance(disk, DiskById),
+        device=printed.get(f"/{number}/name", ""),
+        numa_node=int(node) if node.isdigit() else None,
+        link_power=printed.get(f"/{number}/link", "").partition("\n")[0],
+    )
+
+
+def _sections(printed: str) -> dict[str, dict[str, str]]:
+    """The sections by name; in each, the text of each file by its path from the root."""
+    sections: dict[str, dict[str, str]] = {}
+    current: dict[str, str] = {}
+    for line in printed.split("\n"):
+        if line.startswith("#"):
+            current = sections.setdefault(line[1:], {})
+            continue
+        path, colon, text = line.partition(":")
+        if colon:
+            path = f"/{path.removeprefix('./')}"
+            current[path] = f"{current[path]}\n{text}" if path in current else text.rstrip()
+    return sections
+
+
+def _process_fields(line: str) -> list[str]:
+    """The fields of /proc/PID/stat; empty where it is none. A command may contain blanks and parentheses."""
+    head, _, tail = line.rpartition(")")
+    pid, _, command = head.partition(" (")
+    rest = tail.split()
+    return [pid, command, *rest] if pid.isdigit() and len(rest) > 20 else []

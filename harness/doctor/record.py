@@ -1,0 +1,70 @@
+"""The record of settings that were changed on a host: kept there until they are put back."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.doctor.findings import Setting
+from harness.lab.paths import LEASE_DIRECTORY
+
+RECORD_NAME = "tuned"
+# On a file system that a reboot empties, as it resets what is in sysfs.
+RECORD_FILE = f"{LEASE_DIRECTORY}/{RECORD_NAME}"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Who changed settings, and what they were before, in the order to put them back.
+
+    `started` is the start time of the process in ticks since boot: it tells it from a later one of that number.
+    """
+
+    machine: str
+    pid: int
+    started: str
+    before: tuple[Setting, ...]
+
+    @classmethod
+    def of_this_process(cls, before: tuple[Setting, ...]) -> Record:
+        return cls(socket.gethostname(), os.getpid(), _start_of(os.getpid()), before)
+
+    @classmethod
+    def parse(cls, text: str) -> Record | None:
+        """The record that was written as `text`; None for any other text."""
+        try:
+            said = json.loads(text)
+            before = tuple(Setting(path, value) for path, value in said["before"])
+            return cls(said["machine"], said["pid"], said["started"], before)
+        except (ValueError, TypeError, KeyError):
+            return None
+
+    def text(self) -> str:
+        before = [[setting.path, setting.value] for setting in self.before]
+        said = {"machine": self.machine, "pid": self.pid, "started": self.started, "before": before}
+        return json.dumps(said, indent=1) + "\n"
+
+    @property
+    def holder(self) -> str:
+        return f"process {self.pid} of {self.machine}"
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether who changed the settings is known to be there still; of another machine's process nothing is."""
+        return self.machine == socket.gethostname() and _start_of(self.pid) == self.started
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether who changed the settings is known to be gone."""
+        return self.machine == socket.gethostname() and not self.is_alive
+
+
+def _start_of(pid: int) -> str:
+    """Field 22 of proc(5)'s stat; empty where there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
+    except OSError:
+        return ""

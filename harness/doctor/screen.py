@@ -1,0 +1,54 @@
+"""The findings as lines on a terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from rich.text import Text
+
+from harness.doctor.findings import Finding, Level
+from harness.doctor.tune import Tuning
+
+_STYLES = {Level.OK: "green", Level.UNKNOWN: "dim", Level.ADVICE: "yellow", Level.PROBLEM: "bold red"}
+_LABELS = {Level.OK: "ok", Level.UNKNOWN: "-", Level.ADVICE: "advice", Level.PROBLEM: "problem"}
+_INDENT = " " * 9
+
+
+def finding_lines(host: str, findings: Sequence[Finding], *, width: int) -> Iterable[Text]:
+    """A line for each check with level, name and value; below it why it matters, and what to do.
+
+    Commands are not broken, so that they can be copied.
+    """
+    yield Text(f"host {host}", style="bold")
+    for each in findings:
+        label = Text(f"{_LABELS[each.level]:<{len(_INDENT)}}", style=_STYLES[each.level])
+        yield label.append(Text.assemble((each.check, "bold"), f": {each.value}", style="default"))
+        for line in textwrap.wrap(each.why, max(width - len(_INDENT), 40)):
+            yield Text(f"{_INDENT}{line}", style="dim")
+        if each.advice:
+            yield Text(f"{_INDENT}-> {each.advice}")
+    yield Text(_summary(host, findings))
+
+
+def tuning_lines(host: str, tuning: Tuning) -> Iterable[str]:
+    """What was changed, files of one name and values in one line, and what could not be."""
+    if not tuning.changed and not tuning.refused:
+        yield f"host {host}: nothing to change"
+    alike = Counter((change.path.rpartition("/")[2], change.before, change.after) for change in tuning.changed)
+    for (name, before, after), number in alike.items():
+        first = next(change.path for change in tuning.changed if change.path.endswith(f"/{name}"))
+        others = f" and {number - 1} more" if number > 1 else ""
+        yield f"host {host}: changed {first}{others}: {before} -> {after}"
+    yield from (f"host {host}: not changed: {refusal}" for refusal in tuning.refused)
+
+
+def _summary(host: str, findings: Sequence[Finding]) -> str:
+    count = Counter(each.level for each in findings)
+    problems = [each.check for each in findings if each.level is Level.PROBLEM]
+    if problems:
+        return f"host {host}: figures measured now would be wrong or cannot be had: {', '.join(problems)}"
+    if count[Level.ADVICE]:
+        return f"host {host}: fit for measuring; better with the {count[Level.ADVICE]} pieces of advice above"
+    return f"host {host}: fit for measuring"

@@ -1,0 +1,243 @@
+"""Settings are held for a while and put back: at the end, after a failure, at Ctrl-C, and after a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from harness.doctor import Change, Finding, Level, Setting, examine, left_over, look, restore, tuned
+from harness.doctor.record import Record
+from harness.errors import HostError
+from harness.lab.inventory import DiskById
+from harness.lab.transport.base import Completed
+from harness.lab.transport.local import LocalRunner
+from tests.unit.loop_disks import loop, require, sparse
+from tests.unit.sysfs_tree import DISK, FACTS, KSM, POLICY, QUEUE, Tree
+
+RUNNER = LocalRunner("host node1")
+BETTER = {
+    f"{POLICY}0/scaling_governor": "performance",
+    f"{POLICY}1/scaling_governor": "performance",
+    f"{QUEUE}/scheduler": "none",
+    f"{QUEUE}/iostats": "1",
+    KSM: "0",
+}
+BEFORE = {
+    f"{POLICY}0/scaling_governor": "powersave",
+    f"{POLICY}1/scaling_governor": "powersave",
+    f"{QUEUE}/scheduler": "mq-deadline",
+    f"{QUEUE}/iostats": "0",
+    KSM: "1",
+}
+
+
+class FlakyRunner(LocalRunner):
+    """This machine behind a connection that is slow, or lost."""
+
+    def __init__(self) -> None:
+        super().__init__("host node1")
+        self.delay = 0.0
+        self.lost = False
+
+    def run(
+        self, argv: Sequence[str], *, deadline: float, stdin: str | bytes | None = None, check: bool = True
+    ) -> Completed:
+        if self.lost:
+            raise HostError("connection lost")
+        time.sleep(self.delay)
+        return super().run(argv, deadline=deadline, stdin=stdin, check=check)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    tree = Tree(tmp_path / "root")
+    tree.slow()
+    return tree
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> str:
+    return str(tmp_path / "run" / "virt-overhead")
+
+
+def findings(tree: Tree) -> list[Finding]:
+    return examine(look(RUNNER, FACTS, [DISK], root=str(tree.root), window=0))
+
+
+def interrupt_twice(runner: FlakyRunner) -> None:
+    """Ctrl-C now, and again while the first command after it is slow."""
+    runner.delay = 0.6
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def in_its_place_a_directory(path: Path) -> None:
+    """What no process can write a value to, root's neither."""
+    path.unlink()
+    path.mkdir()
+
+
+def asking_for(*settings: Setting) -> list[Finding]:
+    return [Finding("a check", "a value", Level.ADVICE, "a reason", "advice", settings)]
+
+
+def test_settings_are_better_meanwhile_and_as_before_at_the_end(tree: Tree, directory: str) -> None:
+    with tuned(RUNNER, findings(tree), directory=directory) as tuning:
+        assert tree.settings == BETTER
+        assert left_over(RUNNER, directory=directory) is not None
+    assert tree.settings == BEFORE
+    assert left_over(RUNNER, directory=directory) is None
+    assert list(Path(directory).iterdir()) == []
+    assert Change(f"{tree.root}/{QUEUE}/scheduler", "mq-deadline", "none") in tuning.changed
+    assert len(tuning.changed) == 5
+    assert tuning.refused == ()
+
+
+@pytest.mark.parametrize("failure", [ZeroDivisionError, KeyboardInterrupt, SystemExit])
+def test_settings_are_put_back_whatever_ends_the_work(tree: Tree, directory: str, failure: type[BaseException]) -> None:
+    with pytest.raises(failure), tuned(RUNNER, findings(tree), directory=directory):
+        raise failure
+    assert tree.settings == BEFORE
+    assert left_over(RUNNER, directory=directory) is None
+
+
+def test_a_real_ctrl_c_puts_them_back_and_a_second_one_does_not_stop_that(tree: Tree, directory: str) -> None:
+    runner = FlakyRunner()
+    with pytest.raises(KeyboardInterrupt), tuned(runner, findings(tree), directory=directory):
+        interrupt_twice(runner)
+    assert tree.settings == BEFORE
+    assert left_over(RUNNER, directory=directory) is None
+
+
+def test_where_nothing_is_asked_for_the_host_is_left_alone(directory: str) -> None:
+    with tuned(RUNNER, [Finding("a check", "fine", Level.OK, "a reason")], directory=directory) as tuning:
+        assert tuning.changed == ()
+    assert not Path(directory).exists()
+
+
+def test_a_setting_that_the_kernel_refuses_is_told_and_the_others_are_held(tree: Tree, directory: str) -> None:
+    (tree.root / "stubborn").mkdir()
+    wanted = asking_for(Setting(f"{tree.root}/stubborn", "1"), Setting(f"{tree.root}/{KSM}", "0"))
+    with tuned(RUNNER, wanted, directory=directory) as tuning:
+        assert tree.read(KSM) == "0"
+    assert [change.path for change in tuning.changed] == [f"{tree.root}/{KSM}"]
+    (refused,) = tuning.refused
+    assert refused.startswith(f"{tree.root}/stubborn stays ")
+    assert "irectory" in refused
+    assert tree.read(KSM) == "1"
+
+
+def test_a_setting_that_cannot_be_put_back_is_named_with_its_value_and_how_to_mend_it(
+    tree: Tree, directory: str
+) -> None:
+    path = tree.root / KSM
+    with (
+        pytest.raises(HostError, match=rf"host node1: settings were not put back: {path} keeps .*irectory") as error,
+        tuned(RUNNER, findings(tree), directory=directory),
+    ):
+        in_its_place_a_directory(path)
+    assert error.value.hint is not None
+    assert f"echo 1 > {path}" in error.value.hint
+    assert QUEUE not in error.value.hint
+    record = left_over(RUNNER, directory=directory)
+    assert record is not None
+    assert record.before == (Setting(str(path), "1"),)
+    path.rmdir()
+    path.write_text("0\n")
+    restore(RUNNER, record, directory=directory)
+    assert tree.settings == BEFORE
+    assert left_over(RUNNER, directory=directory) is None
+
+
+def test_a_host_that_is_lost_meanwhile_is_told_with_every_file_that_was_changed(tree: Tree, directory: str) -> None:
+    runner = FlakyRunner()
+    with (
+        pytest.raises(HostError, match="host node1: settings were not put back: connection lost") as error,
+        tuned(runner, findings(tree), directory=directory),
+    ):
+        runner.lost = True
+    assert error.value.hint is not None
+    for path, value in BEFORE.items():
+        assert f"echo {value} > {tree.root}/{path}" in error.value.hint
+
+
+def test_a_file_that_is_gone_keeps_nothing_and_is_no_failure(tree: Tree, directory: str) -> None:
+    with tuned(RUNNER, findings(tree), directory=directory):
+        tree.remove(f"{QUEUE}/scheduler")
+    assert tree.read(KSM) == "1"
+    assert left_over(RUNNER, directory=directory) is None
+
+
+def test_settings_that_somebody_holds_are_left_to_them(tree: Tree, directory: str) -> None:
+    with tuned(RUNNER, findings(tree), directory=directory):
+        with (
+            pytest.raises(HostError, match=rf"settings are changed already, by process {os.getpid()} of") as error,
+            tuned(RUNNER, asking_for(Setting(f"{tree.root}/{KSM}", "2")), directory=directory),
+        ):
+            pass
+        assert tree.settings == BETTER
+    assert "virt-overhead doctor --restore" in str(error.value)
+    assert tree.settings == BEFORE
+
+
+def test_where_the_old_values_cannot_be_kept_nothing_is_changed(tree: Tree, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(HostError, match="no setting was changed, for the old values cannot be kept"),
+        tuned(RUNNER, findings(tree), directory=str(tmp_path / "file" / "below")),
+    ):
+        pass
+    assert tree.read(KSM) == "1"
+    assert tree.read(f"{QUEUE}/scheduler") == "none [mq-deadline] bfq"
+
+
+def test_the_record_is_on_the_host_before_anything_is_changed(tree: Tree, directory: str) -> None:
+    with tuned(RUNNER, findings(tree), directory=directory):
+        record = json.loads((Path(directory) / "tuned").read_text())
+    assert dict(record["before"]) == {f"{tree.root}/{path}": value for path, value in BEFORE.items()} | {
+        f"{tree.root}/{QUEUE}/nr_requests": "1023"
+    }
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"machine": "a"}', '{"machine": "a", "pid": 1, "before": [1]}'])
+def test_what_is_no_record_is_none(text: str) -> None:
+    assert Record.parse(text) is None
+
+
+def test_a_process_is_known_by_its_start_so_that_a_later_one_of_its_number_is_not_taken_for_it() -> None:
+    mine = Record.of_this_process(())
+    assert (mine.is_alive, mine.is_dead) == (True, False)
+    later = Record(mine.machine, mine.pid, "1", ())
+    assert (later.is_alive, later.is_dead) == (False, True)
+    elsewhere = Record("elsewhere", mine.pid, mine.started, ())
+    assert (elsewhere.is_alive, elsewhere.is_dead) == (False, False)
+
+
+def test_a_real_disk_gets_its_scheduler_back_with_the_tunables_that_the_kernel_reset(
+    tmp_path: Path, directory: str
+) -> None:
+    require()
+    with loop(sparse(tmp_path / "disk.img", 16 << 20)) as device:
+        queue = Path("/sys/block", device.rpartition("/")[2], "queue")
+        if "mq-deadline" not in (queue / "scheduler").read_text():
+            pytest.skip("this kernel has no mq-deadline")
+        (queue / "rotational").write_text("0")
+        (queue / "scheduler").write_text("mq-deadline")
+        (queue / "nr_requests").write_text("77")
+        (queue / "iosched" / "fifo_batch").write_text("5")
+        seen = look(RUNNER, FACTS, [DiskById("sata_ssd", device, "S1", destroy=True)], window=0)
+        wanted = [each for each in examine(seen) if each.check.startswith("sata_ssd")]
+        with tuned(RUNNER, wanted, directory=directory) as tuning:
+            assert "[none]" in (queue / "scheduler").read_text()
+            assert (queue / "nr_requests").read_text() != "77\n"
+        assert [(change.before, change.after) for change in tuning.changed] == [("mq-deadline", "none")]
+        assert "[mq-deadline]" in (queue / "scheduler").read_text()
+        assert (queue / "nr_requests").read_text() == "77\n"
+        assert (queue / "iosched" / "fifo_batch").read_text() == "5\n"
