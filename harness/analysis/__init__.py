@@ -19,11 +19,12 @@ from harness.analysis.sequential import Look, Sequential, looks
 from harness.analysis.steady import SteadyState, steady_state
 from harness.analysis.stopping import Reason, decided
 from harness.analysis.student import t_cdf, t_quantile, t_survival
-from harness.analysis.verdict import Budget, Verdict, judge
+from harness.analysis.verdict import Both, Budget, Verdict, judge
 
 __all__ = [
     "METRICS",
     "Better",
+    "Both",
     "Budget",
     "Estimate",
     "Judgement",

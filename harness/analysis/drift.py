@@ -23,6 +23,9 @@ def estimate_drift(times: Sequence[float], values: Sequence[float], *, confidenc
         raise ValueError(f"each value has its moment: {len(times)} moments, {len(values)} values")
     if not values:
         raise ValueError("a drift needs at least one value")
+    for time in times:
+        if not math.isfinite(time):
+            raise ValueError(f"a moment is a finite number, not {time}")
     for value in values:
         if not 0 < value < math.inf:
             raise ValueError(f"a drift is of values that are finite and greater than 0, not {value}")
@@ -32,8 +35,8 @@ def estimate_drift(times: Sequence[float], values: Sequence[float], *, confidenc
     if n == 1:
         return Estimate(0.0, None, None, n)
     span = max(times) - min(times)
-    if not 0 < span < math.inf:
-        raise ValueError(f"a drift is over a time: {n} values cannot lie {span} apart")
+    if span == 0:
+        raise ValueError(f"a drift is over a time: {n} values cannot be of one moment")
     shares = [(time - min(times)) / span for time in times]
     logs = [math.log(value) for value in values]
     change, start = linear_regression(shares, logs)

@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from harness.analysis import Estimate, estimate_added, estimate_overhead, mean_interval, t_quantile
+from harness.analysis import (
+    Estimate,
+    estimate_added,
+    estimate_overhead,
+    log_ratios,
+    mean_interval,
+    proven_below,
+    t_quantile,
+)
 
 
 def ends(estimate: Estimate) -> tuple[float, float]:
@@ -170,19 +178,22 @@ def test_other_bad_input_is_refused() -> None:
         estimate_added([1.0, 2.0], [1.0, 2.0], confidence=95)
 
 
-# --- coverage ---
+# --- what else is read from an estimate ---
 
 
-@pytest.mark.parametrize("n", [2, 3, 5, 10])
-def test_the_interval_covers_the_truth_as_often_as_it_says(n: int) -> None:
-    """4000 campaigns of a disk that drifts by 20 % between rounds, under a guest 12 % slower with 3 % noise."""
-    chance = np.random.default_rng(n)
-    campaigns = 4000
-    hosts = 50_000 * np.exp(chance.normal(0, 0.2, (campaigns, n)))
-    guests = hosts * 0.88 * np.exp(chance.normal(0, 0.03, (campaigns, n)))
-    covered = 0
-    for host, guest in zip(hosts.tolist(), guests.tolist(), strict=True):
-        low, high = ends(estimate_overhead(host, guest, higher_is_better=True))
-        covered += low <= 0.12 <= high
-    # The count's own standard deviation is 0.34 %: four of them.
-    assert covered / campaigns == pytest.approx(0.95, abs=0.014)
+def test_log_ratios_are_the_samples_that_the_overhead_rests_on() -> None:
+    host, guest = pairs(3, 6)
+    overhead = estimate_overhead(host, guest, higher_is_better=False)
+    assert math.expm1(np.mean(log_ratios(host, guest))) == pytest.approx(overhead.point)
+
+
+@pytest.mark.parametrize(
+    ("estimate", "below"),
+    [
+        (Estimate(0.04, 0.01, 0.08, 5), 0.08),
+        (Estimate(-0.04, -0.08, -0.01, 5), 0.0),
+        (Estimate(0.04, None, None, 1), None),
+    ],
+)
+def test_an_overhead_is_proven_below_its_intervals_upper_end(estimate: Estimate, below: float | None) -> None:
+    assert proven_below(estimate) == below

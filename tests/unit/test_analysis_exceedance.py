@@ -1,0 +1,110 @@
+"""p values of "the budget is exceeded": they are Student's, and they say what the intervals say."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from harness.analysis import Budget, Verdict, estimate_added, estimate_overhead, exceeds_p_value, judge
+
+
+def latencies(seed: int) -> tuple[list[float], list[float]]:
+    """A disk around 100 us, 2 to 9 rounds, and a guest near the edge of 10 % and 10 us."""
+    chance = random.Random(seed)
+    host = [1e-4 * math.exp(chance.gauss(0, 0.1)) for _ in range(chance.randint(2, 9))]
+    worse, noise = chance.uniform(0.02, 0.25), chance.uniform(0.005, 0.06)
+    return host, [value * math.exp(worse + chance.gauss(0, noise)) for value in host]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_p_values_of_one_limit_are_those_of_scipy(seed: int) -> None:
+    host, guest = latencies(seed)
+    ratios = np.log(np.array(guest) / np.array(host))
+    share = stats.ttest_1samp(ratios, math.log(1.1), alternative="greater").pvalue
+    fewer = stats.ttest_1samp(ratios, math.log(0.9), alternative="less").pvalue
+    added = stats.ttest_rel(np.array(guest) - 1e-5, host, alternative="greater").pvalue
+    assert exceeds_p_value(host, guest, Budget(0.1), higher_is_better=False) == pytest.approx(share, rel=1e-6)
+    assert exceeds_p_value(host, guest, Budget(0.1), higher_is_better=True) == pytest.approx(fewer, rel=1e-6)
+    assert exceeds_p_value(host, guest, Budget(absolute=1e-5), higher_is_better=False) == pytest.approx(added, rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_of_two_limits_looser_takes_the_larger_p_and_stricter_twice_the_smaller(seed: int) -> None:
+    host, guest = latencies(seed)
+
+    def p(budget: Budget) -> float:
+        value = exceeds_p_value(host, guest, budget, higher_is_better=False)
+        assert value is not None
+        return value
+
+    parts = p(Budget(0.1)), p(Budget(absolute=1e-5))
+    assert p(Budget(0.1, 1e-5, "looser")) == max(parts)
+    assert p(Budget(0.1, 1e-5, "stricter")) == min(1, 2 * min(parts))
+
+
+@pytest.mark.parametrize("confidence", [0.8, 0.95, 0.99])
+@pytest.mark.parametrize(
+    "budget",
+    [Budget(0.1), Budget(absolute=1e-5), Budget(0.1, 1e-5, "looser"), Budget(0.1, 1e-5, "stricter")],
+    ids=["share", "absolute", "looser", "stricter"],
+)
+def test_interval_and_p_value_always_give_the_same_verdict(budget: Budget, confidence: float) -> None:
+    exceeding = 0
+    for seed in range(500):
+        host, guest = latencies(seed)
+        level = budget.interval_confidence(confidence)
+        overhead = estimate_overhead(host, guest, higher_is_better=False, confidence=level)
+        verdict = judge(overhead, budget, estimate_added(host, guest, confidence=level))
+        p = exceeds_p_value(host, guest, budget, higher_is_better=False)
+        assert p is not None
+        assert (verdict is Verdict.EXCEEDS) == (p <= (1 - confidence) / 2)
+        exceeding += verdict is Verdict.EXCEEDS
+    assert 20 < exceeding < 480
+
+
+def test_interval_and_p_value_give_the_same_verdict_where_higher_is_better() -> None:
+    exceeding = 0
+    for seed in range(500):
+        guest, host = latencies(seed)
+        verdict = judge(estimate_overhead(host, guest, higher_is_better=True), Budget(0.1))
+        p = exceeds_p_value(host, guest, Budget(0.1), higher_is_better=True)
+        assert p is not None
+        assert (verdict is Verdict.EXCEEDS) == (p <= 0.025)
+        exceeding += verdict is Verdict.EXCEEDS
+    assert 20 < exceeding < 480
+
+
+def test_one_round_and_no_budget_have_no_p_value() -> None:
+    assert exceeds_p_value([1.0], [2.0], Budget(0.1), higher_is_better=False) is None
+    assert exceeds_p_value([1.0, 1.1], [2.0, 2.1], Budget(), higher_is_better=False) is None
+
+
+def test_rounds_without_spread_are_certain() -> None:
+    host, twice, half = [1.0] * 3, [2.0] * 3, [0.5] * 3
+    assert exceeds_p_value(host, twice, Budget(0.9), higher_is_better=False) == 0
+    assert exceeds_p_value(host, twice, Budget(1.0), higher_is_better=False) == 1
+    assert exceeds_p_value(host, twice, Budget(1.1), higher_is_better=False) == 1
+    assert exceeds_p_value(host, half, Budget(0.4), higher_is_better=True) == 0
+    assert exceeds_p_value(host, half, Budget(0.5), higher_is_better=True) == 1
+
+
+def test_rounding_is_no_evidence() -> None:
+    # 0.9 and 0.1 are no binary numbers: the logs differ from log(0.9) in their last bits, all in one direction.
+    host = [1000.0, 3000.0, 700.0]
+    guest = [900.0, 2700.0, 630.0]
+    p = exceeds_p_value(host, guest, Budget(0.1), higher_is_better=True)
+    assert p is not None
+    assert p >= 0.5
+
+
+def test_more_than_everything_cannot_be_lost() -> None:
+    assert exceeds_p_value([1.0, 2.0], [1e-9, 1e-9], Budget(1.0), higher_is_better=True) == 1
+
+
+def test_an_absolute_budget_where_higher_is_better_is_refused() -> None:
+    with pytest.raises(ValueError, match="lower is better"):
+        exceeds_p_value([1.0, 2.0], [1.0, 2.0], Budget(absolute=0.1), higher_is_better=True)

@@ -1,0 +1,111 @@
+"""Many cells: Holm's procedure, and what becomes of an `exceeds` that does not survive it."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from harness.analysis import Budget, Estimate, Judgement, Reason, Sequential, Verdict, decided, holm, judge_look
+from harness.analysis import survivors as surviving
+
+
+def judgement(verdict: Verdict, p: float | None) -> Judgement:
+    return Judgement(Estimate(0.1, 0.0, 0.2, 5), None, verdict, p)
+
+
+def closed_testing(p_values: Sequence[float], alpha: float) -> list[bool]:
+    """Holm's procedure as it is derived: reject what every Bonferroni test of every subset that holds it rejects."""
+    numbers = range(len(p_values))
+    subsets = [s for size in range(1, len(p_values) + 1) for s in itertools.combinations(numbers, size)]
+    return [all(min(p_values[i] for i in s) * len(s) <= alpha for s in subsets if one in s) for one in numbers]
+
+
+def test_holms_own_kind_of_example() -> None:
+    # Sorted: 0.005 <= 0.05/4, 0.01 <= 0.05/3, 0.03 > 0.05/2: the last two stand or fall together.
+    assert holm([0.01, 0.04, 0.03, 0.005], 0.05) == [True, False, False, True]
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_holm_is_closed_testing_with_bonferroni(seed: int) -> None:
+    chance = random.Random(seed)
+    p_values = [chance.random() ** 4 for _ in range(chance.randint(1, 7))]
+    assert holm(p_values, 0.05) == closed_testing(p_values, 0.05)
+
+
+def test_a_single_p_value_is_held_against_alpha_itself() -> None:
+    assert holm([0.025], 0.025) == [True]
+    assert holm([0.0251], 0.025) == [False]
+    assert holm([], 0.025) == []
+
+
+def test_a_missing_p_value_is_not_rejected_and_still_counts() -> None:
+    assert holm([None, 0.02], 0.025) == [False, False]
+    assert holm([None, 0.0125], 0.025) == [False, True]
+
+
+@pytest.mark.parametrize(("p_values", "alpha"), [([1.1], 0.05), ([float("nan")], 0.05), ([0.5], 5.0)])
+def test_what_is_no_probability_is_refused(p_values: list[float], alpha: float) -> None:
+    with pytest.raises(ValueError, match="probability"):
+        holm(p_values, alpha)
+
+
+def test_an_exceeds_that_does_not_survive_becomes_inconclusive_and_nothing_else_changes() -> None:
+    run = [
+        judgement(Verdict.EXCEEDS, 0.0001),
+        judgement(Verdict.WITHIN, 0.9999),
+        judgement(Verdict.EXCEEDS, 0.02),
+        judgement(Verdict.INCONCLUSIVE, None),
+        judgement(Verdict.UNJUDGED, None),
+        judgement(Verdict.VOID, 0.0001),
+    ]
+    assert surviving(run, 0.025) == ["exceeds", "within", "inconclusive", "inconclusive", "unjudged", "void"]
+
+
+def test_unjudged_and_void_cells_do_not_make_it_harder() -> None:
+    alone = judgement(Verdict.EXCEEDS, 0.02)
+    others = [judgement(Verdict.UNJUDGED, None), judgement(Verdict.VOID, 0.5)]
+    assert surviving([alone, *others], 0.025)[0] is Verdict.EXCEEDS
+    assert surviving([alone, judgement(Verdict.WITHIN, 0.5)], 0.025)[0] is Verdict.INCONCLUSIVE
+
+
+def test_one_cell_alone_keeps_its_verdict() -> None:
+    plan = Sequential(3, 27)
+    chance = random.Random(5)
+    seen = set()
+    for _ in range(300):
+        rounds = chance.choice(plan.looks)
+        look = plan.look(rounds)
+        assert look is not None
+        worse = chance.uniform(1.0, 1.3)
+        guest = [worse * chance.lognormvariate(0, 0.02) for _ in range(rounds)]
+        one = judge_look([1.0] * rounds, guest, Budget(0.1), look, higher_is_better=False)
+        assert surviving([one], plan.error_rate) == [one.verdict]
+        seen.add(one.verdict)
+    assert seen == {Verdict.WITHIN, Verdict.EXCEEDS, Verdict.INCONCLUSIVE}
+
+
+def test_what_was_decided_as_exceeding_is_never_taken_back_by_the_run() -> None:
+    plan, cells, budget = Sequential(3, 27), 20, Budget(0.1)
+    chance = random.Random(11)
+    stood = 0
+    for _ in range(40):
+        run = []
+        for _ in range(cells):
+            rounds = chance.choice(plan.looks)
+            worse = chance.choice([1.1, 1.2, 1.4])
+            guest = [worse * chance.lognormvariate(0, 0.03) for _ in range(rounds)]
+            run.append(([1.0] * rounds, guest))
+        judgements = []
+        for host, guest in run:
+            look = plan.look(len(host))
+            assert look is not None
+            judgements.append(judge_look(host, guest, budget, look, higher_is_better=False))
+        for (host, guest), before, after in zip(run, judgements, surviving(judgements, plan.error_rate), strict=True):
+            why = decided(host, guest, plan, higher_is_better=False, budget=budget, target=None, cells=cells)
+            if why is Reason.BUDGET and before.verdict is Verdict.EXCEEDS:
+                assert after is Verdict.EXCEEDS
+                stood += 1
+    assert stood > 100

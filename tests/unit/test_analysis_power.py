@@ -1,0 +1,70 @@
+"""What so many rounds can show: against scipy's noncentral t, and against campaigns that try it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from harness.analysis import estimate_overhead, pooled_sd, smallest_detectable
+from harness.analysis.power import noncentral_t_survival
+
+
+@pytest.mark.parametrize("df", [1, 2, 4, 9, 30, 200])
+@pytest.mark.parametrize("noncentrality", [0.0, 0.5, 3.0, 20.0])
+def test_the_noncentral_t_agrees_with_scipy(df: int, noncentrality: float) -> None:
+    critical = float(stats.t.ppf(0.975, df))
+    exact = stats.nct.sf(critical, df, noncentrality)
+    assert noncentral_t_survival(critical, df, noncentrality) == pytest.approx(exact, abs=1e-6)
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 12])
+@pytest.mark.parametrize("higher_is_better", [True, False])
+def test_the_smallest_detectable_overhead_is_detected_as_often_as_asked(n: int, higher_is_better: bool) -> None:
+    chance = np.random.default_rng(n)
+    sd, campaigns = 0.03, 2000
+    share = smallest_detectable(sd, n, power=0.8, higher_is_better=higher_is_better)
+    ratio = 1 - share if higher_is_better else 1 + share
+    guests = ratio * np.exp(chance.normal(0, sd, (campaigns, n)))
+    shown = 0
+    for guest in guests.tolist():
+        low = estimate_overhead([1.0] * n, guest, higher_is_better=higher_is_better).low
+        assert low is not None
+        shown += low > 0
+    # The count's own standard deviation is 0.9 %: four of them.
+    assert shown / campaigns == pytest.approx(0.8, abs=0.036)
+
+
+def test_more_rounds_and_less_scatter_show_smaller_overheads() -> None:
+    by_rounds = [smallest_detectable(0.03, n) for n in (2, 3, 5, 10, 30)]
+    assert by_rounds == sorted(by_rounds, reverse=True)
+    assert smallest_detectable(0.01, 5) < smallest_detectable(0.03, 5)
+    assert smallest_detectable(0.03, 5, power=0.5) < smallest_detectable(0.03, 5, power=0.9)
+    assert smallest_detectable(0.0, 5) == 0
+
+
+def test_two_wild_rounds_can_show_a_loss_of_nearly_everything_alone() -> None:
+    assert smallest_detectable(2.0, 2) == pytest.approx(1.0)
+    assert math.isfinite(smallest_detectable(2.0, 2, confidence=0.999, higher_is_better=False))
+
+
+def test_scatter_is_pooled_within_groups_whose_means_differ() -> None:
+    # Squares 2 and 8 over 2 and 1 degrees of freedom.
+    assert pooled_sd([[0.0, 1.0, 2.0], [100.0, 104.0]]) == pytest.approx(math.sqrt(10 / 3))
+    assert pooled_sd([[5.0], [], [1.0, 3.0]]) == pytest.approx(math.sqrt(2))
+
+
+def test_groups_of_single_rounds_have_no_scatter_to_pool() -> None:
+    with pytest.raises(ValueError, match="at least two rounds"):
+        pooled_sd([[1.0], [2.0], []])
+
+
+@pytest.mark.parametrize(
+    ("sd", "n", "confidence", "power"),
+    [(0.03, 1, 0.95, 0.8), (-0.1, 5, 0.95, 0.8), (math.nan, 5, 0.95, 0.8), (0.03, 5, 95, 0.8), (0.03, 5, 0.95, 0.02)],
+)
+def test_what_cannot_be_answered_is_refused(sd: float, n: int, confidence: float, power: float) -> None:
+    with pytest.raises(ValueError, match=r"one round|standard deviation|confidence is|power is"):
+        smallest_detectable(sd, n, confidence=confidence, power=power)

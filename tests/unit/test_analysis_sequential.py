@@ -1,0 +1,229 @@
+"""Looks before all rounds are done: when, at which confidence, and when a cell has seen enough."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from harness.analysis import (
+    Budget,
+    Look,
+    Reason,
+    Sequential,
+    Verdict,
+    decided,
+    estimate_overhead,
+    exceeds_p_value,
+    judge_look,
+    looks,
+)
+
+PLAN = Sequential(first=3, most=27)
+ALLOWED = Budget(0.30)
+
+
+def pair(overhead: float, noise: float, n: int, seed: int = 1) -> tuple[list[float], list[float]]:
+    """Throughputs of `n` rounds of a guest slower by `overhead`; the noise has exactly no mean where n is even."""
+    chance = random.Random(seed)
+    host = [50_000 * chance.uniform(0.8, 1.2) for _ in range(n)]
+    return host, [h * (1 - overhead) * (1 + noise * (-1) ** index) for index, h in enumerate(host)]
+
+
+def reason(
+    overhead: float,
+    noise: float,
+    n: int,
+    *,
+    budget: Budget = ALLOWED,
+    target: float | None = 0.05,
+    cells: int = 1,
+    time_spent: bool = False,
+) -> Reason | None:
+    host, guest = pair(overhead, noise, n)
+    return decided(
+        host, guest, PLAN, higher_is_better=True, budget=budget, target=target, cells=cells, time_spent=time_spent
+    )
+
+
+# --- when ---
+
+
+def test_looks_grow_by_half() -> None:
+    assert looks(3, 27) == (3, 5, 8, 12, 18, 27)
+    assert looks(2, 5) == (2, 3, 5)
+
+
+@pytest.mark.parametrize(
+    ("first", "most", "planned"), [(3, 10, (3, 5, 10)), (3, 6, (3, 6)), (3, 4, (3, 4)), (5, 5, (5,)), (1, 1, (1,))]
+)
+def test_no_look_stands_close_before_the_last(first: int, most: int, planned: tuple[int, ...]) -> None:
+    assert looks(first, most) == planned
+
+
+def test_looks_always_rise_from_the_first_to_the_most() -> None:
+    for first, most in itertools.combinations_with_replacement(range(1, 60), 2):
+        planned = looks(first, most)
+        assert planned[0] == first
+        assert planned[-1] == most
+        assert list(planned) == sorted(set(planned))
+
+
+@pytest.mark.parametrize(("first", "most"), [(0, 3), (4, 3), (-1, -1)])
+def test_looks_that_cannot_be_are_refused(first: int, most: int) -> None:
+    with pytest.raises(ValueError, match="looks start"):
+        looks(first, most)
+
+
+# --- what each may spend ---
+
+
+@pytest.mark.parametrize("exponent", [0.5, 1.0, 3.0])
+@pytest.mark.parametrize(("first", "most"), [(3, 27), (3, 10), (2, 40), (5, 5)])
+def test_all_planned_looks_together_spend_what_was_stated(first: int, most: int, exponent: float) -> None:
+    plan = Sequential(first, most, exponent=exponent)
+    spent = [look.alpha for rounds in plan.looks if (look := plan.look(rounds))]
+    assert min(spent) > 0
+    assert sum(spent) == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("stop", range(1, 28))
+def test_stopping_for_time_after_any_round_spends_no_more_and_no_less(stop: int) -> None:
+    before = [look.alpha for rounds in PLAN.looks if rounds < stop and (look := PLAN.look(rounds))]
+    last = PLAN.look(stop, final=True)
+    assert last is not None
+    assert sum(before) + last.alpha == pytest.approx(0.05)
+
+
+def test_one_look_is_the_fixed_design() -> None:
+    look = Sequential(first=5, most=5).look(5)
+    assert look is not None
+    assert look.confidence == 0.95
+    assert look.adjusted(0.01) == 0.01
+    assert look.error_rate == pytest.approx(0.025)
+
+
+def test_the_default_spends_a_third_on_a_first_look_at_a_ninth_of_the_rounds() -> None:
+    look = PLAN.look(3)
+    assert look is not None
+    assert look.alpha == pytest.approx(0.05 / 3)
+
+
+def test_a_p_value_is_adjusted_for_the_looks_and_is_never_above_one() -> None:
+    look = Look(rounds=3, alpha=0.01, alpha_of_all=0.05)
+    assert look.adjusted(0.004) == pytest.approx(0.02)
+    assert look.adjusted(0.5) == 1
+
+
+def test_between_looks_nothing_is_looked_at() -> None:
+    assert PLAN.look(4) is None
+    assert PLAN.look(1) is None
+
+
+@pytest.mark.parametrize("rounds", [0, 28])
+def test_rounds_outside_of_the_plan_are_refused(rounds: int) -> None:
+    with pytest.raises(ValueError, match="1 to 27 rounds"):
+        PLAN.look(rounds)
+
+
+@pytest.mark.parametrize(("confidence", "exponent"), [(95.0, 1.0), (0.0, 1.0), (0.95, 0.0), (0.95, float("nan"))])
+def test_a_plan_that_cannot_be_meant_is_refused(confidence: float, exponent: float) -> None:
+    with pytest.raises(ValueError, match=r"confidence is a share|exponent"):
+        Sequential(3, 27, confidence, exponent)
+
+
+# --- the judgement at a look ---
+
+
+def test_a_look_makes_its_interval_and_its_p_value_at_its_own_level() -> None:
+    host, guest = pair(0.35, 0.01, 3)
+    look = PLAN.look(3)
+    assert look is not None
+    judgement = judge_look(host, guest, Budget(0.30), look, higher_is_better=True)
+    assert judgement.overhead == estimate_overhead(host, guest, higher_is_better=True, confidence=1 - 0.05 / 3)
+    p = exceeds_p_value(host, guest, Budget(0.30), higher_is_better=True)
+    assert p is not None
+    assert judgement.p_value == pytest.approx(3 * p)
+    assert judgement.added is None
+
+
+@pytest.mark.parametrize("budget", [Budget(0.1), Budget(0.1, 10.0, "looser"), Budget(0.1, 10.0, "stricter")])
+def test_at_a_look_exceeds_and_a_small_p_value_are_the_same_thing(budget: Budget) -> None:
+    chance = random.Random(7)
+    exceeding = 0
+    for _ in range(300):
+        rounds = chance.choice(PLAN.looks)
+        look = PLAN.look(rounds)
+        assert look is not None
+        host = [100 * chance.lognormvariate(0, 0.1) for _ in range(rounds)]
+        worse = chance.uniform(1.0, 1.4)
+        guest = [value * worse * chance.lognormvariate(0, 0.03) for value in host]
+        judgement = judge_look(host, guest, budget, look, higher_is_better=False)
+        assert judgement.p_value is not None
+        assert (judgement.verdict is Verdict.EXCEEDS) == (judgement.p_value <= look.error_rate)
+        exceeding += judgement.verdict is Verdict.EXCEEDS
+    assert 20 < exceeding < 280
+
+
+def test_one_round_is_inconclusive_and_no_budget_unjudged_at_any_look() -> None:
+    look = PLAN.look(1, final=True)
+    assert look is not None
+    assert judge_look([1.0], [2.0], Budget(0.1), look, higher_is_better=False).verdict is Verdict.INCONCLUSIVE
+    assert judge_look([1.0], [2.0], Budget(), look, higher_is_better=False).verdict is Verdict.UNJUDGED
+
+
+def test_a_look_at_other_rounds_than_its_own_is_refused() -> None:
+    with pytest.raises(ValueError, match="3 rounds, not 4"):
+        judge_look([1.0] * 4, [1.0] * 4, Budget(), Look(3, 0.01, 0.05), higher_is_better=False)
+
+
+# --- enough ---
+
+
+def test_a_quiet_cell_is_narrow_enough_at_the_first_look() -> None:
+    assert reason(0.30, 0.002, 3) is Reason.NARROW
+
+
+def test_a_noisy_cell_goes_on() -> None:
+    assert reason(0.30, 0.05, 3) is None
+
+
+def test_a_cell_far_below_its_budget_is_decided_however_wide_its_interval() -> None:
+    assert reason(0.02, 0.04, 5) is Reason.BUDGET
+    assert reason(0.02, 0.04, 5, budget=Budget()) is None
+
+
+def test_a_cell_far_above_its_budget_is_decided() -> None:
+    assert reason(0.70, 0.04, 5) is Reason.BUDGET
+
+
+def test_among_many_cells_an_exceeds_needs_more_rounds_and_a_within_does_not() -> None:
+    assert reason(0.45, 0.03, 5, target=None) is Reason.BUDGET
+    assert reason(0.45, 0.03, 5, target=None, cells=200) is None
+    assert reason(0.45, 0.03, 12, target=None, cells=200) is Reason.BUDGET
+    assert reason(0.10, 0.03, 5, target=None, cells=200) is Reason.BUDGET
+
+
+def test_between_two_looks_nothing_is_decided_however_clear() -> None:
+    assert reason(0.90, 0.001, 4) is None
+
+
+def test_time_is_the_reason_only_where_nothing_better_is() -> None:
+    assert reason(0.30, 0.08, 4, time_spent=True) is Reason.TIME
+    assert reason(0.90, 0.001, 4, time_spent=True) is Reason.BUDGET
+    assert reason(0.30, 0.08, 1, time_spent=True) is Reason.TIME
+
+
+def test_after_the_most_rounds_there_are_no_more() -> None:
+    assert reason(0.30, 0.4, 27) is Reason.MOST
+    assert reason(0.30, 0.4, 27, time_spent=True) is Reason.MOST
+
+
+def test_reasons_read_as_words() -> None:
+    assert [str(each) for each in Reason] == ["budget decided", "narrow enough", "most rounds", "time spent"]
+
+
+def test_a_run_without_a_cell_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least the cell at hand"):
+        reason(0.1, 0.01, 3, cells=0)
