@@ -21,9 +21,10 @@ def governor(seen: Seen) -> Iterator[Finding]:
         return
     slow = [path for path, value in now.items() if value != "performance"]
     settings = tuple(
-        Setting(f"{seen.root}{path}", "performance")
+        # Under "performance" the driver sets the CPU's own preference as well (admin-guide/pm/intel_pstate).
+        Setting(f"{seen.root}{path}", "performance", (f"{seen.root}{_beside(path, 'energy_performance_preference')}",))
         for path in slow
-        if "performance" in seen.text(path.replace("scaling_governor", "scaling_available_governors")).split()
+        if "performance" in seen.text(_beside(path, "scaling_available_governors")).split()
     )
     value = ", ".join(sorted(set(now.values())))
     if not slow:
@@ -110,6 +111,10 @@ def clocksource(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             check, now, Level.ADVICE, why, "dmesg | grep -i -e tsc -e clocksource   (why the kernel left tsc)"
         )
+
+
+def _beside(path: str, name: str) -> str:
+    return f"{path.rpartition('/')[0]}/{name}"
 
 
 CHECKS = (governor, turbo, idle_states, smt, mitigations, clocksource)

@@ -111,7 +111,7 @@ def _others(seen: Seen, disk: DiskSeen) -> Finding:
     check = f"{disk.name}: other I/O"
     why = "requests of others wait in the same queue, and are taken for the guest's or the host's"
     path = f"/sys/block/{disk.device}/stat"
-    samples = [(sample or {}).get(path, "").split() for sample in (seen.before, seen.after)]
+    samples = [sample.get(path, "").split() for sample in (seen.before, seen.after)]
     if not all(len(sample) > 4 for sample in samples):
         return not_available(check, why)
     # Fields 1 and 5: reads and writes completed (the kernel's Documentation/block/stat).

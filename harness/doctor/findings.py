@@ -25,7 +25,7 @@ class Level(StrEnum):
 class Setting:
     """A file of sysfs on the host and the word to write to it.
 
-    `resets` are files that the kernel sets anew when `path` is written; they are put back after it.
+    `resets` are files that the kernel sets anew when `path` is written; those that are there are put back after it.
     """
 
     path: str

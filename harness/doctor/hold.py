@@ -59,7 +59,9 @@ def interrupted_by_sigterm() -> Iterator[None]:
 
 @contextmanager
 def _handlers(wanted: Mapping[signal.Signals, Handler]) -> Iterator[None]:
-    before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
+    # What was ignored from the beginning stays so: nohup means it.
+    heard = {number: handler for number, handler in wanted.items() if signal.getsignal(number) is not signal.SIG_IGN}
+    before = {number: signal.signal(number, handler) for number, handler in heard.items()}
     try:
         yield
     finally:

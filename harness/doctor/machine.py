@@ -109,7 +109,7 @@ def load(seen: Seen) -> Iterator[Finding]:
 def guests(seen: Seen) -> Iterator[Finding]:
     check = "running guests"
     why = "guests take CPU time, memory and the disk at moments of their own"
-    names = [name for argv in (seen.guests or {}).values() if (name := _guest_name(argv))]
+    names = [name for argv in seen.guests.values() if (name := _guest_name(argv))]
     if not names:
         yield Finding(check, "none", Level.OK, why)
     else:

@@ -139,7 +139,7 @@ def _swapped_pages(seen: Seen) -> int:
     def total(sample: str) -> int:
         return sum(int(line.split()[1]) for line in sample.splitlines())
 
-    return total((seen.after or {}).get("/proc/vmstat", "")) - total((seen.before or {}).get("/proc/vmstat", ""))
+    return total(seen.after.get("/proc/vmstat", "")) - total(seen.before.get("/proc/vmstat", ""))
 
 
 def _reserved_pages(seen: Seen) -> Iterator[Finding]:

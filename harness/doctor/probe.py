@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from harness.errors import HostError
@@ -31,8 +31,9 @@ cpu=sys/devices/system/cpu
 show proc/loadavg proc/meminfo proc/swaps proc/cmdline proc/sys/kernel/numa_balancing ".$ours/lease" ".$ours/tuned" \
     proc/sys/vm/dirty_ratio proc/sys/vm/dirty_bytes proc/sys/vm/dirty_background_ratio \
     proc/sys/vm/dirty_background_bytes
-show $cpu/cpufreq/policy*/scaling_governor $cpu/cpufreq/policy*/scaling_available_governors $cpu/cpufreq/boost \
-    $cpu/intel_pstate/no_turbo $cpu/smt/control $cpu/smt/active $cpu/vulnerabilities/* \
+show $cpu/cpufreq/policy*/scaling_governor $cpu/cpufreq/policy*/scaling_available_governors \
+    $cpu/cpufreq/policy*/energy_performance_preference $cpu/cpufreq/boost $cpu/intel_pstate/no_turbo \
+    $cpu/smt/control $cpu/smt/active $cpu/vulnerabilities/* \
     $cpu/cpu0/cpuidle/state*/name $cpu/cpu0/cpuidle/state*/latency $cpu/cpu0/cpuidle/state*/disable
 show sys/devices/system/clocksource/clocksource0/current_clocksource sys/devices/system/node/node*/cpulist
 show sys/kernel/mm/ksm/run sys/kernel/mm/transparent_hugepage/enabled sys/kernel/mm/transparent_hugepage/defrag
@@ -120,9 +121,10 @@ class Seen:
     facts: HostFacts
     files: Mapping[str, str]
     disks: tuple[DiskSeen, ...] = ()
-    guests: Mapping[int, tuple[str, ...]] | None = None
-    before: Mapping[str, str] | None = None
-    after: Mapping[str, str] | None = None
+    guests: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """The arguments of what may be QEMU, by process id."""
+    before: Mapping[str, str] = field(default_factory=dict)
+    after: Mapping[str, str] = field(default_factory=dict)
     seconds: float = WINDOW_SECONDS
     root: str = ""
 
@@ -186,12 +188,11 @@ def look(
 
 def processes(seen: Seen) -> list[Process]:
     """The processes of the host, those first that took most of a CPU while it was watched."""
-    before, after = seen.before or {}, seen.after or {}
     ticks = cpu_ticks(seen)
     per_cpu = sum(ticks.values()) / seen.cpus
     found = []
-    for path, line in after.items():
-        old, new = _process_fields(before.get(path, "")), _process_fields(line)
+    for path, line in seen.after.items():
+        old, new = _process_fields(seen.before.get(path, "")), _process_fields(line)
         # Field 22 of proc(5), the start time, tells a process from a later one with the same number.
         if path.startswith("/proc/") and new and old and old[21] == new[21]:
             used = sum(int(new[at]) - int(old[at]) for at in (13, 14))
@@ -202,8 +203,7 @@ def processes(seen: Seen) -> list[Process]:
 def cpu_ticks(seen: Seen) -> dict[str, int]:
     """What the CPUs did while watched, in ticks of all of them together: `busy`, `idle`, `steal`; see proc(5)."""
     old, new = (
-        [int(word) for word in (sample or {}).get("/proc/stat", "").split()[1:9]]
-        for sample in (seen.before, seen.after)
+        [int(word) for word in sample.get("/proc/stat", "").split()[1:9]] for sample in (seen.before, seen.after)
     )
     if len(old) < 8 or len(new) < 8:
         return {}

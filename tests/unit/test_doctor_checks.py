@@ -254,8 +254,6 @@ def test_who_takes_the_cpu_is_named(tree: Tree) -> None:
         return f"{pid} ({command}) S 1 1 0 0 -1 0 0 0 0 0 {used} 0 0 0 20 0 1 0 4711 0 0"
 
     seen = watched(see(tree), busy=100, idle=100)
-    assert seen.before is not None
-    assert seen.after is not None
     before = {**seen.before, "/proc/7/stat": stat(7, "zstd", 10), "/proc/8/stat": stat(8, "idler", 10)}
     after = {**seen.after, "/proc/7/stat": stat(7, "zstd", 105), "/proc/8/stat": stat(8, "idler", 10)}
     finding = said_of(replace(seen, before=before, after=after), "other load")

@@ -18,8 +18,9 @@ from harness.doctor.command import Order, doctor
 from harness.doctor.screen import tuning_lines
 from harness.doctor.tune import Change, Tuning
 from harness.errors import HostError, LabUnavailable
-from harness.lab.inventory import HostSpec, Inventory
+from harness.lab.inventory import HostSpec, Inventory, SshAddress
 from tests.unit.sysfs_tree import DISK, KSM, QUEUE, Tree
+from tests.unit.transport_servers import USER, sshd
 
 HOST = Inventory("the test", "smoke", (HostSpec("node1", "local", ssh=None, disks=(DISK,)),))
 LAB = """
@@ -170,6 +171,20 @@ def test_settings_are_held_until_ctrl_c_or_a_signal_and_then_put_back(tree: Tree
     assert tree.read(f"{QUEUE}/scheduler") == "mq-deadline"
 
 
+def test_under_nohup_a_hangup_ends_nothing(tree: Tree) -> None:
+    as_root()
+    ignoring = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n{HOLDING}"
+    process = python(ignoring, str(tree.root))
+    read_until(process, "held until Ctrl-C\n")
+    process.send_signal(signal.SIGHUP)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.3)
+    assert tree.read(KSM) == "0"
+    process.terminate()
+    process.communicate(timeout=20)
+    assert tree.read(KSM) == "1"
+
+
 def test_a_ctrl_c_is_the_commands_too_which_may_clean_up_before_settings_are_put_back(tree: Tree) -> None:
     as_root()
     log = tree.root / "log"
@@ -183,6 +198,22 @@ def test_a_ctrl_c_is_the_commands_too_which_may_clean_up_before_settings_are_put
     assert log.read_text() == "0\n"
     assert out == "host node1: all put back as it was\n"
     assert tree.read(KSM) == "1"
+
+
+def test_a_host_over_ssh_is_examined_and_tuned_as_this_machine_is(
+    tree: Tree, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    as_root()
+    (tmp_path / "server").mkdir()
+    with sshd(tmp_path / "server") as server:
+        address = SshAddress("127.0.0.1", server.port, USER, server.user_key, server.host_key)
+        far = Inventory("the test", "smoke", (HostSpec("node1", "ssh", address, (DISK,)),))
+        command = ("cat", f"{tree.root}/{QUEUE}/scheduler")
+        assert doctor(far, Order(tune=True, window=0, root=str(tree.root), command=command)) == 0
+    out = capfd.readouterr().out
+    assert "advice   optane: I/O scheduler: mq-deadline (nvme0n1)\n" in out
+    assert out.endswith("\nnone\nhost node1: all put back as it was\n")
+    assert tree.read(f"{QUEUE}/scheduler") == "mq-deadline"
 
 
 def test_what_a_killed_process_left_is_told_and_put_back_on_demand(

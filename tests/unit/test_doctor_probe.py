@@ -102,7 +102,6 @@ def test_guests_are_seen_with_their_arguments(tree: Tree) -> None:
     tree.write("proc/7/cmdline", "/usr/bin/kvm\0-id\x00100\0-name\0web,debug-threads=on\0")
     tree.write("proc/8/cmdline", "/usr/sbin/sshd\0-D\0")
     seen = seen_in(tree)
-    assert seen.guests is not None
     assert seen.guests[7][:3] == ("/usr/bin/kvm", "-id", "100")
     assert 8 not in seen.guests
 

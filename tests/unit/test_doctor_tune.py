@@ -211,6 +211,14 @@ def test_what_is_no_record_is_none(text: str) -> None:
     assert Record.parse(text) is None
 
 
+def test_what_the_driver_sets_with_a_governor_is_put_back_after_it(tree: Tree, directory: str) -> None:
+    preference = f"{POLICY}1/energy_performance_preference"
+    tree.write(preference, "balance_power")
+    with tuned(RUNNER, findings(tree), directory=directory):
+        tree.write(preference, "performance")
+    assert tree.read(preference) == "balance_power"
+
+
 def test_a_process_is_known_by_its_start_so_that_a_later_one_of_its_number_is_not_taken_for_it() -> None:
     mine = Record.of_this_process(())
     assert (mine.is_alive, mine.is_dead) == (True, False)
