@@ -1,0 +1,205 @@
+"""Stopping early: the error stays below what is stated, and would not without the looks' spending."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from harness.analysis import (
+    Budget,
+    Judgement,
+    Look,
+    Sequential,
+    Verdict,
+    decided,
+    estimate_overhead,
+    holm,
+    judge_look,
+    survivors,
+)
+from tests.simulation.campaigns import Floats, fixed, naive, overheads, stopped, until
+from tests.simulation.stated import stated
+
+PLAN = Sequential(first=3, most=27)
+CAMPAIGNS = 20_000
+BUDGET = 0.10
+TARGET = 0.05
+NOISES = (0.01, 0.03, 0.06, 0.12)
+CELLS = 200
+# Three standard deviations of the count of a rate of 5 % in 20000, for what is compared with the docs.
+TOLERANCE = 0.005
+
+
+def at_the_budget(noise: float, campaigns: int = CAMPAIGNS, seed: int = 1) -> Floats:
+    """Log ratios of guests whose overhead is the budget, neither more nor less."""
+    chance = np.random.default_rng([seed, round(noise * 1000)])
+    return math.log1p(-BUDGET) + chance.normal(0, noise, (campaigns, PLAN.most))
+
+
+def missed_at_any_look(log_ratios: Floats, looks: list[Look]) -> float:
+    covered = [overheads(log_ratios[:, : look.rounds], look.confidence).covers(BUDGET) for look in looks]
+    return float(1 - np.logical_and.reduce(covered).mean())
+
+
+def run_one_cell(log_ratios: list[float], cells: int, time: int) -> tuple[Judgement, Look]:
+    """What the harness does: rounds until decided, then the judgement at that look."""
+    for rounds in range(1, PLAN.most + 1):
+        host, guest = [1.0] * rounds, np.exp(log_ratios[:rounds]).tolist()
+        spent = rounds == time
+        why = decided(
+            host,
+            guest,
+            PLAN,
+            higher_is_better=True,
+            budget=Budget(BUDGET),
+            target=TARGET,
+            cells=cells,
+            time_spent=spent,
+        )
+        if why:
+            look = PLAN.look(rounds, final=spent)
+            assert look is not None
+            return judge_look(host, guest, Budget(BUDGET), look, higher_is_better=True), look
+    raise AssertionError("a plan ends with its last round")
+
+
+@pytest.mark.parametrize(("cells", "time"), [(1, 27), (CELLS, 27), (1, 6), (CELLS, 12)])
+@pytest.mark.parametrize("noise", [0.02, 0.05])
+def test_the_campaigns_stop_where_the_package_stops_and_say_what_it_says(noise: float, cells: int, time: int) -> None:
+    log_ratios = at_the_budget(noise, 60)
+    # Some that are clearly within and some that clearly exceed, so that every way to stop is taken.
+    log_ratios += np.linspace(-0.3, 0.3, 60)[:, None]
+    many = stopped(log_ratios, until(PLAN, time), share=BUDGET, target=TARGET, cells=cells)
+    for index, ratios in enumerate(log_ratios.tolist()):
+        one, look = run_one_cell(ratios, cells, time)
+        assert look.rounds == many.rounds[index]
+        assert one.overhead.low == pytest.approx(many.overheads.low[index], rel=1e-9, abs=1e-12)
+        assert one.p_value == pytest.approx(many.p_values[index], rel=1e-6)
+        assert (one.verdict is Verdict.EXCEEDS) == many.exceeds[index]
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_all_intervals_of_all_looks_hold_together(noise: float) -> None:
+    assert missed_at_any_look(at_the_budget(noise), fixed(PLAN)) <= 0.05
+
+
+@pytest.mark.parametrize("plan", [Sequential(3, 10), Sequential(2, 40, exponent=1), Sequential(3, 12, exponent=2)])
+def test_they_hold_together_for_other_plans_too(plan: Sequential) -> None:
+    log_ratios = math.log1p(-BUDGET) + np.random.default_rng(3).normal(0, 0.05, (CAMPAIGNS, plan.most))
+    assert missed_at_any_look(log_ratios, fixed(plan)) <= 0.05
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_the_interval_at_the_stop_covers_and_a_false_exceeds_is_as_rare_as_stated(noise: float) -> None:
+    end = stopped(at_the_budget(noise), fixed(PLAN), share=BUDGET, target=TARGET)
+    assert end.overheads.covers(BUDGET).mean() >= 0.95
+    assert end.exceeds.mean() <= 0.025
+
+
+@pytest.mark.parametrize("time", [2, 4, 7, 15, 18, 26])
+def test_the_same_holds_when_the_time_is_spent_between_two_looks(time: int) -> None:
+    end = stopped(at_the_budget(0.06), until(PLAN, time), share=BUDGET, target=TARGET)
+    # With one look at 2 or 4 rounds the rates are the stated ones and not below: three standard deviations.
+    assert end.overheads.covers(BUDGET).mean() >= 0.95 - 0.0046
+    assert end.exceeds.mean() <= 0.025 + 0.0033
+
+
+def test_looks_that_spend_nothing_break_both_promises() -> None:
+    end = stopped(at_the_budget(0.06), naive(PLAN), share=BUDGET, target=TARGET)
+    assert end.overheads.covers(BUDGET).mean() < 0.93
+    assert end.exceeds.mean() > 0.04
+    assert missed_at_any_look(at_the_budget(0.06), naive(PLAN)) > 0.10
+
+
+def test_the_docs_state_what_stopping_early_does() -> None:
+    for row, looks in (("looks that share 5 %", fixed(PLAN)), ("every look at 95 %", naive(PLAN))):
+        log_ratios = at_the_budget(0.06)
+        end = stopped(log_ratios, looks, share=BUDGET, target=TARGET)
+        found = [missed_at_any_look(log_ratios, looks), 1 - end.overheads.covers(BUDGET).mean(), end.exceeds.mean()]
+        assert found == pytest.approx(stated(row), abs=TOLERANCE)
+
+
+def test_heavy_tails_do_not_break_the_promises() -> None:
+    chance = np.random.default_rng(9)
+    log_ratios = math.log1p(-BUDGET) + 0.03 * chance.standard_t(3, (CAMPAIGNS, PLAN.most))
+    end = stopped(log_ratios, fixed(PLAN), share=BUDGET, target=TARGET)
+    assert missed_at_any_look(log_ratios, fixed(PLAN)) <= 0.05
+    assert end.exceeds.mean() <= 0.025
+
+
+@pytest.mark.parametrize("exponent", [0.5, 1.0])
+def test_quiet_cells_are_done_early_and_the_docs_say_when(exponent: float) -> None:
+    looks = fixed(Sequential(3, 27, exponent=exponent))
+    found = [
+        float(stopped(at_the_budget(noise), looks, share=BUDGET, target=TARGET).rounds.mean())
+        for noise in (0.01, 0.03, 0.06, 0.09)
+    ]
+    assert found == pytest.approx(stated(f"spent as the power {exponent:g}"), abs=0.15)
+
+
+# --- many cells ---
+
+
+def run_of_cells(seed: int, runs: int, *, shared: bool) -> Floats:
+    """Log ratios (runs * 200, 27) of cells at their budget; `shared`: five cells of a group have one host's noise."""
+    chance = np.random.default_rng(seed)
+    shape = (runs * CELLS, PLAN.most)
+    if not shared:
+        return math.log1p(-BUDGET) + chance.normal(0, 0.04, shape)
+    host = np.repeat(chance.normal(0, 0.03, (runs * CELLS // 5, PLAN.most)), 5, axis=0)
+    return math.log1p(-BUDGET) + chance.normal(0, 0.03, shape) - host
+
+
+def runs_with_a_false_exceeds(looks: list[Look], *, shared: bool, corrected: bool) -> float:
+    batches, runs = 5, 400
+    alarms = 0
+    for batch in range(batches):
+        log_ratios = run_of_cells(batch, runs, shared=shared)
+        cells = CELLS if corrected else 1
+        end = stopped(log_ratios, looks, share=BUDGET, target=TARGET, cells=cells)
+        for p_values, exceeds in zip(
+            end.p_values.reshape(runs, CELLS).tolist(), end.exceeds.reshape(runs, CELLS).tolist(), strict=True
+        ):
+            stands = holm(p_values, PLAN.error_rate) if corrected else [True] * CELLS
+            alarms += any(stood and said for stood, said in zip(stands, exceeds, strict=True))
+    return alarms / batches / runs
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_run_of_200_cells_at_their_budgets_rarely_raises_any_false_exceeds(shared: bool) -> None:
+    row = "200 cells, five share a host's noise" if shared else "200 cells, independent"
+    found = runs_with_a_false_exceeds(fixed(PLAN), shared=shared, corrected=True)
+    assert found <= 0.05
+    assert found == pytest.approx(stated(row)[0], abs=TOLERANCE)
+
+
+def test_without_the_correction_nearly_every_run_raises_one() -> None:
+    found = runs_with_a_false_exceeds(fixed(PLAN), shared=False, corrected=False)
+    assert found > 0.5
+    assert found == pytest.approx(stated("200 cells, not corrected")[0], abs=0.03)
+
+
+def test_whole_runs_by_the_package_itself_say_what_the_campaigns_say() -> None:
+    log_ratios = run_of_cells(99, 1, shared=True)
+    # A tenth of the cells truly exceeds, so that there is something to stand and something to be taken back.
+    log_ratios[::10] -= 0.12
+    log_ratios[5::10] -= 0.06
+    end = stopped(log_ratios, fixed(PLAN), share=BUDGET, target=TARGET, cells=CELLS)
+    judgements = [run_one_cell(ratios, CELLS, PLAN.most)[0] for ratios in log_ratios.tolist()]
+    stands = np.array(holm(end.p_values.tolist(), PLAN.error_rate))
+    found = np.array([verdict is Verdict.EXCEEDS for verdict in survivors(judgements, PLAN.error_rate)])
+    assert np.array_equal(found, stands & end.exceeds)
+    assert found.any()
+    assert (end.exceeds & ~stands).any()
+
+
+def test_the_fixed_design_is_what_it_was() -> None:
+    log_ratios = at_the_budget(0.05, 20)[:, :5]
+    look = Sequential(5, 5).look(5)
+    assert look is not None
+    for ratios in log_ratios.tolist():
+        host, guest = [1.0] * 5, np.exp(ratios).tolist()
+        judgement = judge_look(host, guest, Budget(BUDGET), look, higher_is_better=True)
+        assert judgement.overhead == estimate_overhead(host, guest, higher_is_better=True)
