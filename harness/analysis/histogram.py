@@ -16,7 +16,7 @@ FEWEST_FOR_INTERVAL = 1000
 """I/Os from which on the normal approximation of the binomial is used."""
 
 _NS = 1e9
-# 0.99 * 200 is not 198 to the last bit.
+# 0.55 * 100 is a little more than 55, and would be rounded up to the 56th I/O.
 _ROUNDING = 1e-9
 
 

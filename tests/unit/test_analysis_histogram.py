@@ -29,6 +29,10 @@ def test_latencies_in_ns_become_seconds() -> None:
     assert percentile({80_000: 100}, 0.5) == pytest.approx(80e-6)
 
 
+def test_a_rank_is_not_pushed_up_by_rounding() -> None:
+    assert percentile(dict.fromkeys(range(1, 101), 1), 0.55) == pytest.approx(55e-9)
+
+
 def test_a_percentile_needs_ten_ios_beyond_it() -> None:
     assert percentile({1000: 999}, 0.99) is None
     assert percentile({1000: 1000}, 0.99) == pytest.approx(1e-6)
