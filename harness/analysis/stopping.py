@@ -36,8 +36,8 @@ def decided(
     `target` is the half width of the overhead's interval that is narrow enough, as a share (0.05 is +-5 percentage
     points); None is never. `cells` is how many judgements the run's correction is over, more than the cells where some
     have several budgets: `exceeds` decides only where it would stand if all others had nothing to show (Bonferroni),
-    so that the correction cannot take it back. `within` decides by its interval. `time_spent` says that no round will follow, whatever was measured.
-    ValueError as for `judge_look` and `Sequential.look`, and for `cells` below 1.
+    so that the correction cannot take it back. `within` decides by its interval. `time_spent` says that no round will
+    follow, whatever was measured. ValueError as for `judge_look` and `Sequential.look`, and for `cells` below 1.
     """
     if cells < 1:
         raise ValueError(f"a run judges at least the cell at hand, not {cells} cells")
