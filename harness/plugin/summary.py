@@ -8,20 +8,25 @@ import pytest
 from rich.console import Console
 
 from harness.analysis import Verdict
+from harness.report.budgets import gravest_first, limit, sentence
+from harness.report.cells import CellView, confidence_said
+from harness.report.numbers import count, percent, percent_interval
 from harness.report.terminal import overhead_table, summary_lines
 from harness.results import CellRecord, RunStore
-
-HEADLINE_METRICS = {"randread": "iops", "randwrite": "iops", "randrw": "iops"}
-
-
-def headline_metric(record: CellRecord) -> str:
-    """The metric that a cell is spoken of by: IOPS of random patterns, bandwidth of sequential ones."""
-    return HEADLINE_METRICS.get(record.job.pattern, "bw")
 
 
 def cell_properties(record: CellRecord) -> list[tuple[str, object]]:
     """Properties of the cell's JUnit test case."""
-    properties: list[tuple[str, object]] = [("verdict", str(record.verdict)), ("rounds", len(record.rounds))]
+    properties: list[tuple[str, object]] = [
+        ("verdict", str(record.verdict)),
+        ("rounds", len(record.rounds)),
+        ("confidence", record.confidence),
+    ]
+    for budget in record.budget:
+        properties.append((f"{budget.metric}.budget", limit(budget)))
+        properties.append((f"{budget.metric}.verdict", str(budget.verdict)))
+        if budget.p_value is not None:
+            properties.append((f"{budget.metric}.p", budget.p_value))
     for name, metric in record.metrics.items():
         for arm in ("host", "twin", "guest"):
             values = getattr(metric, arm)
@@ -36,18 +41,22 @@ def cell_properties(record: CellRecord) -> list[tuple[str, object]]:
 
 
 def explain(record: CellRecord) -> str:
-    """Why a cell has its verdict, with the figures it rests on."""
-    failed = [f"{check.check}: {check.detail}" for check in record.validity if not check.ok]
+    """Why a cell has its verdict, with the figures it rests on; of several budgets the gravest first.
+
+    For example "CELL: exceeds: iops overhead 79.4 % [77.5, 81.2], budget 60 %, p < 0.0001; within: clat_p99 ...; n = 3
+    rounds, intervals hold with 95 %".
+    """
+    view = CellView(record)
     if record.verdict is Verdict.VOID:
-        return f"{record.id} is void: " + "; ".join(failed)
-    name = record.budget.metric if record.budget else headline_metric(record)
-    metric = record.metrics.get(name)
-    if metric is None or metric.overhead is None:
+        return f"{record.id} is void: {'; '.join(view.remarks)}"
+    parts = [f"{budget.verdict}: {sentence(record, budget)}" for budget in gravest_first(record.budget)]
+    if not parts and view.overhead is not None:
+        found = f"{percent(view.overhead.point)} % {percent_interval(view.overhead)}".rstrip()
+        parts.append(f"{record.verdict}: {view.throughput_name} overhead {found}, no budget")
+    if not parts:
         return f"{record.id}: {record.verdict}"
-    found = metric.overhead
-    interval = f" [{found.low:.1%}, {found.high:.1%}]" if found.low is not None and found.high is not None else ""
-    budget = f", budget {record.budget.share:.1%}" if record.budget else ""
-    return f"{record.id}: {record.verdict}: overhead in {name} {found.point:.1%}{interval}, n={found.n}{budget}"
+    basis = f"n = {count(len(record.rounds), 'round')}, intervals hold with {confidence_said([view])}"
+    return f"{record.id}: {'; '.join(parts)}; {basis}"
 
 
 def write_summary(reporter: pytest.TerminalReporter, path: Path) -> None:

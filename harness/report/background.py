@@ -1,4 +1,4 @@
-"""What stands behind the figures: effective configuration, provenance, where the time went, notes."""
+"""What stands behind the figures: effective configuration, provenance, where the time went."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from pydantic import JsonValue
 
 from harness.report.cells import CellView
-from harness.report.numbers import count
 from harness.results import Run
 from harness.units import format_size
 
@@ -30,14 +29,6 @@ class Phase:
     name: str
     seconds: float
     share: float
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """A remark and the cells it is about."""
-
-    text: str
-    about: str
 
 
 def configuration(cells: Sequence[CellView]) -> Table:
@@ -98,27 +89,9 @@ def phases(run: Run) -> tuple[Phase, ...]:
     return tuple(found)
 
 
-def notes(cells: Sequence[CellView]) -> tuple[Note, ...]:
-    """Each note once, with the cells it is about."""
-    about: dict[str, list[CellView]] = {}
-    for cell in cells:
-        for text in cell.record.notes:
-            about.setdefault(text, []).append(cell)
-    return tuple(Note(text, _about(own, cells)) for text, own in about.items())
-
-
 def moment(seconds: float) -> str:
     """UTC, to the second: "2026-01-01 12:00:00 UTC"."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def _about(own: Sequence[CellView], cells: Sequence[CellView]) -> str:
-    if len(own) == len(cells):
-        return "every cell"
-    modes = {cell.mode for cell in own}
-    if len(modes) == 1 and len(own) == sum(cell.mode in modes for cell in cells):
-        return f"every cell of {own[0].mode}"
-    return own[0].id if len(own) == 1 else f"{count(len(own), 'cell')}, the first {own[0].id}"
 
 
 def _agreed(values: Sequence[str]) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from harness.analysis import Estimate, Verdict, mean_interval
+from harness.analysis import Estimate, Verdict, mean_interval, proven_below
 from harness.results import CellRecord, JobRecord, MetricRecord
 from harness.units import short_size
 
@@ -23,6 +24,9 @@ class Outcome(StrEnum):
     NOT_MEASURED = "not measured"
     BASELINE = "baseline"
 
+
+CONFIDENCE = 0.95
+"""Of the intervals that are shown; a cell's own is higher where its rounds were looked at early."""
 
 Place = Literal["host", "twin", "guest"]
 
@@ -59,9 +63,13 @@ class CellView:
         return is_random(self.record.job.pattern)
 
     @property
+    def throughput_name(self) -> str:
+        """The metric that a cell is spoken of by: IOPS of random patterns, bandwidth of sequential ones."""
+        return "iops" if self.random else "bw"
+
+    @property
     def throughput(self) -> MetricRecord | None:
-        """IOPS of random patterns, bandwidth of sequential ones."""
-        return self.record.metrics.get("iops" if self.random else "bw")
+        return self.record.metrics.get(self.throughput_name)
 
     @property
     def throughput_unit(self) -> str:
@@ -74,9 +82,13 @@ class CellView:
         return throughput_scale(self.random)
 
     @property
-    def latency(self) -> MetricRecord | None:
+    def latency_name(self) -> str:
         """Mean completion latency; the mean total latency where fio gave no other."""
-        return self.record.metrics.get("clat_mean") or self.record.metrics.get("lat_mean")
+        return "clat_mean" if "clat_mean" in self.record.metrics else "lat_mean"
+
+    @property
+    def latency(self) -> MetricRecord | None:
+        return self.record.metrics.get(self.latency_name)
 
     @property
     def measured(self) -> bool:
@@ -86,6 +98,18 @@ class CellView:
     def usable(self) -> bool:
         """True where the values may be compared: measured, and no validity check failed."""
         return self.measured and self.record.verdict is not Verdict.VOID
+
+    @property
+    def comparable(self) -> bool:
+        """True where the values may speak for their mode: usable, and no gain over the host that nothing explains."""
+        return self.usable and not self.faster_than_host
+
+    @property
+    def doubt(self) -> str:
+        """Why the figures are no result, though shown: `void`, or `faster` than the host; empty where they are one."""
+        if self.outcome is Outcome.VOID:
+            return "void"
+        return "faster" if self.faster_than_host else ""
 
     @property
     def outcome(self) -> Outcome:
@@ -110,13 +134,13 @@ class CellView:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Why there is no value, or why not to trust it, one sentence each."""
+        """Why there is no value, or why it is void, one sentence each."""
         failed = tuple(f"{check.check}: {check.detail}" for check in self.record.validity if not check.ok)
         if self.record.skipped is not None:
             return (self.record.skipped, *failed)
         if not self.measured and not failed:
             return ("no round in which every arm was measured",)
-        return failed + self._flags
+        return failed
 
     @property
     def faster_than_host(self) -> bool:
@@ -125,15 +149,26 @@ class CellView:
         return overhead is not None and overhead.high is not None and overhead.high < 0
 
     @property
-    def _flags(self) -> tuple[str, ...]:
-        if self.faster_than_host:
-            return ("the guest is faster than its host beyond the interval: a cache, or work that was not done",)
-        return ()
+    def proven_below(self) -> float | None:
+        """The share that the overhead is proven to be below, where no budget asks; None where that says nothing.
+
+        Less than everything is lost by any guest, so from 100 % on it is no finding.
+        """
+        if not self.comparable or self.record.budget or self.overhead is None:
+            return None
+        share = proven_below(self.overhead)
+        return share if share is not None and share < 1 else None
 
     def mean(self, metric: MetricRecord | None, place: Place) -> Estimate | None:
         """Geometric mean over the rounds of one arm, with its interval, in the metric's unit."""
         values: tuple[float, ...] = getattr(metric, place) if metric else ()
-        return mean_interval(values) if values else None
+        return mean_interval(values, confidence=self.record.confidence) if values else None
+
+
+def confidence_said(cells: Sequence[CellView]) -> str:
+    """What these cells' intervals hold with: "95 %", or "95 % over all looks" where rounds were looked at early."""
+    early = any(cell.record.confidence > CONFIDENCE for cell in cells)
+    return f"{CONFIDENCE * 100:.0f} %{' over all looks' if early else ''}"
 
 
 def is_random(pattern: str) -> bool:

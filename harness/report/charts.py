@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from harness.analysis import Estimate
 from harness.report.cells import throughput_scale
 from harness.report.labels import label_room, safe
-from harness.report.model import Quantity, Section, Series, WorkloadView
+from harness.report.model import Allowance, Quantity, Section, Series, Split, WorkloadView
 from harness.report.numbers import microseconds, percent_with_interval, significant
 from harness.report.theme import HOST, LAYER, VIRTUALISATION, mode_colours, mode_symbols, translucent
 
@@ -20,14 +20,18 @@ _BAND_ROOM = 20.0
 
 
 def over_iodepth(section: Section, workload: WorkloadView, quantity: Quantity) -> go.Figure:
-    """Where an arm saturates: throughput, or mean completion latency, over iodepth, one line per arm."""
+    """Where an arm saturates: throughput, or mean completion latency, over iodepth; dotted, what budgets allow."""
     scale = 1e-6 if quantity == "latency" else throughput_scale(workload.random)
     series = workload.series(quantity)
     figure = go.Figure()
     for arm in series:
         for trace in _traces(section, arm, quantity, scale, single=len(workload.depths) == 1):
             figure.add_trace(trace)
+    allowances = workload.allowances(quantity)
+    for allowance in allowances:
+        figure.add_trace(_allowance(section, allowance, quantity, scale))
     values = [estimate.point / scale for arm in series for _, estimate in arm.points]
+    values += [value / scale for allowance in allowances for _, value in allowance.points]
     figure.update_layout(height=300, margin={"l": 58, "r": 10, "t": 10, "b": 44}, showlegend=False, hovermode="closest")
     figure.update_xaxes(
         type="log",
@@ -44,9 +48,12 @@ def over_iodepth(section: Section, workload: WorkloadView, quantity: Quantity) -
 
 
 def split(section: Section, workload: WorkloadView, iodepth: int) -> go.Figure:
-    """Who takes it: the storage layer (twin against host) and virtualisation (guest against twin), side by side."""
+    """Who takes it: the storage layer (twin against host) and virtualisation (guest against twin), side by side.
+
+    What is no result (void, or faster than the host) is grey, hatched and labelled.
+    """
     parts = workload.split(iodepth)
-    modes = [safe(part.mode) for part in parts]
+    modes = [_split_label(part) for part in parts]
     figure = go.Figure()
     for name, colour, estimates in (
         ("virtualisation", VIRTUALISATION, [part.virtualisation for part in parts]),  # drawn from below
@@ -59,15 +66,22 @@ def split(section: Section, workload: WorkloadView, iodepth: int) -> go.Figure:
                 y=modes,
                 x=[None if value is None else value.point * 100 for value in estimates],
                 error_x=_errors(estimates),
-                marker={"color": colour},
+                marker={
+                    "color": [HOST if part.doubt else colour for part in parts],
+                    "opacity": [0.45 if part.doubt else 1 for part in parts],
+                    "pattern": {"shape": ["/" if part.doubt else "" for part in parts]},
+                },
                 customdata=[percent_with_interval(value) for value in estimates],
                 hovertemplate=f"%{{y}}, {name}: %{{customdata}} %<extra></extra>",
             )
         )
-    low, high = _reach([value for part in parts for value in (part.layer, part.virtualisation) if value is not None])
+    results = [part for part in parts if not part.doubt] or parts
+    low, high = _reach([value for part in results for value in (part.layer, part.virtualisation) if value is not None])
+    if len(results) < len(parts):
+        low = min(low, -(high - low) * 0.25)  # room to see that a doubtful bar is on the other side of 0
     figure.update_layout(
         height=300,
-        margin={"l": label_room(section.modes), "r": 14, "t": 10, "b": 44},
+        margin={"l": label_room([_split_label(part) for part in parts] or section.modes), "r": 14, "t": 10, "b": 44},
         showlegend=False,
         barmode="group",
         bargap=0.32,
@@ -97,6 +111,7 @@ def _traces(section: Section, arm: Series, quantity: Quantity, scale: float, *, 
             hoverinfo="skip",
             meta=_arm_key(arm),
         )
+    symbol = "circle" if arm.mode is None else mode_symbols(section.modes).get(arm.mode, "circle")
     show = microseconds if quantity == "latency" else lambda value: significant(value / scale)
     unit = "us" if quantity == "latency" else ""
     yield go.Scatter(
@@ -107,16 +122,42 @@ def _traces(section: Section, arm: Series, quantity: Quantity, scale: float, *, 
         name=name,
         line={"color": colour, "width": 2.4 if arm.mode is None else 1.8, "dash": _DASH[arm.place]},
         marker={
-            "symbol": "circle" if arm.mode is None else mode_symbols(section.modes).get(arm.mode, "circle"),
+            "symbol": [f"{symbol}-open" if depth in arm.doubtful else symbol for depth in depths],
             "size": 7 if arm.place == "guest" else 5,
         },
-        customdata=[f"{safe(name)}, qd{depth}: {show(value.point)} {unit}".rstrip() for depth, value in arm.points],
+        customdata=[
+            f"{name}, qd{depth}: {show(value.point)} {unit}".rstrip() + (_FASTER if depth in arm.doubtful else "")
+            for depth, value in arm.points
+        ],
         hovertemplate="%{customdata}<extra></extra>",
         meta=_arm_key(arm),
     )
 
 
+def _allowance(section: Section, allowance: Allowance, quantity: Quantity, scale: float) -> go.Scatter:
+    """A dotted line over the depths that have the budget; a single depth gets a short one."""
+    points = allowance.points
+    name = f"budget of {safe(allowance.mode)}"
+    show = microseconds if quantity == "latency" else lambda value: significant(value / scale)
+    single = len(points) == 1
+    return go.Scatter(
+        x=[points[0][0] / 1.15, points[0][0] * 1.15] if single else [depth for depth, _ in points],
+        y=[value / scale for _, value in (points * 2 if single else points)],
+        mode="lines",
+        name=name,
+        line={"color": mode_colours(section.modes).get(allowance.mode, HOST), "width": 1.4, "dash": "dot"},
+        customdata=[f"{name}, qd{depth}: {show(value)}" for depth, value in (points * 2 if single else points)],
+        hovertemplate="%{customdata}<extra></extra>",
+        meta=f"budget:{allowance.mode}",
+    )
+
+
+def _split_label(part: Split) -> str:
+    return safe(f"{part.mode} ({part.doubt})" if part.doubt else part.mode)
+
+
 _DASH = {"host": "solid", "twin": "dash", "guest": "solid"}
+_FASTER = "<br>faster than its host: to be explained, no win"
 
 
 def _arm_key(arm: Series) -> str:

@@ -9,20 +9,18 @@ from typing import TypeVar
 import plotly.graph_objects as go
 
 from harness.analysis import Estimate
-from harness.report.cells import Outcome
 from harness.report.labels import label_room, safe
 from harness.report.model import HeatMap, Section
 from harness.report.numbers import percent, percent_with_interval
 
 _GAP = 0.35  # between workloads, in columns
-_WORDS = {Outcome.VOID: "void", Outcome.SKIPPED: "skip", Outcome.NOT_MEASURED: "\N{MIDDLE DOT}"}
 
 _T = TypeVar("_T")
 _Row = Sequence[Estimate | None]
 
 
 def heat_map(section: Section) -> go.Figure:
-    """Where the guests of a disk lose. Blue is faster than the host, orange is slower."""
+    """Where the guests of a disk lose: orange is slower than the host, blue faster, but no more than chance may be."""
     view = section.heat_map
     edges, fields = _grid(view.columns)
     figure = go.Figure(
@@ -110,9 +108,9 @@ def _annotate(figure: go.Figure, view: HeatMap, centres: Sequence[float]) -> Non
     """The workloads above their columns, and a word where a field has no value."""
     for row, words in enumerate(view.words):
         for centre, value, word in zip(centres, view.values[row], words, strict=True):
-            if value is None:
+            if value is None and word:
                 figure.add_annotation(
-                    x=centre, y=row, text=_WORDS.get(word, "") if word else "", showarrow=False, opacity=0.6
+                    x=centre, y=row, text=word, showarrow=False, opacity=0.6, font={"size": 9 if len(word) > 4 else 11}
                 )
     for workload in dict.fromkeys(name for name, _ in view.columns):
         own = [centre for centre, (name, _) in zip(centres, view.columns, strict=True) if name == workload]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,13 +16,16 @@ from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
 from harness.analysis import METRICS, Estimate
-from harness.report import background, charts, numbers
+from harness.report import background, budgets, charts, numbers
+from harness.report.cells import CellView, confidence_said
 from harness.report.heatmap import colour_limit, heat_map
 from harness.report.intervals import Scale
 from harness.report.model import ReportView, Section, report_view
+from harness.report.steadiness import steadiness
 from harness.report.terminal import efficiency_line
 from harness.report.theme import HOST, LAYER, VIRTUALISATION, mode_colours, mode_symbols, templates
-from harness.results import Run
+from harness.report.verdicts import Judged
+from harness.results import MetricRecord, PooledPercentile, Run
 from harness.units import format_duration
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -39,7 +44,6 @@ def render_html(run: Run) -> str:
         about=background.about_run(run),
         provenance=background.provenance(run),
         phases=background.phases(run),
-        notes=background.notes(view.cells),
         efficiency=efficiency_line(run),
     )
 
@@ -52,12 +56,15 @@ def figures(view: ReportView) -> dict[str, Any]:
             found[f"{section.key}-heat"] = _plain(heat_map(section))
         for number, workload in enumerate(section.workloads, start=1):
             key = f"{section.key}-w{number}"
-            if not any(cell.usable for cell in workload.cells):
+            if not any(cell.measured for cell in workload.cells):
                 continue
             found[f"{key}-throughput"] = _plain(charts.over_iodepth(section, workload, "throughput"))
             found[f"{key}-latency"] = _plain(charts.over_iodepth(section, workload, "latency"))
             by_depth = {depth: charts.split(section, workload, depth) for depth in workload.depths}
             found[f"{key}-split"] = {"depths": {str(depth): _plain(figure) for depth, figure in by_depth.items()}}
+    for conditioning in view.conditionings:
+        for region in conditioning.regions:
+            found[region.key] = _plain(steadiness(region))
     return found
 
 
@@ -92,7 +99,9 @@ def _environment() -> Environment:
         "both": lambda estimate: _typographic(numbers.percent_with_interval(estimate)),
         "us": lambda estimate: _typographic(numbers.microseconds(estimate.point if estimate else None)),
         "us_interval": lambda estimate: _typographic(numbers.microseconds_interval(estimate)),
-        "significant": lambda value: _typographic(numbers.significant(value)),
+        "share": lambda share: _typographic(numbers.percent(share)),
+        "up": lambda percent: f"{math.ceil(percent * 10) / 10:g}",
+        "grouped": lambda number: _typographic(f"{number:,}".replace(",", " ")),
         "duration": format_duration,
         "moment": background.moment,
         "link": _link,
@@ -102,6 +111,14 @@ def _environment() -> Environment:
         "metric_value": _metric_value,
         "configuration": background.configuration,
         "scale_of": _scale_of,
+        "verdict_scale": _verdict_scale,
+        "confidence_said": confidence_said,
+        "budget_limit": budgets.limit,
+        "budget_finding": budgets.finding,
+        "p_value": budgets.p_value,
+        "gravest_first": budgets.gravest_first,
+        "pooled": _pooled,
+        "pooled_percentiles": _pooled_percentiles,
         "colour_limit": colour_limit,
         "mode_colours": mode_colours,
         "mode_symbols": mode_symbols,
@@ -141,6 +158,24 @@ def _metric_value(estimate: Estimate | None, unit: str) -> str:
 
 def _scale_of(section: Section) -> Scale:
     return Scale.around([mode.overhead for mode in section.comparison.modes])
+
+
+def _verdict_scale(judged: Sequence[Judged]) -> Scale:
+    """One scale for all rows of a table of verdicts, with room for their budgets."""
+    limits = [each.budget.share for each in judged if each.budget.share is not None]
+    return Scale.around([each.overhead for each in judged if each.overhead is not None], limits)
+
+
+def _pooled_percentiles(cell: CellView) -> dict[str, MetricRecord]:
+    return {name: metric for name, metric in cell.record.metrics.items() if metric.pooled}
+
+
+def _pooled(percentile: PooledPercentile | None) -> str:
+    """In us with its interval: "213 [210, 217]"."""
+    if percentile is None:
+        return numbers.NONE
+    interval = Estimate(percentile.value, percentile.low, percentile.high, percentile.ios)
+    return _typographic(f"{numbers.microseconds(percentile.value)} {numbers.microseconds_interval(interval)}")
 
 
 def _link(raw: str) -> str:

@@ -16,9 +16,9 @@ class Scale:
     high: float
 
     @classmethod
-    def around(cls, estimates: Sequence[Estimate]) -> Scale:
-        """From 0 (or the largest gain, down to -100 %) to the next 10 % above the largest overhead."""
-        points = [estimate.point for estimate in estimates]
+    def around(cls, estimates: Sequence[Estimate], limits: Sequence[float] = ()) -> Scale:
+        """From 0 (or the largest gain, down to -100 %) to the next 10 % above the largest overhead or limit."""
+        points = [*(estimate.point for estimate in estimates), *limits]
         high = max([0.1, *points])
         low = min([0.0, *points])
         return cls(max(-1.0, -_up(-low)), _up(high * 1.08))

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from harness.report.cells import CellView
+from harness.report.cells import CellView, Outcome
 from harness.report.model import Section, report_view
-from harness.report.terminal import efficiency_line, row_values
+from harness.report.terminal import efficiency_line, finding_lists, outcome_words, overhead_head, row_values
 from harness.results import Run
 
-_HEAD = (
-    "| cell | host | guest | unit | overhead % [95 %] | n | added us | verdict |",
-    "|:--|--:|--:|:--|--:|--:|--:|:--|",
-)
+_ALIGNMENT = "|:--|--:|--:|:--|--:|--:|--:|:--|"
 _SPECIAL = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]<>|~"} | {"\n": " ", "\r": " ", "&": "&amp;"})
 
 
 def markdown_table(run: Run) -> str:
-    """Warnings, the headline of each disk, its cells with a guest as a table, and how the time was spent."""
+    """Warnings, what exceeds and what is void, per disk its headline and its cells, and how the time was spent."""
     view = report_view(run)
     lines = [f"> **{banner.title}.** {_plain(banner.text)}\n" for banner in view.banners]
+    for title, sentences in finding_lists(view.verdicts):
+        lines += [f"**{title}**", "", *(f"- {_plain(sentence)}" for sentence in sentences), ""]
     for section in view.sections:
         lines += _section(section)
-    lines.append(f"{efficiency_line(run)}.")
+    lines.append(" ".join((f"{efficiency_line(run)}.", *map(_plain, view.calibration))))
     return "\n".join(lines) + "\n"
 
 
@@ -29,11 +28,10 @@ def _section(section: Section) -> list[str]:
     if section.headline.details:
         lines += [" ".join(map(_sentence, section.headline.details)), ""]
     rows = [
-        f"| `{_code(cell.id)}` | {_values(cell)} | {_verdict(cell.outcome)} |"
-        for cell in section.cells
-        if not cell.is_baseline
+        f"| `{_code(cell.id)}` | {_values(cell)} | {_verdict(cell)} |" for cell in section.cells if not cell.is_baseline
     ]
-    return [*lines, *_HEAD, *rows, ""] if rows else lines
+    head = f"| cell | host | guest | unit | {overhead_head(section.cells)} | n | added us | verdict |"
+    return [*lines, head, _ALIGNMENT, *rows, ""] if rows else lines
 
 
 def _values(cell: CellView) -> str:
@@ -41,8 +39,9 @@ def _values(cell: CellView) -> str:
     return " | ".join((host, guest, cell.throughput_unit, *rest))
 
 
-def _verdict(outcome: str) -> str:
-    return f"**{outcome}**" if outcome in ("exceeds", "void") else outcome
+def _verdict(cell: CellView) -> str:
+    words = outcome_words(cell)
+    return f"**{words}**" if cell.outcome in (Outcome.EXCEEDS, Outcome.VOID) else words
 
 
 def _sentence(text: str) -> str:

@@ -8,32 +8,29 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.analysis import Estimate
+from harness.report.banners import Banner, banners
+from harness.report.budgets import allowed
+from harness.report.calibration import calibration_sentences
 from harness.report.cells import CellView, Outcome, Place
+from harness.report.groups import ConditioningView, GroupView, conditionings, groups
 from harness.report.modes import Comparison, Headline, compare_modes, headline
-from harness.report.numbers import count
+from harness.report.notes import Notes, notes_of
+from harness.report.verdicts import Verdicts, verdicts
 from harness.results import Run
 
 Quantity = Literal["throughput", "latency"]
 
 
 @dataclass(frozen=True, slots=True)
-class Banner:
-    """What a reader must know before any figure. `kind` is `status`, `lab` or `rounds`."""
-
-    kind: Literal["status", "lab", "rounds"]
-    title: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class HeatMap:
-    """Overhead by mode (rows) and job (columns). None where there is no usable value; `words` says why."""
+    """Overhead by mode (rows) and job (columns). None where there is no value to compare; `words` says why."""
 
     modes: tuple[str, ...]
     columns: tuple[tuple[str, int], ...]
     """Workload and iodepth of each column."""
     values: tuple[tuple[Estimate | None, ...], ...]
-    words: tuple[tuple[Outcome | None, ...], ...]
+    words: tuple[tuple[str, ...], ...]
+    """By field: "void", "faster", "skip", a dot where nothing was measured; empty where there is a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +42,16 @@ class Series:
     """None for the bare host."""
     points: tuple[tuple[int, Estimate], ...]
     """iodepth and the mean over rounds."""
+    doubtful: frozenset[int] = frozenset()
+    """Depths at which the guest is faster than its host, which is to be explained and no win."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """The worst values with which a mode's guest keeps its budget, over the depths, in the quantity's unit."""
+
+    mode: str
+    points: tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,8 @@ class Split:
     mode: str
     layer: Estimate | None
     virtualisation: Estimate
+    doubt: str
+    """Why this is no result: `void`, or `faster` than the host; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +90,36 @@ class WorkloadView:
                     arms.setdefault((place, None if place == "host" else cell.mode), {})[cell.iodepth] = mean
         order = {mode: number for number, mode in enumerate(dict.fromkeys(cell.mode for cell in self.cells))}
         ranked = sorted(arms, key=lambda arm: (-1 if arm[1] is None else order[arm[1]], arm[0] == "guest"))
-        return tuple(Series(place, mode, tuple(sorted(arms[place, mode].items()))) for place, mode in ranked)
+        doubtful = {(cell.mode, cell.iodepth) for cell in self.cells if cell.faster_than_host}
+        return tuple(
+            Series(
+                place,
+                mode,
+                points=tuple(sorted(arms[place, mode].items())),
+                doubtful=frozenset(depth for depth in self.depths if place == "guest" and (mode, depth) in doubtful),
+            )
+            for place, mode in ranked
+        )
+
+    def allowances(self, quantity: Quantity) -> tuple[Allowance, ...]:
+        """What the budgets in the metric of this quantity allow, mode by mode; modes without one are left out."""
+        by_mode: dict[str, dict[int, float]] = {}
+        for cell in self.cells:
+            metric, name = cell.throughput, cell.throughput_name
+            if quantity == "latency":
+                metric, name = cell.latency, cell.latency_name
+            host = cell.mean(metric, "host")
+            for budget in cell.record.budget:
+                if budget.metric == name and host is not None and cell.usable:
+                    by_mode.setdefault(cell.mode, {})[cell.iodepth] = allowed(host.point, budget)
+        return tuple(Allowance(mode, tuple(sorted(points.items()))) for mode, points in by_mode.items())
 
     def split(self, iodepth: int) -> tuple[Split, ...]:
-        """Storage layer and virtualisation of each mode with a usable value at this depth."""
+        """Storage layer and virtualisation of each mode with a value at this depth, doubtful ones marked."""
         return tuple(
-            Split(cell.mode, cell.throughput.layer, cell.throughput.virtualisation)
+            Split(cell.mode, cell.throughput.layer, cell.throughput.virtualisation, cell.doubt)
             for cell in self.cells
-            if cell.iodepth == iodepth and cell.usable and cell.throughput and cell.throughput.virtualisation
+            if cell.iodepth == iodepth and cell.measured and cell.throughput and cell.throughput.virtualisation
         )
 
 
@@ -121,8 +152,8 @@ class Section:
 
     @property
     def has_overhead(self) -> bool:
-        """True where at least one cell has a usable overhead to show."""
-        return any(cell.usable and cell.overhead is not None for cell in self.cells)
+        """True where at least one cell has an overhead to compare."""
+        return any(cell.comparable and cell.overhead is not None for cell in self.cells)
 
     @property
     def split_depth(self) -> int:
@@ -137,9 +168,13 @@ class Section:
         return HeatMap(
             modes=self.modes,
             columns=columns,
-            values=tuple(tuple(cell.overhead if cell and cell.usable else None for cell in row) for row in rows),
-            words=tuple(tuple(cell.outcome if cell else None for cell in row) for row in rows),
+            values=tuple(tuple(cell.overhead if cell and cell.comparable else None for cell in row) for row in rows),
+            words=tuple(tuple(_word(cell) if cell else "" for cell in row) for row in rows),
         )
+
+    @property
+    def notes(self) -> Notes:
+        return notes_of(self.cells)
 
     @property
     def counts(self) -> dict[Outcome, int]:
@@ -153,6 +188,11 @@ class ReportView:
     run: Run
     banners: tuple[Banner, ...]
     sections: tuple[Section, ...]
+    verdicts: Verdicts
+    groups: tuple[GroupView, ...]
+    conditionings: tuple[ConditioningView, ...]
+    calibration: tuple[str, ...]
+    """What is known of the smallest overhead that this lab can show, sentence by sentence."""
 
     @property
     def cells(self) -> tuple[CellView, ...]:
@@ -166,7 +206,15 @@ class ReportView:
 def report_view(run: Run) -> ReportView:
     """What the report shows of this run."""
     cells = [CellView(record) for record in run.cells]
-    return ReportView(run, banners(run), sections(run, cells))
+    return ReportView(
+        run=run,
+        banners=banners(run),
+        sections=sections(run, cells),
+        verdicts=verdicts(cells),
+        groups=groups(run),
+        conditionings=conditionings(run),
+        calibration=calibration_sentences(run),
+    )
 
 
 def sections(run: Run, cells: Sequence[CellView]) -> tuple[Section, ...]:
@@ -201,37 +249,6 @@ def outcome_counts(cells: Sequence[CellView]) -> dict[Outcome, int]:
     return {outcome: counts[outcome] for outcome in Outcome if counts[outcome]}
 
 
-def banners(run: Run) -> tuple[Banner, ...]:
-    """How far the run came, whether its lab speaks for real hardware, and whether there are intervals."""
-    cells = [CellView(record) for record in run.cells]
-    measured = sum(cell.measured for cell in cells)
-    found = []
-    if run.run.status != "complete":
-        titles = {
-            "running": "This run is still going on",
-            "interrupted": "This run was interrupted",
-            "failed": "This run failed",
-        }
-        so_far = f"{measured} of {count(len(cells), 'cell')} measured; the report shows these."
-        if measured == 0:
-            so_far = f"None of its {count(len(cells), 'cell')} was measured, so there is nothing to compare."
-        found.append(Banner("status", titles[run.run.status], so_far))
-    if not run.lab.representative:
-        found.append(
-            Banner(
-                "lab",
-                "Relative only",
-                f"{run.lab.why.rstrip('.')}. Figures compare modes with the host of this lab; "
-                "none is a statement on real hardware.",
-            )
-        )
-    if measured and max(len(cell.record.rounds) for cell in cells) == 1:
-        found.append(
-            Banner(
-                "rounds",
-                "One round",
-                "A round is a sample, and the spread of one sample is unknown: no value has an interval, and no "
-                "budget can be judged. Measure at least three rounds.",
-            )
-        )
-    return tuple(found)
+def _word(cell: CellView) -> str:
+    """What stands in a field without a value."""
+    return cell.doubt or {Outcome.SKIPPED: "skip", Outcome.NOT_MEASURED: "\N{MIDDLE DOT}"}.get(cell.outcome, "")

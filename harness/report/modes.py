@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from harness.analysis import Estimate, estimate_overhead
-from harness.report.cells import CellView, Place
+from harness.report.cells import CellView, Outcome, Place, confidence_said
 from harness.report.numbers import count, percent, percent_interval
 
 _JobKey = str
@@ -38,7 +39,11 @@ class Comparison:
     """Jobs that the plan has for the modes, measured or not."""
     left_out: tuple[str, ...]
     faster: tuple[tuple[str, int], ...]
-    """Modes whose guest beat its host beyond the interval, and in how many of the jobs."""
+    """Modes whose guest is faster than its host beyond the interval, and in how many jobs; these are left out."""
+    void: tuple[tuple[str, int], ...]
+    """Modes with void cells, and how many; these are left out."""
+    confidence: str
+    """What the intervals hold with, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +55,26 @@ class Headline:
 
 
 def compare_modes(cells: Sequence[CellView]) -> Comparison:
-    """The modes of one disk over the jobs that all of them have; one mode may fall out so that more jobs stay."""
+    """The modes of one disk over the jobs that all of them have; one mode may fall out so that more jobs stay.
+
+    Void cells, and cells whose guest is faster than its host, have no part in it: neither is a win.
+    """
+    guests = [cell for cell in cells if not cell.is_baseline]
     by_mode: dict[str, dict[_JobKey, CellView]] = {}
-    for cell in cells:
-        if not cell.is_baseline:
-            by_mode.setdefault(cell.mode, {})
-            if cell.usable:
-                by_mode[cell.mode][cell.record.job.id] = cell
+    for cell in guests:
+        by_mode.setdefault(cell.mode, {})
+        if cell.comparable:
+            by_mode[cell.mode][cell.record.job.id] = cell
     chosen, jobs = _most_comparable({mode: set(of_job) for mode, of_job in by_mode.items()})
     summaries = [_summary(mode, [by_mode[mode][job] for job in sorted(jobs)]) for mode in chosen]
     return Comparison(
         modes=tuple(sorted(summaries, key=lambda each: each.overhead.point)),
         jobs=len(jobs),
-        planned=len({cell.record.job.id for cell in cells if not cell.is_baseline}),
+        planned=len({cell.record.job.id for cell in guests}),
         left_out=tuple(mode for mode in by_mode if mode not in chosen),
-        faster=tuple(
-            (mode, gains) for mode in chosen if (gains := sum(by_mode[mode][job].faster_than_host for job in jobs))
-        ),
+        faster=_counted(cell for cell in guests if cell.usable and cell.faster_than_host),
+        void=_counted(cell for cell in guests if cell.outcome is Outcome.VOID),
+        confidence=confidence_said(cells),
     )
 
 
@@ -74,7 +82,10 @@ def headline(disk: str, comparison: Comparison) -> Headline:
     """For example "optane: `raw` loses least (38.1 % [36.0, 40.2]), `lvm` loses most (52.0 % [...]) of ..."."""
     modes = comparison.modes
     if not modes:
-        return Headline(f"{disk}: no attach mode was measured", ())
+        sentence = "no attach mode was measured"
+        if comparison.faster or comparison.void:
+            sentence = "no attach mode has a figure that can be trusted"
+        return Headline(f"{disk}: {sentence}", _left_out(comparison))
     best, worst = modes[0], modes[-1]
     if len(modes) == 1:
         sentence = f"{disk}: {_alone(best)}"
@@ -93,16 +104,33 @@ def _details(comparison: Comparison) -> tuple[str, ...]:
     if comparison.jobs < comparison.planned:
         jobs = f"{comparison.jobs} of {count(comparison.planned, 'job')}"
     details = [f"Geometric mean over {jobs} in {count(n, 'round')}"]
-    details[0] += ", with its 95 % interval." if best.overhead.low is not None else "; one round gives no interval."
+    interval = f", with its interval ({comparison.confidence})."
+    details[0] += interval if best.overhead.low is not None else "; one round gives no interval."
     if len(comparison.modes) > 1 and _overlap(best.overhead, worst.overhead):
         details.append("The intervals of the two overlap: this run does not tell them apart.")
-    for mode, gains in comparison.faster:
-        where = f"{gains} of {count(comparison.jobs, 'job')}"
-        details.append(f"`{mode}` beats its host in {where} beyond the interval: a cache or omitted work, no win.")
-    if comparison.left_out:
-        names = ", ".join(f"`{name}`" for name in comparison.left_out)
+    return (*details, *_left_out(comparison))
+
+
+def _left_out(comparison: Comparison) -> tuple[str, ...]:
+    """What has no part in the comparison, and why."""
+    details = [
+        f"`{mode}` is void in {count(cells, 'job')}: its figures are not what they claim to be, and are left out."
+        for mode, cells in comparison.void
+    ]
+    details += [
+        f"`{mode}` is faster than its host beyond the interval in {count(cells, 'job')}, which nothing explains: "
+        "no win, and left out."
+        for mode, cells in comparison.faster
+    ]
+    explained = {mode for mode, _ in (*comparison.void, *comparison.faster)}
+    if others := [mode for mode in comparison.left_out if mode not in explained]:
+        names = ", ".join(f"`{mode}`" for mode in others)
         details.append(f"Not in this comparison, for want of usable values of the same jobs: {names}.")
     return tuple(details)
+
+
+def _counted(cells: Iterable[CellView]) -> tuple[tuple[str, int], ...]:
+    return tuple(Counter(cell.mode for cell in cells).items())
 
 
 def _alone(mode: ModeSummary) -> str:
@@ -160,7 +188,8 @@ def _pooled(cells: Sequence[CellView], of: Place, than: Place) -> Estimate:
             return [_geometric_mean([mean.point for mean in means if mean])]
         return [_geometric_mean([_value(cell, place, number) for cell in cells]) for number in common]
 
-    return estimate_overhead(samples(than), samples(of), higher_is_better=True)
+    confidence = max(cell.record.confidence for cell in cells)
+    return estimate_overhead(samples(than), samples(of), higher_is_better=True, confidence=confidence)
 
 
 def _value(cell: CellView, place: Place, number: int) -> float:

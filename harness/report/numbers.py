@@ -43,6 +43,12 @@ def percent(share: float | None) -> str:
     return text.removeprefix("-") if float(text) == 0 else text
 
 
+def signed_percent(share: float) -> str:
+    """As `percent`, with its sign where it is above 0: 0.031 -> "+3.1"."""
+    text = percent(share)
+    return f"+{text}" if share > 0 and text != "0.0" else text
+
+
 def percent_interval(estimate: Estimate | None) -> str:
     """The ends in percent: "[35.2, 41.0]"; empty where there is no interval."""
     if estimate is None or estimate.low is None or estimate.high is None:

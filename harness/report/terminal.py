@@ -9,14 +9,19 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from harness.report.cells import CellView, Outcome
-from harness.report.model import Section, WorkloadView, report_view
+from harness.report.budgets import compact_verdict
+from harness.report.cells import CellView, Outcome, confidence_said
+from harness.report.model import Section, report_view
 from harness.report.numbers import microseconds, percent_with_interval, short
+from harness.report.verdicts import Verdicts
 from harness.results import Run
 from harness.units import format_duration
 
 ID_WIDTH = 100
 """From this width on a row carries the cell's id; below it, rows stand under their workload and say depth and mode."""
+
+MOST_LISTED = 10
+"""Cells that are listed below the table under one title; the report has all."""
 
 _STYLES = {
     Outcome.WITHIN: "green",
@@ -29,14 +34,16 @@ _STYLES = {
 def overhead_table(run: Run, *, width: int) -> RenderableType:
     """The cells with a guest, in the order of the plan, for a terminal of `width` columns.
 
-    Host and guest are IOPS of random jobs and MB/s of sequential ones; overhead is in percent with its 95 % interval.
+    Host and guest are IOPS of random jobs and MB/s of sequential ones; overhead is in percent with its interval, whose
+    confidence the column's head says. Of a cell with several budgets, `exceeds 1/3` says how many have its verdict.
     """
     cells = [cell for section in report_view(run).sections for cell in section.cells if not cell.is_baseline]
     if not cells:
         return Text("no cell with a guest was planned")
+    overhead = overhead_head(cells)
     if width >= ID_WIDTH:
-        return _table("cell", [(cell.id, cell) for cell in cells], width)
-    return _by_workload(report_view(run).sections, width)
+        return _table("cell", [(cell.id, cell) for cell in cells], width, overhead)
+    return _by_workload(report_view(run).sections, width, overhead)
 
 
 def overhead_text(run: Run, *, width: int) -> str:
@@ -56,9 +63,12 @@ def print_run(run: Run, console: Console | None = None) -> None:
 
 
 def summary_lines(run: Run, path: Path | None = None) -> list[str]:
-    """What to say beside the table: warnings first, the headline per disk, efficiency, and where the report is."""
+    """What to say beside the table: warnings, what exceeds and what is void, the headline per disk, counts, efficiency,
+    what this lab can show at all, and where the report is."""
     view = report_view(run)
     lines = [f"{banner.title}: {banner.text}" for banner in view.banners]
+    for title, sentences in finding_lists(view.verdicts):
+        lines += [f"{title}:", *(f"  {sentence}" for sentence in sentences)]
     for section in view.sections:
         lines.append(section.headline.sentence)
         lines += [f"  {detail}" for detail in section.headline.details]
@@ -66,9 +76,30 @@ def summary_lines(run: Run, path: Path | None = None) -> list[str]:
     if counts:
         lines.append(f"cells: {counts}")
     lines.append(efficiency_line(run))
+    lines += view.calibration
     if path is not None:
         lines.append(f"report: {path}")
     return lines
+
+
+def overhead_head(cells: Sequence[CellView]) -> str:
+    """The head of the overhead's column, with what its intervals hold with."""
+    return f"overhead % [{confidence_said(cells)}]"
+
+
+def finding_lists(verdicts: Verdicts) -> list[tuple[str, list[str]]]:
+    """What exceeds, what is void and what is faster than its host: each title with its first sentences."""
+    lists = (
+        ("exceeds", tuple(judged.sentence for judged in verdicts.exceeds)),
+        ("void, and in no comparison", verdicts.void_sentences),
+        ("faster than the host beyond the interval, which no check explains", verdicts.faster_sentences),
+    )
+    return [(f"{title} ({len(sentences)})", _first(sentences)) for title, sentences in lists if sentences]
+
+
+def _first(sentences: Sequence[str]) -> list[str]:
+    more = len(sentences) - MOST_LISTED
+    return [*sentences[:MOST_LISTED], *([f"and {more} more, which the report lists"] if more > 0 else [])]
 
 
 def efficiency_line(run: Run) -> str:
@@ -81,7 +112,7 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 600 else format_duration(seconds)
 
 
-def _by_workload(sections: Sequence[Section], width: int) -> Group:
+def _by_workload(sections: Sequence[Section], width: int, overhead: str) -> Group:
     widest = max(len(_row_name(cell)) for section in sections for cell in section.cells)
     parts: list[RenderableType] = []
     for section in sections:
@@ -90,13 +121,9 @@ def _by_workload(sections: Sequence[Section], width: int) -> Group:
             if rows:
                 parts += [
                     Text(f"{section.name} {workload.name}", style="bold"),
-                    _workload(rows, workload, width, widest),
+                    _table("", rows, width, overhead, unit=workload.cells[0].throughput_unit, name_width=widest),
                 ]
     return Group(*parts)
-
-
-def _workload(rows: Sequence[tuple[str, CellView]], workload: WorkloadView, width: int, widest: int) -> Table:
-    return _table("", rows, width, unit=workload.cells[0].throughput_unit, name_width=widest)
 
 
 def _row_name(cell: CellView) -> str:
@@ -104,24 +131,42 @@ def _row_name(cell: CellView) -> str:
 
 
 def _table(
-    first: str, rows: Sequence[tuple[str, CellView]], width: int, *, unit: str = "", name_width: int | None = None
+    first: str,
+    rows: Sequence[tuple[str, CellView]],
+    width: int,
+    overhead: str,
+    *,
+    unit: str = "",
+    name_width: int | None = None,
 ) -> Table:
     table = Table(box=None, padding=(0, 2 if width >= ID_WIDTH else 1, 0, 0), pad_edge=False, header_style="dim")
-    table.add_column(first, overflow="fold", min_width=min(name_width or 0, 24))
-    for name in (f"host {unit}", f"guest {unit}") if unit else ("host", "guest"):
-        table.add_column(name, justify="right", min_width=5, no_wrap=not unit)
+    outcomes = [Text(outcome_words(cell), style=_STYLES.get(cell.outcome, "")) for _, cell in rows]
+    widest = max(12, *(len(outcome) for outcome in outcomes))
+    table.add_column(first, overflow="fold", min_width=min(name_width or 0, 36 - widest))
+    for name in (f"host\n{unit}", f"guest\n{unit}") if unit else ("host", "guest"):
+        table.add_column(name, justify="right", no_wrap=True, min_width=5)
     if not unit:
         table.add_column("unit", no_wrap=True)
-    table.add_column("overhead % [95 %]", justify="right", no_wrap=True, min_width=17)
+    # A long confidence takes a line of its own, and the name gives way: the figures and verdicts need the width.
+    table.add_column(
+        overhead.replace(" [", "\n[").replace(" over", ",") if len(overhead) > 20 else overhead,
+        justify="right",
+        no_wrap=True,
+    )
     table.add_column("n", justify="right", no_wrap=True, min_width=2)
-    table.add_column("added us", justify="right", no_wrap=not unit, min_width=5)
-    table.add_column("verdict", no_wrap=True, min_width=12)
-    for name, cell in rows:
-        outcome = Text(cell.outcome, style=_STYLES.get(cell.outcome, ""))
+    table.add_column("added\nus" if unit else "added us", justify="right", no_wrap=True, min_width=5)
+    table.add_column("verdict", no_wrap=True, min_width=widest)
+    for (name, cell), outcome in zip(rows, outcomes, strict=True):
         host, guest, *rest = map(Text, row_values(cell))
         units = () if unit else (Text(cell.throughput_unit),)
         table.add_row(Text(name), host, guest, *units, *rest, outcome)
     return table
+
+
+def outcome_words(cell: CellView) -> str:
+    """The verdict, or why there is none; a guest faster than its host is no result, whatever its budget."""
+    words = compact_verdict(cell.record) if cell.usable and not cell.is_baseline else cell.outcome.value
+    return f"{words}?" if cell.usable and cell.faster_than_host else words
 
 
 def row_values(cell: CellView) -> tuple[str, str, str, str, str]:

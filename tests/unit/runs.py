@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 
+from pydantic import JsonValue
+
+from harness.analysis import Sequential, steady_state
 from harness.results import (
     SCHEMA_VERSION,
-    BudgetRecord,
     CellContext,
+    ConditioningRecord,
     Efficiency,
+    GroupRecord,
     LabInfo,
     Measurement,
+    RegionSteadiness,
     Run,
     RunInfo,
     RunStatus,
     ValidityCheck,
     assemble,
 )
+from harness.results.groups import drift_check, host_drift
+from harness.results.judging import corrected
 from harness.scenario.library import PRESETS, parse_workload
-from harness.scenario.model import Arm, Cell, Job, Place, Profile, Scenario
-from harness.scenario.plan import Group, job_order, plan_for, round_order
+from harness.scenario.model import Arm, BudgetRule, Cell, Job, Place, Profile, Scenario
+from harness.scenario.plan import Group, Plan, job_order, plan_for, round_order
 
 STARTED = 1_760_000_000.0
 WHY = "nested KVM: QEMU emulates the disk, so its latency is the emulator's"
@@ -38,6 +46,19 @@ _HOST = {
 _LAYER = {"device": (0.0, 1.0), "lvm": (0.4e-6, 0.985), "raw": (1.9e-6, 0.93)}
 # What each guest adds to each I/O, and its own limit of IOPS.
 _GUEST = {"passthrough": (38e-6, 44_000.0), "lvm": (41e-6, 41_000.0), "raw": (36e-6, 37_000.0)}
+
+
+CALIBRATION: Mapping[str, JsonValue] = {
+    "written": "2026-01-01",
+    "false_alarms": 1,
+    "groups": 40,
+    "smallest_detectable": {"3": 0.082, "5": 0.041},
+    "noise_sd": 0.021,
+    "delay": {"set_s": 0.001, "found_s": [0.00098, 0.00101, 0.00104]},
+}
+
+Ready = Literal["filled", "steady", "not steady"]
+"""How the disk was conditioned: once filled, or worked until steady, or in vain."""
 
 
 def optane() -> Scenario:
@@ -64,27 +85,51 @@ def synthetic_run(
     status: RunStatus = "complete",
     measured: float = 1.0,
     budget: float | None = 0.8,
+    budgets: Sequence[BudgetRule] = (),
     void: Collection[str] = (),
+    cached: Collection[str] = (),
+    faster: Collection[str] = (),
     skipped: Collection[str] = (),
     disk: str = "optane",
     representative: bool = False,
+    most_rounds: int = 0,
+    ready: Ready = "filled",
+    drift: float = 0.0,
+    calibrated: bool = False,
 ) -> Run:
     """A run over the optane scenario, or over some of its `modes`.
 
     `measured` is the share of fio runs that were made before the run ended. `void` names ids of cells whose byte
-    counts disagree, `skipped` names modes that the host could not do. `budget` is the share of IOPS that may be lost.
+    counts disagree, `skipped` names modes that the host could not do. `budget` is the share of IOPS that may be lost,
+    `budgets` are further ones. Guests of modes in `cached` are served by the host's page cache, those in `faster`
+    outrun their host and no check says why. Rounds may be looked at early where `most_rounds` is above `rounds`. The
+    disk loses the share `drift` of its speed while a group is measured.
     """
     scenario = replace(optane(), disk=disk)
     if modes is not None:
         scenario = replace(scenario, modes=tuple(mode for mode in scenario.modes if mode.name in modes))
     plan = plan_for(scenario, profile)
-    measurements = [m for group in plan.groups for m in measure(group, rounds, skipped)]
+    measurements = [
+        m
+        for group in plan.groups
+        for m in measure(group, rounds, skipped, cached=cached, quick=(*cached, *faster), drift=drift)
+    ]
     measurements = measurements[: round(len(measurements) * measured)]
+    groups = _groups(plan, measurements, ready, rounds, max(rounds, most_rounds))
+    rules = [*([BudgetRule("iops", budget)] if budget is not None else []), *budgets]
     contexts = {
-        cell.id: _context(cell, group.id, plan.span, budget=budget, void=cell.id in void, skipped=skipped)
+        cell.id: replace(
+            _context(cell, group.id, plan.span, void=cell.id in void, skipped=skipped),
+            budgets={rule.metric: rule for rule in rules} if cell.mode.attach else {},
+            sequential=Sequential(rounds, most_rounds) if most_rounds > rounds else None,
+            final=False,
+        )
         for group in plan.groups
         for cell in group.cells
     }
+    contexts = {cell.id: _with_drift(contexts[cell.id], cell.job, groups) for cell in plan.cells}
+    cells = assemble(plan.cells, measurements, contexts)
+    family = sum(len(context.budgets) for context in contexts.values())
     return Run(
         schema=SCHEMA_VERSION,
         run=_run_info(scenario, profile, status, measurements),
@@ -94,13 +139,27 @@ def synthetic_run(
             "cpu": {"model": "Synthetic CPU", "count": 2, "mitigations": {"spectre_v2": "IBRS"}},
             "governor": None,
             "tools": {"fio": "3.36", "qemu": "10.0.2", "images": ["guest sha256:0000"]},
+            **({"calibration": dict(CALIBRATION)} if calibrated else {}),
         },
-        cells=tuple(assemble(plan.cells, measurements, contexts)),
+        groups=groups,
+        cells=tuple(corrected(cells, family=family, error_rate=0.025)),
     )
 
 
-def measure(group: Group, rounds: int, skipped: Collection[str] = ()) -> list[Measurement]:
-    """Made-up measurements of a group, in the order in which a campaign would take them."""
+def measure(
+    group: Group,
+    rounds: int,
+    skipped: Collection[str] = (),
+    *,
+    cached: Collection[str] = (),
+    quick: Collection[str] = (),
+    drift: float = 0.0,
+) -> list[Measurement]:
+    """Made-up measurements of a group, in the order in which a campaign would take them.
+
+    Guests of `cached` modes read from a cache, so that the disk sees a quarter; those of `quick` ones are three times
+    as fast as the device itself.
+    """
     measurements: list[Measurement] = []
     clock = STARTED
     for number in range(1, rounds + 1):
@@ -109,19 +168,29 @@ def measure(group: Group, rounds: int, skipped: Collection[str] = ()) -> list[Me
                 continue
             wanted = group.jobs_of(arm)
             for job in (job for job in job_order(group, 7, number) if job in wanted):
-                measurements.append(_measurement(group.id, number, arm, job, clock))
+                mode = arm.mode.name if arm.mode is not None and arm.place is Place.GUEST else ""
+                iops = 3 * _iops(Arm(Place.HOST), job) if mode in quick else _iops(arm, job)
+                iops *= (1 - drift) ** (number / rounds)
+                measurements.append(
+                    _measurement(group.id, number, arm, job, started=clock, iops=iops, seen=mode not in cached)
+                )
                 clock += measurements[-1].wall
     return measurements
 
 
-def _measurement(group: str, number: int, arm: Arm, job: Job, started: float) -> Measurement:
+def _measurement(
+    group: str, number: int, arm: Arm, job: Job, *, started: float, iops: float, seen: bool
+) -> Measurement:
+    """`seen` says whether the disk sees every byte that fio counts."""
     draw = random.Random(f"{group} {number} {arm.id} {job.id}")
-    iops = _iops(arm, job) * math.exp(draw.gauss(0, 0.015))
+    iops *= math.exp(draw.gauss(0, 0.015))
     clat = job.iodepth * job.numjobs / iops * 0.97
+    ios = iops * job.seconds
     return Measurement(
         group=group,
         round=number,
         arm=arm.id,
+        visit=1,
         job=job.id,
         started=started,
         seconds=job.seconds,
@@ -136,7 +205,65 @@ def _measurement(group: str, number: int, arm: Arm, job: Job, started: float) ->
         },
         io_bytes=round(iops * job.bs * job.seconds),
         raw=f"raw/{group}-round{number}-{arm.id.replace(':', '-')}-{job.id}.json",
+        counters=_counters(arm, job, ios * job.bs, seen=seen),
+        histogram={
+            round(clat * factor * 1e9): round(ios * share)
+            for factor, share in ((0.9, 0.6), (1.1, 0.385), (3.1, 0.01), (6.0, 0.005))
+        },
     )
+
+
+def _counters(arm: Arm, job: Job, size_bytes: float, *, seen: bool) -> dict[str, float]:
+    direction = "written" if job.writes else "read"
+    counters = {
+        f"fio_{direction}": size_bytes,
+        f"disk_{direction}": size_bytes if seen else size_bytes / 4,
+        "cpu_busy": 0.99 if arm.place is Place.GUEST and job.id == "randread-4k-qd32" else 0.3,
+        "host_cpu_busy": 0.4,
+    }
+    return counters | ({f"qemu_{direction}": size_bytes} if arm.place is Place.GUEST else {})
+
+
+def _groups(
+    plan: Plan, measurements: Sequence[Measurement], ready: Ready, rounds: int, most_rounds: int
+) -> tuple[GroupRecord, ...]:
+    found = []
+    for group in plan.groups:
+        own = [m for m in measurements if m.group == group.id]
+        done = sorted({m.round for m in own})
+        found.append(
+            GroupRecord(
+                id=group.id,
+                disk=group.disk,
+                orders=tuple(tuple(arm.id for arm in round_order(group, 7, number)) for number in done),
+                looks=Sequential(rounds, most_rounds).looks,
+                stopped="budget decided" if len(done) == rounds else None,
+                conditioning=_conditioning(ready),
+                drift=host_drift(own),
+            )
+        )
+    return tuple(group for group in found if group.orders)
+
+
+def _conditioning(ready: Ready) -> ConditioningRecord:
+    if ready == "filled":
+        return ConditioningRecord("fill", None, (), None)
+    device = _region("device", [310_000, 255_000, 214_000, 203_000, 199_000, 201_000, 200_000, 198_000])
+    falling = [300_000 * 0.93**number for number in range(25)]
+    raw = _region("raw", falling if ready == "not steady" else falling[:1] + [180_000] * 5)
+    return ConditioningRecord("steady", "randwrite-4k-qd32", (device, raw), device.steady and raw.steady)
+
+
+def _region(name: str, values: Sequence[float]) -> RegionSteadiness:
+    found = steady_state(values)
+    return RegionSteadiness(name, tuple(values), found.range_share, found.excursion_share, found.is_steady)
+
+
+def _with_drift(context: CellContext, job: Job, groups: Sequence[GroupRecord]) -> CellContext:
+    """With the failed check, where the host drifted too much in the cell's job."""
+    drifts = [drift for group in groups if group.id == context.group for drift in group.drift if drift.job == job.id]
+    checks = [check for drift in drifts if (check := drift_check(drift)) is not None]
+    return replace(context, validity=(*context.validity, *checks))
 
 
 def _iops(arm: Arm, job: Job) -> float:
@@ -152,15 +279,12 @@ def _iops(arm: Arm, job: Job) -> float:
     return peak * (1 - math.exp(-job.iodepth / (latency * peak)))
 
 
-def _context(
-    cell: Cell, group: str, span: int, *, budget: float | None, void: bool, skipped: Collection[str]
-) -> CellContext:
+def _context(cell: Cell, group: str, span: int, *, void: bool, skipped: Collection[str]) -> CellContext:
     attach = cell.mode.attach
     return CellContext(
         host="lab1",
         group=group,
         span_bytes=span,
-        budget=BudgetRecord("iops", budget) if budget is not None else None,
         validity=(
             ValidityCheck("engine", ok=True, detail="fio 3.36, libaio on both sides"),
             ValidityCheck("bytes", ok=not void, detail="fio 412 MiB, block device 96 MiB, QEMU 412 MiB")
@@ -168,7 +292,7 @@ def _context(
             else ValidityCheck("bytes", ok=True, detail="fio, block device and QEMU agree within 0.1 %"),
         ),
         effective={
-            "bus": attach.bus,
+            "bus": {"virtio-blk": "virtio", "virtio-scsi": "scsi", "sata": "sata"}[attach.bus],
             "blockdev": {"cache.direct": attach.direct, "aio": attach.aio},
             "iothread": attach.iothread,
         }

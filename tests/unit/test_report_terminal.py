@@ -60,8 +60,9 @@ def test_table_is_plain_text_that_keeps_within_the_width(width: int, profile: st
 def test_narrow_table_names_workload_depth_and_mode(run: Run) -> None:
     lines = overhead_text(run, width=80).splitlines()
     start = lines.index("optane randread-4k")
-    assert lines[start + 1].split()[:4] == ["host", "IOPS", "guest", "IOPS"]
-    assert lines[start + 3].split()[:4] == ["qd1", "lvm", "79.4k", "15.3k"]
+    assert lines[start + 1].split()[:2] == ["host", "guest"]
+    assert lines[start + 2].split()[:2] == ["IOPS", "IOPS"]
+    assert lines[start + 4].split()[:4] == ["qd1", "lvm", "79.4k", "15.3k"]
 
 
 def test_one_round_shows_no_interval() -> None:
@@ -83,7 +84,8 @@ def test_summary_has_headline_efficiency_and_path(run: Run) -> None:
     lines = summary_lines(run, Path("reports/one/index.html"))
     assert lines[0].startswith("Relative only: nested KVM")
     assert any(line.startswith("optane: `passthrough` loses least (55.6 %") for line in lines)
-    assert lines[-2:] == ["fio ran 221 s of 245 s: 0.90", "report: reports/one/index.html"]
+    assert lines[-3] == "fio ran 221 s of 245 s: 0.90"
+    assert lines[-1] == "report: reports/one/index.html"
 
 
 def test_printed_run_is_the_table_and_its_summary(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
+from harness.analysis import estimate_drift
 from harness.errors import ResultsError
 from harness.results import (
     SCHEMA_VERSION,
-    BudgetRecord,
     CellContext,
+    ConditioningRecord,
+    DriftRecord,
     Efficiency,
+    GroupRecord,
     LabInfo,
     Measurement,
+    RegionSteadiness,
     Run,
     RunInfo,
     RunStore,
@@ -24,7 +29,7 @@ from harness.results import (
     assemble,
 )
 from harness.results.schema import text as schema_text
-from harness.scenario.model import Attach, Cell, Device, Job, Lvm, Mode
+from harness.scenario.model import Attach, BudgetRule, Cell, Device, Job, Lvm, Mode
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCHEMA = json.loads((DOCS / "results.schema.json").read_text())
@@ -36,14 +41,16 @@ def measured(arm: str, number: int, iops: float) -> Measurement:
         group="nvme0",
         round=number,
         arm=arm,
+        visit=1,
         job=JOB.id,
         started=1_700_000_000.25 + number,
         seconds=10.001,
         wall=11.5,
-        metrics={"iops": iops, "lat_mean": 32 / iops},
+        metrics={"iops": iops, "lat_mean": 32 / iops, "clat_p99": 64 / iops},
         io_bytes=40960 * number,
         raw=f"raw/{number}.json",
-        counters={"host_read_bytes": 40960.0},
+        counters={"fio_read": 40960.0, "disk_read": 40960.0},
+        histogram={30_000_000: 9000, 64_000_000: 1000},
         notes=("µs are seconds here",),
     )
 
@@ -62,10 +69,12 @@ def example_run() -> Run:
         host="lab",
         group="nvme0",
         span_bytes=64 << 20,
-        budget=BudgetRecord("iops", 0.4),
+        budgets={"iops": BudgetRule("iops", 0.4)},
         validity=(ValidityCheck("bytes", ok=True, detail="within 0.1 %"),),
-        effective={"aio": "native", "queues": [1, 2], "iothread": None},
+        effective={"aio": "native", "queues": [1, 2], "qemu_iothread": True},
     )
+    baseline = replace(context, budgets={}, effective={})
+    change = estimate_drift([1.0, 2.0, 3.0], [1000.0, 500.0, 333.0])
     return Run(
         schema=SCHEMA_VERSION,
         run=RunInfo(
@@ -82,7 +91,20 @@ def example_run() -> Run:
         ),
         lab=LabInfo("lab", "embedded", "tcg", representative=False, why="no /dev/kvm"),
         provenance={"host": {"kernel": "6.1", "cpus": 2}},
-        cells=tuple(assemble(cells, measurements, {cell.id: context for cell in cells})),
+        groups=(
+            GroupRecord(
+                id="nvme0",
+                disk="nvme0",
+                orders=(("host", "twin:lvm", "guest:lvm"),) * 3,
+                looks=(3,),
+                stopped="most rounds",
+                conditioning=ConditioningRecord(
+                    "steady", JOB.id, (RegionSteadiness("device", (900.0, 800.0), 0.12, -0.12, steady=False),), False
+                ),
+                drift=(DriftRecord(JOB.id, change, too_much=True),),
+            ),
+        ),
+        cells=tuple(assemble(cells, measurements, {cells[0].id: baseline, cells[1].id: context})),
     )
 
 
@@ -294,7 +316,12 @@ def test_results_hold_to_the_documented_schema(store: RunStore) -> None:
         ("cells", 1, "job"),
         ("cells", 1, "metrics", "iops"),
         ("cells", 1, "metrics", "iops", "overhead"),
-        ("cells", 1, "budget"),
+        ("cells", 1, "budget", 0),
+        ("cells", 1, "metrics", "clat_p99", "pooled", "guest"),
+        ("groups", 0),
+        ("groups", 0, "conditioning"),
+        ("groups", 0, "conditioning", "regions", 0),
+        ("groups", 0, "drift", 0),
         ("cells", 1, "validity", 0),
     ],
 )

@@ -1,0 +1,76 @@
+"""What a reader must know before any figure: how far the run came, what its lab is, and whether the disk was steady."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.report.cells import CellView
+from harness.report.numbers import count
+from harness.results import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Banner:
+    """A warning above the figures."""
+
+    kind: Literal["status", "lab", "rounds", "steady"]
+    title: str
+    text: str
+
+
+def banners(run: Run) -> tuple[Banner, ...]:
+    """How far the run came, whether its lab speaks for real hardware, whether there are intervals and steady disks."""
+    return tuple(found for banner in (_status, _lab, _rounds, _steady) for found in banner(run))
+
+
+def _status(run: Run) -> Iterator[Banner]:
+    if run.run.status == "complete":
+        return
+    titles = {
+        "running": "This run is still going on",
+        "interrupted": "This run was interrupted",
+        "failed": "This run failed",
+    }
+    measured = sum(CellView(record).measured for record in run.cells)
+    so_far = f"{measured} of {count(len(run.cells), 'cell')} measured; the report shows these."
+    if measured == 0:
+        so_far = f"None of its {count(len(run.cells), 'cell')} was measured, so there is nothing to compare."
+    yield Banner("status", titles[run.run.status], so_far)
+
+
+def _lab(run: Run) -> Iterator[Banner]:
+    if not run.lab.representative:
+        yield Banner(
+            "lab",
+            "Relative only",
+            f"{run.lab.why.rstrip('.')}. Figures compare modes with the host of this lab; "
+            "none is a statement on real hardware.",
+        )
+
+
+def _rounds(run: Run) -> Iterator[Banner]:
+    rounds = [len(record.rounds) for record in run.cells if CellView(record).measured]
+    if rounds and max(rounds) == 1:
+        yield Banner(
+            "rounds",
+            "One round",
+            "A round is a sample, and the spread of one sample is unknown: no value has an interval, and no "
+            "budget can be judged. Measure at least three rounds.",
+        )
+
+
+def _steady(run: Run) -> Iterator[Banner]:
+    regions: dict[str, dict[str, None]] = {}
+    for group in run.groups:
+        if group.conditioning is not None and group.conditioning.steady is False:
+            unsteady = (region.region for region in group.conditioning.regions if not region.steady)
+            regions.setdefault(group.disk, {}).update(dict.fromkeys(unsteady))
+    for disk, names in regions.items():
+        yield Banner(
+            "steady",
+            "Not steady",
+            f"{disk} did not come to a steady state before it was measured ({', '.join(names)}). Modes can be compared "
+            "with their host, round by round; no figure is one of the disk in the long run.",
+        )

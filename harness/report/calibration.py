@@ -1,0 +1,76 @@
+"""What is known of the lab's own noise: the calibration that a run carries along, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from pydantic import ConfigDict, JsonValue, TypeAdapter, ValidationError
+
+from harness.analysis import Estimate
+from harness.report.numbers import count, microseconds, microseconds_interval
+from harness.results import Run
+
+REMEDY = "virt-overhead calibrate"
+
+
+@dataclass(frozen=True, slots=True)
+class AddedDelay:
+    """A delay of known size put under a guest, and what was found of it: low, point, high. All in seconds."""
+
+    __pydantic_config__ = ConfigDict(allow_inf_nan=False)
+
+    set_s: float
+    found_s: tuple[float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """A device measured against itself, group after group: what differs is noise."""
+
+    __pydantic_config__ = ConfigDict(allow_inf_nan=False)
+
+    written: str
+    """Date, as ISO 8601 writes it."""
+    false_alarms: int
+    """Groups in which a difference was found where there is none."""
+    groups: int
+    smallest_detectable: dict[int, float]
+    """By number of rounds, the smallest overhead that they can show, as a share."""
+    noise_sd: float
+    """Standard deviation of log(guest/host) between rounds."""
+    delay: AddedDelay | None = None
+
+
+def calibration_sentences(run: Run) -> tuple[str, ...]:
+    """What the lab's calibration proves for a run with these numbers of rounds, or that there is none."""
+    stored = run.provenance.get("calibration")
+    if stored is None:
+        return (f"This lab was never calibrated, so the smallest overhead it can show is not known: {REMEDY}.",)
+    calibration = _read(stored)
+    if calibration is None:
+        return (f"The calibration stored with this run cannot be read: {REMEDY} writes a new one.",)
+    return tuple(_sentences(calibration, {len(cell.rounds) for cell in run.cells if cell.rounds}))
+
+
+def _read(stored: JsonValue) -> Calibration | None:
+    try:
+        return TypeAdapter(Calibration).validate_python(stored)
+    except ValidationError:
+        return None
+
+
+def _sentences(calibration: Calibration, rounds: Collection[int]) -> list[str]:
+    shown = {n: share for n, share in sorted(calibration.smallest_detectable.items()) if n in rounds}
+    sentences = []
+    if found := shown or dict(sorted(calibration.smallest_detectable.items())):
+        figures = ", ".join(f"{count(n, 'round')} can show here: {share * 100:.2g} %" for n, share in found.items())
+        sentences.append(f"Smallest overhead that {figures}.")
+    alarms = f"{count(calibration.false_alarms, 'false alarm')} in {count(calibration.groups, 'group')}"
+    sentences.append(f"Calibrated on {calibration.written}: {alarms} of a device against itself.")
+    if calibration.delay is not None:
+        low, point, high = calibration.delay.found_s
+        interval = microseconds_interval(Estimate(point, low, high, calibration.groups))
+        known = microseconds(calibration.delay.set_s)
+        sentences.append(f"An added delay of {known} us was found as {microseconds(point)} us {interval}.")
+    return sentences

@@ -1,0 +1,48 @@
+"""Notes on cells, each where it is read: what holds for a whole mode once, what is a cell's own beside its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.report.cells import CellView
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A remark and the cells it is about."""
+
+    text: str
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """The notes of a disk's cells: `general` for every cell (of a mode), `own` by the id of the cell they are on."""
+
+    general: tuple[Note, ...]
+    own: Mapping[str, tuple[str, ...]]
+
+
+def notes_of(cells: Sequence[CellView]) -> Notes:
+    """The notes of these cells: those that all of a mode's cells (two or more) share, and those of single cells."""
+    holders: dict[str, list[CellView]] = {}
+    for cell in cells:
+        for text in cell.record.notes:
+            holders.setdefault(text, []).append(cell)
+    general = {text: about for text, own in holders.items() if (about := _all_of(own, cells))}
+    return Notes(
+        general=tuple(Note(text, about) for text, about in general.items()),
+        own={cell.id: tuple(text for text in cell.record.notes if text not in general) for cell in cells},
+    )
+
+
+def _all_of(own: Sequence[CellView], cells: Sequence[CellView]) -> str:
+    """ "every cell" or "every cell of MODE"; empty where it is about some, or one alone."""
+    if len(own) < 2:
+        return ""
+    if len(own) == len(cells):
+        return "every cell"
+    modes = {cell.mode for cell in own}
+    whole = len(modes) == 1 and len(own) == sum(cell.mode in modes for cell in cells)
+    return f"every cell of {own[0].mode}" if whole else ""

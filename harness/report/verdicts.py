@@ -1,0 +1,99 @@
+"""Verdicts over all cells: what exceeds its budget, what is void, what is inconclusive and what would decide it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.analysis import Estimate, Verdict
+from harness.report.budgets import finding, limit, p_value, sentence
+from harness.report.cells import CellView, Outcome
+from harness.report.deciding import what_decides
+from harness.report.numbers import percent_with_interval
+from harness.results import BudgetRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One budget of one cell, with what was found. `decides` is empty unless the verdict is inconclusive."""
+
+    cell: CellView
+    budget: BudgetRecord
+    decides: str
+
+    @property
+    def overhead(self) -> Estimate | None:
+        metric = self.cell.record.metrics.get(self.budget.metric)
+        return metric.overhead if metric else None
+
+    @property
+    def limit(self) -> str:
+        return limit(self.budget)
+
+    @property
+    def finding(self) -> str:
+        return finding(self.cell.record, self.budget)
+
+    @property
+    def p_value(self) -> str:
+        return p_value(self.budget.p_value)
+
+    @property
+    def sentence(self) -> str:
+        """For lists: "CELL: iops overhead 79.4 % [77.5, 81.2], budget 60 %, p < 0.0001"."""
+        return f"{self.cell.id}: {sentence(self.cell.record, self.budget)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """What a reader looks for first."""
+
+    exceeds: tuple[Judged, ...]
+    """The smallest p value first."""
+    inconclusive: tuple[Judged, ...]
+    within: tuple[Judged, ...]
+    void: tuple[CellView, ...]
+    faster: tuple[CellView, ...]
+    """Cells that are not void and whose guest is faster than its host beyond the interval."""
+
+    @property
+    def judged(self) -> int:
+        """Budgets that got a verdict: the family that false alarms are controlled over."""
+        return len(self.exceeds) + len(self.inconclusive) + len(self.within)
+
+    @property
+    def faster_sentences(self) -> tuple[str, ...]:
+        return tuple(
+            f"{cell.id}: {cell.throughput_name} overhead {percent_with_interval(cell.overhead)} %"
+            for cell in self.faster
+        )
+
+    @property
+    def void_sentences(self) -> tuple[str, ...]:
+        return tuple(f"{cell.id}: {'; '.join(cell.remarks)}" for cell in self.void)
+
+
+def verdicts(cells: Sequence[CellView]) -> Verdicts:
+    """The verdicts of these cells. A void or skipped cell's budgets are not judged."""
+    pairs = [(cell, budget) for cell in cells if cell.usable for budget in cell.record.budget]
+
+    def those(verdict: Verdict) -> list[Judged]:
+        return [
+            Judged(
+                cell,
+                budget,
+                what_decides(cell.record, budget, judged=len(pairs)) if verdict is Verdict.INCONCLUSIVE else "",
+            )
+            for cell, budget in pairs
+            if budget.verdict is verdict
+        ]
+
+    exceeds = those(Verdict.EXCEEDS)
+    exceeds.sort(key=lambda each: each.budget.p_value if each.budget.p_value is not None else 1.0)
+    return Verdicts(
+        exceeds=tuple(exceeds),
+        inconclusive=tuple(those(Verdict.INCONCLUSIVE)),
+        within=tuple(those(Verdict.WITHIN)),
+        void=tuple(cell for cell in cells if cell.outcome is Outcome.VOID),
+        faster=tuple(cell for cell in cells if cell.usable and cell.faster_than_host),
+    )

@@ -1,0 +1,50 @@
+"""What a failed assertion and JUnit say of a cell."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.plugin.summary import cell_properties, explain
+from harness.results import Run
+from harness.scenario.model import BudgetRule
+from tests.unit.runs import synthetic_run
+
+LVM = "optane-lvm-randread-4k-qd32"
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    budgets = [BudgetRule("clat_p99", share=5.0), BudgetRule("clat_mean", absolute=100e-6)]
+    return synthetic_run(budgets=budgets, modes=["host", "lvm"], most_rounds=12)
+
+
+def test_a_failed_assertion_names_the_gravest_budget_first(run: Run) -> None:
+    text = explain(run.cell(LVM))
+    assert text.startswith(f"{LVM}: exceeds: clat_mean adds 604 us [")
+    assert ", budget +100 us, p < " in text or ", budget +100 us, p = " in text
+    assert text.index("exceeds:") < text.index("inconclusive: iops overhead 79.4 % [") < text.index("within: clat_p99")
+    assert text.endswith("; n = 3 rounds, intervals hold with 95 % over all looks")
+
+
+def test_a_void_cell_says_which_check_failed() -> None:
+    run = synthetic_run(modes=["host", "raw-cached"], cached=["raw-cached"])
+    text = explain(run.cell("optane-raw-cached-randread-4k-qd32"))
+    assert text.startswith("optane-raw-cached-randread-4k-qd32 is void: bytes guest:raw-cached: ")
+    assert "the host's page cache" in text
+
+
+def test_a_cell_without_a_budget_says_its_overhead() -> None:
+    text = explain(synthetic_run(modes=["host", "lvm"], budget=None).cell(LVM))
+    assert text == (
+        f"{LVM}: unjudged: iops overhead 79.4 % [77.5, 81.2], no budget; n = 3 rounds, intervals hold with 95 %"
+    )
+
+
+def test_junit_has_every_budget_with_its_limit_verdict_and_p(run: Run) -> None:
+    properties = dict(cell_properties(run.cell(LVM)))
+    assert properties["verdict"] == "exceeds"
+    assert properties["clat_mean.budget"] == "+100 us"
+    assert properties["clat_mean.verdict"] == "exceeds"
+    assert properties["clat_p99.verdict"] == "within"
+    assert 0 <= float(str(properties["clat_mean.p"])) < 0.025
+    assert float(str(properties["confidence"])) > 0.95

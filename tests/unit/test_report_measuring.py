@@ -1,0 +1,157 @@
+"""How it was measured, as the report tells it: conditioning, order, looks, drift, percentiles, calibration."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from harness.analysis import Verdict
+from harness.report import markdown_table, overhead_text, summary_lines
+from harness.report.groups import GroupView
+from harness.report.model import report_view
+from harness.results import Run
+from tests.unit.pages import Page, page
+from tests.unit.runs import CALIBRATION, synthetic_run
+
+MODES = ["host", "lvm"]
+
+
+@pytest.fixture(scope="module")
+def looked_at() -> Run:
+    return synthetic_run(modes=MODES, most_rounds=12, ready="not steady", calibrated=True)
+
+
+@pytest.fixture(scope="module")
+def looked_at_page(looked_at: Run) -> Page:
+    return page(looked_at)
+
+
+# --- order and looks ---
+
+
+def test_each_group_says_its_looks_and_why_it_ended(looked_at_page: Page) -> None:
+    assert "3 rounds, looked at after 3 (planned: 3, 5, 8, 12). Ended by: budget decided." in looked_at_page.text
+
+
+def test_a_group_that_was_interrupted_says_so(looked_at: Run) -> None:
+    cut = replace(looked_at.groups[0], orders=looked_at.groups[0].orders[:2], stopped=None)
+    assert GroupView(cut).course == (
+        "2 rounds, never looked at before its end (planned: 3, 5, 8, 12). The group was not finished."
+    )
+
+
+def test_the_order_of_arms_of_every_round_is_shown(looked_at: Run, looked_at_page: Page) -> None:
+    for number, order in enumerate(looked_at.groups[0].orders, start=1):
+        assert [str(number), ", ".join(order)] in looked_at_page.rows
+
+
+def test_intervals_say_that_they_hold_over_all_looks(looked_at: Run, looked_at_page: Page) -> None:
+    assert looked_at.cells[1].confidence > 0.95
+    assert "[95 %, all looks]" in overhead_text(looked_at, width=80)
+    assert "| overhead % [95 % over all looks] |" in markdown_table(looked_at)
+    assert "interval, 95 % over all looks" in looked_at_page.text
+    assert "interval, 95 % over all looks" not in page(synthetic_run(modes=MODES)).text
+
+
+# --- conditioning ---
+
+
+def test_a_disk_that_was_not_steady_is_announced_with_its_regions(looked_at: Run, looked_at_page: Page) -> None:
+    said = "Not steady: optane did not come to a steady state before it was measured (raw)."
+    assert said in looked_at_page.text
+    assert looked_at_page.text.index(said) < looked_at_page.text.index("Verdicts")
+    assert any(line.startswith(said) for line in summary_lines(looked_at))
+
+
+def test_a_steady_disk_raises_no_warning() -> None:
+    run = synthetic_run(modes=MODES, ready="steady")
+    assert "steady" not in {banner.kind for banner in report_view(run).banners}
+    assert "2 of 2 regions came to a steady state" in page(run).text
+
+
+def test_a_disk_that_was_only_filled_is_said_to_be_no_more_than_that() -> None:
+    assert "Every region was written once and nothing more" in page(synthetic_run(modes=MODES)).text
+
+
+def test_the_table_of_conditioning_has_range_and_excursion_beside_their_limits(looked_at_page: Page) -> None:
+    rows = {row[0]: row for row in looked_at_page.rows if row and row[0] in ("device", "raw") and len(row) == 7}
+    assert rows["device"][1:3] == ["steady", "8"]
+    assert rows["raw"][1:3] == ["not steady", "25"]
+    assert rows["device"][4] == "20"
+    assert float(rows["raw"][3]) > 20
+
+
+def test_the_plot_of_conditioning_has_all_rounds_and_the_window_that_is_judged(looked_at_page: Page) -> None:
+    band, mean, fitted, values = looked_at_page.json("figures")["conditioning1-region1"]["data"]
+    assert len(values["x"]) == 8
+    assert mean["x"] == fitted["x"] == [4, 8]
+    assert mean["y"] == pytest.approx([200_200, 200_200])
+    assert [max(band["y"]), min(band["y"])] == pytest.approx([220_220, 180_180])
+    assert fitted["y"][0] > fitted["y"][1]
+
+
+def test_groups_that_share_a_conditioning_show_it_once(looked_at: Run) -> None:
+    second = replace(looked_at.groups[0], id="optane-batch2")
+    shared = report_view(replace(looked_at, groups=(*looked_at.groups, second))).conditionings
+    assert [each.groups for each in shared] == [("optane-batch1", "optane-batch2")]
+
+
+# --- drift ---
+
+
+def test_a_host_that_drifts_too_much_is_marked_and_its_cells_are_void() -> None:
+    run = synthetic_run(modes=MODES, drift=0.6)
+    rows = [row for row in page(run).rows if len(row) == 4 and row[3] == "too much: its cells are void"]
+    assert rows
+    assert {row[0] for row in rows} == {cell.job.id for cell in run.cells if cell.verdict is Verdict.VOID}
+    assert rows[0][1].startswith("\N{MINUS SIGN}")
+    assert any("drift: the bare host changed by -" in line for line in summary_lines(run))
+
+
+def test_small_drift_is_shown_with_its_interval(looked_at: Run, looked_at_page: Page) -> None:
+    rows = [row for row in looked_at_page.rows if len(row) == 4 and row[3] == "ok"]
+    assert len(rows) == len(looked_at.groups[0].drift)
+    assert all("[" in row[1] and row[2] == "3" for row in rows)
+
+
+# --- percentiles ---
+
+
+def test_percentiles_of_all_ios_stand_beside_the_overhead_of_the_rounds(looked_at: Run, looked_at_page: Page) -> None:
+    pooled = looked_at.cell("optane-lvm-randread-4k-qd1").metrics["clat_p99"].pooled["guest"]
+    rows = [row for row in looked_at_page.rows if row[:1] == ["clat_p99"] and len(row) == 6]
+    ios = f"{pooled.ios:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+    (row,) = (row for row in rows if row[1] == ios)
+    assert row[4].startswith(f"{pooled.value * 1e6:.0f} [")
+    assert "[" in row[5]
+    assert "of all rounds' I/Os together" in looked_at_page.text
+
+
+# --- calibration ---
+
+
+def test_a_calibrated_lab_says_the_smallest_overhead_that_these_rounds_can_show(looked_at: Run) -> None:
+    for text in ("\n".join(summary_lines(looked_at)), page(looked_at).text):
+        assert "Smallest overhead that 3 rounds can show here: 8.2 %." in text
+        assert "1 false alarm in 40 groups of a device against itself" in text
+        assert "An added delay of 1" in text
+
+
+def test_a_lab_that_was_never_calibrated_says_how_to() -> None:
+    run = synthetic_run(modes=MODES)
+    for text in ("\n".join(summary_lines(run)), page(run).text, markdown_table(run)):
+        assert "This lab was never calibrated" in text
+        assert "virt-overhead calibrate" in text
+
+
+def test_a_number_of_rounds_that_was_not_calibrated_shows_those_that_were() -> None:
+    said = report_view(synthetic_run(modes=MODES, rounds=4, calibrated=True)).calibration
+    assert said[0] == "Smallest overhead that 3 rounds can show here: 8.2 %, 5 rounds can show here: 4.1 %."
+
+
+def test_a_calibration_that_cannot_be_read_is_no_crash(looked_at: Run) -> None:
+    damaged = replace(looked_at, provenance={"calibration": {**CALIBRATION, "groups": "many"}})
+    assert report_view(damaged).calibration == (
+        "The calibration stored with this run cannot be read: virt-overhead calibrate writes a new one.",
+    )
