@@ -10,6 +10,7 @@ from typing import Protocol
 
 from pydantic import JsonValue
 
+from harness.lab.counters import Transferred
 from harness.lab.transport.base import Runner
 from harness.layout.source import BlockSource
 from harness.scenario.model import Attach
@@ -53,6 +54,10 @@ class Guest(Protocol):
 
     def device(self, disk: str) -> str:
         """Path in the guest of the disk called `disk`, found by its serial."""
+        ...
+
+    def transferred(self, disk: str) -> Transferred:
+        """What the guest's disk called `disk` has read and written so far, as the hypervisor counts it."""
         ...
 
     def effective(self, disk: str) -> dict[str, JsonValue]:

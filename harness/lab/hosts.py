@@ -20,6 +20,7 @@ from harness.lab.paths import IMAGE_DIRECTORY
 from harness.lab.transport.base import Runner
 from harness.lab.transport.local import LocalRunner
 from harness.lab.transport.ssh import SshRunner, SshTarget
+from harness.scenario.model import LabKind
 
 CONNECT_SECONDS = 30.0
 COPY_SECONDS = 600.0
@@ -62,6 +63,14 @@ class Host:
         if self.acceleration.accel != "kvm":
             return False, f"guests run under {engine}: {self.acceleration.why}"
         return True, "KVM on bare metal"
+
+    @property
+    def lab_kind(self) -> LabKind:
+        """What its figures can speak for: a budget holds only in a lab of the kind that it was written for."""
+        # An emulated CPU calls itself `qemu` to systemd-detect-virt, where one under KVM calls itself `kvm`.
+        if self.acceleration.accel != "kvm" or self.facts["hypervisor"] == "qemu":
+            return "emulated"
+        return "nested" if self.facts["hypervisor"] else "bare-metal"
 
 
 @contextmanager

@@ -50,9 +50,9 @@ def span_for(disk_bytes: int, *, fixed: int, shares: float, wanted: int) -> int:
 def partitioned(
     runner: Runner, device: str, run_id: str, sizes: Sequence[tuple[str, int]]
 ) -> Iterator[dict[str, Partition]]:
-    """Our partition table on `device` with one partition per (what, bytes); the disk is left blank at the end.
+    """Our partition table on `device` with one partition per (what, bytes); the disk is blank before and after.
 
-    The caller has asked the guard. Names of partitions carry the run, so that `reap` knows them.
+    An SSD so starts from the same state in every run (SNIA calls it purged). The caller has asked the guard. Names of partitions carry the run, so that `reap` knows them.
     """
     lines = ["label: gpt"]
     offset = ALIGNMENT
@@ -62,6 +62,7 @@ def partitioned(
         lines.append(f'start={offset // MIB}MiB, size={whole // MIB}MiB, name="{TAG}:{run_id}:{what}"')
         plan.append((what, offset, whole))
         offset += whole
+    blank(runner, device)
     try:
         runner.run(["sfdisk", "--quiet", "--wipe", "always", device], stdin="\n".join(lines) + "\n", deadline=60)
         _settle(runner)

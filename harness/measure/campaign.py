@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
+from harness.analysis import Reason, Sequential
 from harness.errors import GuestError, HarnessError, HostError, NotTried
 from harness.events import Events, MeasurementFinished, MeasurementStarted, Note
 from harness.image import ImageSet
@@ -12,9 +17,22 @@ from harness.measure.ledger import Ledger, Order
 from harness.measure.phases import MEASURE, Phases
 from harness.measure.provenance import lab_info, provenance
 from harness.measure.resume import Earlier
-from harness.measure.session import Session
+from harness.measure.session import Demand, Session
+from harness.measure.stopping import reason_to_stop
 from harness.measure.visit import visit
-from harness.results import CellContext, CellRecord, Run, RunStatus, RunStore
+from harness.results import (
+    CONFIDENCE,
+    CellContext,
+    CellRecord,
+    DriftRecord,
+    GroupRecord,
+    Measurement,
+    Run,
+    RunStatus,
+    RunStore,
+    drift_check,
+    host_drift,
+)
 from harness.scenario.model import Arm, Cell
 from harness.scenario.plan import FIO_SHARE, Group, Plan, round_order
 
@@ -71,25 +89,66 @@ class Campaign:
 
     def _measure(self, group: Group, plan: Plan) -> None:
         at = self._ready(group)
+        progress = _Progress(group, plan, started=time.monotonic())
         try:
-            kept = self._earlier.rounds(group, _arms(group, at))
+            kept = self._earlier.rounds(group, _visited(round_order(group, self.order.seed, 1), at))
             with self._phases.step(MEASURE, f"measure {group.id}"):
-                for number in range(1, plan.rounds + 1):
+                while progress.stopped is None:
+                    number = progress.rounds + 1
                     if number in kept:
                         self._ledger.add(kept[number], fio_seconds=0.0)
                     else:
                         at = self._round_or_again(at, group, plan, number)
+                    progress.rounds = number
+                    progress.stopped = self._reason_to_stop(progress, at)
             self._measured.add(group.id)
         finally:
-            self._ledger.assemble(group.cells, {cell.id: self._context(cell, group, at) for cell in group.cells})
+            self._assemble(progress, at, final=progress.stopped in (None, Reason.TIME))
+
+    def _reason_to_stop(self, progress: _Progress, at: Session) -> str | None:
+        plan, group = progress.plan, progress.group
+        time_spent = progress.time_spent
+        records = self._assemble(progress, at, final=time_spent)
+        if progress.rounds < plan.rounds:
+            return None
+        if progress.rounds >= plan.most_rounds:
+            time_spent = True
+        budgets = {cell.id: self.order.budgets(cell, at.host.lab_kind) for cell in group.cells}
+        reason = reason_to_stop(
+            group.cells,
+            records,
+            budgets,
+            plan,
+            progress.sequential,
+            family=self._ledger.family,
+            time_spent=time_spent,
+        )
+        return reason or (Reason.MOST if progress.rounds >= plan.most_rounds else None)
+
+    def _assemble(self, progress: _Progress, at: Session, *, final: bool) -> dict[str, CellRecord]:
+        """The group's records as things stand; `final` says that no round follows, for no reason in the data."""
+        group = progress.group
+        measured = self._ledger.of_group(group.id)
+        drift = host_drift(measured)
+        self._ledger.groups[group.id] = GroupRecord(
+            id=group.id,
+            disk=group.disk,
+            orders=_orders(measured),
+            looks=progress.sequential.looks,
+            stopped=progress.stopped,
+            conditioning=at.conditioning,
+            drift=drift,
+        )
+        contexts = {cell.id: self._context(cell, progress, at, drift, final=final) for cell in group.cells}
+        return self._ledger.assemble(group.cells, contexts)
 
     def _ready(self, group: Group) -> Session:
         """The session of the group's disk, with the modes of every plan on it, so that it serves them all."""
-        plans = [plan for plan in self.order.plans if plan.disk == group.disk]
-        modes = tuple(dict.fromkeys(cell.mode for plan in plans for cell in plan.cells))
-        at = self._environment.ready(group.disk, modes, max(plan.span for plan in plans))
+        demand = Demand.of([plan for plan in self.order.plans if plan.disk == group.disk])
+        at = self._environment.ready(group.disk, demand)
         self._ledger.lab = lab_info(at.host)
         self._ledger.provenance = provenance(at, self._images)
+        self._ledger.family = self.order.family(at.host.lab_kind)
         self._earlier.require_same(self._ledger.provenance)
         return at
 
@@ -104,7 +163,7 @@ class Campaign:
             except (HostError, GuestError) as error:
                 if at.host.spec.simulated is None or len(self._restarts) == MOST_RESTARTS:
                     raise
-                note = f"the simulated lab hung in round {number} of {group.id} and was started again; the round is new"
+                note = f"something hung in round {number} of {group.id}; the lab was started again; the round is new"
                 self._restarts.append(note)
                 self._events(Note(f"{error.message}; {note}"))
                 self._ledger.drop(group.id, number)
@@ -117,25 +176,31 @@ class Campaign:
                 return at
 
     def _new_environment(self) -> Environment:
-        return Environment(self.order.host, self.order.run_id, self._images, self._phases, self._events)
+        return Environment(self.order.host, self.order.run_id, self.order.seed, self._images, self._phases)
 
     def _round(self, at: Session, group: Group, plan: Plan, number: int) -> None:
-        arms = _arms(group, at)
-        for arm in round_order(group, self.order.seed, number):
-            if arm not in arms:
-                continue
+        seen: Counter[Arm] = Counter()
+        for arm in _visited(round_order(group, self.order.seed, number), at):
+            seen[arm] += 1
             jobs = group.jobs_of(arm)
             self._events(MeasurementStarted(group.id, number, plan.rounds, arm.id, len(jobs), self._seconds_left()))
-            measurements = visit(at, self.store, group, arm, seed=self.order.seed, number=number)
+            measurements = visit(at, self.store, group, arm, seed=self.order.seed, number=number, again=seen[arm])
             seconds = sum(each.seconds for each in measurements) + sum(job.ramp for job in jobs)
             self._ledger.add(measurements, fio_seconds=seconds)
             self._events(MeasurementFinished(group.id, number, arm.id, seconds))
 
-    def _context(self, cell: Cell, group: Group, at: Session) -> CellContext:
+    def _context(
+        self, cell: Cell, progress: _Progress, at: Session, drift: Sequence[DriftRecord], *, final: bool
+    ) -> CellContext:
+        checks = (drift_check(each) for each in drift if each.job == cell.job.id)
         return CellContext(
             host=self.order.host.name,
-            group=group.id,
+            group=progress.group.id,
             span_bytes=at.layouts.span,
+            budgets=self.order.budgets(cell, at.host.lab_kind),
+            sequential=progress.sequential,
+            final=final,
+            validity=tuple(check for check in checks if check),
             effective=at.effective.get(cell.mode.name, {}),
             notes=(*self._restarts, *(note for arm in cell.arms for note in _notes(arm, at))),
             skipped=at.skipped.get(cell.mode.name),
@@ -146,9 +211,40 @@ class Campaign:
         return max(planned - self._ledger.fio_seconds, 0.0) / FIO_SHARE
 
 
-def _arms(group: Group, at: Session) -> list[Arm]:
-    """The group's arms without those of modes that this host cannot have."""
-    return [arm for arm in group.arms if arm.mode is None or arm.mode.name not in at.skipped]
+@dataclass(slots=True)
+class _Progress:
+    """How far the measuring of a group has come; `started` is on the monotonic clock."""
+
+    group: Group
+    plan: Plan
+    started: float
+    rounds: int = 0
+    stopped: str | None = None
+
+    @property
+    def sequential(self) -> Sequential:
+        return Sequential(self.plan.rounds, self.plan.most_rounds, CONFIDENCE)
+
+    @property
+    def time_spent(self) -> bool:
+        """Whether another round, as long as those before, would end after the plan's time limit."""
+        if self.plan.time_limit is None or self.rounds == 0:
+            return False
+        elapsed = time.monotonic() - self.started
+        return elapsed * (self.rounds + 1) / self.rounds > self.plan.time_limit
+
+
+def _visited(order: Sequence[Arm], at: Session) -> list[Arm]:
+    """The order without the arms of modes that this host cannot have."""
+    return [arm for arm in order if arm.mode is None or arm.mode.name not in at.skipped]
+
+
+def _orders(measurements: Sequence[Measurement]) -> tuple[tuple[str, ...], ...]:
+    """For each round, the arms in the order in which they were measured."""
+    rounds: dict[int, dict[tuple[str, int], None]] = {}
+    for each in measurements:
+        rounds.setdefault(each.round, {})[each.arm, each.visit] = None
+    return tuple(tuple(arm for arm, _ in rounds[number]) for number in sorted(rounds))
 
 
 def _notes(arm: Arm, at: Session) -> list[str]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import ExitStack
 
-from harness.events import Events, Note
+from harness.events import Note
 from harness.guest.hypervisors import hypervisor_of
 from harness.guest.protocol import Hypervisor
 from harness.image import ImageSet
@@ -15,8 +14,7 @@ from harness.lab.inventory import HostSpec
 from harness.lab.lease import lease
 from harness.measure.phases import Phases
 from harness.measure.reap import reap
-from harness.measure.session import Session, session
-from harness.scenario.model import Mode
+from harness.measure.session import Demand, Session, session
 
 LEASE_WAIT_SECONDS = 900.0
 
@@ -24,27 +22,34 @@ LEASE_WAIT_SECONDS = 900.0
 class Environment:
     """One host and its current disk. `host` and `session` are None until they were needed."""
 
-    def __init__(self, spec: HostSpec, run_id: str, images: ImageSet, phases: Phases, events: Events) -> None:
+    def __init__(self, spec: HostSpec, run_id: str, seed: int, images: ImageSet, phases: Phases) -> None:
         self.host: Host | None = None
         self.session: Session | None = None
         self._spec = spec
         self._run_id = run_id
+        self._seed = seed
         self._images = images
         self._phases = phases
-        self._events = events
+        self._events = phases.events
         self._hypervisor: Hypervisor | None = None
         self._disk: str | None = None
         self._host_stack = ExitStack()
         self._disk_stack = ExitStack()
 
-    def ready(self, disk: str, modes: Sequence[Mode], span: int) -> Session:
+    def ready(self, disk: str, demand: Demand) -> Session:
         """The session of `disk` with all its modes: kept while the disk stays the same, else built anew."""
         host, hypervisor = self._opened()
         if self.session is None or self._disk != disk:
             self._close_disk()
             self.session = self._disk_stack.enter_context(
                 session(
-                    host, hypervisor, host.spec.disk(disk), modes, span=span, run_id=self._run_id, phases=self._phases
+                    host,
+                    hypervisor,
+                    host.spec.disk(disk),
+                    demand,
+                    run_id=self._run_id,
+                    seed=self._seed,
+                    phases=self._phases,
                 )
             )
             self._disk = disk

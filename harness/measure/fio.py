@@ -10,12 +10,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.errors import MeasurementError
+from harness.lab.counters import Transferred
 from harness.scenario.model import Job
 
 ARGV = ("fio", "--output-format=json+", "-")
 """The command of every measurement: the same on host and guest. The job file comes on standard input."""
 
+# With what the CPUs of fio's machine had done before and after, on standard error: a login of its own for each would
+# cost more than the reading.
+_WITH_CPU = 'c() { read -r cpu </proc/stat; echo "$cpu" >&2; }; c; "$@"; status=$?; c; exit $status'
+ARGV_WITH_CPU = ("sh", "-c", _WITH_CPU, "sh", *ARGV)
+
 ENGINE = "libaio"
+_RAMP = "-ramp"
 FEWEST_BEYOND = 10
 """A percentile is left out when fewer I/Os than this lie beyond it: p(q) needs 10 / (1 - q)."""
 
@@ -34,12 +41,18 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """What fio measured of one job. `seconds` without the ramp; `metrics` by name, in their units."""
+    """What fio measured of one job, without its ramp: `metrics` by name, in their units.
+
+    `histogram` is completions by latency in ns. `transferred` is all that fio moved for the job, ramp included, as
+    others count it.
+    """
 
     job: str
     seconds: float
     io_bytes: int
     metrics: Mapping[str, float]
+    histogram: Mapping[int, int]
+    transferred: Transferred
 
 
 def job_file(target: Target, jobs: Sequence[Job], seed: int) -> str:
@@ -71,21 +84,27 @@ def job_file(target: Target, jobs: Sequence[Job], seed: int) -> str:
         "exitall_on_error=1",
     ]
     for job in jobs:
-        lines += [
-            "",
-            f"[{job.id}]",
-            "stonewall",
-            f"rw={job.rw}",
-            f"bs={job.bs}",
-            f"iodepth={job.iodepth}",
-            f"numjobs={job.numjobs}",
-            f"runtime={_milliseconds(job.seconds)}",
-        ]
         if job.ramp:
-            lines.append(f"ramp_time={_milliseconds(job.ramp)}")
-        if job.read_share is not None:
-            lines.append(f"rwmixread={job.read_share * 100:.0f}")
+            # A job of its own rather than fio's ramp_time, whose bytes fio does not tell: host and QEMU count them.
+            lines += _section(f"{job.id}{_RAMP}", job, job.ramp)
+        lines += _section(job.id, job, job.seconds)
     return "\n".join(lines) + "\n"
+
+
+def _section(name: str, job: Job, seconds: float) -> list[str]:
+    lines = [
+        "",
+        f"[{name}]",
+        "stonewall",
+        f"rw={job.rw}",
+        f"bs={job.bs}",
+        f"iodepth={job.iodepth}",
+        f"numjobs={job.numjobs}",
+        f"runtime={_milliseconds(seconds)}",
+    ]
+    if job.read_share is not None:
+        lines.append(f"rwmixread={job.read_share * 100:.0f}")
+    return lines
 
 
 def _milliseconds(seconds: float) -> str:
@@ -93,15 +112,19 @@ def _milliseconds(seconds: float) -> str:
     return f"{round(seconds * 1000)}ms"
 
 
-def fill_file(targets: Sequence[tuple[str, int, int]]) -> str:
-    """A job file that fills each (path, offset, size) once with data that no layer can compress or drop."""
+def fill_file(targets: Sequence[tuple[str, int, int]], *, block: int, times: int = 1) -> str:
+    """A job file that fills each (path, offset, size) with data that no layer can compress or drop.
+
+    `block` is the size of each write in bytes; `times` is how often every block is written.
+    """
     lines = [
         "[global]",
         "allow_file_create=0",
         f"ioengine={ENGINE}",
         "direct=1",
         "rw=write",
-        "bs=1m",
+        f"bs={block}",
+        f"loops={times}",
         "iodepth=8",
         "thread=1",
         "refill_buffers=1",
@@ -116,10 +139,11 @@ def parse(output: str, jobs: Sequence[Job], where: str) -> list[JobResult]:
     """The results of `jobs` from fio's JSON+, in their order. MeasurementError where fio failed or left one out."""
     document = _document(output, where)
     by_name: dict[str, Any] = {entry["jobname"]: entry for entry in document.get("jobs", ())}
-    missing = [job.id for job in jobs if job.id not in by_name]
+    names = [name for job in jobs for name in ((job.id, f"{job.id}{_RAMP}") if job.ramp else (job.id,))]
+    missing = [name for name in names if name not in by_name]
     if missing:
         raise MeasurementError(f"{where}: fio's output lacks {', '.join(missing)}", hint="its raw output is kept")
-    return [_result(job, by_name[job.id], where) for job in jobs]
+    return [_result(job, by_name[job.id], by_name[f"{job.id}{_RAMP}"] if job.ramp else None, where) for job in jobs]
 
 
 def _document(output: str, where: str) -> dict[str, Any]:
@@ -134,12 +158,14 @@ def _document(output: str, where: str) -> dict[str, Any]:
     return document
 
 
-def _result(job: Job, entry: Mapping[str, Any], where: str) -> JobResult:
-    if entry.get("error"):
-        raise MeasurementError(
-            f"{where}: fio's job {job.id} failed with error {entry['error']}",
-            hint="its raw output is kept; EIO (5) means that the disk or a layer under it failed",
-        )
+def _result(job: Job, entry: Mapping[str, Any], ramp: Mapping[str, Any] | None, where: str) -> JobResult:
+    entries = [entry] if ramp is None else [ramp, entry]
+    for each in entries:
+        if each.get("error"):
+            raise MeasurementError(
+                f"{where}: fio's job {job.id} failed with error {each['error']}",
+                hint="its raw output is kept; EIO (5) means that the disk or a layer under it failed",
+            )
     sides = [entry[side] for side in ("read", "write") if entry[side]["total_ios"]]
     if not sides:
         raise MeasurementError(f"{where}: fio's job {job.id} completed no I/O at all")
@@ -148,15 +174,26 @@ def _result(job: Job, entry: Mapping[str, Any], where: str) -> JobResult:
     def mean_seconds(kind: str) -> float:
         return float(sum(side[kind]["mean"] * side["total_ios"] for side in sides) / total / 1e9)
 
+    bins = histogram(sides)
     metrics = {
         "iops": float(sum(side["iops"] for side in sides)),
         "bw": float(sum(side["bw_bytes"] for side in sides)),
         "lat_mean": mean_seconds("lat_ns"),
         "clat_mean": mean_seconds("clat_ns"),
-        **percentiles(histogram(sides)),
+        **percentiles(bins),
     }
     seconds = max(side["runtime"] for side in sides) / 1000
-    return JobResult(job.id, seconds, sum(side["io_bytes"] for side in sides), metrics)
+    return JobResult(
+        job=job.id,
+        seconds=seconds,
+        io_bytes=sum(side["io_bytes"] for side in sides),
+        metrics=metrics,
+        histogram=bins,
+        transferred=Transferred(
+            read=sum(each["read"]["io_bytes"] for each in entries),
+            written=sum(each["write"]["io_bytes"] for each in entries),
+        ),
+    )
 
 
 def histogram(sides: Sequence[Mapping[str, Any]]) -> Counter[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -11,10 +11,12 @@ from pydantic import JsonValue
 from harness.lab.inventory import HostSpec
 from harness.measure.phases import MEASURE, Phases
 from harness.results import (
+    CONFIDENCE,
     SCHEMA_VERSION,
     CellContext,
     CellRecord,
     Efficiency,
+    GroupRecord,
     LabInfo,
     Measurement,
     Run,
@@ -22,34 +24,52 @@ from harness.results import (
     RunStatus,
     RunStore,
     assemble,
+    corrected,
 )
-from harness.scenario.model import Cell
-from harness.scenario.plan import Plan
+from harness.scenario.budgets import budgets_for
+from harness.scenario.model import BudgetRule, Cell, LabKind, Scenario
+from harness.scenario.plan import Group, Plan
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a campaign is to do: the plans of the selected cells on one host, and how the run is called."""
+    """What a campaign is to do: the plans of the selected cells on one host, and how the run is called.
+
+    `scenarios` are those of the plans, by name.
+    """
 
     run_id: str
     host: HostSpec
     plans: tuple[Plan, ...]
-    titles: Mapping[str, str]
+    scenarios: Mapping[str, Scenario]
     profile: str
     seed: int
     command: str
 
+    def budgets(self, cell: Cell, lab_kind: LabKind) -> dict[str, BudgetRule]:
+        """The budgets that the cell is judged by in such a lab, by metric."""
+        return budgets_for(self.scenarios[cell.scenario], cell, lab_kind)
+
+    def family(self, lab_kind: LabKind) -> int:
+        """How many budgets the run judges."""
+        return sum(len(self.budgets(cell, lab_kind)) for plan in self.plans for cell in plan.cells)
+
 
 class Ledger:
-    """Measurements and cell records of one run. `fio_seconds` counts ramps and measured time."""
+    """Measurements, cell and group records of one run. `fio_seconds` counts ramps and measured time.
+
+    `family` is how many budgets the run judges, measured already or not.
+    """
 
     def __init__(self, order: Order, store: RunStore, phases: Phases) -> None:
         self.fio_seconds = 0.0
+        self.family = 0
         self.lab = LabInfo(
             order.host.name, order.host.kind, "unknown", representative=False, why="the lab was never reached"
         )
         self.provenance: dict[str, JsonValue] = {}
-        self.records: dict[str, CellRecord] = {}
+        self.groups: dict[str, GroupRecord] = {}
+        self._records: dict[str, CellRecord] = {}
         self._order = order
         self._store = store
         self._phases = phases
@@ -64,15 +84,24 @@ class Ledger:
         """Forget a round that was not finished; the journal keeps it."""
         self._measurements = [each for each in self._measurements if (each.group, each.round) != (group, number)]
 
-    def assemble(self, cells: Iterable[Cell], contexts: Mapping[str, CellContext]) -> None:
-        """Make the records of `cells` from all that was measured of them so far."""
-        for record in assemble(tuple(cells), self._measurements, contexts):
-            self.records[record.id] = record
+    @property
+    def records(self) -> dict[str, CellRecord]:
+        """The cells by id, their verdicts corrected for how many there are."""
+        return {record.id: record for record in self._corrected()}
+
+    def of_group(self, group: str) -> list[Measurement]:
+        """What was measured of a group so far, in order of time."""
+        return sorted((each for each in self._measurements if each.group == group), key=lambda each: each.started)
+
+    def assemble(self, cells: Iterable[Cell], contexts: Mapping[str, CellContext]) -> dict[str, CellRecord]:
+        """Make the records of `cells` from all that was measured of them so far; by id, not yet corrected."""
+        made = {record.id: record for record in assemble(tuple(cells), self._measurements, contexts)}
+        self._records |= made
+        return made
 
     def write(self, status: RunStatus) -> Run:
         """Write results.json as things stand, cells in the order of the plan."""
         order, phases = self._order, self._phases.seconds
-        planned = (cell.id for plan in order.plans for cell in plan.cells)
         info = RunInfo(
             id=order.run_id,
             started=self._started,
@@ -81,11 +110,19 @@ class Ledger:
             profile=order.profile,
             seed=order.seed,
             status=status,
-            scenarios=dict(order.titles),
+            scenarios={name: scenario.title for name, scenario in order.scenarios.items()},
             phases={name: round(seconds, 3) for name, seconds in phases.items()},
             efficiency=Efficiency.of(self.fio_seconds, phases.get(MEASURE, 0.0)),
         )
-        cells = tuple(self.records[cell_id] for cell_id in planned if cell_id in self.records)
-        run = Run(SCHEMA_VERSION, info, self.lab, dict(self.provenance), cells)
+        groups = tuple(self.groups[group.id] for group in self._planned_groups() if group.id in self.groups)
+        run = Run(SCHEMA_VERSION, info, self.lab, dict(self.provenance), groups, tuple(self._corrected()))
         self._store.write_results(run)
         return run
+
+    def _planned_groups(self) -> Iterator[Group]:
+        return (group for plan in self._order.plans for group in plan.groups)
+
+    def _corrected(self) -> list[CellRecord]:
+        planned = (cell.id for group in self._planned_groups() for cell in group.cells)
+        found = [self._records[cell_id] for cell_id in planned if cell_id in self._records]
+        return corrected(found, family=self.family, error_rate=(1 - CONFIDENCE) / 2)

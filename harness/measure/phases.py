@@ -16,7 +16,7 @@ class Phases:
     """Adds up the seconds of each named phase."""
 
     def __init__(self, events: Events) -> None:
-        self._events = events
+        self.events = events
         self.seconds: dict[str, float] = {}
 
     @contextmanager
@@ -31,8 +31,8 @@ class Phases:
     @contextmanager
     def step(self, phase: str, what: str) -> Iterator[None]:
         """As `timed`, and told to the listeners as the step `what`."""
-        self._events(StepStarted(what))
+        self.events(StepStarted(what))
         started = time.monotonic()
         with self.timed(phase):
             yield
-        self._events(StepFinished(what, time.monotonic() - started))
+        self.events(StepFinished(what, time.monotonic() - started))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -23,14 +24,20 @@ class Earlier:
     measurements: tuple[Measurement, ...] = ()
     provenance: Mapping[str, JsonValue] | None = None
 
-    def rounds(self, group: Group, arms: Iterable[Arm]) -> dict[int, list[Measurement]]:
-        """The measurements of each round of `group` in which every job of every arm was measured."""
-        wanted = {(arm.id, job.id) for arm in arms for job in group.jobs_of(arm)}
-        found: dict[int, dict[tuple[str, str], Measurement]] = {}
+    def rounds(self, group: Group, arms: Sequence[Arm]) -> dict[int, list[Measurement]]:
+        """The measurements of each round of `group` in which every job of every arm (twice where it is there twice)."""
+        visits = Counter(arm.id for arm in arms)
+        wanted = {
+            (arm.id, job.id, visit)
+            for arm in arms
+            for job in group.jobs_of(arm)
+            for visit in range(1, visits[arm.id] + 1)
+        }
+        found: dict[int, dict[tuple[str, str, int], Measurement]] = {}
         for each in self.measurements:
             if each.group == group.id:
                 # Of a round that was begun twice the later part counts.
-                found.setdefault(each.round, {})[each.arm, each.job] = each
+                found.setdefault(each.round, {})[each.arm, each.job, each.visit] = each
         return {number: list(round_.values()) for number, round_ in found.items() if round_.keys() == wanted}
 
     def require_same(self, now: Mapping[str, JsonValue]) -> None:

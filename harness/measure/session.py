@@ -8,32 +8,82 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from harness.errors import GuestError, MeasurementError
+from harness.errors import GuestError
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
+from harness.lab.counters import HostCounters, Transferred, read_counters
 from harness.lab.hosts import Host
 from harness.lab.inventory import DiskSpec
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts, built, missing_prerequisite
-from harness.measure.fio import ARGV, Target, fill_file
+from harness.measure.conditioning import condition
+from harness.measure.fio import Target
 from harness.measure.phases import Phases
-from harness.scenario.model import Arm, Mode, Place
+from harness.results import ConditioningRecord
+from harness.scenario.model import Arm, Conditioning, Job, Mode, Place
+from harness.scenario.plan import Plan
 
-SLOWEST_FILL = 2 * 1024**2
-"""Bytes per second; a disk that takes less is broken rather than slow."""
+SETTLE_SECONDS = 600.0
+"""What a page cache full of small writes may take to reach a slow disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a run asks of one disk: its modes, the span of each region in bytes, and how regions are made ready."""
+
+    modes: tuple[Mode, ...]
+    jobs: tuple[Job, ...]
+    span: int
+    conditioning: Conditioning
+
+    @classmethod
+    def of(cls, plans: Sequence[Plan]) -> Demand:
+        """What serves all these plans, which are of one disk and one profile."""
+        cells = [cell for plan in plans for cell in plan.cells]
+        return cls(
+            modes=tuple(dict.fromkeys(cell.mode for cell in cells)),
+            jobs=tuple(dict.fromkeys(cell.job for cell in cells)),
+            span=max(plan.span for plan in plans),
+            conditioning="steady" if any(plan.conditioning == "steady" for plan in plans) else "fill",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CountedBetween:
+    """What went on between two moments; `host_cpu_busy` from 0 to 1, `qemu` None where no guest had a part in it."""
+
+    disk: Transferred
+    qemu: Transferred | None
+    host_cpu_busy: float
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What the host's bare disk, its CPUs and QEMU had counted at one moment."""
+
+    host: HostCounters
+    qemu: Transferred | None
+
+    def since(self, earlier: Counted) -> CountedBetween:
+        qemu = self.qemu - earlier.qemu if self.qemu is not None and earlier.qemu is not None else None
+        disk = self.host.disk - earlier.host.disk
+        return CountedBetween(disk, qemu, self.host.cpu.busy_since(earlier.host.cpu))
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
     """The arms' places: on which machine, on which span.
 
-    `skipped` says of a mode why it is left out, `effective` how its disk is really attached.
+    `disk` is the kernel's name of the bare disk. `skipped` says of a mode why it is left out, `effective` how its disk
+    is really attached, `conditioning` how all regions were made ready.
     """
 
     host: Host
+    disk: str
     layouts: Layouts
     guest: Guest | None
     skipped: Mapping[str, str]
     effective: Mapping[str, dict[str, JsonValue]]
+    conditioning: ConditioningRecord
 
     def runner(self, arm: Arm) -> Runner:
         return self._guest.runner if arm.place is Place.GUEST else self.host.runner
@@ -46,6 +96,16 @@ class Session:
         attach = arm.mode.attach if arm.mode else None
         return Target(source.path, source.offset, source.size, direct=attach.direct if attach else True)
 
+    def counted(self, arm: Arm) -> Counted:
+        """What is counted of the arm's I/O outside of fio, up to now."""
+        qemu = self._guest.transferred(arm.mode.name) if arm.place is Place.GUEST and arm.mode else None
+        return Counted(read_counters(self.host.runner, self.disk), qemu)
+
+    def settle(self, arm: Arm) -> None:
+        """Have on the disk what the host still caches of a buffered arm: the next arm is to have it for itself."""
+        if arm.mode is not None and arm.mode.attach is not None and not arm.mode.attach.direct:
+            self.host.runner.run(["sync", self.layouts.source(arm.mode).path], deadline=SETTLE_SECONDS)
+
     @property
     def _guest(self) -> Guest:
         if self.guest is None:
@@ -55,29 +115,25 @@ class Session:
 
 @contextmanager
 def session(
-    host: Host,
-    hypervisor: Hypervisor,
-    disk: DiskSpec,
-    modes: Sequence[Mode],
-    *,
-    span: int,
-    run_id: str,
-    phases: Phases,
+    host: Host, hypervisor: Hypervisor, disk: DiskSpec, demand: Demand, *, run_id: str, seed: int, phases: Phases
 ) -> Iterator[Session]:
-    """Layouts and guest for `modes` of `disk`; all of it is gone at the end.
+    """Layouts and guest for what is demanded of `disk`; all of it is gone at the end.
 
     Modes whose prerequisite the host lacks are left out and told in `skipped`.
     """
+    modes = demand.modes
     missing = {mode.name: missing_prerequisite(mode.layout, host.facts) for mode in modes}
     skipped = {name: f"host {host.name}: {why}" for name, why in missing.items() if why}
     usable = [mode for mode in modes if mode.name not in skipped]
     with ExitStack() as stack:
         with phases.step("layouts", f"build {disk.name}'s layouts"):
             layouts = stack.enter_context(
-                built(host.runner, host.facts, disk, usable, span=span, run_id=run_id),
+                built(host.runner, host.facts, disk, usable, span=demand.span, run_id=run_id),
             )
-        with phases.step("fill", f"fill {disk.name} with incompressible data"):
-            _fill(host.runner, layouts)
+        with phases.step("condition", f"condition {disk.name} ({demand.conditioning})"):
+            conditioning = condition(
+                host.runner, layouts, demand.conditioning, demand.jobs, seed=seed, events=phases.events
+            )
         disks = [GuestDisk(mode.name, layouts.source(mode), mode.attach) for mode in usable if mode.attach]
         guest = None
         if disks:
@@ -85,20 +141,8 @@ def session(
                 guest = stack.enter_context(hypervisor.guest(run_id, disks))
             _require_evidence(host, guest)
         effective = {disk.name: guest.effective(disk.name) for disk in disks} if guest else {}
-        yield Session(host, layouts, guest, skipped, effective)
-
-
-def _fill(runner: Runner, layouts: Layouts) -> None:
-    """Write every block once: an unwritten one is answered by the file system or the disk without a look at it."""
-    sources = dict.fromkeys([layouts.device, *layouts.by_mode.values()])
-    spans = [(source.path, source.offset, source.size) for source in sources]
-    deadline = 120 + sum(size for _, _, size in spans) / SLOWEST_FILL
-    done = runner.run(list(ARGV), stdin=fill_file(spans), deadline=deadline, check=False)
-    if done.status != 0:
-        raise MeasurementError(
-            f"{runner.name}: filling failed: {(done.stderr or done.stdout).strip()[-400:]}",
-            hint="a full file system or a failing disk; see dmesg there",
-        )
+        kernel_path = host.runner.run(["readlink", "-f", layouts.device.path], deadline=20).stdout.strip()
+        yield Session(host, kernel_path.rpartition("/")[2], layouts, guest, skipped, effective, conditioning)
 
 
 def _require_evidence(host: Host, guest: Guest) -> None:

@@ -92,7 +92,7 @@ class Engine:
 
     def _plan(self, name: str, cells: Sequence[Cell]) -> Plan:
         plan = plan_for(self.scenarios[name], self.options.profile, cells)
-        return replace(plan, rounds=self.options.rounds) if self.options.rounds else plan
+        return plan.with_rounds(self.options.rounds) if self.options.rounds else plan
 
     def _campaign(self, host: HostSpec) -> Campaign:
         if self._images is None:
@@ -102,7 +102,7 @@ class Engine:
             run_id=f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}",
             host=host,
             plans=tuple(mine.values()),
-            titles={name: self.scenarios[name].title for name in mine},
+            scenarios={name: self.scenarios[name] for name in mine},
             profile=self.options.profile,
             seed=self.options.seed if self.options.seed is not None else random.SystemRandom().getrandbits(31),
             command=shlex.join(["pytest", *sys.argv[1:]]),

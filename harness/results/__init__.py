@@ -1,16 +1,23 @@
 """The store of runs: what is kept of a run, how it is written, and how measurements become cells."""
 
-from harness.results.assemble import CellContext, assemble
+from harness.results.assemble import CONFIDENCE, CellContext, assemble
+from harness.results.groups import drift_check, host_drift
+from harness.results.judging import corrected
 from harness.results.records import (
     SCHEMA_VERSION,
     BudgetRecord,
     CellRecord,
+    ConditioningRecord,
+    DriftRecord,
     Efficiency,
+    GroupRecord,
     JobRecord,
     LabInfo,
     Measurement,
     MetricRecord,
     ModeDetail,
+    PooledPercentile,
+    RegionSteadiness,
     Run,
     RunInfo,
     RunStatus,
@@ -19,21 +26,30 @@ from harness.results.records import (
 from harness.results.store import Journal, RunStore
 
 __all__ = [
+    "CONFIDENCE",
     "SCHEMA_VERSION",
     "BudgetRecord",
     "CellContext",
     "CellRecord",
+    "ConditioningRecord",
+    "DriftRecord",
     "Efficiency",
+    "GroupRecord",
     "JobRecord",
     "Journal",
     "LabInfo",
     "Measurement",
     "MetricRecord",
     "ModeDetail",
+    "PooledPercentile",
+    "RegionSteadiness",
     "Run",
     "RunInfo",
     "RunStatus",
     "RunStore",
     "ValidityCheck",
     "assemble",
+    "corrected",
+    "drift_check",
+    "host_drift",
 ]

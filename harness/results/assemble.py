@@ -9,33 +9,57 @@ from dataclasses import asdict, dataclass, field, replace
 
 from pydantic import JsonValue
 
-from harness.analysis import METRICS, Budget, Estimate, Metric, Verdict, estimate_added, estimate_overhead, judge
+from harness.analysis import (
+    METRICS,
+    Estimate,
+    Look,
+    Metric,
+    Sequential,
+    Verdict,
+    estimate_added,
+    estimate_overhead,
+    merged,
+    percentile_interval,
+)
 from harness.errors import ResultsError
+from harness.results.judging import gravest, judged
 from harness.results.records import (
-    BudgetRecord,
     CellRecord,
     JobRecord,
     Measurement,
     MetricRecord,
     ModeDetail,
+    PooledPercentile,
     ValidityCheck,
 )
-from harness.scenario.model import Cell, Job, Mode, Place
+from harness.results.validity import byte_checks, configuration_check, saturation_notes
+from harness.scenario.model import BudgetRule, Cell, Job, Mode, Place
 
 _Rounds = Mapping[int, Sequence[Measurement]]
 _ByArm = Mapping[Place, _Rounds]
 
+CONFIDENCE = 0.95
+"""Of all intervals of a cell together, however often its rounds were looked at."""
+
+_QUANTILES = {"clat_p50": 0.5, "clat_p99": 0.99, "clat_p999": 0.999}
+
 
 @dataclass(frozen=True, slots=True)
 class CellContext:
-    """What measurements do not say of a cell: where it ran, what it was asked to hold, and what was checked."""
+    """What measurements do not say of a cell: where it ran, what it was asked to hold, and what was checked.
+
+    `sequential` is when the rounds may be looked at; None is one look at as many as there are. `final` says that no
+    round will follow for a reason that does not lie in the data: the time is spent, or the run was cut short.
+    """
 
     host: str
     """Name of the host in the lab file."""
     group: str
     """The group whose measurements are the cell's."""
     span_bytes: int
-    budget: BudgetRecord | None = None
+    budgets: Mapping[str, BudgetRule] = field(default_factory=dict)
+    sequential: Sequential | None = None
+    final: bool = True
     validity: tuple[ValidityCheck, ...] = ()
     effective: Mapping[str, JsonValue] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -73,14 +97,19 @@ def assemble(
 
 
 def _cell_record(cell: Cell, context: CellContext, by_arm: _ByArm) -> CellRecord:
-    if cell.mode.attach is None:
-        # The baseline has no overhead, so a scenario's budget does not speak of it.
-        context = replace(context, budget=None)
     rounds = _complete_rounds(by_arm)
+    look = _look(context, len(rounds))
     own = sorted((m for arm in by_arm.values() for again in arm.values() for m in again), key=lambda each: each.started)
     impossible = _impossible_values(own)
-    validity = context.validity + impossible
-    metrics = {} if impossible else _metrics(by_arm, rounds)
+    job = cell.job
+    validity = (
+        *context.validity,
+        *_configuration(cell.mode, context.effective),
+        *impossible,
+        *byte_checks(own, in_flight=job.iodepth * job.numjobs * job.bs),
+    )
+    metrics = {} if impossible else _metrics(by_arm, rounds, look.confidence if look else CONFIDENCE)
+    budgets = judged(context.budgets, metrics, look) if context.skipped is None else ()
     return CellRecord(
         id=cell.id,
         scenario=cell.scenario,
@@ -91,15 +120,50 @@ def _cell_record(cell: Cell, context: CellContext, by_arm: _ByArm) -> CellRecord
         job=_job_record(cell.job),
         rounds=rounds,
         metrics=metrics,
-        verdict=_verdict(context, validity, metrics),
-        budget=context.budget,
+        confidence=look.confidence if look else CONFIDENCE,
+        verdict=Verdict.VOID if not all(check.ok for check in validity) else gravest(budgets),
+        budget=budgets,
         validity=validity,
         effective=dict(context.effective),
         raw=tuple(measurement.raw for measurement in own),
         span_bytes=context.span_bytes,
-        notes=context.notes + tuple(dict.fromkeys(note for measurement in own for note in measurement.notes)),
+        notes=(
+            *context.notes,
+            *dict.fromkeys(note for measurement in own for note in measurement.notes),
+            *saturation_notes(own, depth=job.iodepth * job.numjobs),
+            *_faster_than_host(metrics, validity),
+        ),
         skipped=context.skipped,
     )
+
+
+def _look(context: CellContext, rounds: int) -> Look | None:
+    """The look that these rounds are judged at; between two looks the one that ends the measuring there."""
+    if rounds == 0:
+        return None
+    plan = context.sequential or Sequential(rounds, rounds, CONFIDENCE)
+    if rounds > plan.most:
+        plan = replace(plan, most=rounds)
+    return plan.look(rounds, final=context.final) or plan.look(rounds, final=True)
+
+
+def _configuration(mode: Mode, effective: Mapping[str, JsonValue]) -> list[ValidityCheck]:
+    check = configuration_check(mode.attach, effective) if mode.attach else None
+    return [check] if check else []
+
+
+def _faster_than_host(metrics: Mapping[str, MetricRecord], validity: Sequence[ValidityCheck]) -> list[str]:
+    """A guest beyond its host is a finding to explain, never a win."""
+    faster = [
+        name
+        for name, metric in metrics.items()
+        if metric.overhead and metric.overhead.high is not None and metric.overhead.high < 0
+    ]
+    if not faster:
+        return []
+    failed = [check.check for check in validity if not check.ok]
+    why = f"explained by the failed check {', '.join(failed)}" if failed else "not explained by any check: find out why"
+    return [f"the guest is better than its host beyond the interval in {', '.join(faster)}; {why}"]
 
 
 def _complete_rounds(by_arm: _ByArm) -> tuple[int, ...]:
@@ -115,23 +179,25 @@ def _impossible_values(measurements: Iterable[Measurement]) -> tuple[ValidityChe
     )
 
 
-def _metrics(by_arm: _ByArm, rounds: Sequence[int]) -> dict[str, MetricRecord]:
+def _metrics(by_arm: _ByArm, rounds: Sequence[int], confidence: float) -> dict[str, MetricRecord]:
     paired = [m.metrics.keys() for arm in by_arm.values() for number in rounds for m in arm[number]]
     return {
-        metric.name: _metric_record(metric, by_arm, rounds)
+        metric.name: _metric_record(metric, by_arm, rounds, confidence)
         for metric in METRICS.values()
         if paired and all(metric.name in names for names in paired)
     }
 
 
-def _metric_record(metric: Metric, by_arm: _ByArm, rounds: Sequence[int]) -> MetricRecord:
+def _metric_record(metric: Metric, by_arm: _ByArm, rounds: Sequence[int], confidence: float) -> MetricRecord:
     def values(place: Place) -> tuple[float, ...]:
         if place not in by_arm:
             return ()
         return tuple(_one_value(m.metrics[metric.name] for m in by_arm[place][number]) for number in rounds)
 
     def worse(of: Sequence[float], than: Sequence[float]) -> Estimate | None:
-        return estimate_overhead(than, of, higher_is_better=metric.higher_is_better) if of and than else None
+        if not (of and than):
+            return None
+        return estimate_overhead(than, of, higher_is_better=metric.higher_is_better, confidence=confidence)
 
     host, twin, guest = values(Place.HOST), values(Place.TWIN), values(Place.GUEST)
     return MetricRecord(
@@ -143,8 +209,22 @@ def _metric_record(metric: Metric, by_arm: _ByArm, rounds: Sequence[int]) -> Met
         overhead=worse(guest, than=host),
         layer=worse(twin, than=host),
         virtualisation=worse(guest, than=twin or host),
-        added=estimate_added(host, guest) if guest and metric.is_latency else None,
+        added=estimate_added(host, guest, confidence=confidence) if guest and metric.is_latency else None,
+        pooled=_pooled(metric, by_arm, rounds, confidence),
     )
+
+
+def _pooled(metric: Metric, by_arm: _ByArm, rounds: Sequence[int], confidence: float) -> dict[str, PooledPercentile]:
+    """A percentile of all I/Os of an arm's rounds together, where its measurements brought their histograms along."""
+    if metric.name not in _QUANTILES:
+        return {}
+    found = {}
+    for place, of_round in by_arm.items():
+        bins = merged(measurement.histogram for number in rounds for measurement in of_round[number])
+        interval = percentile_interval(bins, _QUANTILES[metric.name], confidence=confidence)
+        if interval is not None:
+            found[str(place)] = PooledPercentile(interval.point, interval.low, interval.high, interval.ios)
+    return found
 
 
 def _one_value(values: Iterable[float]) -> float:
@@ -153,17 +233,6 @@ def _one_value(values: Iterable[float]) -> float:
     if len(several) == 1:
         return several[0]
     return math.exp(math.fsum(math.log(value) for value in several) / len(several))
-
-
-def _verdict(context: CellContext, validity: Sequence[ValidityCheck], metrics: Mapping[str, MetricRecord]) -> Verdict:
-    if context.skipped is not None:
-        return Verdict.UNJUDGED
-    if not all(check.ok for check in validity):
-        return Verdict.VOID
-    if context.budget is None:
-        return Verdict.UNJUDGED
-    judged = metrics.get(context.budget.metric)
-    return judge(judged.overhead if judged else None, Budget(context.budget.share))
 
 
 def _mode_detail(mode: Mode) -> ModeDetail:

@@ -8,6 +8,8 @@ from typing import Literal
 from pydantic import ConfigDict, JsonValue
 
 from harness.analysis import Better, Estimate, Unit, Verdict
+from harness.analysis.verdict import Both
+from harness.scenario.model import Conditioning
 
 SCHEMA_VERSION = 1
 
@@ -30,6 +32,8 @@ class Measurement:
     """Number of the round; the arms of one round are minutes apart and form a pair."""
     arm: str
     """`host`, `twin:MODE` or `guest:MODE`."""
+    visit: int
+    """1, or 2 for an arm that is measured a second time in the round: the bare host, when it brackets the others."""
     job: str
     """The job's id, for example `randread-4k-qd32`."""
     started: float
@@ -45,7 +49,11 @@ class Measurement:
     raw: str
     """fio's output, as a path relative to the run's directory."""
     counters: dict[str, float] = field(default_factory=dict)
-    """What others counted meanwhile, for example the bytes that the host's block device saw."""
+    """What was counted meanwhile: bytes by fio (ramp included), the host's bare disk and QEMU (`fio_read`,
+    `fio_written`, `disk_read`, ..., `qemu_written`), and how busy the CPUs were, 0 to 1, of fio's machine
+    (`cpu_busy`) and of the host (`host_cpu_busy`)."""
+    histogram: dict[int, int] = field(default_factory=dict)
+    """Completions by latency in nanoseconds: fio's own bins."""
     notes: tuple[str, ...] = ()
     """What a reader should know of this measurement, one sentence each."""
 
@@ -112,18 +120,44 @@ class MetricRecord:
     """The guest's part: what the guest is worse by than its twin (or the host, where there is no twin), as a share."""
     added: Estimate | None
     """Guest minus host in the metric's unit; for latency only, else null."""
+    pooled: dict[str, PooledPercentile] = field(default_factory=dict)
+    """For percentiles: by arm (`host`, `twin`, `guest`), the percentile of all its rounds' I/Os together."""
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetRecord:
-    """The overhead that is allowed for a cell."""
+    """The overhead that is allowed for a cell in one metric, and what came of it."""
 
     __pydantic_config__ = _STRICT
 
     metric: str
     """The metric whose overhead is judged, for example `iops`."""
-    share: float
-    """The largest overhead allowed, as a share of the host: 0.1 is 10 %."""
+    share: float | None
+    """The largest overhead allowed, as a share of the host: 0.1 is 10 %; null for no such limit."""
+    absolute: float | None
+    """The most that the guest may add, in seconds; null for no such limit."""
+    both: Both | None
+    """With two limits: `looser` where keeping either is enough, `stricter` where both are to be kept."""
+    verdict: Verdict
+    """Of this budget, corrected for how many cells the run judges."""
+    p_value: float | None
+    """Of "the budget is exceeded", corrected for the looks but not for the other cells; null without an interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class PooledPercentile:
+    """A percentile of all rounds' I/Os together: fio's histograms merged, not percentiles averaged."""
+
+    __pydantic_config__ = _STRICT
+
+    value: float
+    """In seconds."""
+    low: float
+    """Lower end of its interval by order statistics: which I/Os happened to be measured, not how rounds differ."""
+    high: float
+    """Upper end of that interval."""
+    ios: int
+    """Completions behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +198,13 @@ class CellRecord:
     """Numbers of the rounds in which every arm of the cell was measured; the metrics' values are in this order."""
     metrics: dict[str, MetricRecord]
     """Metrics by name: iops, bw, lat_mean, clat_mean, clat_p50, clat_p99, clat_p999."""
+    confidence: float
+    """Of every interval of this cell: 0.95, or more where the rounds were looked at early, so that the intervals of all
+    looks together hold with 0.95."""
     verdict: Verdict
-    """The overhead's interval against the budget; `unjudged` without a budget or for a skipped cell."""
-    budget: BudgetRecord | None
-    """The overhead that is allowed, or null."""
+    """The gravest of its budgets' verdicts; `void` where a check failed, `unjudged` without a budget or skipped."""
+    budget: tuple[BudgetRecord, ...]
+    """The budgets of the cell, one per metric."""
     validity: tuple[ValidityCheck, ...]
     """The checks of the measurement; one that is not ok makes the verdict `void`."""
     effective: dict[str, JsonValue]
@@ -180,6 +217,76 @@ class CellRecord:
     """What a reader should know of the cell, one sentence each."""
     skipped: str | None
     """Why the cell was not measured, or null."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegionSteadiness:
+    """How one region of the disk came to its steady state, by SNIA's criteria over the last five rounds."""
+
+    __pydantic_config__ = _STRICT
+
+    region: str
+    """`device`, or the mode whose layout it is."""
+    values: tuple[float, ...]
+    """The conditioning job's figure per round, in I/Os per second."""
+    range_share: float
+    """Largest minus smallest of the last five, as a share of their mean; at most 0.2 is steady."""
+    excursion_share: float
+    """What the line through them rises or falls, as a share of their mean; at most 0.1 is steady."""
+    steady: bool
+    """Whether there are five rounds that keep both limits."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConditioningRecord:
+    """How the disk was made ready before anything was measured."""
+
+    __pydantic_config__ = _STRICT
+
+    method: Conditioning
+    """`fill`: written once; `steady`: purged, written twice at 128 KiB, then worked until steady."""
+    job: str | None
+    """The job that was repeated until steady; null for `fill`."""
+    regions: tuple[RegionSteadiness, ...]
+    """Empty for `fill`."""
+    steady: bool | None
+    """Whether every region came to its steady state; null for `fill`."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriftRecord:
+    """How the bare host's own figure changed while a group was measured."""
+
+    __pydantic_config__ = _STRICT
+
+    job: str
+    """The job's id."""
+    change: Estimate
+    """Of its throughput from the group's first measurement to its last: 0.1 is 10 % more at the end."""
+    too_much: bool
+    """Whether the change is beyond the bound and more than chance; the group's cells are `void` then."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRecord:
+    """What was measured together: its rounds, and what holds for all its cells."""
+
+    __pydantic_config__ = _STRICT
+
+    id: str
+    """Name of the group, as in the journal."""
+    disk: str
+    """The disk under test."""
+    orders: tuple[tuple[str, ...], ...]
+    """For each round the arms in the order in which they were measured."""
+    looks: tuple[int, ...]
+    """After how many rounds the data may be looked at."""
+    stopped: str | None
+    """Why no further round followed, for example `budget decided`; null where the group was not finished."""
+    conditioning: ConditioningRecord | None
+    """How the disk was made ready."""
+    drift: tuple[DriftRecord, ...]
+    """By job; empty with fewer than 3 values of the host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +367,8 @@ class Run:
     """Where it was measured."""
     provenance: dict[str, JsonValue]
     """Versions and settings behind the figures: kernel, CPU, mitigations, governor, scheduler, fio, QEMU, images."""
+    groups: tuple[GroupRecord, ...]
+    """One entry per group that was begun, in the order of the plan."""
     cells: tuple[CellRecord, ...]
     """One entry per cell, in the order of the plan."""
 

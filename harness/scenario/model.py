@@ -63,6 +63,11 @@ class Job:
         return Workload(self.rw, self.bs, self.numjobs, self.read_share)
 
     @property
+    def headline(self) -> str:
+        """The metric that people speak of this job by: IOPS of random patterns, bandwidth of sequential ones."""
+        return "iops" if self.rw.startswith("rand") else "bw"
+
+    @property
     def reads(self) -> bool:
         return self.rw not in ("write", "randwrite")
 

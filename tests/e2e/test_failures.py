@@ -105,6 +105,20 @@ def test_an_interrupt_keeps_what_was_measured_and_the_run_can_be_resumed(tmp_pat
     assert (tmp_path / "latest" / "journal.jsonl").read_text().startswith("\n".join(journal))
 
 
+def test_a_guest_that_hangs_in_a_simulated_lab_is_started_again_and_its_round_is_new(
+    tmp_path: Path, host: SshRunner
+) -> None:
+    with started(tmp_path, "-k", "optane-passthrough-randread", "--profile=smoke", "--rounds=2") as run:
+        wait_for_measurements(tmp_path, run)
+        host.run(["sh", "-c", "kill -STOP $(cat /run/libvirt/qemu/voh-*.pid)"], deadline=30)
+        output, _ = run.communicate(timeout=300)
+    assert run.returncode == 0, output
+    (cell,) = latest(tmp_path).cells
+    assert cell.rounds == (1, 2)
+    assert len(cell.metrics["iops"].guest) == 2
+    assert any("started again; the round is new" in note for note in cell.notes)
+
+
 def test_reap_removes_what_a_killed_run_left(tmp_path: Path) -> None:
     with started(tmp_path, "-k", "optane and (lvm or raw) and randread", "--profile=smoke") as run:
         wait_for_measurements(tmp_path, run)

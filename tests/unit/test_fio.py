@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from configparser import ConfigParser
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ RECORDED = Path(__file__).parent / "data" / "fio"
 MIB = 1024**2
 
 RANDREAD = Job("randread", 4096, 8, ramp=0.5, seconds=1)
+AT_ONCE = replace(RANDREAD, ramp=0)
 SEQWRITE = Job("write", 256 * 1024, 2, ramp=0, seconds=1)
 MIXED = Job("randrw", 8192, 4, ramp=0, seconds=1, numjobs=2, read_share=0.67)
 FEW = Job("randread", 4096, 1, ramp=0, seconds=0.02)
@@ -47,7 +49,13 @@ def sections(text: str) -> ConfigParser:
 
 def test_every_job_is_a_section_that_waits_for_the_one_before() -> None:
     jobs = sections(job_file(TARGET, JOBS, seed=7))
-    assert jobs.sections() == ["global", "randread-4k-qd8", "seqwrite-256k-qd2", "randrw-8k-qd4-nj2-r67"]
+    assert jobs.sections()[0] == "global"
+    assert jobs.sections()[1:] == [
+        "randread-4k-qd8-ramp",
+        "randread-4k-qd8",
+        "seqwrite-256k-qd2",
+        "randrw-8k-qd4-nj2-r67",
+    ]
     assert all("stonewall" in jobs[job.id] for job in JOBS)
 
 
@@ -56,7 +64,7 @@ def test_every_job_is_a_section_that_waits_for_the_one_before() -> None:
     [
         (
             RANDREAD,
-            {"rw": "randread", "bs": "4096", "iodepth": "8", "numjobs": "1", "runtime": "1000ms", "ramp_time": "500ms"},
+            {"rw": "randread", "bs": "4096", "iodepth": "8", "numjobs": "1", "runtime": "1000ms"},
         ),
         (SEQWRITE, {"rw": "write", "bs": "262144", "iodepth": "2", "numjobs": "1", "runtime": "1000ms"}),
         (
@@ -71,6 +79,18 @@ def test_a_job_says_what_it_is_in_whole_milliseconds(job: Job, options: dict[str
     found = dict(sections(job_file(TARGET, [job], seed=7))[job.id])
     del found["stonewall"]
     assert found == options
+
+
+def test_a_ramp_is_the_same_job_before_it_whose_bytes_are_counted() -> None:
+    jobs = sections(job_file(TARGET, [RANDREAD], seed=7))
+    ramp, job = dict(jobs["randread-4k-qd8-ramp"]), dict(jobs["randread-4k-qd8"])
+    assert (ramp.pop("runtime"), job.pop("runtime")) == ("500ms", "1000ms")
+    assert ramp == job
+    (result,) = parse(recorded("three_jobs"), [RANDREAD], "here")
+    (without,) = parse(recorded("three_jobs"), [AT_ONCE], "here")
+    assert result.metrics == without.metrics
+    assert result.io_bytes == without.transferred.read < result.transferred.read
+    assert result.transferred.written == 0
 
 
 def test_all_jobs_stay_within_the_span_with_the_seed_of_the_round() -> None:
@@ -93,8 +113,9 @@ def test_only_a_cached_twin_goes_through_the_page_cache_and_keeps_it_warm(direct
     assert (common["direct"], common["invalidate"]) == (str(int(direct)), str(int(direct)))
 
 
-def test_filling_writes_each_span_once_with_fresh_data() -> None:
-    fill = sections(fill_file([("/dev/a", MIB, 64 * MIB), ("/mnt/raw", 0, 32 * MIB)]))
+def test_filling_writes_each_span_as_often_as_asked_with_fresh_data() -> None:
+    fill = sections(fill_file([("/dev/a", MIB, 64 * MIB), ("/mnt/raw", 0, 32 * MIB)], block=MIB, times=2))
+    assert (fill["global"]["bs"], fill["global"]["loops"]) == (str(MIB), "2")
     assert fill.sections() == ["global", "fill0", "fill1"]
     assert (fill["global"]["rw"], fill["global"]["refill_buffers"], fill["global"]["direct"]) == ("write", "1", "1")
     assert dict(fill["fill1"]) == {"stonewall": None, "filename": "/mnt/raw", "offset": "0", "size": str(32 * MIB)}
@@ -173,8 +194,8 @@ def test_a_percentile_is_the_bin_of_the_io_of_that_rank() -> None:
 def test_notes_before_the_json_do_not_matter() -> None:
     text = recorded("note")
     assert text.startswith("note: both iodepth >= 1 and synchronous I/O engine are selected")
-    (result,) = parse(text, [RANDREAD], "here")
-    assert result.metrics["iops"] == entry("note", RANDREAD)["read"]["iops"]
+    (result,) = parse(text, [AT_ONCE], "here")
+    assert result.metrics["iops"] == entry("note", AT_ONCE)["read"]["iops"]
 
 
 @pytest.mark.parametrize(
@@ -205,4 +226,4 @@ def test_a_job_that_fio_left_out_is_named() -> None:
 
 def test_a_job_without_any_io_is_no_measurement_of_nothing() -> None:
     with pytest.raises(MeasurementError, match="here: fio's job randread-4k-qd8 completed no I/O at all"):
-        parse(recorded("no_io"), [RANDREAD], "here")
+        parse(recorded("no_io"), [AT_ONCE], "here")

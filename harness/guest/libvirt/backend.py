@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import libvirt
 from pydantic import JsonValue
@@ -18,8 +19,10 @@ from harness.events import Events, Note, StepFinished, StepStarted
 from harness.guest.guest_system import BlockDevice, GuestSystem, block_devices, evidence
 from harness.guest.libvirt.connection import Connection
 from harness.guest.libvirt.domain import GuestSpec, domain_xml
-from harness.guest.libvirt.effective import read_effective
+from harness.guest.libvirt.effective import alias_of, live_xml, read_effective
+from harness.guest.libvirt.monitor import transferred
 from harness.guest.protocol import Guest, GuestDisk
+from harness.lab.counters import Transferred
 from harness.lab.facts import HostFacts
 from harness.lab.hosts import Host
 from harness.lab.paths import CONSOLE_DIRECTORY, TAG
@@ -47,15 +50,21 @@ class LibvirtGuest:
     evidence: Mapping[str, str]
     _connection: Connection
     _domain: Any
+    _live: ET.Element
     _disks: Mapping[str, GuestDisk]
     _devices: Mapping[str, BlockDevice]
 
     def device(self, disk: str) -> str:
         return self._devices[self._disks[disk].serial].path
 
+    def transferred(self, disk: str) -> Transferred:
+        alias = alias_of(self._live, self._disks[disk].serial)
+        return transferred(self._connection, self._domain, alias)
+
     def effective(self, disk: str) -> dict[str, JsonValue]:
         wanted = self._disks[disk]
-        return read_effective(self._connection, self._domain, wanted) | self._devices[wanted.serial].effective
+        found = read_effective(self._connection, self._domain, self._live, wanted.serial)
+        return found | self._devices[wanted.serial].effective
 
 
 def vcpus_for(facts: HostFacts) -> int:
@@ -92,7 +101,13 @@ class LibvirtHypervisor:
                     continue
                 boot_seconds = time.monotonic() - started
                 self._events(StepFinished("boot the guest", boot_seconds))
-                yield self._booted(domain, runner, boot_seconds, disks)
+                guest = self._booted(domain, runner, boot_seconds, disks)
+                try:
+                    yield guest
+                except HostError as error:
+                    if runner.alive:
+                        raise
+                    raise GuestError(f"{error.message}; {self._post_mortem(domain, name, console)}") from error
                 return
             finally:
                 if runner is not None:
@@ -113,7 +128,8 @@ class LibvirtHypervisor:
         system.wait_ready()
         devices = block_devices(system, [disk.serial for disk in disks], self._host.name)
         by_name = {disk.name: disk for disk in disks}
-        return LibvirtGuest(runner, boot_seconds, evidence(system), self._connection, domain, by_name, devices)
+        live = live_xml(self._connection, domain)
+        return LibvirtGuest(runner, boot_seconds, evidence(system), self._connection, domain, live, by_name, devices)
 
     def _create(self, name: str, run_id: str, console: str, disks: Sequence[GuestDisk]) -> tuple[Any, int]:
         """Start the domain on a free port of the host, and tell which."""
@@ -169,11 +185,21 @@ class LibvirtHypervisor:
                 hint=f"its console is in {console} on {host.name}",
             ) from error
 
-    def _last_words(self, console: str) -> str:
+    def _post_mortem(self, domain: Any, name: str, console: str) -> str:
+        """What became of a guest that no longer answers: its state, and what it and QEMU said last."""
+        try:
+            running = self._connection.call("tell the guest's state", domain.isActive, deadline=30)
+        except (libvirt.libvirtError, LabUnavailable) as error:
+            return f"libvirt does not know more: {error}"
+        log = f"/var/log/libvirt/qemu/{name}.log"
+        said = self._last_words(console) + self._last_words(log, whose="QEMU's log")
+        return f"libvirt says that it {'still runs' if running else 'has ended'}{said}"
+
+    def _last_words(self, file: str, whose: str = "its console") -> str:
         with suppress(HostError):
-            said = self._host.runner.run(["tail", "-c", "400", console], deadline=20, check=False).stdout.strip()
+            said = self._host.runner.run(["tail", "-c", "400", file], deadline=20, check=False).stdout.strip()
             if said:
-                return "; its console ends with:\n     " + "\n     ".join(said.splitlines()[-4:])
+                return f"; {whose} ends with:\n     " + "\n     ".join(said.splitlines()[-4:])
         return ""
 
     def _destroy(self, domain: Any) -> None:

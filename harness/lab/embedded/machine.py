@@ -92,6 +92,9 @@ class MachineState:
 
     def start(self, images: ImageSet, accel: Accel, why: str) -> Machine:
         """Start the lab host from `images`. It is on its way up when this returns: nothing of it is proven yet."""
+        if self.console.exists():
+            # Of a lab host that hung, this is the only witness.
+            self.console.replace(self.console.with_suffix(".previous.log"))
         port = _free_port()
         # -daemonize: QEMU returns once it runs, or says why it cannot; Ctrl-C is for the harness, not for the lab.
         started = subprocess.run(

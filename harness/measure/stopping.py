@@ -1,0 +1,69 @@
+"""When a group has seen enough rounds: when each of its cells has. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from harness.analysis import METRICS, Budget, Reason, Sequential, Verdict, decided
+from harness.results import CellRecord
+from harness.scenario.model import BudgetRule, Cell
+from harness.scenario.plan import Plan
+
+
+def reason_to_stop(
+    cells: Sequence[Cell],
+    records: Mapping[str, CellRecord],
+    budgets: Mapping[str, Mapping[str, BudgetRule]],
+    plan: Plan,
+    sequential: Sequential,
+    *,
+    family: int,
+    time_spent: bool,
+) -> str | None:
+    """Why no further round is needed, in words; None to go on.
+
+    `records` and `budgets` (by metric) are by cell id; `family` is how many budgets the run judges. A cell with budgets
+    is decided when all of them are, one without when its headline metric is known as closely as the plan's target
+    asks. What is void or has no guest needs no further round: none would mend it.
+    """
+    reasons: dict[Reason, None] = {}
+    for cell in cells:
+        record = records[cell.id]
+        if record.verdict is Verdict.VOID or record.skipped is not None or cell.mode.attach is None:
+            continue
+        for name, budget in _questions(cell, budgets[cell.id]).items():
+            metric = record.metrics.get(name)
+            if metric is None:
+                continue
+            reason = decided(
+                metric.host,
+                metric.guest,
+                sequential,
+                higher_is_better=METRICS[name].higher_is_better,
+                budget=budget,
+                target=plan.target,
+                cells=max(family, 1),
+                time_spent=time_spent,
+            )
+            if reason is None:
+                return None
+            reasons[reason] = None
+    if reasons:
+        return ", ".join(reasons)
+    return _without_questions(sequential, records, cells, time_spent=time_spent)
+
+
+def _questions(cell: Cell, rules: Mapping[str, BudgetRule]) -> dict[str, Budget]:
+    if not rules:
+        return {cell.job.headline: Budget()}
+    return {name: Budget(rule.share, rule.absolute, rule.both) for name, rule in rules.items()}
+
+
+def _without_questions(
+    sequential: Sequential, records: Mapping[str, CellRecord], cells: Sequence[Cell], *, time_spent: bool
+) -> str | None:
+    """A group with nothing to decide (the host alone, or all of it void) has its fewest rounds, to be seen as such."""
+    measured = max((len(records[cell.id].rounds) for cell in cells), default=0)
+    if measured >= sequential.first:
+        return "nothing to decide"
+    return Reason.TIME if time_spent else None

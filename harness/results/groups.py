@@ -1,0 +1,42 @@
+"""What holds for a whole group: whether the host changed under it while it was measured. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from harness.analysis import drifted, estimate_drift
+from harness.results.records import DriftRecord, Measurement, ValidityCheck
+from harness.scenario.model import Place
+
+DRIFT_BOUND = 0.2
+"""The largest change of the bare host from the group's first measurement to its last that leaves its cells valid.
+
+Rounds are paired, so that a drift mostly cancels; but a host that lost a fifth on the way is not the host it was.
+"""
+
+
+def host_drift(measurements: Iterable[Measurement]) -> tuple[DriftRecord, ...]:
+    """The drift of each job of one group on the bare host, in I/Os per second; jobs in order of their first time."""
+    by_job: dict[str, list[Measurement]] = {}
+    for each in measurements:
+        if each.arm == Place.HOST and each.metrics.get("iops", 0.0) > 0:
+            by_job.setdefault(each.job, []).append(each)
+    found = []
+    for job, several in by_job.items():
+        if len({each.started for each in several}) < 2:
+            continue
+        change = estimate_drift([each.started for each in several], [each.metrics["iops"] for each in several])
+        found.append(DriftRecord(job, change, drifted(change, DRIFT_BOUND)))
+    return tuple(found)
+
+
+def drift_check(drift: DriftRecord) -> ValidityCheck | None:
+    """The failed check of every cell of the job, where its host drifted too much."""
+    if not drift.too_much:
+        return None
+    return ValidityCheck(
+        "drift",
+        ok=False,
+        detail=f"the bare host changed by {drift.change.point:+.1%} while the group was measured, more than "
+        f"{DRIFT_BOUND:.0%}: warm it up, or find what else it does",
+    )
