@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from pydantic import ConfigDict, JsonValue, TypeAdapter, ValidationError
 
-from harness.analysis import Estimate
-from harness.report.numbers import count, microseconds, microseconds_interval
+from harness.report.numbers import count, microseconds, microseconds_range
 from harness.results import Run
 
 REMEDY = "virt-overhead calibrate"
@@ -70,7 +69,6 @@ def _sentences(calibration: Calibration, rounds: Collection[int]) -> list[str]:
     sentences.append(f"Calibrated on {calibration.written}: {alarms} of a device against itself.")
     if calibration.delay is not None:
         low, point, high = calibration.delay.found_s
-        interval = microseconds_interval(Estimate(point, low, high, calibration.groups))
-        known = microseconds(calibration.delay.set_s)
-        sentences.append(f"An added delay of {known} us was found as {microseconds(point)} us {interval}.")
+        added, measured = microseconds(calibration.delay.set_s), microseconds(point)
+        sentences.append(f"An added delay of {added} us was found as {measured} us {microseconds_range(low, high)}.")
     return sentences

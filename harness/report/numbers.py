@@ -70,12 +70,17 @@ def microseconds(seconds: float | None, *, signed: bool = False, grouped: str = 
 
 
 def microseconds_interval(estimate: Estimate | None) -> str:
-    """The ends in us, to three digits of the larger: "[-3, 225]"; empty where there is no interval."""
+    """The ends in us, as `microseconds_range`; empty where there is no interval."""
     if estimate is None or estimate.low is None or estimate.high is None:
         return ""
-    decimals = _decimals(max(abs(estimate.low), abs(estimate.high)) * 1e6)
-    low, high = (round(end * 1e6, decimals) + 0.0 for end in (estimate.low, estimate.high))  # no "-0"
-    return f"[{_grouped(low, decimals)}, {_grouped(high, decimals)}]"
+    return microseconds_range(estimate.low, estimate.high)
+
+
+def microseconds_range(low: float, high: float) -> str:
+    """Two durations in seconds as an interval in us, to three digits of the larger: "[-3, 225]"."""
+    decimals = _decimals(max(abs(low), abs(high)) * 1e6)
+    ends = (_grouped(round(end * 1e6, decimals) + 0.0, decimals) for end in (low, high))  # + 0.0: no "-0"
+    return f"[{', '.join(ends)}]"
 
 
 def count(number: int, noun: str) -> str:

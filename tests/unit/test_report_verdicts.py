@@ -153,6 +153,13 @@ def test_the_page_begins_with_what_exceeds_what_is_void_and_what_would_decide(se
     assert "30 % or +50 us" in text
 
 
+def test_latency_and_throughput_are_drawn_on_scales_of_their_own(several: Run) -> None:
+    heads = [row[4] for row in page(several).rows if row[:2] == ["cell", "metric"]]
+    throughput, latency = heads[:2]
+    assert throughput == "drawing020406080100"
+    assert latency == "drawing0200400600"
+
+
 def test_the_page_lists_void_cells_with_their_reason_before_any_figure(cached_page: Page) -> None:
     text = cached_page.text
     said = text.index("Void: 8 cells")
@@ -224,6 +231,20 @@ def test_a_budget_nearer_to_the_overhead_needs_more_rounds() -> None:
 
 def test_no_number_of_rounds_decides_an_overhead_at_its_budget() -> None:
     assert rounds_to_decide(metric(700.0, 700.0 / 0.9, 630.0), judged(0.3), 0.95) is None
+
+
+def test_an_excess_that_many_budgets_take_back_says_so() -> None:
+    taken_back = [each.decides for each in report_view(synthetic_run()).verdicts.inconclusive]
+    assert any(text.startswith("beyond its budget alone, not as one of 32 judged: about ") for text in taken_back)
+
+
+def test_one_round_and_a_missing_metric_are_named_as_what_is_lacking() -> None:
+    (once, *_) = report_view(synthetic_run(rounds=1, modes=["host", "lvm"])).verdicts.inconclusive
+    assert once.decides == "one round has no interval: measure at least three"
+    lacking = synthetic_run(modes=["host", "lvm"], budget=None, budgets=[BudgetRule("clat_p999", share=1.0)])
+    (missing, *_) = report_view(lacking).verdicts.inconclusive
+    assert missing.finding == "not measured in every round"
+    assert missing.decides.startswith("a round lacks the metric")
 
 
 def test_either_limit_of_a_looser_budget_is_enough_to_keep_it() -> None:

@@ -57,7 +57,12 @@
     form.addEventListener("change", all);
   });
   dark.addEventListener("change", all);
-  addEventListener("beforeprint", () => { printing = true; all(); });
+  addEventListener("beforeprint", () => {
+    // Paper has no button that opens what is folded; the evidence of every cell stays out.
+    document.querySelectorAll("#verdicts details, #background details").forEach((part) => { part.open = true; });
+    printing = true;
+    all();
+  });
   addEventListener("afterprint", () => { printing = false; all(); });
   addEventListener("hashchange", reveal);
 
