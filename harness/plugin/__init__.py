@@ -75,6 +75,7 @@ class _XdistHooks:
             engine.runs += [Path(run) for run in told["runs"]]
             engine.measured += told["measured"]
             engine.unavailable |= told["unavailable"]
+            engine.late += told["late"]
 
     def _host_of(self, nodeid: str) -> str | None:
         """The host that a cell's node id leads to: its parameter begins with its scenario."""
@@ -133,9 +134,21 @@ def record(cell: Cell, request: pytest.FixtureRequest) -> CellRecord:
     request.node.user_properties += cell_properties(found)
     if found.skipped:
         pytest.skip(found.skipped)
+    if found.verdict is Verdict.VOID and engine.expects_void(cell):
+        pytest.xfail(explain(found))
     if found.verdict is Verdict.VOID:
         pytest.fail(explain(found), pytrace=False)
+    if found.verdict is Verdict.INCONCLUSIVE:
+        (pytest.skip if engine.options.inconclusive == "skip" else pytest.fail)(explain(found))
     return found
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    """A cell that the rounds did not decide has an outcome of its own: it is no pass, and nobody left it out."""
+    if report.skipped and ("verdict", str(Verdict.INCONCLUSIVE)) in getattr(report, "user_properties", ()):
+        return "inconclusive", "i", "INCONCLUSIVE"
+    return None
 
 
 @pytest.fixture
@@ -154,6 +167,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     except HarnessError as error:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
         sys.stderr.write(f"virt-overhead: taking the lab down: {error}\n")
+    if session.exitstatus == pytest.ExitCode.OK and engine.late:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
     if session.exitstatus == pytest.ExitCode.OK and engine.unavailable and not engine.measured:
         # Skips alone would look like a run in which all is well.
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -162,6 +177,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
             "runs": [str(path) for path in engine.runs],
             "measured": engine.measured,
             "unavailable": engine.unavailable,
+            "late": engine.late,
         }
 
 
@@ -171,6 +187,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         return
     for path in engine.runs:
         write_summary(terminalreporter, path)
+    if engine.late:
+        terminalreporter.section("exceeds, now that all of the run is known", red=True)
+        terminalreporter.write_line(", ".join(engine.late))
     if engine.unavailable and not engine.measured:
         places = ", ".join(engine.unavailable)
         terminalreporter.section("nothing was measured", red=True)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from harness.analysis import Verdict
 from harness.errors import ConfigError, LabUnavailable, NotTried, Unsupported
 from harness.events import Events
 from harness.image import ImageSet, ensure_images
@@ -37,6 +38,9 @@ class Engine:
     measured: int = 0
     unavailable: dict[str, str] = field(default_factory=dict)
     """Why the lab kept cells from being measured, by host (by disk where no host has it); the first cause."""
+    late: list[str] = field(default_factory=list)
+    """Cells that exceed their budget only now that all of the run is known, which their own tests could not say."""
+    _told: dict[str, Verdict] = field(default_factory=dict)
     _campaigns: dict[str, Campaign] = field(default_factory=dict)
     _hosts: dict[str, HostSpec] = field(default_factory=dict)
     _images: ImageSet | None = None
@@ -74,14 +78,24 @@ class Engine:
             self.unavailable.setdefault(host.name, str(error))
             raise
         self.measured += not found.skipped
+        self._told[cell.id] = found.verdict
         return found
+
+    def expects_void(self, cell: Cell) -> bool:
+        """Whether the scenario's author says that this cell's mode cannot be valid."""
+        return cell.mode.name in self.scenarios[cell.scenario].expect_void
 
     def close(self, *, interrupted: bool) -> None:
         """End every campaign, and write its report; one that fails does not keep the others from ending."""
         failures: list[Exception] = []
         for campaign in self._campaigns.values():
             try:
-                campaign.close(interrupted=interrupted)
+                run = campaign.close(interrupted=interrupted)
+                self.late += [
+                    cell.id
+                    for cell in run.cells
+                    if cell.verdict is Verdict.EXCEEDS and self._told.get(cell.id) is Verdict.INCONCLUSIVE
+                ]
             except Exception as error:
                 failures.append(error)
             write_report(campaign.store)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar, get_args
 
 import pytest
 
@@ -18,6 +18,8 @@ from harness.scenario.library import PROFILES
 LAB_FILE = "lab.toml"
 LAB_VARIABLE = "VIRT_OVERHEAD_LAB"
 EMBEDDED_LAB = "embedded"
+
+Inconclusive = Literal["fail", "skip"]
 
 T = TypeVar("T")
 
@@ -33,6 +35,7 @@ class Options:
     rounds: int | None
     require_lab: bool
     resume: Path | None
+    inconclusive: Inconclusive
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -60,6 +63,12 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption(
         "--require-lab", action="store_true", help="an unreachable lab is an error, where cells would be skipped"
     )
+    group.addoption(
+        "--inconclusive",
+        choices=get_args(Inconclusive),
+        default="skip",
+        help="what a cell that the rounds did not decide means to the exit status (default: skip, which is no failure)",
+    )
 
 
 def read_options(config: pytest.Config) -> Options:
@@ -75,6 +84,7 @@ def read_options(config: pytest.Config) -> Options:
         rounds=config.getoption("--rounds"),
         require_lab=config.getoption("--require-lab"),
         resume=config.getoption("--resume"),
+        inconclusive=config.getoption("--inconclusive"),
     )
 
 
