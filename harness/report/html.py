@@ -64,6 +64,8 @@ def figures(view: ReportView) -> dict[str, Any]:
             found[f"{key}-split"] = {"depths": {str(depth): _plain(figure) for depth, figure in by_depth.items()}}
     for conditioning in view.conditionings:
         for region in conditioning.regions:
+            if not region.record.values:
+                continue
             found[region.key] = _plain(steadiness(region))
     return found
 

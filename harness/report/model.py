@@ -195,6 +195,11 @@ class ReportView:
     """What is known of the smallest overhead that this lab can show, sentence by sentence."""
 
     @property
+    def unsteady(self) -> frozenset[str]:
+        """The disks that did not come to a steady state before they were measured."""
+        return frozenset(each.disk for each in self.conditionings if each.record.steady is False)
+
+    @property
     def cells(self) -> tuple[CellView, ...]:
         return tuple(cell for section in self.sections for cell in section.cells)
 
