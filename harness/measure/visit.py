@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from harness.errors import MeasurementError
 from harness.lab.counters import cpu_time
@@ -31,27 +32,34 @@ def visit(
     QEMU count meanwhile belongs to one job.
     """
     jobs = [job for job in job_order(group, seed, number) if job in group.jobs_of(arm)]
-    measurements = []
+    measurements: list[Measurement] = []
+    counted = session.counted(arm)
     for batch in batches(jobs):
-        measurements += _run(session, store, group, arm, batch, seed=seed, number=number, again=again)
+        before = counted
+        done = _run(session, store, group, arm, batch, seed=seed, number=number)
+        counted = session.counted(arm)
+        measurements += _kept(store, done, counted.since(before), group, arm, number=number, visit=again)
     session.settle(arm)
     return measurements
 
 
+@dataclass(frozen=True, slots=True)
+class _Ran:
+    """One fio process: its jobs with their results, where its output is, and when it ran."""
+
+    jobs: Sequence[Job]
+    results: Sequence[JobResult]
+    raw: str
+    started: float
+    wall: float
+    cpu_busy: float | None
+
+
 def _run(
-    session: Session,
-    store: RunStore,
-    group: Group,
-    arm: Arm,
-    jobs: Sequence[Job],
-    *,
-    seed: int,
-    number: int,
-    again: int,
-) -> list[Measurement]:
+    session: Session, store: RunStore, group: Group, arm: Arm, jobs: Sequence[Job], *, seed: int, number: int
+) -> _Ran:
     runner = session.runner(arm)
     text = job_file(session.target(arm), jobs, _fio_seed(group, seed, number))
-    before = session.counted(arm)
     started = time.time()
     clock = time.monotonic()
     done = runner.run(list(ARGV_WITH_CPU), stdin=text, deadline=_deadline(jobs), check=False)
@@ -65,35 +73,42 @@ def _run(
             f"{where}: fio ended with status {done.status}: {(done.stderr or done.stdout).strip()[-400:]}",
             hint=f"its output is in {store.path / raw}",
         )
-    counted = session.counted(arm).since(before)
+    return _Ran(jobs, parse(done.stdout, jobs, where), raw, started, wall, _cpu_busy(done))
+
+
+def _kept(
+    store: RunStore, ran: _Ran, counted: CountedBetween, group: Group, arm: Arm, *, number: int, visit: int
+) -> list[Measurement]:
+    """The measurements of one fio process, each of them in the journal."""
     measurements = [
         Measurement(
             group=group.id,
             round=number,
             arm=arm.id,
-            visit=again,
+            visit=visit,
             job=result.job,
-            started=started,
+            started=ran.started,
             seconds=result.seconds,
-            wall=wall * job.wall / sum(each.wall for each in jobs),
+            wall=ran.wall * job.wall / sum(each.wall for each in ran.jobs),
             metrics=dict(result.metrics),
             io_bytes=result.io_bytes,
-            raw=raw,
-            counters=_counters(job, result, counted) | _cpu_busy(done),
+            raw=ran.raw,
+            counters=_counters(job, result, counted, ran.cpu_busy),
             histogram=dict(result.histogram),
         )
-        for job, result in zip(jobs, parse(done.stdout, jobs, where), strict=True)
+        for job, result in zip(ran.jobs, ran.results, strict=True)
     ]
     for measurement in measurements:
         store.append(measurement)
     return measurements
 
 
-def _counters(job: Job, result: JobResult, counted: CountedBetween) -> dict[str, float]:
-    """What fio, the host's disk and QEMU counted in the job's own direction, in bytes."""
+def _counters(job: Job, result: JobResult, counted: CountedBetween, cpu_busy: float | None) -> dict[str, float]:
+    """How busy the CPUs were, and what fio, the host's disk and QEMU counted in the job's own direction, in bytes."""
     counters: dict[str, float] = {"host_cpu_busy": counted.host_cpu_busy}
-    sources = {"fio": result.transferred, "disk": counted.disk, "qemu": counted.qemu}
-    for name, transferred in sources.items():
+    if cpu_busy is not None:
+        counters["cpu_busy"] = cpu_busy
+    for name, transferred in (("fio", result.transferred), ("disk", counted.disk), ("qemu", counted.qemu)):
         if transferred is not None and job.reads:
             counters[f"{name}_read"] = transferred.read
         if transferred is not None and job.writes:
@@ -101,10 +116,10 @@ def _counters(job: Job, result: JobResult, counted: CountedBetween) -> dict[str,
     return counters
 
 
-def _cpu_busy(done: Completed) -> dict[str, float]:
+def _cpu_busy(done: Completed) -> float | None:
     """The share of the time that the CPUs of fio's machine were busy: host or guest."""
     lines = [line for line in done.stderr.splitlines() if line.startswith("cpu ")]
-    return {"cpu_busy": cpu_time(lines[-1]).busy_since(cpu_time(lines[0]))} if len(lines) > 1 else {}
+    return cpu_time(lines[-1]).busy_since(cpu_time(lines[0])) if len(lines) > 1 else None
 
 
 def _deadline(jobs: Sequence[Job]) -> float:
