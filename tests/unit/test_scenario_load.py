@@ -57,7 +57,7 @@ def test_the_presets_are_the_modes_of_the_article(tmp_path: Path) -> None:
         Mode("passthrough", Device(), Attach("virtio-scsi", "none", "native", iothread=True)),
         Mode("lvm", Lvm(), Attach()),
         Mode("raw", RawFile("ext4"), Attach()),
-        Mode("raw-cached", RawFile("ext4"), Attach("virtio-scsi", "writeback", "threads", iothread=True)),
+        Mode("raw-cached", RawFile("ext4"), Attach("virtio-scsi", "writeback", "io_uring", iothread=True)),
     )
 
 
