@@ -14,7 +14,7 @@ PRESETS = (
     Mode("passthrough", Device(), Attach()),
     Mode("lvm", Lvm(), Attach()),
     Mode("raw", RawFile(), Attach()),
-    # As the article measured RAW: reads may be served from the host's page cache. io_uring is what Proxmox VE takes then.
+    # As the article measured RAW: reads may be served from the host's page cache. Proxmox VE attaches it with io_uring.
     Mode("raw-cached", RawFile(), Attach(cache="writeback", aio="io_uring")),
 )
 
