@@ -15,6 +15,15 @@ class StepStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class StepAdvanced:
+    """The work named `what` came further: `how_far` in words, and how long it may still take at most, if known."""
+
+    what: str
+    how_far: str
+    most_left_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StepFinished:
     """The work named `what` ended well after `seconds`."""
 
@@ -51,7 +60,7 @@ class MeasurementFinished:
     seconds: float
 
 
-Event = StepStarted | StepFinished | Note | MeasurementStarted | MeasurementFinished
+Event = StepStarted | StepAdvanced | StepFinished | Note | MeasurementStarted | MeasurementFinished
 Listener = Callable[[Event], None]
 
 

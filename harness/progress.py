@@ -7,7 +7,15 @@ import sys
 import time
 from typing import Protocol
 
-from harness.events import Event, MeasurementFinished, MeasurementStarted, Note, StepFinished, StepStarted
+from harness.events import (
+    Event,
+    MeasurementFinished,
+    MeasurementStarted,
+    Note,
+    StepAdvanced,
+    StepFinished,
+    StepStarted,
+)
 from harness.units import format_duration
 
 QUIET_SECONDS = 20.0
@@ -63,6 +71,9 @@ class Progress:
             case StepStarted(what, expected):
                 about = f" (about {format_duration(expected)})" if expected else ""
                 self._passing(f"{what} ...{about}", important=True)
+            case StepAdvanced(what, how_far, left):
+                still = f"; at most {format_duration(max(round(left, -1), 10))} left" if left is not None else ""
+                self._passing(f"{what}: {how_far}{still}")
             case StepFinished(what, seconds):
                 self._lasting(f"{what}: {format_duration(seconds)}")
             case Note(text):

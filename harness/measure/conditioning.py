@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 
 from harness.analysis import steady_state
 from harness.errors import MeasurementError
-from harness.events import Events, Note
+from harness.events import Events, Note, StepAdvanced
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
@@ -41,11 +42,14 @@ def condition(
     job = conditioning_job(jobs)
     values: dict[str, list[float]] = {name: [] for name in regions}
     fewest, most = STEADY_ROUNDS
+    started = time.monotonic()
     for number in range(1, most + 1):
         for name, source in regions.items():
             values[name].append(_work(runner, source, job, seed + number))
         if number >= fewest and all(steady_state(each).is_steady for each in values.values()):
             break
+        left = (most - number) * (time.monotonic() - started) / number
+        events(StepAdvanced(f"work {runner.name}'s disk until steady", f"round {number} of at most {most}", left))
     found = tuple(_steadiness(name, each) for name, each in values.items())
     for region in found:
         if not region.steady:

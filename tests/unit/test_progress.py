@@ -8,7 +8,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.events import Events, MeasurementFinished, MeasurementStarted, Note, StepFinished, StepStarted
+from harness.events import (
+    Events,
+    MeasurementFinished,
+    MeasurementStarted,
+    Note,
+    StepAdvanced,
+    StepFinished,
+    StepStarted,
+)
 from harness.progress import QUIET_SECONDS, Progress, StandardOutput
 
 
@@ -83,6 +91,13 @@ def test_on_a_terminal_lasting_lines_stay_and_passing_ones_go(terminal: Output) 
     terminal.events(Note("raw is left out"))
     terminal.events(StepStarted("fill"))
     assert terminal.left == ["  build layouts: 1.25 s", "  raw is left out", "  fill ..."]
+
+
+def test_a_step_that_comes_further_says_how_far_and_how_long_still(terminal: Output) -> None:
+    terminal.events(StepAdvanced("work the disk until steady", "round 6 of at most 25", 194))
+    assert terminal.left == ["  work the disk until steady: round 6 of at most 25; at most 3 min 10 s left"]
+    terminal.events(StepAdvanced("copy the image", "half of it"))
+    assert terminal.left == ["  copy the image: half of it"]
 
 
 def test_a_line_of_a_shorter_text_leaves_nothing_of_the_longer_one(terminal: Output) -> None:
