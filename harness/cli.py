@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from harness.calibrate.assess import doubts
+from harness.calibrate.command import calibrate, disk_of, summary
+from harness.calibrate.trials import Order as CalibrationOrder
 from harness.doctor.command import Order, doctor, hosts_of
 from harness.errors import ConfigError, HarnessError, LabUnavailable
 from harness.events import Events
@@ -92,6 +96,19 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--markdown", action="store_true", help="print Markdown, for example for a CI job summary")
     report.set_defaults(run=_report)
 
+    calibrator = commands.add_parser("calibrate", help="measure how much a lab's hosts can tell apart, and keep it")
+    calibrator.add_argument("--lab", type=Path, metavar="FILE", help="the lab file (default: the embedded lab)")
+    calibrator.add_argument("--host", metavar="NAME", help="only this host")
+    calibrator.add_argument("--disk", metavar="NAME", help="with this disk (default: the host's first)")
+    calibrator.add_argument(
+        "--groups", type=_from(1), default=40, help="groups of a device against itself (%(default)s)"
+    )
+    calibrator.add_argument("--rounds", type=_from(2), default=3, help="rounds of each group (%(default)s)")
+    calibrator.add_argument("--repetitions", type=_from(1), default=5, help="how often a delay is put (%(default)s)")
+    calibrator.add_argument("--seconds", type=_from(1), default=1, help="seconds of each job (%(default)s)")
+    calibrator.add_argument("--seed", type=_from(0), help="the seed of all random orders, to repeat one")
+    calibrator.set_defaults(run=_calibrate)
+
     reaper = commands.add_parser("reap", help="remove what a killed run left on the lab's hosts")
     reaper.add_argument("--lab", type=Path, metavar="FILE", help="the lab file (default: the embedded lab)")
     reaper.add_argument("--host", metavar="NAME", help="only this host")
@@ -156,6 +173,40 @@ def _doctor(options: argparse.Namespace) -> int:
         raise ConfigError("a command is run while settings are held", hint="virt-overhead doctor --tune -- COMMAND")
     order = Order(options.tune, options.restore, options.json, tuple(options.command))
     return doctor(hosts_of(options.lab, options.host), order)
+
+
+def _calibrate(options: argparse.Namespace) -> int:
+    inventory = load_lab(options.lab) if options.lab else embedded.inventory()
+    if options.host:
+        inventory = inventory.only(options.host)
+    disks = {spec: disk_of(spec, options.disk) for spec in inventory.hosts}
+    order = CalibrationOrder(
+        groups=options.groups,
+        rounds=options.rounds,
+        repetitions=options.repetitions,
+        seconds=options.seconds,
+    )
+    seed = random.SystemRandom().getrandbits(31) if options.seed is None else options.seed
+    events = _events()
+    images = ensure_images(events)
+    doubtful = False
+    for spec, disk in disks.items():
+        calibration, path = calibrate(spec, disk, order, seed=seed, images=images, events=events)
+        print("\n".join(summary(calibration)))
+        for doubt in doubts(calibration.false_alarms, calibration.groups, calibration.delay):
+            print(f"  not to be relied on: {doubt}")
+            doubtful = True
+        print(f"calibration: {path}")
+    return FAILED if doubtful else 0
+
+
+def _from(least: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not text.isdigit() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r}: allowed: a whole number from {least}")
+        return int(text)
+
+    return parse
 
 
 def _report(options: argparse.Namespace) -> int:

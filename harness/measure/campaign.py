@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 from harness.analysis import Reason, Sequential
-from harness.errors import GuestError, HarnessError, HostError, NotTried
-from harness.events import Events, MeasurementFinished, MeasurementStarted, Note
+from harness.errors import GuestError, HostError, NotTried
+from harness.events import Events, MeasurementFinished, MeasurementStarted
 from harness.image import ImageSet
 from harness.measure.environment import Environment
 from harness.measure.ledger import Ledger, Order
@@ -36,8 +35,6 @@ from harness.results import (
 from harness.scenario.model import Arm, Cell
 from harness.scenario.plan import FIO_SHARE, Group, Plan, round_order
 
-MOST_RESTARTS = 2
-
 
 class Campaign:
     """Measures on demand: the first cell of a group has the whole group measured, the others read their part.
@@ -54,8 +51,7 @@ class Campaign:
         self._images = images
         self._events = events
         self._phases = Phases(events)
-        self._environment = self._new_environment()
-        self._restarts: list[str] = []
+        self._environment = Environment(order.host, order.run_id, order.seed, images, self._phases)
         self._ledger = Ledger(order, store, self._phases)
         self._broken: Exception | None = None
         self._measured: set[str] = set()
@@ -153,30 +149,17 @@ class Campaign:
         return at
 
     def _round_or_again(self, at: Session, group: Group, plan: Plan, number: int) -> Session:
-        """Measure the round; in a simulated lab that hangs, start the lab again and measure the whole round anew.
-
-        There a hang is the emulator's, and tells nothing of what is measured. On a real host it is a finding.
-        """
+        """Measure the round; in a simulated lab that hangs, start the lab again and measure the whole round anew."""
         while True:
             try:
                 self._round(at, group, plan, number)
             except (HostError, GuestError) as error:
-                if at.host.spec.simulated is None or len(self._restarts) == MOST_RESTARTS:
-                    raise
                 note = f"something hung in round {number} of {group.id}; the lab was started again; the round is new"
-                self._restarts.append(note)
-                self._events(Note(f"{error.message}; {note}"))
+                self._environment.start_again(error, note)
                 self._ledger.drop(group.id, number)
-                # What cannot be taken down there goes with the machine.
-                with suppress(HarnessError):
-                    self._environment.close()
-                self._environment = self._new_environment()
                 at = self._ready(group)
             else:
                 return at
-
-    def _new_environment(self) -> Environment:
-        return Environment(self.order.host, self.order.run_id, self.order.seed, self._images, self._phases)
 
     def _round(self, at: Session, group: Group, plan: Plan, number: int) -> None:
         seen: Counter[Arm] = Counter()
@@ -202,7 +185,7 @@ class Campaign:
             final=final,
             validity=tuple(check for check in checks if check),
             effective=at.effective.get(cell.mode.name, {}),
-            notes=(*self._restarts, *(note for arm in cell.arms for note in _notes(arm, at))),
+            notes=(*self._environment.restarts, *(note for arm in cell.arms for note in _notes(arm, at))),
             skipped=at.skipped.get(cell.mode.name),
         )
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, suppress
 
+from harness.errors import GuestError, HarnessError, HostError
 from harness.events import Note
 from harness.guest.hypervisors import hypervisor_of
 from harness.guest.protocol import Hypervisor
@@ -17,14 +19,19 @@ from harness.measure.reap import reap
 from harness.measure.session import Demand, Session, session
 
 LEASE_WAIT_SECONDS = 900.0
+MOST_RESTARTS = 2
 
 
 class Environment:
-    """One host and its current disk. `host` and `session` are None until they were needed."""
+    """One host and its current disk. `host` and `session` are None until they were needed.
+
+    `restarts` tells of each time that a simulated lab hung and was started again.
+    """
 
     def __init__(self, spec: HostSpec, run_id: str, seed: int, images: ImageSet, phases: Phases) -> None:
         self.host: Host | None = None
         self.session: Session | None = None
+        self.restarts: list[str] = []
         self._spec = spec
         self._run_id = run_id
         self._seed = seed
@@ -32,31 +39,45 @@ class Environment:
         self._phases = phases
         self._events = phases.events
         self._hypervisor: Hypervisor | None = None
-        self._disk: str | None = None
+        self._name = ""
         self._host_stack = ExitStack()
         self._disk_stack = ExitStack()
 
     def ready(self, disk: str, demand: Demand) -> Session:
         """The session of `disk` with all its modes: kept while the disk stays the same, else built anew."""
+
+        def make(host: Host, hypervisor: Hypervisor) -> AbstractContextManager[Session]:
+            of_disk = host.spec.disk(disk)
+            return session(host, hypervisor, of_disk, demand, run_id=self._run_id, seed=self._seed, phases=self._phases)
+
+        return self.kept(disk, make)
+
+    def kept(self, name: str, make: Callable[[Host, Hypervisor], AbstractContextManager[Session]]) -> Session:
+        """The session called `name`: made where another one is open, or none; what was open is closed before."""
         host, hypervisor = self._opened()
-        if self.session is None or self._disk != disk:
+        if self.session is None or self._name != name:
             self._close_disk()
-            self.session = self._disk_stack.enter_context(
-                session(
-                    host,
-                    hypervisor,
-                    host.spec.disk(disk),
-                    demand,
-                    run_id=self._run_id,
-                    seed=self._seed,
-                    phases=self._phases,
-                )
-            )
-            self._disk = disk
+            self.session = self._disk_stack.enter_context(make(host, hypervisor))
+            self._name = name
         return self.session
+
+    def start_again(self, error: HostError | GuestError, note: str) -> None:
+        """Take a simulated lab down that hangs; whoever needs it next starts it anew. `note` is kept in `restarts`.
+
+        There a hang is the emulator's, and tells nothing of what is measured. On a real host it is a finding: `error`
+        is raised, as it is after MOST_RESTARTS.
+        """
+        if self.host is None or self.host.spec.simulated is None or len(self.restarts) == MOST_RESTARTS:
+            raise error
+        self.restarts.append(note)
+        self._events(Note(f"{error.message}; {note}"))
+        # What cannot be taken down there goes with the machine.
+        with suppress(HarnessError):
+            self.close()
 
     def close(self) -> None:
         """Take the disk's layouts and guest down, then let the host go, whatever fails on the way."""
+        self.host = None
         with self._host_stack:
             self._close_disk()
 

@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from harness.image import Image, ImageSet
 from harness.lab.hosts import Host
+from harness.measure.calibration import quoted
 from harness.measure.session import Session
 from harness.results import LabInfo
 
@@ -30,6 +31,8 @@ def provenance(at: Session, images: ImageSet) -> dict[str, JsonValue]:
     }
     if at.guest is not None:
         found["guest"] = {**at.guest.evidence, "boot_seconds": round(at.guest.boot_seconds, 1)}
+    if (calibration := quoted(host, images)) is not None:
+        found["calibration"] = calibration
     return found
 
 

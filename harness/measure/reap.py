@@ -10,9 +10,11 @@ from harness.lab.inventory import DiskByFile, DiskSpec
 from harness.lab.paths import CONSOLE_DIRECTORY, MOUNT_DIRECTORY, TAG
 from harness.lab.transport.base import Runner
 from harness.layout.device import loop_devices
+from harness.layout.memory_disk import NULL_BLK
 from harness.layout.regions import blank
 
 # Prints a line per thing removed. Mounts before the volumes under them, volumes before the disks under those.
+# Disks in memory are of null_blk: without power they give their memory back, and can be removed.
 _SWEEP = r"""
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
 for point in "$1"/*; do
@@ -25,6 +27,10 @@ if command -v vgs >/dev/null; then
         vgremove --yes --force --quiet "$group" >/dev/null 2>&1 && echo "volume group $group"
     done
 fi
+for disk in "$4"/"$2"-*; do
+    [ -d "$disk" ] || continue
+    echo 0 >"$disk/power" && rmdir "$disk" && echo "disk in memory ${disk##*/}"
+done
 rm -f "$3"/"$2"-*.log
 """
 
@@ -32,7 +38,8 @@ rm -f "$3"/"$2"-*.log
 def reap(runner: Runner, hypervisor: Hypervisor, disks: Iterable[DiskSpec]) -> list[str]:
     """What was found and removed, in words. Call it only while holding the host's lease: else it ends a live run."""
     removed = hypervisor.reap()
-    swept = runner.run(["sh", "-s", "--", MOUNT_DIRECTORY, TAG, CONSOLE_DIRECTORY], stdin=_SWEEP, deadline=180)
+    places = [MOUNT_DIRECTORY, TAG, CONSOLE_DIRECTORY, NULL_BLK]
+    swept = runner.run(["sh", "-s", "--", *places], stdin=_SWEEP, deadline=180)
     removed += swept.stdout.splitlines()
     for disk in disks:
         removed += _disk(runner, disk)

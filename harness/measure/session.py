@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import JsonValue
 
@@ -15,6 +15,7 @@ from harness.lab.hosts import Host
 from harness.lab.inventory import DiskSpec
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts, built, missing_prerequisite
+from harness.layout.source import BlockSource
 from harness.measure.conditioning import condition
 from harness.measure.fio import Target
 from harness.measure.phases import Phases
@@ -115,12 +116,22 @@ class Session:
 
 @contextmanager
 def session(
-    host: Host, hypervisor: Hypervisor, disk: DiskSpec, demand: Demand, *, run_id: str, seed: int, phases: Phases
+    host: Host,
+    hypervisor: Hypervisor,
+    disk: DiskSpec,
+    demand: Demand,
+    *,
+    run_id: str,
+    seed: int,
+    phases: Phases,
+    beside: Mapping[Mode, BlockSource] | None = None,
 ) -> Iterator[Session]:
     """Layouts and guest for what is demanded of `disk`; all of it is gone at the end.
 
-    Modes whose prerequisite the host lacks are left out and told in `skipped`.
+    Modes whose prerequisite the host lacks are left out and told in `skipped`. `beside` holds modes that are not on
+    the disk, with the caller's source for each: the guest gets them, too.
     """
+    elsewhere = dict(beside or {})
     modes = demand.modes
     missing = {mode.name: missing_prerequisite(mode.layout, host.facts) for mode in modes}
     skipped = {name: f"host {host.name}: {why}" for name, why in missing.items() if why}
@@ -130,6 +141,9 @@ def session(
             layouts = stack.enter_context(
                 built(host.runner, host.facts, disk, usable, span=demand.span, run_id=run_id),
             )
+        sources = {mode.name: source for mode, source in elsewhere.items()}
+        layouts = replace(layouts, by_mode={**layouts.by_mode, **sources})
+        usable += elsewhere
         with phases.step("condition", f"condition {disk.name} ({demand.conditioning})"):
             conditioning = condition(
                 host.runner, layouts, demand.conditioning, demand.jobs, seed=seed, events=phases.events

@@ -1,0 +1,132 @@
+"""From the values of a calibration's trials to false alarms, noise, and what was found of the delay. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.analysis import (
+    METRICS,
+    Estimate,
+    estimate_added,
+    estimate_overhead,
+    log_ratios,
+    pooled_sd,
+    smallest_detectable,
+)
+from harness.calibrate.trials import Trial
+from harness.measure.calibration import Delay, Interval
+
+ROUNDS_TOLD = (3, 5, 8, 12)
+ERROR_RATE = 0.05
+"""How often a 95 % interval misses the truth."""
+DELAY_METRIC = "lat_mean"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A finished trial: for each round, what each spot measured, by the spot's name and then by metric."""
+
+    trial: Trial
+    rounds: tuple[Mapping[str, Mapping[str, float]], ...]
+
+    def values(self, spot: str, metric: str) -> list[float]:
+        """One spot's values of a metric, in the order of rounds and in the metric's unit."""
+        return [each[spot][metric] for each in self.rounds]
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """What a device shows of itself against itself; see `Calibration` for the fields."""
+
+    false_alarms: int
+    sd: float
+    sd_by_job: Mapping[str, float]
+    smallest_detectable: Mapping[int, float]
+
+
+def noise(measured: Sequence[Measured]) -> Noise:
+    """False alarms and noise of trials whose spots are `a` and `b`, by the headline metric of their jobs.
+
+    A false alarm is a group whose 95 % interval excludes 0. ValueError where there are no two rounds.
+    """
+    alarms = 0
+    ratios: dict[str, list[list[float]]] = {}
+    for each in measured:
+        job = each.trial.job
+        a, b = (each.values(spot, job.headline) for spot in ("a", "b"))
+        alarms += not _holds(estimate_overhead(a, b, higher_is_better=METRICS[job.headline].higher_is_better), 0.0)
+        ratios.setdefault(job.id, []).append(log_ratios(a, b))
+    sd = pooled_sd([group for groups in ratios.values() for group in groups])
+    return Noise(
+        false_alarms=alarms,
+        sd=sd,
+        sd_by_job={job: pooled_sd(groups) for job, groups in ratios.items()},
+        smallest_detectable={n: smallest_detectable(sd, n) for n in ROUNDS_TOLD},
+    )
+
+
+def delay(guest: Sequence[Measured], host: Measured, set_s: float) -> Delay:
+    """What was found of a delay of `set_s` seconds: by each of the guest's trials, by all together, and by the host."""
+    each_found = [_added([each]) for each in guest]
+    return Delay(
+        set_s=set_s,
+        found_s=_interval(_added(guest)),
+        host_found_s=_interval(_added([host])),
+        detected=sum(not _holds(each, 0.0) for each in each_found),
+        recovered=sum(_holds(each, set_s) for each in each_found),
+        of=len(guest),
+        rounds=host.trial.rounds,
+        job=host.trial.job.id,
+    )
+
+
+def most_by_chance(trials: int, *, rate: float = ERROR_RATE, confidence: float = 0.999) -> int:
+    """The most of `trials` that chance explains where each goes wrong at this `rate`.
+
+    The smallest k with P(more than k) <= 1 - `confidence` under the binomial distribution.
+    """
+    beyond = 1.0
+    for k in range(trials + 1):
+        beyond -= math.comb(trials, k) * rate**k * (1 - rate) ** (trials - k)
+        if beyond <= 1 - confidence:
+            return k
+    return trials
+
+
+def doubts(false_alarms: int, groups: int, delay: Delay | None) -> list[str]:
+    """Why figures of this lab are not to be believed, one sentence each; empty where nothing speaks against them."""
+    found = []
+    if false_alarms > (most := most_by_chance(groups)):
+        found.append(f"{false_alarms} false alarms in {groups} groups are more than chance explains ({most})")
+    if delay is not None:
+        least = delay.of - most_by_chance(delay.of)
+        if delay.detected < least:
+            found.append(
+                f"the delay was detected in {delay.detected} of {delay.of} repetitions, not in {least} or more"
+            )
+        if delay.recovered < least:
+            found.append(
+                f"the delay was recovered in {delay.recovered} of {delay.of} repetitions, not in {least} or more"
+            )
+    return found
+
+
+def _added(measured: Sequence[Measured]) -> Estimate:
+    """What the late disk adds, in seconds, over the rounds of all these trials."""
+    plain, late = (
+        [value for each in measured for value in each.values(spot, DELAY_METRIC)] for spot in ("plain", "late")
+    )
+    return estimate_added(plain, late)
+
+
+def _holds(estimate: Estimate, value: float) -> bool:
+    low, _, high = _interval(estimate)
+    return low <= value <= high
+
+
+def _interval(estimate: Estimate) -> Interval:
+    if estimate.low is None or estimate.high is None:
+        raise ValueError("a calibration needs at least two rounds")
+    return estimate.low, estimate.point, estimate.high

@@ -1,0 +1,128 @@
+"""`virt-overhead calibrate`: one disk of each host is measured against itself, and a calibration file is written."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from harness.calibrate.assess import ERROR_RATE, delay, most_by_chance, noise
+from harness.calibrate.measuring import DELAY_NS, Bench
+from harness.calibrate.trials import Order, delay_trials, host_delay_trial, same_device_trials
+from harness.config.names import choices
+from harness.errors import ConfigError, ResultsError
+from harness.events import Events
+from harness.image import ImageSet
+from harness.lab.inventory import HostSpec
+from harness.measure.calibration import (
+    Calibration,
+    Conditions,
+    Interval,
+    directory,
+    identity,
+    path_of,
+    read,
+    write,
+)
+from harness.measure.environment import Environment
+from harness.measure.phases import Phases
+from harness.results import RunStore
+from harness.units import format_duration
+
+
+def disk_of(spec: HostSpec, wanted: str | None) -> str:
+    """The name of the disk to calibrate with: the wanted one, else the host's first. Raises ConfigError."""
+    names = [disk.name for disk in spec.disks]
+    if not names:
+        raise ConfigError(f"host {spec.name} has no disk to calibrate with", hint="name one in the lab file")
+    if wanted is not None and wanted not in names:
+        raise ConfigError(f'host {spec.name}: no disk "{wanted}"; {choices(wanted, names)}')
+    return wanted or names[0]
+
+
+def calibrate(
+    spec: HostSpec, disk: str, order: Order, *, seed: int, images: ImageSet, events: Events
+) -> tuple[Calibration, Path]:
+    """Measure one disk of one host and write the host's calibration file; the calibration, and where it is.
+
+    Raises what measuring raises; then, and when it is interrupted, the file stays as it was.
+    """
+    run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+    store = RunStore.create(_runs(), run_id)
+    phases = Phases(events)
+    environment = Environment(spec, run_id, seed, images, phases)
+    try:
+        bench = Bench(environment, store, disk, run_id=run_id, seed=seed, phases=phases)
+        # The delay first: where it is not measured that is known before minutes have passed.
+        late = delay_trials(order) if bench.can_delay() else []
+        on_host = [host_delay_trial(order)] if late else []
+        same = same_device_trials(order, disk)
+        measured = bench.measure([*on_host, *late, *same])
+        host = bench.ready().host
+        found = noise(measured[-len(same) :])
+        calibration = Calibration(
+            written=time.strftime("%Y-%m-%d"),
+            host=host.name,
+            disk=disk,
+            run=run_id,
+            seed=seed,
+            groups=order.groups,
+            rounds=order.rounds,
+            false_alarms=found.false_alarms,
+            noise_sd=found.sd,
+            noise_sd_by_job=found.sd_by_job,
+            smallest_detectable=found.smallest_detectable,
+            delay=delay(measured[1 : 1 + len(late)], measured[0], DELAY_NS / 1e9) if late else None,
+            conditions=Conditions.of(host, images),
+        )
+        path = path_of(identity(host))
+    except KeyboardInterrupt:
+        shutil.rmtree(store.path, ignore_errors=True)
+        raise
+    finally:
+        environment.close()
+    _replace(path, calibration)
+    return calibration, path
+
+
+def summary(calibration: Calibration) -> list[str]:
+    """The calibration in lines for people."""
+    groups, alarms = calibration.groups, calibration.false_alarms
+    most = most_by_chance(groups)
+    told = ", ".join(f"{n} rounds: {share:.2%}" for n, share in calibration.smallest_detectable.items())
+    lines = [
+        f"host {calibration.host}, disk {calibration.disk}, {groups} groups of {calibration.rounds} rounds",
+        f"  false alarms of a device against itself: {alarms} of {groups} ({ERROR_RATE:.0%} nominal, {most} by chance)",
+        f"  noise between rounds: {calibration.noise_sd:.2%}",
+        f"  smallest overhead that can be shown: {told}",
+    ]
+    if (found := calibration.delay) is None:
+        return [*lines, "  a delay of known size: not measured"]
+    return [
+        *lines,
+        f"  a delay of {format_duration(found.set_s)} in the guest: {_interval(found.found_s)}",
+        f"  the same on the host: {_interval(found.host_found_s)}",
+        f"  detected in {found.detected} of {found.of} repetitions, recovered in {found.recovered}",
+    ]
+
+
+def _interval(interval: Interval) -> str:
+    low, point, high = (format_duration(seconds) for seconds in interval)
+    return f"{point} ({low} to {high})"
+
+
+def _replace(path: Path, calibration: Calibration) -> None:
+    """Write the file; the raw outputs behind the one that it replaces are not needed any more."""
+    earlier = None
+    with suppress(ResultsError):
+        earlier = read(path)
+    write(path, calibration)
+    if earlier is not None:
+        shutil.rmtree(_runs() / Path(earlier.run).name, ignore_errors=True)
+
+
+def _runs() -> Path:
+    """Where fio's raw outputs of calibrations are kept."""
+    return directory() / "runs"

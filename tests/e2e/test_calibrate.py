@@ -1,0 +1,82 @@
+"""Calibration for real: a guest's disk against itself, a delay that is known, and what a later run quotes of it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.calibrate.assess import most_by_chance
+from harness.lab.transport.ssh import SshRunner
+from harness.layout.memory_disk import NULL_BLK
+from harness.measure.calibration import Calibration, directory, path_of, read
+from tests.e2e.machines import command, latest, measure
+
+GROUPS = 8
+REPETITIONS = 4
+LEFT = f"{NULL_BLK}/voh-20260101-000000-abcd-late"
+
+
+@pytest.fixture(scope="module")
+def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calibration]:
+    """A short calibration of the embedded lab. The user's own one is put aside meanwhile."""
+    path = path_of("embedded")
+    kept = tmp_path_factory.mktemp("kept") / "calibration.json"
+    if path.exists():
+        shutil.move(path, kept)
+    found = None
+    try:
+        done = command("calibrate", f"--groups={GROUPS}", f"--repetitions={REPETITIONS}", "--seed=1")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert f"calibration: {path}" in done.stdout
+        found = read(path)
+        assert found is not None
+        yield found
+    finally:
+        path.unlink(missing_ok=True)
+        if found is not None:
+            shutil.rmtree(directory() / "runs" / found.run)
+        if kept.exists():
+            shutil.move(kept, path)
+
+
+def test_a_device_against_itself_raises_no_more_alarms_than_chance(calibrated: Calibration) -> None:
+    assert (calibrated.groups, calibrated.rounds, calibrated.disk) == (GROUPS, 3, "optane")
+    assert calibrated.false_alarms <= most_by_chance(GROUPS)
+    assert 0 < calibrated.noise_sd < 0.5
+    assert set(calibrated.noise_sd_by_job) == {"randread-4k-qd1", "randread-4k-qd32"}
+    assert list(calibrated.smallest_detectable) == [3, 5, 8, 12]
+
+
+def test_a_delay_of_a_millisecond_is_recovered_in_the_guest_and_on_the_host(calibrated: Calibration) -> None:
+    delay = calibrated.delay
+    assert delay is not None
+    assert (delay.set_s, delay.of) == (1e-3, REPETITIONS)
+    assert delay.detected == REPETITIONS
+    assert delay.recovered >= REPETITIONS - most_by_chance(REPETITIONS)
+    for low, point, high in (delay.found_s, delay.host_found_s):
+        assert low < point < high
+        assert point == pytest.approx(1e-3, rel=0.1)
+
+
+def test_the_raw_outputs_of_fio_are_kept(calibrated: Calibration) -> None:
+    raw = list((directory() / "runs" / calibrated.run / "raw").glob("*.json"))
+    assert len(raw) == 2 * (3 * GROUPS + 6 * (REPETITIONS + 1))
+
+
+def test_a_later_run_quotes_the_calibration(calibrated: Calibration, tmp_path: Path) -> None:
+    done = measure(tmp_path, "-k", "optane and passthrough and randread", "--profile=smoke", "--rounds=1")
+    assert done.returncode == 0, done.stdout
+    quoted = latest(tmp_path).provenance["calibration"]
+    assert isinstance(quoted, dict)
+    assert (quoted["run"], quoted["stale"]) == (calibrated.run, [])
+    assert "Smallest overhead that" in (tmp_path / "latest" / "index.html").read_text()
+
+
+def test_a_disk_in_memory_that_a_killed_calibration_left_is_reaped(host: SshRunner) -> None:
+    script = f"mkdir {LEFT} && cd {LEFT} && echo 16 >size && echo 1 >memory_backed && echo 1 >power"
+    host.run(["sh", "-c", script], deadline=30)
+    done = command("reap")
+    assert "removed disk in memory voh-20260101-000000-abcd-late" in done.stdout

@@ -1,0 +1,112 @@
+"""`virt-overhead calibrate` where there is nothing to measure on, and what it prints where there was."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.calibrate.command import disk_of, summary
+from harness.cli import main
+from harness.errors import ConfigError, Unsupported
+from harness.lab.inventory import DiskByFile, HostSpec
+from harness.lab.transport.local import LocalRunner
+from harness.layout.memory_disk import memory_disk
+from harness.measure.calibration import Calibration, Conditions, Delay
+
+DISKS = tuple(DiskByFile(name, Path(f"/{name}"), 1, destroy=True) for name in ("optane", "hdd"))
+HOST = HostSpec("node1", "local", ssh=None, disks=DISKS)
+CALIBRATION = Calibration(
+    written="2026-01-02",
+    host="node1",
+    disk="optane",
+    run="20260102-000000-abcd",
+    seed=7,
+    groups=40,
+    rounds=3,
+    false_alarms=2,
+    noise_sd=0.021,
+    noise_sd_by_job={},
+    smallest_detectable={3: 0.0812, 5: 0.0413},
+    delay=None,
+    conditions=Conditions("6.12", "10.0", "kvm", {}),
+)
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+
+
+def test_the_first_disk_of_the_host_is_taken_unless_one_is_named() -> None:
+    assert disk_of(HOST, None) == "optane"
+    assert disk_of(HOST, "hdd") == "hdd"
+
+
+def test_a_disk_that_is_not_there_is_answered_with_those_that_are() -> None:
+    with pytest.raises(ConfigError, match='host node1: no disk "hd"'):
+        disk_of(HOST, "hd")
+    with pytest.raises(ConfigError, match="host node1 has no disk"):
+        disk_of(HostSpec("node1", "local", ssh=None, disks=()), None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--rounds=1"], "'1': allowed: a whole number from 2"),
+        (["--groups=0"], "'0': allowed: a whole number from 1"),
+        (["--seconds=short"], "'short': allowed: a whole number from 1"),
+    ],
+)
+def test_a_number_that_proves_nothing_is_refused(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["calibrate", *arguments])
+    assert said in capsys.readouterr().err
+
+
+def test_a_disk_that_the_embedded_lab_lacks_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["calibrate", "--disk=floppy"]) == 2
+    assert 'host lab: no disk "floppy"' in capsys.readouterr().err
+
+
+def test_the_summary_says_how_much_can_be_told_apart() -> None:
+    assert summary(CALIBRATION) == [
+        "host node1, disk optane, 40 groups of 3 rounds",
+        "  false alarms of a device against itself: 2 of 40 (5% nominal, 7 by chance)",
+        "  noise between rounds: 2.10%",
+        "  smallest overhead that can be shown: 3 rounds: 8.12%, 5 rounds: 4.13%",
+        "  a delay of known size: not measured",
+    ]
+
+
+def test_the_summary_says_what_was_found_of_the_delay() -> None:
+    found = Delay(1e-3, (0.98e-3, 1.01e-3, 1.04e-3), (0.99e-3, 1e-3, 1.01e-3), 8, 7, 8, 3, "randread-4k-qd1")
+    assert summary(replace(CALIBRATION, delay=found))[-3:] == [
+        "  a delay of 1 ms in the guest: 1.01 ms (980 us to 1.04 ms)",
+        "  the same on the host: 1 ms (990 us to 1.01 ms)",
+        "  detected in 8 of 8 repetitions, recovered in 7",
+    ]
+
+
+def test_a_host_whose_kernel_makes_no_disks_in_memory_is_told_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.layout.memory_disk.NULL_BLK", str(tmp_path / "absent"))
+    with (
+        pytest.raises(Unsupported, match="no null_blk") as error,
+        memory_disk(LocalRunner("host here"), "run", "plain", size=1, answer_ns=1),
+    ):
+        pass
+    assert "modprobe null_blk" in str(error.value)
+
+
+def test_a_name_that_the_kernel_would_cut_off_is_refused() -> None:
+    with (
+        pytest.raises(ValueError, match="too long"),
+        memory_disk(LocalRunner("host here"), "20260101-000000-abcd", "delayed", size=1, answer_ns=1),
+    ):
+        pass

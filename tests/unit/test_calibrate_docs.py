@@ -1,0 +1,49 @@
+"""docs/calibration.md speaks of every option and every key of the file, and of no others; its figures are true."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from harness.calibrate.assess import most_by_chance
+from harness.calibrate.measuring import DELAY_NS, PLAIN_ANSWER_NS
+from harness.calibrate.trials import Order
+from harness.cli import main
+from harness.measure.calibration import Calibration, Conditions, Delay
+
+DOCS = (Path(__file__).parents[2] / "docs" / "calibration.md").read_text(encoding="utf-8")
+
+
+def test_the_docs_name_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["calibrate", "--help"])
+    options = set(re.findall(r"--[a-z]+", capsys.readouterr().out)) - {"--help"}
+    assert set(re.findall(r"^\| `(--[a-z]+)", DOCS, re.M)) == options
+
+
+def test_the_docs_name_every_key_of_the_file() -> None:
+    table = DOCS.partition("| key | what it holds |")[2].partition("\n\n")[0]
+    named = set(re.findall(r"`(\w+)`", table))
+    assert named == {field.name for record in (Calibration, Delay, Conditions) for field in fields(record)}
+
+
+def test_the_docs_tell_the_defaults() -> None:
+    order = Order()
+    for option, value in (("groups", order.groups), ("rounds", order.rounds), ("repetitions", order.repetitions)):
+        assert re.search(rf"^\| `--{option}=N` \| .*: {value} \|", DOCS, re.M)
+    assert f"compares them in {order.delay_rounds} rounds" in DOCS
+
+
+def test_the_docs_tell_what_chance_explains() -> None:
+    order = Order()
+    assert f"({most_by_chance(order.groups)} in {order.groups} groups)" in DOCS
+    least = order.repetitions - most_by_chance(order.repetitions)
+    assert f"(of {order.repetitions}, fewer than {least})" in DOCS
+
+
+def test_the_docs_tell_how_late_the_two_disks_answer() -> None:
+    plain, late = PLAIN_ANSWER_NS // 10**6, (PLAIN_ANSWER_NS + DELAY_NS) // 10**6
+    assert f"answers each request after {plain} ms, the other after {late} ms" in DOCS

@@ -1,0 +1,136 @@
+"""The calibration file of a lab host: whole or not there, found again, and quoted with what has changed since."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.errors import ResultsError
+from harness.image import EmulatorImage, GuestImage, Image, ImageSet, LabImage, Manifest
+from harness.lab.accel import Acceleration
+from harness.lab.facts import HostFacts
+from harness.lab.hosts import GuestFiles, Host
+from harness.lab.inventory import HostSpec
+from harness.lab.transport.local import LocalRunner
+from harness.measure.calibration import Calibration, Conditions, Delay, identity, path_of, quoted, read, write
+from harness.report.model import report_view
+from tests.unit.runs import synthetic_run
+
+MANIFEST = Manifest(1, "any", "recipe", "trixie", "2026-01-01", 1.0, "fio-3.39", "6.12", "", {}, {}, {})
+IMAGES = ImageSet(
+    Image("fio", "f1", Path(), MANIFEST),
+    GuestImage("guest", "g1", Path(), MANIFEST),
+    EmulatorImage("emulator", "e1", Path(), MANIFEST),
+    LabImage("lab", "l1", Path(), MANIFEST),
+    Path(),
+)
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def host(kernel: str = "6.12.1", *, embedded: bool = False) -> Host:
+    return Host(
+        spec=HostSpec("node1", "embedded" if embedded else "local", ssh=None, disks=()),
+        runner=LocalRunner("host node1"),
+        ssh=None,
+        target=None,
+        facts=HostFacts({"kernel": kernel, "qemu": "QEMU 10.0", "hostname": "node/1"}),
+        guest_files=GuestFiles("", "", Path(), ""),
+        acceleration=Acceleration("kvm", "it was tried"),
+    )
+
+
+def calibration(at: Host) -> Calibration:
+    return Calibration(
+        written="2026-01-02",
+        host="node1",
+        disk="optane",
+        run="20260102-000000-abcd",
+        seed=7,
+        groups=40,
+        rounds=3,
+        false_alarms=2,
+        noise_sd=0.02,
+        noise_sd_by_job={"randread-4k-qd1": 0.02},
+        smallest_detectable={3: 0.08, 5: 0.04},
+        delay=Delay(1e-3, (0.9e-3, 1e-3, 1.1e-3), (0.9e-3, 1e-3, 1.1e-3), 8, 8, 8, 3, "randread-4k-qd1"),
+        conditions=Conditions.of(at, IMAGES),
+    )
+
+
+def calibrated(at: Host) -> Path:
+    path = path_of(identity(at))
+    write(path, calibration(at))
+    return path
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "node1.json"
+    write(path, calibration(host()))
+    assert read(path) == calibration(host())
+    assert [each.name for each in path.parent.iterdir()] == ["node1.json"]
+
+
+def test_a_host_that_was_never_calibrated_has_nothing_to_quote() -> None:
+    assert quoted(host(), IMAGES) is None
+
+
+def test_a_run_quotes_the_calibration_and_its_report_puts_it_in_words() -> None:
+    calibrated(host())
+    quote = quoted(host(), IMAGES)
+    assert isinstance(quote, dict)
+    assert (quote["written"], quote["false_alarms"], quote["stale"]) == ("2026-01-02", 2, [])
+    run = replace(synthetic_run(), provenance={"calibration": json.loads(json.dumps(quote))})
+    said = " ".join(report_view(run).calibration)
+    assert "Smallest overhead that 3 rounds can show here: 8 %" in said
+    assert "2 false alarms in 40 groups" in said
+    assert re.search(r"An added delay of 1.000 us was found as 1.000 us", said)
+
+
+def test_a_calibration_under_another_kernel_or_image_is_quoted_as_stale() -> None:
+    calibrated(host())
+    rebuilt = replace(IMAGES, guest=GuestImage("guest", "g2", Path(), MANIFEST))
+    quote = quoted(host(kernel="6.12.2"), rebuilt)
+    assert isinstance(quote, dict)
+    assert quote["stale"] == ["kernel was 6.12.1, is 6.12.2", "guest image changed"]
+
+
+def test_the_images_of_the_lab_host_count_only_where_the_host_is_made_of_them() -> None:
+    rebuilt = replace(IMAGES, lab=LabImage("lab", "l2", Path(), MANIFEST))
+    for embedded, changes in ((False, []), (True, ["lab image changed"])):
+        at = host(embedded=embedded)
+        calibrated(at)
+        quote = quoted(at, rebuilt)
+        assert isinstance(quote, dict)
+        assert quote["stale"] == changes
+
+
+def test_hosts_have_files_of_their_own_with_names_that_file_systems_take() -> None:
+    assert identity(host(embedded=True)) == "embedded"
+    assert identity(host()).startswith("node-1")
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"schema": 2}', "[1"])
+def test_a_file_that_is_no_calibration_is_told_and_keeps_nobody_from_measuring(text: str) -> None:
+    path = calibrated(host())
+    path.write_text(text)
+    with pytest.raises(ResultsError, match=r"is no calibration of this version\n  -> virt-overhead calibrate"):
+        read(path)
+    quote = quoted(host(), IMAGES)
+    assert isinstance(quote, dict)
+    assert str(path) in str(quote["unreadable"])
+    run = replace(synthetic_run(), provenance={"calibration": quote})
+    assert "cannot be read" in report_view(run).calibration[0]
+
+
+def test_a_directory_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ResultsError, match="cannot be written"):
+        write(tmp_path / "file" / "node1.json", calibration(host()))
