@@ -62,8 +62,11 @@ def _questions(cell: Cell, rules: Mapping[str, BudgetRule]) -> dict[str, Budget]
 def _without_questions(
     sequential: Sequential, records: Mapping[str, CellRecord], cells: Sequence[Cell], *, time_spent: bool
 ) -> str | None:
-    """A group with nothing to decide (the host alone, or all of it void) has its fewest rounds, to be seen as such."""
-    measured = max((len(records[cell.id].rounds) for cell in cells), default=0)
-    if measured >= sequential.first:
+    """A group with nothing to decide (the host alone, or all of it void) has its fewest rounds, to be seen as such.
+
+    Cells that the host cannot have never get a round.
+    """
+    measured = [len(records[cell.id].rounds) for cell in cells if records[cell.id].skipped is None]
+    if max(measured, default=sequential.first) >= sequential.first:
         return "nothing to decide"
     return Reason.TIME if time_spent else None

@@ -83,8 +83,9 @@ def saturation_notes(measurements: Iterable[Measurement], depth: int) -> tuple[s
     worst: dict[tuple[str, str], float] = {}
     for each in measurements:
         place = "the guest's" if each.arm.startswith("guest") else "the host's"
-        busy = {place: each.counters.get("cpu_busy", 0.0), "the host's": each.counters.get("host_cpu_busy", 0.0)}
-        for whose, share in busy.items():
+        # On a host arm both are the host's: while fio ran, and with the login around it.
+        for whose, counter in ((place, "cpu_busy"), ("the host's", "host_cpu_busy")):
+            share = each.counters.get(counter, 0.0)
             worst[each.arm, whose] = max(worst.get((each.arm, whose), 0.0), share)
     notes = [
         f"{arm}: {whose} CPUs were {share:.0%} busy: the figure is theirs rather than the disk's"

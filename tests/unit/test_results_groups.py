@@ -1,0 +1,91 @@
+"""Whether the host changed under a group: its drift by job, and when that voids the cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from harness.results import DriftRecord, Measurement, drift_check, host_drift
+
+JOB = "randread-4k-qd32"
+
+
+def measured(iops: float, number: int, arm: str = "host", job: str = JOB) -> Measurement:
+    return Measurement(
+        group="hdd-batch1",
+        round=number,
+        arm=arm,
+        visit=1,
+        job=job,
+        started=1000.0 + 60 * number,
+        seconds=3.0,
+        wall=3.2,
+        metrics={"iops": iops},
+        io_bytes=4096,
+        raw=f"raw/{number}.json",
+    )
+
+
+def rounds(values: Sequence[float], arm: str = "host", job: str = JOB) -> list[Measurement]:
+    return [measured(value, number, arm, job) for number, value in enumerate(values, start=1)]
+
+
+def only(measurements: Sequence[Measurement]) -> DriftRecord:
+    (found,) = host_drift(measurements)
+    return found
+
+
+def test_a_host_that_loses_a_quarter_on_the_way_is_told_and_voids_its_group() -> None:
+    drift = only(rounds([1000, 930, 870, 805, 750]))
+    assert drift.change.point == pytest.approx(-0.25, abs=0.005)
+    assert drift.too_much
+    check = drift_check(drift)
+    assert check is not None
+    assert not check.ok
+    assert check.detail.startswith("the bare host changed by -25.")
+    assert "more than 20%: warm it up" in check.detail
+
+
+def test_a_host_that_grows_faster_voids_its_group_as_well() -> None:
+    assert only(rounds([1000, 1080, 1150, 1240, 1330])).too_much
+
+
+def test_a_drift_within_the_bound_is_told_and_does_no_harm() -> None:
+    drift = only(rounds([1000, 970, 940, 910, 880]))
+    assert drift.change.point == pytest.approx(-0.12, abs=0.005)
+    assert not drift.too_much
+    assert drift_check(drift) is None
+
+
+def test_noise_as_large_as_the_bound_is_no_drift() -> None:
+    drift = only(rounds([1000, 1400, 700]))
+    assert abs(drift.change.point) > 0.2
+    assert not drift.too_much
+
+
+def test_two_rounds_prove_no_drift() -> None:
+    drift = only(rounds([1000, 500]))
+    assert drift.change.point == pytest.approx(-0.5)
+    assert (drift.change.low, drift.change.high, drift.too_much) == (None, None, False)
+
+
+def test_one_measurement_has_no_drift_at_all() -> None:
+    assert host_drift(rounds([1000])) == ()
+
+
+def test_a_bracketed_round_gives_two_moments() -> None:
+    again = replace(measured(900, 1), visit=2, started=1100.0)
+    assert only([measured(1000, 1), again]).change.n == 2
+
+
+def test_only_the_bare_host_speaks_of_its_drift() -> None:
+    falling = [1000, 800, 600, 400]
+    assert host_drift([*rounds(falling, "guest:lvm"), *rounds(falling, "twin:lvm")]) == ()
+
+
+def test_each_job_has_its_own_drift_in_the_order_of_their_first_time() -> None:
+    writes = rounds([500, 300, 200, 100], job="randwrite-4k-qd32")
+    found = host_drift([*writes, *rounds([1000, 1000, 1000.1, 1000])])
+    assert [(each.job, each.too_much) for each in found] == [("randwrite-4k-qd32", True), (JOB, False)]

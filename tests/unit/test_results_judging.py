@@ -1,0 +1,144 @@
+"""Verdicts of cells: of each budget by its own rounds, then of a run's cells against each other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from harness.analysis import Sequential, Verdict, estimate_added, estimate_overhead
+from harness.results import BudgetRecord, CellContext, CellRecord, MetricRecord, ValidityCheck, assemble, corrected
+from harness.results.judging import gravest, judged
+from harness.scenario.model import Attach, BudgetRule, Cell, Device, Job, Mode
+
+LOOK = Sequential(3, 3).look(3)
+HOST = (10_000.0, 10_100.0, 9_900.0)
+CELL = Cell("optane", "optane", Mode("passthrough", Device(), Attach()), Job("randread", 4096, 32, ramp=0, seconds=3))
+ERROR_RATE = 0.025
+
+
+def iops(*guest: float) -> MetricRecord:
+    overhead = estimate_overhead(HOST, guest, higher_is_better=True) if guest else None
+    return MetricRecord("IO/s", "higher", HOST, (), guest, overhead, None, overhead, None)
+
+
+def latency(*guest: float) -> MetricRecord:
+    host = tuple(32 / value for value in HOST)
+    overhead = estimate_overhead(host, guest, higher_is_better=False)
+    return MetricRecord("s", "lower", host, (), guest, overhead, None, overhead, estimate_added(host, guest))
+
+
+def verdict_of(rule: BudgetRule, metric: MetricRecord) -> Verdict:
+    (budget,) = judged({rule.metric: rule}, {rule.metric: metric}, LOOK)
+    return budget.verdict
+
+
+# --- one cell ---
+
+
+@pytest.mark.parametrize(
+    ("share", "verdict"), [(0.15, Verdict.WITHIN), (0.05, Verdict.EXCEEDS), (0.1, Verdict.INCONCLUSIVE)]
+)
+def test_a_loss_of_a_tenth_is_held_against_its_budget(share: float, verdict: Verdict) -> None:
+    assert verdict_of(BudgetRule("iops", share), iops(9_000, 9_100, 8_900)) is verdict
+
+
+@pytest.mark.parametrize(("both", "verdict"), [("looser", Verdict.WITHIN), ("stricter", Verdict.EXCEEDS)])
+def test_of_two_limits_the_looser_or_the_stricter_counts(both: str, verdict: Verdict) -> None:
+    # 3.2 ms on the host and 10 % more in the guest: above 5 %, but no more than a millisecond.
+    rule = BudgetRule("lat_mean", 0.05, 1e-3, both)  # type: ignore[arg-type]
+    assert verdict_of(rule, latency(*(1.1 * 32 / value for value in HOST))) is verdict
+
+
+def test_the_p_value_and_the_rule_are_on_record() -> None:
+    rule = BudgetRule("iops", 0.05)
+    (budget,) = judged({"iops": rule}, {"iops": iops(9_000, 9_100, 8_900)}, LOOK)
+    assert (budget.metric, budget.share, budget.absolute, budget.both) == ("iops", 0.05, None, None)
+    assert budget.p_value is not None
+    assert budget.p_value < ERROR_RATE
+
+
+def test_a_metric_that_was_not_measured_is_inconclusive_and_has_no_p_value() -> None:
+    (budget,) = judged({"clat_p99": BudgetRule("clat_p99", 0.1)}, {"iops": iops(9_000, 9_100, 8_900)}, LOOK)
+    assert (budget.verdict, budget.p_value) == (Verdict.INCONCLUSIVE, None)
+
+
+def test_without_rounds_or_a_guest_a_budget_is_inconclusive() -> None:
+    rules = {"iops": BudgetRule("iops", 0.1)}
+    assert [each.verdict for each in judged(rules, {"iops": iops(9_000, 9_100, 8_900)}, None)] == ["inconclusive"]
+    assert [each.verdict for each in judged(rules, {"iops": iops()}, LOOK)] == ["inconclusive"]
+
+
+def test_every_budget_of_a_cell_is_judged_in_its_own_metric() -> None:
+    rules = {"iops": BudgetRule("iops", 0.05), "lat_mean": BudgetRule("lat_mean", 0.5)}
+    metrics = {"iops": iops(9_000, 9_100, 8_900), "lat_mean": latency(*(1.1 * 32 / value for value in HOST))}
+    assert [(each.metric, each.verdict) for each in judged(rules, metrics, LOOK)] == [
+        ("iops", "exceeds"),
+        ("lat_mean", "within"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "of_cell"),
+    [
+        (["within", "exceeds", "inconclusive"], "exceeds"),
+        (["within", "inconclusive"], "inconclusive"),
+        (["within", "within"], "within"),
+        ([], "unjudged"),
+    ],
+)
+def test_a_cell_is_as_bad_as_the_worst_of_its_budgets(verdicts: list[str], of_cell: str) -> None:
+    assert gravest(BudgetRecord("iops", 0.1, None, None, Verdict(each), None) for each in verdicts) == of_cell
+
+
+# --- all cells of a run ---
+
+
+def record(p_value: float | None, verdict: Verdict = Verdict.EXCEEDS, *, void: bool = False) -> CellRecord:
+    """A cell with one budget, whose rounds alone say `verdict`."""
+    checks = (ValidityCheck("bytes", ok=False, detail="cached"),) if void else ()
+    context = CellContext("lab", "optane-batch1", 64 << 20, validity=checks)
+    (found,) = assemble([CELL], [], {CELL.id: context})
+    budget = BudgetRecord("iops", 0.1, None, None, verdict, p_value)
+    return replace(found, budget=(budget,), verdict=Verdict.VOID if void else verdict)
+
+
+def verdicts(records: list[CellRecord], family: int) -> list[str]:
+    return [str(each.verdict) for each in corrected(records, family=family, error_rate=ERROR_RATE)]
+
+
+def test_an_exceeds_that_one_cell_could_show_by_chance_does_not_stand_among_many() -> None:
+    assert verdicts([record(0.01)], family=1) == ["exceeds"]
+    assert verdicts([record(0.01)], family=3) == ["inconclusive"]
+
+
+def test_the_budget_says_what_the_cell_says() -> None:
+    (found,) = corrected([record(0.01)], family=3, error_rate=ERROR_RATE)
+    assert [budget.verdict for budget in found.budget] == ["inconclusive"]
+
+
+def test_strong_evidence_makes_room_for_the_next_cells() -> None:
+    # Holm: 0.025 / 3, then / 2, then / 1.
+    assert verdicts([record(0.02), record(0.001), record(0.012)], family=3) == ["exceeds"] * 3
+    assert verdicts([record(0.02), record(0.009), record(0.012)], family=3) == ["inconclusive"] * 3
+
+
+def test_what_stands_while_cells_are_still_to_come_stands_at_the_end() -> None:
+    first = record(0.004)
+    assert verdicts([first], family=6) == ["exceeds"]
+    assert verdicts([first, *[record(1.0, Verdict.WITHIN)] * 5], family=6)[0] == "exceeds"
+
+
+def test_a_cell_may_come_to_exceed_only_when_the_others_are_known() -> None:
+    first = record(0.02)
+    assert verdicts([first], family=2) == ["inconclusive"]
+    assert verdicts([first, record(0.001)], family=2) == ["exceeds", "exceeds"]
+
+
+def test_a_void_cell_stays_void_and_its_p_value_helps_nobody() -> None:
+    assert verdicts([record(0.0001, void=True), record(0.02)], family=2) == ["void", "inconclusive"]
+
+
+def test_within_and_unjudged_need_no_correction() -> None:
+    unjudged = replace(record(None), budget=(), verdict=Verdict.UNJUDGED)
+    assert verdicts([record(0.9, Verdict.WITHIN), unjudged], family=200) == ["within", "unjudged"]

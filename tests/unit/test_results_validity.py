@@ -1,0 +1,224 @@
+"""Is a measurement what it claims to be: bytes counted three times, settings as asked for, and what limited it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from pydantic import JsonValue
+
+from harness.results import Measurement, ValidityCheck
+from harness.results.validity import byte_checks, configuration_check, saturation_notes
+from harness.scenario.model import Attach
+
+GIB = 1024**3
+
+
+def measured(
+    arm: str = "guest:raw", number: int = 1, metrics: Mapping[str, float] | None = None, **counters: float
+) -> Measurement:
+    return Measurement(
+        group="optane-batch1",
+        round=number,
+        arm=arm,
+        visit=1,
+        job="randread-4k-qd32",
+        started=1000.0 + number,
+        seconds=3.0,
+        wall=3.2,
+        metrics=dict(metrics or {}),
+        io_bytes=GIB,
+        raw=f"raw/{number}.json",
+        counters=counters,
+    )
+
+
+def the_check(*measurements: Measurement, in_flight: int = 0) -> ValidityCheck:
+    (check,) = byte_checks(measurements, in_flight)
+    return check
+
+
+# --- bytes ---
+
+
+@pytest.mark.parametrize(("disk", "ok"), [(1.02, True), (0.98, True), (1.021, False), (0.979, False)])
+def test_counts_of_the_same_bytes_may_lie_two_percent_apart_either_way(disk: float, ok: bool) -> None:
+    assert the_check(measured("host", fio_read=1e9, disk_read=disk * 1e9)).ok is ok
+
+
+def test_agreement_is_told_with_who_agrees_and_how_closely() -> None:
+    guest = the_check(measured(fio_read=1e9, qemu_read=1e9, disk_read=1.005e9))
+    host = the_check(measured("host", fio_read=1e9, disk_read=1e9))
+    assert (guest.check, guest.detail) == ("bytes guest:raw", "fio, QEMU and the disk agree within 0.5%")
+    assert (host.check, host.detail) == ("bytes host", "fio and the disk agree within 0.1%")
+
+
+@pytest.mark.parametrize(
+    ("counters", "reason"),
+    [
+        (
+            {"fio_read": 1e9, "qemu_read": 1e9, "disk_read": 0.0},
+            "the host's page cache served it, or it was never written",
+        ),
+        ({"fio_read": 1e9, "qemu_read": 1e9, "disk_read": 1.3e9}, "read-ahead, or something else read from the disk"),
+        ({"fio_written": 1e9, "qemu_written": 1e9, "disk_written": 0.2e9}, "the host's page cache holds it, or zeros"),
+        ({"fio_written": 1e9, "qemu_written": 1e9, "disk_written": 1.5e9}, "(metadata, journal, parity)"),
+        ({"fio_read": 1e9, "qemu_read": 0.1e9, "disk_read": 0.1e9}, "the guest's own cache served the rest"),
+        ({"fio_read": 1e9, "qemu_read": 1.5e9, "disk_read": 1.5e9}, "something else in the guest used the disk"),
+    ],
+    ids=["reads from the host's cache", "read-ahead", "writes not yet there", "amplified", "guest's cache", "company"],
+)
+def test_bytes_that_disagree_are_told_with_the_likely_reason(counters: dict[str, float], reason: str) -> None:
+    check = the_check(replace(measured(), counters=counters))
+    assert not check.ok
+    assert reason in check.detail
+
+
+def test_a_cached_read_is_told_with_round_both_counts_and_their_ratio() -> None:
+    rounds = [
+        measured(number=1, fio_read=GIB, qemu_read=GIB, disk_read=GIB),
+        measured(number=2, fio_read=GIB, qemu_read=GIB, disk_read=GIB / 4),
+    ]
+    assert the_check(*rounds).detail.startswith(
+        "round 2: fio counted 1 GiB read, the host's disk 256 MiB (25.0%): the rest did not come from the disk"
+    )
+
+
+def test_qemu_is_named_where_bytes_were_lost_before_the_host() -> None:
+    assert (
+        ", QEMU 102.4 MiB (10.0%)" in the_check(measured(fio_read=GIB, qemu_read=GIB / 10, disk_read=GIB / 10)).detail
+    )
+
+
+def test_bytes_in_flight_when_fio_ended_are_nobodys_fault() -> None:
+    # A short job on a slow disk: 32 requests of 256 KiB are more than 2 % of it.
+    slow = measured("host", fio_read=100e6, disk_read=108e6)
+    assert not the_check(slow).ok
+    assert the_check(slow, in_flight=32 * 256 * 1024).ok
+    assert not the_check(measured("host", fio_read=100e6, disk_read=111e6), in_flight=32 * 256 * 1024).ok
+
+
+def test_reads_and_writes_of_a_mixed_job_are_compared_each_by_itself() -> None:
+    mixed = measured("host", fio_read=1e9, disk_read=1.4e9, fio_written=1e9, disk_written=0.6e9)
+    assert not the_check(mixed).ok
+
+
+def test_every_arm_has_a_check_of_its_own_and_one_without_counters_has_none() -> None:
+    checks = byte_checks(
+        [
+            measured("host", fio_read=1e9, disk_read=1e9),
+            measured("twin:raw"),
+            measured("guest:raw", fio_read=1e9, qemu_read=1e9, disk_read=0),
+        ],
+        in_flight=0,
+    )
+    assert [(check.check, check.ok) for check in checks] == [("bytes host", True), ("bytes guest:raw", False)]
+
+
+# --- configuration ---
+
+AS_ASKED: dict[str, JsonValue] = {
+    "bus": "scsi",
+    "cache": "none",
+    "aio": "native",
+    "iothread": True,
+    "qemu_cache_direct": True,
+    "qemu_cache_no_flush": False,
+    "qemu_write_cache": True,
+    "qemu_iothread": True,
+    "guest_driver": "sd",
+    "guest_scheduler": "[none] mq-deadline",
+}
+
+
+def test_an_attachment_that_is_as_asked_passes() -> None:
+    check = configuration_check(Attach(), AS_ASKED)
+    assert check == ValidityCheck("configuration", ok=True, detail="9 settings are as asked for")
+
+
+@pytest.mark.parametrize(
+    ("key", "found", "said"),
+    [
+        ("aio", "threads", "asked for aio = native, it is threads"),
+        ("qemu_iothread", False, "asked for qemu_iothread = true, it is false"),
+        ("qemu_cache_direct", False, "asked for qemu_cache_direct = true, it is false"),
+        ("guest_driver", "virtio_blk", "asked for guest_driver = sd, it is virtio_blk"),
+    ],
+)
+def test_a_silent_fallback_fails_with_both_values(key: str, found: JsonValue, said: str) -> None:
+    check = configuration_check(Attach(), AS_ASKED | {key: found})
+    assert check == ValidityCheck("configuration", ok=False, detail=said)
+
+
+def test_all_differences_are_told_at_once() -> None:
+    check = configuration_check(Attach(), AS_ASKED | {"bus": "virtio", "cache": "writeback"})
+    assert check is not None
+    assert check.detail == "asked for bus = scsi, it is virtio; asked for cache = none, it is writeback"
+
+
+@pytest.mark.parametrize(
+    ("cache", "direct", "no_flush", "write_cache"),
+    [
+        ("none", True, False, True),
+        ("directsync", True, False, False),
+        ("writeback", False, False, True),
+        ("writethrough", False, False, False),
+        ("unsafe", False, True, True),
+    ],
+)
+def test_each_cache_mode_is_held_against_what_qemu_makes_of_it(
+    cache: str, direct: bool, no_flush: bool, write_cache: bool
+) -> None:
+    """The table of cache modes in QEMU's manual, section on the block device option `cache`."""
+    asked = Attach("virtio-blk", cache, "threads", iothread=False)  # type: ignore[arg-type]
+    effective: dict[str, JsonValue] = {
+        "bus": "virtio",
+        "cache": cache,
+        "aio": "threads",
+        "qemu_cache_direct": direct,
+        "qemu_cache_no_flush": no_flush,
+        "qemu_write_cache": write_cache,
+        "qemu_iothread": False,
+        "guest_driver": "virtio_blk",
+    }
+    check = configuration_check(asked, effective)
+    assert check is not None
+    assert check.ok, check.detail
+
+
+def test_nothing_is_said_where_nothing_was_read_back() -> None:
+    assert configuration_check(Attach(), {}) is None
+
+
+# --- saturation ---
+
+
+def test_busy_cpus_are_noted_for_the_arm_and_the_machine_they_belong_to() -> None:
+    notes = saturation_notes([measured(cpu_busy=0.99, host_cpu_busy=0.5)], depth=32)
+    assert notes == ("guest:raw: the guest's CPUs were 99% busy: the figure is theirs rather than the disk's",)
+    notes = saturation_notes([measured(cpu_busy=0.3, host_cpu_busy=0.97)], depth=32)
+    assert notes == ("guest:raw: the host's CPUs were 97% busy: the figure is theirs rather than the disk's",)
+
+
+def test_a_host_that_was_busy_while_fio_ran_is_noted_though_the_login_around_it_was_not() -> None:
+    (note,) = saturation_notes([measured("host", cpu_busy=0.98, host_cpu_busy=0.9)], depth=32)
+    assert note.startswith("host: the host's CPUs were 98% busy")
+
+
+def test_of_several_rounds_the_busiest_is_noted_once() -> None:
+    rounds = [
+        measured(number=number, cpu_busy=busy, host_cpu_busy=0.1) for number, busy in enumerate((0.96, 0.98, 0.4))
+    ]
+    (note,) = saturation_notes(rounds, depth=32)
+    assert "98% busy" in note
+
+
+def test_cpus_at_95_percent_are_not_noted() -> None:
+    assert saturation_notes([measured(cpu_busy=0.95, host_cpu_busy=0.95)], depth=32) == ()
+
+
+@pytest.mark.parametrize(("latency", "said"), [(32e-5, ()), (26e-5, ()), (25e-5, ("25",)), (1e-5, ("1",))])
+def test_fewer_ios_in_flight_than_asked_for_are_noted(latency: float, said: tuple[str, ...]) -> None:
+    notes = saturation_notes([measured("twin:raw", metrics={"iops": 1e5, "lat_mean": latency})], depth=32)
+    assert notes == tuple(f"twin:raw: {number} I/Os in flight on average, 32 asked for" for number in said)

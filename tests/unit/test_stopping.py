@@ -1,0 +1,160 @@
+"""When a group has seen enough rounds: each of its cells decides, and what cannot be decided does not hold it up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from harness.analysis import Reason, Sequential
+from harness.measure.stopping import reason_to_stop
+from harness.results import CellContext, CellRecord, Measurement, ValidityCheck, assemble
+from harness.scenario.model import Attach, BudgetRule, Cell, Device, Job, Lvm, Mode
+from harness.scenario.plan import Plan, group_cells
+
+JOB = Job("randread", 4096, 32, ramp=0, seconds=3)
+HOST = Cell("optane", "optane", Mode("host", Device(), None), JOB)
+CELL = Cell("optane", "optane", Mode("passthrough", Device(), Attach()), JOB)
+OTHER = Cell("optane", "optane", Mode("blk", Device(), Attach("virtio-blk")), JOB)
+LVM = Cell("optane", "optane", Mode("lvm", Lvm(), Attach()), JOB)
+PLAN = Plan("optane", tuple(group_cells([HOST, CELL, OTHER, LVM], 300)), 3, 64 << 20, 1 << 30, most_rounds=12)
+LOOKS = Sequential(3, 12)
+
+QUIET = (0.901, 0.900, 0.899, 0.900, 0.901)
+LOUD = (0.8, 0.95, 0.9, 0.86, 0.99)
+CHECK = ValidityCheck("bytes", ok=False, detail="cached")
+BUDGET = {"iops": BudgetRule("iops", 0.2)}
+
+
+def record(
+    cell: Cell,
+    ratios: Sequence[float] = (),
+    budgets: Mapping[str, BudgetRule] | None = None,
+    *,
+    final: bool = False,
+    validity: tuple[ValidityCheck, ...] = (),
+    skipped: str | None = None,
+) -> CellRecord:
+    """The cell after rounds with these guest-to-host ratios, made as a campaign makes it."""
+    measurements = [
+        _measured(arm.id, number, 10_000 * (ratio if arm.mode else 1))
+        for number, ratio in enumerate(ratios, start=1)
+        for arm in cell.arms
+    ]
+    context = CellContext(
+        "lab", "optane-batch1", 64 << 20, budgets or {}, LOOKS, final=final, validity=validity, skipped=skipped
+    )
+    return assemble([cell], measurements, {cell.id: context})[0]
+
+
+def _measured(arm: str, number: int, iops: float) -> Measurement:
+    return Measurement(
+        group="optane-batch1",
+        round=number,
+        arm=arm,
+        visit=1,
+        job=JOB.id,
+        started=1000.0 * number,
+        seconds=3.0,
+        wall=3.2,
+        metrics={"iops": iops},
+        io_bytes=4096,
+        raw="raw/1.json",
+    )
+
+
+def stop(
+    *records: tuple[Cell, CellRecord],
+    budgets: Mapping[str, BudgetRule] | None = None,
+    target: float | None = None,
+    family: int = 1,
+    time_spent: bool = False,
+) -> str | None:
+    cells = [cell for cell, _ in records]
+    return reason_to_stop(
+        cells,
+        {cell.id: found for cell, found in records},
+        {cell.id: budgets or {} for cell in cells},
+        replace(PLAN, target=target),
+        LOOKS,
+        family=family,
+        time_spent=time_spent,
+    )
+
+
+def test_a_cell_whose_interval_decides_its_budget_needs_no_further_round() -> None:
+    assert stop((CELL, record(CELL, QUIET[:3], BUDGET)), budgets=BUDGET) == Reason.BUDGET
+
+
+def test_a_cell_that_its_rounds_do_not_decide_goes_on() -> None:
+    assert stop((CELL, record(CELL, LOUD[:3], BUDGET)), budgets=BUDGET) is None
+
+
+def test_a_group_goes_on_until_the_last_of_its_cells_is_decided() -> None:
+    quiet, loud = record(CELL, QUIET[:3], BUDGET), record(OTHER, LOUD[:3], BUDGET)
+    assert stop((CELL, quiet), (OTHER, loud), budgets=BUDGET) is None
+
+
+def test_a_cell_with_two_budgets_goes_on_until_both_are_decided() -> None:
+    two = {**BUDGET, "bw": BudgetRule("bw", 0.1)}
+    found = record(CELL, QUIET[:3], BUDGET)
+    undecided = replace(found, metrics={**found.metrics, "bw": record(CELL, LOUD[:3]).metrics["iops"]})
+    assert stop((CELL, undecided), budgets=two) is None
+
+
+def test_without_a_budget_a_cell_is_known_well_enough_at_the_target() -> None:
+    found = record(CELL, QUIET[:3])
+    assert stop((CELL, found), target=0.05) == Reason.NARROW
+    assert stop((CELL, found), target=0.0001) is None
+    assert stop((CELL, found)) is None
+
+
+def test_between_two_looks_the_data_is_left_alone() -> None:
+    assert stop((CELL, record(CELL, QUIET[:4], BUDGET)), budgets=BUDGET) is None
+
+
+def test_exceeding_ends_early_only_where_it_will_stand_among_all_cells() -> None:
+    tight = {"iops": BudgetRule("iops", 0.095)}
+    found = record(CELL, QUIET[:3], tight)
+    assert found.verdict == "exceeds"
+    assert stop((CELL, found), budgets=tight, family=1) == Reason.BUDGET
+    assert stop((CELL, found), budgets=tight, family=200) is None
+
+
+def test_spent_time_ends_even_what_is_undecided() -> None:
+    assert stop((CELL, record(CELL, LOUD, BUDGET)), budgets=BUDGET, time_spent=True) == Reason.TIME
+
+
+def test_several_reasons_are_all_told() -> None:
+    quiet, loud = record(CELL, QUIET, BUDGET), record(OTHER, LOUD, BUDGET)
+    assert stop((CELL, quiet), (OTHER, loud), budgets=BUDGET, time_spent=True) == "budget decided, time spent"
+
+
+def test_a_last_look_may_decide_what_the_same_look_could_not_if_more_were_to_come() -> None:
+    ratios = (0.86, 0.93, 0.90)
+    undecided, last = record(CELL, ratios, BUDGET), record(CELL, ratios, BUDGET, final=True)
+    assert (undecided.verdict, last.verdict) == ("inconclusive", "within")
+    assert stop((CELL, undecided), budgets=BUDGET) is None
+    assert stop((CELL, last), budgets=BUDGET, time_spent=True) == Reason.BUDGET
+
+
+# --- what has nothing to decide ---
+
+
+def test_a_void_cell_does_not_hold_up_its_group() -> None:
+    void = record(OTHER, LOUD[:3], BUDGET, validity=(CHECK,))
+    assert stop((CELL, record(CELL, QUIET[:3], BUDGET)), (OTHER, void), budgets=BUDGET) == Reason.BUDGET
+
+
+def test_a_metric_that_could_not_be_measured_does_not_hold_up_its_cell() -> None:
+    both = {**BUDGET, "clat_p999": BudgetRule("clat_p999", 0.1)}
+    assert stop((CELL, record(CELL, QUIET[:3], both)), budgets=both) == Reason.BUDGET
+
+
+def test_a_group_in_which_nothing_can_be_decided_has_its_fewest_rounds() -> None:
+    for rounds, reason in ((2, None), (3, "nothing to decide")):
+        void = record(CELL, QUIET[:rounds], BUDGET, validity=(CHECK,))
+        assert stop((HOST, record(HOST, QUIET[:rounds])), (CELL, void), budgets=BUDGET) == reason
+
+
+def test_a_group_whose_every_mode_the_host_lacks_needs_no_round() -> None:
+    assert stop((LVM, record(LVM, skipped="no device-mapper")), budgets=BUDGET) == "nothing to decide"
