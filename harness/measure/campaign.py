@@ -99,11 +99,13 @@ class Campaign:
                     progress.stopped = self._reason_to_stop(progress, at)
             self._measured.add(group.id)
         finally:
-            self._assemble(progress, at, final=progress.stopped in (None, Reason.TIME))
+            self._assemble(progress, at, final=progress.stopped is None or progress.last_look)
 
     def _reason_to_stop(self, progress: _Progress, at: Session) -> str | None:
         plan, group = progress.plan, progress.group
         time_spent = progress.time_spent
+        # The records keep the look that the cells are decided by, whatever else is a reason to stop.
+        progress.last_look = time_spent
         records = self._assemble(progress, at, final=time_spent)
         if progress.rounds < plan.rounds:
             return None
@@ -196,13 +198,17 @@ class Campaign:
 
 @dataclass(slots=True)
 class _Progress:
-    """How far the measuring of a group has come; `started` is on the monotonic clock."""
+    """How far the measuring of a group has come; `started` is on the monotonic clock.
+
+    `last_look` says that the time was spent when the rounds were last looked at.
+    """
 
     group: Group
     plan: Plan
     started: float
     rounds: int = 0
     stopped: str | None = None
+    last_look: bool = False
 
     @property
     def sequential(self) -> Sequential:

@@ -73,8 +73,9 @@ def _fill(runner: Runner, sources: Collection[BlockSource], *, block: int, times
     deadline = 120 + times * sum(size for _, _, size in spans) / SLOWEST_FILL
     done = runner.run(list(ARGV), stdin=fill_file(spans, block=block, times=times), deadline=deadline, check=False)
     if done.status != 0:
+        where = ", ".join(path for path, _, _ in spans)
         raise MeasurementError(
-            f"{runner.name}: filling failed: {(done.stderr or done.stdout).strip()[-400:]}",
+            f"{runner.name}: filling {where} failed: {(done.stderr or done.stdout).strip()[-400:]}",
             hint="a full file system or a failing disk; see dmesg there",
         )
 

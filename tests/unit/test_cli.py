@@ -33,7 +33,7 @@ def test_help_lists_every_command_and_where_measuring_is() -> None:
         text=True,
         check=True,
     )
-    for command in ("quickstart", "images", "lab", "report", "reap"):
+    for command in ("quickstart", "images", "lab", "doctor", "calibrate", "report", "reap"):
         assert re.search(rf"^ +{command}\s", done.stdout, re.MULTILINE)
     assert "pytest -k optane" in done.stdout
 
@@ -95,6 +95,24 @@ def test_a_lab_file_that_cannot_be_used_is_a_usage_error(capsys: pytest.CaptureF
     (tmp_path / "lab.toml").write_text('[host.a]\nkind = "lokal"\n')
     assert main(["reap", "--lab", "lab.toml"]) == 2
     assert 'lab.toml: host.a.kind = "lokal": allowed: local, ssh' in capsys.readouterr().err
+
+
+def test_a_command_for_the_doctor_needs_settings_to_be_held(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--", "true"]) == 2
+    assert capsys.readouterr().err == (
+        "virt-overhead: a command is run while settings are held\n  -> virt-overhead doctor --tune -- COMMAND\n"
+    )
+
+
+def test_holding_settings_and_putting_them_back_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    assert usage_error("doctor", "--tune", "--restore") == 2
+    assert "argument --restore: not allowed with argument --tune" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["doctor", "calibrate", "reap"])
+def test_a_lab_file_that_is_not_there_is_a_usage_error(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--lab", "lap.toml"]) == 2
+    assert "lap.toml: no such lab file" in capsys.readouterr().err
 
 
 def test_an_unknown_host_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:

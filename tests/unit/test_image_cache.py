@@ -233,6 +233,13 @@ def test_a_recipe_without_its_build_script_is_named(tmp_path: Path) -> None:
         load_recipes("ssh-ed25519 AAAA", tmp_path)
 
 
+def test_the_emulator_is_made_of_nothing_of_the_others_and_stays_when_they_change() -> None:
+    fio, _guest, emulator, lab = load_recipes("ssh-ed25519 AAAA")
+    assert (emulator.takes, emulator.authorized_key) == ({}, "")
+    assert lab.takes == {"fio.tar": fio}
+    assert "qemu-system-x86_64" in emulator.outputs
+
+
 def test_every_recipe_lists_plain_package_names_once() -> None:
     for recipe in load_recipes("ssh-ed25519 AAAA", RECIPES):
         assert recipe.packages

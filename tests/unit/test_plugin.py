@@ -1,6 +1,7 @@
-"""pytest with the plugin, as a user runs it: selection, plans, and what a wrong file or option is told.
+"""pytest with the plugin, as a user runs it: selection, plans, what a wrong file or option is told, and outcomes.
 
-Nothing is measured here: the lab's one host is a closed port of this machine.
+Nothing is measured here: the lab's one host is a closed port of this machine, and where cells have outcomes, their
+rounds are played back (`recorded_campaign`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from platformdirs import user_data_path
 from harness.image.cache import Cache, Missing, cache_root
 from harness.image.keys import ensure_key
 from harness.image.recipe import load_recipes
+from tests.unit.recorded_campaign import Played, write_recording
 from tests.unit.transport_servers import free_port, make_key
 
 pytest_plugins = ["pytester"]
@@ -240,3 +242,157 @@ def test_workers_share_what_are_no_cells(run: Run, pytester: pytest.Pytester) ->
     (pytester.path / "scenarios" / "test_other.py").write_text(text)
     result = run("-n", "2", "-v", "scenarios/test_other.py")
     assert {line[:5] for line in result.outlines if line.startswith("[gw") and "PASSED" in line} == {"[gw0]", "[gw1]"}
+
+
+# --- outcomes ---
+
+PLAYBACK = """
+
+
+def pytest_configure():
+    from harness.plugin import engine
+    from tests.unit.recorded_campaign import RecordedCampaign
+
+    engine.Campaign = RecordedCampaign
+    engine.ensure_images = lambda events: None
+"""
+JUDGED = """
+title = "A disk"
+modes = ["host", "passthrough"]
+workloads = ["randread-4k", "randwrite-4k"]
+write_rate = "1 GiB/s"
+[profile.smoke]
+round_limit = "6 s"       # each job is a group of its own
+[[budget]]
+metric = "iops"
+share = "10 %"
+"""
+HALF = [0.51, 0.5, 0.49]
+CLEARLY = [0.801, 0.8, 0.799]
+NEAR = [0.89, 0.93, 0.86]
+BARELY = [0.883, 0.874, 0.866]
+"""Above 10 % with p = 0.019: evidence enough for one cell, and not for the first of two."""
+FINE = [0.98, 0.97, 0.975]
+
+Play = Callable[..., Callable[..., pytest.RunResult]]
+
+
+@pytest.fixture
+def play(run: Run, pytester: pytest.Pytester) -> Play:
+    """Has the randread and the randwrite guest of `alpha` show these shares of the host's IOPS in their rounds."""
+
+    def play(
+        randread: list[float], randwrite: list[float] = FINE, *, disk: float = 1.0, scenario: str = JUDGED
+    ) -> Callable[..., pytest.RunResult]:
+        with (pytester.path / "conftest.py").open("a") as conftest:
+            conftest.write(PLAYBACK)
+        (pytester.path / "scenarios" / "alpha.toml").write_text(scenario)
+        (pytester.path / "scenarios" / "beta.toml").unlink()
+        recording: dict[str, Played] = {
+            "randread-4k-qd32": {"guest": randread, "disk": disk},
+            "randwrite-4k-qd32": {"guest": randwrite, "disk": 1.0},
+        }
+        write_recording(pytester.path / "recording.json", recording)
+        return run
+
+    return play
+
+
+def test_cells_within_their_budget_and_the_host_pass(play: Play) -> None:
+    result = play(FINE)()
+    assert result.ret == pytest.ExitCode.OK
+    result.assert_outcomes(passed=4)
+    result.stdout.fnmatch_lines(["*overhead on node1, profile smoke*", "*within*"])
+
+
+def test_a_cell_that_exceeds_its_budget_fails_with_the_figures(play: Play) -> None:
+    result = play(CLEARLY)()
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(passed=3, failed=1)
+    result.stdout.fnmatch_lines(
+        ["*alpha-passthrough-randread-4k-qd32: exceeds: iops overhead 20.0 %*budget 10 %*n = 3 rounds*"]
+    )
+
+
+def test_a_cell_whose_bytes_never_reached_the_disk_is_an_error_in_setup(play: Play) -> None:
+    result = play(FINE, disk=0.25)()
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(passed=3, errors=1)
+    result.stdout.fnmatch_lines(["*alpha-passthrough-randread-4k-qd32 is void: *the host's page cache served it*"])
+    assert "Traceback" not in result.stdout.str()
+
+
+def test_a_cell_that_the_scenario_expects_to_be_void_is_an_expected_failure(play: Play) -> None:
+    expected = JUDGED.replace("write_rate", 'expect_void = ["passthrough"]\nwrite_rate')
+    result = play(FINE, disk=0.25, scenario=expected)()
+    assert result.ret == pytest.ExitCode.OK
+    result.assert_outcomes(passed=3, xfailed=1)
+    result.stdout.fnmatch_lines(["XFAIL *alpha-passthrough-randread-4k-qd32*is void: *"])
+
+
+def test_a_cell_that_is_not_void_though_expected_to_be_is_judged_as_any(play: Play) -> None:
+    expected = JUDGED.replace("write_rate", 'expect_void = ["passthrough"]\nwrite_rate')
+    play(CLEARLY, scenario=expected)().assert_outcomes(passed=3, failed=1)
+
+
+def test_a_cell_that_its_rounds_do_not_decide_has_an_outcome_of_its_own(play: Play) -> None:
+    result = play(NEAR)("-v")
+    assert result.ret == pytest.ExitCode.OK
+    counted = result.parseoutcomes()
+    assert {name: number for name, number in counted.items() if name != "seconds"} == {"passed": 3, "inconclusive": 1}
+    result.stdout.fnmatch_lines(["*alpha-passthrough-randread-4k-qd32[]] INCONCLUSIVE*"])
+
+
+def test_an_inconclusive_cell_is_an_i_among_the_dots(play: Play) -> None:
+    result = play(NEAR)("-q")
+    assert [line for line in result.outlines if line.startswith(".i")]
+    result.stdout.fnmatch_lines(["3 passed, 1 inconclusive in *"])
+
+
+def test_an_inconclusive_cell_fails_the_run_where_that_is_asked_for(play: Play) -> None:
+    result = play(NEAR)("--inconclusive=fail")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(passed=3, errors=1)
+    result.stdout.fnmatch_lines(["*alpha-passthrough-randread-4k-qd32: inconclusive: iops overhead *"])
+
+
+def test_another_meaning_of_inconclusive_is_a_usage_error(run: Run) -> None:
+    assert "--inconclusive: invalid choice: 'pass'" in usage_error(run("--inconclusive=pass"))
+
+
+@pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["alone", "two workers"])
+def test_a_cell_that_exceeds_only_once_the_others_are_known_is_told_at_the_end(play: Play, workers: list[str]) -> None:
+    result = play(BARELY, HALF)(*workers)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    counted = result.parseoutcomes()
+    assert (counted["passed"], counted["failed"], counted["inconclusive"]) == (2, 1, 1)
+    result.stdout.fnmatch_lines(
+        ["*= exceeds, now that all of the run is known =*", "alpha-passthrough-randread-4k-qd32"]
+    )
+
+
+def test_a_cell_that_would_exceed_alone_stays_inconclusive_among_others_that_do_not(play: Play) -> None:
+    result = play(BARELY, FINE)()
+    assert result.ret == pytest.ExitCode.OK
+    assert result.parseoutcomes()["inconclusive"] == 1
+    assert "now that all of the run is known" not in result.stdout.str()
+
+
+def test_the_same_cell_exceeds_where_it_is_the_only_one(play: Play) -> None:
+    play(BARELY, FINE)("-k", "passthrough and randread").assert_outcomes(failed=1)
+
+
+def test_a_cell_keeps_the_verdict_that_its_last_look_gave_when_the_time_was_spent(play: Play) -> None:
+    # Both cells are one group. One is decided by what the last look may spend, the other is not: both end it.
+    hasty = JUDGED.replace('round_limit = "6 s"', 'most_rounds = 12\ntime_limit = "1 ms"').replace("10 %", "20 %")
+    result = play([0.86, 0.93, 0.9], [0.75, 0.85, 0.8], scenario=hasty)()
+    assert result.ret == pytest.ExitCode.OK
+    counted = result.parseoutcomes()
+    assert (counted["passed"], counted["inconclusive"]) == (3, 1)
+
+
+def test_after_a_failure_later_cells_are_skipped_with_the_first_cause(play: Play) -> None:
+    result = play([], FINE)()
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(errors=1, skipped=3)
+    result.stdout.fnmatch_lines(["SKIPPED [[]3] *: not tried: host node1 failed before: host node1: connection lost"])

@@ -1,0 +1,123 @@
+"""Regions are made ready alike: written in full, and worked with the hardest job until steady. With fio itself."""
+
+from __future__ import annotations
+
+import stat
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.errors import MeasurementError
+from harness.events import Event, Events, Note, StepAdvanced
+from harness.image.cache import Cache, Missing, cache_root
+from harness.image.recipe import load_recipes
+from harness.lab.transport.local import LocalRunner
+from harness.layout.build import Layouts
+from harness.layout.source import BlockSource
+from harness.measure.conditioning import condition, conditioning_job
+from harness.scenario.library import parse_workload
+from harness.scenario.model import Job
+from harness.scenario.plan import STEADY_ROUNDS
+
+MIB = 1024**2
+SPAN = 2 * MIB
+
+
+def job(workload: str, iodepth: int = 1) -> Job:
+    return parse_workload(workload).job(iodepth, ramp=0, seconds=0.02)
+
+
+@pytest.mark.parametrize(
+    ("workloads", "chosen"),
+    [
+        (["seqread-256k", "seqwrite-256k", "randread-4k", "randwrite-4k"], "randwrite-4k"),
+        (["randread-4k", "seqwrite-1m"], "seqwrite-1m"),
+        (["seqwrite-4k", "randwrite-64k"], "randwrite-64k"),
+        (["randwrite-8k", "randrw-4k-r70"], "randrw-4k-r70"),
+        (["seqread-4k", "randread-64k"], "randread-64k"),
+    ],
+)
+def test_the_job_that_wears_the_disk_most_is_repeated(workloads: list[str], chosen: str) -> None:
+    assert conditioning_job([job(workload) for workload in workloads]).workload.name == chosen
+
+
+def test_of_one_workload_at_several_depths_the_deepest_is_repeated() -> None:
+    assert conditioning_job([job("randwrite-4k", depth) for depth in (1, 64, 8)]).iodepth == 64
+
+
+@pytest.fixture(scope="module")
+def fio(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the image's fio as a program."""
+    recipe = load_recipes("")[0]
+    found = Cache(cache_root()).look(recipe, {})
+    if isinstance(found, Missing):
+        pytest.skip("the fio image is not built: virt-overhead images")
+    directory = tmp_path_factory.mktemp("fio")
+    with tarfile.open(found.path / "fio.tar") as archive:
+        archive.extractall(directory, filter="data")
+    libraries = directory / "fio" / "lib"
+    program = directory / "bin" / "fio"
+    program.parent.mkdir()
+    program.write_text(
+        f'#!/bin/sh\nexec {libraries}/ld-linux-x86-64.so.2 --library-path {libraries} {directory}/fio/fio "$@"\n'
+    )
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    (libraries / "ld-linux-x86-64.so.2").chmod(0o755)
+    return program.parent
+
+
+@pytest.fixture
+def runner(fio: Path, monkeypatch: pytest.MonkeyPatch) -> LocalRunner:
+    monkeypatch.setenv("PATH", str(fio), prepend=":")
+    return LocalRunner("host here")
+
+
+@pytest.fixture
+def layouts(tmp_path: Path) -> Layouts:
+    """Two regions in a file each, with an untouched stretch before and after the device's."""
+    device, lvm = tmp_path / "device", tmp_path / "lvm"
+    device.write_bytes(bytes(MIB + SPAN + MIB))
+    lvm.write_bytes(bytes(SPAN))
+    bare = BlockSource(str(device), "block", MIB, SPAN)
+    return Layouts(bare, {"passthrough": bare, "lvm": BlockSource(str(lvm), "file", 0, SPAN)}, SPAN)
+
+
+def untouched(data: bytes) -> int:
+    """How many blocks of 4 KiB are still zeros."""
+    return sum(not any(data[at : at + 4096]) for at in range(0, len(data), 4096))
+
+
+def test_filling_writes_every_block_of_every_region_and_nothing_beside(runner: LocalRunner, layouts: Layouts) -> None:
+    record = condition(runner, layouts, "fill", [job("randwrite-4k")], seed=1, events=Events())
+    assert (record.method, record.job, record.regions, record.steady) == ("fill", None, (), None)
+    device = Path(layouts.device.path).read_bytes()
+    assert untouched(device[MIB : MIB + SPAN]) == 0
+    assert untouched(Path(layouts.by_mode["lvm"].path).read_bytes()) == 0
+    assert untouched(device[:MIB]) == untouched(device[MIB + SPAN :]) == MIB // 4096
+
+
+def test_working_until_steady_tells_each_regions_rounds_once(runner: LocalRunner, layouts: Layouts) -> None:
+    seen: list[Event] = []
+    jobs = [job("randread-4k", 4), job("randwrite-4k", 4)]
+    record = condition(runner, layouts, "steady", jobs, seed=1, events=Events(seen.append))
+    assert (record.method, record.job) == ("steady", "randwrite-4k-qd4")
+    assert [region.region for region in record.regions] == ["device", "lvm"]
+    fewest, most = STEADY_ROUNDS
+    (rounds,) = {len(region.values) for region in record.regions}
+    assert fewest <= rounds <= most
+    assert record.steady is all(region.steady for region in record.regions)
+    assert rounds == most or record.steady, "only the last round may end without a steady state"
+    notes = [each.text for each in seen if isinstance(each, Note)]
+    assert len(notes) == sum(not region.steady for region in record.regions)
+    assert sum(isinstance(each, StepAdvanced) for each in seen) == rounds - bool(record.steady)
+    assert untouched(Path(layouts.by_mode["lvm"].path).read_bytes()) == 0
+
+
+@pytest.mark.parametrize("method", ["fill", "steady"])
+def test_a_region_that_is_gone_is_an_error_that_names_it(runner: LocalRunner, layouts: Layouts, method: str) -> None:
+    gone = replace(layouts, device=replace(layouts.device, path=f"{layouts.device.path}-gone"))
+    with pytest.raises(MeasurementError, match=r"host here: filling .*device-gone, .*lvm failed: ") as caught:
+        condition(runner, gone, method, [job("randwrite-4k")], seed=1, events=Events())  # type: ignore[arg-type]
+    assert "dmesg" in str(caught.value.hint)

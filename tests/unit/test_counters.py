@@ -1,0 +1,74 @@
+"""What a host counts of a block device and of its CPUs: read as the kernel documents it, and of the right device."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from harness.errors import HostError
+from harness.lab.counters import CpuTime, Transferred, cpu_time, read_counters
+from harness.lab.transport.local import LocalRunner
+from tests.unit.loop_disks import loop, require, sparse
+
+RUNNER = LocalRunner("host here")
+MIB = 1024**2
+
+
+def test_busy_is_all_but_idle_and_waiting_and_guests_count_once() -> None:
+    # user nice system idle iowait irq softirq steal guest guest_nice; user has the guest's ticks in it already.
+    assert cpu_time("cpu  100 10 50 800 30 5 5 0 60 0") == CpuTime(busy=170, total=1000)
+
+
+def test_the_share_of_a_time_is_that_of_the_ticks_in_between() -> None:
+    before, after = cpu_time("cpu  100 0 0 900 0 0 0 0 0 0"), cpu_time("cpu  175 0 0 925 0 0 0 0 0 0")
+    assert after.busy_since(before) == 0.75
+
+
+def test_no_tick_in_between_is_no_time_busy() -> None:
+    moment = cpu_time("cpu  100 0 0 900 0 0 0 0 0 0")
+    assert moment.busy_since(moment) == 0.0
+
+
+def test_what_went_in_between_is_a_difference_by_direction() -> None:
+    assert Transferred(5 * MIB, 3 * MIB) - Transferred(MIB, 3 * MIB) == Transferred(4 * MIB, 0)
+
+
+def test_a_device_counts_the_bytes_that_are_written_to_it_and_read_from_it(tmp_path: Path) -> None:
+    require()
+    with loop(sparse(tmp_path / "disk", 16 * MIB)) as device:
+        name = Path(device).name
+        before = read_counters(RUNNER, name).disk
+        data = bytes(MIB)
+        with Path(device).open("r+b", buffering=0) as disk:
+            for _ in range(3):
+                disk.write(data)
+            os.fsync(disk.fileno())
+        written = read_counters(RUNNER, name).disk - before
+        with Path(device).open("rb", buffering=0) as disk:
+            os.posix_fadvise(disk.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            os.posix_fadvise(disk.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+            disk.read(MIB)
+        read = read_counters(RUNNER, name).disk - before - written
+    assert written.written == 3 * MIB
+    assert (read.read, read.written) == (MIB, 0)
+
+
+def test_cpus_are_counted_at_the_same_moment() -> None:
+    name = _any_device()
+    before, after = (read_counters(RUNNER, name).cpu for _ in range(2))
+    assert 0 < before.busy < before.total
+    assert 0.0 <= after.busy_since(before) <= 1.0
+
+
+def _any_device() -> str:
+    names = sorted(path.name for path in Path("/sys/class/block").iterdir())
+    if not names:
+        pytest.skip("this machine shows no block device")
+    return names[0]
+
+
+def test_a_device_that_is_gone_is_an_error_that_names_it() -> None:
+    with pytest.raises(HostError, match="voh-gone"):
+        read_counters(RUNNER, "voh-gone")

@@ -1,0 +1,72 @@
+"""Which of QEMU's block devices a disk of ours is, and which of libvirt's: by alias and serial, on every bus."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from harness.guest.libvirt.effective import alias_of
+from harness.guest.libvirt.monitor import of_device
+
+# As QEMU 10 answers `query-blockstats`, without what nothing here reads: a SCSI disk, a virtio-blk one, a SATA one,
+# and a node that no device has.
+BLOCKSTATS: list[dict[str, Any]] = json.loads(
+    """
+    [
+      {"device": "", "qdev": "scsi0-0-0-0", "node-name": "libvirt-4-format",
+       "stats": {"rd_bytes": 1048576, "wr_bytes": 0, "rd_operations": 16}},
+      {"device": "", "qdev": "/machine/peripheral/virtio-disk1/virtio-backend", "node-name": "libvirt-3-format",
+       "stats": {"rd_bytes": 4096, "wr_bytes": 8192, "rd_operations": 1}},
+      {"device": "", "qdev": "/machine/peripheral/virtio-disk10/virtio-backend", "node-name": "libvirt-2-format",
+       "stats": {"rd_bytes": 10, "wr_bytes": 10, "rd_operations": 1}},
+      {"device": "", "qdev": "sata0-0-2", "node-name": "libvirt-1-format",
+       "stats": {"rd_bytes": 0, "wr_bytes": 512, "rd_operations": 0}},
+      {"device": "", "node-name": "libvirt-1-storage", "stats": {"rd_bytes": 99, "wr_bytes": 99}}
+    ]
+    """
+)
+LIVE = ET.fromstring(
+    """
+    <domain><devices>
+      <disk><serial>lvm</serial><alias name="scsi1-0-0-0"/></disk>
+      <disk><serial>raw</serial><alias name="virtio-disk1"/></disk>
+      <disk><serial>raw-cached</serial><alias name="sata0-0-2"/></disk>
+    </devices></domain>
+    """
+)
+
+
+@pytest.mark.parametrize(
+    ("alias", "node"),
+    [
+        ("scsi0-0-0-0", "libvirt-4-format"),
+        ("virtio-disk1", "libvirt-3-format"),
+        ("virtio-disk10", "libvirt-2-format"),
+        ("sata0-0-2", "libvirt-1-format"),
+    ],
+)
+def test_a_device_is_found_by_libvirts_alias_on_every_bus(alias: str, node: str) -> None:
+    found = of_device(alias, BLOCKSTATS)
+    assert found is not None
+    assert found["node-name"] == node
+
+
+@pytest.mark.parametrize("alias", ["virtio-disk", "scsi0-0-0", "sata0-0-1", "sata"])
+def test_a_part_of_a_name_is_no_device(alias: str) -> None:
+    assert of_device(alias, BLOCKSTATS[:-1]) is None
+
+
+def test_a_path_from_the_root_is_found_as_well() -> None:
+    entry = {"qdev": "/machine/peripheral/scsi0-0-0-0", "stats": {}}
+    assert of_device("scsi0-0-0-0", [entry]) is entry
+
+
+def test_a_disks_alias_is_that_of_its_serial_and_not_of_one_that_begins_alike() -> None:
+    assert [alias_of(LIVE, serial) for serial in ("lvm", "raw", "raw-cached")] == [
+        "scsi1-0-0-0",
+        "virtio-disk1",
+        "sata0-0-2",
+    ]

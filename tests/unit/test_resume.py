@@ -1,0 +1,134 @@
+"""Going on with a run that was cut short: whole rounds count, others are measured anew, and nothing else may differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+
+from harness.errors import ConfigError, ResultsError
+from harness.measure.resume import Earlier, earlier_part
+from harness.results import Measurement, RunStore
+from harness.scenario.model import Arm, Cell
+from harness.scenario.plan import Group, plan_for
+from tests.unit.runs import measure, optane, synthetic_run
+
+(GROUP,) = plan_for(
+    replace(optane(), modes=tuple(mode for mode in optane().modes if mode.name in ("host", "passthrough", "lvm"))),
+    "smoke",
+).groups
+MEASURED = measure(GROUP, 3)
+
+
+def rounds(measurements: Sequence[Measurement], arms: Sequence[Arm] = GROUP.arms, group: Group = GROUP) -> list[int]:
+    return list(Earlier(tuple(measurements)).rounds(group, arms))
+
+
+def test_whole_rounds_count_with_all_that_was_measured_in_them() -> None:
+    kept = Earlier(tuple(MEASURED)).rounds(GROUP, GROUP.arms)
+    assert list(kept) == [1, 2, 3]
+    assert [measurement for number in kept for measurement in kept[number]] == MEASURED
+
+
+def test_a_round_that_was_only_begun_does_not_count() -> None:
+    assert rounds(MEASURED[:-1]) == [1, 2]
+
+
+def test_a_round_in_the_middle_that_lacks_one_job_of_one_arm_does_not_count() -> None:
+    lost = next(each for each in MEASURED if each.round == 2 and each.arm == "twin:lvm")
+    assert rounds([each for each in MEASURED if each is not lost]) == [1, 3]
+
+
+def test_of_a_round_that_was_begun_twice_the_later_part_counts() -> None:
+    begun = [replace(each, metrics={"iops": 1.0}) for each in MEASURED if each.round == 3][:2]
+    again = [each for each in MEASURED if each.round == 3]
+    kept = Earlier((*begun, *again)).rounds(GROUP, GROUP.arms)
+    assert sorted(kept[3], key=lambda each: each.started) == again
+
+
+def test_a_bracketed_round_needs_its_host_twice() -> None:
+    bracketed = replace(GROUP, bracket=True)
+    assert rounds(MEASURED, bracketed.visits, bracketed) == []
+    second = [replace(each, visit=2) for each in MEASURED if each.arm == "host"]
+    assert rounds([*MEASURED, *second], bracketed.visits, bracketed) == [1, 2, 3]
+    assert rounds([*MEASURED, *second[:-1]], bracketed.visits, bracketed) == [1, 2]
+
+
+def test_rounds_of_another_selection_of_modes_or_jobs_do_not_count() -> None:
+    without_lvm = [each for each in MEASURED if not each.arm.endswith(":lvm")]
+    assert rounds(without_lvm) == []
+    assert rounds(without_lvm, [arm for arm in GROUP.arms if arm.mode is None or arm.mode.name != "lvm"]) == [1, 2, 3]
+    assert rounds(MEASURED, group=replace(GROUP, cells=_of_one_job(GROUP.cells))) == []
+
+
+def _of_one_job(cells: Sequence[Cell]) -> tuple[Cell, ...]:
+    return tuple(cell for cell in cells if cell.job == cells[0].job)
+
+
+def test_another_groups_rounds_do_not_count() -> None:
+    assert rounds([replace(each, group="hdd-batch1") for each in MEASURED]) == []
+
+
+# --- what must be the same ---
+
+BEFORE: dict[str, JsonValue] = {"host": {"kernel": "6.12.1", "fio": "fio-3.39"}, "images": {"guest": "a"}, "guest": 1}
+
+
+@pytest.mark.parametrize("now", [BEFORE, {**BEFORE, "guest": 2}], ids=["the same", "another boot"])
+def test_the_same_host_and_images_may_go_on(now: dict[str, JsonValue]) -> None:
+    Earlier((), BEFORE).require_same(now)
+
+
+def test_a_run_that_never_reached_its_host_may_go_on_on_any() -> None:
+    Earlier().require_same(BEFORE)
+
+
+def test_another_kernel_is_refused_by_name_with_both_values() -> None:
+    now: dict[str, JsonValue] = {**BEFORE, "host": {"kernel": "6.12.9", "fio": "fio-3.39"}}
+    with pytest.raises(ConfigError, match=r"its host changed: kernel was 6\.12\.1, is 6\.12\.9\n") as caught:
+        Earlier((), BEFORE).require_same(now)
+    assert caught.value.hint == "measure anew, without --resume"
+
+
+# --- the stored run ---
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> RunStore:
+    """A run of the profile smoke on the host lab1 that was cut short."""
+    run = synthetic_run(status="interrupted")
+    store = RunStore.create(tmp_path, run.run.id)
+    for measurement in MEASURED:
+        store.append(measurement)
+    store.write_results(run)
+    return store
+
+
+def test_a_run_goes_on_with_its_seed_and_its_journal(stored: RunStore) -> None:
+    earlier, seed = earlier_part(stored, "lab1", "smoke")
+    assert seed == stored.read_results().run.seed
+    assert earlier.measurements == tuple(MEASURED)
+    assert earlier.provenance == stored.read_results().provenance
+
+
+@pytest.mark.parametrize(
+    ("host", "profile", "said", "hint"),
+    [
+        ("node1", "smoke", "its host is lab1, not node1", "give --host=lab1"),
+        ("lab1", "standard", "its profile is smoke, not standard", "give --profile=smoke"),
+    ],
+)
+def test_another_host_or_profile_is_refused_with_the_option_to_give(
+    stored: RunStore, host: str, profile: str, said: str, hint: str
+) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        earlier_part(stored, host, profile)
+    assert str(caught.value.hint).startswith(hint)
+
+
+def test_a_directory_without_results_cannot_be_resumed(tmp_path: Path) -> None:
+    with pytest.raises(ResultsError):
+        earlier_part(RunStore.create(tmp_path, "empty"), "lab1", "smoke")
