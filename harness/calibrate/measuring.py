@@ -23,7 +23,7 @@ from harness.results import RunStore
 from harness.scenario.model import Mode, Place
 
 DELAY_NS = 1_000_000
-PLAIN_ANSWER_NS = 1_000_000
+PLAIN_ANSWER_NS = 2_000_000
 """What the disk without the delay takes, in nanoseconds: long enough that all CPUs go idle in both.
 
 With a short answer the other side of the comparison would also have the cost of waking up: see docs/calibration.md.
