@@ -52,7 +52,8 @@ def partitioned(
 ) -> Iterator[dict[str, Partition]]:
     """Our partition table on `device` with one partition per (what, bytes); the disk is blank before and after.
 
-    An SSD so starts from the same state in every run (SNIA calls it purged). The caller has asked the guard. Names of partitions carry the run, so that `reap` knows them.
+    An SSD so starts from the same state in every run (SNIA calls it purged). The caller has asked the guard. Names of
+    partitions carry the run, so that `reap` knows them.
     """
     lines = ["label: gpt"]
     offset = ALIGNMENT

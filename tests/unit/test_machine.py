@@ -66,7 +66,9 @@ def lab_host(processes: Processes, state: MachineState, *, before: str = "") -> 
 
 
 def write_record(state: MachineState, pid: int) -> Machine:
-    machine = Machine(pid, 20022, "/key", "ssh-ed25519 AAAA", "tcg", "no KVM here", ("lab1", "guest1", "emulator1"), 0.0)
+    machine = Machine(
+        pid, 20022, "/key", "ssh-ed25519 AAAA", "tcg", "no KVM here", ("lab1", "guest1", "emulator1"), 0.0
+    )
     state.record.write_text(json.dumps(asdict(machine) | {"images": list(machine.images)}))
     return machine
 

@@ -191,7 +191,9 @@ def test_a_value_of_nothing_makes_the_cell_void_and_says_where() -> None:
 
 
 def test_a_skipped_cell_keeps_its_reason() -> None:
-    context = CellContext("lab", "nvme0", 64 << 20, {"iops": BudgetRule("iops", 0.1)}, skipped="no device-mapper on host lab")
+    context = CellContext(
+        "lab", "nvme0", 64 << 20, {"iops": BudgetRule("iops", 0.1)}, skipped="no device-mapper on host lab"
+    )
     record = assemble([LVM], [], {LVM.id: context})[0]
     assert (record.verdict, record.skipped, record.metrics) == ("unjudged", "no device-mapper on host lab", {})
 
