@@ -61,7 +61,6 @@ def configuration_check(asked: Attach, effective: Mapping[str, JsonValue]) -> Va
         "qemu_cache_direct": asked.direct,
         "qemu_cache_no_flush": asked.cache == "unsafe",
         "qemu_write_cache": asked.cache in ("none", "writeback", "unsafe"),
-        "qemu_aio": asked.aio,
         "qemu_iothread": asked.iothread,
         "guest_driver": {"virtio-blk": "virtio_blk", "virtio-scsi": "sd", "sata": "sd"}[asked.bus],
     }
