@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +15,7 @@ from harness.calibrate.assess import most_by_chance
 from harness.lab.transport.ssh import SshRunner
 from harness.layout.memory_disk import NULL_BLK
 from harness.measure.calibration import Calibration, directory, path_of, read
-from tests.e2e.machines import command, latest, measure
+from tests.e2e.machines import ROOT, command, latest, measure
 
 GROUPS = 8
 REPETITIONS = 4
@@ -76,8 +79,34 @@ def test_a_later_run_quotes_the_calibration(calibrated: Calibration, tmp_path: P
     assert "Smallest overhead that" in (tmp_path / "latest" / "index.html").read_text()
 
 
+def test_ctrl_c_leaves_nothing_on_the_host_and_the_last_calibration_as_it_was(calibrated: Calibration) -> None:
+    runs = raw_outputs()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "harness.cli", "calibrate"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert any("boot the guest: " in line for line in process.stdout)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert (process.returncode, said) == (130, "virt-overhead: interrupted\n")
+    assert read(path_of("embedded")) == calibrated
+    assert raw_outputs() == runs
+
+
 def test_a_disk_in_memory_that_a_killed_calibration_left_is_reaped(host: SshRunner) -> None:
     script = f"mkdir {LEFT} && cd {LEFT} && echo 16 >size && echo 1 >memory_backed && echo 1 >power"
     host.run(["sh", "-c", script], deadline=30)
     done = command("reap")
     assert "removed disk in memory voh-20260101-000000-abcd-late" in done.stdout
+
+
+def raw_outputs() -> set[str]:
+    """The calibrations whose raw outputs are kept."""
+    return {each.name for each in (directory() / "runs").iterdir() if not each.is_symlink()}
