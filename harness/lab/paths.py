@@ -10,3 +10,6 @@ CONSOLE_DIRECTORY = f"{STATE_DIRECTORY}/console"
 
 TAG = "voh"
 """Begins every name that we give on a lab host: partitions `voh:RUN:WHAT`, volume groups and guests `voh-RUN...`."""
+
+MARK = "VIRT_OVERHEAD=measuring"
+"""In the environment of each fio of ours, which goes on when the run that started it is killed."""

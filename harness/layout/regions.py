@@ -80,15 +80,18 @@ def partitioned(
             )
         yield {what: Partition(what, path, at, size) for (what, at, size), path in zip(plan, devices, strict=True)}
     finally:
-        blank(runner, device)
+        with suppress(HostError):
+            blank(runner, device)
 
 
 def blank(runner: Runner, device: str) -> None:
-    """Remove our partition table and give the blocks back where the disk can (discard)."""
-    with suppress(HostError):
-        runner.run(["wipefs", "--all", "--quiet", device], deadline=60)
-        runner.run(["sh", "-c", 'blkdiscard -f "$1" 2>/dev/null || true', "sh", device], deadline=300)
-        _settle(runner)
+    """Remove our partition table and give the blocks back where the disk can (discard).
+
+    Raises HostError where the disk is in use.
+    """
+    runner.run(["wipefs", "--all", "--quiet", device], deadline=60)
+    runner.run(["sh", "-c", 'blkdiscard -f "$1" 2>/dev/null || true', "sh", device], deadline=300)
+    _settle(runner)
 
 
 def _settle(runner: Runner) -> None:

@@ -11,9 +11,10 @@ from typing import Any
 
 from harness.errors import MeasurementError
 from harness.lab.counters import Transferred
+from harness.lab.paths import MARK
 from harness.scenario.model import Job
 
-ARGV = ("fio", "--output-format=json+", "-")
+ARGV = ("env", MARK, "fio", "--output-format=json+", "-")
 """The command of every measurement: the same on host and guest. The job file comes on standard input."""
 
 # With what the CPUs of fio's machine had done before and after, on standard error: a login of its own for each would

@@ -4,46 +4,76 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from harness.errors import HostError
 from harness.guest.protocol import Hypervisor
 from harness.lab.guard import inspect, refusals
 from harness.lab.inventory import DiskByFile, DiskSpec
-from harness.lab.paths import CONSOLE_DIRECTORY, MOUNT_DIRECTORY, TAG
+from harness.lab.paths import CONSOLE_DIRECTORY, MARK, MOUNT_DIRECTORY, TAG
 from harness.lab.transport.base import Runner
 from harness.layout.device import loop_devices
 from harness.layout.memory_disk import NULL_BLK
 from harness.layout.regions import blank
 
-# Prints a line per thing removed. Mounts before the volumes under them, volumes before the disks under those.
+# Prints a line per thing removed, and on standard error what could not be. Processes before the mounts that they use,
+# mounts before the volumes under them, volumes before the disks under those.
 # Disks in memory are of null_blk: without power they give their memory back, and can be removed.
 _SWEEP = r"""
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
+status=0
+told() { # what, then the command that removes it
+    what=$1; shift
+    if said=$("$@" 2>&1); then echo "$what"; else echo "$what: $said" >&2; status=1; fi
+}
+ours() { grep -qzxF "$mark" "/proc/$1/environ" 2>/dev/null; }
+end() {
+    kill -KILL "$1" && for _ in $(seq 100); do ours "$1" || return 0; sleep 0.1; done
+    echo "it waits for a device"; return 1
+}
+mark=$5
+for process in /proc/[0-9]*; do
+    pid=${process#/proc/}
+    if ours "$pid"; then told "process $(cat "$process/comm") ($pid)" end "$pid"; fi
+done
 for point in "$1"/*; do
     [ -d "$point" ] || continue
-    if mountpoint -q "$point"; then umount "$point" && echo "mount $point"; fi
+    if mountpoint -q "$point"; then told "mount $point" umount "$point"; fi
     rmdir "$point" 2>/dev/null
 done
 if command -v vgs >/dev/null; then
     for group in $(vgs --noheadings -o vg_name 2>/dev/null | tr -d ' ' | grep "^$2-"); do
-        vgremove --yes --force --quiet "$group" >/dev/null 2>&1 && echo "volume group $group"
+        told "volume group $group" vgremove --yes --force --quiet "$group"
     done
 fi
 for disk in "$4"/"$2"-*; do
     [ -d "$disk" ] || continue
-    echo 0 >"$disk/power" && rmdir "$disk" && echo "disk in memory ${disk##*/}"
+    echo 0 >"$disk/power" && told "disk in memory ${disk##*/}" rmdir "$disk"
 done
 rm -f "$3"/"$2"-*.log
+exit $status
 """
 
 
 def reap(runner: Runner, hypervisor: Hypervisor, disks: Iterable[DiskSpec]) -> list[str]:
-    """What was found and removed, in words. Call it only while holding the host's lease: else it ends a live run."""
-    removed = hypervisor.reap()
-    places = [MOUNT_DIRECTORY, TAG, CONSOLE_DIRECTORY, NULL_BLK]
-    swept = runner.run(["sh", "-s", "--", *places], stdin=_SWEEP, deadline=180)
-    removed += swept.stdout.splitlines()
+    """What was found and removed, in words. Call it only while holding the host's lease: else it ends a live run.
+
+    Raises HostError where something of ours cannot be removed, for it would be measured along.
+    """
+    removed = hypervisor.reap() + sweep(runner)
     for disk in disks:
         removed += _disk(runner, disk)
     return removed
+
+
+def sweep(runner: Runner) -> list[str]:
+    """End and remove what is no guest and is on no disk under test: fio, mounts, volume groups, disks in memory."""
+    places = [MOUNT_DIRECTORY, TAG, CONSOLE_DIRECTORY, NULL_BLK, MARK]
+    swept = runner.run(["sh", "-s", "--", *places], stdin=_SWEEP, deadline=180, check=False)
+    if swept.status != 0:
+        raise HostError(
+            f"{runner.name}: what a killed run left cannot be removed: {'; '.join(swept.stderr.splitlines())}",
+            hint="find out what uses it there (lsof, fuser), end that, and: virt-overhead reap",
+        )
+    return swept.stdout.splitlines()
 
 
 def _disk(runner: Runner, disk: DiskSpec) -> list[str]:

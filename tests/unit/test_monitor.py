@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import threading
+from typing import Any, cast
 from xml.etree import ElementTree as ET
 
+import libvirt
+import libvirt_qemu
 import pytest
 
+from harness.errors import GuestError
+from harness.guest.libvirt.connection import Connection
 from harness.guest.libvirt.effective import alias_of
-from harness.guest.libvirt.monitor import of_device
+from harness.guest.libvirt.monitor import ask, of_device
 
 # As QEMU 10 answers `query-blockstats`, without what nothing here reads: a SCSI disk, a virtio-blk one, a SATA one,
 # and a node that no device has.
@@ -70,3 +75,26 @@ def test_a_disks_alias_is_that_of_its_serial_and_not_of_one_that_begins_alike() 
         "virtio-disk1",
         "sata0-0-2",
     ]
+
+
+class Connected:
+    host = "kvm1"
+
+
+def test_a_qemu_that_answers_nothing_is_a_guest_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+    monkeypatch.setattr("harness.guest.libvirt.monitor._SECONDS", 0.1)
+    monkeypatch.setattr(libvirt_qemu, "qemuMonitorCommand", lambda *_: released.wait(10))
+    with pytest.raises(GuestError, match="host kvm1: QEMU did not answer query-blockstats within 100 ms"):
+        ask(cast(Connection, Connected()), None, "query-blockstats")
+    released.set()
+
+
+def test_what_libvirt_refuses_is_told_in_its_words() -> None:
+    # libvirt's own test driver runs domains without a monitor.
+    handle = libvirt.open("test:///default")
+    try:
+        with pytest.raises(GuestError, match=r"host kvm1: QEMU could not be asked query-blockstats: \S+"):
+            ask(cast(Connection, Connected()), handle.lookupByName("test"), "query-blockstats")
+    finally:
+        handle.close()

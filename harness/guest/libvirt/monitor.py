@@ -5,21 +5,32 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import libvirt
 import libvirt_qemu
 
 from harness.errors import GuestError
 from harness.guest.libvirt.connection import Connection
 from harness.lab.counters import Transferred
+from harness.lab.transport.bounded import Overdue, within
+from harness.units import format_duration
 
-_SECONDS = 60
+_SECONDS = 30.0
 
 
 def ask(connection: Connection, domain: Any, command: str, **arguments: object) -> Any:
-    """The answer to one QMP command. GuestError where QEMU refuses it."""
+    """The answer to one QMP command. GuestError where QEMU refuses it, hangs or has died."""
     text = json.dumps({"execute": command, "arguments": arguments})
-    answer = connection.call(
-        f"pass {command} to QEMU", lambda: libvirt_qemu.qemuMonitorCommand(domain, text, 0), deadline=_SECONDS
-    )
+    try:
+        answer = within(_SECONDS, lambda: libvirt_qemu.qemuMonitorCommand(domain, text, 0))
+    except Overdue:
+        raise GuestError(
+            f"host {connection.host}: QEMU did not answer {command} within {format_duration(_SECONDS)}",
+            hint=f"it hangs, or somebody stopped it; see on {connection.host}: journalctl -u libvirtd",
+        ) from None
+    except libvirt.libvirtError as error:
+        raise GuestError(
+            f"host {connection.host}: QEMU could not be asked {command}: {error.get_error_message()}"
+        ) from error
     found = json.loads(answer)
     if "return" not in found:
         why = found.get("error", {}).get("desc", answer)
