@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from harness.scenario.model import Arm, Attach, Cell, Device, Job, Mode, Place
+from harness.scenario.attach import Attach
+from harness.scenario.layouts import Device
+from harness.scenario.model import Arm, Cell, Job, Mode, Place
 from harness.scenario.plan import Group
 
 MIB = 1024**2

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from harness.lab.counters import Transferred
 from harness.lab.transport.base import Runner
 from harness.layout.source import BlockSource
-from harness.scenario.model import Attach
+from harness.scenario.attach import Attach
 
 SERIAL_CHARACTERS = 20
 """What virtio-blk and ATA have room for."""

@@ -15,7 +15,8 @@ from harness.layout import lvm, raw_file
 from harness.layout.device import block_device
 from harness.layout.regions import partitioned, span_for
 from harness.layout.source import BlockSource
-from harness.scenario.model import Device, Layout, Lvm, Mode, RawFile
+from harness.scenario.layouts import Device, Layout, Lvm, RawFile
+from harness.scenario.model import Mode
 
 
 @dataclass(frozen=True, slots=True)

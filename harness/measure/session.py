@@ -20,6 +20,7 @@ from harness.measure.conditioning import condition
 from harness.measure.fio import Target
 from harness.measure.phases import Phases
 from harness.results import ConditioningRecord
+from harness.scenario.attach import Attach
 from harness.scenario.model import Arm, Conditioning, Job, Mode, Place
 from harness.scenario.plan import Plan
 
@@ -148,7 +149,9 @@ def session(
             conditioning = condition(
                 host.runner, layouts, demand.conditioning, demand.jobs, seed=seed, events=phases.events
             )
-        disks = [GuestDisk(mode.name, layouts.source(mode), mode.attach) for mode in usable if mode.attach]
+        disks = [
+            GuestDisk(mode.name, layouts.source(mode), how) for mode in usable if isinstance(how := mode.attach, Attach)
+        ]
         guest = None
         if disks:
             with phases.timed("boot"):

@@ -33,6 +33,7 @@ from harness.results.records import (
     ValidityCheck,
 )
 from harness.results.validity import byte_checks, configuration_check, saturation_notes
+from harness.scenario.attach import Attach
 from harness.scenario.model import BudgetRule, Cell, Job, Mode, Place
 
 _Rounds = Mapping[int, Sequence[Measurement]]
@@ -148,7 +149,7 @@ def _look(context: CellContext, rounds: int) -> Look | None:
 
 
 def _configuration(mode: Mode, effective: Mapping[str, JsonValue]) -> list[ValidityCheck]:
-    check = configuration_check(mode.attach, effective) if mode.attach else None
+    check = configuration_check(mode.attach, effective) if isinstance(mode.attach, Attach) else None
     return [check] if check else []
 
 

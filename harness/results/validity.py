@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from harness.results.records import Measurement, ValidityCheck
-from harness.scenario.model import Attach
+from harness.scenario.attach import Attach
 from harness.units import format_size
 
 TOLERANCE = 0.02

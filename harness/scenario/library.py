@@ -6,7 +6,9 @@ import re
 
 from harness.config.names import choices
 from harness.errors import ConfigError
-from harness.scenario.model import PATTERNS, Attach, Device, Lvm, Mode, Profile, RawFile, Workload
+from harness.scenario.attach import Attach
+from harness.scenario.layouts import Device, Lvm, RawFile
+from harness.scenario.model import PATTERNS, Mode, Profile, Workload
 from harness.units import parse_size
 
 PRESETS = (

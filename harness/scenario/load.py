@@ -14,8 +14,9 @@ from harness.config.problems import describe, shown
 from harness.config.toml import read_toml
 from harness.errors import ConfigError
 from harness.scenario.budgets import reference_problems
+from harness.scenario.layouts import Device, Layout, Lvm, RawFile
 from harness.scenario.library import PRESETS, PROFILES, parse_workload
-from harness.scenario.model import BudgetRule, Device, Layout, Lvm, Mode, Profile, RawFile, Scenario
+from harness.scenario.model import BudgetRule, Mode, Profile, Scenario
 from harness.scenario.schema import BudgetTable, DeviceTable, LvmTable, ModeTable, ProfileTable, ScenarioTable
 
 _NAME = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")

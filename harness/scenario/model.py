@@ -8,13 +8,11 @@ from enum import StrEnum
 from typing import Literal
 
 from harness.analysis.verdict import Both
+from harness.scenario.attach import Attachment
+from harness.scenario.layouts import Device, Layout
 from harness.units import short_size
 
 Rw = Literal["read", "write", "randread", "randwrite", "rw", "randrw"]
-Bus = Literal["virtio-blk", "virtio-scsi", "sata"]
-Cache = Literal["none", "directsync", "writeback", "writethrough", "unsafe"]
-Aio = Literal["native", "io_uring", "threads"]
-Filesystem = Literal["ext4"]
 Conditioning = Literal["fill", "steady"]
 LabKind = Literal["bare-metal", "nested", "emulated"]
 
@@ -82,52 +80,12 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
-    """The bare device: no layer between the disk and its user."""
-
-    kind: Literal["device"] = "device"
-
-
-@dataclass(frozen=True, slots=True)
-class Lvm:
-    """A thick LVM volume on the disk."""
-
-    kind: Literal["lvm"] = "lvm"
-
-
-@dataclass(frozen=True, slots=True)
-class RawFile:
-    """A preallocated RAW file on a file system on the disk."""
-
-    filesystem: Filesystem = "ext4"
-    kind: Literal["raw"] = "raw"
-
-
-Layout = Device | Lvm | RawFile
-
-
-@dataclass(frozen=True, slots=True)
-class Attach:
-    """How the guest gets the layout, in QEMU's words. The default is what Proxmox VE users call VirtIO SCSI single."""
-
-    bus: Bus = "virtio-scsi"
-    cache: Cache = "none"
-    aio: Aio = "native"
-    iothread: bool = True
-
-    @property
-    def direct(self) -> bool:
-        """True where QEMU opens the layout with O_DIRECT (its `cache.direct`)."""
-        return self.cache in ("none", "directsync")
-
-
-@dataclass(frozen=True, slots=True)
 class Mode:
     """An attach mode by its name. `attach` is None for `host`, which is the baseline itself."""
 
     name: str
     layout: Layout
-    attach: Attach | None
+    attach: Attachment | None
 
 
 class Place(StrEnum):

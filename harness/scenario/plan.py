@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TypeVar
 
+from harness.scenario.layouts import Device
 from harness.scenario.library import profile_of
-from harness.scenario.model import Arm, Cell, Conditioning, Device, Job, Place, Scenario
+from harness.scenario.model import Arm, Cell, Conditioning, Job, Place, Scenario
 from harness.units import format_size
 
 FIO_SHARE = 0.87

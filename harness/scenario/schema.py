@@ -20,8 +20,10 @@ from pydantic import (
 from harness.analysis.metrics import METRICS
 from harness.analysis.verdict import Both
 from harness.config.names import choices
+from harness.scenario.attach import Aio, Attach, Bus, Cache
+from harness.scenario.layouts import Filesystem
 from harness.scenario.library import PRESETS, PROFILES, parse_workload
-from harness.scenario.model import Aio, Attach, Bus, Cache, Conditioning, Filesystem, LabKind, Workload
+from harness.scenario.model import Conditioning, LabKind, Workload
 from harness.units import format_duration, parse_added, parse_duration, parse_rate, parse_share, parse_size
 
 _PRESET_NAMES = tuple(mode.name for mode in PRESETS)

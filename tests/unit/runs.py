@@ -28,6 +28,7 @@ from harness.results import (
 )
 from harness.results.groups import drift_check, host_drift
 from harness.results.judging import corrected
+from harness.scenario.attach import Attach
 from harness.scenario.library import PRESETS, parse_workload
 from harness.scenario.model import Arm, BudgetRule, Cell, Job, Place, Profile, Scenario
 from harness.scenario.plan import Group, Plan, job_order, plan_for, round_order
@@ -281,6 +282,7 @@ def _iops(arm: Arm, job: Job) -> float:
 
 def _context(cell: Cell, group: str, span: int, *, void: bool, skipped: Collection[str]) -> CellContext:
     attach = cell.mode.attach
+    assert attach is None or isinstance(attach, Attach)
     return CellContext(
         host="lab1",
         group=group,

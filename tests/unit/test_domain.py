@@ -12,7 +12,7 @@ import pytest
 from harness.guest.libvirt.domain import GuestSpec, domain_xml
 from harness.guest.protocol import SERIAL_CHARACTERS, GuestDisk
 from harness.layout.source import BlockSource
-from harness.scenario.model import Aio, Attach, Bus, Cache
+from harness.scenario.attach import Aio, Attach, Bus, Cache
 
 GOLDEN = Path(__file__).parent / "data" / "domains"
 MIB = 1024**2

@@ -16,7 +16,9 @@ from harness.lab.facts import HostFacts, read_facts
 from harness.lab.inventory import DiskByFile
 from harness.layout.build import Layouts, built, missing_prerequisite
 from harness.layout.regions import partitioned
-from harness.scenario.model import Attach, Device, Lvm, Mode, RawFile
+from harness.scenario.attach import Attach
+from harness.scenario.layouts import Device, Lvm, RawFile
+from harness.scenario.model import Mode
 from tests.unit.loop_disks import RUNNER, loop, require, run, sparse, traces
 
 MIB = 1024**2

@@ -8,7 +8,7 @@ from harness.errors import Unsupported
 from harness.lab.facts import HostFacts
 from harness.layout.build import missing_prerequisite
 from harness.layout.regions import STEP, span_for
-from harness.scenario.model import Device, Lvm, RawFile
+from harness.scenario.layouts import Device, Lvm, RawFile
 
 MIB = 1024**2
 GIB = 1024**3

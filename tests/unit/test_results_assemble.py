@@ -10,7 +10,9 @@ import pytest
 from harness.analysis import Estimate
 from harness.errors import ResultsError
 from harness.results import CellContext, CellRecord, Measurement, ValidityCheck, assemble
-from harness.scenario.model import Attach, BudgetRule, Cell, Device, Job, Lvm, Mode
+from harness.scenario.attach import Attach
+from harness.scenario.layouts import Device, Lvm
+from harness.scenario.model import BudgetRule, Cell, Job, Mode
 
 JOB = Job(rw="randread", bs=4096, iodepth=32, ramp=1.0, seconds=10.0)
 HOST = Cell("optane", "nvme0", Mode("host", Device(), None), JOB)

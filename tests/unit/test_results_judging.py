@@ -9,7 +9,9 @@ import pytest
 from harness.analysis import Sequential, Verdict, estimate_added, estimate_overhead
 from harness.results import BudgetRecord, CellContext, CellRecord, MetricRecord, ValidityCheck, assemble, corrected
 from harness.results.judging import gravest, judged
-from harness.scenario.model import Attach, BudgetRule, Cell, Device, Job, Mode
+from harness.scenario.attach import Attach
+from harness.scenario.layouts import Device
+from harness.scenario.model import BudgetRule, Cell, Job, Mode
 
 LOOK = Sequential(3, 3).look(3)
 HOST = (10_000.0, 10_100.0, 9_900.0)

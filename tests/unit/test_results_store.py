@@ -29,7 +29,9 @@ from harness.results import (
     assemble,
 )
 from harness.results.schema import text as schema_text
-from harness.scenario.model import Attach, BudgetRule, Cell, Device, Job, Lvm, Mode
+from harness.scenario.attach import Attach
+from harness.scenario.layouts import Device, Lvm
+from harness.scenario.model import BudgetRule, Cell, Job, Mode
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCHEMA = json.loads((DOCS / "results.schema.json").read_text())

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from harness.results import Measurement, ValidityCheck
 from harness.results.validity import byte_checks, configuration_check, saturation_notes
-from harness.scenario.model import Attach
+from harness.scenario.attach import Attach
 
 GIB = 1024**3
 

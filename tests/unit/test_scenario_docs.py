@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.metrics import METRICS
+from harness.scenario.attach import Attach
 from harness.scenario.budgets import LAB_KINDS
 from harness.scenario.library import PRESETS, PROFILES
 from harness.scenario.load import load_scenario
@@ -37,7 +38,7 @@ def test_the_docs_name_it(name: str) -> None:
 
 @pytest.mark.parametrize("mode", PRESETS[1:], ids=lambda mode: mode.name)
 def test_the_docs_say_how_a_preset_is_attached(mode: Mode) -> None:
-    assert mode.attach is not None
+    assert isinstance(mode.attach, Attach)
     options = [mode.attach.bus, mode.attach.cache, mode.attach.aio, "yes" if mode.attach.iothread else "no"]
     (row,) = [line for line in DOCS.splitlines() if line.startswith(f"| `{mode.name}` |")]
     assert [cell.strip() for cell in row.strip("|").split("|")][2:] == options

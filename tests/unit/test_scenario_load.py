@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
+from harness.scenario.attach import Attach
+from harness.scenario.layouts import Device, Lvm, RawFile
 from harness.scenario.load import find_scenarios, load_scenario
-from harness.scenario.model import Attach, Device, Lvm, Mode, RawFile, Scenario, Workload
+from harness.scenario.model import Mode, Scenario, Workload
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 

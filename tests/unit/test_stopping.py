@@ -8,7 +8,9 @@ from dataclasses import replace
 from harness.analysis import Reason, Sequential
 from harness.measure.stopping import reason_to_stop
 from harness.results import CellContext, CellRecord, Measurement, ValidityCheck, assemble
-from harness.scenario.model import Attach, BudgetRule, Cell, Device, Job, Lvm, Mode
+from harness.scenario.attach import Attach
+from harness.scenario.layouts import Device, Lvm
+from harness.scenario.model import BudgetRule, Cell, Job, Mode
 from harness.scenario.plan import Plan, group_cells
 
 JOB = Job("randread", 4096, 32, ramp=0, seconds=3)

@@ -8,7 +8,7 @@ from itertools import count
 from xml.etree import ElementTree as ET
 
 from harness.guest.protocol import GuestDisk
-from harness.scenario.model import Attach
+from harness.scenario.attach import Attach
 
 QEMU_NAMESPACE = "http://libvirt.org/schemas/domain/qemu/1.0"
 NAMESPACE = "urn:virt-overhead"
