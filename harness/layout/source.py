@@ -8,9 +8,13 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class BlockSource:
-    """`size` bytes from `offset` of `path` on the host; every arm works on such a span and on nothing else."""
+    """`size` bytes from `offset` of `path` on the host; every arm works on such a span and on nothing else.
+
+    `format` is what QEMU opens `path` as. Offset and size count the bytes that a guest sees.
+    """
 
     path: str
     kind: Literal["block", "file"]
     offset: int
     size: int
+    format: Literal["raw", "qcow2"] = "raw"
