@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -45,6 +46,26 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
         timeout=RUN_SECONDS,
         check=False,
     )
+
+
+@contextmanager
+def background(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    """The command, running; ended, if it still goes on, by its own process id.
+
+    Ctrl-C reaches it also where the tests themselves were started in the background: a shell lets such a process
+    ignore it, and children inherit that.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
 
 
 def latest(reports: Path) -> Run:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from harness.calibrate.assess import most_by_chance
 from harness.lab.transport.ssh import SshRunner
 from harness.layout.memory_disk import NULL_BLK
 from harness.measure.calibration import Calibration, directory, path_of, read
-from tests.e2e.machines import ROOT, command, latest, measure
+from tests.e2e.machines import background, command, latest, measure
 
 GROUPS = 8
 REPETITIONS = 4
@@ -81,21 +80,12 @@ def test_a_later_run_quotes_the_calibration(calibrated: Calibration, tmp_path: P
 
 def test_ctrl_c_leaves_nothing_on_the_host_and_the_last_calibration_as_it_was(calibrated: Calibration) -> None:
     runs = raw_outputs()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "harness.cli", "calibrate"],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
+    with background([sys.executable, "-m", "harness.cli", "calibrate"]) as process:
         assert process.stdout is not None
         assert any("boot the guest: " in line for line in process.stdout)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=120)
-    finally:
-        process.kill()
-    assert (process.returncode, said) == (130, "virt-overhead: interrupted\n")
+        said, _ = process.communicate(timeout=120)
+    assert (process.returncode, said.splitlines()[-1]) == (130, "virt-overhead: interrupted")
     assert read(path_of("embedded")) == calibrated
     assert raw_outputs() == runs
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
 
 from harness.lab.transport.ssh import SshRunner
-from tests.e2e.machines import ROOT, command, lab_file, latest, measure, pytest_command
+from tests.e2e.machines import background, command, lab_file, latest, measure, pytest_command
 
 ONE_CELL = ("-k", "optane-lvm-randread", "--profile=smoke", "--rounds=1")
 
@@ -140,22 +139,9 @@ def put_back(host: SshRunner, breaking: str, mending: str) -> Iterator[None]:
         host.run(["sh", "-c", mending], deadline=60)
 
 
-@contextmanager
-def started(reports: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """A run in the background; ended, if it still goes on, by its own process id."""
-    with subprocess.Popen(
-        pytest_command(reports, *arguments),
-        cwd=ROOT,
-        env=os.environ,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as run:
-        try:
-            yield run
-        finally:
-            if run.poll() is None:
-                run.kill()
+def started(reports: Path, *arguments: str) -> AbstractContextManager[subprocess.Popen[str]]:
+    """A run in the background."""
+    return background(pytest_command(reports, *arguments))
 
 
 def wait_for_measurements(reports: Path, run: subprocess.Popen[str], *, lines: int = 1) -> None:
