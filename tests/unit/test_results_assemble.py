@@ -109,8 +109,10 @@ def test_the_record_names_its_cell() -> None:
     record = one(LVM, campaign(THREE))
     assert record.id == "optane-lvm-randread-4k-qd32"
     assert (record.scenario, record.host, record.disk, record.mode) == ("optane", "lab", "nvme0", "lvm")
-    assert record.mode_detail.layout == {"kind": "lvm"}
-    assert record.mode_detail.attach == {"bus": "virtio-blk", "cache": "none", "aio": "native", "iothread": True}
+    assert record.mode_detail.layout == {"kind": "lvm", "on": {"kind": "device"}}
+    attach = record.mode_detail.attach
+    assert attach is not None
+    assert (attach["bus"], attach["cache"], attach["aio"], attach["iothread"]) == ("virtio-blk", "none", "native", True)
     assert (record.job.id, record.job.bs, record.job.pattern) == ("randread-4k-qd32", 4096, "randread")
     assert record.raw[:3] == ("raw/1-host.json", "raw/1-twin-lvm.json", "raw/1-guest-lvm.json")
 

@@ -308,12 +308,12 @@ def test_a_mistake_in_a_table_is_told_alike(tmp_path: Path, table: str, line: st
         ),
         ("", "", "layout.kind: missing; allowed: device, lvm, raw"),
         ('kind = "lvm", filesystem = "ext4"', "", 'layout.filesystem = "ext4": no such key; allowed: kind'),
-        ('kind = "raw", filesystem = "zfs"', "", 'layout.filesystem = "zfs": allowed: ext4'),
+        ('kind = "raw", filesystem = "zfs"', "", 'layout.filesystem = "zfs": allowed: ext4, xfs (did you mean "xfs"?)'),
         ('kind = "raw"', 'iothread = "yes"', 'attach.iothread = "yes": must be true or false, without quotes'),
         (
             'kind = "raw"',
             'bus = "virtio-blck"',
-            'attach.bus = "virtio-blck": allowed: virtio-blk, virtio-scsi, sata (did you mean "virtio-blk"?)',
+            'attach.bus = "virtio-blck": allowed: virtio-blk, virtio-scsi, sata, ide, nvme (did you mean "virtio-blk"?)',
         ),
         (
             'kind = "raw"',
