@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from harness.lab.embedded import lab as embedded
 from harness.lab.facts import read_facts
 from harness.lab.hosts import connect
 from harness.lab.inventory import EMBEDDED, HostSpec, Inventory, load_lab
+from harness.lab.lease import is_gone
 from harness.lab.paths import LEASE_DIRECTORY
 from harness.lab.transport.base import Runner
 
@@ -144,11 +144,10 @@ def _require_tunable(seen: Seen, host: str) -> None:
         )
     if record := Record.parse(seen.text(RECORD_FILE)):
         raise held_already(f"host {host}", record)
-    holder = seen.text(f"{LEASE_DIRECTORY}/lease").split()
-    gone = len(holder) == 3 and holder[1] == socket.gethostname() and not Path("/proc", holder[2]).exists()
-    if holder and not gone:
+    holder = seen.text(f"{LEASE_DIRECTORY}/lease").strip()
+    if holder and not is_gone(holder):
         raise LabUnavailable(
-            f"host {host} is being measured by another run ({' '.join(holder)}): its settings stay as they are",
+            f"host {host} is being measured by another run ({holder}): its settings stay as they are",
             hint="wait for it, or start that run by: virt-overhead doctor --tune -- pytest ...",
         )
 

@@ -6,13 +6,11 @@ import json
 from itertools import chain
 from pathlib import Path
 
-from platformdirs import user_cache_path
-
 from harness.doctor import cpu, disk, machine, memory
 from harness.doctor.findings import Finding, Level
 from harness.doctor.probe import Seen
 from harness.doctor.record import RECORD_FILE, Record
-from harness.lab.accel import Acceleration
+from harness.lab.accel import Acceleration, probes_file
 from harness.lab.facts import HostFacts
 
 
@@ -30,7 +28,7 @@ def known_proof(facts: HostFacts, probes: Path | None = None) -> Acceleration | 
     # What the embedded lab remembers of this machine is of no use here: it also says "tcg" where KVM does not nest.
     host = f"{facts['hostname']}, {facts['kernel']}, {facts['cpu']}, {facts['qemu']}, guest "
     try:
-        known = json.loads((probes or user_cache_path("virt-overhead") / "kvm-probes.json").read_text())
+        known = json.loads((probes or probes_file()).read_text())
         answers = [Acceleration(**answer) for key, answer in known.items() if key.startswith(host)]
     except (OSError, ValueError, TypeError, AttributeError):
         return None

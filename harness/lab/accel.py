@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+from platformdirs import user_cache_path
+
 from harness.lab.transport.base import Runner
 from harness.units import format_duration
 
@@ -64,6 +66,11 @@ def probe(runner: Runner, kernel: str, initramfs: str, qemu: Sequence[str] = ())
 def nested(runner: Runner) -> bool:
     """Whether a guest of this machine's KVM may use KVM itself."""
     return any(word in ("1", "Y") for word in runner.run(["sh", "-c", _NESTED], deadline=10).stdout.split())
+
+
+def probes_file() -> Path:
+    """Where this machine's user keeps what the probes of all hosts told."""
+    return user_cache_path("virt-overhead") / "kvm-probes.json"
 
 
 def remembered(path: Path, key: str, ask: Callable[[], Acceleration]) -> Acceleration:

@@ -7,12 +7,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from platformdirs import user_cache_path, user_state_path
+from platformdirs import user_state_path
 
 from harness.errors import HostError, LabUnavailable
 from harness.events import Events, Note
 from harness.image import ImageSet
-from harness.lab.accel import Acceleration, probe, remembered
+from harness.lab.accel import Acceleration, probe, probes_file, remembered
 from harness.lab.embedded.lab import embedded_lab
 from harness.lab.facts import HostFacts, read_facts
 from harness.lab.inventory import HostSpec
@@ -131,6 +131,4 @@ def _guest_files(runner: Runner, images: ImageSet, events: Events) -> GuestFiles
 
 def _acceleration(runner: Runner, facts: HostFacts, files: GuestFiles, images: ImageSet) -> Acceleration:
     key = f"{facts['hostname']}, {facts['kernel']}, {facts['cpu']}, {facts['qemu']}, guest {images.guest.digest}"
-    return remembered(
-        user_cache_path("virt-overhead") / "kvm-probes.json", key, lambda: probe(runner, files.kernel, files.initramfs)
-    )
+    return remembered(probes_file(), key, lambda: probe(runner, files.kernel, files.initramfs))

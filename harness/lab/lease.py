@@ -36,7 +36,7 @@ def lease(
     end = time.monotonic() + wait
     waiting = False
     while (holder := _take(runner, directory, mine)) is not None:
-        if _is_dead(holder):
+        if is_gone(holder):
             events(Note(f"host {host}: the lease of run {holder.split()[0]} is taken over, its process is gone"))
             _drop(runner, directory, holder)
             continue
@@ -67,7 +67,8 @@ def _drop(runner: Runner, directory: str, holder: str) -> None:
     runner.run(["sh", "-c", _DROP, "sh", directory, holder], deadline=20)
 
 
-def _is_dead(holder: str) -> bool:
+def is_gone(holder: str) -> bool:
+    """Whether the lease was taken by a process of this machine that has ended. Of another machine nobody knows."""
     fields = holder.split()
     if len(fields) != 3 or fields[1] != socket.gethostname() or not fields[2].isdigit():
         return False

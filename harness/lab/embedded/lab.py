@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from platformdirs import user_cache_path, user_state_path
+from platformdirs import user_state_path
 
 from harness.errors import HarnessError, HostError, LabUnavailable
 from harness.events import Events, Note, StepFinished, StepStarted
 from harness.image import ImageSet
-from harness.lab.accel import Acceleration, nested, probe, remembered
+from harness.lab.accel import Acceleration, nested, probe, probes_file, remembered
 from harness.lab.embedded.disks import DISKS, creation_script
 from harness.lab.embedded.machine import Machine, MachineState
 from harness.lab.inventory import EMBEDDED, HostSpec, Inventory, SshAddress
@@ -109,11 +109,7 @@ def acceleration(images: ImageSet, events: Events) -> Acceleration:
         return answer
 
     key = f"this machine, {kernel}, guest {images.guest.digest}, emulator {images.emulator.digest}"
-    return remembered(_probes(), key, ask)
-
-
-def _probes() -> Path:
-    return user_cache_path("virt-overhead") / "kvm-probes.json"
+    return remembered(probes_file(), key, ask)
 
 
 def _image_directory(images: ImageSet) -> str:
