@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from harness.analysis import steady_state
 from harness.errors import MeasurementError
@@ -58,8 +59,12 @@ def condition(
 
 
 def conditioning_job(jobs: Sequence[Job]) -> Job:
-    """The job that wears the disk most: of those that write, the one with the smallest blocks, then the deepest."""
-    return min(jobs, key=lambda job: (not job.writes, not job.rw.startswith("rand"), job.bs, -job.iodepth))
+    """The job that wears the disk most: of those that write, the one with the smallest blocks, then the deepest.
+
+    At full speed, whatever its rate is.
+    """
+    hardest = min(jobs, key=lambda job: (not job.writes, not job.rw.startswith("rand"), job.bs, -job.iodepth))
+    return replace(hardest, rate=None)
 
 
 def _regions(layouts: Layouts) -> Mapping[str, BlockSource]:

@@ -44,8 +44,8 @@ class Target:
 class JobResult:
     """What fio measured of one job, without its ramp: `metrics` by name, in their units.
 
-    `histogram` is completions by latency in ns. `transferred` is all that fio moved for the job, ramp included, as
-    others count it.
+    `histogram` is completions by latency in ns. What others count beside fio includes the ramp: so do `transferred`
+    and `ios`, and fio's own CPU time in seconds and its context switches.
     """
 
     job: str
@@ -54,6 +54,10 @@ class JobResult:
     metrics: Mapping[str, float]
     histogram: Mapping[int, int]
     transferred: Transferred
+    ios: int
+    user_seconds: float
+    system_seconds: float
+    switches: int
 
 
 def job_file(target: Target, jobs: Sequence[Job], seed: int) -> str:
@@ -105,7 +109,17 @@ def _section(name: str, job: Job, seconds: float) -> list[str]:
     ]
     if job.read_share is not None:
         lines.append(f"rwmixread={job.read_share * 100:.0f}")
+    if job.rate is not None:
+        lines.append(f"rate_iops={_rates(job.rate // job.numjobs, job.read_share)}")
     return lines
+
+
+def _rates(rate: int, read_share: float | None) -> str:
+    """fio limits each direction by itself: a mixed job's rate is the sum of two."""
+    if read_share is None:
+        return str(rate)
+    reads = round(rate * read_share)
+    return f"{reads},{rate - reads}"
 
 
 def _milliseconds(seconds: float) -> str:
@@ -194,6 +208,10 @@ def _result(job: Job, entry: Mapping[str, Any], ramp: Mapping[str, Any] | None, 
             read=sum(each["read"]["io_bytes"] for each in entries),
             written=sum(each["write"]["io_bytes"] for each in entries),
         ),
+        ios=sum(each[side]["total_ios"] for each in entries for side in ("read", "write")),
+        user_seconds=sum(each["usr_cpu"] * each["job_runtime"] for each in entries) / 100_000,
+        system_seconds=sum(each["sys_cpu"] * each["job_runtime"] for each in entries) / 100_000,
+        switches=sum(each["ctx"] for each in entries),
     )
 
 

@@ -55,13 +55,16 @@ PROFILES = (
     ),
 )
 
-_WORKLOAD = re.compile(r"(?P<pattern>[a-z]+)-(?P<bs>\d+[a-z]*)(?:-nj(?P<numjobs>\d+))?(?:-r(?P<reads>\d+))?")
-_GRAMMAR = "PATTERN-BS[-njNUMJOBS][-rREADS], for example randread-4k, seqwrite-256k or randrw-8k-r67"
+_WORKLOAD = re.compile(
+    r"(?P<pattern>[a-z]+)-(?P<bs>\d+[a-z]*)(?:-nj(?P<numjobs>\d+))?(?:-r(?P<reads>\d+))?(?:-i(?P<rate>\d+))?"
+)
+_GRAMMAR = "PATTERN-BS[-njNUMJOBS][-rREADS][-iIOPS], for example randread-4k, randrw-8k-r67 or randread-4k-i1000"
 _LARGEST_BS = 16 * _MIB
+_LARGEST_RATE = 10_000_000
 
 
 def parse_workload(text: str) -> Workload:
-    """The workload meant by `text`: "randread-4k", "randrw-8k-nj4-r67". Anything else is refused with a ValueError."""
+    """The workload meant by `text`: "randread-4k", "randrw-8k-nj4-r67-i1000". Others are refused with a ValueError."""
     match = _WORKLOAD.fullmatch(text)
     if match is None:
         raise ValueError(f"no workload; allowed: {_GRAMMAR}")
@@ -83,7 +86,20 @@ def parse_workload(text: str) -> Workload:
         )
     if reads is not None and not 1 <= int(reads) <= 99:
         raise ValueError("share of reads out of range; allowed: r1 to r99 (percent)")
-    return Workload(PATTERNS[pattern], bs, numjobs, int(reads) / 100 if reads is not None else None)
+    read_share = int(reads) / 100 if reads is not None else None
+    return Workload(PATTERNS[pattern], bs, numjobs, read_share, _rate(match["rate"], numjobs, read_share))
+
+
+def _rate(text: str | None, numjobs: int, read_share: float | None) -> int | None:
+    """The IOPS asked for. fio limits each process and direction by itself, in whole numbers."""
+    if text is None:
+        return None
+    rate = int(text)
+    if not 1 <= rate <= _LARGEST_RATE or rate % numjobs:
+        raise ValueError("no rate that fio can keep; allowed: i1 to i10000000, a multiple of numjobs")
+    if read_share is not None and not 1 <= round(rate / numjobs * read_share) < rate // numjobs:
+        raise ValueError("the rate leaves nothing to reads or to writes; allowed: more I/Os per second")
+    return rate
 
 
 def profile_of(profiles: tuple[Profile, ...], name: str) -> Profile:

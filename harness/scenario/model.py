@@ -30,7 +30,10 @@ _PATTERN_OF_RW = {rw: pattern for pattern, rw in PATTERNS.items()}
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One fio point. `bs` in bytes; `ramp` and `seconds` in seconds; `read_share` in 0..1, for mixed patterns only."""
+    """One fio point. `bs` in bytes; `ramp` and `seconds` in seconds; `read_share` in 0..1, for mixed patterns only.
+
+    `rate` is the I/Os per second that are asked for, of all processes together; None is as many as there can be.
+    """
 
     rw: Rw
     bs: int
@@ -39,6 +42,7 @@ class Job:
     seconds: float
     numjobs: int = 1
     read_share: float | None = None
+    rate: int | None = None
 
     @property
     def pattern(self) -> str:
@@ -47,22 +51,23 @@ class Job:
 
     @property
     def id(self) -> str:
-        """For example `randread-4k-qd32`; `-nj4` and `-r70` follow where numjobs or a read share are set."""
-        parts = [self.pattern, short_size(self.bs), f"qd{self.iodepth}"]
-        if self.numjobs != 1:
-            parts.append(f"nj{self.numjobs}")
-        if self.read_share is not None:
-            parts.append(f"r{self.read_share * 100:.0f}")
-        return "-".join(parts)
+        """For example `randread-4k-qd32`; `-nj4`, `-r70` and `-i1000` follow where the workload sets them."""
+        pattern, bs, *suffixes = self.workload.parts
+        return "-".join((pattern, bs, f"qd{self.iodepth}", *suffixes))
 
     @property
     def workload(self) -> Workload:
         """What the scenario lists: the job without its depth and times."""
-        return Workload(self.rw, self.bs, self.numjobs, self.read_share)
+        return Workload(self.rw, self.bs, self.numjobs, self.read_share, self.rate)
 
     @property
     def headline(self) -> str:
-        """The metric that people speak of this job by: IOPS of random patterns, bandwidth of sequential ones."""
+        """The metric that people speak of this job by: IOPS of random patterns, bandwidth of sequential ones.
+
+        A job at a fixed rate has the same IOPS on every arm, and is spoken of by its mean completion latency.
+        """
+        if self.rate is not None:
+            return "clat_mean"
         return "iops" if self.rw.startswith("rand") else "bw"
 
     @property
@@ -149,25 +154,33 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A job without its depth and times, as a scenario lists it: `randread-4k`, `randrw-8k-nj4-r67`."""
+    """A job without its depth and times, as a scenario lists it: `randread-4k`, `randrw-8k-nj4-r67-i1000`."""
 
     rw: Rw
     bs: int
     numjobs: int = 1
     read_share: float | None = None
+    rate: int | None = None
 
     @property
     def name(self) -> str:
         """As a scenario writes it."""
+        return "-".join(self.parts)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Pattern and block size, then what differs from one process at full speed."""
         parts = [_PATTERN_OF_RW[self.rw], short_size(self.bs)]
         if self.numjobs != 1:
             parts.append(f"nj{self.numjobs}")
         if self.read_share is not None:
             parts.append(f"r{self.read_share * 100:.0f}")
-        return "-".join(parts)
+        if self.rate is not None:
+            parts.append(f"i{self.rate}")
+        return tuple(parts)
 
     def job(self, iodepth: int, *, ramp: float, seconds: float) -> Job:
-        return Job(self.rw, self.bs, iodepth, ramp, seconds, self.numjobs, self.read_share)
+        return Job(self.rw, self.bs, iodepth, ramp, seconds, self.numjobs, self.read_share, self.rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +246,22 @@ class BudgetRule:
 
 
 @dataclass(frozen=True, slots=True)
+class Decomposition:
+    """The latency from the bare host to some arm, to be told step by step. `steps` are ids of arms, `host` first.
+
+    Each changes one thing against the one before. None for `workloads` is all that the scenario measures.
+    """
+
+    name: str
+    steps: tuple[str, ...]
+    workloads: tuple[Workload, ...] | None = None
+
+    def covers(self, job: Job) -> bool:
+        """Whether this job is to be decomposed."""
+        return self.workloads is None or job.workload in self.workloads
+
+
+@dataclass(frozen=True, slots=True)
 class Scenario:
     """One scenario file: which modes and workloads of which disk. `write_rate` in bytes per second.
 
@@ -250,3 +279,4 @@ class Scenario:
     published: str | None = None
     budgets: tuple[BudgetRule, ...] = ()
     expect_void: tuple[str, ...] = ()
+    decompositions: tuple[Decomposition, ...] = ()

@@ -15,6 +15,8 @@ from harness.units import format_size
 
 FIO_SHARE = 0.87
 """The share of a round that fio runs; the rest is starting fio and reading counters (measured)."""
+ALONE_SECONDS = 10.0
+"""From this time on a job has a fio process of its own: starting one is little beside it, and gives it its CPU time."""
 STARTUP_SECONDS = 45.0
 """Building a disk's layouts and starting its guest, without filling."""
 STEADY_FILLS = 2
@@ -231,20 +233,26 @@ def job_order(group: Group, seed: int, round_number: int) -> list[Job]:
 
 
 def batches(jobs: Sequence[Job]) -> list[tuple[Job, ...]]:
-    """The jobs of an arm, in their order, as the fewest fio processes whose bytes can be told apart from outside.
+    """The jobs of an arm, in their order, as the fewest fio processes whose counts can be told apart from outside.
 
     A block device counts reads and writes apart, but not whose they are: a process has at most one job that reads and
-    one that writes, and a job that does both has one to itself. The n-th reader goes with the n-th writer, in
-    the order they have in `jobs`; the processes are in the order of their first jobs.
+    one that writes, and a job that does both has one to itself. So has one whose CPU time is worth telling, which no
+    counter splits: at a fixed rate, or `ALONE_SECONDS` long. The n-th reader goes with the n-th writer, in the order
+    they have in `jobs`; the processes are in the order of their first jobs.
     """
     position = {job: index for index, job in enumerate(jobs)}
-    readers = [job for job in jobs if not job.writes]
-    writers = [job for job in jobs if not job.reads]
-    processes = [(job,) for job in jobs if job.reads and job.writes] + [
+    alone = [job for job in jobs if _alone(job)]
+    readers = [job for job in jobs if job.reads and job not in alone]
+    writers = [job for job in jobs if job.writes and job not in alone]
+    processes = [(job,) for job in alone] + [
         tuple(sorted((job for job in pair if job is not None), key=position.__getitem__))
         for pair in zip_longest(readers, writers)
     ]
     return sorted(processes, key=lambda process: position[process[0]])
+
+
+def _alone(job: Job) -> bool:
+    return (job.reads and job.writes) or job.rate is not None or job.wall >= ALONE_SECONDS
 
 
 def _within_round(cells_by_job: Sequence[list[Cell]], max_round_seconds: float, bracket: bool) -> list[list[Cell]]:

@@ -47,6 +47,10 @@ def test_of_one_workload_at_several_depths_the_deepest_is_repeated() -> None:
     assert conditioning_job([job("randwrite-4k", depth) for depth in (1, 64, 8)]).iodepth == 64
 
 
+def test_a_job_at_a_fixed_rate_is_repeated_at_full_speed() -> None:
+    assert conditioning_job([job("seqwrite-256k"), job("randwrite-4k-i1000")]) == job("randwrite-4k")
+
+
 @pytest.fixture(scope="module")
 def fio(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the image's fio as a program."""

@@ -107,6 +107,23 @@ def test_all_jobs_stay_within_the_span_with_the_seed_of_the_round() -> None:
     assert {name: common[name] for name in expected} == expected
 
 
+@pytest.mark.parametrize(
+    ("job", "rate"),
+    [
+        (replace(RANDREAD, rate=1000), "1000"),
+        (replace(RANDREAD, rate=1000, numjobs=4), "250"),
+        (replace(MIXED, rate=1000), "335,165"),
+    ],
+    ids=["one process", "four processes", "reads and writes of two processes"],
+)
+def test_a_fixed_rate_is_that_of_all_processes_and_directions_together(job: Job, rate: str) -> None:
+    jobs = sections(job_file(TARGET, [job], seed=7))
+    assert jobs[job.id]["rate_iops"] == rate
+    assert "rate_iops" not in sections(job_file(TARGET, [replace(job, rate=None)], seed=7))[replace(job, rate=None).id]
+    if job.ramp:
+        assert jobs[f"{job.id}-ramp"]["rate_iops"] == rate
+
+
 @pytest.mark.parametrize("direct", [True, False])
 def test_only_a_cached_twin_goes_through_the_page_cache_and_keeps_it_warm(direct: bool) -> None:
     common = sections(job_file(Target("/f", 0, MIB, direct), JOBS, seed=1))["global"]
@@ -132,6 +149,18 @@ def test_the_figures_of_a_job_are_fios_own(job: Job, side: str) -> None:
     assert result.metrics["bw"] == fio["bw_bytes"]
     assert result.metrics["lat_mean"] == pytest.approx(fio["lat_ns"]["mean"] / 1e9)
     assert result.metrics["clat_mean"] == pytest.approx(fio["clat_ns"]["mean"] / 1e9)
+
+
+def test_fios_own_cpu_time_and_switches_are_those_of_all_its_threads_ramp_included() -> None:
+    mixed = entry("three_jobs", MIXED)
+    assert mixed["job_runtime"] == pytest.approx(2 * mixed["read"]["runtime"], rel=0.01)
+    (result,) = parse(recorded("three_jobs"), [MIXED], "here")
+    assert result.user_seconds == pytest.approx(mixed["usr_cpu"] / 100 * mixed["job_runtime"] / 1000)
+    assert result.system_seconds == pytest.approx(mixed["sys_cpu"] / 100 * mixed["job_runtime"] / 1000)
+    assert result.switches == mixed["ctx"]
+    (with_ramp,), (without,) = (parse(recorded("three_jobs"), [job], "here") for job in (RANDREAD, AT_ONCE))
+    assert with_ramp.ios > without.ios == entry("three_jobs", AT_ONCE)["read"]["total_ios"]
+    assert with_ramp.system_seconds > without.system_seconds > 0
 
 
 def test_a_mixed_job_is_the_sum_of_its_reads_and_writes() -> None:

@@ -13,6 +13,7 @@ from harness.scenario.library import PRESETS, PROFILES, parse_workload
 from harness.scenario.load import load_scenario
 from harness.scenario.model import Cell, Conditioning, Job, Scenario, Workload
 from harness.scenario.plan import (
+    ALONE_SECONDS,
     FIO_SHARE,
     STARTUP_SECONDS,
     Group,
@@ -364,6 +365,26 @@ def test_a_mixed_job_is_alone_in_its_place() -> None:
     read, mixed, write = job("seqread-256k"), job("randrw-8k-r70"), job("randwrite-4k")
     assert batches([mixed, read, write]) == [(mixed,), (read, write)]
     assert batches([read, mixed, write]) == [(read, write), (mixed,)]
+
+
+def test_a_job_whose_cpu_time_is_to_be_told_is_alone_in_its_place() -> None:
+    read, write = job("seqread-256k"), job("randwrite-4k")
+    rated, long = job("randread-4k-i1000"), replace(job("seqwrite-256k"), ramp=2, seconds=ALONE_SECONDS - 2)
+    assert batches([read, rated, write]) == [(read, write), (rated,)]
+    assert batches([long, read, write]) == [(long,), (read, write)]
+
+
+def test_a_jobs_name_ends_with_what_the_workload_sets() -> None:
+    assert job("randrw-8k-nj4-r67-i1000", 8).id == "randrw-8k-qd8-nj4-r67-i1000"
+    assert job("randrw-8k-nj4-r67-i1000", 8).workload.name == "randrw-8k-nj4-r67-i1000"
+
+
+def test_a_job_at_a_fixed_rate_is_spoken_of_by_its_latency() -> None:
+    assert [job(name).headline for name in ("randread-4k", "seqread-1m", "seqread-1m-i100")] == [
+        "iops",
+        "bw",
+        "clat_mean",
+    ]
 
 
 def test_no_jobs_need_no_process() -> None:

@@ -120,6 +120,8 @@ def test_a_scenario_names_the_modes_that_it_expects_to_be_void(tmp_path: Path) -
         ("randwrite-512-nj4", Workload("randwrite", 512, numjobs=4)),
         ("randrw-8k-r67", Workload("randrw", 8192, read_share=0.67)),
         ("seqrw-64k-nj2-r50", Workload("rw", 65536, numjobs=2, read_share=0.5)),
+        ("randread-4k-i1000", Workload("randread", 4096, rate=1000)),
+        ("randrw-8k-nj4-r67-i400", Workload("randrw", 8192, numjobs=4, read_share=0.67, rate=400)),
     ],
 )
 def test_a_workload_is_pattern_and_block_size(tmp_path: Path, text: str, workload: Workload) -> None:
@@ -159,8 +161,8 @@ ALL_PATTERNS = "seqread, seqwrite, seqrw, randread, randwrite, randrw"
             "randread-4k",
             "randread",
             (
-                'workloads[0] = "randread": no workload; allowed: PATTERN-BS[-njNUMJOBS][-rREADS], '
-                "for example randread-4k, seqwrite-256k or randrw-8k-r67"
+                'workloads[0] = "randread": no workload; allowed: PATTERN-BS[-njNUMJOBS][-rREADS][-iIOPS], '
+                "for example randread-4k, randrw-8k-r67 or randread-4k-i1000"
             ),
         ),
         (
@@ -190,6 +192,30 @@ ALL_PATTERNS = "seqread, seqwrite, seqrw, randread, randwrite, randrw"
             "randread-4k",
             "randread-4k-nj0",
             'workloads[0] = "randread-4k-nj0": numjobs out of range; allowed: nj1 to nj64',
+        ),
+        (
+            "randread-4k",
+            "randread-4k-nj4-i1002",
+            (
+                'workloads[0] = "randread-4k-nj4-i1002": no rate that fio can keep; '
+                "allowed: i1 to i10000000, a multiple of numjobs"
+            ),
+        ),
+        (
+            "randread-4k",
+            "randread-4k-i0",
+            (
+                'workloads[0] = "randread-4k-i0": no rate that fio can keep; '
+                "allowed: i1 to i10000000, a multiple of numjobs"
+            ),
+        ),
+        (
+            "randread-4k",
+            "randrw-4k-r99-i10",
+            (
+                'workloads[0] = "randrw-4k-r99-i10": the rate leaves nothing to reads or to writes; '
+                "allowed: more I/Os per second"
+            ),
         ),
         (
             '"randread-4k"',
@@ -258,7 +284,7 @@ def test_a_mistake_is_told_with_key_value_and_what_is_allowed(tmp_path: Path, ol
             "[profiles.smoke]\nrounds = 4",
             (
                 "profiles = { smoke = { rounds = 4 } }: no such key; allowed: title, disk, modes, workloads, "
-                'write_rate, published, expect_void, mode, profile, budget (did you mean "profile"?)'
+                'write_rate, published, expect_void, mode, profile, budget, decompose (did you mean "profile"?)'
             ),
         ),
         ("profile = 3", "profile = 3: must be a table"),
