@@ -14,9 +14,10 @@ from harness.config.problems import describe, shown
 from harness.config.toml import read_toml
 from harness.errors import ConfigError
 from harness.scenario.budgets import reference_problems
+from harness.scenario.decompose import decompose_problems
 from harness.scenario.layouts import Device, Layout, Lvm, RawFile
 from harness.scenario.library import PRESETS, PROFILES, parse_workload
-from harness.scenario.model import BudgetRule, Mode, Profile, Scenario
+from harness.scenario.model import BudgetRule, Decomposition, Mode, Profile, Scenario
 from harness.scenario.schema import BudgetTable, DeviceTable, LvmTable, ModeTable, ProfileTable, ScenarioTable
 
 _NAME = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
@@ -52,6 +53,7 @@ def load_scenario(path: Path) -> Scenario:
     problems += _contradicting_rounds(table)
     scenario = _scenario(path.stem, table)
     problems += reference_problems(scenario)
+    problems += decompose_problems(scenario)
     if problems:
         raise _refused(path, problems)
     return scenario
@@ -73,6 +75,10 @@ def _repeated(data: Mapping[str, Any]) -> Iterator[str]:
     profiles = data.get("profile")
     if isinstance(profiles, dict):
         lists |= {f"profile.{name}.iodepth": p.get("iodepth") for name, p in profiles.items() if isinstance(p, dict)}
+    decompositions = data.get("decompose")
+    for name, own in decompositions.items() if isinstance(decompositions, dict) else ():
+        if isinstance(own, dict):
+            lists |= {f"decompose.{name}.{key}": own.get(key) for key in ("steps", "workloads")}
     budgets = data.get("budget")
     for index, budget in enumerate(budgets if isinstance(budgets, list) else []):
         if isinstance(budget, dict):
@@ -129,6 +135,10 @@ def _scenario(name: str, table: ScenarioTable) -> Scenario:
         published=table.published,
         budgets=tuple(map(_budget, table.budget)),
         expect_void=tuple(table.expect_void or ()),
+        decompositions=tuple(
+            Decomposition(key, tuple(own.steps), tuple(own.workloads) if own.workloads is not None else None)
+            for key, own in table.decompose.items()
+        ),
     )
 
 

@@ -61,6 +61,12 @@ def _own_mode_name(name: str) -> str:
     return name
 
 
+def _decomposition_name(name: str) -> str:
+    if not _MODE_NAME.fullmatch(name):
+        raise ValueError("no name of a decomposition; allowed: lower case letters, digits and single hyphens")
+    return name
+
+
 def _known_mode(name: str, info: ValidationInfo) -> str:
     own: tuple[str, ...] = info.context["own_modes"] if info.context else ()
     names = tuple(dict.fromkeys((*_PRESET_NAMES, *own)))
@@ -103,6 +109,7 @@ Span = Annotated[int, BeforeValidator(_from_text(parse_size, "4 GiB")), AfterVal
 Rate = Annotated[int, BeforeValidator(_from_text(parse_rate, "500 MiB/s")), AfterValidator(_more_than_nothing)]
 ModeName = Annotated[str, AfterValidator(_known_mode)]
 OwnModeName = Annotated[str, AfterValidator(_own_mode_name)]
+DecompositionName = Annotated[str, AfterValidator(_decomposition_name)]
 ProfileName = Annotated[str, AfterValidator(_known_profile)]
 WorkloadText = Annotated[Workload, PlainValidator(_from_text(parse_workload, "randread-4k"))]
 Iodepth = Annotated[int, Field(ge=1, le=1024)]
@@ -231,6 +238,13 @@ class BudgetTable(Table):
             yield f'both = "{self.both}" has nothing to choose from; allowed: only with share and absolute'
 
 
+class DecomposeTable(Table):
+    """Arms from the host on, each with one change against the one before. Whether that is so is checked later."""
+
+    steps: Annotated[list[str], Field(min_length=2)]
+    workloads: Annotated[list[WorkloadText], Field(min_length=1)] | None = None
+
+
 class ScenarioTable(Table):
     """The whole file. Validate with `context={"own_modes": (...)}`: what `modes` may name beside the presets."""
 
@@ -244,3 +258,4 @@ class ScenarioTable(Table):
     mode: dict[OwnModeName, ModeTable] = {}
     profile: dict[ProfileName, ProfileTable] = {}
     budget: list[BudgetTable] = []
+    decompose: dict[DecompositionName, DecomposeTable] = {}

@@ -13,14 +13,22 @@ from harness.scenario.budgets import LAB_KINDS
 from harness.scenario.library import PRESETS, PROFILES
 from harness.scenario.load import load_scenario
 from harness.scenario.model import PATTERNS, Mode, Profile
-from harness.scenario.schema import LAYOUT_TABLES, AttachTable, BudgetTable, ProfileTable, ScenarioTable
+from harness.scenario.schema import (
+    LAYOUT_TABLES,
+    AttachTable,
+    BudgetTable,
+    DecomposeTable,
+    ProfileTable,
+    ScenarioTable,
+)
 
 DOCS = (Path(__file__).parents[2] / "docs" / "scenarios.md").read_text(encoding="utf-8")
 
 NAMES = [
-    *(key for key in ScenarioTable.model_fields if key not in ("mode", "profile", "budget")),
+    *(key for key in ScenarioTable.model_fields if key not in ("mode", "profile", "budget", "decompose")),
     *ProfileTable.model_fields,
     *(f"budget.{key}" for key in BudgetTable.model_fields),
+    *(f"decompose.{key}" for key in DecomposeTable.model_fields),
     *METRICS,
     *LAB_KINDS,
     *(f"attach.{key}" for key in AttachTable.model_fields),

@@ -1,0 +1,83 @@
+"""What each of several steps costs, from paired rounds: differences that add up, and ratios that multiply."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean, stdev
+
+from harness.analysis.estimate import Estimate, differences, estimate_added, estimate_overhead
+from harness.analysis.many import holm
+from harness.analysis.student import t_survival
+
+
+@dataclass(frozen=True, slots=True)
+class StepCost:
+    """One step: an arm against the arm before it."""
+
+    added: Estimate
+    """The mean of the rounds' differences, in the values' unit: these add up over the steps."""
+    overhead: Estimate
+    """As a share of the arm before, from the rounds' log ratios: one plus these multiply over the steps."""
+    so_far: Estimate
+    """This arm against the first, as a share of the first: all steps up to this one."""
+    p_value: float | None
+    """Of "this step changes nothing", two-sided and not corrected; None after one round."""
+    shown: bool
+    """Whether "changes nothing" is rejected among all steps together (Holm)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """All steps, and the last arm against the first from the same rounds."""
+
+    steps: tuple[StepCost, ...]
+    added: Estimate
+    """Its point is the sum of the steps' points; its interval is not the sum of theirs, as their errors cancel."""
+    overhead: Estimate
+
+
+def decompose(arms: Sequence[Sequence[float]], *, confidence: float = 0.95) -> Costs:
+    """What lies between the first arm and the last, step by step.
+
+    `arms[i][r]` is the latency of arm i in round r, in any one unit, all greater than 0: lower is better. Every arm has
+    the same rounds, so that within each round the differences telescope: their means add up to the mean of last
+    minus first, whatever the values. Ratios do so as logarithms, so percentages multiply.
+
+    Each interval is Student's t on the rounds at `confidence`, for its step alone. Which steps are `shown` is corrected
+    for their number by Holm's method at 1 - `confidence`. ValueError for fewer than two arms, arms of different length,
+    no round, or values that are not positive and finite.
+    """
+    if len(arms) < 2:
+        raise ValueError(f"a decomposition goes from one arm to another: it needs two or more, not {len(arms)}")
+
+    def worse(of: Sequence[float], than: Sequence[float]) -> Estimate:
+        return estimate_overhead(than, of, higher_is_better=False, confidence=confidence)
+
+    first, last = arms[0], arms[-1]
+    p_values = [_p_value(differences(before, after)) for before, after in pairwise(arms)]
+    shown = holm(p_values, 1 - confidence)
+    steps = tuple(
+        StepCost(
+            added=estimate_added(before, after, confidence=confidence),
+            overhead=worse(after, than=before),
+            so_far=worse(after, than=first),
+            p_value=p_value,
+            shown=stands,
+        )
+        for (before, after), p_value, stands in zip(pairwise(arms), p_values, shown, strict=True)
+    )
+    return Costs(steps, estimate_added(first, last, confidence=confidence), worse(last, than=first))
+
+
+def _p_value(samples: Sequence[float]) -> float | None:
+    """Two-sided p value of the paired t test of a mean of 0 (Student 1908)."""
+    n = len(samples)
+    if n < 2:
+        return None
+    mean, spread = fmean(samples), stdev(samples)
+    if spread == 0:
+        return 1.0 if mean == 0 else 0.0
+    return min(1.0, 2 * t_survival(abs(mean) / (spread / math.sqrt(n)), n - 1))

@@ -1,0 +1,180 @@
+"""Decompositions: from the bare host to some arm by steps that change one thing each, and what each changes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from itertools import pairwise
+
+from harness.config.names import choices
+from harness.config.problems import shown
+from harness.scenario.attach import Attach, Attachment
+from harness.scenario.layouts import Base, Device, Layout, Md, base_of
+from harness.scenario.model import Arm, Decomposition, Place, Scenario
+from harness.units import format_size
+
+_PLACES = tuple(Place)
+_BYTES = ("chunk", "cluster_size", "volblocksize", "recordsize", "logical_block_size", "physical_block_size")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing in which two arms differ: the key that says it in a scenario file, and both values in words."""
+
+    key: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One arm of a decomposition. `change` is what it changes against the arm before; empty for the first."""
+
+    arm: Arm
+    change: str
+
+
+def steps_of(scenario: Scenario, decomposition: Decomposition) -> tuple[Step, ...]:
+    """The steps of a decomposition in which `decompose_problems` finds nothing wrong."""
+    by_id = {arm.id: arm for arm in _arms(scenario)}
+    arms = [by_id[step] for step in decomposition.steps]
+    words = ["; ".join(change.words for change in changes(*pair)) for pair in pairwise(arms)]
+    return tuple(Step(arm, change) for arm, change in zip(arms, ["", *words], strict=True))
+
+
+def decompose_problems(scenario: Scenario) -> Iterator[str]:
+    """One line per step that is no arm of the scenario, or changes nothing, or more than one thing.
+
+    The lines are as those of the schema: `decompose.attach.steps[2] = "guest:lvm": ...; allowed: ...`.
+    """
+    arms = {arm.id: arm for arm in _arms(scenario)}
+    for decomposition in scenario.decompositions:
+        key = f"decompose.{decomposition.name}"
+        yield from _workload_problems(f"{key}.workloads", decomposition, scenario)
+        unknown = [
+            f"{_at(key, decomposition, number)}: no arm of this scenario; {choices(step, arms)}"
+            for number, step in enumerate(decomposition.steps)
+            if step not in arms
+        ]
+        yield from unknown or _step_problems(key, decomposition, [arms[step] for step in decomposition.steps])
+
+
+def changes(before: Arm, after: Arm) -> list[Change]:
+    """Everything in which two arms differ; none for the same arm, or modes that differ only in their names."""
+    return [*_layout_changes(_layout(before), _layout(after)), *_attach_changes(before, after)]
+
+
+def _arms(scenario: Scenario) -> list[Arm]:
+    """Every arm that the scenario's cells have; the host first."""
+    arms = [Arm(Place.HOST)]
+    for mode in scenario.modes:
+        if not isinstance(mode.layout, Device):
+            arms.append(Arm(Place.TWIN, mode))
+        if mode.attach is not None:
+            arms.append(Arm(Place.GUEST, mode))
+    return arms
+
+
+def _workload_problems(key: str, decomposition: Decomposition, scenario: Scenario) -> Iterator[str]:
+    measured = [workload.name for workload in scenario.workloads]
+    for number, workload in enumerate(decomposition.workloads or ()):
+        if workload.name not in measured:
+            yield f"{key}[{number}] = {shown(workload.name)}: not measured here; {choices(workload.name, measured)}"
+
+
+def _step_problems(key: str, decomposition: Decomposition, arms: Sequence[Arm]) -> Iterator[str]:
+    if arms[0].place is not Place.HOST:
+        yield f'{_at(key, decomposition, 0)}: not the bare host, of which everything is a share; allowed: "host" first'
+    for number, (before, after) in enumerate(pairwise(arms), start=1):
+        at, against = _at(key, decomposition, number), f'against "{before.id}"'
+        found = changes(before, after)
+        if _PLACES.index(after.place) < _PLACES.index(before.place):
+            yield f"{at}: goes back from {before.place} to {after.place}; allowed: host, then twins, then guests"
+        elif not found and before != after:
+            yield f"{at}: changes nothing {against}; allowed: one thing a step"
+        elif len(found) > 1:
+            all_of_them = ", ".join(f"{change.key} ({change.words})" for change in found)
+            yield f"{at}: changes {len(found)} things {against}: {all_of_them}; allowed: one thing a step"
+
+
+def _at(key: str, decomposition: Decomposition, number: int) -> str:
+    return f"{key}.steps[{number}] = {shown(decomposition.steps[number])}"
+
+
+def _layout(arm: Arm) -> Layout:
+    return arm.mode.layout if arm.mode is not None else Device()
+
+
+def _layout_changes(before: Layout, after: Layout) -> Iterator[Change]:
+    """The array below and the layer on it, each by itself: another kind is one change, else each option is one."""
+    base = base_of(before), base_of(after)
+    if type(base[0]) is not type(base[1]):
+        yield Change("layout.on", f"{_base_words(base[0])} -> {_base_words(base[1])}")
+    else:
+        yield from _option_changes("layout.on", *base)
+    top = _top(before), _top(after)
+    if top[0] is not None and top[1] is not None and type(top[0]) is type(top[1]):
+        yield from _option_changes("layout", *top)
+    elif top[0] is not top[1]:
+        yield Change("layout.kind", f"{_kind_words(before)} -> {_kind_words(after)}")
+
+
+def _top(layout: Layout) -> Layout | None:
+    return None if isinstance(layout, Device | Md) else layout
+
+
+def _kind_words(layout: Layout) -> str:
+    return layout.kind if _top(layout) is not None else _base_words(base_of(layout))
+
+
+def _base_words(base: Base) -> str:
+    if isinstance(base, Device):
+        return "bare device"
+    return f"RAID {base.level} over {base.disks} disks"
+
+
+def _attach_changes(before: Arm, after: Arm) -> Iterator[Change]:
+    one, other = _attached(before), _attached(after)
+    if isinstance(one, Attach) and isinstance(other, Attach):
+        yield from _option_changes("attach", one, other)
+        return
+    if type(one) is not type(other):
+        if one is None:
+            yield Change("guest", f"virtualisation ({_attach_words(other)})")
+        else:
+            yield Change("attach", f"{_attach_words(one)} -> {_attach_words(other)}")
+    # A cached mode's twin goes through the page cache, too, so that it can be its guest's twin and no other's.
+    if _direct(before) != _direct(after):
+        yield Change("attach.cache", f"page cache {_said('', not _direct(before))} -> {_said('', not _direct(after))}")
+
+
+def _attached(arm: Arm) -> Attachment | None:
+    return arm.mode.attach if arm.mode is not None and arm.place is Place.GUEST else None
+
+
+def _direct(arm: Arm) -> bool:
+    attach = arm.mode.attach if arm.mode is not None else None
+    return attach.direct if attach is not None else True
+
+
+def _attach_words(attach: Attachment | None) -> str:
+    if not isinstance(attach, Attach):
+        return "VFIO"
+    iothread = "iothread" if attach.iothread else "no iothread"
+    return f"{attach.bus}, cache {attach.cache}, aio {attach.aio}, {iothread}"
+
+
+def _option_changes(table: str, before: object, after: object) -> Iterator[Change]:
+    """The options of two values of one type that differ."""
+    for field in fields(before):  # type: ignore[arg-type]  # layouts, arrays and attachments are dataclasses
+        one, other = getattr(before, field.name), getattr(after, field.name)
+        if field.name != "on" and one != other:
+            name = field.name.replace("_", " ")
+            yield Change(f"{table}.{field.name}", f"{name} {_said(field.name, one)} -> {_said(field.name, other)}")
+
+
+def _said(name: str, value: object) -> str:
+    if value is None:
+        return "default"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return format_size(value) if name in _BYTES and isinstance(value, int) else str(value)
