@@ -135,5 +135,5 @@ class Bench:
 
 def _on_disk_of(at: Session, mode: Mode) -> Session:
     """The session with the mode's disk as the bare disk of the host."""
-    source = at.layouts.source(mode)
+    source = at.layouts.guest(mode)
     return replace(at, disk=source.path.rpartition("/")[2], layouts=replace(at.layouts, device=source))

@@ -30,9 +30,15 @@ say device_mapper "$(grep -w device-mapper /proc/devices | first)"
 say fio "$(fio --version 2>/dev/null)"
 say qemu "$( { qemu-system-x86_64 --version || /usr/libexec/qemu-kvm --version; } 2>/dev/null | first)"
 say libvirt "$(libvirtd --version 2>/dev/null || virtqemud --version 2>/dev/null)"
-for tool in sfdisk wipefs blkid losetup lvm mkfs.ext4 fallocate udevadm; do
+for tool in sfdisk wipefs blkid losetup lvm thin_check mdadm mkfs.ext4 mkfs.xfs qemu-img zfs zpool fallocate udevadm; do
     say "tool_$tool" "$(command -v $tool)"
 done
+# Loaded, built in, or there to be loaded.
+for module in raid0 raid1 raid10 raid456 dm_thin_pool ext4 xfs zfs; do
+    if [ -d "/sys/module/$module" ] || modprobe -nq "$module" || grep -qw "$module" /proc/filesystems; then
+        say "module_$module" yes
+    fi
+done 2>/dev/null
 say user "$(id -u)"
 """
 
@@ -49,6 +55,10 @@ class HostFacts:
     def has_tool(self, name: str) -> bool:
         return bool(self[f"tool_{name}"])
 
+    def has_module(self, name: str) -> bool:
+        """Whether the kernel has it: loaded, built in, or as a module that can be loaded."""
+        return bool(self[f"module_{name}"])
+
     @property
     def has_device_mapper(self) -> bool:
         return bool(self["device_mapper"])
@@ -59,7 +69,7 @@ class HostFacts:
         return {
             name: value
             for name, value in self.values.items()
-            if value and not name.startswith("tool_") and name not in ("user", "device_mapper")
+            if value and not name.startswith(("tool_", "module_")) and name not in ("user", "device_mapper")
         }
 
 

@@ -21,15 +21,19 @@ name=${dev##*/}
 line device "$dev"
 line block "$(lsblk -J -b -o NAME,PATH,KNAME,TYPE,SIZE,RO,MOUNTPOINTS,PARTTYPENAME "$dev")"
 line serials "$( {
-    udevadm info --query=property --name="$dev" 2>/dev/null | sed -n 's/^ID_SERIAL\(_SHORT\)\{0,1\}=//p'
-    cat "/sys/block/$name/serial" "/sys/block/$name/device/serial" "/sys/block/$name/dm/uuid" 2>/dev/null
-    } | tr '\n' ' ')"
+    udevadm info --query=property --name="$dev" |
+        sed -n 's/^\(ID_SERIAL\|ID_SERIAL_SHORT\|ID_SCSI_SERIAL\|MD_UUID\)=//p'
+    cat "/sys/block/$name/serial" "/sys/block/$name/device/serial" "/sys/block/$name/dm/uuid"
+    tail -c +5 "/sys/block/$name/device/vpd_pg80" | tr -d '\0'
+    echo
+    [ ! -d "/sys/block/$name/md" ] || mdadm --detail --export "$dev" | sed -n 's/^MD_UUID=//p'
+    } 2>/dev/null | tr '\n' ' ')"
 line backing "$(cat "/sys/block/$name/loop/backing_file" 2>/dev/null)"
 line table "$(sfdisk -J "$dev" 2>/dev/null)"
 line swaps "$(tail -n +2 /proc/swaps | cut -d' ' -f1 | xargs -r readlink -f)"
 line root "$(lsblk -nso KNAME "$(findmnt -nvo SOURCE /)" 2>/dev/null)"
 line holders "$(cd /sys/class/block && ls -d "$name"/holders/* "$name"/"$name"*/holders/* 2>/dev/null)"
-line signatures "$(lsblk -nlpo PATH,TYPE "$dev" | sed -n 's/ *\(disk\|part\|loop\)$//p' |
+line signatures "$(lsblk -nlpo PATH,TYPE "$dev" | sed -n 's/ *\(disk\|part\|loop\|raid[0-9]*\)$//p' |
     xargs -r wipefs -J -O DEVICE,TYPE,LABEL 2>/dev/null)"
 """
 
@@ -77,7 +81,8 @@ def inspect(runner: Runner, device: str) -> DiskSeen | None:
         backing_file=said["backing"],
         size_bytes=int(node["size"]),
         read_only=bool(node["ro"]),
-        is_whole_disk=node["type"] in ("disk", "loop"),
+        # On device-mapper (a volume, a multipath) the kernel makes no partitions.
+        is_whole_disk=node["type"] in ("disk", "loop") or node["type"].startswith("raid"),
         mounts=tuple(f"{each['path']} on {at}" for each in nodes for at in each["mountpoints"] if at),
         holders=tuple(holder.replace("/holders/", " by ") for holder in said["holders"].split()),
         swaps=tuple(set(said["swaps"].split()) & {each["path"] for each in nodes}),

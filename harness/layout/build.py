@@ -1,78 +1,178 @@
-"""Builds all layouts of a disk side by side, each on its region, and takes them down again."""
+"""Builds all layouts of a scenario's disks side by side, each on its region, and takes them down again."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from harness.errors import Unsupported
+from harness.events import Events
 from harness.lab.facts import HostFacts
-from harness.lab.guard import require_writable
 from harness.lab.inventory import DiskSpec
+from harness.lab.paths import TAG
 from harness.lab.transport.base import Runner
-from harness.layout import lvm, raw_file
-from harness.layout.device import block_device
-from harness.layout.regions import partitioned, span_for
-from harness.layout.source import BlockSource
-from harness.scenario.layouts import Device, Layout, Lvm, RawFile
+from harness.layout import md
+from harness.layout.disks import CutDisk, cut_disks
+from harness.layout.layers import BARE, Cut, cuts_of
+from harness.layout.regions import Need, Region, partitioned
+from harness.layout.source import BlockSource, Sources
+from harness.scenario.layouts import Md
 from harness.scenario.model import Mode
 
 
 @dataclass(frozen=True, slots=True)
 class Layouts:
-    """The built layouts of one disk: where each mode's data is, all spans equal. `span` in bytes."""
+    """The built layouts of one scenario: where each mode's data is, all spans equal. `span` in bytes.
+
+    `device` is the bare region of the first disk. `by_mode` has what each mode's guest gets; `twins` what fio on the
+    host works on instead, where that is something else; `members` the kernel names of the disks of those modes that
+    are on an array.
+    """
 
     device: BlockSource
     by_mode: Mapping[str, BlockSource]
     span: int
+    disk: str
+    """The kernel's name of the first disk."""
+    twins: Mapping[str, BlockSource] = field(default_factory=dict)
+    members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def source(self, mode: Mode | None) -> BlockSource:
-        """What an arm of this mode works on; the bare device for the host and for modes without a layer."""
-        return self.device if mode is None else self.by_mode[mode.name]
+    def guest(self, mode: Mode) -> BlockSource:
+        """What the guest of this mode gets as its disk."""
+        return self.by_mode[mode.name]
 
+    def twin(self, mode: Mode | None) -> BlockSource:
+        """What fio on the host works on: beside the guest of this mode, or with None the bare device.
 
-def missing_prerequisite(layout: Layout, facts: HostFacts) -> str | None:
-    """Why this layout cannot be built on the host, with the remedy; None where it can. Pure."""
-    if isinstance(layout, Lvm):
-        if not facts.has_tool("lvm"):
-            return "LVM is not installed there: apt-get install lvm2"
-        if not facts.has_device_mapper:
-            return "its kernel has no device-mapper, which LVM needs: load dm_mod, or measure on another host"
-    if isinstance(layout, RawFile) and not facts.has_tool(f"mkfs.{layout.filesystem}"):
-        return f"mkfs.{layout.filesystem} is not installed there: apt-get install e2fsprogs"
-    return None
+        Of a qcow2 file it is a RAW file of the same size on the same file system, as fio cannot look into the image.
+        """
+        if mode is None:
+            return self.device
+        return self.twins.get(mode.name, self.by_mode[mode.name])
+
+    def disks(self, mode: Mode | None) -> tuple[str, ...]:
+        """Kernel names (`nvme0n1`) of the disks at the bottom of it all, whose counts add up to what reached disks."""
+        return (self.disk,) if mode is None else self.members.get(mode.name, (self.disk,))
+
+    @property
+    def regions(self) -> dict[str, BlockSource]:
+        """What the host can write to, each once, by the first mode that works on it; the bare device is `device`."""
+        regions = {self.device: BARE}
+        for name, source in self.by_mode.items():
+            regions.setdefault(self.twins.get(name, source), name)
+        return {name: source for source, name in regions.items()}
+
+    @property
+    def images(self) -> list[Sources]:
+        """What the host cannot write to by itself, qcow2 files, with the twins."""
+        return [Sources(self.by_mode[name], twin) for name, twin in self.twins.items()]
 
 
 @contextmanager
 def built(
-    runner: Runner, facts: HostFacts, disk: DiskSpec, modes: Sequence[Mode], *, span: int, run_id: str
+    runner: Runner,
+    facts: HostFacts,
+    disks: Sequence[DiskSpec],
+    modes: Sequence[Mode],
+    *,
+    span: int,
+    run_id: str,
+    events: Events | None = None,
 ) -> Iterator[Layouts]:
-    """The layouts of `modes` on `disk`, each `span` bytes or what fits; everything is removed at the end.
+    """The layouts of `modes` on `disks`, each `span` bytes or what fits; everything is removed at the end.
 
-    The guard is asked immediately before the first write. Raises SafetyError, Unsupported or HostError.
+    The first disk carries what is on one disk, and the first so many of them each array. The guard is asked of each
+    disk immediately before it is written to for the first time. Raises SafetyError, Unsupported or HostError.
     """
+    _require_tools(runner, facts)
+    on_disk, *cuts = cuts_of(modes)
+    arrays = [_Array(cut, cut.base) for cut in cuts if isinstance(cut.base, Md)]
+    most = max((array.md.disks for array in arrays), default=1)
+    if len(disks) < most:
+        raise Unsupported(
+            f"{runner.name}: an array of {most} disks is asked for, and the scenario has {len(disks)}",
+            hint="name more disks in the scenario, or select modes on smaller arrays with -k",
+        )
+    needs: list[dict[str, Need]] = [dict(on_disk.needs)] + [{} for _ in range(most - 1)]
+    for array in arrays:
+        for need in needs[: array.md.disks]:
+            need[array.cut.label] = array.member_need
+    with ExitStack() as stack:
+        cut, span = stack.enter_context(cut_disks(runner, disks[:most], needs, span=span, run_id=run_id))
+        place = _Place(runner, run_id, span, events or Events())
+        first = BlockSource(cut[0].device, "block", cut[0].regions[BARE].offset, span)
+        sources = {mode: Sources.same(first) for mode in on_disk.bare}
+        sources |= stack.enter_context(place.layers(on_disk, cut[0].regions))
+        members: dict[str, tuple[str, ...]] = {}
+        for array in arrays:
+            on_array = stack.enter_context(place.array(array, cut))
+            sources |= on_array
+            members |= dict.fromkeys(on_array, tuple(each.kernel_name for each in cut[: array.md.disks]))
+        yield Layouts(
+            device=first,
+            by_mode={name: each.guest for name, each in sources.items()},
+            span=span,
+            disk=cut[0].kernel_name,
+            twins={name: each.twin for name, each in sources.items() if each.twin != each.guest},
+            members=members,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Array:
+    """An array that is to be, and what it is cut into."""
+
+    cut: Cut
+    md: Md
+
+    @property
+    def member_need(self) -> Need:
+        """The room that it takes of each of its disks."""
+        return md.member_need(self.md, self.cut.needs.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where everything is built, and how large."""
+
+    runner: Runner
+    run_id: str
+    span: int
+    events: Events
+
+    @contextmanager
+    def array(self, array: _Array, disks: Sequence[CutDisk]) -> Iterator[dict[str, Sources]]:
+        """The array over its regions of these disks, with all that is on it."""
+        label = array.cut.label
+        members = [disk.regions[label].device for disk in disks[: array.md.disks]]
+        sizes = [(what, need.bytes(self.span)) for what, need in array.cut.needs.items()]
+        name = f"{TAG}-{self.run_id}-{label}"
+        with (
+            md.array(self.runner, array.md, name, members, self.events) as device,
+            partitioned(
+                self.runner, device, self.run_id, sizes, alignment=md.alignment(array.md), discard=False
+            ) as regions,
+            self.layers(array.cut, regions) as layered,
+        ):
+            bare = {
+                mode: Sources.same(BlockSource(device, "block", regions[BARE].offset, self.span))
+                for mode in array.cut.bare
+            }
+            yield bare | layered
+
+    @contextmanager
+    def layers(self, cut: Cut, regions: Mapping[str, Region]) -> Iterator[dict[str, Sources]]:
+        """What is built on the regions of this base."""
+        name = "-".join(filter(None, (TAG, self.run_id, cut.label)))
+        sources: dict[str, Sources] = {}
+        with ExitStack() as stack:
+            for layer in cut.layers:
+                sources |= stack.enter_context(layer.built(self.runner, regions[layer.region], name, self.span))
+            yield sources
+
+
+def _require_tools(runner: Runner, facts: HostFacts) -> None:
     for tool in ("sfdisk", "wipefs"):
         if not facts.has_tool(tool):
             raise Unsupported(f"{runner.name}: {tool} is not installed", hint="apt-get install fdisk util-linux")
-    volumes = [mode.name for mode in modes if isinstance(mode.layout, Lvm)]
-    files = [mode.name for mode in modes if isinstance(mode.layout, RawFile)]
-    with ExitStack() as stack:
-        device = stack.enter_context(block_device(runner, disk))
-        seen = require_writable(runner, disk, device)
-        fixed = (lvm.OVERHEAD if volumes else 0) + (raw_file.FIXED_OVERHEAD if files else 0)
-        file_share = len(files) * (1 + raw_file.SHARE_OVERHEAD)
-        span = span_for(seen.size_bytes, fixed=fixed, shares=1 + len(volumes) + file_share, wanted=span)
-        sizes = [("device", span)]
-        if volumes:
-            sizes.append(("lvm", span * len(volumes) + lvm.OVERHEAD))
-        if files:
-            sizes.append(("ext4", int(span * file_share) + raw_file.FIXED_OVERHEAD))
-        parts = stack.enter_context(partitioned(runner, device, run_id, sizes))
-        bare = BlockSource(device, "block", parts["device"].offset, span)
-        sources = {mode.name: bare for mode in modes if isinstance(mode.layout, Device)}
-        if volumes:
-            sources |= stack.enter_context(lvm.volumes(runner, parts["lvm"].device, run_id, volumes, span))
-        if files:
-            sources |= stack.enter_context(raw_file.raw_files(runner, parts["ext4"].device, run_id, files, span))
-        yield Layouts(bare, sources, span)

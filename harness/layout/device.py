@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
-from harness.errors import HostError, SafetyError
+from harness.errors import SafetyError
 from harness.lab.inventory import DiskByFile, DiskSpec
 from harness.lab.transport.base import Runner
+from harness.layout.undo import Undo
+
+# $1: the file behind the loop device.
+_DETACH = r"""
+export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
+devices=$(losetup --list --noheadings --output NAME --associated "$1") || exit
+for device in $devices; do losetup -d "$device" || exit; done
+"""
 
 
 @contextmanager
@@ -35,21 +43,13 @@ def _loop_device(runner: Runner, disk: DiskByFile) -> Iterator[str]:
             f"{runner.name}: {file} is already the backing file of {', '.join(attached)}",
             hint="if a killed run left it so: virt-overhead reap; else: losetup -d",
         )
-    made = runner.run(["test", "-e", file], deadline=20, check=False).status != 0
-    device = None
-    try:
-        if made:
+    with Undo(runner) as undo:
+        if runner.run(["test", "-e", file], deadline=20, check=False).status != 0:
+            undo.by(f"the file {file}", ["rm", "-f", file], deadline=30)
             runner.run(["truncate", "-s", str(disk.size), file], deadline=20)
-        device = runner.run(
-            ["losetup", "--find", "--show", "--partscan", "--direct-io=on", file], deadline=30
-        ).stdout.strip()
-        yield device
-    finally:
-        with suppress(HostError):
-            if device:
-                runner.run(["losetup", "-d", device], deadline=30)
-            if made:
-                runner.run(["rm", "-f", file], deadline=30)
+        undo.by(f"the loop device on {file}", ["sh", "-s", "--", file], stdin=_DETACH, deadline=30)
+        attach = ["losetup", "--find", "--show", "--partscan", "--direct-io=on", file]
+        yield runner.run(attach, deadline=30).stdout.strip()
 
 
 def loop_devices(runner: Runner, file: str) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Literal
 class BlockSource:
     """`size` bytes from `offset` of `path` on the host; every arm works on such a span and on nothing else.
 
-    `format` is what QEMU opens `path` as. Offset and size count the bytes that a guest sees.
+    Where `format` is qcow2, the span is what a guest sees in the image: only QEMU can open it.
     """
 
     path: str
@@ -18,3 +18,15 @@ class BlockSource:
     offset: int
     size: int
     format: Literal["raw", "qcow2"] = "raw"
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What the guest of a mode gets, and what fio on the host works on beside it: mostly the same."""
+
+    guest: BlockSource
+    twin: BlockSource
+
+    @classmethod
+    def same(cls, source: BlockSource) -> Sources:
+        return cls(source, source)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from harness.analysis import steady_state
 from harness.errors import MeasurementError
 from harness.events import Events, Note, StepAdvanced
 from harness.lab.transport.base import Runner
+from harness.layout import qcow2
 from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
 from harness.measure.fio import ARGV, Target, fill_file, job_file, parse
@@ -33,13 +34,16 @@ def condition(
 
     Whatever the method, every block is written with data that cannot be compressed: one that was never written is
     answered without a look at the disk. `steady` works each region with one of `jobs` in rounds until all are steady
-    (5 rounds at least, 25 at most); which regions did not get there is in the record, and no error.
+    (5 rounds at least, 25 at most); which regions did not get there is in the record, and no error. A qcow2 file, into
+    which the host cannot write by itself, is filled with the data of its twin, and is not worked any further.
     """
-    regions = _regions(layouts)
-    if method == "fill":
-        _fill(runner, regions.values(), block=FILL_BLOCK, times=1)
+    regions = layouts.regions
+    steady = method == "steady"
+    _fill(runner, regions.values(), block=STEADY_BLOCK if steady else FILL_BLOCK, times=STEADY_FILLS if steady else 1)
+    for image in layouts.images:
+        qcow2.fill(runner, image)
+    if not steady:
         return ConditioningRecord("fill", None, (), None)
-    _fill(runner, regions.values(), block=STEADY_BLOCK, times=STEADY_FILLS)
     job = conditioning_job(jobs)
     values: dict[str, list[float]] = {name: [] for name in regions}
     fewest, most = STEADY_ROUNDS
@@ -65,12 +69,6 @@ def conditioning_job(jobs: Sequence[Job]) -> Job:
     """
     hardest = min(jobs, key=lambda job: (not job.writes, not job.rw.startswith("rand"), job.bs, -job.iodepth))
     return replace(hardest, rate=None)
-
-
-def _regions(layouts: Layouts) -> Mapping[str, BlockSource]:
-    """The regions by name, each once: modes without a layout of their own work on the bare device."""
-    layered = {name: source for name, source in layouts.by_mode.items() if source != layouts.device}
-    return {"device": layouts.device, **layered}
 
 
 def _fill(runner: Runner, sources: Collection[BlockSource], *, block: int, times: int) -> None:

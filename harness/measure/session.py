@@ -14,7 +14,8 @@ from harness.lab.counters import HostCounters, Transferred, read_counters
 from harness.lab.hosts import Host
 from harness.lab.inventory import DiskSpec
 from harness.lab.transport.base import Runner
-from harness.layout.build import Layouts, built, missing_prerequisite
+from harness.layout.build import Layouts, built
+from harness.layout.prerequisites import missing_prerequisite
 from harness.layout.source import BlockSource
 from harness.measure.conditioning import condition
 from harness.measure.fio import Target
@@ -92,9 +93,10 @@ class Session:
 
     def target(self, arm: Arm) -> Target:
         """What fio opens on this arm: the same span on every one."""
-        source = self.layouts.source(arm.mode)
         if arm.place is Place.GUEST and arm.mode is not None:
+            source = self.layouts.guest(arm.mode)
             return Target(self._guest.device(arm.mode.name), source.offset, source.size, direct=True)
+        source = self.layouts.twin(arm.mode)
         attach = arm.mode.attach if arm.mode else None
         return Target(source.path, source.offset, source.size, direct=attach.direct if attach else True)
 
@@ -106,7 +108,7 @@ class Session:
     def settle(self, arm: Arm) -> None:
         """Have on the disk what the host still caches of a buffered arm: the next arm is to have it for itself."""
         if arm.mode is not None and arm.mode.attach is not None and not arm.mode.attach.direct:
-            self.host.runner.run(["sync", self.layouts.source(arm.mode).path], deadline=SETTLE_SECONDS)
+            self.host.runner.run(["sync", self.layouts.guest(arm.mode).path], deadline=SETTLE_SECONDS)
 
     @property
     def _guest(self) -> Guest:
@@ -140,7 +142,15 @@ def session(
     with ExitStack() as stack:
         with phases.step("layouts", f"build {disk.name}'s layouts"):
             layouts = stack.enter_context(
-                built(host.runner, host.facts, disk, usable, span=demand.span, run_id=run_id),
+                built(
+                    host.runner,
+                    host.facts,
+                    [disk],
+                    usable,
+                    span=demand.span,
+                    run_id=run_id,
+                    events=phases.events,
+                )
             )
         sources = {mode.name: source for mode, source in elsewhere.items()}
         layouts = replace(layouts, by_mode={**layouts.by_mode, **sources})
@@ -150,7 +160,7 @@ def session(
                 host.runner, layouts, demand.conditioning, demand.jobs, seed=seed, events=phases.events
             )
         disks = [
-            GuestDisk(mode.name, layouts.source(mode), how) for mode in usable if isinstance(how := mode.attach, Attach)
+            GuestDisk(mode.name, layouts.guest(mode), how) for mode in usable if isinstance(how := mode.attach, Attach)
         ]
         guest = None
         if disks:
@@ -158,8 +168,7 @@ def session(
                 guest = stack.enter_context(hypervisor.guest(run_id, disks))
             _require_evidence(host, guest)
         effective = {disk.name: guest.effective(disk.name) for disk in disks} if guest else {}
-        kernel_path = host.runner.run(["readlink", "-f", layouts.device.path], deadline=20).stdout.strip()
-        yield Session(host, kernel_path.rpartition("/")[2], layouts, guest, skipped, effective, conditioning)
+        yield Session(host, layouts.disk, layouts, guest, skipped, effective, conditioning)
 
 
 def _require_evidence(host: Host, guest: Guest) -> None:

@@ -54,7 +54,7 @@ class RecordedCampaign(Campaign):
             guest_files=GuestFiles("", "", Path(), ""),
             acceleration=Acceleration("kvm", "a guest was booted"),
         )
-        return Session(host, group.disk, Layouts(device, {}, device.size), None, {}, {}, _filled())
+        return Session(host, group.disk, Layouts(device, {}, device.size, group.disk), None, {}, {}, _filled())
 
     def _round(self, at: Session, group: Group, plan: Plan, number: int) -> None:  # noqa: ARG002 - as it is called
         recording: dict[str, Played] = json.loads(Path("recording.json").read_text())

@@ -85,7 +85,7 @@ def layouts(tmp_path: Path) -> Layouts:
     device.write_bytes(bytes(MIB + SPAN + MIB))
     lvm.write_bytes(bytes(SPAN))
     bare = BlockSource(str(device), "block", MIB, SPAN)
-    return Layouts(bare, {"passthrough": bare, "lvm": BlockSource(str(lvm), "file", 0, SPAN)}, SPAN)
+    return Layouts(bare, {"passthrough": bare, "lvm": BlockSource(str(lvm), "file", 0, SPAN)}, SPAN, "device")
 
 
 def untouched(data: bytes) -> int:

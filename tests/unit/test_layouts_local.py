@@ -14,7 +14,8 @@ import pytest
 from harness.errors import HostError, SafetyError, Unsupported
 from harness.lab.facts import HostFacts, read_facts
 from harness.lab.inventory import DiskByFile
-from harness.layout.build import Layouts, built, missing_prerequisite
+from harness.layout.build import Layouts, built
+from harness.layout.prerequisites import missing_prerequisite
 from harness.layout.regions import partitioned
 from harness.scenario.attach import Attach
 from harness.scenario.layouts import Device, Lvm, RawFile
@@ -40,7 +41,7 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DiskByFile
     """A disk of 1 GiB whose file is made when it is needed. Afterwards the machine has to be as it was."""
     require("sfdisk", "mkfs.ext4", "fallocate", "partx")
     _require_direct_io(tmp_path)
-    monkeypatch.setattr("harness.layout.raw_file.MOUNT_DIRECTORY", str(tmp_path / "mnt"))
+    monkeypatch.setattr("harness.layout.filesystem.MOUNT_DIRECTORY", str(tmp_path / "mnt"))
     (tmp_path / "mnt").mkdir()
     before = traces(tmp_path)
     yield DiskByFile("loop", tmp_path / "disk.img", 1024 * MIB, destroy=True)
@@ -59,7 +60,7 @@ def _require_direct_io(directory: Path) -> None:
 
 
 def build(disk: DiskByFile, facts: HostFacts, *modes: Mode, span: int = 64 * MIB) -> AbstractContextManager[Layouts]:
-    return built(RUNNER, facts, disk, modes, span=span, run_id=RUN)
+    return built(RUNNER, facts, [disk], modes, span=span, run_id=RUN)
 
 
 def loop_device(disk: DiskByFile) -> str:
@@ -95,9 +96,9 @@ def test_a_table_of_ours_names_the_run_and_lies_where_it_says(disk: DiskByFile) 
 def test_device_and_files_live_side_by_side_on_equal_spans(disk: DiskByFile, facts: HostFacts) -> None:
     with build(disk, facts, PASSTHROUGH, RAW, CACHED) as layouts:
         device = loop_device(disk)
-        bare, raw, cached = layouts.device, layouts.source(RAW), layouts.source(CACHED)
+        bare, raw, cached = layouts.device, layouts.guest(RAW), layouts.guest(CACHED)
         assert layouts.span == 64 * MIB
-        assert layouts.source(None) == layouts.source(PASSTHROUGH) == bare
+        assert layouts.twin(None) == layouts.guest(PASSTHROUGH) == bare
         assert (bare.path, bare.kind, bare.offset, bare.size) == (device, "block", 1 * MIB, 64 * MIB)
         assert [name for name, _, _ in table(device)] == [f"voh:{RUN}:device", f"voh:{RUN}:ext4"]
         assert table(device)[0] == (f"voh:{RUN}:device", bare.offset, bare.size)
@@ -110,7 +111,7 @@ def test_device_and_files_live_side_by_side_on_equal_spans(disk: DiskByFile, fac
 
 def test_building_fills_nothing_and_preallocates_the_files(disk: DiskByFile, facts: HostFacts) -> None:
     with build(disk, facts, PASSTHROUGH, RAW, span=256 * MIB) as layouts:
-        file = Path(layouts.source(RAW).path)
+        file = Path(layouts.guest(RAW).path)
         assert file.stat().st_blocks * 512 >= 256 * MIB
         assert disk.file.stat().st_blocks * 512 < 128 * MIB
 
@@ -123,7 +124,7 @@ def test_without_files_no_file_system_is_made(disk: DiskByFile, facts: HostFacts
 def test_what_does_not_fit_is_measured_on_smaller_spans(disk: DiskByFile, facts: HostFacts) -> None:
     with build(disk, facts, PASSTHROUGH, RAW, CACHED, span=4096 * MIB) as layouts:
         assert layouts.span == 308 * MIB
-        assert Path(layouts.source(CACHED).path).stat().st_size == layouts.span
+        assert Path(layouts.guest(CACHED).path).stat().st_size == layouts.span
 
 
 def test_a_disk_that_is_too_small_says_so(disk: DiskByFile, facts: HostFacts) -> None:
@@ -212,4 +213,4 @@ def test_volumes_are_as_large_as_the_other_spans(disk: DiskByFile, facts: HostFa
     if why := missing_prerequisite(LVM.layout, facts):
         pytest.skip(why)
     with build(disk, facts, PASSTHROUGH, LVM) as layouts:
-        assert int(run("blockdev", "--getsize64", layouts.source(LVM).path)) == layouts.span
+        assert int(run("blockdev", "--getsize64", layouts.guest(LVM).path)) == layouts.span

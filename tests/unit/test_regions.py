@@ -6,13 +6,18 @@ import pytest
 
 from harness.errors import Unsupported
 from harness.lab.facts import HostFacts
-from harness.layout.build import missing_prerequisite
+from harness.layout.prerequisites import missing_prerequisite
 from harness.layout.regions import STEP, span_for
 from harness.scenario.layouts import Device, Lvm, RawFile
 
 MIB = 1024**2
 GIB = 1024**3
-READY = {"tool_lvm": "/sbin/lvm", "device_mapper": "252 device-mapper", "tool_mkfs.ext4": "/sbin/mkfs.ext4"}
+READY = {
+    "tool_lvm": "/sbin/lvm",
+    "device_mapper": "252 device-mapper",
+    "tool_mkfs.ext4": "/sbin/mkfs.ext4",
+    "module_ext4": "yes",
+}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,102 @@
+"""Which layers a base carries: modes whose layouts can share a volume group, a file system or a pool do so. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from harness.lab.transport.base import Runner
+from harness.layout.filesystem import Files
+from harness.layout.layer import Layer
+from harness.layout.lvm import ThinVolumes, Volumes
+from harness.layout.regions import Need, Region
+from harness.layout.source import BlockSource, Sources
+from harness.layout.zfs import Datasets
+from harness.scenario.layouts import (
+    Base,
+    Device,
+    Filesystem,
+    Lvm,
+    LvmThin,
+    Md,
+    Partition,
+    Qcow2,
+    RawFile,
+    ZfsFile,
+    Zvol,
+    base_of,
+)
+from harness.scenario.model import Mode
+
+BARE = "device"
+"""What the region of the bare disk, and of a bare array, is called."""
+_FILESYSTEMS: tuple[Filesystem, ...] = ("ext4", "xfs")
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """A partition that one mode has for itself: nothing is built on it."""
+
+    mode: str
+    region: str
+
+    @property
+    def need(self) -> Need:
+        return Need(0, 1)
+
+    @contextmanager
+    def built(self, runner: Runner, region: Region, name: str, span: int) -> Iterator[Mapping[str, Sources]]:  # noqa: ARG002
+        yield {self.mode: Sources.same(BlockSource(region.device, "block", 0, span))}
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A base with all that is to be on it: `bare` are the modes that take a region of it as it is.
+
+    `label` tells arrays apart; that of the disk is empty.
+    """
+
+    base: Base
+    label: str
+    bare: tuple[str, ...]
+    layers: tuple[Layer, ...]
+
+    @property
+    def needs(self) -> dict[str, Need]:
+        """Room for each region by what it is called. The disk always has a bare one: the host's baseline."""
+        bare = {BARE: Need(0, 1)} if self.bare or isinstance(self.base, Device) else {}
+        return bare | {layer.region: layer.need for layer in self.layers}
+
+
+def cuts_of(modes: Sequence[Mode]) -> list[Cut]:
+    """The disk, always first, and each array that some mode is on."""
+    arrays = dict.fromkeys(base for mode in modes if isinstance(base := base_of(mode.layout), Md))
+    labelled: dict[Base, str] = {Device(): "", **{base: f"m{number}" for number, base in enumerate(arrays)}}
+    return [
+        Cut(base, label, tuple(mode.name for mode in modes if mode.layout == base), tuple(_layers_on(base, modes)))
+        for base, label in labelled.items()
+    ]
+
+
+def _layers_on(base: Base, modes: Sequence[Mode]) -> list[Layer]:
+    """The layers of those modes whose layout is something on this base, in the order of their regions."""
+    on_base = [(mode.name, mode.layout) for mode in modes if base_of(mode.layout) == base]
+    partitions = [name for name, layout in on_base if isinstance(layout, Partition)]
+    volumes = tuple(name for name, layout in on_base if isinstance(layout, Lvm))
+    thin = tuple((name, layout.chunk) for name, layout in on_base if isinstance(layout, LvmThin))
+    files = [(name, layout) for name, layout in on_base if isinstance(layout, RawFile | Qcow2)]
+    datasets = tuple((name, layout) for name, layout in on_base if isinstance(layout, Zvol | ZfsFile))
+
+    layers: list[Layer] = [Alone(name, f"part{number}") for number, name in enumerate(partitions, start=1)]
+    if volumes:
+        layers.append(Volumes(volumes))
+    if thin:
+        layers.append(ThinVolumes(thin))
+    for filesystem in _FILESYSTEMS:
+        on_it = tuple((name, layout) for name, layout in files if layout.filesystem == filesystem)
+        if on_it:
+            layers.append(Files(filesystem, on_it))
+    if datasets:
+        layers.append(Datasets(datasets))
+    return layers

@@ -1,0 +1,50 @@
+"""A qcow2 file and its twin: a RAW file of the same size beside it, for fio on the host cannot look into a qcow2 file.
+
+What the guest loses against the twin so holds the cost of the format itself, beside that of virtualisation.
+"""
+
+from __future__ import annotations
+
+from harness.lab.transport.base import Runner
+from harness.layout import raw_file
+from harness.layout.regions import Need
+from harness.layout.source import BlockSource, Sources
+from harness.scenario.layouts import Preallocation, Qcow2, Qcow2Preallocation
+
+_BYTES_PER_CLUSTER = 10
+"""Of its entry in an L2 table, 8, and its count of references, 2 (QEMU's docs/interop/qcow2.rst)."""
+_FIXED_CLUSTERS = 8
+"""Header, L1 table, table of reference counts, and one of each begun."""
+_TWIN: dict[Qcow2Preallocation, Preallocation] = {
+    "off": "off",
+    "metadata": "off",  # the file's own blocks are allocated when they are written
+    "falloc": "falloc",
+    "full": "full",
+}
+
+
+def need(layout: Qcow2) -> Need:
+    """Room for both files."""
+    return Need(_FIXED_CLUSTERS * layout.cluster_size, 2 + _BYTES_PER_CLUSTER / layout.cluster_size)
+
+
+def make(runner: Runner, path: str, size: int, layout: Qcow2) -> Sources:
+    """`path`.qcow2 for the guest and `path`.raw for the host, `size` bytes each. Raises HostError."""
+    image = f"{path}.qcow2"
+    options = {
+        "cluster_size": str(layout.cluster_size),
+        "preallocation": layout.preallocation,
+        "lazy_refcounts": "on" if layout.lazy_refcounts else "off",
+    }
+    words = ",".join(f"{key}={value}" for key, value in options.items())
+    create = ["qemu-img", "create", "-q", "-f", "qcow2", "-o", words, image, str(size)]
+    runner.run(create, deadline=60 + size / raw_file.SLOWEST_WRITE)
+    twin = raw_file.make(runner, f"{path}.raw", size, _TWIN[layout.preallocation])
+    return Sources(BlockSource(image, "file", 0, size, "qcow2"), twin)
+
+
+def fill(runner: Runner, sources: Sources) -> None:
+    """Write the twin's data into the image, every cluster: the host cannot fill it otherwise. Raises HostError."""
+    copy = ["qemu-img", "convert", "-q", "-n", "-S", "0", "-T", "none", "-t", "none", "-f", "raw", "-O", "qcow2"]
+    deadline = 60 + 2 * sources.twin.size / raw_file.SLOWEST_WRITE
+    runner.run([*copy, sources.twin.path, sources.guest.path], deadline=deadline)
