@@ -22,6 +22,7 @@ from harness.analysis import (
     percentile_interval,
 )
 from harness.errors import ResultsError
+from harness.results.configuration import configuration_check
 from harness.results.judging import gravest, judged
 from harness.results.records import (
     CellRecord,
@@ -32,8 +33,7 @@ from harness.results.records import (
     PooledPercentile,
     ValidityCheck,
 )
-from harness.results.validity import byte_checks, configuration_check, saturation_notes
-from harness.scenario.attach import Attach
+from harness.results.validity import byte_checks, saturation_notes
 from harness.scenario.model import BudgetRule, Cell, Job, Mode, Place
 
 _Rounds = Mapping[int, Sequence[Measurement]]
@@ -149,7 +149,7 @@ def _look(context: CellContext, rounds: int) -> Look | None:
 
 
 def _configuration(mode: Mode, effective: Mapping[str, JsonValue]) -> list[ValidityCheck]:
-    check = configuration_check(mode.attach, effective) if isinstance(mode.attach, Attach) else None
+    check = configuration_check(mode.attach, effective) if mode.attach else None
     return [check] if check else []
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pydantic import JsonValue
-
 from harness.results.records import Measurement, ValidityCheck
-from harness.scenario.attach import Attach
 from harness.units import format_size
 
 TOLERANCE = 0.02
@@ -47,31 +44,6 @@ def byte_checks(measurements: Iterable[Measurement], in_flight: int) -> tuple[Va
     for measurement in measurements:
         by_arm.setdefault(measurement.arm, []).extend(_counts(measurement, in_flight))
     return tuple(_checked(arm, counts) for arm, counts in by_arm.items() if counts)
-
-
-def configuration_check(asked: Attach, effective: Mapping[str, JsonValue]) -> ValidityCheck | None:
-    """What was asked of the attachment against what guest and QEMU say it is; None where nothing was read back."""
-    if not effective:
-        return None
-    wanted: dict[str, JsonValue] = {
-        "bus": {"virtio-blk": "virtio", "virtio-scsi": "scsi", "sata": "sata"}[asked.bus],
-        "cache": asked.cache,
-        "aio": asked.aio,
-        "iothread": asked.iothread,
-        "qemu_cache_direct": asked.direct,
-        "qemu_cache_no_flush": asked.cache == "unsafe",
-        "qemu_write_cache": asked.cache in ("none", "writeback", "unsafe"),
-        "qemu_iothread": asked.iothread,
-        "guest_driver": {"virtio-blk": "virtio_blk", "virtio-scsi": "sd", "sata": "sd"}[asked.bus],
-    }
-    differ = [
-        f"asked for {key} = {_said(value)}, it is {_said(effective[key])}"
-        for key, value in wanted.items()
-        if key in effective and effective[key] != value
-    ]
-    same = sum(key in effective for key in wanted)
-    detail = "; ".join(differ) or f"{same} settings are as asked for"
-    return ValidityCheck("configuration", ok=not differ, detail=detail)
 
 
 def saturation_notes(measurements: Iterable[Measurement], depth: int) -> tuple[str, ...]:
@@ -147,7 +119,3 @@ def _reason(count: _Count) -> str:
             )
         case _:
             return "the layers write more than they are asked for (metadata, journal, parity), or something else wrote"
-
-
-def _said(value: JsonValue) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from pydantic import JsonValue
 
 from harness.results import Measurement, ValidityCheck
-from harness.results.validity import byte_checks, configuration_check, saturation_notes
-from harness.scenario.attach import Attach
+from harness.results.validity import byte_checks, saturation_notes
 
 GIB = 1024**3
 
@@ -114,81 +112,6 @@ def test_every_arm_has_a_check_of_its_own_and_one_without_counters_has_none() ->
         in_flight=0,
     )
     assert [(check.check, check.ok) for check in checks] == [("bytes host", True), ("bytes guest:raw", False)]
-
-
-# --- configuration ---
-
-AS_ASKED: dict[str, JsonValue] = {
-    "bus": "scsi",
-    "cache": "none",
-    "aio": "native",
-    "iothread": True,
-    "qemu_cache_direct": True,
-    "qemu_cache_no_flush": False,
-    "qemu_write_cache": True,
-    "qemu_iothread": True,
-    "guest_driver": "sd",
-    "guest_scheduler": "[none] mq-deadline",
-}
-
-
-def test_an_attachment_that_is_as_asked_passes() -> None:
-    check = configuration_check(Attach(), AS_ASKED)
-    assert check == ValidityCheck("configuration", ok=True, detail="9 settings are as asked for")
-
-
-@pytest.mark.parametrize(
-    ("key", "found", "said"),
-    [
-        ("aio", "threads", "asked for aio = native, it is threads"),
-        ("qemu_iothread", False, "asked for qemu_iothread = true, it is false"),
-        ("qemu_cache_direct", False, "asked for qemu_cache_direct = true, it is false"),
-        ("guest_driver", "virtio_blk", "asked for guest_driver = sd, it is virtio_blk"),
-    ],
-)
-def test_a_silent_fallback_fails_with_both_values(key: str, found: JsonValue, said: str) -> None:
-    check = configuration_check(Attach(), AS_ASKED | {key: found})
-    assert check == ValidityCheck("configuration", ok=False, detail=said)
-
-
-def test_all_differences_are_told_at_once() -> None:
-    check = configuration_check(Attach(), AS_ASKED | {"bus": "virtio", "cache": "writeback"})
-    assert check is not None
-    assert check.detail == "asked for bus = scsi, it is virtio; asked for cache = none, it is writeback"
-
-
-@pytest.mark.parametrize(
-    ("cache", "direct", "no_flush", "write_cache"),
-    [
-        ("none", True, False, True),
-        ("directsync", True, False, False),
-        ("writeback", False, False, True),
-        ("writethrough", False, False, False),
-        ("unsafe", False, True, True),
-    ],
-)
-def test_each_cache_mode_is_held_against_what_qemu_makes_of_it(
-    cache: str, direct: bool, no_flush: bool, write_cache: bool
-) -> None:
-    """The table of cache modes in QEMU's manual, section on the block device option `cache`."""
-    asked = Attach("virtio-blk", cache, "threads", iothread=False)  # type: ignore[arg-type]
-    effective: dict[str, JsonValue] = {
-        "bus": "virtio",
-        "cache": cache,
-        "aio": "threads",
-        "qemu_cache_direct": direct,
-        "qemu_cache_no_flush": no_flush,
-        "qemu_write_cache": write_cache,
-        "qemu_iothread": False,
-        "guest_driver": "virtio_blk",
-    }
-    check = configuration_check(asked, effective)
-    assert check is not None
-    assert check.ok, check.detail
-
-
-def test_nothing_is_said_where_nothing_was_read_back() -> None:
-    assert configuration_check(Attach(), {}) is None
 
 
 # --- saturation ---
