@@ -108,7 +108,7 @@ def _quoted(expected: str) -> list[str]:
 
 def _keys_at(schema: type[BaseModel], location: Location) -> list[str]:
     """The keys that the table holding the last part of `location` may have."""
-    table = _annotation_at(schema, location[:-1])
+    table = _required(_annotation_at(schema, location[:-1]))
     return list(table.model_fields) if isinstance(table, type) and issubclass(table, BaseModel) else []
 
 
@@ -143,6 +143,12 @@ def _tags(annotation: Any) -> list[str]:
         kind = bare.model_fields.get("kind")
         return list(get_args(kind.annotation)) if kind else []
     return [tag for table in get_args(bare) for tag in _tags(table)]
+
+
+def _required(annotation: Any) -> Any:
+    """Of `X | None` the X; anything else as it is."""
+    arguments = [each for each in get_args(annotation) if each is not type(None)]
+    return _bare(arguments[0]) if get_origin(annotation) in (Union, UnionType) and len(arguments) == 1 else annotation
 
 
 def _bare(annotation: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,6 +13,7 @@ from harness.config.names import choices
 from harness.config.problems import describe
 from harness.config.toml import read_toml
 from harness.errors import ConfigError
+from harness.lab.proxmox import ApiTable, GuestTable, ProxmoxSpec, StoredLayout, proxmox_spec
 from harness.scenario.library import PROFILES
 from harness.units import parse_size
 
@@ -50,6 +51,22 @@ class DiskByFile:
 
 
 DiskSpec = DiskById | DiskByFile
+"""A disk that belongs to whoever measures: it is written to as a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiskByStorage:
+    """Storages of Proxmox VE as they are, by kind of layout (`raw`, `lvm`): volumes of ours are all that is written."""
+
+    name: str
+    storages: Mapping[StoredLayout, str]
+
+    @property
+    def identity(self) -> str:
+        return "storage " + ", ".join(dict.fromkeys(self.storages.values()))
+
+
+AnyDisk = DiskSpec | DiskByStorage
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +82,24 @@ class SshAddress:
 
 @dataclass(frozen=True, slots=True)
 class HostSpec:
-    """A KVM host as the lab file names it. `ssh` is None for this machine."""
+    """A KVM host as the lab file names it. `ssh` is None for this machine, `proxmox` where it is no node of PVE."""
 
     name: str
-    kind: Literal["local", "ssh", "embedded"]
+    kind: Literal["local", "ssh", "embedded", "proxmox"]
     ssh: SshAddress | None
     disks: tuple[DiskSpec, ...]
     simulated: str | None = None
     """What of it is no real machine, in words; None for a real one."""
+    proxmox: ProxmoxSpec | None = None
+    stored: tuple[DiskByStorage, ...] = ()
 
-    def disk(self, name: str) -> DiskSpec:
-        return next(disk for disk in self.disks if disk.name == name)
+    def disk(self, name: str) -> AnyDisk:
+        return next(disk for disk in self.measured if disk.name == name)
+
+    @property
+    def measured(self) -> tuple[AnyDisk, ...]:
+        """Everything of it that a scenario can name."""
+        return (*self.disks, *self.stored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +112,7 @@ class Inventory:
 
     def host_of(self, disk: str) -> HostSpec:
         """The one host that has `disk`; a ConfigError names the disks there are."""
-        having = [host for host in self.hosts if any(each.name == disk for each in host.disks)]
+        having = [host for host in self.hosts if any(each.name == disk for each in host.measured)]
         if len(having) == 1:
             return having[0]
         if having:
@@ -96,7 +120,7 @@ class Inventory:
             raise ConfigError(
                 f'{self.source}: disk "{disk}" is on several hosts: {names}', hint="choose one with --host NAME"
             )
-        known = [each.name for host in self.hosts for each in host.disks]
+        known = [each.name for host in self.hosts for each in host.measured]
         raise ConfigError(
             f'{self.source}: no disk "{disk}"; {choices(disk, known)}',
             hint=f"name it under [host.NAME.disk.{disk}], or select scenarios of other disks with -k",
@@ -139,16 +163,27 @@ class _Disk(_Table):
     file: Annotated[Path | None, BeforeValidator(_path)] = None
     size: Annotated[int | None, BeforeValidator(_size)] = None
     destroy: bool = False
+    storages: dict[StoredLayout, str] | None = Field(default=None, min_length=1)
 
 
 class _Host(_Table):
-    kind: Literal["local", "ssh"]
+    kind: Literal["local", "ssh", "proxmox"]
     address: str | None = None
     port: int = Field(default=22, ge=1, le=65535)
     user: str = "root"
     key: Annotated[Path | None, BeforeValidator(_path)] = None
     host_key: str | None = Field(default=None, pattern=r"^(ssh-|ecdsa-)\S+ \S+")
+    api: ApiTable | None = None
+    guest: GuestTable | None = None
     disk: dict[str, _Disk] = Field(default_factory=dict)
+
+
+_SURPLUS: Mapping[str, frozenset[str]] = {
+    "local": frozenset({"address", "port", "user", "key", "host_key", "api", "guest"}),
+    "ssh": frozenset({"api", "guest"}),
+    "proxmox": frozenset(),
+}
+"""Keys that mean nothing to a kind of host."""
 
 
 class _Lab(_Table):
@@ -176,19 +211,38 @@ def _refused(path: Path, problems: Iterable[str]) -> ConfigError:
 
 def _host(name: str, table: _Host, problems: list[str]) -> HostSpec:
     where = f"host.{name}"
-    ssh = None
-    if table.kind == "ssh":
-        missing = [key for key in ("address", "key") if getattr(table, key) is None]
-        problems += [f'{where}.{key}: missing; a host of kind "ssh" needs it' for key in missing]
-        if table.address and table.key:
-            ssh = SshAddress(table.address, table.port, table.user, table.key, table.host_key)
-    elif unused := table.model_fields_set & {"address", "port", "user", "key", "host_key"}:
-        problems.append(f'{where}.{min(unused)}: of no use with kind = "local"; allowed: only with kind = "ssh"')
-    disks = (_disk(f"{where}.disk.{key}", key, disk, problems) for key, disk in table.disk.items())
-    return HostSpec(name, table.kind, ssh, tuple(disk for disk in disks if disk))
+    surplus = table.model_fields_set & _SURPLUS[table.kind]
+    if surplus:
+        allowed = " or ".join(f'"{kind}"' for kind, keys in _SURPLUS.items() if min(surplus) not in keys)
+        problems.append(
+            f'{where}.{min(surplus)}: of no use with kind = "{table.kind}"; allowed: only with kind = {allowed}'
+        )
+    proxmox = None
+    if table.kind == "proxmox":
+        proxmox = proxmox_spec(where, table.api, table.guest, problems)
+    address = table.address or (proxmox.api.host if proxmox else None)
+    found = [_disk(f"{where}.disk.{key}", key, disk, table.kind, problems) for key, disk in table.disk.items()]
+    disks = tuple(disk for disk in found if isinstance(disk, DiskById | DiskByFile))
+    stored = tuple(disk for disk in found if isinstance(disk, DiskByStorage))
+    ssh = None if table.kind == "local" else _ssh(where, table, address, problems)
+    return HostSpec(name, table.kind, ssh, disks, proxmox=proxmox, stored=stored)
 
 
-def _disk(where: str, name: str, table: _Disk, problems: list[str]) -> DiskSpec | None:
+def _ssh(where: str, table: _Host, address: str | None, problems: list[str]) -> SshAddress | None:
+    found = {"address": address, "key": table.key}
+    # The address of a node is that of its API: its absence is told there.
+    asked = ("key",) if table.kind == "proxmox" else ("address", "key")
+    missing = [key for key in asked if found[key] is None]
+    problems += [f'{where}.{key}: missing; a host of kind "{table.kind}" needs it' for key in missing]
+    return SshAddress(address, table.port, table.user, table.key, table.host_key) if address and table.key else None
+
+
+def _disk(where: str, name: str, table: _Disk, kind: str, problems: list[str]) -> AnyDisk | None:
+    if kind == "proxmox" and table.file is not None:
+        problems.append(f"{where}.file: Proxmox VE knows no loop devices; allowed: id + serial, or storages")
+        return None
+    if table.storages is not None:
+        return _stored(where, name, table, kind, problems)
     if table.file is not None:
         if table.id or table.serial:
             problems.append(f"{where}: file and id cannot stand together; allowed: id + serial, or file + size")
@@ -206,3 +260,13 @@ def _disk(where: str, name: str, table: _Disk, problems: list[str]) -> DiskSpec 
     if table.id and table.serial:
         return DiskById(name, table.id, table.serial, table.destroy)
     return None
+
+
+def _stored(where: str, name: str, table: _Disk, kind: str, problems: list[str]) -> DiskByStorage | None:
+    before = len(problems)
+    if kind != "proxmox":
+        problems.append(f'{where}.storages: of no use with kind = "{kind}"; allowed: only with kind = "proxmox"')
+    surplus = sorted(table.model_fields_set - {"storages"})
+    why = "cannot stand together with storages, of which nothing but volumes of ours is written"
+    problems += [f"{where}.{key}: {why}" for key in surplus]
+    return DiskByStorage(name, table.storages or {}) if len(problems) == before else None

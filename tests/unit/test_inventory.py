@@ -81,8 +81,8 @@ def test_a_home_directory_is_meant_by_a_tilde(tmp_path: Path, monkeypatch: pytes
     assert ssh.key == Path("/home/somebody/.ssh/lab")
 
 
-DISK_KEYS = "id, serial, file, size, destroy"
-HOST_KEYS = "kind, address, port, user, key, host_key, disk"
+DISK_KEYS = "id, serial, file, size, destroy, storages"
+HOST_KEYS = "kind, address, port, user, key, host_key, api, guest, disk"
 WHY_BOTH = "missing; a disk is named by id and serial, so that no other is written to"
 OPTANE, LOOP = "host.node1.disk.optane", "host.here.disk.loop"
 
@@ -106,7 +106,7 @@ OPTANE, LOOP = "host.node1.disk.optane", "host.here.disk.loop"
             'kind = "local"\nadress = "x"',
             f'host.here.adress = "x": no such key; allowed: {HOST_KEYS} (did you mean "address"?)',
         ),
-        ('kind = "local"', 'kind = "lokal"', 'host.here.kind = "lokal": allowed: local, ssh (did you mean "local"?)'),
+        ('kind = "local"', 'kind = "lokal"', 'host.here.kind = "lokal": allowed: local, ssh, proxmox (did you mean "local"?)'),
         ('kind = "local"', "", "host.here.kind: missing, and there is no default"),
         ('id = "/dev/disk/by-id/nvme-INTEL_900P"\n', "", f"{OPTANE}.id: {WHY_BOTH}"),
         ('serial = "PHM1"\n', "", f"{OPTANE}.serial: {WHY_BOTH}"),
@@ -156,7 +156,7 @@ OPTANE, LOOP = "host.node1.disk.optane", "host.here.disk.loop"
         (
             'kind = "local"',
             'kind = "local"\nuser = "admin"',
-            'host.here.user: of no use with kind = "local"; allowed: only with kind = "ssh"',
+            'host.here.user: of no use with kind = "local"; allowed: only with kind = "ssh" or "proxmox"',
         ),
         (
             "[host.node1]",

@@ -15,6 +15,9 @@ DOCS = (Path(__file__).parents[2] / "docs" / "lab.md").read_text(encoding="utf-8
 TABLES = {
     "the file": "surplus = 1\n[host.x]\nkind = 'local'\n",
     "a host": "[host.x]\nkind = 'local'\nsurplus = 1\n",
+    "an API": "[host.x]\nkind = 'proxmox'\n[host.x.api]\nsurplus = 1\n",
+    "a secret": "[host.x]\nkind = 'proxmox'\n[host.x.api.secret]\nsurplus = 1\n",
+    "guests": "[host.x]\nkind = 'proxmox'\n[host.x.guest]\nsurplus = 1\n",
     "a disk": "[host.x]\nkind = 'local'\n[host.x.disk.y]\nsurplus = 1\n",
 }
 

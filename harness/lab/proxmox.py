@@ -1,0 +1,241 @@
+"""A Proxmox VE node as a lab file names it: its API, its guests, and where the API's secret is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import AddressValueError, IPv4Address, IPv4Interface, NetmaskValueError
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from harness.units import parse_size
+
+ROOT = "root@pam"
+"""The only user whom PVE lets attach a device by its path, and only with a password."""
+API_PORT = 8006
+StoredLayout = Literal["lvm", "lvm-thin", "raw", "qcow2", "zvol"]
+"""Kinds of layout that are a volume of some storage."""
+
+Network = Literal["agent", "static", "cloud-init"]
+Reach = Literal["node", "direct"]
+
+
+@dataclass(frozen=True, slots=True)
+class SecretSource:
+    """Where a password or a token's value is: an environment variable, a file, or a service of the keyring."""
+
+    kind: Literal["env", "file", "keyring"]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApiSpec:
+    """How the node's API is reached. `token` is the name of a token of `user`; without it the secret is a password.
+
+    `fingerprint` (SHA-256 of the certificate, in hex with colons) is pinned instead of asking `ca_file`, or the
+    system's CAs where both are None.
+    """
+
+    host: str
+    port: int
+    node: str
+    user: str
+    secret: SecretSource
+    token: str | None = None
+    ca_file: Path | None = None
+    fingerprint: str | None = None
+
+    @property
+    def who(self) -> str:
+        """The user as PVE writes it: `root@pam`, or `root@pam!name` with a token."""
+        return f"{self.user}!{self.token}" if self.token else self.user
+
+    @property
+    def may_pass_devices(self) -> bool:
+        """Whether PVE takes a device's path from this login."""
+        return self.user == ROOT and self.token is None
+
+
+@dataclass(frozen=True, slots=True)
+class GuestRules:
+    """How guests are made on the node. `vmids` are the first and the last id to use; `memory` in bytes.
+
+    `kvm` False has the node emulate the CPU. `cpu` is PVE's name of a CPU type. With `template` a guest is a clone of
+    that VM, else it boots our ISO from `iso_storage`. `address` (with its prefix length) and `gateway` are for networks
+    without DHCP.
+    """
+
+    bridge: str = "vmbr0"
+    iso_storage: str = "local"
+    vmids: tuple[int, int] = (9000, 9099)
+    kvm: bool = True
+    cpu: str = "host"
+    memory: int = 512 * 1024**2
+    network: Network = "agent"
+    address: str | None = None
+    gateway: str | None = None
+    reach: Reach = "node"
+    template: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProxmoxSpec:
+    """What makes a host a Proxmox VE node."""
+
+    api: ApiSpec
+    guest: GuestRules
+
+
+def _url(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme != "https" or not parts.hostname or parts.path not in ("", "/") or parts.username:
+        raise ValueError('allowed: for example "https://192.0.2.9:8006"')
+    return text
+
+
+def _user(text: str) -> str:
+    if "!" in text:
+        raise ValueError("has a token in it; write the token's name under `token`")
+    if "@" not in text.strip("@"):
+        raise ValueError('allowed: a name with its realm, for example "root@pam"')
+    return text
+
+
+def _interface(text: str) -> str:
+    try:
+        IPv4Interface(text)
+    except (AddressValueError, NetmaskValueError, ValueError):
+        raise ValueError('allowed: an address with its prefix length, for example "192.0.2.50/24"') from None
+    if "/" not in text:
+        raise ValueError('allowed: an address with its prefix length, for example "192.0.2.50/24"')
+    return text
+
+
+def _gateway(text: str) -> str:
+    try:
+        return str(IPv4Address(text))
+    except AddressValueError:
+        raise ValueError('allowed: an address, for example "192.0.2.1"') from None
+
+
+def _vmids(value: object) -> object:
+    if not isinstance(value, list) or len(value) != 2 or not all(type(each) is int for each in value):
+        raise ValueError("allowed: the first and the last id, for example [9000, 9099]")
+    first, last = value
+    if not 100 <= first <= last <= 999_999_999:
+        raise ValueError("allowed: from 100 to 999999999, the smaller one first")
+    return first, last
+
+
+def _path(value: object) -> Path:
+    if not isinstance(value, str):
+        raise ValueError("must be a path in quotes")
+    return Path(value).expanduser()
+
+
+def _memory(value: object) -> int:
+    if not isinstance(value, str):
+        raise ValueError('must be text in quotes; allowed: for example "1 GiB"')
+    size = parse_size(value)
+    if size < 256 * 1024**2 or size % 1024**2:
+        raise ValueError('allowed: whole MiB from "256 MiB"')
+    return size
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class SecretTable(_Table):
+    """`[host.NAME.api] secret`: one of the three."""
+
+    env: str | None = Field(default=None, min_length=1)
+    file: str | None = Field(default=None, min_length=1)
+    keyring: str | None = Field(default=None, min_length=1)
+
+
+class ApiTable(_Table):
+    """`[host.NAME.api]`."""
+
+    url: Annotated[str, AfterValidator(_url)]
+    node: str = Field(pattern=r"^[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?$")
+    user: Annotated[str, AfterValidator(_user)] = ROOT
+    token: str | None = Field(default=None, pattern=r"^[A-Za-z][A-Za-z0-9._-]+$")
+    secret: SecretTable
+    ca_file: Annotated[Path | None, BeforeValidator(_path)] = None
+    fingerprint: str | None = Field(default=None, pattern=r"^([0-9A-Fa-f]{2}:){31}[0-9A-Fa-f]{2}$")
+
+
+class GuestTable(_Table):
+    """`[host.NAME.guest]`."""
+
+    bridge: str = Field(default="vmbr0", min_length=1)
+    iso_storage: str = Field(default="local", min_length=1)
+    vmids: Annotated[tuple[int, int], BeforeValidator(_vmids)] = (9000, 9099)
+    kvm: bool = True
+    cpu: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_.+,=;-]+$")
+    memory: Annotated[int, BeforeValidator(_memory)] = 512 * 1024**2
+    network: Network = "agent"
+    address: Annotated[str, AfterValidator(_interface)] | None = None
+    gateway: Annotated[str, AfterValidator(_gateway)] | None = None
+    reach: Reach = "node"
+    template: int | None = Field(default=None, ge=100, le=999_999_999)
+
+
+def proxmox_spec(where: str, api: ApiTable | None, guest: GuestTable | None, problems: list[str]) -> ProxmoxSpec | None:
+    """The node, or None with its problems added: each names the key below `where` and what is allowed."""
+    if api is None:
+        problems.append(f'{where}.api: missing; a host of kind "proxmox" needs it')
+        return None
+    named = [(key, value) for key, value in api.secret if value is not None]
+    if len(named) != 1:
+        problems.append(f"{where}.api.secret: allowed: one of env, file and keyring")
+        return None
+    if api.ca_file and api.fingerprint:
+        problems.append(f"{where}.api.fingerprint: cannot stand together with ca_file; allowed: one of both")
+    rules = _rules(f"{where}.guest", guest or GuestTable(), problems)
+    key, value = named[0]
+    parts = urlsplit(api.url)
+    spec = ApiSpec(
+        host=parts.hostname or "",
+        port=parts.port or API_PORT,
+        node=api.node,
+        user=api.user,
+        secret=SecretSource(key, value),  # type: ignore[arg-type] # one of the table's keys, which are the kinds
+        token=api.token,
+        ca_file=api.ca_file,
+        fingerprint=api.fingerprint,
+    )
+    return ProxmoxSpec(spec, rules)
+
+
+def _rules(where: str, table: GuestTable, problems: list[str]) -> GuestRules:
+    if table.network == "static" and table.address is None:
+        problems.append(f'{where}.address: missing; network = "static" needs it, for example "192.0.2.50/24"')
+    if table.network == "static" and table.template is not None:
+        problems.append(
+            f'{where}.network = "static": is set by our own image; allowed with template: agent, cloud-init'
+        )
+    if table.network == "cloud-init" and table.template is None:
+        problems.append(
+            f'{where}.network = "cloud-init": our own image has none; allowed: agent, static, or a template'
+        )
+    if table.network == "agent":
+        surplus = [key for key in ("address", "gateway") if getattr(table, key) is not None]
+        why = 'of no use with network = "agent"; allowed: with static and cloud-init'
+        problems += [f"{where}.{key}: {why}" for key in surplus]
+    return GuestRules(
+        bridge=table.bridge,
+        iso_storage=table.iso_storage,
+        vmids=table.vmids,
+        kvm=table.kvm,
+        cpu=table.cpu or ("host" if table.kvm else "max"),
+        memory=table.memory,
+        network=table.network,
+        address=table.address,
+        gateway=table.gateway,
+        reach=table.reach,
+        template=table.template,
+    )
