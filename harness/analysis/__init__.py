@@ -1,5 +1,7 @@
 """Estimates, intervals and verdicts from the values of rounds: pure functions, no I/O. See docs/statistics.md."""
 
+from harness.analysis.bottleneck import Bottleneck, Evidence, Finding, Member, find_bottleneck
+from harness.analysis.decompose import Costs, StepCost, decompose
 from harness.analysis.drift import drifted, estimate_drift
 from harness.analysis.estimate import (
     Estimate,
@@ -15,6 +17,7 @@ from harness.analysis.judgement import Judgement, judge_look
 from harness.analysis.many import holm, survivors
 from harness.analysis.metrics import METRICS, Better, Metric, Unit
 from harness.analysis.power import pooled_sd, smallest_detectable
+from harness.analysis.scaling import Scaling, Shape, ideal_speedup, scaling
 from harness.analysis.sequential import Look, Sequential, looks
 from harness.analysis.steady import SteadyState, steady_state
 from harness.analysis.stopping import Reason, decided
@@ -25,24 +28,35 @@ __all__ = [
     "METRICS",
     "Better",
     "Both",
+    "Bottleneck",
     "Budget",
+    "Costs",
     "Estimate",
+    "Evidence",
+    "Finding",
     "Judgement",
     "Look",
+    "Member",
     "Metric",
     "PercentileInterval",
     "Reason",
+    "Scaling",
     "Sequential",
+    "Shape",
     "SteadyState",
+    "StepCost",
     "Unit",
     "Verdict",
     "decided",
+    "decompose",
     "drifted",
     "estimate_added",
     "estimate_drift",
     "estimate_overhead",
     "exceeds_p_value",
+    "find_bottleneck",
     "holm",
+    "ideal_speedup",
     "judge",
     "judge_look",
     "log_ratios",
@@ -53,6 +67,7 @@ __all__ = [
     "percentile_interval",
     "pooled_sd",
     "proven_below",
+    "scaling",
     "smallest_detectable",
     "steady_state",
     "survivors",

@@ -25,6 +25,8 @@ from harness.results import (
     RunStore,
     assemble,
     corrected,
+    decompositions,
+    scalings,
 )
 from harness.scenario.budgets import budgets_for
 from harness.scenario.model import BudgetRule, Cell, LabKind, Scenario
@@ -115,7 +117,18 @@ class Ledger:
             efficiency=Efficiency.of(self.fio_seconds, phases.get(MEASURE, 0.0)),
         )
         groups = tuple(self.groups[group.id] for group in self._planned_groups() if group.id in self.groups)
-        run = Run(SCHEMA_VERSION, info, self.lab, dict(self.provenance), groups, tuple(self._corrected()))
+        cells = tuple(cell for group in self._planned_groups() for cell in group.cells)
+        records = self.records
+        run = Run(
+            SCHEMA_VERSION,
+            info,
+            self.lab,
+            dict(self.provenance),
+            groups,
+            tuple(records.values()),
+            decompositions(order.scenarios.values(), cells, records),
+            scalings(cells, records, self._measurements),
+        )
         self._store.write_results(run)
         return run
 

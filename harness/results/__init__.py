@@ -1,6 +1,14 @@
 """The store of runs: what is kept of a run, how it is written, and how measurements become cells."""
 
 from harness.results.assemble import CONFIDENCE, CellContext, assemble
+from harness.results.comparisons import (
+    DecompositionRecord,
+    MemberRecord,
+    ScalingMetric,
+    ScalingRecord,
+    StepRecord,
+)
+from harness.results.decomposition import decompositions
 from harness.results.groups import drift_check, host_drift
 from harness.results.judging import corrected
 from harness.results.records import (
@@ -23,6 +31,7 @@ from harness.results.records import (
     RunStatus,
     ValidityCheck,
 )
+from harness.results.scaling import scalings
 from harness.results.store import Journal, RunStore
 
 __all__ = [
@@ -32,6 +41,7 @@ __all__ = [
     "CellContext",
     "CellRecord",
     "ConditioningRecord",
+    "DecompositionRecord",
     "DriftRecord",
     "Efficiency",
     "GroupRecord",
@@ -39,6 +49,7 @@ __all__ = [
     "Journal",
     "LabInfo",
     "Measurement",
+    "MemberRecord",
     "MetricRecord",
     "ModeDetail",
     "PooledPercentile",
@@ -47,9 +58,14 @@ __all__ = [
     "RunInfo",
     "RunStatus",
     "RunStore",
+    "ScalingMetric",
+    "ScalingRecord",
+    "StepRecord",
     "ValidityCheck",
     "assemble",
     "corrected",
+    "decompositions",
     "drift_check",
     "host_drift",
+    "scalings",
 ]

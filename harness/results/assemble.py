@@ -22,6 +22,7 @@ from harness.analysis import (
     percentile_interval,
 )
 from harness.errors import ResultsError
+from harness.results.amplification import amplification
 from harness.results.configuration import configuration_check
 from harness.results.judging import gravest, judged
 from harness.results.records import (
@@ -107,7 +108,7 @@ def _cell_record(cell: Cell, context: CellContext, by_arm: _ByArm) -> CellRecord
         *context.validity,
         *_configuration(cell.mode, context.effective),
         *impossible,
-        *byte_checks(own, in_flight=job.iodepth * job.numjobs * job.bs),
+        *byte_checks(own, job.iodepth * job.numjobs * job.bs, amplification(cell.mode.layout, job)),
     )
     metrics = {} if impossible else _metrics(by_arm, rounds, look.confidence if look else CONFIDENCE)
     budgets = judged(context.budgets, metrics, look) if context.skipped is None else ()

@@ -5,19 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pydantic import ConfigDict, JsonValue
+from pydantic import JsonValue
 
 from harness.analysis import Better, Estimate, Unit, Verdict
 from harness.analysis.verdict import Both
+from harness.results.comparisons import DecompositionRecord, ScalingRecord
+from harness.results.strict import STRICT as _STRICT
 from harness.scenario.model import Conditioning
 
 SCHEMA_VERSION = 1
 
 RunStatus = Literal["running", "complete", "interrupted", "failed"]
-
-# How pydantic reads the records back: unknown keys are refused, nothing is coerced, and the docstring below an
-# attribute becomes its description in docs/results.schema.json.
-_STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,6 +369,10 @@ class Run:
     """One entry per group that was begun, in the order of the plan."""
     cells: tuple[CellRecord, ...]
     """One entry per cell, in the order of the plan."""
+    decompositions: tuple[DecompositionRecord, ...] = ()
+    """One entry per decomposition of a scenario and job."""
+    scalings: tuple[ScalingRecord, ...] = ()
+    """One entry per cell whose layout is, or lies on, an array over several disks."""
 
     def cell(self, cell_id: str) -> CellRecord:
         """The cell with this id; KeyError if the run has none."""

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from harness.results.amplification import NONE, Amplification
 from harness.results.records import Measurement, ValidityCheck
+from harness.scenario.model import Place
 from harness.units import format_size
 
 TOLERANCE = 0.02
 """How far counts of the same bytes may lie apart, as a share of what fio counted."""
+
+_MULTIPLIED = 1.1
+"""Beyond this it is more than metadata that a layout adds."""
 
 BUSY = 0.95
 """The share of time above which CPUs rather than the disk decide a figure."""
@@ -17,32 +22,57 @@ BUSY = 0.95
 
 @dataclass(frozen=True, slots=True)
 class _Count:
-    """What one counter saw of one measurement in one direction. `slack` is bytes still in flight when fio ended."""
+    """What one counter saw of one measurement in one direction, and between what it should be. All in bytes.
+
+    `slack` is what may be still in flight when fio ended.
+    """
 
     measurement: Measurement
     direction: str
     by: str
     fio: float
     seen: float
+    fewest: float
+    most: float
     slack: float
 
     @property
     def off(self) -> float:
-        """How far the counter is from fio beyond what was in flight, as a share of fio's bytes; negative is less."""
-        apart = self.seen - self.fio
-        beyond = max(abs(apart) - self.slack, 0.0)
-        return (beyond if apart > 0 else -beyond) / self.fio
+        """How far the counter is beyond a bound and what was in flight, as a share of the bound; negative is less."""
+        if self.seen < self.fewest:
+            return -max(self.fewest - self.seen - self.slack, 0.0) / self.fewest
+        return max(self.seen - self.most - self.slack, 0.0) / self.most
+
+    @property
+    def apart(self) -> float:
+        """How far the counter is from fio beyond what was in flight, as a share of fio's bytes."""
+        return max(abs(self.seen - self.fio) - self.slack, 0.0) / self.fio
+
+    @property
+    def amplified(self) -> bool:
+        """Whether the layout multiplies bytes, beyond some metadata."""
+        return self.most > _MULTIPLIED * self.fio
+
+    @property
+    def needed(self) -> str:
+        """Its bounds as multiples of fio's bytes: "1.33 to 2"."""
+        fewest, most = f"{self.fewest / self.fio:.3g}", f"{self.most / self.fio:.3g}"
+        return fewest if fewest == most else f"{fewest} to {most}"
 
 
-def byte_checks(measurements: Iterable[Measurement], in_flight: int) -> tuple[ValidityCheck, ...]:
-    """One check per arm: fio's bytes against those of the host's bare disk and, for a guest, of QEMU.
+def byte_checks(
+    measurements: Iterable[Measurement], in_flight: int, layout: Amplification = NONE
+) -> tuple[ValidityCheck, ...]:
+    """One check per arm: fio's bytes against those of the host's bare disk, or disks, and, for a guest, of QEMU.
 
     `in_flight` is iodepth x numjobs x block size in bytes: what one side may have counted and the other not yet.
-    A measurement without counters is not checked.
+    `layout` is what the disks may move for the arms that are on it, all but the host. A measurement without counters is
+    not checked.
     """
     by_arm: dict[str, list[_Count]] = {}
     for measurement in measurements:
-        by_arm.setdefault(measurement.arm, []).extend(_counts(measurement, in_flight))
+        of_disk = NONE if measurement.arm == Place.HOST else layout
+        by_arm.setdefault(measurement.arm, []).extend(_counts(measurement, in_flight, of_disk))
     return tuple(_checked(arm, counts) for arm, counts in by_arm.items() if counts)
 
 
@@ -76,31 +106,53 @@ def saturation_notes(measurements: Iterable[Measurement], depth: int) -> tuple[s
     return tuple(notes)
 
 
-def _counts(measurement: Measurement, in_flight: int) -> list[_Count]:
+def _counts(measurement: Measurement, in_flight: int, of_disk: Amplification) -> list[_Count]:
     counters = measurement.counters
     return [
-        _Count(measurement, direction, by, counters[f"fio_{direction}"], counters[f"{by}_{direction}"], in_flight)
+        _count(measurement, direction, by, in_flight, of_disk if by == "disk" else NONE)
         for direction in ("read", "written")
         for by in ("qemu", "disk")
         if counters.get(f"fio_{direction}") and f"{by}_{direction}" in counters
     ]
 
 
+def _count(measurement: Measurement, direction: str, by: str, in_flight: int, needs: Amplification) -> _Count:
+    counters = measurement.counters
+    fio = counters[f"fio_{direction}"]
+    fewest, most = fio * needs.fewest_written, fio * needs.most_written
+    if direction == "read":
+        written = counters.get("fio_written", 0.0)
+        fewest, most = fio * needs.fewest_read, fio * needs.most_read + written * needs.read_for_write
+    seen = counters[f"{by}_{direction}"]
+    return _Count(measurement, direction, by, fio, seen, fewest, most, slack=in_flight * most / fio)
+
+
 def _checked(arm: str, counts: Sequence[_Count]) -> ValidityCheck:
     wrong = [count for count in counts if abs(count.off) > TOLERANCE]
     if not wrong:
-        most = max(abs(count.off) for count in counts)
-        who = "fio, QEMU" if any(count.by == "qemu" for count in counts) else "fio"
-        return ValidityCheck(f"bytes {arm}", ok=True, detail=f"{who} and the disk agree within {max(most, 0.001):.1%}")
+        return ValidityCheck(f"bytes {arm}", ok=True, detail=_agreement(counts))
     worst = max(wrong, key=lambda count: abs(count.off))
     first = next((count for count in wrong if count.by == "qemu" and count.measurement is worst.measurement), worst)
     whose = {"qemu": "QEMU", "disk": "the host's disk"}[first.by]
+    needed = f", {first.needed} times as much is its layout's" if first.amplified else ""
     return ValidityCheck(
         f"bytes {arm}",
         ok=False,
         detail=f"round {first.measurement.round}: fio counted {format_size(first.fio)} {first.direction}, {whose} "
-        f"{format_size(first.seen)} ({first.seen / first.fio:.1%}): {_reason(first)}",
+        f"{format_size(first.seen)} ({first.seen / first.fio:.1%}{needed}): {_reason(first)}",
     )
+
+
+def _agreement(counts: Sequence[_Count]) -> str:
+    who = "fio, QEMU" if any(count.by == "qemu" for count in counts) else "fio"
+    amplified = [count for count in counts if count.amplified]
+    if not amplified:
+        most = max(count.apart for count in counts)
+        return f"{who} and the disk agree within {max(most, 0.001):.1%}"
+    ratios = sorted(count.seen / count.fio for count in amplified)
+    found = " to ".join(dict.fromkeys(f"{ratio:.3g}" for ratio in (ratios[0], ratios[-1])))
+    needed = " or ".join(dict.fromkeys(count.needed for count in amplified))
+    return f"{who} and the disks agree: these moved {found} times as much, the layout needs {needed}"
 
 
 def _reason(count: _Count) -> str:

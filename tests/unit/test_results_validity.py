@@ -8,7 +8,10 @@ from dataclasses import replace
 import pytest
 
 from harness.results import Measurement, ValidityCheck
+from harness.results.amplification import amplification
 from harness.results.validity import byte_checks, saturation_notes
+from harness.scenario.layouts import Layout, Lvm, LvmThin, Md, Partition, Qcow2, RawFile, ZfsFile, Zvol
+from harness.scenario.model import Job
 
 GIB = 1024**3
 
@@ -112,6 +115,98 @@ def test_every_arm_has_a_check_of_its_own_and_one_without_counters_has_none() ->
         in_flight=0,
     )
     assert [(check.check, check.ok) for check in checks] == [("bytes host", True), ("bytes guest:raw", False)]
+
+
+# --- bytes of layouts that multiply them ---
+
+BLOCKS = Job("randwrite", 4096, 32, ramp=0.0, seconds=3.0)
+STREAM = Job("write", 256 * 1024, 32, ramp=0.0, seconds=3.0)
+
+
+def on(layout: Layout, job: Job = BLOCKS, **gigabytes: float) -> ValidityCheck:
+    counters = {name: count * 1e9 for name, count in gigabytes.items()}
+    (check,) = byte_checks([replace(measured("twin:x"), counters=counters)], 0, amplification(layout, job))
+    return check
+
+
+@pytest.mark.parametrize(
+    ("layout", "fewest", "most"),
+    [
+        (Md(0, 4), 1, 1),
+        (Md(1, 2), 2, 2),
+        (Md(1, 3), 3, 3),
+        (Md(10, 4), 2, 2),
+        (Md(1, 4, legs=2), 2, 2),
+        (Md(5, 4), 4 / 3, 2),
+        (Md(5, 6, legs=2), 3 / 2, 2),
+        (Md(6, 6), 6 / 4, 3),
+        (Lvm(on=Md(10, 4)), 2, 2),
+        (RawFile(on=Md(5, 4)), 4 / 3, 2.06),
+        (Partition(), 1, 1),
+        (Lvm(), 1, 1),
+        (LvmThin(), 1, 1.03),
+        (RawFile("xfs"), 1, 1.03),
+        (Qcow2(), 1, 1.03),
+    ],
+    ids=str,
+)
+def test_what_a_layout_writes_for_each_byte_is_expected_and_neither_less_nor_more(
+    layout: Layout, fewest: float, most: float
+) -> None:
+    assert on(layout, fio_written=1, disk_written=fewest).ok
+    assert on(layout, fio_written=1, disk_written=most).ok
+    assert not on(layout, fio_written=1, disk_written=fewest * 0.97).ok
+    assert not on(layout, fio_written=1, disk_written=most * 1.03).ok
+
+
+def test_writes_that_reached_one_mirror_alone_are_fewer_than_the_layout_needs() -> None:
+    check = on(Md(1, 2), fio_written=1, disk_written=1)
+    assert not check.ok
+    assert "(100.0%, 2 times as much is its layout's): the rest was not on the disk" in check.detail
+
+
+@pytest.mark.parametrize(
+    "layout", [Md(0, 4), Md(1, 2), Md(5, 4), Md(6, 6), Lvm(on=Md(10, 4)), Lvm(), RawFile()], ids=str
+)
+def test_reads_are_expected_once_whatever_the_level(layout: Layout) -> None:
+    job = Job("randread", 4096, 32, ramp=0.0, seconds=3.0)
+    assert on(layout, job, fio_read=1, disk_read=1).ok
+    assert not on(layout, job, fio_read=1, disk_read=0.97).ok
+    assert not on(layout, job, fio_read=1, disk_read=1.03).ok
+
+
+def test_a_mixed_job_may_read_old_data_and_parity_for_its_writes() -> None:
+    def mixed(disk_read: float) -> bool:
+        job = Job("randrw", 4096, 32, ramp=0.0, seconds=3.0, read_share=0.5)
+        return on(Md(5, 4), job, fio_read=1, fio_written=1, disk_read=disk_read, disk_written=2).ok
+
+    assert mixed(1.0)
+    assert mixed(3.0)
+    assert not mixed(3.2)
+    assert not mixed(0.97)
+
+
+def test_what_a_layout_multiplies_is_told_beside_what_it_needs() -> None:
+    check = on(Md(5, 4), STREAM, fio_written=1, disk_written=1.4)
+    assert check.detail == "fio and the disks agree: these moved 1.4 times as much, the layout needs 1.33 to 2"
+    assert on(RawFile(), fio_written=1, disk_written=1.04).detail == "fio and the disk agree within 4.0%"
+
+
+def test_the_host_and_qemu_count_each_byte_once_whatever_lies_below() -> None:
+    expected = amplification(Md(1, 2), BLOCKS)
+    host = measured("host", fio_written=1e9, disk_written=2e9)
+    guest = measured("guest:raid1", fio_written=1e9, qemu_written=2e9, disk_written=2e9)
+    assert [check.ok for check in byte_checks([host, guest], 0, expected)] == [False, False]
+    guest = measured("guest:raid1", fio_written=1e9, qemu_written=1e9, disk_written=2e9)
+    assert [check.ok for check in byte_checks([guest], 0, expected)] == [True]
+
+
+def test_zfs_may_read_and_write_whole_records_but_never_less_than_was_asked_for() -> None:
+    assert on(Zvol(volblocksize=16 * 1024), fio_written=1, disk_written=4).ok
+    assert on(Zvol(volblocksize=16 * 1024), fio_written=1, disk_written=8).ok
+    assert not on(Zvol(volblocksize=16 * 1024), fio_written=1, disk_written=9).ok
+    assert not on(Zvol(volblocksize=16 * 1024), fio_written=1, disk_written=0.9).ok
+    assert not on(ZfsFile(), Job("randread", 4096, 1, ramp=0.0, seconds=3.0), fio_read=1, disk_read=0.1).ok
 
 
 # --- saturation ---

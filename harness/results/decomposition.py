@@ -1,0 +1,134 @@
+"""From cells to decompositions: the values of each arm in the rounds that all of them share. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from harness.analysis import decompose
+from harness.results.comparisons import DecompositionRecord, StepRecord
+from harness.results.records import CellRecord
+from harness.scenario.decompose import Step, steps_of
+from harness.scenario.model import Arm, Cell, Decomposition, Job, Scenario
+
+METRIC = "lat_mean"
+"""From submission to completion: what submitting costs, a guest's exit to the host among it, is not in `clat_mean`."""
+
+_CellsOf = Mapping[tuple[str, Job], CellRecord]
+
+
+def decompositions(
+    scenarios: Iterable[Scenario], cells: Sequence[Cell], records: Mapping[str, CellRecord]
+) -> tuple[DecompositionRecord, ...]:
+    """One record per decomposition and job of which anything was measured, in the order of the scenarios and `cells`.
+
+    `records` is by cell id. Only rounds in which every arm was measured count, so that in each of them the steps add
+    up. Where an arm was not measured, no step is bridged: the record says which arm is missing, and why.
+    """
+    found = []
+    for scenario in scenarios:
+        own = [cell for cell in cells if cell.scenario == scenario.name]
+        by_mode = {(cell.mode.name, cell.job): records[cell.id] for cell in own if cell.id in records}
+        for decomposition in scenario.decompositions:
+            steps = steps_of(scenario, decomposition)
+            for job in dict.fromkeys(cell.job for cell in own if decomposition.covers(cell.job)):
+                arms = _arms(steps, job, by_mode)
+                if any(arm.cell is not None for arm in arms):
+                    found.append(_record(scenario, decomposition, job, arms))
+    return tuple(found)
+
+
+def doubt(cell: CellRecord, arm: Arm) -> str:
+    """The failed checks that concern this arm of the cell: a check of another arm's bytes says nothing of it."""
+    failed = [check.check for check in cell.validity if not check.ok]
+    return ", ".join(check for check in failed if not check.startswith("bytes ") or check == f"bytes {arm.id}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """One step's arm, the cell that has its values, and these by round."""
+
+    step: Step
+    cell: CellRecord | None
+    by_round: Mapping[int, float]
+
+    @property
+    def missing(self) -> str:
+        """Why there is no value; empty where there is one."""
+        if self.by_round:
+            return ""
+        if self.cell is None:
+            return f"{self.step.arm.id} was not measured"
+        return f"{self.step.arm.id}: {self.cell.skipped or f'no round has {METRIC}'}"
+
+
+def _arms(steps: Sequence[Step], job: Job, cells: _CellsOf) -> list[_Measured]:
+    """The arms with their values. The host's are in every cell: the one with the most rounds gives them."""
+    own = {step.arm.mode.name: cells.get((step.arm.mode.name, job)) for step in steps if step.arm.mode is not None}
+    measured = [cell for cell in own.values() if cell is not None]
+    any_cell = max(measured, key=lambda cell: len(cell.rounds), default=None)
+    found = []
+    for step in steps:
+        cell = own[step.arm.mode.name] if step.arm.mode is not None else any_cell
+        found.append(_Measured(step, cell, _values(cell, step.arm) if cell is not None else {}))
+    return found
+
+
+def _values(cell: CellRecord, arm: Arm) -> Mapping[int, float]:
+    metric = cell.metrics.get(METRIC)
+    if metric is None or cell.skipped is not None:
+        return {}
+    values: tuple[float, ...] = getattr(metric, str(arm.place))
+    return dict(zip(cell.rounds, values, strict=True)) if values else {}
+
+
+def _record(
+    scenario: Scenario, decomposition: Decomposition, job: Job, arms: Sequence[_Measured]
+) -> DecompositionRecord:
+    skipped = "; ".join(arm.missing for arm in arms if arm.missing) or None
+    rounds = tuple(sorted(set.intersection(*(set(arm.by_round) for arm in arms))))
+    if skipped is None and not rounds:
+        skipped = "no round has every arm"
+    cells = [arm.cell for arm in arms if arm.cell is not None]
+    record = DecompositionRecord(
+        id=f"{scenario.name}-{decomposition.name}-{job.id}",
+        scenario=scenario.name,
+        name=decomposition.name,
+        host=cells[0].host,
+        disk=scenario.disk,
+        job=job.id,
+        metric=METRIC,
+        rounds=rounds,
+        left_out=tuple(sorted({number for arm in arms for number in arm.by_round} - set(rounds))),
+        # Rounds were looked at early by the strictest of the cells, and the waterfall is read at that look.
+        confidence=max(cell.confidence for cell in cells),
+        steps=(),
+        added=None,
+        overhead=None,
+        skipped=skipped,
+    )
+    return record if skipped is not None else _estimated(record, arms)
+
+
+def _estimated(record: DecompositionRecord, arms: Sequence[_Measured]) -> DecompositionRecord:
+    values = [tuple(arm.by_round[number] for number in record.rounds) for arm in arms]
+    costs = decompose(values, confidence=record.confidence)
+    return replace(
+        record,
+        steps=tuple(
+            StepRecord(
+                arm=arm.step.arm.id,
+                change=arm.step.change,
+                values=own,
+                added=cost.added if cost else None,
+                overhead=cost.overhead if cost else None,
+                so_far=cost.so_far if cost else None,
+                p_value=cost.p_value if cost else None,
+                shown=cost is not None and cost.shown,
+                doubt=doubt(arm.cell, arm.step.arm) if arm.cell is not None else "",
+            )
+            for arm, own, cost in zip(arms, values, (None, *costs.steps), strict=True)
+        ),
+        added=costs.added,
+        overhead=costs.overhead,
+    )

@@ -1,0 +1,172 @@
+"""From cells on arrays to how these scale: the array's twin against the single disk of the same rounds. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+
+from harness.analysis import Evidence, Member, Shape, find_bottleneck, ideal_speedup, scaling
+from harness.results.comparisons import MemberRecord, ScalingMetric, ScalingRecord
+from harness.results.decomposition import doubt
+from harness.results.records import CellRecord, Measurement
+from harness.scenario.layouts import Md, base_of
+from harness.scenario.model import Arm, Cell, Job, Place
+
+METRICS = ("iops", "bw")
+
+_COUNTER = re.compile(r"member:(?P<member>.+)_(?P<count>read|written|busy_s|queue_s)")
+
+_Curve = Sequence[tuple[float, float]]
+
+
+def scalings(
+    cells: Sequence[Cell], records: Mapping[str, CellRecord], measurements: Iterable[Measurement]
+) -> tuple[ScalingRecord, ...]:
+    """One record per cell whose layout is an array or lies on one, and which was measured, in the order of `cells`.
+
+    `records` is by cell id. Jobs at a fixed rate are left out: they ask an array for no more than a disk. What each
+    member did is read from a measurement's counters, which are differences over its fio process:
+    `member:NAME_read`, `_written` (bytes), `_busy_s` (seconds with an I/O in flight: io_ticks of the kernel's
+    /sys/block/*/stat) and `_queue_s` (seconds that all I/Os together were in flight: its time_in_queue).
+    """
+    by_raw = {(each.raw, each.arm, each.job): each for each in measurements}
+    found = []
+    for cell in cells:
+        array = base_of(cell.mode.layout)
+        record = records.get(cell.id)
+        if isinstance(array, Md) and cell.job.rate is None and record is not None and _has_both(record):
+            own = [each for raw in record.raw for each in _of_twin(cell, raw, by_raw) if each.round in record.rounds]
+            found.append(_record(cell, array, record, own, _curve(cell, cells, records)))
+    return tuple(found)
+
+
+def shape_of(array: Md) -> Shape:
+    """The array as the analysis knows it."""
+    return Shape(array.level, array.disks, array.legs)
+
+
+def in_full_stripes(job: Job, array: Md) -> bool:
+    """Whether the job's writes fill whole stripes: sequential ones do, once they are merged, and large aligned ones."""
+    shape = shape_of(array)
+    return not job.rw.startswith("rand") or job.bs % (array.chunk * shape.data_disks) == 0
+
+
+def _record(cell: Cell, array: Md, record: CellRecord, twins: Sequence[Measurement], curve: _Curve) -> ScalingRecord:
+    shape, job = shape_of(array), cell.job
+    read_share = job.read_share if job.read_share is not None else float(job.reads)
+    full_stripe = in_full_stripes(job, array)
+    ideal = ideal_speedup(shape, read_share=read_share, full_stripe=full_stripe)
+    metrics = {}
+    for name in METRICS:
+        values = record.metrics[name]
+        each = scaling(values.host, values.twin, disks=array.disks, ideal=ideal, confidence=record.confidence)
+        metrics[name] = ScalingMetric(each.speedup, each.efficiency, each.of_ideal)
+    members = _members(twins, job)
+    evidence = Evidence(
+        ideal=ideal,
+        of_ideal=metrics["iops"].of_ideal.point,
+        in_flight=_in_flight(record, Place.TWIN),
+        single_in_flight=_in_flight(record, Place.HOST),
+        single=curve,
+        cpu_busy=_cpu_busy(twins),
+        members=members,
+    )
+    finding = find_bottleneck(evidence)
+    doubts = (doubt(record, arm) for arm in (Arm(Place.HOST), Arm(Place.TWIN, cell.mode)))
+    return ScalingRecord(
+        cell=cell.id,
+        level=array.level,
+        disks=array.disks,
+        legs=array.legs,
+        ideal=ideal,
+        why_ideal=_why(shape, read_share, full_stripe=full_stripe),
+        metrics=metrics,
+        members=tuple(MemberRecord(each.name, each.moved, each.busy, each.in_flight) for each in members),
+        bottleneck=finding.bottleneck,
+        evidence=finding.words,
+        doubt=", ".join(dict.fromkeys(each for each in doubts if each)),
+    )
+
+
+def _has_both(record: CellRecord) -> bool:
+    return record.skipped is None and all(name in record.metrics and record.metrics[name].twin for name in METRICS)
+
+
+def _of_twin(cell: Cell, raw: str, by_raw: Mapping[tuple[str, str, str], Measurement]) -> list[Measurement]:
+    found = by_raw.get((raw, Arm(Place.TWIN, cell.mode).id, cell.job.id))
+    return [found] if found is not None else []
+
+
+def _curve(cell: Cell, cells: Sequence[Cell], records: Mapping[str, CellRecord]) -> _Curve:
+    """The single disk in this workload at each depth of the run: I/Os in flight and IOPS."""
+    same = [each for each in cells if (each.scenario, each.mode) == (cell.scenario, cell.mode)]
+    points = []
+    for other in same:
+        record = records.get(other.id)
+        if record is not None and other.job.workload == cell.job.workload and _has_both(record):
+            in_flight = _in_flight(record, Place.HOST)
+            if in_flight is not None:
+                points.append((in_flight, fmean(record.metrics["iops"].host)))
+    return points
+
+
+def _in_flight(record: CellRecord, place: Place) -> float | None:
+    """IOPS x mean latency, the mean over the rounds."""
+    iops, latency = record.metrics["iops"], record.metrics.get("lat_mean")
+    if latency is None:
+        return None
+    values: tuple[tuple[float, ...], tuple[float, ...]] = (getattr(iops, str(place)), getattr(latency, str(place)))
+    return fmean(rate * seconds for rate, seconds in zip(*values, strict=True))
+
+
+def _cpu_busy(twins: Sequence[Measurement]) -> float | None:
+    """While fio ran where that is known, else from login to logout."""
+    found = [each.counters.get("cpu_busy", each.counters.get("host_cpu_busy")) for each in twins]
+    shares = [share for share in found if share is not None]
+    return fmean(shares) if shares else None
+
+
+def _members(twins: Sequence[Measurement], job: Job) -> tuple[Member, ...]:
+    """Each disk of the array, its rates the means over the rounds that counted it."""
+    counted: dict[str, list[tuple[Mapping[str, float], float]]] = {}
+    for each in twins:
+        for name, of_member in _by_member(each.counters).items():
+            counted.setdefault(name, []).append((of_member, job.ramp + each.seconds))
+
+    def rate(several: Sequence[tuple[Mapping[str, float], float]], *counts: str) -> float | None:
+        if not all(count in own for own, _ in several for count in counts):
+            return None
+        return fmean(sum(own[count] for count in counts) / seconds for own, seconds in several)
+
+    return tuple(
+        Member(
+            name,
+            moved=rate(several, "read", "written") or 0.0,
+            busy=None if (busy := rate(several, "busy_s")) is None else min(1.0, busy),
+            in_flight=rate(several, "queue_s"),
+        )
+        for name, several in sorted(counted.items())
+    )
+
+
+def _by_member(counters: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    for key, value in counters.items():
+        if (match := _COUNTER.fullmatch(key)) is not None:
+            found.setdefault(match["member"], {})[match["count"]] = value
+    return found
+
+
+def _why(shape: Shape, read_share: float, *, full_stripe: bool) -> str:
+    """For example "4 disks, 4 of their I/Os for each write (2 reads of old data or parity, 2 writes)"."""
+    disks = f"{shape.disks} disks"
+    if read_share == 1:
+        return f"{disks}, each read from one of them"
+    written, read = shape.written(full_stripe=full_stripe), shape.read_for_write(full_stripe=full_stripe)
+    if shape.parity and full_stripe:
+        return f"{disks}, {shape.data_disks * shape.legs} of which hold data of a stripe that is written as a whole"
+    cost = f"{written + read:g} of their I/Os for each write"
+    if read:
+        cost += f" ({read:g} reads of old data or parity, {written:g} writes)"
+    return f"{disks}, {cost}"

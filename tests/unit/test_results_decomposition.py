@@ -1,0 +1,184 @@
+"""Decompositions of measured cells: they add up, rest on complete rounds alone, and say what is missing."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+
+import pytest
+
+from harness.results import (
+    CellContext,
+    CellRecord,
+    DecompositionRecord,
+    Measurement,
+    ValidityCheck,
+    assemble,
+    decompositions,
+)
+from harness.scenario.attach import Attach
+from harness.scenario.layouts import Device, Lvm
+from harness.scenario.library import PROFILES, parse_workload
+from harness.scenario.model import Arm, Cell, Decomposition, Mode, Scenario
+
+MODES = (
+    Mode("host", Device(), None),
+    Mode("blk", Lvm(), Attach("virtio-blk")),
+    Mode("uring", Lvm(), Attach("virtio-blk", aio="io_uring")),
+    Mode("scsi", Lvm(), Attach("virtio-scsi", aio="io_uring")),
+)
+STEPS = ("host", "twin:blk", "guest:blk", "guest:uring", "guest:scsi")
+LATENCY = {"host": 80e-6, "twin:blk": 81e-6, "guest:blk": 120e-6, "guest:uring": 112e-6, "guest:scsi": 131e-6}
+WORKLOADS = tuple(map(parse_workload, ("randread-4k", "randwrite-4k")))
+
+Keep = Callable[[Arm, int], bool]
+
+
+def always(_arm: Arm, _number: int) -> bool:
+    return True
+
+
+def disk(workloads: Collection[str] | None = ("randread-4k",)) -> Scenario:
+    chosen = tuple(map(parse_workload, workloads)) if workloads is not None else None
+    return Scenario(
+        name="disk",
+        title="A disk",
+        disk="nvme0",
+        modes=MODES,
+        workloads=WORKLOADS,
+        write_rate=1 << 30,
+        profiles=PROFILES,
+        decompositions=(Decomposition("attach", STEPS, chosen),),
+    )
+
+
+CELLS = [
+    Cell("disk", "nvme0", mode, workload.job(1, ramp=0.0, seconds=3.0)) for workload in WORKLOADS for mode in MODES
+]
+
+
+def measurements(cells: Iterable[Cell], rounds: int, keep: Keep = always) -> list[Measurement]:
+    found = []
+    for number in range(1, rounds + 1):
+        for arm, job in dict.fromkeys((arm, cell.job) for cell in cells for arm in cell.arms):
+            if not keep(arm, number):
+                continue
+            draw = random.Random(f"{number} {arm.id} {job.id}")
+            latency = LATENCY.get(arm.id, 90e-6) * math.exp(draw.gauss(0, 0.02)) * (1 + number / 10)
+            found.append(
+                Measurement(
+                    group="g",
+                    round=number,
+                    arm=arm.id,
+                    visit=1,
+                    job=job.id,
+                    started=float(len(found)),
+                    seconds=3.0,
+                    wall=3.2,
+                    metrics={"iops": 1 / latency, "lat_mean": latency},
+                    io_bytes=4096,
+                    raw=f"raw/{len(found)}.json",
+                )
+            )
+    return found
+
+
+def records(measured: Iterable[Measurement], cells: Iterable[Cell] = CELLS) -> dict[str, CellRecord]:
+    own = list(cells)
+    context = CellContext(host="lab1", group="g", span_bytes=64 << 20)
+    return {record.id: record for record in assemble(own, measured, {cell.id: context for cell in own})}
+
+
+def told(scenario: Scenario, cells: dict[str, CellRecord]) -> DecompositionRecord:
+    (found,) = decompositions([scenario], CELLS, cells)
+    return found
+
+
+def test_the_steps_add_up_to_what_the_last_arm_adds_to_the_host() -> None:
+    found = told(disk(), records(measurements(CELLS, 5)))
+    assert (found.id, found.host, found.disk) == ("disk-attach-randread-4k-qd1", "lab1", "nvme0")
+    assert [step.arm for step in found.steps] == list(STEPS)
+    assert [step.change for step in found.steps][3:] == ["aio native -> io_uring", "bus virtio-blk -> virtio-scsi"]
+    assert found.added is not None
+    parts = [step.added.point for step in found.steps[1:] if step.added]
+    assert math.fsum(parts) == pytest.approx(found.added.point, rel=1e-12)
+    assert found.added.low is not None
+    assert found.added.high is not None
+    assert found.added.low < math.fsum(parts) < found.added.high
+    assert found.steps[0].added is None
+
+
+def test_the_whole_is_what_the_cell_of_the_last_arm_says_by_itself() -> None:
+    cells = records(measurements(CELLS, 5))
+    found = told(disk(), cells)
+    assert found.added == cells["disk-scsi-randread-4k-qd1"].metrics["lat_mean"].added
+    assert found.overhead == cells["disk-scsi-randread-4k-qd1"].metrics["lat_mean"].overhead
+
+
+def test_only_rounds_that_have_every_arm_count_and_the_others_are_named() -> None:
+    def lost(arm: Arm, number: int) -> bool:
+        return (arm.id, number) not in {("guest:uring", 2), ("twin:blk", 5)}
+
+    found = told(disk(), records(measurements(CELLS, 6, lost)))
+    assert (found.rounds, found.left_out) == ((1, 3, 4, 6), (2, 5))
+    assert [len(step.values) for step in found.steps] == [4] * 5
+    assert found.added is not None
+    assert math.fsum(step.added.point for step in found.steps if step.added) == pytest.approx(found.added.point)
+
+
+def test_an_arm_that_was_not_measured_is_named_and_no_step_is_bridged() -> None:
+    some = [cell for cell in CELLS if cell.mode.name != "uring"]
+    found = told(disk(), records(measurements(some, 3), some))
+    assert found.skipped == "guest:uring was not measured"
+    assert (found.steps, found.added) == ((), None)
+
+
+def test_a_mode_that_the_host_cannot_have_gives_its_reason() -> None:
+    cells = records(measurements(CELLS, 3, lambda arm, _: arm.mode is None or arm.mode.name != "uring"))
+    key = "disk-uring-randread-4k-qd1"
+    cells[key] = replace(cells[key], skipped="the kernel has no io_uring")
+    assert told(disk(), cells).skipped == "guest:uring: the kernel has no io_uring"
+
+
+def test_rounds_that_never_have_every_arm_are_no_decomposition() -> None:
+    cells = records(measurements(CELLS, 2, lambda arm, number: arm.id != ("guest:uring", "guest:blk")[number - 1]))
+    assert told(disk(), cells).skipped == "no round has every arm"
+
+
+def test_there_is_one_for_each_job_that_is_asked_for_and_measured() -> None:
+    cells = records(measurements(CELLS, 2))
+    assert [each.job for each in decompositions([disk()], CELLS, cells)] == ["randread-4k-qd1"]
+    assert len(decompositions([disk(None)], CELLS, cells)) == 2
+    assert decompositions([disk()], CELLS, {}) == ()
+
+
+def test_a_failed_check_makes_the_arms_doubtful_that_it_is_about() -> None:
+    cells = records(measurements(CELLS, 3))
+    for key, check in (("disk-blk-randread-4k-qd1", "bytes guest:blk"), ("disk-scsi-randread-4k-qd1", "drift")):
+        cells[key] = replace(cells[key], validity=(ValidityCheck(check, ok=False, detail="too far"),))
+    doubts = {step.arm: step.doubt for step in told(disk(), cells).steps}
+    assert doubts["twin:blk"] == ""
+    assert doubts["guest:blk"] == "bytes guest:blk"
+    assert doubts["guest:uring"] == ""
+    assert doubts["guest:scsi"] == "drift"
+
+
+def test_the_intervals_are_those_of_the_strictest_look() -> None:
+    cells = records(measurements(CELLS, 3))
+    key = "disk-uring-randread-4k-qd1"
+    cells[key] = replace(cells[key], confidence=0.975)
+    wide, narrow = told(disk(), cells), told(disk(), records(measurements(CELLS, 3)))
+    assert (wide.confidence, narrow.confidence) == (0.975, 0.95)
+    assert wide.added is not None
+    assert narrow.added is not None
+    assert (wide.added.half_width or 0) > (narrow.added.half_width or 0)
+
+
+def test_one_round_gives_points_that_add_up_and_no_interval() -> None:
+    found = told(disk(), records(measurements(CELLS, 1)))
+    assert found.added is not None
+    assert found.added.low is None
+    assert math.fsum(step.added.point for step in found.steps if step.added) == pytest.approx(found.added.point)
+    assert not any(step.shown for step in found.steps)
