@@ -20,8 +20,8 @@ class Shape:
     legs: int = 1
 
     def __post_init__(self) -> None:
-        data = self.disks // self.legs - _PARITY.get(self.level, 0)
-        if self.level not in (0, 1, 5, 6, 10) or self.legs < 1 or self.disks % self.legs or data < 1:
+        known = self.level in (0, 1, 5, 6, 10) and self.legs >= 1
+        if not known or self.disks % self.legs or self.data_disks < 1:
             raise ValueError(f"no array: RAID {self.level} over {self.disks} disks in {self.legs} legs")
 
     @property

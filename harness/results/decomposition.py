@@ -38,10 +38,11 @@ def decompositions(
     return tuple(found)
 
 
-def doubt(cell: CellRecord, arm: Arm) -> str:
-    """The failed checks that concern this arm of the cell: a check of another arm's bytes says nothing of it."""
+def doubt(cell: CellRecord, *arms: Arm) -> str:
+    """The failed checks that concern these arms of the cell: a check of another arm's bytes says nothing of them."""
     failed = [check.check for check in cell.validity if not check.ok]
-    return ", ".join(check for check in failed if not check.startswith("bytes ") or check == f"bytes {arm.id}")
+    own = {f"bytes {arm.id}" for arm in arms}
+    return ", ".join(check for check in failed if not check.startswith("bytes ") or check in own)
 
 
 @dataclass(frozen=True, slots=True)

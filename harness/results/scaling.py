@@ -73,7 +73,6 @@ def _record(cell: Cell, array: Md, record: CellRecord, twins: Sequence[Measureme
         members=members,
     )
     finding = find_bottleneck(evidence)
-    doubts = (doubt(record, arm) for arm in (Arm(Place.HOST), Arm(Place.TWIN, cell.mode)))
     return ScalingRecord(
         cell=cell.id,
         level=array.level,
@@ -85,7 +84,7 @@ def _record(cell: Cell, array: Md, record: CellRecord, twins: Sequence[Measureme
         members=tuple(MemberRecord(each.name, each.moved, each.busy, each.in_flight) for each in members),
         bottleneck=finding.bottleneck,
         evidence=finding.words,
-        doubt=", ".join(dict.fromkeys(each for each in doubts if each)),
+        doubt=doubt(record, Arm(Place.HOST), Arm(Place.TWIN, cell.mode)),
     )
 
 

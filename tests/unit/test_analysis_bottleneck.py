@@ -1,0 +1,130 @@
+"""What limits an array, told from what was counted: each limit is found by its own evidence, and none is made up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from harness.analysis.bottleneck import Bottleneck, Evidence, Member, find_bottleneck
+
+CURVE = ((1.0, 10_000.0), (8.0, 60_000.0), (32.0, 100_000.0))
+"""A disk: I/Os in flight and IOPS; from a depth of 8 on it gives 60 % of what it gives at 32."""
+
+EVEN = tuple(Member(f"sd{letter}", moved=1e8, busy=1.0, in_flight=8.0) for letter in "bcde")
+
+ARRAY = Evidence(
+    ideal=4.0,
+    of_ideal=0.3,
+    in_flight=128.0,
+    single_in_flight=32.0,
+    single=CURVE,
+    cpu_busy=0.4,
+    members=tuple(replace(member, in_flight=32.0) for member in EVEN),
+)
+"""Four disks in RAID 0, with as many I/Os for each as the single disk had."""
+
+
+def found(evidence: Evidence) -> Bottleneck:
+    return find_bottleneck(evidence).bottleneck
+
+
+def test_an_array_that_gives_what_its_level_can_has_none() -> None:
+    finding = find_bottleneck(replace(ARRAY, of_ideal=0.93, cpu_busy=0.99))
+    assert finding.bottleneck is Bottleneck.NONE
+    assert finding.words == "it gives 93% of what its level can"
+
+
+def test_busy_cpus_are_named_first() -> None:
+    finding = find_bottleneck(replace(ARRAY, cpu_busy=0.97))
+    assert (finding.bottleneck, finding.words) == (Bottleneck.CPU, "the host's CPUs were 97% busy")
+    assert found(replace(ARRAY, cpu_busy=0.95)) is not Bottleneck.CPU
+
+
+def test_a_member_that_is_always_busy_while_others_idle_is_named() -> None:
+    slow = (replace(EVEN[0], busy=0.99), *(replace(member, busy=0.5) for member in EVEN[1:]))
+    finding = find_bottleneck(replace(ARRAY, members=slow))
+    assert finding.bottleneck is Bottleneck.MEMBER
+    assert finding.words == "sdb was busy 99% of the time, the others 50%"
+
+
+def test_a_member_that_serves_more_than_its_part_is_named() -> None:
+    one_mirror = (Member("sdb", 2e8), Member("sdc", 0.0))
+    finding = find_bottleneck(replace(ARRAY, ideal=2.0, of_ideal=0.5, members=one_mirror))
+    assert finding.bottleneck is Bottleneck.MEMBER
+    assert finding.words == "sdb moved 2.00 times as much as the members on average"
+
+
+def test_a_queue_that_has_less_for_each_member_than_the_single_disk_had_is_not_deep_enough() -> None:
+    finding = find_bottleneck(replace(ARRAY, of_ideal=0.58, in_flight=32.0, members=EVEN))
+    assert finding.bottleneck is Bottleneck.QUEUE
+    assert finding.words == (
+        "a member has 8 I/Os in flight, the single disk had 32; with as few it gives 60% of its throughput"
+    )
+
+
+def test_fewer_ios_than_disks_leave_members_idle() -> None:
+    finding = find_bottleneck(replace(ARRAY, of_ideal=0.25, in_flight=1.0, single_in_flight=1.0, single=CURVE[:1]))
+    assert finding.bottleneck is Bottleneck.QUEUE
+    assert finding.words == "with 1 I/Os in flight a member has 0.25: it is idle part of the time"
+
+
+def test_a_write_that_keeps_four_disks_busy_offers_each_member_more() -> None:
+    # 32 writes of RAID 5 over 4 disks are 128 I/Os of disks, 32 for each member: deep enough.
+    assert replace(ARRAY, ideal=1.0, in_flight=32.0).offered == 32.0
+    assert found(replace(ARRAY, ideal=1.0, in_flight=32.0)) is not Bottleneck.QUEUE
+
+
+def test_a_queue_explains_no_more_than_it_takes() -> None:
+    # With 8 each, the members could give 60 %; they give 20 %.
+    assert found(replace(ARRAY, of_ideal=0.2, in_flight=32.0, members=EVEN)) is Bottleneck.PATH
+
+
+def test_members_that_idle_though_ios_wait_point_at_the_path() -> None:
+    idle = tuple(Member(member.name, 1e8, busy=0.6) for member in EVEN)
+    finding = find_bottleneck(replace(ARRAY, members=idle))
+    assert finding.bottleneck is Bottleneck.PATH
+    assert finding.words == "members were busy 60% of the time, with 32 I/Os for each; the CPUs were 40% busy"
+
+
+def test_ios_that_wait_above_the_members_point_at_the_path() -> None:
+    finding = find_bottleneck(replace(ARRAY, members=tuple(replace(member, in_flight=4.0) for member in EVEN)))
+    assert finding.bottleneck is Bottleneck.PATH
+    assert finding.words.startswith("of 128 I/Os in flight 16 were with the members, others waited above")
+
+
+def test_members_that_give_less_together_than_alone_point_at_what_they_share() -> None:
+    finding = find_bottleneck(ARRAY)
+    assert finding.bottleneck is Bottleneck.PATH
+    assert finding.words.startswith("each member has I/Os enough for 100% of what it gives alone, and gives 30% of it")
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        replace(ARRAY, cpu_busy=None),
+        replace(ARRAY, members=()),
+        replace(ARRAY, in_flight=None),
+        replace(ARRAY, of_ideal=0.8),
+        replace(ARRAY, in_flight=32.0, single=((32.0, 100_000.0),), members=EVEN),
+    ],
+    ids=["CPUs not counted", "members not counted", "no latency", "a little short of all", "one depth alone"],
+)
+def test_what_the_evidence_does_not_show_is_not_known(evidence: Evidence) -> None:
+    finding = find_bottleneck(evidence)
+    assert (finding.bottleneck, finding.words) == (Bottleneck.UNKNOWN, "nothing stands out in what was counted")
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "share"),
+    [(400.0, 1.0), (32.0, 0.6), (4.0, 0.1), (2.0, 0.05), (128.0, 1.0)],
+    ids=["deeper", "8 each", "1 each", "half of one each", "32 each"],
+)
+def test_what_a_member_can_give_is_read_off_the_single_disks_own_curve(in_flight: float, share: float) -> None:
+    assert replace(ARRAY, in_flight=in_flight).allowed == pytest.approx(share)
+
+
+def test_between_two_depths_the_curve_is_interpolated_and_below_an_unknown_one_it_is_not() -> None:
+    allowed = replace(ARRAY, in_flight=64.0).allowed
+    assert allowed == pytest.approx((0.6 * 1.0) ** 0.5)
+    assert replace(ARRAY, in_flight=16.0, single=CURVE[1:]).allowed is None
