@@ -1,11 +1,13 @@
 """Estimates, intervals and verdicts from the values of rounds: pure functions, no I/O. See docs/statistics.md."""
 
+from harness.analysis.accounting import CPU_PARTS, IO_COSTS, CostUnit, IoCost, costs_per_io
 from harness.analysis.bottleneck import Bottleneck, Evidence, Finding, Member, find_bottleneck
 from harness.analysis.decompose import Costs, StepCost, decompose
 from harness.analysis.drift import drifted, estimate_drift
 from harness.analysis.estimate import (
     Estimate,
     estimate_added,
+    estimate_mean,
     estimate_overhead,
     log_ratios,
     mean_interval,
@@ -25,15 +27,19 @@ from harness.analysis.student import t_cdf, t_quantile, t_survival
 from harness.analysis.verdict import Both, Budget, Verdict, judge
 
 __all__ = [
+    "CPU_PARTS",
+    "IO_COSTS",
     "METRICS",
     "Better",
     "Both",
     "Bottleneck",
     "Budget",
+    "CostUnit",
     "Costs",
     "Estimate",
     "Evidence",
     "Finding",
+    "IoCost",
     "Judgement",
     "Look",
     "Member",
@@ -47,11 +53,13 @@ __all__ = [
     "StepCost",
     "Unit",
     "Verdict",
+    "costs_per_io",
     "decided",
     "decompose",
     "drifted",
     "estimate_added",
     "estimate_drift",
+    "estimate_mean",
     "estimate_overhead",
     "exceeds_p_value",
     "find_bottleneck",

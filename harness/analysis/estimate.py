@@ -74,6 +74,17 @@ def estimate_added(host: Sequence[float], guest: Sequence[float], *, confidence:
     return _t_interval(differences(host, guest), confidence)
 
 
+def estimate_mean(values: Sequence[float], *, confidence: float = 0.95) -> Estimate:
+    """The arithmetic mean of one arm's rounds with Student's t interval, in the values' unit.
+
+    Meant for parts that add up, and may be 0. ValueError for an empty list or values that are not finite.
+    """
+    if not values:
+        raise ValueError("an estimate needs at least one round")
+    _check_finite(values, "arm")
+    return _t_interval(values, confidence)
+
+
 def mean_interval(values: Sequence[float], *, confidence: float = 0.95) -> Estimate:
     """The geometric mean of one arm's rounds, with Student's t interval on the logarithms, in the values' unit.
 

@@ -12,6 +12,7 @@ from pydantic import JsonValue
 
 from harness.lab.counters import Transferred
 from harness.lab.transport.base import Runner
+from harness.lab.vm_threads import VmThreads
 from harness.layout.source import BlockSource
 from harness.scenario.attach import Attach
 
@@ -58,6 +59,15 @@ class Guest(Protocol):
 
     def transferred(self, disk: str) -> Transferred:
         """What the guest's disk called `disk` has read and written so far, as the hypervisor counts it."""
+        ...
+
+    @property
+    def threads(self) -> VmThreads | None:
+        """The guest's process on the host; None where the hypervisor does not tell."""
+        ...
+
+    def exits(self) -> dict[str, float]:
+        """What KVM counted of all vCPUs so far, as `kvm_exits`, `kvm_halt_exits`, ...; empty where it does not tell."""
         ...
 
     def effective(self, disk: str) -> dict[str, JsonValue]:

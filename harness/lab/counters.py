@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from harness.errors import HostError
 from harness.lab.transport.base import Runner
+from harness.lab.vm_threads import TICK, VmThreads
 
 _SECTOR = 512  # of /sys/block/*/stat, whatever the device's own sectors are
 
-# The shell reads both itself: on an emulated host, each program that is started costs more than the reading.
-_READ = 'read -r line <"/sys/class/block/$1/stat" && echo "$line" && read -r line </proc/stat && echo "$line"'
+# One program reads all of it: on an emulated host, each that is started costs more than the reading. The figures of a
+# block device, a process or a thread are a line of numbers; of other files only what is counted here is wanted.
+_READ = ("grep", "-sHE", "^ *[0-9]|^cpu|^ctxt |ctxt_switches")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +45,51 @@ class HostCounters:
 
     disk: Transferred
     cpu: CpuTime
+    named: Mapping[str, float]
+    """Counts since some start, by the names that the journal has for what is counted between two moments."""
 
 
-def read_counters(runner: Runner, name: str) -> HostCounters:
-    """The counters of the block device with this kernel name (`nvme0n1`, `dm-3`), and of the CPUs.
+def read_counters(runner: Runner, name: str, vm: VmThreads | None = None) -> HostCounters:
+    """The counters of the block device with this kernel name (`nvme0n1`, `dm-3`), of the CPUs, and of a guest's QEMU.
 
-    Source: the kernel's Documentation/block/stat.rst and Documentation/filesystems/proc.rst.
+    Source: the kernel's Documentation/block/stat.rst and Documentation/filesystems/proc.rst. HostError where the
+    device or the guest is gone.
     """
-    printed = runner.run(["sh", "-c", _READ, "sh", name], deadline=30).stdout.splitlines()
+    disk = f"/sys/class/block/{name}/stat"
+    files = ["/proc/stat", "/proc/uptime", disk, *(vm.files if vm else ())]
+    # Its status says no more than the lines do: what is not there is missing among them.
+    printed = runner.run([*_READ, *files], deadline=30, check=False).stdout.splitlines()
+    lines: dict[str, list[str]] = {}
+    for line in printed:
+        file, _, text = line.partition(":")
+        lines.setdefault(file, []).append(text)
+    if disk not in lines:
+        raise HostError(f"{runner.name}: {disk} cannot be read: the device is gone")
     try:
-        stat = [int(field) for field in printed[0].split()]
-        return HostCounters(Transferred(stat[2] * _SECTOR, stat[6] * _SECTOR), cpu_time(printed[1]))
-    except (IndexError, ValueError) as error:
-        raise HostError(f"{runner.name}: /sys/class/block/{name}/stat reads {printed[:2]}: {error}") from error
+        stat = [int(field) for field in lines[disk][0].split()]
+        return HostCounters(
+            disk=Transferred(stat[2] * _SECTOR, stat[6] * _SECTOR),
+            cpu=cpu_time(lines["/proc/stat"][0]),
+            named=_host_counts(lines) | (vm.counts(lines) if vm else {}),
+        )
+    except (LookupError, ValueError) as error:
+        raise HostError(f"{runner.name}: its counters cannot be read: {error} in {printed[:3]}") from error
+
+
+def _host_counts(lines: Mapping[str, list[str]]) -> dict[str, float]:
+    """Seconds that the CPUs were busy, all together, and context switches.
+
+    Busy is what is neither idle nor stolen: idle time is counted exactly, the time of short work only by the ticks
+    that happen to hit it.
+    """
+    cpus = [line for line in lines["/proc/stat"] if line.startswith("cpu")]
+    switches = next(line for line in lines["/proc/stat"] if line.startswith("ctxt "))
+    _, _, _, idle, iowait, _, _, steal = (int(field) for field in cpus[0].split()[1:9])
+    elapsed = float(lines["/proc/uptime"][0].split()[0])
+    return {
+        "host_busy_s": elapsed * (len(cpus) - 1) - (idle + iowait + steal) * TICK,
+        "host_switches": float(switches.split()[1]),
+    }
 
 
 def cpu_time(line: str) -> CpuTime:

@@ -52,24 +52,31 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class CountedBetween:
-    """What went on between two moments; `host_cpu_busy` from 0 to 1, `qemu` None where no guest had a part in it."""
+    """What went on between two moments; `host_cpu_busy` from 0 to 1, `qemu` None where no guest had a part in it.
+
+    `named` are further counts, by the names that the journal has for them.
+    """
 
     disk: Transferred
     qemu: Transferred | None
     host_cpu_busy: float
+    named: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What the host's bare disk, its CPUs and QEMU had counted at one moment."""
+    """What the host's bare disk, its CPUs, QEMU and KVM had counted at one moment."""
 
     host: HostCounters
     qemu: Transferred | None
+    exits: Mapping[str, float]
 
     def since(self, earlier: Counted) -> CountedBetween:
         qemu = self.qemu - earlier.qemu if self.qemu is not None and earlier.qemu is not None else None
         disk = self.host.disk - earlier.host.disk
-        return CountedBetween(disk, qemu, self.host.cpu.busy_since(earlier.host.cpu))
+        now, then = ({**each.host.named, **each.exits} for each in (self, earlier))
+        named = {name: now[name] - then[name] for name in now.keys() & then.keys()}
+        return CountedBetween(disk, qemu, self.host.cpu.busy_since(earlier.host.cpu), named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +109,12 @@ class Session:
 
     def counted(self, arm: Arm) -> Counted:
         """What is counted of the arm's I/O outside of fio, up to now."""
-        qemu = self._guest.transferred(arm.mode.name) if arm.place is Place.GUEST and arm.mode else None
-        return Counted(read_counters(self.host.runner, self.disk), qemu)
+        in_guest = arm.place is Place.GUEST and arm.mode is not None
+        qemu = self._guest.transferred(arm.mode.name) if in_guest and arm.mode else None
+        exits = self._guest.exits() if in_guest else {}
+        # Also beside an arm of the host: what its idle guest takes is not the arm's.
+        vm = self.guest.threads if self.guest else None
+        return Counted(read_counters(self.host.runner, self.disk, vm), qemu, exits)
 
     def settle(self, arm: Arm) -> None:
         """Have on the disk what the host still caches of a buffered arm: the next arm is to have it for itself."""

@@ -80,6 +80,8 @@ def _kept(
     store: RunStore, ran: _Ran, counted: CountedBetween, group: Group, arm: Arm, *, number: int, visit: int
 ) -> list[Measurement]:
     """The measurements of one fio process, each of them in the journal."""
+    # Nobody counts CPU time by direction: what two jobs used together is neither's.
+    own = dict(counted.named) if len(ran.jobs) == 1 else {}
     measurements = [
         Measurement(
             group=group.id,
@@ -93,7 +95,7 @@ def _kept(
             metrics=dict(result.metrics),
             io_bytes=result.io_bytes,
             raw=ran.raw,
-            counters=_counters(job, result, counted, ran.cpu_busy),
+            counters=_counters(job, result, counted, ran.cpu_busy) | own,
             histogram=dict(result.histogram),
         )
         for job, result in zip(ran.jobs, ran.results, strict=True)
@@ -104,8 +106,14 @@ def _kept(
 
 
 def _counters(job: Job, result: JobResult, counted: CountedBetween, cpu_busy: float | None) -> dict[str, float]:
-    """How busy the CPUs were, and what fio, the host's disk and QEMU counted in the job's own direction, in bytes."""
-    counters: dict[str, float] = {"host_cpu_busy": counted.host_cpu_busy}
+    """How busy the CPUs were, fio's own counts, and bytes in the job's direction by fio, the host's disk and QEMU."""
+    counters: dict[str, float] = {
+        "host_cpu_busy": counted.host_cpu_busy,
+        "ios": result.ios,
+        "fio_user_s": result.user_seconds,
+        "fio_system_s": result.system_seconds,
+        "fio_switches": result.switches,
+    }
     if cpu_busy is not None:
         counters["cpu_busy"] = cpu_busy
     for name, transferred in (("fio", result.transferred), ("disk", counted.disk), ("qemu", counted.qemu)):

@@ -52,7 +52,7 @@ def explain(record: CellRecord) -> str:
     parts = [f"{budget.verdict}: {sentence(record, budget)}" for budget in gravest_first(record.budget)]
     if not parts and view.overhead is not None:
         found = f"{percent(view.overhead.point)} % {percent_interval(view.overhead)}".rstrip()
-        parts.append(f"{record.verdict}: {view.throughput_name} overhead {found}, no budget")
+        parts.append(f"{record.verdict}: {view.headline_name} overhead {found}, no budget")
     if not parts:
         return f"{record.id}: {record.verdict}"
     basis = f"n = {count(len(record.rounds), 'round')}, intervals hold with {confidence_said([view])}"

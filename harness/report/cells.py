@@ -63,8 +63,13 @@ class CellView:
         return is_random(self.record.job.pattern)
 
     @property
+    def rated(self) -> bool:
+        """True where the job asks every arm for the same IOPS: its throughput says nothing, its latency does."""
+        return self.record.job.rate is not None
+
+    @property
     def throughput_name(self) -> str:
-        """The metric that a cell is spoken of by: IOPS of random patterns, bandwidth of sequential ones."""
+        """IOPS of random patterns, bandwidth of sequential ones."""
         return "iops" if self.random else "bw"
 
     @property
@@ -72,14 +77,23 @@ class CellView:
         return self.record.metrics.get(self.throughput_name)
 
     @property
-    def throughput_unit(self) -> str:
-        """As people say it: `IOPS` or `MB/s` (10^6 bytes)."""
-        return throughput_unit(self.random)
+    def headline_name(self) -> str:
+        """The metric that a cell is spoken of by: its throughput, or its latency at a fixed rate."""
+        return self.latency_name if self.rated else self.throughput_name
 
     @property
-    def throughput_scale(self) -> float:
+    def headline(self) -> MetricRecord | None:
+        return self.record.metrics.get(self.headline_name)
+
+    @property
+    def headline_unit(self) -> str:
+        """As people say it: `IOPS`, `MB/s` (10^6 bytes) or `us`."""
+        return "us" if self.rated else throughput_unit(self.random)
+
+    @property
+    def headline_scale(self) -> float:
         """What a stored value is divided by to be in that unit."""
-        return throughput_scale(self.random)
+        return 1e-6 if self.rated else throughput_scale(self.random)
 
     @property
     def latency_name(self) -> str:
@@ -105,6 +119,11 @@ class CellView:
         return self.usable and not self.faster_than_host
 
     @property
+    def ranked(self) -> bool:
+        """True where the cell has a part in what a mode loses of throughput."""
+        return self.comparable and not self.rated
+
+    @property
     def doubt(self) -> str:
         """Why the figures are no result, though shown: `void`, or `faster` than the host; empty where they are one."""
         if self.outcome is Outcome.VOID:
@@ -125,7 +144,7 @@ class CellView:
 
     @property
     def overhead(self) -> Estimate | None:
-        return self.throughput.overhead if self.throughput else None
+        return self.headline.overhead if self.headline else None
 
     @property
     def added(self) -> Estimate | None:
@@ -184,10 +203,12 @@ def throughput_scale(random: bool) -> float:
 
 
 def workload_of(job: JobRecord) -> str:
-    """The job without its depth: `randread-4k`, `randrw-8k-nj4-r70`."""
+    """The job without its depth: `randread-4k`, `randrw-8k-nj4-r70-i1000`."""
     parts = [job.pattern, short_size(job.bs)]
     if job.numjobs != 1:
         parts.append(f"nj{job.numjobs}")
     if job.read_share is not None:
         parts.append(f"r{job.read_share * 100:.0f}")
+    if job.rate is not None:
+        parts.append(f"i{job.rate}")
     return "-".join(parts)

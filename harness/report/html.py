@@ -18,12 +18,13 @@ from plotly.offline import get_plotlyjs
 from harness.analysis import METRICS, Estimate
 from harness.report import background, budgets, charts, numbers
 from harness.report.cells import CellView, confidence_said
+from harness.report.cost_chart import cost_chart
 from harness.report.heatmap import colour_limit, heat_map
 from harness.report.intervals import Scale
 from harness.report.model import ReportView, Section, report_view
 from harness.report.steadiness import steadiness
 from harness.report.terminal import efficiency_line
-from harness.report.theme import HOST, LAYER, VIRTUALISATION, mode_colours, mode_symbols, templates
+from harness.report.theme import HOST, LAYER, PART_COLOURS, VIRTUALISATION, mode_colours, mode_symbols, templates
 from harness.report.verdicts import Judged
 from harness.results import MetricRecord, PooledPercentile, Run
 from harness.units import format_duration
@@ -58,10 +59,15 @@ def figures(view: ReportView) -> dict[str, Any]:
             key = f"{section.key}-w{number}"
             if not any(cell.measured for cell in workload.cells):
                 continue
-            found[f"{key}-throughput"] = _plain(charts.over_iodepth(section, workload, "throughput"))
+            if not workload.rated:
+                found[f"{key}-throughput"] = _plain(charts.over_iodepth(section, workload, "throughput"))
             found[f"{key}-latency"] = _plain(charts.over_iodepth(section, workload, "latency"))
             by_depth = {depth: charts.split(section, workload, depth) for depth in workload.depths}
             found[f"{key}-split"] = {"depths": {str(depth): _plain(figure) for depth, figure in by_depth.items()}}
+            costs = {depth: arms for depth in workload.depths if (arms := workload.costs(depth))}
+            if costs:
+                by_depth = {depth: cost_chart(arms) for depth, arms in costs.items()}
+                found[f"{key}-costs"] = {"depths": {str(depth): _plain(figure) for depth, figure in by_depth.items()}}
     for conditioning in view.conditionings:
         for region in conditioning.regions:
             if not region.record.values:
@@ -100,6 +106,7 @@ def _environment() -> Environment:
         "interval": lambda estimate: _typographic(numbers.percent_interval(estimate)),
         "both": lambda estimate: _typographic(numbers.percent_with_interval(estimate)),
         "us": lambda estimate: _typographic(numbers.microseconds(estimate.point if estimate else None)),
+        "plain": lambda estimate: _typographic(numbers.significant(estimate.point if estimate else None)),
         "us_interval": lambda estimate: _typographic(numbers.microseconds_interval(estimate)),
         "share": lambda share: _typographic(numbers.percent(share)),
         "up": lambda percent: f"{math.ceil(percent * 10) / 10:g}",
@@ -129,6 +136,7 @@ def _environment() -> Environment:
         "HOST": HOST,
         "LAYER": LAYER,
         "VIRTUALISATION": VIRTUALISATION,
+        "part_colours": PART_COLOURS,
     }
     return environment
 

@@ -36,7 +36,7 @@ def _section(section: Section) -> list[str]:
 
 def _values(cell: CellView) -> str:
     host, guest, *rest = row_values(cell)
-    return " | ".join((host, guest, cell.throughput_unit, *rest))
+    return " | ".join((host, guest, cell.headline_unit, *rest))
 
 
 def _verdict(cell: CellView) -> str:

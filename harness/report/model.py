@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.analysis import Estimate
+from harness.analysis import Estimate, IoCost
 from harness.report.banners import Banner, banners
 from harness.report.budgets import allowed
 from harness.report.calibration import calibration_sentences
 from harness.report.cells import CellView, Outcome, Place
+from harness.report.costs import ArmCosts, arm_costs, parts_of
 from harness.report.groups import ConditioningView, GroupView, conditionings, groups
 from harness.report.modes import Comparison, Headline, compare_modes, headline
 from harness.report.notes import Notes, notes_of
@@ -77,6 +78,27 @@ class WorkloadView:
     def depths(self) -> tuple[int, ...]:
         return tuple(sorted({cell.iodepth for cell in self.cells}))
 
+    @property
+    def rated(self) -> bool:
+        return self.cells[0].rated
+
+    @property
+    def unit(self) -> str:
+        """Of the metric that the cells are spoken of by."""
+        return self.cells[0].headline_unit
+
+    def costs(self, iodepth: int) -> tuple[ArmCosts, ...]:
+        """What an I/O costs the host on each arm; empty where that was not counted."""
+        return arm_costs([cell for cell in self.cells if cell.iodepth == iodepth])
+
+    @property
+    def cost_parts(self) -> tuple[IoCost, ...]:
+        return parts_of([arm for depth in self.depths for arm in self.costs(depth)])
+
+    @property
+    def has_costs(self) -> bool:
+        return any(self.costs(depth) for depth in self.depths)
+
     def series(self, quantity: Quantity) -> tuple[Series, ...]:
         """The host, then per mode its twin and its guest; arms without a usable value are left out."""
         arms: dict[tuple[Place, str | None], dict[int, Estimate]] = {("host", None): {}}
@@ -117,9 +139,9 @@ class WorkloadView:
     def split(self, iodepth: int) -> tuple[Split, ...]:
         """Storage layer and virtualisation of each mode with a value at this depth, doubtful ones marked."""
         return tuple(
-            Split(cell.mode, cell.throughput.layer, cell.throughput.virtualisation, cell.doubt)
+            Split(cell.mode, cell.headline.layer, cell.headline.virtualisation, cell.doubt)
             for cell in self.cells
-            if cell.iodepth == iodepth and cell.measured and cell.throughput and cell.throughput.virtualisation
+            if cell.iodepth == iodepth and cell.measured and cell.headline and cell.headline.virtualisation
         )
 
 
@@ -152,8 +174,8 @@ class Section:
 
     @property
     def has_overhead(self) -> bool:
-        """True where at least one cell has an overhead to compare."""
-        return any(cell.comparable and cell.overhead is not None for cell in self.cells)
+        """True where at least one cell has a loss of throughput to compare."""
+        return any(cell.ranked and cell.overhead is not None for cell in self.cells)
 
     @property
     def split_depth(self) -> int:
@@ -162,7 +184,8 @@ class Section:
 
     @property
     def heat_map(self) -> HeatMap:
-        columns = tuple((workload.name, depth) for workload in self.workloads for depth in workload.depths)
+        workloads = [workload for workload in self.workloads if not workload.rated]
+        columns = tuple((workload.name, depth) for workload in workloads for depth in workload.depths)
         at = {(cell.mode, cell.workload, cell.iodepth): cell for cell in self.cells}
         rows = [[at.get((mode, *column)) for column in columns] for mode in self.modes]
         return HeatMap(

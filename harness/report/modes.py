@@ -57,9 +57,10 @@ class Headline:
 def compare_modes(cells: Sequence[CellView]) -> Comparison:
     """The modes of one disk over the jobs that all of them have; one mode may fall out so that more jobs stay.
 
-    Void cells, and cells whose guest is faster than its host, have no part in it: neither is a win.
+    Void cells, and cells whose guest is faster than its host, have no part in it: neither is a win. Nor have jobs at a
+    fixed rate, whose throughput is the same everywhere.
     """
-    guests = [cell for cell in cells if not cell.is_baseline]
+    guests = [cell for cell in cells if not cell.is_baseline and not cell.rated]
     by_mode: dict[str, dict[_JobKey, CellView]] = {}
     for cell in guests:
         by_mode.setdefault(cell.mode, {})

@@ -34,8 +34,9 @@ _STYLES = {
 def overhead_table(run: Run, *, width: int) -> RenderableType:
     """The cells with a guest, in the order of the plan, for a terminal of `width` columns.
 
-    Host and guest are IOPS of random jobs and MB/s of sequential ones; overhead is in percent with its interval, whose
-    confidence the column's head says. Of a cell with several budgets, `exceeds 1/3` says how many have its verdict.
+    Host and guest are IOPS of random jobs, MB/s of sequential ones, and us of those at a fixed rate. Overhead is in
+    percent with its interval, whose confidence the column's head says. Of a cell with several budgets, `exceeds 1/3`
+    says how many have its verdict.
     """
     cells = [cell for section in report_view(run).sections for cell in section.cells if not cell.is_baseline]
     if not cells:
@@ -121,7 +122,7 @@ def _by_workload(sections: Sequence[Section], width: int, overhead: str) -> Grou
             if rows:
                 parts += [
                     Text(f"{section.name} {workload.name}", style="bold"),
-                    _table("", rows, width, overhead, unit=workload.cells[0].throughput_unit, name_width=widest),
+                    _table("", rows, width, overhead, unit=workload.unit, name_width=widest),
                 ]
     return Group(*parts)
 
@@ -158,7 +159,7 @@ def _table(
     table.add_column("verdict", no_wrap=True, min_width=widest)
     for (name, cell), outcome in zip(rows, outcomes, strict=True):
         host, guest, *rest = map(Text, row_values(cell))
-        units = () if unit else (Text(cell.throughput_unit),)
+        units = () if unit else (Text(cell.headline_unit),)
         table.add_row(Text(name), host, guest, *units, *rest, outcome)
     return table
 
@@ -171,11 +172,11 @@ def outcome_words(cell: CellView) -> str:
 
 def row_values(cell: CellView) -> tuple[str, str, str, str, str]:
     """Host, guest, overhead with interval, n and added latency of a cell, as narrow text; "-" for what is not known."""
-    host, guest = cell.mean(cell.throughput, "host"), cell.mean(cell.throughput, "guest")
+    host, guest = cell.mean(cell.headline, "host"), cell.mean(cell.headline, "guest")
     overhead, added = (cell.overhead, cell.added) if cell.usable else (None, None)
     return (
-        short(host.point / cell.throughput_scale if host else None),
-        short(guest.point / cell.throughput_scale if guest else None),
+        short(host.point / cell.headline_scale if host else None),
+        short(guest.point / cell.headline_scale if guest else None),
         percent_with_interval(overhead) if overhead else "-",
         str(overhead.n) if overhead else "-",
         microseconds(added.point, signed=True, grouped="") if added else "-",

@@ -64,8 +64,7 @@ class Verdicts:
     @property
     def faster_sentences(self) -> tuple[str, ...]:
         return tuple(
-            f"{cell.id}: {cell.throughput_name} overhead {percent_with_interval(cell.overhead)} %"
-            for cell in self.faster
+            f"{cell.id}: {cell.headline_name} overhead {percent_with_interval(cell.overhead)} %" for cell in self.faster
         )
 
     @property

@@ -22,6 +22,7 @@ from harness.analysis import (
     percentile_interval,
 )
 from harness.errors import ResultsError
+from harness.results.accounting import accounting
 from harness.results.amplification import amplification
 from harness.results.configuration import configuration_check
 from harness.results.judging import gravest, judged
@@ -34,7 +35,7 @@ from harness.results.records import (
     PooledPercentile,
     ValidityCheck,
 )
-from harness.results.validity import byte_checks, saturation_notes
+from harness.results.validity import byte_checks, rate_checks, saturation_notes
 from harness.scenario.model import BudgetRule, Cell, Job, Mode, Place
 
 _Rounds = Mapping[int, Sequence[Measurement]]
@@ -109,6 +110,7 @@ def _cell_record(cell: Cell, context: CellContext, by_arm: _ByArm) -> CellRecord
         *_configuration(cell.mode, context.effective),
         *impossible,
         *byte_checks(own, job.iodepth * job.numjobs * job.bs, amplification(cell.mode.layout, job)),
+        *rate_checks(own, job.rate),
     )
     metrics = {} if impossible else _metrics(by_arm, rounds, look.confidence if look else CONFIDENCE)
     budgets = judged(context.budgets, metrics, look) if context.skipped is None else ()
@@ -132,10 +134,11 @@ def _cell_record(cell: Cell, context: CellContext, by_arm: _ByArm) -> CellRecord
         notes=(
             *context.notes,
             *dict.fromkeys(note for measurement in own for note in measurement.notes),
-            *saturation_notes(own, depth=job.iodepth * job.numjobs),
-            *_faster_than_host(metrics, validity),
+            *saturation_notes(own, depth=job.iodepth * job.numjobs if job.rate is None else None),
+            *_faster_than_host(metrics, validity, job),
         ),
         skipped=context.skipped,
+        accounting=accounting(by_arm, rounds, confidence=look.confidence if look else CONFIDENCE),
     )
 
 
@@ -154,12 +157,13 @@ def _configuration(mode: Mode, effective: Mapping[str, JsonValue]) -> list[Valid
     return [check] if check else []
 
 
-def _faster_than_host(metrics: Mapping[str, MetricRecord], validity: Sequence[ValidityCheck]) -> list[str]:
-    """A guest beyond its host is a finding to explain, never a win."""
+def _faster_than_host(metrics: Mapping[str, MetricRecord], validity: Sequence[ValidityCheck], job: Job) -> list[str]:
+    """A guest beyond its host is a finding to explain, never a win. At a fixed rate only latencies can be."""
     faster = [
         name
         for name, metric in metrics.items()
         if metric.overhead and metric.overhead.high is not None and metric.overhead.high < 0
+        if job.rate is None or METRICS[name].is_latency
     ]
     if not faster:
         return []
@@ -252,4 +256,5 @@ def _job_record(job: Job) -> JobRecord:
         read_share=job.read_share,
         seconds=job.seconds,
         ramp=job.ramp,
+        rate=job.rate,
     )

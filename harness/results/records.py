@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from harness.analysis import Better, Estimate, Unit, Verdict
+from harness.analysis import Better, CostUnit, Estimate, Unit, Verdict
 from harness.analysis.verdict import Both
 from harness.results.comparisons import DecompositionRecord, ScalingRecord
 from harness.results.strict import STRICT as _STRICT
@@ -49,7 +49,10 @@ class Measurement:
     counters: dict[str, float] = field(default_factory=dict)
     """What was counted meanwhile: bytes by fio (ramp included), the host's bare disk and QEMU (`fio_read`,
     `fio_written`, `disk_read`, ..., `qemu_written`), and how busy the CPUs were, 0 to 1, of fio's machine
-    (`cpu_busy`) and of the host (`host_cpu_busy`)."""
+    (`cpu_busy`) and of the host (`host_cpu_busy`). `ios` of fio (ramp included), its CPU seconds and context switches
+    (`fio_user_s`, `fio_system_s`, `fio_switches`). Where the job had its fio process for itself: the host's busy CPU
+    seconds and switches (`host_busy_s`, `host_switches`), those of QEMU's threads (`qemu_guest_s`, `qemu_vcpu_s`, ...)
+    and KVM's counts (`kvm_exits`, ...)."""
     histogram: dict[int, int] = field(default_factory=dict)
     """Completions by latency in nanoseconds: fio's own bins."""
     notes: tuple[str, ...] = ()
@@ -92,6 +95,8 @@ class JobRecord:
     """Measured time asked for."""
     ramp: float
     """Seconds before the measured time begins."""
+    rate: int | None = None
+    """I/Os per second asked for, of all processes together; null for as many as there can be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +125,24 @@ class MetricRecord:
     """Guest minus host in the metric's unit; for latency only, else null."""
     pooled: dict[str, PooledPercentile] = field(default_factory=dict)
     """For percentiles: by arm (`host`, `twin`, `guest`), the percentile of all its rounds' I/Os together."""
+
+
+@dataclass(frozen=True, slots=True)
+class CostRecord:
+    """What one I/O costs the host in one respect: each arm's values in the order of the cell's rounds."""
+
+    __pydantic_config__ = _STRICT
+
+    unit: CostUnit
+    """`s/IO`: seconds of CPU time per I/O; `1/IO`: how many per I/O."""
+    host: tuple[float, ...]
+    """Values of the bare device on the host; empty where the arm does not have this figure."""
+    twin: tuple[float, ...]
+    """Values on the host on the mode's own layout; empty where there are none."""
+    guest: tuple[float, ...]
+    """Values of the host while the guest does the I/O; empty where there are none."""
+    added: Estimate | None
+    """Guest minus host, in `unit`; null where one of them has no values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +238,8 @@ class CellRecord:
     """What a reader should know of the cell, one sentence each."""
     skipped: str | None
     """Why the cell was not measured, or null."""
+    accounting: dict[str, CostRecord] = field(default_factory=dict)
+    """What an I/O costs the host, by name; empty where the jobs shared a fio process, or nobody counted."""
 
 
 @dataclass(frozen=True, slots=True)

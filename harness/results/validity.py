@@ -15,6 +15,8 @@ TOLERANCE = 0.02
 
 _MULTIPLIED = 1.1
 """Beyond this it is more than metadata that a layout adds."""
+RATE_TOLERANCE = 0.05
+"""How far an arm's IOPS may lie from the rate that was asked of it, as a share of it."""
 
 BUSY = 0.95
 """The share of time above which CPUs rather than the disk decide a figure."""
@@ -76,10 +78,31 @@ def byte_checks(
     return tuple(_checked(arm, counts) for arm, counts in by_arm.items() if counts)
 
 
-def saturation_notes(measurements: Iterable[Measurement], depth: int) -> tuple[str, ...]:
+def rate_checks(measurements: Iterable[Measurement], rate: int | None) -> tuple[ValidityCheck, ...]:
+    """One check per arm of a job at a fixed rate: arms are compared at the same IOPS, or not at all."""
+    worst: dict[str, Measurement] = {}
+    for each in measurements:
+        if rate is not None and "iops" in each.metrics:
+            before = worst.setdefault(each.arm, each)
+            if abs(each.metrics["iops"] - rate) > abs(before.metrics["iops"] - rate):
+                worst[each.arm] = each
+    return tuple(_rate_check(arm, each, rate or 0) for arm, each in worst.items())
+
+
+def _rate_check(arm: str, worst: Measurement, rate: int) -> ValidityCheck:
+    iops = worst.metrics["iops"]
+    ok = abs(iops - rate) <= RATE_TOLERANCE * rate
+    detail = f"{iops:.0f} of {rate} I/Os per second in round {worst.round}"
+    if not ok:
+        detail += ": ask for a rate that every arm can hold" if iops < rate else ": fio could not keep the rate"
+    return ValidityCheck(f"rate {arm}", ok=ok, detail=detail)
+
+
+def saturation_notes(measurements: Iterable[Measurement], depth: int | None) -> tuple[str, ...]:
     """What besides the disk limits a figure: busy CPUs, and fewer I/Os in flight than asked for, by arm.
 
-    `depth` is iodepth x numjobs. What was achieved follows from Little's law: IOPS x mean latency.
+    `depth` is iodepth x numjobs; None for a job at a fixed rate, which has as few in flight as that takes. What was
+    achieved follows from Little's law: IOPS x mean latency.
     """
     worst: dict[tuple[str, str], float] = {}
     for each in measurements:
@@ -101,7 +124,7 @@ def saturation_notes(measurements: Iterable[Measurement], depth: int) -> tuple[s
     notes += [
         f"{arm}: {reached:.3g} I/Os in flight on average, {depth} asked for"
         for arm, reached in achieved.items()
-        if reached < 0.8 * depth
+        if depth is not None and reached < 0.8 * depth
     ]
     return tuple(notes)
 

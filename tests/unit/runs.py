@@ -97,6 +97,7 @@ def synthetic_run(
     ready: Ready = "filled",
     drift: float = 0.0,
     calibrated: bool = False,
+    workloads: Sequence[str] = (),
 ) -> Run:
     """A run over the optane scenario, or over some of its `modes`.
 
@@ -104,9 +105,11 @@ def synthetic_run(
     counts disagree, `skipped` names modes that the host could not do. `budget` is the share of IOPS that may be lost,
     `budgets` are further ones. Guests of modes in `cached` are served by the host's page cache, those in `faster`
     outrun their host and no check says why. Rounds may be looked at early where `most_rounds` is above `rounds`. The
-    disk loses the share `drift` of its speed while a group is measured.
+    disk loses the share `drift` of its speed while a group is measured. `workloads` take the place of the scenario's.
     """
     scenario = replace(optane(), disk=disk)
+    if workloads:
+        scenario = replace(scenario, workloads=tuple(map(parse_workload, workloads)))
     if modes is not None:
         scenario = replace(scenario, modes=tuple(mode for mode in scenario.modes if mode.name in modes))
     plan = plan_for(scenario, profile)
@@ -182,10 +185,11 @@ def measure(
 def _measurement(
     group: str, number: int, arm: Arm, job: Job, *, started: float, iops: float, seen: bool
 ) -> Measurement:
-    """`seen` says whether the disk sees every byte that fio counts."""
+    """`iops` is what the arm can do, `seen` whether the disk sees every byte that fio counts."""
     draw = random.Random(f"{group} {number} {arm.id} {job.id}")
     iops *= math.exp(draw.gauss(0, 0.015))
     clat = job.iodepth * job.numjobs / iops * 0.97
+    iops = min(iops, job.rate or math.inf)
     ios = iops * job.seconds
     return Measurement(
         group=group,
@@ -222,7 +226,27 @@ def _counters(arm: Arm, job: Job, size_bytes: float, *, seen: bool) -> dict[str,
         "cpu_busy": 0.99 if arm.place is Place.GUEST and job.id == "randread-4k-qd32" else 0.3,
         "host_cpu_busy": 0.4,
     }
-    return counters | ({f"qemu_{direction}": size_bytes} if arm.place is Place.GUEST else {})
+    guest = {f"qemu_{direction}": size_bytes} if arm.place is Place.GUEST else {}
+    return counters | guest | _spent(arm, size_bytes / job.bs)
+
+
+# Microseconds of CPU per I/O, by who spends them.
+_GUEST_SPENDS = {"qemu_guest_s": 12, "qemu_vcpu_s": 6, "qemu_iothread_s": 9, "qemu_worker_s": 0, "qemu_main_s": 1}
+_FIO_SPENDS = {"fio_user_s": 1, "fio_system_s": 3}
+
+
+def _spent(arm: Arm, ios: float) -> dict[str, float]:
+    """What `ios` I/Os cost: 34 us of the host's CPUs for a guest's, 6 us for its own; 1 us of each is fio's."""
+    in_guest = arm.place is Place.GUEST
+    per_io = {
+        **_FIO_SPENDS,
+        **(_GUEST_SPENDS if in_guest else dict.fromkeys(_GUEST_SPENDS, 0)),
+        "host_busy_s": 34 if in_guest else 6,
+    }
+    counts = {"ios": ios, "host_switches": ios * (4 if in_guest else 2)}
+    if in_guest:
+        counts |= {"kvm_exits": 2.5 * ios, "kvm_irq_injections": ios, "qemu_waits": 3 * ios, "qemu_preemptions": 0.0}
+    return counts | {name: us * 1e-6 * ios for name, us in per_io.items()}
 
 
 def _groups(

@@ -1,8 +1,9 @@
-"""What a host counts of a block device and of its CPUs: read as the kernel documents it, and of the right device."""
+"""What a host counts of a block device, its CPUs and a guest: read as the kernel documents it, of the right ones."""
 
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from harness.errors import HostError
 from harness.lab.counters import CpuTime, Transferred, cpu_time, read_counters
 from harness.lab.transport.local import LocalRunner
+from harness.lab.vm_threads import VmThreads
 from tests.unit.loop_disks import loop, require, sparse
 
 RUNNER = LocalRunner("host here")
@@ -67,6 +69,33 @@ def _any_device() -> str:
     if not names:
         pytest.skip("this machine shows no block device")
     return names[0]
+
+
+def test_the_host_tells_its_busy_seconds_and_context_switches() -> None:
+    name = _any_device()
+    before = read_counters(RUNNER, name).named
+    until = time.monotonic() + 0.3
+    while time.monotonic() < until:
+        pass
+    after = read_counters(RUNNER, name).named
+    assert 0.25 <= after["host_busy_s"] - before["host_busy_s"] <= 0.5 * (os.cpu_count() or 1) + 0.1
+    assert after["host_switches"] > before["host_switches"]
+
+
+def test_a_process_tells_its_threads_time_beside_the_hosts() -> None:
+    own = VmThreads(os.getpid(), {os.getpid(): "main"}, kvm=None)
+    before = read_counters(RUNNER, _any_device(), own).named
+    until = time.monotonic() + 0.2
+    while time.monotonic() < until:
+        pass
+    after = read_counters(RUNNER, _any_device(), own).named
+    assert 0.1 <= after["qemu_main_s"] - before["qemu_main_s"] <= 0.3
+    assert after["qemu_waits"] >= before["qemu_waits"] > 0
+
+
+def test_a_guest_that_is_gone_is_an_error_that_names_its_file() -> None:
+    with pytest.raises(HostError, match="/proc/999999999/stat is gone"):
+        read_counters(RUNNER, _any_device(), VmThreads(999999999, {999999999: "main"}, kvm=None))
 
 
 def test_a_device_that_is_gone_is_an_error_that_names_it() -> None:

@@ -14,7 +14,7 @@ import pytest
 from harness.errors import GuestError
 from harness.guest.libvirt.connection import Connection
 from harness.guest.libvirt.effective import alias_of
-from harness.guest.libvirt.monitor import ask, of_device
+from harness.guest.libvirt.monitor import ask, of_device, summed_exits
 
 # As QEMU 10 answers `query-blockstats`, without what nothing here reads: a SCSI disk, a virtio-blk one, a SATA one,
 # and a node that no device has.
@@ -98,3 +98,16 @@ def test_what_libvirt_refuses_is_told_in_its_words() -> None:
             ask(cast(Connection, Connected()), handle.lookupByName("test"), "query-blockstats")
     finally:
         handle.close()
+
+
+def test_exits_are_those_of_all_vcpus_by_kvms_names() -> None:
+    # As QEMU 10 answers `query-stats` for two vCPUs.
+    answer = [
+        {
+            "provider": "kvm",
+            "qom-path": f"/machine/unattached/device[{number}]",
+            "stats": [{"name": "exits", "value": exits}, {"name": "halt_exits", "value": 7}],
+        }
+        for number, exits in ((0, 1000), (3, 20))
+    ]
+    assert summed_exits(answer) == {"kvm_exits": 1020, "kvm_halt_exits": 14}

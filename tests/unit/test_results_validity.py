@@ -9,7 +9,7 @@ import pytest
 
 from harness.results import Measurement, ValidityCheck
 from harness.results.amplification import amplification
-from harness.results.validity import byte_checks, saturation_notes
+from harness.results.validity import byte_checks, rate_checks, saturation_notes
 from harness.scenario.layouts import Layout, Lvm, LvmThin, Md, Partition, Qcow2, RawFile, ZfsFile, Zvol
 from harness.scenario.model import Job
 
@@ -240,3 +240,35 @@ def test_cpus_at_95_percent_are_not_noted() -> None:
 def test_fewer_ios_in_flight_than_asked_for_are_noted(latency: float, said: tuple[str, ...]) -> None:
     notes = saturation_notes([measured("twin:raw", metrics={"iops": 1e5, "lat_mean": latency})], depth=32)
     assert notes == tuple(f"twin:raw: {number} I/Os in flight on average, 32 asked for" for number in said)
+
+
+# --- a fixed rate ---
+
+
+@pytest.mark.parametrize(
+    ("iops", "ok"), [(1000.0, True), (951.0, True), (1049.0, True), (949.0, False), (1051.0, False)]
+)
+def test_an_arm_may_be_five_percent_off_the_rate_that_was_asked_for(iops: float, ok: bool) -> None:
+    (check,) = rate_checks([measured("host", metrics={"iops": iops})], 1000)
+    assert (check.check, check.ok) == ("rate host", ok)
+
+
+def test_the_round_that_is_furthest_off_the_rate_is_told_by_arm() -> None:
+    rounds = [measured(number=number, metrics={"iops": iops}) for number, iops in ((1, 990.0), (2, 620.0), (3, 998.0))]
+    guest, host = rate_checks([*rounds, measured("host", metrics={"iops": 1000.0})], 1000)
+    assert guest == ValidityCheck(
+        "rate guest:raw",
+        ok=False,
+        detail="620 of 1000 I/Os per second in round 2: ask for a rate that every arm can hold",
+    )
+    assert (host.check, host.ok) == ("rate host", True)
+
+
+def test_without_a_rate_there_is_nothing_to_hold() -> None:
+    assert rate_checks([measured("host", metrics={"iops": 1.0})], None) == ()
+
+
+def test_at_a_fixed_rate_few_in_flight_are_what_was_asked_for() -> None:
+    rated = measured("host", metrics={"iops": 1000.0, "lat_mean": 1e-4})
+    assert saturation_notes([rated], depth=32)
+    assert saturation_notes([rated], depth=None) == ()

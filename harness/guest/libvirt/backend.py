@@ -20,7 +20,7 @@ from harness.guest.guest_system import BlockDevice, GuestSystem, block_devices, 
 from harness.guest.libvirt.connection import Connection
 from harness.guest.libvirt.domain import GuestSpec, domain_xml
 from harness.guest.libvirt.effective import alias_of, live_xml, read_effective
-from harness.guest.libvirt.monitor import transferred
+from harness.guest.libvirt.monitor import query_exits, summed_exits, transferred
 from harness.guest.protocol import Guest, GuestDisk
 from harness.lab.counters import Transferred
 from harness.lab.facts import HostFacts
@@ -28,6 +28,7 @@ from harness.lab.hosts import Host
 from harness.lab.paths import CONSOLE_DIRECTORY, TAG
 from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner, SshTarget
+from harness.lab.vm_threads import VmThreads, find_threads
 from harness.units import format_duration
 
 BOOT_SECONDS = {"kvm": 60.0, "tcg": 180.0}
@@ -48,11 +49,13 @@ class LibvirtGuest:
     runner: Runner
     boot_seconds: float
     evidence: Mapping[str, str]
+    threads: VmThreads | None
     _connection: Connection
     _domain: Any
     _live: ET.Element
     _disks: Mapping[str, GuestDisk]
     _devices: Mapping[str, BlockDevice]
+    _tells_exits: bool
 
     def device(self, disk: str) -> str:
         return self._devices[self._disks[disk].serial].path
@@ -60,6 +63,9 @@ class LibvirtGuest:
     def transferred(self, disk: str) -> Transferred:
         alias = alias_of(self._live, self._disks[disk].serial)
         return transferred(self._connection, self._domain, alias)
+
+    def exits(self) -> dict[str, float]:
+        return summed_exits(query_exits(self._connection, self._domain)) if self._tells_exits else {}
 
     def effective(self, disk: str) -> dict[str, JsonValue]:
         wanted = self._disks[disk]
@@ -129,7 +135,33 @@ class LibvirtHypervisor:
         devices = block_devices(system, [disk.serial for disk in disks], self._host.name)
         by_name = {disk.name: disk for disk in disks}
         live = live_xml(self._connection, domain)
-        return LibvirtGuest(runner, boot_seconds, evidence(system), self._connection, domain, live, by_name, devices)
+        return LibvirtGuest(
+            runner=runner,
+            boot_seconds=boot_seconds,
+            evidence=evidence(system),
+            threads=self._threads(domain),
+            _connection=self._connection,
+            _domain=domain,
+            _live=live,
+            _disks=by_name,
+            _devices=devices,
+            _tells_exits=self._tells_exits(domain),
+        )
+
+    def _threads(self, domain: Any) -> VmThreads | None:
+        """The guest's process on the host; without it a run tells CPU time as a whole, and all the rest."""
+        try:
+            return find_threads(self._host.runner, f"/run/libvirt/qemu/{domain.name()}.pid")
+        except HostError as error:
+            self._events(Note(f"CPU time is not told by QEMU's threads: {error.message}"))
+            return None
+
+    def _tells_exits(self, domain: Any) -> bool:
+        """Whether this QEMU tells what KVM counts: from 7.1 on, and under KVM."""
+        try:
+            return bool(query_exits(self._connection, domain))
+        except GuestError:
+            return False
 
     def _create(self, name: str, run_id: str, console: str, disks: Sequence[GuestDisk]) -> tuple[Any, int]:
         """Start the domain on a free port of the host, and tell which."""

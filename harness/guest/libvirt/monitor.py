@@ -12,6 +12,7 @@ from harness.errors import GuestError
 from harness.guest.libvirt.connection import Connection
 from harness.lab.counters import Transferred
 from harness.lab.transport.bounded import Overdue, within
+from harness.lab.vm_threads import EXITS
 from harness.units import format_duration
 
 _SECONDS = 30.0
@@ -52,3 +53,21 @@ def transferred(connection: Connection, domain: Any, alias: str) -> Transferred:
     if entry is None:
         raise GuestError(f"host {connection.host}: QEMU counts nothing for the guest's disk {alias}")
     return Transferred(entry["stats"]["rd_bytes"], entry["stats"]["wr_bytes"])
+
+
+def query_exits(connection: Connection, domain: Any) -> list[dict[str, Any]]:
+    """KVM's counts by vCPU: QEMU 7.1 and later reads them from the kernel. GuestError where QEMU cannot."""
+    answer: list[dict[str, Any]] = ask(
+        connection, domain, "query-stats", target="vcpu", providers=[{"provider": "kvm", "names": list(EXITS)}]
+    )
+    return answer
+
+
+def summed_exits(by_vcpu: list[dict[str, Any]]) -> dict[str, float]:
+    """The counts of all vCPUs together, as `kvm_exits`, `kvm_halt_exits`, ...; what KVM lacks is absent."""
+    counts: dict[str, float] = {}
+    for vcpu in by_vcpu:
+        for each in vcpu["stats"]:
+            name = f"kvm_{each['name']}"
+            counts[name] = counts.get(name, 0.0) + each["value"]
+    return counts

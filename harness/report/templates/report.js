@@ -46,6 +46,7 @@
     const least = layout.meta?.min_width;
     node.style.minWidth = least && !printing ? `${least}px` : "0";
     if (printing && node.classList.contains("heat")) fitPaper(data[0], layout, 700);
+    else if (printing && node.classList.contains("wide")) layout.width = 700;
     else if (printing) Object.assign(layout, { width: 228, height: 220 });
     node.style.height = `${layout.height}px`;
     Plotly.react(node, data, layout, config);

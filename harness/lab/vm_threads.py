@@ -1,0 +1,130 @@
+"""What a host counts of one QEMU process: CPU time by what its threads are for, context switches, KVM's exits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.errors import HostError
+from harness.lab.transport.base import Runner
+
+Role = Literal["vcpu", "iothread", "main"]
+
+TICK = 0.01
+"""Seconds of a tick in /proc: 1 / USER_HZ, which is 100 on every architecture that runs KVM."""
+
+EXITS = ("exits", "halt_exits", "io_exits", "mmio_exits", "irq_injections")
+"""KVM's counts of a vCPU that are kept, by KVM's own names; `exits` is all of them, but for the injections."""
+
+_DEBUGFS = "/sys/kernel/debug/kvm"
+
+# $1: the file with the id of the process, often without an end of line.
+_FIND = rf"""
+pid=$(cat "$1") || exit 1
+echo "$pid"
+for task in "/proc/$pid/task"/*; do read -r name <"$task/comm" && echo "${{task##*/}} $name"; done
+for vm in {_DEBUGFS}/"$pid"-*; do [ -d "$vm" ] && echo "kvm $vm"; done
+exit 0
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class VmThreads:
+    """The process of a guest on its host, and those of its threads that live as long as it, by what they are for.
+
+    `kvm` is the directory in debugfs where the host counts the guest's exits; None where it shows none.
+    """
+
+    pid: int
+    roles: Mapping[int, Role]
+    kvm: str | None
+
+    @property
+    def files(self) -> list[str]:
+        """What `counts` wants to be read."""
+        tasks = [f"/proc/{self.pid}/task/{thread}" for thread in self.roles]
+        return [
+            f"/proc/{self.pid}/stat",
+            *(f"{task}/{file}" for task in tasks for file in ("stat", "status")),
+            *(f"{self.kvm}/{name}" for name in EXITS if self.kvm),
+        ]
+
+    def counts(self, lines: Mapping[str, list[str]]) -> dict[str, float]:
+        """Counts since the guest's start, from the lines of each of `files`: CPU seconds, switches, exits.
+
+        `qemu_guest_s` is the vCPUs' time in guest mode, `qemu_vcpu_s` their other time, `qemu_worker_s` that of all
+        threads without a role: the thread pool's and io_uring's come and go, so it is what the others leave of the
+        process. Source: the kernel's Documentation/filesystems/proc.rst. HostError where a thread is gone.
+        """
+        whole = _Times.of(lines, f"/proc/{self.pid}/stat")
+        spent = dict.fromkeys(("vcpu", "iothread", "main"), 0.0)
+        in_guest = waits = preemptions = 0.0
+        for thread, role in self.roles.items():
+            task = f"/proc/{self.pid}/task/{thread}"
+            times = _Times.of(lines, f"{task}/stat")
+            spent[role] += times.used
+            in_guest += times.guest
+            waits += _value(lines, f"{task}/status", "voluntary_ctxt_switches")
+            preemptions += _value(lines, f"{task}/status", "nonvoluntary_ctxt_switches")
+        found = {
+            "qemu_guest_s": in_guest,
+            "qemu_vcpu_s": spent["vcpu"] - in_guest,
+            "qemu_iothread_s": spent["iothread"],
+            "qemu_main_s": spent["main"],
+            "qemu_worker_s": whole.used - sum(spent.values()),
+            "qemu_waits": waits,
+            "qemu_preemptions": preemptions,
+        }
+        exits = {f"kvm_{name}": lines.get(f"{self.kvm}/{name}") for name in EXITS}
+        return found | {name: float(read[0]) for name, read in exits.items() if read}
+
+
+def find_threads(runner: Runner, pid_file: str) -> VmThreads:
+    """The threads of the QEMU whose id is in `pid_file`. HostError where there is none."""
+    return parse_threads(runner.run(["sh", "-s", "--", pid_file], stdin=_FIND, deadline=30).stdout.splitlines())
+
+
+def parse_threads(printed: Iterable[str]) -> VmThreads:
+    """From the id of the process, then a line per thread with its id and name, then `kvm` and a directory."""
+    pid, *rest = printed
+    roles: dict[int, Role] = {int(pid): "main"}
+    kvm = None
+    for line in rest:
+        word, _, name = line.partition(" ")
+        if word == "kvm":
+            kvm = name
+        elif (role := _role(name)) is not None:
+            roles[int(word)] = role
+    return VmThreads(int(pid), roles, kvm)
+
+
+def _role(name: str) -> Role | None:
+    """By the names that QEMU gives its threads where it is started with debug-threads=on, as libvirt and PVE do."""
+    if re.fullmatch(r"CPU \d+/(KVM|TCG)", name):
+        return "vcpu"
+    # libvirt's monitor has an iothread of its own, which serves no disk.
+    if name.startswith("IO ") and not name.startswith("IO mon_"):
+        return "iothread"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """Seconds of CPU that a process or thread has used, and those of them in a guest."""
+
+    used: float
+    guest: float
+
+    @classmethod
+    def of(cls, lines: Mapping[str, list[str]], file: str) -> _Times:
+        if file not in lines:
+            raise HostError(f"{file} is gone: a thread of the guest ended", hint="see QEMU's log on the host")
+        # The name, in parentheses, may hold anything; after it come fields 3 (state), 14 and 15 (user, system) ...
+        fields = lines[file][0].rpartition(")")[2].split()
+        return cls((int(fields[11]) + int(fields[12])) * TICK, int(fields[40]) * TICK)
+
+
+def _value(lines: Mapping[str, list[str]], file: str, name: str) -> float:
+    return next(float(line.split()[1]) for line in lines.get(file, ()) if line.startswith(f"{name}:"))

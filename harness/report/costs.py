@@ -1,0 +1,51 @@
+"""What an I/O costs the host, as the report shows it: each arm's CPU time by who spent it, exits, context switches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.analysis import CPU_PARTS, Estimate, IoCost, estimate_mean
+from harness.analysis.accounting import TOTAL
+from harness.report.cells import CellView, Place
+
+
+@dataclass(frozen=True, slots=True)
+class ArmCosts:
+    """One arm of a workload at one depth. `mode` is None for the bare host."""
+
+    place: Place
+    mode: str | None
+    cell: CellView
+    """Whose values these are."""
+
+    @property
+    def label(self) -> str:
+        return "host" if self.mode is None else f"{self.place} {self.mode}"
+
+    def figure(self, name: str) -> Estimate | None:
+        """The mean over the rounds, in the unit of the cost; None where the arm has no such figure."""
+        cost = self.cell.record.accounting.get(name)
+        values: tuple[float, ...] = getattr(cost, self.place) if cost else ()
+        return estimate_mean(values, confidence=self.cell.record.confidence) if values else None
+
+    @property
+    def total(self) -> Estimate | None:
+        return self.figure(TOTAL)
+
+
+def arm_costs(cells: Sequence[CellView]) -> tuple[ArmCosts, ...]:
+    """The host, then per mode its twin and its guest, of cells of one job; what was not counted, or is void, is absent.
+
+    Of the host, which the cells share, the one with the most rounds speaks.
+    """
+    told = [cell for cell in cells if cell.usable]
+    hosts = [ArmCosts("host", None, cell) for cell in sorted(told, key=lambda cell: -len(cell.record.rounds))]
+    places: tuple[Place, ...] = ("twin", "guest")
+    modes = [ArmCosts(place, cell.mode, cell) for cell in told for place in places]
+    return tuple(arm for arm in (*hosts[:1], *modes) if arm.total is not None)
+
+
+def parts_of(arms: Sequence[ArmCosts]) -> tuple[IoCost, ...]:
+    """The parts of CPU time that at least one of these arms has."""
+    return tuple(part for part in CPU_PARTS if any(arm.figure(part.name) is not None for arm in arms))

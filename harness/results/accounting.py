@@ -1,0 +1,43 @@
+"""What an I/O of a cell costs the host, arm by arm and round by round. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+from harness.analysis import IO_COSTS, Estimate, costs_per_io, estimate_added
+from harness.results.records import CostRecord, Measurement
+from harness.scenario.model import Place
+
+_ByArm = Mapping[Place, Mapping[int, Sequence[Measurement]]]
+
+
+def accounting(by_arm: _ByArm, rounds: Sequence[int], *, confidence: float) -> dict[str, CostRecord]:
+    """The costs per I/O by name. An arm has a figure where every one of its measurements in these rounds has it.
+
+    Several measurements of a round (the host, when it brackets the others) count with their mean.
+    """
+    of_arms = {
+        place: [
+            [costs_per_io(each.counters, in_guest=place is Place.GUEST) for each in of_round[number]]
+            for number in rounds
+        ]
+        for place, of_round in by_arm.items()
+    }
+
+    def values(place: Place, name: str) -> tuple[float, ...]:
+        several = of_arms.get(place, [])
+        if not all(name in each for again in several for each in again):
+            return ()
+        return tuple(fmean(each[name] for each in again) for again in several)
+
+    found = {}
+    for cost in IO_COSTS.values():
+        host, twin, guest = (values(place, cost.name) for place in (Place.HOST, Place.TWIN, Place.GUEST))
+        if host or guest:
+            found[cost.name] = CostRecord(cost.unit, host, twin, guest, _added(host, guest, confidence))
+    return found
+
+
+def _added(host: Sequence[float], guest: Sequence[float], confidence: float) -> Estimate | None:
+    return estimate_added(host, guest, confidence=confidence) if host and guest else None

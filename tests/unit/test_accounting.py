@@ -1,0 +1,196 @@
+"""What an I/O costs: each second of the host in one place, and no figure where nobody counted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from harness.analysis import CPU_PARTS, IO_COSTS, costs_per_io
+from harness.results import CellContext, CellRecord, Measurement, assemble
+from harness.scenario.layouts import Device
+from harness.scenario.model import Arm, Cell, Job, Mode, Place
+from tests.unit.runs import optane
+
+JOB = Job("randread", 4096, 1, ramp=0, seconds=10, rate=1000)
+LVM = next(mode for mode in optane().modes if mode.name == "lvm")
+CELL = Cell("optane", "optane", LVM, JOB)
+
+HOST = {
+    "ios": 10_000,
+    "host_busy_s": 1.0,
+    "host_switches": 30_000,
+    "fio_user_s": 0.2,
+    "fio_system_s": 0.3,
+    # The guest is up and idle meanwhile.
+    "qemu_guest_s": 0.02,
+    "qemu_vcpu_s": 0.03,
+    "qemu_iothread_s": 0.0,
+    "qemu_worker_s": 0.0,
+    "qemu_main_s": 0.05,
+    "qemu_waits": 900,
+    "qemu_preemptions": 100,
+}
+GUEST = {
+    "ios": 10_000,
+    "host_busy_s": 5.0,
+    "host_switches": 80_000,
+    "fio_user_s": 0.9,
+    "fio_system_s": 0.4,
+    "qemu_guest_s": 2.0,
+    "qemu_vcpu_s": 1.0,
+    "qemu_iothread_s": 0.75,
+    "qemu_worker_s": 0.0,
+    "qemu_main_s": 0.25,
+    "qemu_waits": 40_000,
+    "qemu_preemptions": 1_000,
+    "kvm_exits": 60_000,
+    "kvm_halt_exits": 10_000,
+}
+
+
+def us(seconds: float) -> float:
+    return seconds * 1e6
+
+
+def test_a_guests_io_is_paid_by_vcpus_threads_and_kernel() -> None:
+    costs = costs_per_io(GUEST, in_guest=True)
+    parts = {cost.name: us(costs[cost.name]) for cost in CPU_PARTS if cost.name in costs}
+    assert parts == pytest.approx(
+        {
+            "cpu_guest_mode": 110,
+            "cpu_vcpu": 100,
+            "cpu_iothread": 75,
+            "cpu_worker": 0,
+            "cpu_main": 25,
+            "cpu_rest": 100,
+        }
+    )
+    assert us(costs["cpu"]) == pytest.approx(410) == pytest.approx(sum(parts.values()))
+    assert us(costs["cpu_fio"]) == pytest.approx(90)
+    assert (costs["exits"], costs["halt_exits"]) == (6.0, 1.0)
+    assert (costs["switches"], costs["qemu_switches"], costs["qemu_preemptions"]) == (8.0, 4.1, 0.1)
+
+
+def test_a_hosts_io_is_paid_by_fio_and_kernel_and_not_by_the_idle_guest() -> None:
+    costs = costs_per_io(HOST, in_guest=False)
+    parts = {cost.name: us(costs[cost.name]) for cost in CPU_PARTS if cost.name in costs}
+    assert parts == pytest.approx({"cpu_fio_system": 30, "cpu_rest": 40})
+    assert us(costs["cpu"]) == pytest.approx(70)
+    assert us(costs["cpu_fio"]) == pytest.approx(20)
+    assert costs["switches"] == pytest.approx(2.9)
+    assert not {"exits", "qemu_switches"} & costs.keys()
+
+
+def test_the_total_is_no_less_than_its_parts_whatever_the_ticks_say() -> None:
+    costs = costs_per_io(GUEST | {"host_busy_s": 3.9, "qemu_worker_s": -0.02}, in_guest=True)
+    assert costs["cpu_rest"] == 0
+    assert costs["cpu_worker"] == 0
+    assert us(costs["cpu"]) == pytest.approx(310)
+
+
+def test_ticks_that_find_more_time_in_the_guest_than_it_was_given_are_cut() -> None:
+    costs = costs_per_io(GUEST | {"qemu_guest_s": 3.2, "qemu_vcpu_s": -0.2}, in_guest=True)
+    assert costs["cpu_vcpu"] == 0
+    assert us(costs["cpu_guest_mode"]) == pytest.approx(300 - 90)
+
+
+def test_how_long_fio_waits_in_its_loop_changes_no_cost() -> None:
+    waits = {"fio_user_s": 0.3, "host_busy_s": 1.1}
+    assert costs_per_io(HOST | waits, in_guest=False)["cpu"] == pytest.approx(costs_per_io(HOST, in_guest=False)["cpu"])
+    waits = {"fio_user_s": 1.9, "host_busy_s": 6.0, "qemu_guest_s": 3.0}
+    assert costs_per_io(GUEST | waits, in_guest=True)["cpu"] == pytest.approx(costs_per_io(GUEST, in_guest=True)["cpu"])
+
+
+def test_a_guest_whose_threads_are_not_told_has_the_whole_alone() -> None:
+    costs = costs_per_io({"ios": 10_000, "host_busy_s": 5.0, "fio_user_s": 0.9}, in_guest=True)
+    assert {name: us(value) for name, value in costs.items()} == pytest.approx(
+        {"cpu": 410, "cpu_rest": 410, "cpu_fio": 90}
+    )
+
+
+@pytest.mark.parametrize("counters", [{}, {"ios": 5}, {"host_busy_s": 1.0}, HOST | {"ios": 0}])
+def test_what_nobody_counted_has_no_cost(counters: dict[str, float]) -> None:
+    assert costs_per_io(counters, in_guest=False) == {}
+
+
+def test_every_figure_has_a_unit_and_a_title() -> None:
+    assert set(costs_per_io(GUEST, in_guest=True)) | set(costs_per_io(HOST, in_guest=False)) <= IO_COSTS.keys()
+    assert len({cost.title for cost in IO_COSTS.values()}) == len(IO_COSTS)
+
+
+# --- of a cell ---
+
+
+def measured(place: Place, number: int, counters: dict[str, float], *, iops: float = 1000.0) -> Measurement:
+    arm = Arm(place, None if place is Place.HOST else LVM)
+    return Measurement(
+        group="g",
+        round=number,
+        arm=arm.id,
+        visit=1,
+        job=JOB.id,
+        started=100.0 * number + len(arm.id),
+        seconds=10.0,
+        wall=11.0,
+        metrics={"iops": iops, "bw": iops * 4096, "clat_mean": 1e-4 if place is Place.HOST else 2e-4},
+        io_bytes=1,
+        raw=f"raw/{number}-{place}.json",
+        counters=counters,
+    )
+
+
+def rounds(*, host: dict[str, float] = HOST, guest: dict[str, float] = GUEST, number: int = 2) -> list[Measurement]:
+    return [
+        measured(place, each, counters)
+        for each in range(1, number + 1)
+        for place, counters in ((Place.HOST, host), (Place.TWIN, host), (Place.GUEST, guest))
+    ]
+
+
+def cell(measurements: list[Measurement]) -> CellRecord:
+    return assemble([CELL], measurements, {CELL.id: CellContext(host="lab", group="g", span_bytes=1)})[0]
+
+
+def test_a_cell_says_what_each_arms_io_costs_and_what_the_guest_adds() -> None:
+    cpu = cell(rounds()).accounting["cpu"]
+    assert cpu.unit == "s/IO"
+    assert [us(value) for value in (*cpu.host, *cpu.twin, *cpu.guest)] == pytest.approx([70, 70, 70, 70, 410, 410])
+    assert cpu.added is not None
+    assert us(cpu.added.point) == pytest.approx(340)
+    assert cpu.added.n == 2
+
+
+def test_parts_of_one_side_alone_add_nothing() -> None:
+    costs = cell(rounds()).accounting
+    assert costs["cpu_iothread"].host == ()
+    assert costs["cpu_iothread"].added is None
+    assert costs["cpu_fio_system"].guest == ()
+    assert costs["cpu_rest"].added is not None
+
+
+def test_the_host_twice_in_a_round_counts_with_its_mean() -> None:
+    again = replace(measured(Place.HOST, 1, HOST | {"host_busy_s": 2.0}), visit=2)
+    assert us(cell([*rounds(number=1), again]).accounting["cpu"].host[0]) == pytest.approx((70 + 170) / 2)
+
+
+def test_a_figure_that_one_round_lacks_is_left_out_of_that_arm() -> None:
+    lacking = [
+        replace(each, counters={"ios": 9}) if each.arm == "host" and each.round == 2 else each for each in rounds()
+    ]
+    costs = cell(lacking).accounting
+    assert costs["cpu"].host == ()
+    assert len(costs["cpu"].guest) == 2
+    assert costs["cpu"].added is None
+
+
+def test_a_cell_without_counts_has_no_accounting() -> None:
+    assert cell(rounds(host={}, guest={})).accounting == {}
+
+
+def test_the_mode_host_has_the_hosts_own_costs() -> None:
+    host = Cell("optane", "optane", Mode("host", Device(), None), JOB)
+    context = {host.id: CellContext(host="lab", group="g", span_bytes=1)}
+    costs = assemble([host], rounds(), context)[0].accounting
+    assert us(costs["cpu"].host[0]) == pytest.approx(70)
+    assert costs["cpu"].guest == ()

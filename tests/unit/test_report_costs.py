@@ -1,0 +1,102 @@
+"""Where the time goes, as the page shows it; and jobs at a fixed rate, which are spoken of by their latency."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from harness.analysis import CPU_PARTS
+from harness.report import markdown_table, overhead_text
+from harness.report.model import report_view
+from harness.report.theme import PART_COLOURS
+from harness.results import Run
+from tests.unit.pages import Page, page
+from tests.unit.runs import synthetic_run
+
+MODES = ["host", "passthrough", "lvm"]
+RATED = "randread-4k-i1000"
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return synthetic_run(modes=MODES, workloads=["randread-4k", RATED])
+
+
+@pytest.fixture(scope="module")
+def shown(run: Run) -> Page:
+    return page(run)
+
+
+# --- costs ---
+
+
+def test_every_arm_has_a_bar_whose_parts_are_the_hosts_cpu_time(shown: Page) -> None:
+    traces = shown.json("figures")["disk1-w1-costs"]["depths"]["32"]["data"]
+    arms = ["host", "guest passthrough", "twin lvm", "guest lvm"]
+    assert all(trace["y"] == arms for trace in traces)
+    lengths = [sum(trace["x"][number] or 0 for trace in traces) for number in range(len(arms))]
+    assert lengths == pytest.approx([5, 33, 5, 33])
+    parts = {trace["name"]: trace["x"][1] for trace in traces if trace["x"][1]}
+    assert parts == pytest.approx(
+        {"guest's kernel": 11, "vCPU exits": 6, "iothread": 9, "QEMU main loop": 1, "host's kernel and the rest": 6}
+    )
+
+
+def test_the_table_says_the_same_without_scripts(shown: Page) -> None:
+    (row,) = [row for row in shown.rows if row[0] == "32 guest lvm"][:1]
+    assert row[:3] == ["32 guest lvm", "3", "33.0"]
+    assert row[-4:] == ["2.50", "1.00", "4.00", "3.00"]
+    (host,) = [row for row in shown.rows if row[0] == "32 host"][:1]
+    assert host[2] == "5.00"
+    assert host[-4:] == ["\N{EN DASH}", "\N{EN DASH}", "2.00", "\N{EN DASH}"]
+
+
+def test_a_run_without_counts_has_no_such_section(run: Run, shown: Page) -> None:
+    assert "Where the time goes" in shown.text
+    without = replace(run, cells=tuple(replace(cell, accounting={}) for cell in run.cells))
+    assert "Where the time goes" not in page(without).text
+    assert not [key for key in page(without).json("figures") if key.endswith("-costs")]
+
+
+def test_what_a_void_cell_costs_is_not_shown() -> None:
+    found = page(synthetic_run(modes=MODES, workloads=["randread-4k"], void=["optane-lvm-randread-4k-qd32"]))
+    traces = found.json("figures")["disk1-w1-costs"]["depths"]["32"]["data"]
+    assert traces[0]["y"] == ["host", "guest passthrough"]
+
+
+def test_every_part_has_a_colour_of_its_own() -> None:
+    assert set(PART_COLOURS) == {part.name for part in CPU_PARTS}
+    assert len(set(PART_COLOURS.values())) == len(PART_COLOURS)
+
+
+# --- a fixed rate ---
+
+
+def test_a_job_at_a_fixed_rate_is_shown_by_its_latency(run: Run) -> None:
+    cell = run.cell("optane-lvm-randread-4k-qd1-i1000")
+    assert cell.metrics["iops"].host == cell.metrics["iops"].guest == (1000.0,) * 3
+    overhead = cell.metrics["clat_mean"].overhead
+    assert overhead is not None
+    (row,) = [line for line in overhead_text(run, width=120).splitlines() if line.startswith(cell.id)]
+    assert f" us  {overhead.point * 100:.0f} [" in re.sub(" {2,}", "  ", row)
+    (row,) = [line for line in markdown_table(run).splitlines() if cell.id in line]
+    assert " | us | " in row
+
+
+def test_such_a_job_has_no_part_in_what_a_mode_loses_of_throughput(run: Run) -> None:
+    alone = synthetic_run(modes=MODES, workloads=["randread-4k"])
+    (section,), (other,) = report_view(run).sections, report_view(alone).sections
+    assert section.comparison.jobs == other.comparison.jobs == 2
+    assert {workload for workload, _ in section.heat_map.columns} == {"randread-4k"}
+    only_rated = report_view(synthetic_run(modes=MODES, workloads=[RATED])).sections[0]
+    assert not only_rated.has_overhead
+    assert only_rated.comparison.modes == ()
+
+
+def test_its_charts_are_latency_and_costs(shown: Page) -> None:
+    figures = shown.json("figures")
+    assert "disk1-w2-throughput" not in figures
+    assert {"disk1-w2-latency", "disk1-w2-split", "disk1-w2-costs"} <= figures.keys()
+    assert all(identifier in {each.get("id") for _, each in shown.tags} for identifier in figures)
