@@ -103,7 +103,8 @@ def _reason(details: ErrorDetails, schema: type[BaseModel]) -> str:  # noqa: PLR
 
 
 def _quoted(expected: str) -> list[str]:
-    return re.findall(r"'([^']*)'", expected)
+    """The values in pydantic's list of what it expects: text stands in quotes there, numbers do not."""
+    return [text or number for text, number in re.findall(r"'([^']*)'|(\d+)", expected)]
 
 
 def _keys_at(schema: type[BaseModel], location: Location) -> list[str]:

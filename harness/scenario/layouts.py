@@ -33,6 +33,20 @@ class Md:
     legs: Literal[1, 2] = 1
     kind: Literal["md"] = "md"
 
+    @property
+    def amplification(self) -> float:
+        """Bytes that the disks write for each byte of the array, with its mirrors and parity, in whole stripes."""
+        leg = self.disks // self.legs
+        match self.level:
+            case 0:
+                return 1
+            case 1:
+                return leg
+            case 10:
+                return 2
+            case 5 | 6:
+                return leg / (leg - (self.level - 4))
+
 
 Base = Device | Md
 """What can be cut into regions: the disk itself, or an array over several."""

@@ -6,8 +6,8 @@ import re
 
 from harness.config.names import choices
 from harness.errors import ConfigError
-from harness.scenario.attach import Attach
-from harness.scenario.layouts import Device, Lvm, RawFile
+from harness.scenario.attach import Attach, Vfio
+from harness.scenario.layouts import Device, Lvm, LvmThin, Partition, Qcow2, RawFile, Zvol
 from harness.scenario.model import PATTERNS, Mode, Profile, Workload
 from harness.units import parse_size
 
@@ -18,6 +18,15 @@ PRESETS = (
     Mode("raw", RawFile(), Attach()),
     # As the article measured RAW: reads may be served from the host's page cache. Proxmox VE attaches it with io_uring.
     Mode("raw-cached", RawFile(), Attach(cache="writeback", aio="io_uring")),
+    # Each with one change against one of those above.
+    Mode("partition", Partition(), Attach()),
+    Mode("lvm-thin", LvmThin(), Attach()),
+    Mode("raw-xfs", RawFile("xfs"), Attach()),
+    Mode("qcow2", Qcow2(), Attach()),
+    Mode("zvol", Zvol(), Attach()),
+    Mode("passthrough-blk", Device(), Attach(bus="virtio-blk")),
+    Mode("lvm-blk", Lvm(), Attach(bus="virtio-blk")),
+    Mode("vfio", Device(), Vfio()),
 )
 
 _DEPTHS = tuple(2**power for power in range(9))  # 1..256

@@ -15,10 +15,10 @@ from harness.config.toml import read_toml
 from harness.errors import ConfigError
 from harness.scenario.budgets import reference_problems
 from harness.scenario.decompose import decompose_problems
-from harness.scenario.layouts import Device, Layout, Lvm, RawFile
+from harness.scenario.legality import scenario_problems
 from harness.scenario.library import PRESETS, PROFILES, parse_workload
 from harness.scenario.model import BudgetRule, Decomposition, Mode, Profile, Scenario
-from harness.scenario.schema import BudgetTable, DeviceTable, LvmTable, ModeTable, ProfileTable, ScenarioTable
+from harness.scenario.schema import BudgetTable, ProfileTable, ScenarioTable
 
 _NAME = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 _HINT = "docs/scenarios.md explains every key"
@@ -48,10 +48,12 @@ def load_scenario(path: Path) -> Scenario:
         table = None
     problems += _repeated(data)
     problems += _unused_modes(data)
+    problems += _disk_and_disks(data)
     if table is None:
         raise _refused(path, problems)
     problems += _contradicting_rounds(table)
     scenario = _scenario(path.stem, table)
+    problems += scenario_problems(scenario)
     problems += reference_problems(scenario)
     problems += decompose_problems(scenario)
     if problems:
@@ -71,7 +73,7 @@ def _name_problems(stem: str) -> Iterator[str]:
 
 def _repeated(data: Mapping[str, Any]) -> Iterator[str]:
     """Values that stand twice in a list; 4096 and 4k are the same block size."""
-    lists = {key: data.get(key) for key in ("modes", "workloads", "expect_void")}
+    lists = {key: data.get(key) for key in ("disks", "modes", "workloads", "expect_void")}
     profiles = data.get("profile")
     if isinstance(profiles, dict):
         lists |= {f"profile.{name}.iodepth": p.get("iodepth") for name, p in profiles.items() if isinstance(p, dict)}
@@ -108,6 +110,12 @@ def _unused_modes(data: Mapping[str, Any]) -> Iterator[str]:
                 yield f'mode.{name}: defined but never measured; add "{name}" to modes or remove it'
 
 
+def _disk_and_disks(data: Mapping[str, Any]) -> Iterator[str]:
+    if "disk" in data and "disks" in data:
+        disk, disks = shown(data["disk"]), shown(data["disks"])
+        yield f"disk = {disk}: does not go with disks = {disks}, whose first is the baseline; allowed: either of them"
+
+
 def _contradicting_rounds(table: ScenarioTable) -> Iterator[str]:
     """`most_rounds` below `rounds`. The library's own `most_rounds` yields to the file's `rounds` instead."""
     for profile in PROFILES:
@@ -123,11 +131,14 @@ def _contradicting_rounds(table: ScenarioTable) -> Iterator[str]:
 
 
 def _scenario(name: str, table: ScenarioTable) -> Scenario:
-    modes = {mode.name: mode for mode in PRESETS} | {key: _mode(key, own) for key, own in table.mode.items()}
+    own = {key: Mode(key, mode.layout.made(), mode.attach.made()) for key, mode in table.mode.items()}
+    modes = {mode.name: mode for mode in PRESETS} | own
+    disks = tuple(table.disks or [table.disk or name])
     return Scenario(
         name=name,
         title=table.title,
-        disk=table.disk or name,
+        disk=disks[0],
+        disks=disks,
         modes=tuple(modes[mode] for mode in table.modes),
         workloads=tuple(table.workloads),
         write_rate=table.write_rate,
@@ -153,17 +164,6 @@ def _budget(table: BudgetTable) -> BudgetRule:
         iodepth=tuple(table.iodepth) if table.iodepth is not None else None,
         lab=tuple(table.lab),
     )
-
-
-def _mode(name: str, table: ModeTable) -> Mode:
-    layout: Layout
-    if isinstance(table.layout, DeviceTable):
-        layout = Device()
-    elif isinstance(table.layout, LvmTable):
-        layout = Lvm()
-    else:
-        layout = RawFile(table.layout.filesystem)
-    return Mode(name, layout, table.attach.attach)
 
 
 def _profile(profile: Profile, changes: ProfileTable | None) -> Profile:

@@ -265,6 +265,7 @@ class Decomposition:
 class Scenario:
     """One scenario file: which modes and workloads of which disk. `write_rate` in bytes per second.
 
+    `disks` are those that arrays are made of, `disk` first: the baseline of the host arm. Without arrays it is alone.
     `published` is the key of the published figures that this scenario is compared with. Of `budgets` the last that
     covers a cell counts, metric by metric. `expect_void` names modes whose cells the author expects to be void.
     """
@@ -280,3 +281,8 @@ class Scenario:
     budgets: tuple[BudgetRule, ...] = ()
     expect_void: tuple[str, ...] = ()
     decompositions: tuple[Decomposition, ...] = ()
+    disks: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.disks:
+            object.__setattr__(self, "disks", (self.disk,))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TypeVar
 
-from harness.scenario.layouts import Device
+from harness.scenario.layouts import Md
 from harness.scenario.library import profile_of
-from harness.scenario.model import Arm, Cell, Conditioning, Job, Place, Scenario
+from harness.scenario.model import Arm, Cell, Conditioning, Job, Mode, Place, Scenario
+from harness.scenario.sittings import disks_needed, regions, sittings
 from harness.units import format_size
 
 FIO_SHARE = 0.87
@@ -18,7 +19,7 @@ FIO_SHARE = 0.87
 ALONE_SECONDS = 10.0
 """From this time on a job has a fio process of its own: starting one is little beside it, and gives it its CPU time."""
 STARTUP_SECONDS = 45.0
-"""Building a disk's layouts and starting its guest, without filling."""
+"""Building the layouts of a sitting and starting its guest, without filling."""
 STEADY_FILLS = 2
 STEADY_ROUNDS = (5, 25)
 """Fills, and the fewest and most rounds until steady: SNIA's Solid State Storage Performance Test Specification."""
@@ -36,6 +37,8 @@ class Group:
     cells: tuple[Cell, ...]
     bracket: bool = False
     """Whether a round begins and ends with the host. Where the host is the only arm there is nothing to bracket."""
+    sitting: int = 1
+    """Which of the plan's sittings it belongs to."""
 
     @property
     def arms(self) -> tuple[Arm, ...]:
@@ -63,8 +66,39 @@ class Group:
 
     @property
     def writing_seconds(self) -> float:
-        """The part of `round_seconds` in which jobs write."""
-        return sum(job.wall for arm in self.visits for job in self.jobs_of(arm) if job.writes)
+        """The part of `round_seconds` in which jobs write; a second on an array counts as one for each of its disks."""
+        return sum(
+            job.wall * (disks_needed([arm.mode]) if arm.mode else 1)
+            for arm in self.visits
+            for job in self.jobs_of(arm)
+            if job.writes
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Sitting:
+    """What is built and attached at once, and taken down before the next: modes that fit together on their disks.
+
+    Each of its groups has the host among its arms, so every cell is paired with a baseline of its own sitting.
+    """
+
+    number: int
+    disks: tuple[str, ...]
+    """Those that its layouts need, the host's baseline first."""
+    groups: tuple[Group, ...]
+
+    @property
+    def modes(self) -> tuple[Mode, ...]:
+        return tuple(dict.fromkeys(cell.mode for group in self.groups for cell in group.cells))
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        return tuple(dict.fromkeys(job for group in self.groups for job in group.jobs))
+
+    @property
+    def filled_regions(self) -> float:
+        """How often one region's bytes are written to fill all: mirrors and parity count, too."""
+        return 1 + sum(base.amplification if isinstance(base, Md) else 1 for base in regions(self.modes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +106,7 @@ class Plan:
     """What is measured on one disk and what it costs. `span` in bytes, `write_rate` in bytes per second.
 
     `rounds` is the fewest, `most_rounds` the most, never below; `target`, `time_limit`, `conditioning` and `bracket`
-    are as in the profile.
+    are as in the profile. `disks` are all that arrays may have, `disk` first; without arrays it is alone.
     """
 
     disk: str
@@ -85,10 +119,13 @@ class Plan:
     time_limit: float | None = None
     conditioning: Conditioning = "fill"
     bracket: bool = False
+    disks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.most_rounds < self.rounds:
             object.__setattr__(self, "most_rounds", self.rounds)
+        if not self.disks:
+            object.__setattr__(self, "disks", (self.disk,))
 
     def with_rounds(self, number: int) -> Plan:
         """The same with a fixed number of rounds, which nothing ends early."""
@@ -97,6 +134,18 @@ class Plan:
     @property
     def cells(self) -> tuple[Cell, ...]:
         return tuple(cell for group in self.groups for cell in group.cells)
+
+    @property
+    def sittings(self) -> tuple[Sitting, ...]:
+        """In the order in which they are measured."""
+        by_number: dict[int, list[Group]] = {}
+        for group in self.groups:
+            by_number.setdefault(group.sitting, []).append(group)
+        return tuple(Sitting(number, self._disks_of(groups), tuple(groups)) for number, groups in by_number.items())
+
+    def sitting_of(self, group: Group) -> Sitting:
+        """The sitting in which the group is measured."""
+        return next(sitting for sitting in self.sittings if sitting.number == group.sitting)
 
     @property
     def fio_seconds(self) -> float:
@@ -122,13 +171,12 @@ class Plan:
         return min(self.most_rounds, max(self.rounds, fitting))
 
     def fill_bytes(self, span: int) -> int:
-        """Bytes that fill the disk's regions, `span` each, before anything is measured.
+        """Bytes that fill the regions, `span` each, of all sittings before anything is measured.
 
-        The device has a region of its own, and each mode with a layout on it. All groups use the same.
+        The device has a region of its own, and each mode with a layout on it. All groups of a sitting use the same.
         """
-        layered = {cell.mode for cell in self.cells if not isinstance(cell.mode.layout, Device)}
         fills = STEADY_FILLS if self.conditioning == "steady" else 1
-        return fills * span * (1 + len(layered)) if self.groups else 0
+        return round(fills * span * sum(sitting.filled_regions for sitting in self.sittings))
 
     @property
     def write_bytes(self) -> float:
@@ -143,16 +191,23 @@ class Plan:
     def describe(self) -> str:
         """For example `40 cells in 1 group, 8 arms, 3 rounds: about 5 min, at most 192 GiB written to optane`.
 
-        Where they can differ, `3 to 12 rounds: about 40 min, at most 2 h 10 min, at most ...`.
+        Where they can differ, `3 to 12 rounds: about 40 min, at most 2 h 10 min, at most ...`. Where not all modes fit
+        together, `in 5 groups and 4 sittings`.
         """
         arms = len({arm for group in self.groups for arm in group.arms})
+        seated = len(self.sittings)
+        groups = _count(len(self.groups), "group") + (f" and {seated} sittings" if seated > 1 else "")
+        disks = max((sitting.disks for sitting in self.sittings), key=len, default=(self.disk,))
         rounds = f"{self.rounds} to {self.most_rounds} rounds" if self.most_rounds > self.rounds else None
         about, most = _hours(self.minutes), _hours(self.most_minutes)
         return (
-            f"{_count(len(self.cells), 'cell')} in {_count(len(self.groups), 'group')}, {_count(arms, 'arm')}, "
+            f"{_count(len(self.cells), 'cell')} in {groups}, {_count(arms, 'arm')}, "
             f"{rounds or _count(self.rounds, 'round')}: about {about}, {f'at most {most}, ' if most != about else ''}"
-            f"at most {format_size(self.write_bytes)} written to {self.disk}"
+            f"at most {format_size(self.write_bytes)} written to {', '.join(disks)}"
         )
+
+    def _disks_of(self, groups: Iterable[Group]) -> tuple[str, ...]:
+        return self.disks[: disks_needed(cell.mode for group in groups for cell in group.cells)]
 
     @property
     def _steady_rounds(self) -> tuple[int, int]:
@@ -160,39 +215,39 @@ class Plan:
 
     def _minutes(self, fio_seconds: float, steady_rounds: int) -> float:
         """A round until steady is taken as each job of the group once, on the bare device."""
-        if not self.groups:
-            return 0.0
         steady = steady_rounds * sum(job.wall for group in self.groups for job in group.jobs)
         filling = self.fill_bytes(self.span) / self.write_rate
-        return ((fio_seconds + steady) / FIO_SHARE + filling + STARTUP_SECONDS) / 60
+        return ((fio_seconds + steady) / FIO_SHARE + filling + STARTUP_SECONDS * len(self.sittings)) / 60
 
 
 def expand(scenario: Scenario, profile_name: str) -> list[Cell]:
-    """All cells: by workload, then iodepth, then mode, so that the modes of one job stand side by side.
+    """All cells: by sitting, workload, iodepth, then mode, so that the modes of one job stand side by side.
 
     The cells of a group follow each other, too: pytest's progress is the campaign's.
     """
     profile = profile_of(scenario.profiles, profile_name)
     return [
         Cell(scenario.name, scenario.disk, mode, workload.job(iodepth, ramp=profile.ramp, seconds=profile.runtime))
+        for together in sittings(scenario.modes)
         for workload in scenario.workloads
         for iodepth in profile.iodepth
-        for mode in scenario.modes
+        for mode in together
     ]
 
 
 def group_cells(cells: Iterable[Cell], max_round_seconds: float, *, bracket: bool = False) -> list[Group]:
-    """The cells in groups whose round takes at most `max_round_seconds` of fio, or has but one job.
+    """The cells in groups whose modes fit together, and whose round takes at most `max_round_seconds` of fio.
 
-    Jobs stay in the order of the cells. The ids are `SCENARIO-batch1`, `SCENARIO-batch2`, ...
+    A group with but one job may take longer. Jobs stay in the order of the cells. The ids are `SCENARIO-batch1`,
+    `SCENARIO-batch2`, ...; groups of one sitting follow each other.
     """
-    by_disk: dict[tuple[str, str], dict[Job, list[Cell]]] = {}
+    by_scenario: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells:
-        by_disk.setdefault((cell.scenario, cell.disk), {}).setdefault(cell.job, []).append(cell)
+        by_scenario.setdefault((cell.scenario, cell.disk), []).append(cell)
     return [
-        Group(f"{scenario}-batch{number}", disk, scenario, tuple(batch), bracket)
-        for (scenario, disk), cells_of_job in by_disk.items()
-        for number, batch in enumerate(_within_round(list(cells_of_job.values()), max_round_seconds, bracket), start=1)
+        Group(f"{scenario}-batch{number}", disk, scenario, tuple(batch), bracket, sitting)
+        for (scenario, disk), own in by_scenario.items()
+        for number, (sitting, batch) in enumerate(_batches(own, max_round_seconds, bracket), start=1)
     ]
 
 
@@ -212,6 +267,7 @@ def plan_for(scenario: Scenario, profile_name: str, selected: Iterable[Cell] | N
         time_limit=profile.time_limit,
         conditioning=profile.conditioning,
         bracket=profile.bracket,
+        disks=scenario.disks,
     )
 
 
@@ -253,6 +309,17 @@ def batches(jobs: Sequence[Job]) -> list[tuple[Job, ...]]:
 
 def _alone(job: Job) -> bool:
     return (job.reads and job.writes) or job.rate is not None or job.wall >= ALONE_SECONDS
+
+
+def _batches(cells: Sequence[Cell], max_round_seconds: float, bracket: bool) -> Iterator[tuple[int, list[Cell]]]:
+    """The cells of each group of one scenario, with the number of its sitting."""
+    for number, together in enumerate(sittings(cell.mode for cell in cells), start=1):
+        by_job: dict[Job, list[Cell]] = {}
+        for cell in cells:
+            if cell.mode in together:
+                by_job.setdefault(cell.job, []).append(cell)
+        for batch in _within_round(list(by_job.values()), max_round_seconds, bracket):
+            yield number, batch
 
 
 def _within_round(cells_by_job: Sequence[list[Cell]], max_round_seconds: float, bracket: bool) -> list[list[Cell]]:

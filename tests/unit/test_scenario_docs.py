@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -12,15 +13,9 @@ from harness.scenario.attach import Attach
 from harness.scenario.budgets import LAB_KINDS
 from harness.scenario.library import PRESETS, PROFILES
 from harness.scenario.load import load_scenario
+from harness.scenario.mode_tables import LAYOUT_TABLES, AttachTable
 from harness.scenario.model import PATTERNS, Mode, Profile
-from harness.scenario.schema import (
-    LAYOUT_TABLES,
-    AttachTable,
-    BudgetTable,
-    DecomposeTable,
-    ProfileTable,
-    ScenarioTable,
-)
+from harness.scenario.schema import BudgetTable, DecomposeTable, ProfileTable, ScenarioTable
 
 DOCS = (Path(__file__).parents[2] / "docs" / "scenarios.md").read_text(encoding="utf-8")
 
@@ -32,7 +27,8 @@ NAMES = [
     *METRICS,
     *LAB_KINDS,
     *(f"attach.{key}" for key in AttachTable.model_fields),
-    *LAYOUT_TABLES,
+    *(f"layout.{key}" for table in LAYOUT_TABLES for key in table.model_fields),
+    *(kind for table in LAYOUT_TABLES for kind in get_args(table.model_fields["kind"].annotation)),
     *PATTERNS,
     *(mode.name for mode in PRESETS),
     *(profile.name for profile in PROFILES),
@@ -46,9 +42,11 @@ def test_the_docs_name_it(name: str) -> None:
 
 @pytest.mark.parametrize("mode", PRESETS[1:], ids=lambda mode: mode.name)
 def test_the_docs_say_how_a_preset_is_attached(mode: Mode) -> None:
-    assert isinstance(mode.attach, Attach)
-    options = [mode.attach.bus, mode.attach.cache, mode.attach.aio, "yes" if mode.attach.iothread else "no"]
-    (row,) = [line for line in DOCS.splitlines() if line.startswith(f"| `{mode.name}` |")]
+    options = ["the PCI device itself (VFIO)", "", "", ""]
+    if isinstance(mode.attach, Attach):
+        options = [mode.attach.bus, mode.attach.cache, mode.attach.aio, "yes" if mode.attach.iothread else "no"]
+    presets = DOCS.partition("\n## Modes\n")[2]
+    (row,) = [line for line in presets.splitlines() if line.startswith(f"| `{mode.name}` |")]
     assert [cell.strip() for cell in row.strip("|").split("|")][2:] == options
 
 
