@@ -1,0 +1,1 @@
+"""The handlers of the API's methods, and the table of them."""

@@ -1,0 +1,83 @@
+"""The guest agent's calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tests.pve_double.api.call import Call, Handler
+from tests.pve_double.errors import PveError
+from tests.pve_double.executor.base import GuestFailed, GuestHungUp
+from tests.pve_double.qemu import status
+from tests.pve_double.qemu.machine import agent_enabled
+
+_GET = (
+    "get-fsinfo", "get-host-name", "get-memory-block-info", "get-memory-blocks", "get-osinfo", "get-time",
+    "get-timezone", "get-users", "get-vcpus", "info", "network-get-interfaces",
+)  # fmt: skip
+_POST = (
+    "fsfreeze-freeze", "fsfreeze-status", "fsfreeze-thaw", "fstrim", "ping", "shutdown", "suspend-disk",
+    "suspend-hybrid", "suspend-ram",
+)  # fmt: skip
+
+
+def ask(call: Call, command: str, arguments: Mapping[str, Any]) -> Any:
+    """What the agent returns; 500 in PVE's words where there is no agent, and 596 where its answer is lost."""
+    machine = call.node.machine(call.vmid)
+    if not agent_enabled(machine.config):
+        raise PveError("No QEMU guest agent configured")
+    if not call.node.running(call.vmid):
+        raise PveError(f"VM {call.vmid} is not running")
+    if not status.answers_agent(machine):
+        raise PveError("QEMU guest agent is not running")
+    try:
+        answer = call.node.executor.agent(call.vmid, f"guest-{command}", arguments)
+    except GuestFailed as refused:
+        raise PveError(f"Agent error: {refused}") from None
+    except GuestHungUp:
+        raise PveError("Broken pipe", status=596) from None
+    call.node.running(call.vmid)
+    return answer
+
+
+def execute(call: Call) -> Any:
+    path, *arguments = call.words("command") or [""]
+    given = {"path": path, "arg": arguments, "capture-output": True}
+    return ask(call, "exec", given | ({"input-data": call.text("input-data")} if "input-data" in call.params else {}))
+
+
+def execute_status(call: Call) -> Any:
+    return ask(call, "exec-status", {"pid": int(call.text("pid"))})
+
+
+def file_read(call: Call) -> Any:
+    return ask(call, "file-read", {"file": call.text("file")})
+
+
+def file_write(call: Call) -> None:
+    ask(call, "file-write", {"file": call.text("file"), "content": call.text("content")})
+
+
+def set_password(call: Call) -> Any:
+    return {"result": ask(call, "set-user-password", {"username": call.text("username")})}
+
+
+def any_command(call: Call) -> Any:
+    return {"result": ask(call, call.text("command"), {})}
+
+
+def _simple(command: str) -> Handler:
+    return lambda call: {"result": ask(call, command, {})}
+
+
+ROUTES: dict[tuple[str, str], Handler] = {
+    ("POST", ""): any_command,
+    ("POST", "/exec"): execute,
+    ("GET", "/exec-status"): execute_status,
+    ("GET", "/file-read"): file_read,
+    ("POST", "/file-write"): file_write,
+    ("POST", "/set-user-password"): set_password,
+    **{("GET", f"/{command}"): _simple(command) for command in _GET},
+    **{("POST", f"/{command}"): _simple(command) for command in _POST},
+}
+"""By method and what follows `.../agent` in the path."""

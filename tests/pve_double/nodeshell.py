@@ -1,0 +1,49 @@
+"""`qm` and `pvesm` as they are run on the node: the reading commands that a backend uses over SSH."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.pve_double.errors import PveError
+from tests.pve_double.qemu import command, status
+from tests.pve_double.qemu.machine import presented
+from tests.pve_double.state import Node
+from tests.pve_double.tasks import TaskLog
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """What a command prints, and its exit status."""
+
+    text: str
+    status: int = 0
+
+
+def run(node: Node, argv: list[str]) -> Printed:
+    """Run `qm ...` or `pvesm ...`; what PVE refuses goes to stderr with status 255."""
+    words = [word for word in argv if not word.startswith("-")]
+    try:
+        text = _printed(node, words, pretty="--pretty" in argv or "-pretty" in argv)
+    except (PveError, ValueError) as refused:
+        return Printed(f"{refused}\n", 255)
+    return Printed(f"ERROR: unknown command '{' '.join(argv)}'\n", 255) if text is None else Printed(text)
+
+
+def _printed(node: Node, words: list[str], *, pretty: bool) -> str | None:
+    match words:
+        case ["qm", "showcmd", vmid, *_]:
+            return showcmd(node, int(vmid), pretty=pretty)
+        case ["qm", "status", vmid, *_]:
+            return f"status: {status.summary(node, int(vmid))['status']}\n"
+        case ["qm", "config", vmid, *_]:
+            config = presented(node.machine(int(vmid)).with_pending)
+            return "".join(f"{name}: {config[name]}\n" for name in sorted(config))
+        case ["pvesm", "path", volid]:
+            return f"{node.store.path(volid)}\n"
+    return None
+
+
+def showcmd(node: Node, vmid: int, *, pretty: bool) -> str:
+    """The QEMU command with which the VM would be started."""
+    words = command.build(node, vmid, node.machine(vmid).with_pending, TaskLog())
+    return command.printed(words, pretty=pretty) + "\n"

@@ -1,0 +1,1 @@
+"""Virtual machines: their drives, configurations, lives and QEMU arguments."""

@@ -1,0 +1,60 @@
+"""The human monitor's answers, for an executor without a QEMU to ask."""
+
+from __future__ import annotations
+
+from tests.pve_double.errors import PveError
+from tests.pve_double.permissions import ROOT
+from tests.pve_double.qemu import blockdev, command
+from tests.pve_double.qemu.blockdev import chipset
+from tests.pve_double.qemu.drives import Drive, drives
+from tests.pve_double.qemu.machine import Machine
+from tests.pve_double.qemu.status import RUNNING_QEMU
+from tests.pve_double.state import Node
+
+_FREE = {"info", "help", "?"}
+_END = "\r\n"
+
+
+def answer(node: Node, user: str, vmid: int, text: str) -> str:
+    """What POST monitor returns: QEMU's text, or `ERROR: ...` with HTTP 200."""
+    name = text.partition(" ")[0].strip() if text.strip() else ""
+    if not name:
+        raise PveError("no command specified")
+    if name not in _FREE and user != ROOT:
+        node.permissions.require(user, "/", ["Sys.Modify"])
+    machine = node.machine(vmid)
+    if not node.running(vmid):
+        return f"ERROR: VM {vmid} not running\n"
+    said = node.executor.monitor(vmid, text)
+    return _from_configuration(node, machine, text) if said is None else said
+
+
+def _from_configuration(node: Node, machine: Machine, text: str) -> str:
+    match text.split():
+        case ["info", "block"]:
+            found = list(drives(machine.process.config if machine.process else machine.config))
+            return _END.join(_block(node, machine, drive) for drive in found)
+        case ["info", "status"]:
+            paused = machine.process is not None and machine.process.paused
+            return f"VM status: {'paused' if paused else 'running'}{_END}"
+        case ["info", "version"]:
+            return f"{RUNNING_QEMU}{_END}"
+    return f"unknown command: '{text.partition(' ')[0]}'{_END}"
+
+
+def _block(node: Node, machine: Machine, drive: Drive) -> str:
+    image = command.image_of(node, drive)
+    if image is None:
+        return f"{drive.key}: [not inserted]{_END}    Attached to:      {drive.key}{_END}"
+    tree = blockdev.blockdev(drive, image) if chipset(machine.config).has_blockdev else {"driver": image.format}
+    kind = str(tree["driver"]) + (", read-only" if drive.is_cdrom or drive.flag("ro") else "")
+    through = drive.options.get("cache") in {"writethrough", "directsync"}
+    lines = [
+        f"drive-{drive.key}: {image.path} ({kind})",
+        f"    Attached to:      {drive.key}",
+        f"    Cache mode:       {'writethrough' if through else 'writeback'}"
+        + (", direct" if blockdev.is_direct(drive) else ""),
+    ]
+    if not drive.is_cdrom and tree.get("detect-zeroes", "off") != "off":
+        lines.append(f"    Detect zeroes:    {tree['detect-zeroes']}")
+    return "".join(f"{line}{_END}" for line in lines)

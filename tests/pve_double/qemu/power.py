@@ -1,0 +1,190 @@
+"""A VM's life: starting, stopping, shutting down, resetting, pausing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from tests.pve_double.errors import PveError
+from tests.pve_double.executor.base import QemuFailed
+from tests.pve_double.permissions import ROOT
+from tests.pve_double.qemu import command, pending
+from tests.pve_double.qemu.blockdev import chipset
+from tests.pve_double.qemu.drives import drives
+from tests.pve_double.qemu.machine import Machine, Process, agent_enabled
+from tests.pve_double.state import Node
+from tests.pve_double.storage.volumes import is_volume_id
+from tests.pve_double.tasks import TaskLog
+
+STOP_SECONDS = 60.0
+"""How long PVE waits for a guest to shut down when nobody says."""
+EXITED = "start failed: QEMU exited with code 1"
+
+
+def start_task(node: Node, user: str, vmid: int, params: Mapping[str, str]) -> str:
+    def work(log: TaskLog) -> None:
+        with node.config_lock(vmid, log):
+            machine = node.machine(vmid)
+            if params.get("skiplock") != "1" and machine.config.get("lock") != "suspended":
+                machine.check_lock()
+            if node.running(vmid):
+                raise PveError(f"VM {vmid} already running")
+            start(node, machine, log)
+
+    return node.tasks.start("qmstart", str(vmid), user, work)
+
+
+def start(node: Node, machine: Machine, log: TaskLog) -> None:
+    """Start a VM that is stopped, with all that is pending applied first."""
+    if machine.is_template:
+        raise PveError("you can't start a vm if it's a template")
+    pending.apply(node, machine, log)
+    config = dict(machine.config)
+    if any(drive.is_cloudinit for drive in drives(config)):
+        log.line("generating cloud-init ISO")
+    words = command.build(node, machine.vmid, config, log)
+    for drive in drives(config):
+        if is_volume_id(drive.file):
+            node.store.activate(drive.file)
+    _refuse_as_qemu(node, machine, log)
+    try:
+        pid = node.executor.start(machine.vmid, config, words)
+    except QemuFailed as failed:
+        for line in str(failed).splitlines():
+            log.line(f"kvm: {line}")
+        raise PveError(EXITED) from None
+    machine.process = Process(pid, config, time.monotonic() + node.pace.real(node.pace.boot_seconds))
+
+
+def _refuse_as_qemu(node: Node, machine: Machine, log: TaskLog) -> None:
+    """Fail as QEMU does where a drive cannot be opened, whatever executes."""
+    for drive in drives(machine.config):
+        image = command.image_of(node, drive)
+        if image is None or not chipset(machine.config).has_blockdev:
+            continue
+        reason = None
+        try:
+            command.check_blockdev(drive, machine.config, "")
+        except PveError as refused:
+            reason = str(refused)
+        if not image.path:
+            reason = "The 'host_cdrom' block driver requires a file name"
+        elif image.path.startswith("/dev/disk/") and not node.disks.exists(image.path):
+            reason = f"Could not open '{image.path}': No such file or directory"
+        if reason is not None:
+            log.line(f"kvm: -blockdev {command.blockdev_text(drive, image)}: {reason}")
+            raise PveError(EXITED)
+
+
+def stop_task(node: Node, user: str, vmid: int, params: Mapping[str, str]) -> str:
+    def work(log: TaskLog) -> None:
+        if params.get("overrule-shutdown") == "1":
+            log.line("overruled qmshutdown tasks: ")
+        stop(node, vmid, log, skiplock=params.get("skiplock") == "1")
+
+    return node.tasks.start("qmstop", str(vmid), user, work)
+
+
+def stop(node: Node, vmid: int, log: TaskLog, *, skiplock: bool = False) -> None:
+    """End the VM at once; nothing happens where it is stopped already."""
+    with node.config_lock(vmid, log):
+        if not node.running(vmid):
+            return
+        machine = node.machine(vmid)
+        if not skiplock:
+            machine.check_lock()
+        node.executor.kill(vmid)
+        machine.process = None
+
+
+def shutdown_task(node: Node, user: str, vmid: int, params: Mapping[str, str]) -> str:
+    machine = node.machines.get(vmid)
+    if machine is not None and machine.process is not None and machine.process.paused:
+        raise PveError("VM is paused - cannot shutdown")
+    seconds = float(params.get("timeout", STOP_SECONDS))
+    force, skiplock = params.get("forceStop") == "1", params.get("skiplock") == "1"
+
+    def work(log: TaskLog) -> None:
+        with node.config_lock(vmid, log):
+            shut_down(node, vmid, log, seconds=seconds, force=force, skiplock=skiplock)
+
+    return node.tasks.start("qmshutdown", str(vmid), user, work)
+
+
+def shut_down(node: Node, vmid: int, log: TaskLog, *, seconds: float, force: bool, skiplock: bool = False) -> None:
+    """Ask the guest to end, wait, and with `force` end it. The caller holds the configuration's lock."""
+    if not node.running(vmid):
+        return
+    machine = node.machine(vmid)
+    if not skiplock:
+        machine.check_lock()
+    process = machine.process
+    if process is None:
+        return
+    deadline = time.monotonic() + node.pace.real(seconds)
+    heard = node.executor.power_down(vmid, process.config)
+    while node.running(vmid) and time.monotonic() < deadline:
+        if heard and agent_enabled(process.config) and time.monotonic() >= process.answers_from:
+            break
+        node.pace.sleep(min(0.5, seconds))
+    if heard and time.monotonic() < deadline:
+        node.executor.kill(vmid)
+        machine.process = None
+    elif node.running(vmid):
+        if not force:
+            raise PveError("VM quit/powerdown failed - got timeout")
+        log.line("VM still running - terminating now with SIGTERM")
+        node.executor.kill(vmid)
+        machine.process = None
+
+
+def require_running(node: Node, vmid: int) -> Machine:
+    if not node.running(vmid):
+        raise PveError(f"VM {vmid} not running")
+    return node.machine(vmid)
+
+
+def reset_task(node: Node, user: str, vmid: int, params: Mapping[str, str]) -> str:
+    machine = require_running(node, vmid)
+
+    def work(log: TaskLog) -> None:
+        with node.config_lock(vmid, log):
+            if params.get("skiplock") != "1":
+                machine.check_lock()
+            node.executor.reset(vmid)
+            if machine.process is not None:
+                machine.process.answers_from = time.monotonic() + node.pace.real(node.pace.boot_seconds)
+
+    return node.tasks.start("qmreset", str(vmid), user, work)
+
+
+def reboot_task(node: Node, user: str, vmid: int, params: Mapping[str, str]) -> str:
+    machine = require_running(node, vmid)
+    seconds = float(params.get("timeout", STOP_SECONDS))
+
+    def work(log: TaskLog) -> None:
+        with node.config_lock(vmid, log):
+            shut_down(node, vmid, log, seconds=seconds, force=False)
+            start(node, machine, log)
+
+    return node.tasks.start("qmreboot", str(vmid), user, work)
+
+
+def pause_task(node: Node, user: str, vmid: int, params: Mapping[str, str], *, resume: bool) -> str:
+    machine = require_running(node, vmid)
+
+    def work(log: TaskLog) -> None:
+        with node.config_lock(vmid, log):
+            if params.get("skiplock") != "1":
+                machine.check_lock()
+            if machine.process is not None:
+                machine.process.paused = not resume
+
+    return node.tasks.start("qmresume" if resume else "qmpause", str(vmid), user, work)
+
+
+def is_root_only(user: str, params: Mapping[str, str], names: tuple[str, ...]) -> str | None:
+    """The first of `names` that is set though the caller is not root with a ticket."""
+    if user == ROOT:
+        return None
+    return next((name for name in names if params.get(name) not in {None, "0"}), None)

@@ -1,0 +1,1 @@
+"""Storages, the volumes on them, and the node's disks."""

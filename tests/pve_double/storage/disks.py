@@ -1,0 +1,162 @@
+"""The node's own disks: listing them, and making volume groups, thin pools, directories and ZFS pools of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tests.pve_double.errors import PveError
+from tests.pve_double.storage.store import Store
+from tests.pve_double.storage.volumes import Storage
+
+_EXTENT = 4 * 1024**2
+_CONTENT = frozenset({"images", "rootdir"})
+_DIRECTORY_CONTENT = frozenset({"backup", "images", "import", "iso", "rootdir", "snippets", "vztmpl"})
+USES = {"lvm": "LVM", "lvmthin": "LVM", "directory": "ext4", "zfs": "ZFS"}
+"""What the list of disks says of a disk that was made into one of these."""
+
+
+@dataclass(slots=True)
+class Disk:
+    """A disk of the node. `used` is empty while nothing is on it."""
+
+    device: str
+    size_bytes: int
+    serial: str = "unknown"
+    by_id: str = ""
+    model: str = "unknown"
+    vendor: str = "unknown"
+    kind: str = "ssd"
+    used: str = ""
+    mounted: bool = False
+
+    def entry(self) -> dict[str, Any]:
+        """As disks/list has it."""
+        entry: dict[str, Any] = {
+            "devpath": self.device,
+            "gpt": 0,
+            "health": "UNKNOWN",
+            "model": self.model,
+            "mounted": int(self.mounted),
+            "osdid": -1,
+            "osdid-list": None,
+            "rpm": 0 if self.kind == "ssd" else -1,
+            "serial": self.serial,
+            "size": self.size_bytes,
+            "type": self.kind,
+            "vendor": self.vendor,
+            "wearout": "N/A",
+            "wwn": "unknown",
+        }
+        entry |= {"by_id_link": self.by_id} if self.by_id else {}
+        return entry | ({"used": self.used} if self.used else {})
+
+
+class DiskBacking(Protocol):
+    """What really happens to a disk."""
+
+    def make(self, kind: str, name: str, disk: Disk, *, filesystem: str) -> None: ...
+
+    def unmake(self, kind: str, name: str, disk: Disk | None, *, wipe: bool) -> None: ...
+
+    def wipe(self, disk: Disk) -> None: ...
+
+
+@dataclass(slots=True)
+class Pool:
+    """What was made of a disk: a volume group, a thin pool, a mounted file system or a ZFS pool."""
+
+    kind: str
+    name: str
+    disk: Disk
+    filesystem: str = "ext4"
+
+    @property
+    def path(self) -> str:
+        return f"/mnt/pve/{self.name}"
+
+    def storage(self) -> Storage:
+        """The storage that PVE configures for it with add_storage."""
+        usable = self.disk.size_bytes // _EXTENT * _EXTENT - _EXTENT
+        match self.kind:
+            case "lvm":
+                return Storage(self.name, "lvm", _CONTENT, usable, vgname=self.name)
+            case "lvmthin":
+                return Storage(self.name, "lvmthin", _CONTENT, usable, vgname=self.name, thinpool=self.name)
+            case "zfs":
+                return Storage(self.name, "zfspool", _CONTENT, usable, pool=self.name)
+        return Storage(self.name, "dir", _DIRECTORY_CONTENT, usable, path=self.path)
+
+
+class Disks:
+    """The disks of the node and what was made of them."""
+
+    def __init__(self, disks: Sequence[Disk], store: Store, backing: DiskBacking) -> None:
+        self.disks = list(disks)
+        self.pools: list[Pool] = []
+        self._store = store
+        self._backing = backing
+
+    def exists(self, path: str) -> bool:
+        return any(path in {disk.device, disk.by_id} for disk in self.disks)
+
+    def find(self, path: str) -> Disk:
+        """The disk of a device path or by-id link; in PVE's words where there is none."""
+        for disk in self.disks:
+            if path in {disk.device, disk.by_id}:
+                return disk
+        raise PveError(f"failed to get absolute path of {path}" if path.startswith("/") else "got no device path")
+
+    def unused(self, path: str) -> Disk:
+        disk = self.find(path)
+        if disk.used:
+            raise PveError(f"device '{disk.device}' is already in use")
+        return disk
+
+    def make(self, kind: str, name: str, path: str, *, filesystem: str, add_storage: bool) -> None:
+        """Make a pool of an unused disk, and a storage of it if asked for."""
+        disk = self.unused(path)
+        if any(pool.name == name and pool.kind == kind for pool in self.pools):
+            raise PveError(f"{kind} with name '{name}' already exists on node 'pve'")
+        self._backing.make(kind, name, disk, filesystem=filesystem)
+        disk.used = filesystem if kind == "directory" else USES[kind]
+        disk.mounted = kind == "directory"
+        pool = Pool(kind, name, disk, filesystem)
+        self.pools.append(pool)
+        if add_storage:
+            self._store.storages[name] = pool.storage()
+
+    def check_storage_name(self, name: str) -> None:
+        if name in self._store.storages:
+            raise PveError(f"storage ID '{name}' already exists on node pve")
+
+    def unmake(self, kind: str, name: str, *, cleanup_config: bool, cleanup_disks: bool) -> None:
+        """Undo `make`: the pool, its storage and the signatures on its disk as far as asked for."""
+        pool = next((each for each in self.pools if (each.kind, each.name) == (kind, name)), None)
+        if pool is None:
+            raise PveError(_missing(kind, name))
+        self._backing.unmake(kind, name, pool.disk, wipe=cleanup_disks)
+        self.pools.remove(pool)
+        if cleanup_config:
+            self._store.storages.pop(name, None)
+        pool.disk.mounted = False
+        if cleanup_disks:
+            pool.disk.used = ""
+
+    def wipe(self, path: str) -> None:
+        disk = self.find(path)
+        if disk.mounted:
+            raise PveError(f"disk/partition '{disk.device}' is mounted")
+        if any(pool.disk is disk for pool in self.pools):
+            raise PveError(f"disk/partition '{disk.device}' has a holder")
+        self._backing.wipe(disk)
+        disk.used = ""
+
+
+def _missing(kind: str, name: str) -> str:
+    return {
+        "lvm": f"no such volume group '{name}'",
+        "lvmthin": f"no such thin pool {name}/{name}",
+        "directory": f"Unit mnt-pve-{name}.mount does not exist.",
+    }.get(kind, f"zpool error: cannot open '{name}': no such pool")
