@@ -26,6 +26,7 @@ from harness.report.steadiness import steadiness
 from harness.report.terminal import efficiency_line
 from harness.report.theme import HOST, LAYER, PART_COLOURS, VIRTUALISATION, mode_colours, mode_symbols, templates
 from harness.report.verdicts import Judged
+from harness.report.waterfall_chart import waterfall_chart
 from harness.results import MetricRecord, PooledPercentile, Run
 from harness.units import format_duration
 
@@ -50,7 +51,7 @@ def render_html(run: Run) -> str:
 
 
 def figures(view: ReportView) -> dict[str, Any]:
-    """plotly's data and layout by the id of the element that shows them; a split has one figure per depth."""
+    """plotly's data and layout by the id of the element that shows them; a split or waterfall has one per depth."""
     found: dict[str, Any] = {}
     for section in view.sections:
         if section.has_overhead:
@@ -68,6 +69,10 @@ def figures(view: ReportView) -> dict[str, Any]:
             if costs:
                 by_depth = {depth: cost_chart(arms) for depth, arms in costs.items()}
                 found[f"{key}-costs"] = {"depths": {str(depth): _plain(figure) for depth, figure in by_depth.items()}}
+        for group in section.waterfalls:
+            if group.drawn:
+                drawn = {str(each.iodepth): _plain(waterfall_chart(each)) for each in group.drawn}
+                found[group.key] = {"depths": drawn}
     for conditioning in view.conditionings:
         for region in conditioning.regions:
             if not region.record.values:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from harness.report.cells import CellView, Outcome
 from harness.report.model import Section, report_view
+from harness.report.numbers import percent_with_interval
 from harness.report.terminal import efficiency_line, finding_lists, outcome_words, overhead_head, row_values
+from harness.report.waterfall import WaterfallGroup
 from harness.results import Run
 
 _ALIGNMENT = "|:--|--:|--:|:--|--:|--:|--:|:--|"
@@ -30,8 +32,39 @@ def _section(section: Section) -> list[str]:
     rows = [
         f"| `{_code(cell.id)}` | {_values(cell)} | {_verdict(cell)} |" for cell in section.cells if not cell.is_baseline
     ]
+    steps = [line for group in section.waterfalls for line in _waterfall(group)] + _scalings(section)
     head = f"| cell | host | guest | unit | {overhead_head(section.cells)} | n | added us | verdict |"
-    return [*lines, head, _ALIGNMENT, *rows, ""] if rows else lines
+    return [*lines, *([head, _ALIGNMENT, *rows, ""] if rows else []), *steps]
+
+
+def _waterfall(group: WaterfallGroup) -> list[str]:
+    """The shallowest depth, as in the terminal: an I/O waits for no other there."""
+    name = f"{_plain(group.name)}, {_plain(group.workload)}"
+    if not group.drawn:
+        return [f"**{name}**: {_plain(group.by_depth[0].record.skipped or '')}", ""]
+    shown = group.drawn[0]
+    rows = [*shown.rows, *([shown.total] if shown.total else [])]
+    return [
+        f"**{name} qd{shown.iodepth}.** {_plain(shown.basis)}.",
+        "",
+        f"| step | adds us [{group.confidence}] | adds % | |",
+        "|:--|--:|--:|:--|",
+        *(f"| {_plain(row.change)} | {' | '.join(row.values)} | {_plain(row.remark)} |" for row in rows),
+        "",
+    ]
+
+
+def _scalings(section: Section) -> list[str]:
+    if not section.scalings:
+        return []
+    head = "| cell | array | times one disk | % of all disks | % of what the level can | limit |"
+    rows = [
+        f"| `{_code(view.cell.id)}` | {view.array} | {view.speedup} | "
+        f"{percent_with_interval(view.metric.efficiency)} | "
+        f"{percent_with_interval(view.metric.of_ideal)} of {view.ideal} x | {_plain(view.outcome)} |"
+        for view in section.scalings
+    ]
+    return [head, "|:--|:--|--:|--:|--:|:--|", *rows, ""]
 
 
 def _values(cell: CellView) -> str:

@@ -16,7 +16,9 @@ from harness.report.costs import ArmCosts, arm_costs, parts_of
 from harness.report.groups import ConditioningView, GroupView, conditionings, groups
 from harness.report.modes import Comparison, Headline, compare_modes, headline
 from harness.report.notes import Notes, notes_of
+from harness.report.scaling import ScalingView, scaling_views
 from harness.report.verdicts import Verdicts, verdicts
+from harness.report.waterfall import WaterfallGroup, waterfall_groups
 from harness.results import Run
 
 Quantity = Literal["throughput", "latency"]
@@ -156,6 +158,8 @@ class Section:
     headline: Headline
     comparison: Comparison
     cells: tuple[CellView, ...]
+    waterfalls: tuple[WaterfallGroup, ...]
+    scalings: tuple[ScalingView, ...]
 
     @property
     def modes(self) -> tuple[str, ...]:
@@ -258,6 +262,7 @@ def sections(run: Run, cells: Sequence[CellView]) -> tuple[Section, ...]:
             name += f" on {host}"
         own = tuple(c for c in cells if (c.record.host, c.record.disk, c.record.scenario) == key)
         comparison = compare_modes(own)
+        steps = [each for each in run.decompositions if (each.host, each.disk, each.scenario) == key]
         found.append(
             Section(
                 key=f"disk{number}",
@@ -266,6 +271,8 @@ def sections(run: Run, cells: Sequence[CellView]) -> tuple[Section, ...]:
                 headline=headline(name, comparison),
                 comparison=comparison,
                 cells=own,
+                waterfalls=waterfall_groups(f"disk{number}", steps, own),
+                scalings=scaling_views(run.scalings, own),
             )
         )
     return tuple(found)

@@ -14,6 +14,7 @@ from harness.report.cells import CellView, Outcome, confidence_said
 from harness.report.model import Section, report_view
 from harness.report.numbers import microseconds, percent_with_interval, short
 from harness.report.verdicts import Verdicts
+from harness.report.waterfall import waterfall_lines
 from harness.results import Run
 from harness.units import format_duration
 
@@ -73,6 +74,8 @@ def summary_lines(run: Run, path: Path | None = None) -> list[str]:
     for section in view.sections:
         lines.append(section.headline.sentence)
         lines += [f"  {detail}" for detail in section.headline.details]
+        lines += [line for group in section.waterfalls for line in waterfall_lines(group)]
+        lines += _first([view.sentence for view in section.scalings])
     counts = ", ".join(f"{number} {outcome}" for outcome, number in view.counts.items())
     if counts:
         lines.append(f"cells: {counts}")

@@ -60,7 +60,7 @@ CELLS = [
 
 
 def measurements(cells: Iterable[Cell], rounds: int, keep: Keep = always) -> list[Measurement]:
-    found = []
+    found: list[Measurement] = []
     for number in range(1, rounds + 1):
         for arm, job in dict.fromkeys((arm, cell.job) for cell in cells for arm in cell.arms):
             if not keep(arm, number):

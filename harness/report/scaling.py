@@ -1,0 +1,73 @@
+"""How arrays scale, as the report shows it: against their disks, against what their level can give, and the limit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.report.cells import CellView
+from harness.report.numbers import percent_with_interval, significant
+from harness.results import ScalingMetric, ScalingRecord
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingView:
+    """One array in one job."""
+
+    record: ScalingRecord
+    cell: CellView
+
+    @property
+    def array(self) -> str:
+        """For example "RAID 5 over 4"."""
+        legs = " in 2 legs" if self.record.legs == 2 else ""
+        return f"RAID {self.record.level} over {self.record.disks}{legs}"
+
+    @property
+    def metric(self) -> ScalingMetric:
+        """Of IOPS for random jobs, of bandwidth for sequential ones."""
+        return self.record.metrics[self.cell.throughput_name]
+
+    @property
+    def speedup(self) -> str:
+        """How many times the single disk: "2.87 [2.71, 3.04]"."""
+        estimate = self.metric.speedup
+        if estimate.low is None or estimate.high is None:
+            return significant(estimate.point)
+        return f"{significant(estimate.point)} [{significant(estimate.low)}, {significant(estimate.high)}]"
+
+    @property
+    def ideal(self) -> str:
+        """How many times the single disk the level can give."""
+        return f"{self.record.ideal:.3g}"
+
+    @property
+    def why(self) -> str:
+        """What the level can give in this job, and why."""
+        return f"{self.array}, {self.cell.workload}: {self.ideal} times one disk ({self.record.why_ideal})"
+
+    @property
+    def limit(self) -> str:
+        """The bottleneck with its evidence."""
+        return f"{self.record.bottleneck}: {self.record.evidence}"
+
+    @property
+    def outcome(self) -> str:
+        """The limit, or why the figures are no result."""
+        return f"no result: {self.record.doubt}" if self.record.doubt else self.limit
+
+    @property
+    def sentence(self) -> str:
+        """For a line of text."""
+        outcome = self.outcome if self.record.doubt else f"limit: {self.limit}"
+        return (
+            f"{self.cell.id}: {self.array} gives {self.speedup} x one disk, "
+            f"{percent_with_interval(self.metric.efficiency)} % of {self.record.disks} disks and "
+            f"{percent_with_interval(self.metric.of_ideal)} % of what the level can ({self.ideal} x); {outcome}"
+        )
+
+
+def scaling_views(records: Sequence[ScalingRecord], cells: Sequence[CellView]) -> tuple[ScalingView, ...]:
+    """The scalings of these cells, in their order."""
+    by_cell = {record.cell: record for record in records}
+    return tuple(ScalingView(by_cell[cell.id], cell) for cell in cells if cell.id in by_cell)
