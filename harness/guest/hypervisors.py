@@ -15,5 +15,11 @@ from harness.lab.hosts import Host
 @contextmanager
 def hypervisor_of(host: Host, events: Events) -> Iterator[Hypervisor]:
     """What makes guests on this host. Raises LabUnavailable with the remedy where it cannot be reached."""
+    if host.spec.proxmox is not None:
+        from harness.guest.proxmox.backend import open_proxmox  # noqa: PLC0415 - other hosts need no HTTP client
+
+        with open_proxmox(host, events) as proxmox:
+            yield proxmox
+        return
     with connect(host) as connection:
         yield LibvirtHypervisor(host, connection, events)

@@ -28,12 +28,18 @@ COPY_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class GuestFiles:
-    """Where the guest image is on the host, and the keys that open the guest."""
+    """Where the guest image is on the host, and the keys that open the guest.
+
+    `iso` is its bootable form on this machine, for hypervisors that have it uploaded; `digest` names the image.
+    """
 
     kernel: str
     initramfs: str
     key: Path
     host_key: str
+    iso: Path = Path()
+    iso_sha256: str = ""
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +92,10 @@ def open_host(spec: HostSpec, images: ImageSet, events: Events) -> Iterator[Host
         stack.callback(runner.close)
         facts = read_facts(runner)
         _require_root(spec, facts)
+        if spec.proxmox is not None and not spec.proxmox.guest.kvm:
+            emulated = Acceleration("tcg", f"host.{spec.name}.guest.kvm = false in the lab file")
+            yield Host(spec, runner, ssh, target, facts, _described(images), emulated)
+            return
         files = _guest_files(runner, images, events)
         yield Host(spec, runner, ssh, target, facts, files, _acceleration(runner, facts, files, images))
 
@@ -126,7 +136,20 @@ def _guest_files(runner: Runner, images: ImageSet, events: Events) -> GuestFiles
             runner.run(["mkdir", "-p", directory], deadline=20)
             runner.put(images.guest.path / name, target, deadline=COPY_SECONDS)
             runner.run(["chmod", "0644", target], deadline=20)
-    return GuestFiles(f"{directory}/vmlinuz", f"{directory}/initramfs", images.key, images.guest.manifest.host_key)
+    return _described(images, directory)
+
+
+def _described(images: ImageSet, directory: str = "") -> GuestFiles:
+    guest = images.guest
+    return GuestFiles(
+        kernel=f"{directory}/vmlinuz",
+        initramfs=f"{directory}/initramfs",
+        key=images.key,
+        host_key=guest.manifest.host_key,
+        iso=guest.iso,
+        iso_sha256=guest.manifest.files[guest.iso.name].sha256,
+        digest=guest.digest,
+    )
 
 
 def _acceleration(runner: Runner, facts: HostFacts, files: GuestFiles, images: ImageSet) -> Acceleration:

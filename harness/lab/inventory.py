@@ -229,10 +229,11 @@ def _host(name: str, table: _Host, problems: list[str]) -> HostSpec:
 
 
 def _ssh(where: str, table: _Host, address: str | None, problems: list[str]) -> SshAddress | None:
-    found = {"address": address, "key": table.key}
+    if table.kind == "proxmox" and not table.model_fields_set & {"address", "port", "user", "key", "host_key"}:
+        return None
     # The address of a node is that of its API: its absence is told there.
-    asked = ("key",) if table.kind == "proxmox" else ("address", "key")
-    missing = [key for key in asked if found[key] is None]
+    asked = {"key": table.key} if table.kind == "proxmox" else {"address": address, "key": table.key}
+    missing = [key for key, value in asked.items() if value is None]
     problems += [f'{where}.{key}: missing; a host of kind "{table.kind}" needs it' for key in missing]
     return SshAddress(address, table.port, table.user, table.key, table.host_key) if address and table.key else None
 

@@ -1,0 +1,74 @@
+"""Where a guest answers: told by its agent, or set through it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from ipaddress import IPv4Address, IPv4Interface
+from typing import Any
+
+from harness.errors import GuestError
+from harness.guest.proxmox.machine import Machine
+from harness.lab.proxmox import GuestRules
+
+_POLL_SECONDS = 1.0
+
+
+def address_of(machine: Machine, rules: GuestRules, end: float) -> str:
+    """The guest's IPv4 address, waited for until `end` of the monotonic clock. GuestError where none comes up."""
+    if rules.address is not None:
+        return str(IPv4Interface(rules.address).ip)
+    heard = False
+    while True:
+        interfaces = machine.interfaces()
+        heard = heard or interfaces is not None
+        if address := first_address(interfaces or ()):
+            return address
+        if not machine.running:
+            raise GuestError(f"host {machine.client.host}: VM {machine.vmid} ended while it was booting")
+        if time.monotonic() >= end:
+            why = "its agent tells no address" if heard else "its agent does not answer"
+            remedy = (
+                f'is there DHCP on bridge {rules.bridge}? Else: network = "static" and an address in the lab file'
+                if heard
+                else f"its console: qm terminal {machine.vmid} on {machine.client.host}"
+            )
+            raise GuestError(f"host {machine.client.host}: VM {machine.vmid} booted, but {why}", hint=remedy)
+        time.sleep(_POLL_SECONDS)
+
+
+def set_address(machine: Machine, rules: GuestRules, end: float) -> None:
+    """Give the guest the lab's address through its agent, as soon as that answers. GuestError where it does not."""
+    while not machine.run_by_agent(address_script(rules), deadline=max(end - time.monotonic(), 1.0)):
+        if not machine.running:
+            raise GuestError(f"host {machine.client.host}: VM {machine.vmid} ended while it was booting")
+        if time.monotonic() >= end:
+            raise GuestError(
+                f"host {machine.client.host}: VM {machine.vmid} booted, but its agent does not answer",
+                hint=f"its console: qm terminal {machine.vmid} on {machine.client.host}",
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def address_script(rules: GuestRules) -> str:
+    """Sets the address on the guest's only network card."""
+    lines = [
+        "nic=$(ls /sys/class/net | grep -v '^lo$' | head -n 1)",
+        'ip link set "$nic" up',
+        f'ip address replace {rules.address} dev "$nic"',
+    ]
+    if rules.gateway:
+        lines.append(f"ip route replace default via {rules.gateway}")
+    return " && ".join(lines)
+
+
+def first_address(interfaces: Iterable[Mapping[str, Any]]) -> str | None:
+    """The first IPv4 address that others can reach, of what the agent lists."""
+    for interface in interfaces:
+        for each in interface.get("ip-addresses", ()):
+            if each.get("ip-address-type") != "ipv4":
+                continue
+            address = IPv4Address(each["ip-address"])
+            if not address.is_loopback and not address.is_link_local:
+                return str(address)
+    return None

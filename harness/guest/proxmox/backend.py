@@ -1,0 +1,301 @@
+"""Guests by Proxmox VE: VMs made through the API of one node, reached over SSH."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from harness.errors import GuestError, HostError, LabUnavailable, Unsupported
+from harness.events import Events, Note, StepFinished, StepStarted
+from harness.guest.guest_system import GuestSystem, block_devices, evidence
+from harness.guest.machine_size import vcpus_for
+from harness.guest.protocol import Guest, GuestDisk
+from harness.guest.proxmox.address import address_of, set_address
+from harness.guest.proxmox.cleanup import Cleanup
+from harness.guest.proxmox.client import Client, PveError
+from harness.guest.proxmox.drive import drive_keys, drive_string, not_offered
+from harness.guest.proxmox.guest import ProxmoxGuest
+from harness.guest.proxmox.iso import ensure_iso
+from harness.guest.proxmox.layers import Stored
+from harness.guest.proxmox.layouts import impossible, on_disk, on_storages
+from harness.guest.proxmox.machine import Machine, clone, create, exists, ours
+from harness.guest.proxmox.node import require_unshared
+from harness.guest.proxmox.process import PID_FILE
+from harness.guest.proxmox.secrets import read_secret
+from harness.guest.proxmox.stores import PveVolume, Stores, made_stores, remove_orphans, remove_store
+from harness.guest.proxmox.vm import clone_parameters, marks, run_of, shell_parameters
+from harness.lab.hosts import Host
+from harness.lab.inventory import AnyDisk, DiskById, DiskByStorage
+from harness.lab.proxmox import ROOT, GuestRules
+from harness.lab.transport.ssh import SshRunner, SshTarget
+from harness.lab.vm_threads import VmThreads, find_threads
+from harness.layout.build import Layouts
+from harness.scenario.attach import Attach, Attachment
+from harness.scenario.model import Mode
+
+BOOT_SECONDS = {"kvm": 120.0, "tcg": 300.0}
+BOOT_TRIES = 2
+_EXPECTED_BOOT_SECONDS = 20.0
+_SSH_PORT = 22
+
+# A template is somebody's system. What our own image leaves in /run is made up for, by the same means.
+_ADOPT = r"""
+command -v fio >/dev/null || { echo 'fio is not installed in the template' >&2; exit 1; }
+[ -e /run/hypervisor ] || lscpu | sed -n 's/^Hypervisor vendor: *//p' >/run/hypervisor
+: >/run/ready
+"""
+
+
+@contextmanager
+def open_proxmox(host: Host, events: Events) -> Iterator[ProxmoxHypervisor]:
+    """The node's API, logged in. Raises ConfigError for a secret that is not there, LabUnavailable with the remedy."""
+    spec = host.spec.proxmox
+    if spec is None:
+        raise LabUnavailable(f"host {host.name} is no node of Proxmox VE")
+    secret = read_secret(spec.api.secret, user=spec.api.who, where=f"host.{host.name}.api.secret")
+    client = Client(spec.api, secret, host.name)
+    try:
+        yield ProxmoxHypervisor(host, client, spec.guest, events)
+    finally:
+        client.close()
+
+
+class ProxmoxHypervisor:
+    """Makes layouts and guests on one node. A VM holds the volumes of a run, and becomes its guest."""
+
+    def __init__(self, host: Host, client: Client, rules: GuestRules, events: Events) -> None:
+        self._host = host
+        self._client = client
+        self._rules = rules
+        self._events = events
+
+    def impossible(self, mode: Mode, disk: AnyDisk) -> str | None:
+        """Why this mode cannot be had on this disk, with the remedy; None where it can."""
+        return impossible(self._client.spec, mode, disk)
+
+    def missing(self, attach: Attachment, disk: AnyDisk) -> str | None:  # noqa: ARG002 - a Hypervisor
+        """Why the host cannot attach `disk` so; None where it can."""
+        return not_offered(attach)
+
+    @contextmanager
+    def layouts(self, disk: AnyDisk, modes: Sequence[Mode], *, span: int, run_id: str) -> Iterator[Layouts]:
+        """The layouts of `modes` on `disk`, made through Proxmox VE; everything is removed at the end."""
+        for mode in modes:
+            if why := self.impossible(mode, disk):
+                raise Unsupported(f"host {self._host.name}: mode {mode.name} on disk {disk.name}: {why}")
+        if not isinstance(disk, DiskById | DiskByStorage):
+            raise Unsupported(f"host {self._host.name}: Proxmox VE knows no loop devices, so not disk {disk.name}")
+        with self._holder(disk, modes, run_id) as vmid:
+            stores = Stores(self._client, self._host.runner, vmid)
+            if isinstance(disk, DiskByStorage):
+                with on_storages(stores, disk, modes, span=span) as found:
+                    yield found
+            else:
+                with on_disk(stores, disk, modes, span=span, run_id=run_id) as found:
+                    yield found
+
+    @contextmanager
+    def guest(self, run_id: str, disks: Sequence[GuestDisk]) -> Iterator[Guest]:
+        """A guest with these disks, booted to SSH; removed at the end with the volumes that it holds."""
+        self._require_attachable(disks)
+        with self._machine(run_id, disks) as machine:
+            keys = self._attach(machine, disks)
+            for attempt in range(1, BOOT_TRIES + 1):
+                started = time.monotonic()
+                self._events(StepStarted("boot the guest", _EXPECTED_BOOT_SECONDS))
+                machine.start()
+                try:
+                    runner = self._log_in(machine)
+                except GuestError as error:
+                    if attempt == BOOT_TRIES:
+                        raise
+                    self._events(Note(f"{error.message}; starting it again ({attempt + 1} of {BOOT_TRIES})"))
+                    machine.stop()
+                    continue
+                try:
+                    boot_seconds = time.monotonic() - started
+                    self._events(StepFinished("boot the guest", boot_seconds))
+                    yield self._booted(machine, runner, boot_seconds, disks, keys)
+                except HostError as error:
+                    if runner.alive:
+                        raise
+                    raise GuestError(f"{error.message}; {self._post_mortem(machine)}") from error
+                finally:
+                    runner.close()
+                return
+
+    def reap(self) -> list[str]:
+        """Remove every VM and storage of ours on the node, whichever run made it, and tell their names."""
+        removed = []
+        for machine, run in ours(self._client):
+            self._destroy(machine)
+            removed.append(f"VM {machine.vmid} of run {run}")
+        for maker, name in made_stores(self._client):
+            remove_store(self._client, maker, name)
+            removed.append(f"storage {name}")
+        return removed + [f"storage {name}" for name in remove_orphans(self._client)]
+
+    @contextmanager
+    def _holder(self, disk: AnyDisk, modes: Sequence[Mode], run_id: str) -> Iterator[int]:
+        """The VM that volumes of the run belong to; 0 where there are none."""
+        if not isinstance(disk, DiskByStorage) and not any(isinstance(mode.layout, Stored) for mode in modes):
+            yield 0
+            return
+        with self._shell(run_id) as machine:
+            yield machine.vmid
+
+    @contextmanager
+    def _machine(self, run_id: str, disks: Sequence[GuestDisk]) -> Iterator[Machine]:
+        holders = {disk.source.vmid for disk in disks if isinstance(disk.source, PveVolume)}
+        if not holders:
+            with self._shell(run_id) as machine:
+                yield machine
+            return
+        (vmid,) = holders
+        machine = Machine(self._client, vmid)
+        with Cleanup(self._host.name) as cleanup:
+            # With its volumes: nothing is left that somebody has to find out whom it belongs to.
+            cleanup.by(f"VM {vmid}", lambda: self._destroy(machine))
+            yield machine
+
+    @contextmanager
+    def _shell(self, run_id: str) -> Iterator[Machine]:
+        """A VM without disks under test; gone at the end."""
+        rules, vcpus = self._rules, vcpus_for(self._host.facts)
+        with Cleanup(self._host.name) as cleanup:
+            if rules.template is None:
+                iso = ensure_iso(self._client, rules.iso_storage, self._host.guest_files, self._events)
+                machine = create(self._client, rules, shell_parameters(rules, run_id, iso, vcpus))
+                cleanup.by(f"VM {machine.vmid}", lambda: self._destroy(machine))
+            else:
+                machine = clone(self._client, rules, marks(run_id))
+                cleanup.by(f"VM {machine.vmid}", lambda: self._destroy(machine))
+                public = Path(f"{self._host.guest_files.key}.pub").read_text(encoding="utf-8").strip()
+                machine.set(self._understood(lambda: clone_parameters(rules, machine.config(), vcpus, public)))
+            yield machine
+
+    def _attach(self, machine: Machine, disks: Sequence[GuestDisk]) -> Mapping[str, str]:
+        """Add the disks to the VM's configuration, and tell which drive each became."""
+        for disk in disks:
+            if not isinstance(disk.source, PveVolume):
+                require_unshared(self._client, self._host.runner, disk.source.path, machine.vmid)
+
+        def strings() -> dict[str, Any]:
+            buses = {disk.name: disk.attach.bus for disk in disks if isinstance(disk.attach, Attach)}
+            keys.update(drive_keys(buses, machine.config()))
+            return {keys[disk.name]: drive_string(_source(disk), disk.attach, disk.serial) for disk in disks}
+
+        keys: dict[str, str] = {}
+        machine.set(self._understood(strings))
+        return keys
+
+    def _require_attachable(self, disks: Sequence[GuestDisk]) -> None:
+        spec = self._client.spec
+        for disk in disks:
+            if why := not_offered(disk.attach):
+                raise Unsupported(f"host {self._host.name}: {disk.name}: {why}")
+            if not isinstance(disk.source, PveVolume) and not spec.may_pass_devices:
+                raise Unsupported(
+                    f"host {self._host.name}: {disk.name}: {disk.source.path} can be attached by {ROOT} with a "
+                    f"password alone, not by {spec.who}",
+                    hint=f"log in as {ROOT} without a token, or select modes on storages",
+                )
+
+    def _understood(self, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """What `make` returns. What cannot be said in PVE's words is Unsupported."""
+        try:
+            return make()
+        except ValueError as error:
+            raise Unsupported(f"host {self._host.name}: {error}") from None
+
+    def _log_in(self, machine: Machine) -> SshRunner:
+        host, rules = self._host, self._rules
+        end = time.monotonic() + BOOT_SECONDS[host.acceleration.accel]
+        try:
+            if rules.network == "static":
+                set_address(machine, rules, end)
+            address = address_of(machine, rules, end)
+            return SshRunner.connect_when_up(
+                SshTarget(address, _SSH_PORT, "root", host.guest_files.key, self._host_key),
+                name=f"guest on {host.name}",
+                via=host.ssh if rules.reach == "node" else None,
+                deadline=max(end - time.monotonic(), 5.0),
+                on_wait=lambda _cause: _require_running(machine),
+            )
+        except GuestError:
+            raise
+        except HostError as error:
+            raise GuestError(
+                f"host {host.name}: VM {machine.vmid} did not answer over SSH: {error.message}",
+                hint=f"its console: qm terminal {machine.vmid} on {host.name}",
+            ) from error
+
+    @property
+    def _host_key(self) -> str | None:
+        """That of our image; a clone of a template has made itself one, and is reached by the node, which is known."""
+        return self._host.guest_files.host_key if self._rules.template is None else None
+
+    def _booted(
+        self,
+        machine: Machine,
+        runner: SshRunner,
+        boot_seconds: float,
+        disks: Sequence[GuestDisk],
+        keys: Mapping[str, str],
+    ) -> ProxmoxGuest:
+        if self._rules.template is not None:
+            runner.run(["sh", "-s"], stdin=_ADOPT, deadline=60)
+        system = GuestSystem(runner)
+        system.wait_ready()
+        return ProxmoxGuest(
+            runner=runner,
+            boot_seconds=boot_seconds,
+            evidence=evidence(system),
+            threads=self._threads(machine),
+            _machine=machine,
+            _node=self._host.runner,
+            _disks={disk.name: disk for disk in disks},
+            _keys=keys,
+            _devices=block_devices(system, [disk.serial for disk in disks], self._host.name),
+        )
+
+    def _threads(self, machine: Machine) -> VmThreads | None:
+        """The VM's process on the node; without it a run tells no split of CPU time, and all the rest."""
+        with suppress(HostError):
+            return find_threads(self._host.runner, PID_FILE.format(vmid=machine.vmid))
+        return None
+
+    def _post_mortem(self, machine: Machine) -> str:
+        try:
+            status = machine.status()
+        except (HostError, LabUnavailable) as error:
+            return f"Proxmox VE does not know more: {error}"
+        return f"Proxmox VE says that VM {machine.vmid} is {status.get('qmpstatus', status.get('status'))}"
+
+    def _destroy(self, machine: Machine) -> None:
+        """Remove a VM, if it is there and ours: the id may have gone to somebody else."""
+        if not exists(self._client, machine.vmid) or run_of(machine.config()) is None:
+            return
+        try:
+            machine.destroy()
+        except PveError as error:
+            if "VM is locked" not in error.said:
+                raise
+            # What locked it is gone; a token may not pass over that, root on the node may.
+            self._host.runner.run(["qm", "unlock", str(machine.vmid)], deadline=30)
+            machine.destroy()
+
+
+def _source(disk: GuestDisk) -> str:
+    return disk.source.volid if isinstance(disk.source, PveVolume) else disk.source.path
+
+
+def _require_running(machine: Machine) -> None:
+    if not machine.running:
+        raise GuestError(
+            f"host {machine.client.host}: VM {machine.vmid} ended while it was booting",
+            hint=f"see its task log on {machine.client.spec.node}",
+        )

@@ -1,0 +1,290 @@
+"""The node's API, called so that a failure on the way neither hides what happened nor makes it happen twice."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from io import IOBase
+from typing import Any, Literal
+
+import requests
+from proxmoxer.core import ResourceException
+
+from harness.errors import HostError, LabUnavailable
+from harness.guest.proxmox.connection import is_distrust, log_in, unreachable, was_never_sent
+from harness.guest.proxmox.secrets import Secret
+from harness.guest.proxmox.tasks import TaskEnd, TaskFailed, TaskLog, is_upid, task_node
+from harness.lab.proxmox import ApiSpec
+from harness.lab.transport.bounded import Overdue, within
+
+READ_SECONDS = 60.0
+WRITE_SECONDS = 120.0
+SETTLE_SECONDS = 60.0
+"""For how long what became of a write is looked for when its answer was lost: PVE goes on after a 596."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
+_POLL_SECONDS = 0.5
+_LEAST_SECONDS, _LEAST_SETTLING = 5.0, 2.0
+"""What one request, and looking for what became of a write, may take at the end of the time."""
+
+Method = Literal["post", "put", "delete"]
+Params = Mapping[str, object]
+"""Parameters of a call as PVE names them; a bool becomes 0 or 1, as PVE wants it."""
+Seen = Callable[[], bool]
+"""Says whether what a write was to do is done, by reading it back."""
+
+_UNAUTHORIZED = 401
+_LOST = frozenset({595, 596, 597, 598, 599, 502, 503, 504})
+"""The proxy lost the answer (AnyEvent::HTTP's numbers), or it could not pass the request on."""
+
+
+class PveError(HostError):
+    """Proxmox VE refused a call or a task of its failed. `status` is HTTP's, 0 for a task; `said` PVE's own words."""
+
+    def __init__(self, message: str, *, status: int, said: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+        self.said = said
+
+    @property
+    def lost(self) -> bool:
+        """Whether it was the answer that was lost, and not the call refused."""
+        return self.status in _LOST
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """How the task of a write can be found again if its answer is lost: PVE's kind of task, and what it works on."""
+
+    kind: str
+    of: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A write, and how it is found out whether it was done if its answer is lost."""
+
+    method: Method
+    path: str
+    params: Params
+    seen: Seen
+    expected: Expected | None = None
+
+    def __str__(self) -> str:
+        return f"{self.method.upper()} {self.path}"
+
+
+class Client:
+    """Calls one node's API. Every call ends by its deadline, in seconds, and errors carry what PVE said."""
+
+    def __init__(self, spec: ApiSpec, secret: Secret, host: str) -> None:
+        """Log in. `host` is what messages call the node. Raises LabUnavailable with the remedy."""
+        self.spec = spec
+        self.host = host
+        self._secret = secret
+        self._login = log_in(spec, secret, host)
+
+    def close(self) -> None:
+        self._login.close()
+
+    @property
+    def node(self) -> str:
+        """The path of everything on the node."""
+        return f"nodes/{self.spec.node}"
+
+    def get(self, path: str, params: Params | None = None, *, deadline: float = READ_SECONDS) -> Any:
+        """What stands there. Read again, with back-off, when the answer is lost or a lock is held."""
+        end = time.monotonic() + deadline
+        for pause in _pauses():
+            try:
+                return self._call("get", path, params or {}, end)
+            except PveError as error:
+                if not (error.lost or is_lock_timeout(error.said)) or time.monotonic() + pause > end:
+                    raise
+            except requests.RequestException as error:
+                if is_distrust(error) or time.monotonic() + pause > end:
+                    raise unreachable(self.spec, self.host, error) from None
+            time.sleep(pause)
+        raise AssertionError("unreachable: the pauses have no end")
+
+    def write(self, method: Method, path: str, params: Params, *, seen: Seen, deadline: float = WRITE_SECONDS) -> Any:
+        """Make a change that PVE makes at once; its answer, None where that was lost but the change was `seen`.
+
+        It is asked for again only where nothing was done: a lock that PVE waited for in vain, no connection.
+        """
+        return self._written(_Change(method, path, params, seen), time.monotonic() + deadline)
+
+    def task(
+        self,
+        method: Method,
+        path: str,
+        params: Params,
+        *,
+        seen: Seen,
+        deadline: float,
+        expected: Expected | None = None,
+    ) -> TaskEnd:
+        """Make a change for which PVE starts a task, and wait for that task's end.
+
+        Raises PveError with the end of the task's log where it failed. Warnings are the caller's to judge. Where the
+        answer is lost, the task is looked for by `expected`, and the change by `seen`.
+        """
+        change = _Change(method, path, params, seen, expected)
+        end = time.monotonic() + deadline
+        for pause in _pauses():
+            answer = self._written(change, end)
+            if not is_upid(answer):
+                return TaskEnd(())
+            try:
+                return self._ended(answer, end)
+            except TaskFailed as failed:
+                if not is_lock_timeout(failed.status) or time.monotonic() + pause > end:
+                    raise self._failed(change, failed) from None
+            time.sleep(pause)
+        raise AssertionError("unreachable: the pauses have no end")
+
+    def _written(self, change: _Change, end: float) -> Any:
+        before = self._tasks_of(change.expected)
+        for pause in _pauses():
+            try:
+                return self._call(change.method, change.path, change.params, end)
+            except PveError as error:
+                if error.lost:
+                    return self._settled(change, error.message, end, before)
+                if not is_lock_timeout(error.said) or time.monotonic() + pause > end:
+                    raise
+            except requests.RequestException as error:
+                cause = unreachable(self.spec, self.host, error)
+                if is_distrust(error) or (was_never_sent(error) and time.monotonic() + pause > end):
+                    raise cause from None
+                if not was_never_sent(error):
+                    return self._settled(change, f"host {self.host}: {change}: {cause.message}", end, before)
+            time.sleep(pause)
+        raise AssertionError("unreachable: the pauses have no end")
+
+    def _settled(self, change: _Change, what: str, end: float, before: frozenset[str]) -> str | None:
+        """The UPID of the write's task, or None where the write is done; an error where neither shows in time."""
+        end = max(min(end, time.monotonic() + SETTLE_SECONDS), time.monotonic() + _LEAST_SETTLING)
+        while True:
+            started = self._tasks_of(change.expected) - before
+            if started:
+                return max(started)
+            if change.seen():
+                return None
+            if time.monotonic() >= end:
+                raise PveError(
+                    f"{what}; it is not known whether it was done, and it was not asked for again",
+                    status=0,
+                    said=what,
+                    hint=f"see the task log of {self.spec.node}, then: virt-overhead reap --host {self.host}",
+                )
+            time.sleep(_POLL_SECONDS)
+
+    def _tasks_of(self, expected: Expected | None) -> frozenset[str]:
+        if expected is None:
+            return frozenset()
+        tasks = self.get(f"{self.node}/tasks", {"source": "all", "typefilter": expected.kind, "limit": 50})
+        return frozenset(each["upid"] for each in tasks if str(each.get("id") or "") == expected.of)
+
+    def _ended(self, upid: str, end: float) -> TaskEnd:
+        path = f"nodes/{task_node(upid)}/tasks/{upid}"
+        pause = 0.1
+        while (status := self.get(f"{path}/status"))["status"] != "stopped":
+            if time.monotonic() >= end:
+                tail = self._log(path).tail
+                raise PveError(
+                    f"host {self.host}: task {upid} did not end in time; its log ends with:\n     {tail}",
+                    status=0,
+                    said="",
+                    hint=f"see what the node is busy with; to stop the task there: pvesh delete /{path}",
+                )
+            time.sleep(pause)
+            pause = min(pause * 1.5, _POLL_SECONDS)
+        said = str(status.get("exitstatus", "unknown"))
+        if said == "OK":
+            return TaskEnd(())
+        log = self._log(path)
+        if said.startswith("WARNINGS:"):
+            return TaskEnd(log.warnings or (said,))
+        raise TaskFailed(upid, said, log)
+
+    def _log(self, path: str) -> TaskLog:
+        return TaskLog(tuple(str(line["t"]) for line in self.get(f"{path}/log", {"limit": 0})))
+
+    def _failed(self, change: _Change, failed: TaskFailed) -> PveError:
+        said = f"{failed.status}\n{failed.log.tail}"
+        return PveError(
+            f"host {self.host}: {change}: {failed.kind} failed: {failed.status}; its log ends with:\n"
+            f"     {failed.log.tail}",
+            status=0,
+            said=said,
+            hint=remedy(said, self.spec),
+        )
+
+    def _call(self, method: str, path: str, params: Params, end: float) -> Any:
+        """One request. A ticket that is no longer valid is renewed once: PVE has done nothing then."""
+        for attempt in (1, 2):
+            try:
+                return within(max(end - time.monotonic(), _LEAST_SECONDS), partial(self._request, method, path, params))
+            except Overdue:
+                raise requests.ReadTimeout(f"no answer within its deadline to {method.upper()} {path}") from None
+            except ResourceException as error:
+                if error.status_code == _UNAUTHORIZED and attempt == 1 and self.spec.token is None:
+                    self._login.close()
+                    self._login = log_in(self.spec, self._secret, self.host)
+                    continue
+                said = _said(error)
+                message = f"host {self.host}: {method.upper()} {path}: Proxmox VE says {error.status_code}: {said}"
+                if error.status_code == _UNAUTHORIZED:
+                    raise LabUnavailable(message, hint=f"check user and secret under host.{self.host}.api") from None
+                raise PveError(message, status=error.status_code, said=said, hint=remedy(said, self.spec)) from None
+            except (PermissionError, KeyError) as error:
+                # proxmoxer renews an old ticket on its way into a request.
+                raise LabUnavailable(f"host {self.host}: the login was not renewed: {error}") from None
+        raise AssertionError("unreachable: the second attempt returns or raises")
+
+    def _request(self, method: str, path: str, params: Params) -> Any:
+        return getattr(self._login.api(path), method)(**{key: _value(value) for key, value in params.items()})
+
+
+def is_lock_timeout(said: str) -> bool:
+    """Whether PVE waited in vain for a lock (on a configuration, a storage): then it has done nothing."""
+    return "got timeout" in said and ("lock" in said)
+
+
+def remedy(said: str, spec: ApiSpec) -> str | None:
+    """What to do about an error of PVE's, where its words tell."""
+    if "Only root" in said or "only root" in said:
+        return f"PVE allows this only to root@pam with a password, not to {spec.who}: see docs/proxmox.md"
+    if "Permission check failed" in said:
+        return f"give {spec.who} the privilege that is named; docs/proxmox.md has a role with all that are needed"
+    if "does not exist" in said and "bridge" in said:
+        return "name a bridge of the node as host.NAME.guest.bridge"
+    if "does not exist" in said and "storage" in said:
+        return "name a storage of the node; `pvesm status` lists them"
+    if "VM is locked" in said:
+        return "wait for the task that holds it; if that is gone: qm unlock VMID on the node"
+    return None
+
+
+def _value(value: object) -> object:
+    if isinstance(value, IOBase):
+        # A file may have been read before, by a request that came to nothing.
+        value.seek(0)
+    return int(value) if isinstance(value, bool) else value
+
+
+def _said(error: ResourceException) -> str:
+    """PVE's own words: those on the whole, and those on single parameters."""
+    words = [str(error.content).strip()]
+    if isinstance(error.errors, Mapping):
+        words += [f"{key}: {str(text).strip()}" for key, text in error.errors.items() if key != "errors"]
+    return " ".join(word for word in words if word) or str(error.status_message)
+
+
+def _pauses() -> Iterator[float]:
+    pause = _FIRST_PAUSE
+    while True:
+        yield pause
+        pause = min(pause * 2, _LONGEST_PAUSE)

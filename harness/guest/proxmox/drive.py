@@ -1,0 +1,101 @@
+"""Drives in Proxmox VE's words: from what is asked of an attachment to its configuration of a drive. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from harness.scenario.attach import Attach, Attachment
+
+LONGEST_SERIAL = 60
+_BUSES = {"virtio-blk": "virtio", "virtio-scsi": "scsi", "sata": "sata"}
+_MOST = {"virtio": 16, "scsi": 31, "sata": 6}
+_WITH_IOTHREAD = ("virtio", "scsi")
+CDROM = "ide2"
+"""Where the guest's own medium is: our ISO, or a template's cloud-init drive."""
+
+CACHES: Mapping[str, tuple[bool, bool, bool]] = {
+    "none": (True, False, True),
+    "directsync": (True, False, False),
+    "writeback": (False, False, True),
+    "writethrough": (False, False, False),
+    "unsafe": (False, True, True),
+}
+"""cache.direct, cache.no-flush and write-cache that PVE makes of a cache mode."""
+
+
+def not_offered(attach: Attachment) -> str | None:
+    """What of an attachment Proxmox VE's drive options cannot say, in words; None where they can say it all."""
+    if not isinstance(attach, Attach):
+        return "VFIO passthrough is not offered by this backend"
+    if attach.bus not in _BUSES:
+        # Its IDE drives are on AHCI where the machine is a q35, which is what guests here are.
+        return f"a guest of Proxmox VE has no bus {attach.bus}; allowed: {', '.join(_BUSES)}"
+    bus = _BUSES[attach.bus]
+    refused = {
+        f"an iothread for {attach.bus}": attach.iothread and bus not in _WITH_IOTHREAD,
+        "a shared virtio-scsi controller beside single ones": attach.controller == "shared",
+        f"a number of queues for {attach.bus}": attach.queues is not None and bus != "scsi",
+        "a queue size": attach.queue_size is not None,
+        "iothread_vq_mapping": attach.iothread_vq_mapping != 0,
+        "block sizes": attach.logical_block_size is not None or attach.physical_block_size is not None,
+        f"read_only for {attach.bus}": attach.read_only and bus not in _WITH_IOTHREAD,
+        # Of `scsiblock=1` PVE made an emulated scsi-hd all the same.
+        "device lun": attach.device == "lun",
+        # detect_zeroes is a switch there, and becomes `unmap` where the drive discards.
+        f"detect_zeroes {attach.detect_zeroes} with discard {attach.discard}": attach.detect_zeroes
+        not in ("off", "unmap" if attach.discard == "unmap" else "on"),
+        f"aio native with cache {attach.cache}": attach.aio == "native" and not attach.direct,
+    }
+    said = [what for what, wanted in refused.items() if wanted]
+    return f"Proxmox VE does not offer {', '.join(said)}" if said else None
+
+
+def drive_string(source: str, attach: Attachment, serial: str) -> str:
+    """PVE's configuration of a drive: `source` is a volume id or a path. Nothing that decides a figure is left to PVE.
+
+    ValueError for what `not_offered` speaks of, and for a source or serial that the format has no room for.
+    """
+    if (why := not_offered(attach)) or not isinstance(attach, Attach):
+        raise ValueError(why)
+    if "," in source or "," in serial or len(serial) > LONGEST_SERIAL:
+        raise ValueError(f"{source} with serial {serial} cannot be written as a drive of Proxmox VE")
+    bus = _BUSES[attach.bus]
+    options: dict[str, str | int] = {
+        "cache": attach.cache,
+        "aio": attach.aio,
+        "discard": "on" if attach.discard == "unmap" else "ignore",
+        "detect_zeroes": int(attach.detect_zeroes != "off"),
+        "backup": 0,
+        "serial": serial,
+    }
+    if bus in _WITH_IOTHREAD:
+        options["iothread"] = int(attach.iothread)
+    if attach.queues is not None:
+        options["queues"] = attach.queues
+    if attach.read_only:
+        options["ro"] = 1
+    return ",".join([source, *(f"{key}={value}" for key, value in options.items())])
+
+
+def drive_keys(buses: Mapping[str, str], taken: Iterable[str] = ()) -> dict[str, str]:
+    """The drive of the VM (`scsi0`) that each disk becomes, by the disk's name, as `buses` has theirs; none of `taken`.
+
+    ValueError where a bus has not so many places.
+    """
+    occupied = {CDROM, *taken}
+    keys: dict[str, str] = {}
+    for disk, bus in buses.items():
+        places = (f"{_BUSES[bus]}{number}" for number in range(_MOST[_BUSES[bus]]))
+        free = next((place for place in places if place not in occupied), None)
+        if free is None:
+            raise ValueError(f"a VM of Proxmox VE has room for {_MOST[_BUSES[bus]]} disks on {bus}")
+        occupied.add(free)
+        keys[disk] = free
+    return keys
+
+
+def drive_options(drive: str) -> dict[str, str]:
+    """The options of a drive string by their names; `file` is its volume or path."""
+    source, *options = drive.split(",")
+    pairs = (option.partition("=") for option in options)
+    return {"file": source.removeprefix("file=")} | {key: value for key, _, value in pairs}

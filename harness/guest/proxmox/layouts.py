@@ -1,0 +1,158 @@
+"""All layouts of a run on one node: on a disk that is ours for the run, or as volumes of storages that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from harness.errors import HostError, SafetyError, Unsupported
+from harness.guest.proxmox.drive import not_offered
+from harness.guest.proxmox.layers import Stored, not_made, store_layers, volumes
+from harness.guest.proxmox.node import require_unclaimed
+from harness.guest.proxmox.stores import Stores
+from harness.lab.inventory import AnyDisk, DiskById, DiskByStorage
+from harness.lab.paths import TAG
+from harness.lab.proxmox import ROOT, ApiSpec
+from harness.lab.transport.base import Runner
+from harness.layout.build import Layouts
+from harness.layout.disks import cut_disks
+from harness.layout.layer import Layer
+from harness.layout.layers import BARE, Alone
+from harness.layout.regions import Need
+from harness.layout.source import BlockSource, Sources
+from harness.scenario.layouts import Device, Partition
+from harness.scenario.model import Mode
+
+_FILE_STORAGES = frozenset({"dir", "nfs", "cifs", "cephfs", "btrfs"})
+_TYPES = {
+    "lvm": frozenset({"lvm"}),
+    "lvm-thin": frozenset({"lvmthin"}),
+    "raw": _FILE_STORAGES,
+    "qcow2": _FILE_STORAGES,
+    "zvol": frozenset({"zfspool"}),
+}
+"""Types of storage whose volumes are such a layout."""
+
+# $1: a volume. Prints the kernel's names of the whole disks that it is on.
+_BELOW = r"""
+export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
+device=$1
+[ -b "$device" ] || device=$(findmnt --noheadings --output SOURCE --target "$1") || exit
+lsblk --noheadings --inverse --list --output KNAME,TYPE "$(readlink -f "$device")" |
+    sed -n 's/ *\(disk\|loop\)$//p' | sort -u
+"""
+
+
+def impossible(spec: ApiSpec, mode: Mode, disk: AnyDisk) -> str | None:
+    """Why this mode cannot be had on this disk with the lab's login, with the remedy; None where it can. Pure."""
+    why = not_made(mode.layout) or (not_offered(mode.attach) if mode.attach else None)
+    if why:
+        return why
+    if isinstance(disk, DiskByStorage):
+        return _not_stored(mode, disk)
+    if mode.attach is not None and isinstance(mode.layout, Device | Partition) and not spec.may_pass_devices:
+        return (
+            f"Proxmox VE takes the path of a device from {ROOT} with a password alone, not from {spec.who}: "
+            f"log in as {ROOT} without a token, or select modes on storages"
+        )
+    return None
+
+
+def _not_stored(mode: Mode, disk: DiskByStorage) -> str | None:
+    if isinstance(mode.layout, Device):
+        # The baseline is a volume there, and the host needs nobody's leave to work on it.
+        return None if mode.attach is None else f"{disk.identity} is no device; allowed: {', '.join(disk.storages)}"
+    if mode.layout.kind not in disk.storages:
+        return f"no storage is named for {mode.layout.kind}: add it to storages of disk {disk.name} in the lab file"
+    return None
+
+
+@contextmanager
+def on_disk(stores: Stores, disk: DiskById, modes: Sequence[Mode], *, span: int, run_id: str) -> Iterator[Layouts]:
+    """The disk cut into regions of ours, with a storage of PVE's for each kind of layout; blank again at the end.
+
+    Raises SafetyError where somebody of the node claims the disk, Unsupported, HostError.
+    """
+    runner = stores.runner
+    partitions = [mode.name for mode in modes if isinstance(mode.layout, Partition)]
+    alone = [Alone(name, f"part{number}") for number, name in enumerate(partitions, start=1)]
+    layers: list[Layer] = [*alone, *store_layers(stores, modes)]
+    needs = {BARE: Need(0, 1)} | {layer.region: layer.need for layer in layers}
+    with ExitStack() as stack:
+        require_unclaimed(stores.client, runner, disk)
+        (cut, *_), span = stack.enter_context(cut_disks(runner, [disk], [needs], span=span, run_id=run_id))
+        bare = BlockSource(cut.device, "block", cut.regions[BARE].offset, span)
+        sources = {mode.name: Sources.same(bare) for mode in modes if isinstance(mode.layout, Device)}
+        for layer in layers:
+            region = cut.regions[layer.region]
+            sources |= stack.enter_context(layer.built(runner, region, f"{TAG}-{run_id}", span))
+        yield _layouts(bare, sources, span, cut.kernel_name)
+
+
+@contextmanager
+def on_storages(stores: Stores, disk: DiskByStorage, modes: Sequence[Mode], *, span: int) -> Iterator[Layouts]:
+    """A volume per mode on the storage that is named for its layout, and one more as the baseline of the host.
+
+    The baseline is on the first storage that is named. Raises Unsupported where a storage is none of the right type or
+    has no room, SafetyError where they are not all on one disk, HostError.
+    """
+    runner = stores.runner
+    known = {str(each["storage"]): each for each in stores.client.get(f"{stores.client.node}/storage")}
+    for layout, storage in disk.storages.items():
+        _require_storage(stores, known.get(storage), storage, layout)
+    first_kind, first_storage = next(iter(disk.storages.items()))
+    with ExitStack() as stack:
+        file = first_kind in ("raw", "qcow2")
+        bare = stack.enter_context(stores.volume(first_storage, 0, span, "raw", file=file))
+        below = _disk_below(runner, bare.path)
+        sources = {mode.name: Sources.same(bare) for mode in modes if isinstance(mode.layout, Device)}
+        number = 1
+        for mode in modes:
+            if isinstance(mode.layout, Stored):
+                storage = disk.storages[mode.layout.kind]
+                sources[mode.name] = stack.enter_context(volumes(stores, storage, number, mode.layout, span))
+                number += 2
+                if (other := _disk_below(runner, sources[mode.name].twin.path)) != below:
+                    raise SafetyError(
+                        f"{runner.name}: storages {first_storage} and {storage} are on different disks, {below} and "
+                        f"{other}: nothing can be compared",
+                        hint=f"name storages of one disk under disk.{disk.name}",
+                    )
+        yield _layouts(bare, sources, span, below)
+
+
+def _layouts(bare: BlockSource, sources: dict[str, Sources], span: int, disk: str) -> Layouts:
+    return Layouts(
+        device=bare,
+        by_mode={name: each.guest for name, each in sources.items()},
+        span=span,
+        disk=disk,
+        twins={name: each.twin for name, each in sources.items() if each.twin != each.guest},
+    )
+
+
+def _require_storage(stores: Stores, found: Any, storage: str, layout: str) -> None:
+    where = f"host {stores.client.host}: storage {storage}"
+    if found is None:
+        raise Unsupported(f"{where}: the node has none of that name", hint="pvesm status lists them")
+    if found["type"] not in _TYPES[layout]:
+        raise Unsupported(
+            f"{where} is of type {found['type']}, whose volumes are not the layout {layout}",
+            hint=f"allowed: a storage of type {' or '.join(sorted(_TYPES[layout]))}",
+        )
+    if "images" not in str(found.get("content", "")).split(",") or not found.get("active"):
+        raise Unsupported(
+            f"{where} is not active, or not for disk images", hint=f"pvesm set {storage} --content images"
+        )
+
+
+def _disk_below(runner: Runner, path: str) -> str:
+    """The kernel's name of the one disk that the volume is on: its counters tell what reached it."""
+    disks = runner.run(["sh", "-s", "--", path], stdin=_BELOW, deadline=30).stdout.split()
+    if len(disks) != 1:
+        raise HostError(
+            f"{runner.name}: {path} is on {', '.join(disks) or 'no disk of this node'}: its bytes cannot be counted",
+            hint="measure on a storage that is on one local disk",
+        )
+    return disks[0]

@@ -1,0 +1,96 @@
+"""Reads from a node what decides whether a disk of it may be written to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from harness.errors import SafetyError
+from harness.guest.proxmox.claims import NodeConfig, claims, shared
+from harness.guest.proxmox.client import Client, PveError
+from harness.lab.inventory import DiskById
+from harness.lab.transport.base import Runner
+
+# $1: the disk's link or device. Prints every path that leads to it or to a partition of it.
+_ALIASES = r"""
+export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
+devices=$(lsblk -nlpo PATH "$(readlink -f "$1")" 2>/dev/null) || exit 0
+echo "$devices"
+for link in /dev/disk/*/* /dev/mapper/*; do
+    target=$(readlink -f "$link")
+    for device in $devices; do [ "$target" != "$device" ] || echo "$link"; done
+done
+"""
+
+
+def aliases(runner: Runner, device: str) -> frozenset[str]:
+    """All paths that lead to the block device, to its partitions and to what is built on them."""
+    printed = runner.run(["sh", "-s", "--", device], stdin=_ALIASES, deadline=60).stdout
+    return frozenset(printed.split("\n")) - {""} | {device}
+
+
+def require_unclaimed(client: Client, runner: Runner, disk: DiskById) -> None:
+    """SafetyError where a storage, VM or container of the node names the disk, or where not all of them can be seen."""
+    names = aliases(runner, disk.id)
+    reasons = claims(names, _read_config(client))
+    if reasons:
+        raise SafetyError(
+            f"host {client.host}: disk {disk.name}, {disk.identity}, will not be written to: " + "; ".join(reasons),
+            hint="if a killed run left it so: virt-overhead reap; else name another disk in the lab file",
+        )
+
+
+def require_unshared(client: Client, runner: Runner, device: str, vmid: int) -> None:
+    """SafetyError where another VM or container than `vmid` names the device: PVE would start both."""
+    reasons = shared(aliases(runner, device), dict(_guests(client, without=vmid)))
+    if reasons:
+        raise SafetyError(
+            f"host {client.host}: {device} is not attached: " + "; ".join(reasons),
+            hint="two guests on one device destroy its contents; remove it from the other one",
+        )
+
+
+def _read_config(client: Client) -> NodeConfig:
+    return NodeConfig(
+        storages=client.get("storage"),
+        groups={
+            str(group["name"]): [str(device["name"]) for device in group.get("children", ())]
+            for group in client.get(f"{client.node}/disks/lvm").get("children", ())
+        },
+        pools=_pools(client),
+        directories={str(each["path"]): str(each["device"]) for each in client.get(f"{client.node}/disks/directory")},
+        guests=dict(_guests(client)),
+    )
+
+
+def _guests(client: Client, *, without: int | None = None) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    granted = client.get("access/permissions", {"path": "/vms"}).get("/vms", {})
+    if "VM.Audit" not in granted:
+        raise SafetyError(
+            f"host {client.host}: {client.spec.who} may not see all VMs, so nobody knows whose disks there are",
+            hint="give it VM.Audit on /vms: docs/proxmox.md has a role",
+        )
+    for kind, called in (("qemu", "VM"), ("lxc", "container")):
+        for each in client.get(f"{client.node}/{kind}"):
+            vmid = int(each["vmid"])
+            if vmid != without:
+                yield f"{called} {vmid}", client.get(f"{client.node}/{kind}/{vmid}/config")
+
+
+def _pools(client: Client) -> dict[str, list[str]]:
+    """The devices of each ZFS pool; none where the node has no ZFS: our guard knows members by their signature, too."""
+    try:
+        names = [str(each["name"]) for each in client.get(f"{client.node}/disks/zfs")]
+        return {name: list(_leaves(client.get(f"{client.node}/disks/zfs/{name}"))) for name in names}
+    except PveError as error:
+        if error.lost:
+            raise
+        return {}
+
+
+def _leaves(tree: Mapping[str, Any]) -> Iterator[str]:
+    children = tree.get("children", ())
+    if not children:
+        yield str(tree.get("name", ""))
+    for child in children:
+        yield from _leaves(child)

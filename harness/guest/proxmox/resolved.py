@@ -1,0 +1,117 @@
+"""How QEMU really serves a drive of Proxmox VE: read back from its arguments, whatever was asked for. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from harness.guest.proxmox.drive import CACHES
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """How QEMU was told to serve a drive: the values that decide a figure, whatever PVE's defaults were."""
+
+    device: str
+    filename: str
+    format: str
+    aio: str
+    direct: bool
+    no_flush: bool
+    write_cache: bool
+    detect_zeroes: str
+    discard: str
+    iothread: bool
+    queues: int | None
+    read_only: bool
+    controller_disks: int
+    """How many disks share its SCSI controller; 1 where it has none."""
+
+    @property
+    def cache(self) -> str:
+        """The cache mode that these three amount to, in PVE's and libvirt's word."""
+        found = (self.direct, self.no_flush, self.write_cache)
+        return next((name for name, flags in CACHES.items() if flags == found), "none of its modes")
+
+
+def resolved(arguments: Sequence[str], key: str) -> Resolved | None:
+    """What QEMU's arguments say of the drive `key`; None where they have no such drive.
+
+    Reads `-blockdev` with JSON (machines from 10.0), and `-drive` of those before. ValueError where it is neither.
+    """
+    options = [(first.lstrip("-"), second) for first, second in pairwise(arguments) if first.startswith("-")]
+    devices = [_device(text) for option, text in options if option == "device"]
+    device = next((each for each in devices if each.get("id") == key), None)
+    if device is None:
+        return None
+    buses = {each["id"]: each for each in devices if "id" in each}
+    controller = buses.get(device.get("bus", "").partition(".")[0], {})
+    owner = controller if controller.get("driver", "").startswith("virtio-scsi") else device
+    queues = owner.get("num_queues") or owner.get("num-queues")
+    block = _blockdev(options, key) or _drive(options, key)
+    if block is None:
+        raise ValueError(f"QEMU's arguments have a device {key}, but no drive for it")
+    write_cache = block.pop("write_cache", None)
+    return Resolved(
+        **block,
+        device=device["driver"],
+        write_cache=device.get("write-cache", "on") == "on" if write_cache is None else write_cache,
+        iothread="iothread" in owner,
+        queues=int(queues) if queues else None,
+        controller_disks=sum(each.get("bus") == device.get("bus") for each in devices) if controller else 1,
+    )
+
+
+def _device(text: str) -> dict[str, str]:
+    driver, _, rest = text.partition(",")
+    pairs = (part.partition("=") for part in rest.split(",") if part)
+    return {"driver": driver} | {name: value for name, _, value in pairs}
+
+
+def _blockdev(options: Iterable[tuple[str, str]], key: str) -> dict[str, Any] | None:
+    for option, text in options:
+        if option != "blockdev" or not text.startswith("{"):
+            continue
+        node = json.loads(text)
+        if node.get("node-name") != f"drive-{key}":
+            continue
+        layers = [node]
+        while isinstance(layers[-1].get("file"), dict):
+            layers.append(layers[-1]["file"])
+        bottom = layers[-1]
+        cache = bottom.get("cache", {})
+        return {
+            "filename": bottom.get("filename", ""),
+            "format": next(each["driver"] for each in layers if each["driver"] != "throttle"),
+            "aio": bottom.get("aio", "threads"),
+            "direct": bool(cache.get("direct")),
+            "no_flush": bool(cache.get("no-flush")),
+            "detect_zeroes": node.get("detect-zeroes", "off"),
+            "discard": bottom.get("discard", "ignore"),
+            "read_only": bool(node.get("read-only")),
+        }
+    return None
+
+
+def _drive(options: Iterable[tuple[str, str]], key: str) -> dict[str, Any] | None:
+    for option, text in options:
+        given = _device(f"drive,{text}")
+        if option != "drive" or given.get("id") != f"drive-{key}":
+            continue
+        # QEMU's own default where PVE says nothing; PVE itself writes cache=none for an unset one.
+        direct, no_flush, write_cache = CACHES[given.get("cache", "writeback")]
+        return {
+            "filename": given.get("file", ""),
+            "format": given.get("format", ""),
+            "aio": given.get("aio", "threads"),
+            "direct": direct,
+            "no_flush": no_flush,
+            "write_cache": write_cache,
+            "detect_zeroes": given.get("detect-zeroes", "off"),
+            "discard": "unmap" if given.get("discard") == "on" else "ignore",
+            "read_only": given.get("readonly") == "on",
+        }
+    return None

@@ -1,0 +1,97 @@
+"""A VM of ours in Proxmox VE's words: what it is made of, and how it is known again. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from harness.guest.proxmox.drive import CDROM
+from harness.lab.paths import TAG
+from harness.lab.proxmox import GuestRules
+
+MIB = 1024**2
+SHORT = 63
+"""The longest label of a DNS name, which a VM's name is."""
+_DRIVE = re.compile(r"(virtio|scsi|sata|ide|efidisk|tpmstate|unused)\d+")
+
+
+def vm_name(run_id: str) -> str:
+    """`voh-RUN`, with what a DNS name may not have replaced."""
+    return f"{TAG}-{re.sub('[^A-Za-z0-9-]', '-', run_id)}"[:SHORT].rstrip("-")
+
+
+def description(run_id: str) -> str:
+    """What an administrator reads in the VM's notes; `run_of` finds the run in it."""
+    return f"virt-overhead run {run_id}: made for measuring, removed at its end, or by `virt-overhead reap`."
+
+
+def run_of(config: Mapping[str, Any]) -> str | None:
+    """The run that made the VM with this configuration; None where it is not ours, whatever its name."""
+    found = re.match(r"virt-overhead run (\S+):", str(config.get("description", "")))
+    return found[1] if found and str(config.get("name", "")) == vm_name(found[1]) else None
+
+
+def marks(run_id: str) -> dict[str, object]:
+    """By which a VM is known to be ours, and of which run: they are set when it is made."""
+    return {"name": vm_name(run_id), "tags": f"{TAG};{vm_name(run_id).lower()}", "description": description(run_id)}
+
+
+def shell_parameters(rules: GuestRules, run_id: str, iso: str, vcpus: int) -> dict[str, object]:
+    """A VM that boots the volume `iso` and has no disk yet. PVE's defaults (lsi, pc, kvm64) decide nothing."""
+    return {
+        **marks(run_id),
+        "ostype": "l26",
+        "machine": "q35",
+        "cpu": rules.cpu,
+        "sockets": 1,
+        "cores": vcpus,
+        "memory": rules.memory // MIB,
+        "balloon": 0,
+        "kvm": int(rules.kvm),
+        "scsihw": "virtio-scsi-single",
+        "agent": "enabled=1",
+        "net0": f"virtio,bridge={rules.bridge}",
+        "serial0": "socket",
+        "vga": "serial0",
+        "tablet": 0,
+        "onboot": 0,
+        CDROM: f"{iso},media=cdrom",
+        "boot": f"order={CDROM}",
+    }
+
+
+def clone_parameters(rules: GuestRules, config: Mapping[str, Any], vcpus: int, public_key: str) -> dict[str, object]:
+    """What is set on the clone of a template, whose configuration is `config`.
+
+    Our key gets in by cloud-init. ValueError where cloud-init is asked for and the template has no such drive.
+    """
+    settings: dict[str, object] = {
+        "machine": "q35",
+        "cpu": rules.cpu,
+        "sockets": 1,
+        "cores": vcpus,
+        "memory": rules.memory // MIB,
+        "balloon": 0,
+        "kvm": int(rules.kvm),
+        "scsihw": "virtio-scsi-single",
+        "agent": "enabled=1",
+        "net0": f"virtio,bridge={rules.bridge}",
+        "onboot": 0,
+    }
+    if any("cloudinit" in str(value) for key, value in config.items() if _DRIVE.fullmatch(key)):
+        gateway = f",gw={rules.gateway}" if rules.gateway else ""
+        settings |= {
+            "ciuser": "root",
+            "sshkeys": quote(public_key, safe=""),
+            "ipconfig0": f"ip={rules.address}{gateway}" if rules.address else "ip=dhcp",
+        }
+    elif rules.network == "cloud-init":
+        raise ValueError(f"template {rules.template} has no cloud-init drive")
+    return settings
+
+
+def free_ids(vmids: tuple[int, int], used: Collection[int]) -> Iterator[int]:
+    """The ids of the lab's range that nobody has, in order."""
+    return (vmid for vmid in range(vmids[0], vmids[1] + 1) if vmid not in used)
