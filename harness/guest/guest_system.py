@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,21 +12,33 @@ from harness.errors import GuestError
 from harness.lab.transport.base import Runner
 
 READY_SECONDS = 60
+APPEAR_SECONDS = 30.0
+_POLL_SECONDS = 0.2
 
 _WAIT = "i=0; until [ -e /run/ready ]; do i=$((i+1)); [ $i -gt $(($1 * 10)) ] && exit 1; usleep 100000; done"
 
 # One line per disk: name, serial (virtio-blk has an attribute, SCSI and ATA the vital product data page), attributes.
+# Drivers are found on the way up from the disk: its own (sd, virtio_blk, nvme), and that of what it is on.
 _DISKS = r"""
 for dir in /sys/block/*; do
     [ -e "$dir/device" ] || continue
     serial=$(cat "$dir/serial" 2>/dev/null || tail -c +5 "$dir/device/vpd_pg80" 2>/dev/null ||
         cat "$dir/device/serial" 2>/dev/null)
     printf '%s\t%s' "${dir##*/}" "$(echo "$serial" | tr -d '\000 ')"
-    for key in scheduler rotational write_cache logical_block_size physical_block_size nr_requests; do
+    for key in scheduler rotational write_cache logical_block_size physical_block_size nr_requests discard_max_bytes; do
         printf '\t%s' "$(cat "$dir/queue/$key" 2>/dev/null)"
     done
-    driver=$(readlink -f "$dir/device/driver" || readlink -f "$dir/device/../driver")
-    printf '\t%s\t%s\n' "$(ls "$dir/mq" | wc -l)" "${driver##*/}"
+    printf '\t%s\t%s' "$(cat "$dir/ro")" "$(ls "$dir/mq" | wc -l)"
+    drivers=
+    # With native multipath, the namespace of an NVMe hangs on no device; its controllers do.
+    for at in "$dir"/device/nvme[0-9]*/device "$dir/device"; do [ -e "$at" ] && break; done
+    at=$(readlink -f "$at")
+    while [ "${at#/sys/devices/}" != "$at" ]; do
+        driver=$(readlink "$at/driver") && drivers="$drivers ${driver##*/}"
+        at=${at%/*}
+    done
+    set -- $drivers
+    printf '\t%s\t%s\n' "$1" "${2:-$1}"
 done
 """
 _DISK_KEYS = (
@@ -35,9 +48,13 @@ _DISK_KEYS = (
     "guest_logical_block_size",
     "guest_physical_block_size",
     "guest_nr_requests",
+    "guest_discard_max_bytes",
+    "guest_read_only",
     "guest_queues",
     "guest_driver",
+    "guest_controller_driver",
 )
+_FLAGS = ("guest_rotational", "guest_read_only")
 
 _EVIDENCE = r"""
 echo "kernel=$(uname -r)"
@@ -52,7 +69,7 @@ echo "fio=$(fio --version)"
 
 @dataclass(frozen=True, slots=True)
 class BlockDevice:
-    """A disk as the guest sees it."""
+    """A disk as the guest sees it. Sizes in bytes."""
 
     path: str
     effective: dict[str, JsonValue]
@@ -76,10 +93,7 @@ class GuestSystem:
 
 def block_devices(system: GuestSystem, serials: Sequence[str], host: str) -> Mapping[str, BlockDevice]:
     """The guest's disks by serial. GuestError where one of `serials` is not there."""
-    found = {}
-    for line in system.shell(_DISKS).splitlines():
-        name, serial, *values = line.split("\t")
-        found[serial] = BlockDevice(f"/dev/{name}", dict(zip(_DISK_KEYS, values, strict=True)))
+    found = parse_disks(system.shell(_DISKS))
     missing = [serial for serial in serials if serial not in found]
     if missing:
         raise GuestError(
@@ -87,6 +101,34 @@ def block_devices(system: GuestSystem, serials: Sequence[str], host: str) -> Map
             hint="the guest image lacks the driver of this bus, or the hypervisor did not attach the disk",
         )
     return found
+
+
+def plugged_in(system: GuestSystem, serial: str, host: str) -> BlockDevice:
+    """The disk with this serial, waited for: its driver takes a moment after it was plugged in."""
+    end = time.monotonic() + APPEAR_SECONDS
+    while True:
+        try:
+            return block_devices(system, [serial], host)[serial]
+        except GuestError:
+            if time.monotonic() > end:
+                raise
+        time.sleep(_POLL_SECONDS)
+
+
+def parse_disks(printed: str) -> dict[str, BlockDevice]:
+    """What the script printed, by serial."""
+    found = {}
+    for line in printed.splitlines():
+        name, serial, *values = line.split("\t")
+        attributes = {key: _value(key, text) for key, text in zip(_DISK_KEYS, values, strict=True)}
+        found[serial] = BlockDevice(f"/dev/{name}", attributes)
+    return found
+
+
+def _value(key: str, text: str) -> JsonValue:
+    if key in _FLAGS:
+        return text == "1"
+    return int(text) if text.isdigit() else text
 
 
 def evidence(system: GuestSystem) -> dict[str, str]:

@@ -11,10 +11,11 @@ from typing import Protocol
 from pydantic import JsonValue
 
 from harness.lab.counters import Transferred
+from harness.lab.inventory import DiskSpec
 from harness.lab.transport.base import Runner
 from harness.lab.vm_threads import VmThreads
 from harness.layout.source import BlockSource
-from harness.scenario.attach import Attach
+from harness.scenario.attach import Attachment
 
 SERIAL_CHARACTERS = 20
 """What virtio-blk and ATA have room for."""
@@ -22,11 +23,14 @@ SERIAL_CHARACTERS = 20
 
 @dataclass(frozen=True, slots=True)
 class GuestDisk:
-    """A disk to attach: `name` (the mode's) becomes its serial, by which the guest finds it again."""
+    """A disk to attach: `name` (the mode's) becomes its serial, by which the guest finds it again.
+
+    A disk that is handed through to the guest (`device` lun, VFIO) keeps the serial that it has.
+    """
 
     name: str
     source: BlockSource
-    attach: Attach
+    attach: Attachment
 
     @property
     def serial(self) -> str:
@@ -38,7 +42,7 @@ class GuestDisk:
 
 
 class Guest(Protocol):
-    """A running guest with all disks attached."""
+    """A running guest with all disks attached, but for those that are passed through: see `holding`."""
 
     @property
     def runner(self) -> Runner: ...
@@ -57,8 +61,11 @@ class Guest(Protocol):
         """Path in the guest of the disk called `disk`, found by its serial."""
         ...
 
-    def transferred(self, disk: str) -> Transferred:
-        """What the guest's disk called `disk` has read and written so far, as the hypervisor counts it."""
+    def transferred(self, disk: str) -> Transferred | None:
+        """What the guest's disk called `disk` has read and written so far, as the hypervisor counts it.
+
+        None for a disk that is passed through: its requests never come to the hypervisor.
+        """
         ...
 
     @property
@@ -74,6 +81,14 @@ class Guest(Protocol):
         """How the disk is really attached, as read back from the hypervisor and from the guest."""
         ...
 
+    def holding(self, disk: str) -> AbstractContextManager[None]:
+        """The guest has the disk called `disk` for as long as this lasts: work on it in the guest in between only.
+
+        A disk that is passed through is plugged in for that long, and is gone from the host; after that the host has
+        it back under its link, also when what was done in between fails. For every other disk it does nothing.
+        """
+        ...
+
 
 class Hypervisor(Protocol):
     """Makes guests on one host."""
@@ -83,6 +98,10 @@ class Hypervisor(Protocol):
 
         Raises GuestError where it does not start or does not answer, Unsupported where a disk cannot be attached so.
         """
+        ...
+
+    def missing(self, attach: Attachment, disk: DiskSpec) -> str | None:
+        """Why the host cannot attach `disk` so, with the remedy; None where it can. Nothing is changed for it."""
         ...
 
     def reap(self) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 from typing import Any, cast
-from xml.etree import ElementTree as ET
 
 import libvirt
 import libvirt_qemu
@@ -13,7 +12,6 @@ import pytest
 
 from harness.errors import GuestError
 from harness.guest.libvirt.connection import Connection
-from harness.guest.libvirt.effective import alias_of
 from harness.guest.libvirt.monitor import ask, of_device, summed_exits
 
 # As QEMU 10 answers `query-blockstats`, without what nothing here reads: a SCSI disk, a virtio-blk one, a SATA one,
@@ -31,15 +29,6 @@ BLOCKSTATS: list[dict[str, Any]] = json.loads(
        "stats": {"rd_bytes": 0, "wr_bytes": 512, "rd_operations": 0}},
       {"device": "", "node-name": "libvirt-1-storage", "stats": {"rd_bytes": 99, "wr_bytes": 99}}
     ]
-    """
-)
-LIVE = ET.fromstring(
-    """
-    <domain><devices>
-      <disk><serial>lvm</serial><alias name="scsi1-0-0-0"/></disk>
-      <disk><serial>raw</serial><alias name="virtio-disk1"/></disk>
-      <disk><serial>raw-cached</serial><alias name="sata0-0-2"/></disk>
-    </devices></domain>
     """
 )
 
@@ -67,14 +56,6 @@ def test_a_part_of_a_name_is_no_device(alias: str) -> None:
 def test_a_path_from_the_root_is_found_as_well() -> None:
     entry = {"qdev": "/machine/peripheral/scsi0-0-0-0", "stats": {}}
     assert of_device("scsi0-0-0-0", [entry]) is entry
-
-
-def test_a_disks_alias_is_that_of_its_serial_and_not_of_one_that_begins_alike() -> None:
-    assert [alias_of(LIVE, serial) for serial in ("lvm", "raw", "raw-cached")] == [
-        "scsi1-0-0-0",
-        "virtio-disk1",
-        "sata0-0-2",
-    ]
 
 
 class Connected:

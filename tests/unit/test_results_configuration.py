@@ -147,7 +147,7 @@ def test_each_bus_is_known_by_qemus_device_and_the_guests_drivers(
         "guest_controller_driver": controller,
     }
     for asked in ("virtio-blk", "virtio-scsi", "sata", "ide"):
-        check = configuration_check(Attach(asked), AS_ASKED | drivers)  # type: ignore[arg-type]
+        check = configuration_check(Attach(asked), AS_ASKED | drivers)
         assert check is not None
         assert check.ok is (asked == bus), check.detail
 

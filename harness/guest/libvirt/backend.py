@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
-from xml.etree import ElementTree as ET
 
 import libvirt
-from pydantic import JsonValue
 
 from harness.errors import GuestError, HostError, LabUnavailable
 from harness.events import Events, Note, StepFinished, StepStarted
-from harness.guest.guest_system import BlockDevice, GuestSystem, block_devices, evidence
+from harness.guest.guest_system import GuestSystem, evidence
+from harness.guest.libvirt.attachments import Attachments, missing, resolved
 from harness.guest.libvirt.connection import Connection
 from harness.guest.libvirt.domain import GuestSpec, domain_xml
-from harness.guest.libvirt.effective import alias_of, live_xml, read_effective
-from harness.guest.libvirt.monitor import query_exits, summed_exits, transferred
+from harness.guest.libvirt.guest import LibvirtGuest
+from harness.guest.libvirt.monitor import query_exits
+from harness.guest.libvirt.requirements import Versions
+from harness.guest.pci import returned_all
 from harness.guest.protocol import Guest, GuestDisk
-from harness.lab.counters import Transferred
 from harness.lab.facts import HostFacts
 from harness.lab.hosts import Host
+from harness.lab.inventory import DiskSpec
 from harness.lab.paths import CONSOLE_DIRECTORY, TAG
-from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner, SshTarget
 from harness.lab.vm_threads import VmThreads, find_threads
+from harness.scenario.attach import Attach, Attachment
 from harness.units import format_duration
 
 BOOT_SECONDS = {"kvm": 60.0, "tcg": 180.0}
@@ -42,40 +42,14 @@ _PORT_TRIES = 5
 _PORT_TAKEN = "host forwarding"
 
 
-@dataclass(frozen=True, slots=True)
-class LibvirtGuest:
-    """A booted domain."""
-
-    runner: Runner
-    boot_seconds: float
-    evidence: Mapping[str, str]
-    threads: VmThreads | None
-    _connection: Connection
-    _domain: Any
-    _live: ET.Element
-    _disks: Mapping[str, GuestDisk]
-    _devices: Mapping[str, BlockDevice]
-    _tells_exits: bool
-
-    def device(self, disk: str) -> str:
-        return self._devices[self._disks[disk].serial].path
-
-    def transferred(self, disk: str) -> Transferred:
-        alias = alias_of(self._live, self._disks[disk].serial)
-        return transferred(self._connection, self._domain, alias)
-
-    def exits(self) -> dict[str, float]:
-        return summed_exits(query_exits(self._connection, self._domain)) if self._tells_exits else {}
-
-    def effective(self, disk: str) -> dict[str, JsonValue]:
-        wanted = self._disks[disk]
-        found = read_effective(self._connection, self._domain, self._live, wanted.serial)
-        return found | self._devices[wanted.serial].effective
-
-
 def vcpus_for(facts: HostFacts) -> int:
     """Half of the host's CPUs, 1 to 4: the other half is for the guest's iothreads and the host's kernel."""
     return max(1, min(int(facts["cpus"] or 1) // 2, MOST_VCPUS))
+
+
+def _queues(attach: Attachment) -> int:
+    """The guest's kernel uses no more queues of a virtio disk than it has CPUs."""
+    return (attach.queues or 0) if isinstance(attach, Attach) else 0
 
 
 class LibvirtHypervisor:
@@ -91,6 +65,7 @@ class LibvirtHypervisor:
         """A guest with these disks, booted to SSH; destroyed at the end, whatever came in between."""
         name = f"{TAG}-{run_id}"
         console = f"{CONSOLE_DIRECTORY}/{name}.log"
+        attached = resolved(self._host.runner, self._host.name, disks)
         self._host.runner.run(["mkdir", "-p", CONSOLE_DIRECTORY], deadline=20)
         for attempt in range(1, BOOT_TRIES + 1):
             self._events(StepStarted("boot the guest", _EXPECTED_BOOT_SECONDS))
@@ -107,7 +82,7 @@ class LibvirtHypervisor:
                     continue
                 boot_seconds = time.monotonic() - started
                 self._events(StepFinished("boot the guest", boot_seconds))
-                guest = self._booted(domain, runner, boot_seconds, disks)
+                guest = self._booted(domain, runner, boot_seconds, attached)
                 try:
                     yield guest
                 except HostError as error:
@@ -120,6 +95,14 @@ class LibvirtHypervisor:
                     runner.close()
                 self._destroy(domain)
 
+    def missing(self, attach: Attachment, disk: DiskSpec) -> str | None:
+        """Why the host cannot attach `disk` so, with the remedy; None where it can."""
+        versions = Versions(
+            self._connection.call("tell its version", self._connection.handle.getLibVersion),
+            self._connection.call("tell QEMU's version", self._connection.handle.getVersion),
+        )
+        return missing(self._host.runner, versions, int(self._host.facts["cpus"] or 1), attach, disk)
+
     def reap(self) -> list[str]:
         """End every guest of ours on the host, whichever run made it, and tell their names."""
         removed = []
@@ -127,25 +110,22 @@ class LibvirtHypervisor:
             if domain.name().startswith(f"{TAG}-"):
                 self._destroy(domain)
                 removed.append(f"guest {domain.name()}")
-        return removed
+        return removed + returned_all(self._host.runner)
 
-    def _booted(self, domain: Any, runner: SshRunner, boot_seconds: float, disks: Sequence[GuestDisk]) -> LibvirtGuest:
+    def _booted(self, domain: Any, runner: SshRunner, boot_seconds: float, attached: Attachments) -> LibvirtGuest:
         system = GuestSystem(runner)
         system.wait_ready()
-        devices = block_devices(system, [disk.serial for disk in disks], self._host.name)
-        by_name = {disk.name: disk for disk in disks}
-        live = live_xml(self._connection, domain)
         return LibvirtGuest(
             runner=runner,
             boot_seconds=boot_seconds,
             evidence=evidence(system),
             threads=self._threads(domain),
-            _connection=self._connection,
-            _domain=domain,
-            _live=live,
-            _disks=by_name,
-            _devices=devices,
-            _tells_exits=self._tells_exits(domain),
+            tells_exits=self._tells_exits(domain),
+            connection=self._connection,
+            domain=domain,
+            host=self._host.runner,
+            system=system,
+            attached=attached,
         )
 
     def _threads(self, domain: Any) -> VmThreads | None:
@@ -177,7 +157,7 @@ class LibvirtHypervisor:
                 ssh_port=port,
                 console=console,
                 disks=tuple(disks),
-                vcpus=vcpus_for(self._host.facts),
+                vcpus=max([vcpus_for(self._host.facts), *(_queues(disk.attach) for disk in disks)]),
             )
             create = partial(self._connection.handle.createXML, domain_xml(spec), libvirt.VIR_DOMAIN_START_AUTODESTROY)
             try:

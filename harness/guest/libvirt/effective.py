@@ -1,7 +1,8 @@
-"""How a disk is really attached: read back from the live domain XML and from QEMU, not from what was asked."""
+"""How a disk is really attached: read back from the live domain XML, from QEMU and from its process, not assumed."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -10,6 +11,25 @@ from pydantic import JsonValue
 from harness.errors import GuestError
 from harness.guest.libvirt.connection import Connection
 from harness.guest.libvirt.monitor import ask, of_device
+from harness.guest.libvirt.process import QemuProcess
+from harness.guest.pci import PciDisk
+from harness.lab.transport.base import Runner
+
+_DISKS = "devices/disk"
+
+_OWN = {
+    "type": "qemu_device",
+    "logical_block_size": "qemu_logical_block_size",
+    "physical_block_size": "qemu_physical_block_size",
+}
+"""Properties of QEMU's device for the disk itself, and what we call them."""
+_OF_QUEUES = {
+    "num-queues": "qemu_queues",
+    "num_queues": "qemu_queues",
+    "queue-size": "qemu_queue_size",
+    "virtqueue_size": "qemu_queue_size",
+}
+"""Properties of the device that has the queues, in the spelling of virtio-blk and of virtio-scsi."""
 
 
 def live_xml(connection: Connection, domain: Any) -> ET.Element:
@@ -17,66 +37,121 @@ def live_xml(connection: Connection, domain: Any) -> ET.Element:
     return ET.fromstring(connection.call("show the guest", domain.XMLDesc, deadline=60))
 
 
-def alias_of(live: ET.Element, serial: str) -> str:
-    """libvirt's alias of the disk with this serial, which is QEMU's id of the device."""
-    return _alias(_disk(live, serial))
-
-
-def read_effective(connection: Connection, domain: Any, live: ET.Element, serial: str) -> dict[str, JsonValue]:
-    """Bus, cache, aio and iothread of the disk, and what QEMU's block layer and device made of them."""
-    element = _disk(live, serial)
-    driver = _attributes(element.find("driver"))
-    target = _attributes(element.find("target"))
-    controller = _scsi_controller(live, element)
-    owner = element if controller is None else controller
-    return {
-        "bus": target.get("bus"),
+def read_effective(
+    connection: Connection, domain: Any, live: ET.Element, process: QemuProcess, alias: str
+) -> dict[str, JsonValue]:
+    """What libvirt, QEMU's block layer, QEMU's device and QEMU's process make of the disk with this alias."""
+    disk = disk_of(live, alias)
+    driver = _attributes(disk.find("driver"))
+    controller = scsi_controller(live, disk)
+    device = QemuDevice(connection, domain, alias)
+    queues = device if controller is None else QemuDevice(connection, domain, _alias(controller))
+    found: dict[str, JsonValue] = {
+        "machine": _attributes(live.find("os/type")).get("machine"),
+        "bus": _attributes(disk.find("target")).get("bus"),
         "cache": driver.get("cache"),
         "aio": driver.get("io"),
-        "iothread": "iothread" in _attributes(owner.find("driver")),
-        "machine": live.findtext("os/type") and _attributes(live.find("os/type")).get("machine"),
-        **_qemu(connection, domain, _alias(element)),
-        "qemu_iothread": _qemu_iothread(connection, domain, _alias(owner)),
+        "iothread": _has_thread((disk if controller is None else controller).find("driver")),
+        **_qemu_blocks(connection, domain, process, alias),
+        **device.found(_OWN),
+        **queues.found(_OF_QUEUES),
+        "qemu_iothread": queues.threads > 0,
+        "qemu_iothreads": queues.threads,
+    }
+    if controller is not None:
+        found["controller_disks"] = sum(scsi_controller(live, each) is controller for each in live.iterfind(_DISKS))
+    return found
+
+
+def read_passed_through(
+    connection: Connection, domain: Any, host: Runner, disk: PciDisk, alias: str
+) -> dict[str, JsonValue]:
+    """Which device of the host QEMU hands through under this alias, and which driver the host has for it."""
+    device = QemuDevice(connection, domain, alias)
+    link = f"/sys/bus/pci/devices/{disk.address}/driver"
+    return {
+        "qemu_device": device.get("type"),
+        "qemu_host": device.get("host"),
+        "pci_address": disk.address,
+        "iommu_group": disk.group,
+        "host_driver": host.run(["readlink", link], deadline=20).stdout.strip().rpartition("/")[2],
     }
 
 
-def _disk(live: ET.Element, serial: str) -> ET.Element:
-    return next(each for each in live.iterfind("devices/disk") if each.findtext("serial") == serial)
+def disk_of(live: ET.Element, alias: str) -> ET.Element:
+    """The disk that libvirt and QEMU know by this alias."""
+    for disk in live.iterfind(_DISKS):
+        if _alias(disk) == alias:
+            return disk
+    there = ", ".join(_alias(disk) for disk in live.iterfind(_DISKS)) or "none"
+    raise GuestError(
+        f"guest {live.findtext('name')}: libvirt shows no disk {alias}; it has {there}",
+        hint="somebody detached it while the guest was running: virsh dumpxml shows what is left",
+    )
+
+
+def scsi_controller(live: ET.Element, disk: ET.Element) -> ET.Element | None:
+    """The controller of a SCSI disk: it, and not the disk, has the queues and the iothread. None on other buses."""
+    if _attributes(disk.find("target")).get("bus") != "scsi":
+        return None
+    index = _attributes(disk.find("address")).get("controller")
+    for controller in live.iterfind("devices/controller[@type='scsi']"):
+        if controller.get("index") == index:
+            return controller
+    raise GuestError(f"guest {live.findtext('name')}: libvirt shows no SCSI controller {index} for disk {_alias(disk)}")
 
 
 def _alias(device: ET.Element) -> str:
-    return _attributes(device.find("alias"))["name"]
+    return _attributes(device.find("alias")).get("name", "")
 
 
 def _attributes(element: ET.Element | None) -> dict[str, str]:
     return dict(element.attrib) if element is not None else {}
 
 
-def _scsi_controller(live: ET.Element, disk: ET.Element) -> ET.Element | None:
-    """The controller of a SCSI disk: it, and not the disk, has the queues and the iothread."""
-    if _attributes(disk.find("target")).get("bus") != "scsi":
-        return None
-    index = _attributes(disk.find("address")).get("controller")
-    controllers = (each for each in live.iterfind("devices/controller") if each.get("type") == "scsi")
-    return next(each for each in controllers if each.get("index") == index)
+def _has_thread(driver: ET.Element | None) -> bool:
+    return driver is not None and ("iothread" in driver.attrib or driver.find("iothreads/iothread") is not None)
 
 
-def _qemu_iothread(connection: Connection, domain: Any, alias: str) -> bool:
-    """Whether QEMU's device has an iothread; one of a kind that knows none has no such property."""
-    try:
-        return bool(ask(connection, domain, "qom-get", path=f"/machine/peripheral/{alias}", property="iothread"))
-    except GuestError:
-        return False
-
-
-def _qemu(connection: Connection, domain: Any, alias: str) -> dict[str, JsonValue]:
-    """cache.direct, no-flush and write-cache, as QEMU reports them for the disk's device."""
+def _qemu_blocks(connection: Connection, domain: Any, process: QemuProcess, alias: str) -> dict[str, JsonValue]:
+    """The block layer behind the disk's device: caches, engine, format, and what becomes of discards and zeros."""
     entry = of_device(alias, ask(connection, domain, "query-block"))
-    if entry is None:
-        return {}
-    cache = entry["inserted"]["cache"]
+    if entry is None or "inserted" not in entry:
+        raise GuestError(f"host {connection.host}: QEMU shows no block device behind the guest's disk {alias}")
+    inserted = entry["inserted"]
+    cache = inserted["cache"]
     return {
         "qemu_cache_direct": cache["direct"],
         "qemu_cache_no_flush": cache["no-flush"],
         "qemu_write_cache": cache["writeback"],
+        "qemu_aio": process.aio(inserted["node-name"]),
+        "qemu_discard": process.discard(inserted["node-name"]),
+        "qemu_detect_zeroes": inserted["detect_zeroes"],
+        "qemu_read_only": inserted["ro"],
+        "qemu_block_driver": inserted["drv"],
     }
+
+
+class QemuDevice:
+    """A device of QEMU by the alias that libvirt gave it. Kinds of devices differ in the properties that they have."""
+
+    def __init__(self, connection: Connection, domain: Any, alias: str) -> None:
+        self._connection = connection
+        self._domain = domain
+        self._path = f"/machine/peripheral/{alias}"
+        self._names = {each["name"] for each in ask(connection, domain, "qom-list", path=self._path)}
+
+    def get(self, name: str) -> Any:
+        """The property's value; None where the device has no such property."""
+        if name not in self._names:
+            return None
+        return ask(self._connection, self._domain, "qom-get", path=self._path, property=name)
+
+    def found(self, wanted: Mapping[str, str]) -> dict[str, JsonValue]:
+        """Those of the wanted properties that it has, under our names for them."""
+        return {ours: self.get(name) for name, ours in wanted.items() if name in self._names}
+
+    @property
+    def threads(self) -> int:
+        """How many iothreads serve its queues; 0 where QEMU's main thread does."""
+        return len(self.get("iothread-vq-mapping") or ()) or int(bool(self.get("iothread")))

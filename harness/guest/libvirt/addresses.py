@@ -1,0 +1,65 @@
+"""Where a guest's devices sit: slots of its root bus, and units on its controllers."""
+
+from __future__ import annotations
+
+from itertools import count, product
+from string import ascii_lowercase
+from typing import Literal
+from xml.etree import ElementTree as ET
+
+from harness.errors import Unsupported
+
+Machine = Literal["q35", "pc"]
+
+NETWORK_SLOT = 0x1E
+_SLOTS = range(2, NETWORK_SLOT)  # 0 is the host bridge, 1 is kept for a graphics card or IDE; 0x1f is q35's chip set
+_FUNCTIONS = range(8)
+
+
+class RootBus:
+    """Slots for devices on the guest's root bus. They are given when all devices are known: `settle`.
+
+    Without an address libvirt puts each device behind a PCIe root port of its own, which the guest's kernel probes one
+    by one: half of its boot time where the guest is nested.
+    """
+
+    def __init__(self) -> None:
+        self._addresses: list[ET.Element] = []
+
+    def place(self, device: ET.Element) -> None:
+        self._addresses.append(ET.SubElement(device, "address", type="pci", domain="0x0000", bus="0x00"))
+
+    def settle(self) -> None:
+        """Give each device a slot; where there are more devices than slots, eight share one as its functions."""
+        crowded = len(self._addresses) > len(_SLOTS)
+        places = list(product(_SLOTS, _FUNCTIONS if crowded else (0,)))
+        if len(self._addresses) > len(places):
+            raise Unsupported(
+                f"{len(self._addresses)} devices are more than the {len(places)} that fit on a guest's root bus",
+                hint="select fewer modes with -k",
+            )
+        for address, (slot, function) in zip(self._addresses, places, strict=False):
+            address.set("slot", f"{slot:#04x}")
+            address.set("function", f"{function:#x}")
+            if crowded and function == 0:
+                address.set("multifunction", "on")
+
+
+class DriveNames:
+    """Names of disks in libvirt's words: `sda` to `sdz`, then `sdaa`. The guest's own names may differ."""
+
+    def __init__(self) -> None:
+        self._numbers = {prefix: count() for prefix in ("vd", "sd", "hd", "nvme")}
+
+    def next(self, prefix: str) -> str:
+        number = next(self._numbers[prefix])
+        return f"nvme{number}n1" if prefix == "nvme" else prefix + _letters(number)
+
+
+def on_controller(disk: ET.Element, controller: int, *, bus: int = 0, unit: int = 0) -> None:
+    ET.SubElement(disk, "address", type="drive", controller=str(controller), bus=str(bus), target="0", unit=str(unit))
+
+
+def _letters(number: int) -> str:
+    higher, last = divmod(number, len(ascii_lowercase))
+    return (_letters(higher - 1) if higher else "") + ascii_lowercase[last]

@@ -1,0 +1,80 @@
+"""The disks that a guest is to have, resolved on its host: what is missing for them, and by what it finds them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.errors import Unsupported
+from harness.guest import pci
+from harness.guest.libvirt.disks import root_ports
+from harness.guest.libvirt.requirements import Versions, missing_for
+from harness.guest.pci import PciDisk
+from harness.guest.protocol import GuestDisk
+from harness.lab.inventory import DiskById, DiskSpec
+from harness.lab.transport.base import Runner
+from harness.scenario.attach import Attach, Attachment, Vfio
+
+# $1: a disk's link or device. The serial number as SCSI tells it, in page 0x80; nothing for what is no SCSI disk.
+_SERIAL = (
+    'name=$(readlink -f "$1"); tail -c +5 "/sys/block/${name##*/}/device/vpd_pg80" 2>/dev/null | tr -d "\\000 "; true'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Attachments:
+    """The disks of a guest by name, and the serial numbers by which the guest finds them.
+
+    `passed` holds the devices that are passed through, `ports` the PCIe bus of the guest that each is plugged into.
+    """
+
+    disks: Mapping[str, GuestDisk]
+    serials: Mapping[str, str]
+    passed: Mapping[str, PciDisk]
+    ports: Mapping[str, int]
+
+    @property
+    def lasting(self) -> list[str]:
+        """The serial numbers of the disks that the guest has as long as it runs."""
+        return [self.serials[name] for name in self.disks if name not in self.passed]
+
+
+def resolved(runner: Runner, host: str, disks: Sequence[GuestDisk]) -> Attachments:
+    """What a guest on `host` will find of these disks. Raises Unsupported where one cannot be handed through."""
+    serials = {}
+    passed = {}
+    for disk in disks:
+        if why := _cannot_be_handed(runner, disk.attach, disk.source.path):
+            raise Unsupported(f"host {host}: {disk.name}: {why}")
+        serials[disk.name] = disk.serial
+        if isinstance(disk.attach, Vfio):
+            device = pci.behind(runner, disk.source.path)
+            assert device is not None, "refused above"
+            passed[disk.name] = device
+            serials[disk.name] = device.serial
+        elif disk.attach.device == "lun":
+            serials[disk.name] = _scsi_serial(runner, disk.source.path)
+    return Attachments({disk.name: disk for disk in disks}, serials, passed, root_ports(tuple(disks)))
+
+
+def missing(runner: Runner, versions: Versions, cpus: int, attach: Attachment, disk: DiskSpec) -> str | None:
+    """Why the host cannot attach `disk` so, with the remedy; None where it can."""
+    if isinstance(attach, Attach) and (why := missing_for(attach, versions, cpus)):
+        return why
+    if isinstance(disk, DiskById):
+        return _cannot_be_handed(runner, attach, disk.id)
+    if isinstance(attach, Vfio) or attach.device == "lun":
+        return f"{disk.identity} is no device of its own that a guest could be handed"
+    return None
+
+
+def _cannot_be_handed(runner: Runner, attach: Attachment, path: str) -> str | None:
+    if isinstance(attach, Vfio):
+        return pci.refusal(pci.behind(runner, path))
+    if attach.device == "lun" and not _scsi_serial(runner, path):
+        return f'device = "lun" hands SCSI commands through, and {path} is no SCSI disk with a serial number'
+    return None
+
+
+def _scsi_serial(runner: Runner, path: str) -> str:
+    return runner.run(["sh", "-c", _SERIAL, "sh", path], deadline=30).stdout.strip()

@@ -1,0 +1,174 @@
+"""The disks of a domain with the controllers that they need: pure, from values to XML."""
+
+from __future__ import annotations
+
+from itertools import count
+from xml.etree import ElementTree as ET
+
+from harness.errors import Unsupported
+from harness.guest.libvirt.addresses import DriveNames, Machine, RootBus, on_controller
+from harness.guest.protocol import GuestDisk
+from harness.scenario.attach import Attach, Bus, Vfio
+
+BUSES: dict[Bus, tuple[str, str]] = {
+    "virtio-blk": ("virtio", "vd"),
+    "virtio-scsi": ("scsi", "sd"),
+    "sata": ("sata", "sd"),
+    "ide": ("ide", "hd"),
+    "nvme": ("nvme", "nvme"),
+}
+"""libvirt's word for a bus, and how the names of its disks begin."""
+
+SATA_PORTS = 6
+IDE_UNITS = 2
+IDE_CHANNELS = 2
+
+
+def alias_of(disk: GuestDisk) -> str:
+    """The name that libvirt and QEMU know the disk's device by. libvirt keeps those that begin with `ua-` for users."""
+    return f"ua-{disk.serial}"
+
+
+def machine_for(disks: tuple[GuestDisk, ...]) -> Machine:
+    """q35; i440fx (`pc`) where a disk is on IDE, of which q35 has no controller."""
+    with_ide = [disk.name for disk in disks if isinstance(disk.attach, Attach) and disk.attach.bus == "ide"]
+    passed = [disk.name for disk in disks if isinstance(disk.attach, Vfio)]
+    if with_ide and passed:
+        raise Unsupported(
+            f"no machine type has both IDE, which {with_ide[0]} asks for, and PCIe, which {passed[0]} is plugged into",
+            hint="measure them in runs of their own, selected with -k",
+        )
+    return "pc" if with_ide else "q35"
+
+
+def root_ports(disks: tuple[GuestDisk, ...]) -> dict[str, int]:
+    """For each disk that is passed through, by name, the number of the PCIe bus that it is plugged into."""
+    passed = (disk.name for disk in disks if isinstance(disk.attach, Vfio))
+    return {name: number for number, name in enumerate(passed, start=1)}
+
+
+class DomainDisks:
+    """Adds disks to a domain's devices.
+
+    Each has a controller of its own, so that no queue or thread is shared between modes, but where the mode asks for a
+    shared one: modes that ask for the same shared controller are on one. `threads` is how many iothreads are in use.
+    """
+
+    def __init__(self, devices: ET.Element, bus: RootBus, machine: Machine) -> None:
+        self.threads = 0
+        self.queue_sizes: dict[str, int] = {}
+        """By libvirt's alias of a SCSI controller: what libvirt has no attribute for."""
+        self._devices = devices
+        self._bus = bus
+        self._machine = machine
+        self._names = DriveNames()
+        self._numbers: dict[Bus, count[int]] = {bus: count() for bus in BUSES}
+        self._ports = count(1)
+        self._shared: dict[tuple[int | None, int | None, int], tuple[int, count[int]]] = {}
+
+    def add(self, disk: GuestDisk) -> None:
+        """The disk and its controller; for one that is passed through, the port that it will be plugged into."""
+        if isinstance(disk.attach, Vfio):
+            # The root bus is number 0.
+            self._bus.place(self._controller("pci", next(self._ports), model="pcie-root-port"))
+            return
+        attach = disk.attach
+        element = ET.SubElement(self._devices, "disk", type=disk.source.kind, device=attach.device)
+        driver = ET.SubElement(element, "driver", _driver(disk, attach))
+        ET.SubElement(element, "source", {"dev" if disk.source.kind == "block" else "file": disk.source.path})
+        bus, prefix = BUSES[attach.bus]
+        ET.SubElement(element, "target", dev=self._names.next(prefix), bus=bus)
+        self._attached(element, driver, attach)
+        sizes = {"logical": attach.logical_block_size, "physical": attach.physical_block_size}
+        if any(sizes.values()):
+            ET.SubElement(
+                element, "blockio", {f"{which}_block_size": str(size) for which, size in sizes.items() if size}
+            )
+        if attach.read_only:
+            ET.SubElement(element, "readonly")
+        if attach.device == "disk":
+            # A LUN shows the guest the serial number of the host's disk.
+            ET.SubElement(element, "serial").text = disk.serial
+        ET.SubElement(element, "alias", name=alias_of(disk))
+
+    def _attached(self, disk: ET.Element, driver: ET.Element, attach: Attach) -> None:
+        match attach.bus:
+            case "virtio-blk":
+                self._queues(driver, attach)
+                if attach.queue_size:
+                    driver.set("queue_size", str(attach.queue_size))
+                self._bus.place(disk)
+            case "virtio-scsi":
+                index, unit = self._scsi_place(attach)
+                on_controller(disk, index, unit=unit)
+            case "sata":
+                index, unit = divmod(next(self._numbers["sata"]), SATA_PORTS)
+                # The first controller of q35 is part of its chip set.
+                if unit == 0 and (index > 0 or self._machine == "pc"):
+                    self._bus.place(self._controller("sata", index))
+                on_controller(disk, index, unit=unit)
+            case "ide":
+                channel, unit = divmod(next(self._numbers["ide"]), IDE_UNITS)
+                if channel == IDE_CHANNELS:
+                    raise Unsupported(
+                        f"a guest has room for {IDE_CHANNELS * IDE_UNITS} disks on IDE",
+                        hint='select fewer modes with bus = "ide" with -k',
+                    )
+                on_controller(disk, 0, bus=channel, unit=unit)
+            case "nvme":
+                index = next(self._numbers["nvme"])
+                self._bus.place(self._controller("nvme", index))
+                on_controller(disk, index)
+
+    def _scsi_place(self, attach: Attach) -> tuple[int, int]:
+        """Index and unit on a SCSI controller, which is made where there is none yet."""
+        if attach.controller == "single":
+            return self._scsi_controller(attach), 0
+        alike = (attach.queues, attach.queue_size, _threads(attach))
+        if alike not in self._shared:
+            self._shared[alike] = self._scsi_controller(attach), count()
+        index, units = self._shared[alike]
+        return index, next(units)
+
+    def _scsi_controller(self, attach: Attach) -> int:
+        index = next(self._numbers["virtio-scsi"])
+        controller = self._controller("scsi", index, model="virtio-scsi")
+        driver = ET.SubElement(controller, "driver")
+        self._queues(driver, attach)
+        if not driver.attrib and not len(driver):
+            controller.remove(driver)
+        self._bus.place(controller)
+        if attach.queue_size:
+            self.queue_sizes[f"scsi{index}"] = attach.queue_size
+        return index
+
+    def _queues(self, driver: ET.Element, attach: Attach) -> None:
+        """Queues and the threads that serve them: virtio-blk has them on the disk, virtio-scsi on the controller."""
+        if attach.queues:
+            driver.set("queues", str(attach.queues))
+        threads = [str(self.threads + number) for number in range(1, _threads(attach) + 1)]
+        self.threads += len(threads)
+        if attach.iothread_vq_mapping:
+            among = ET.SubElement(driver, "iothreads")
+            for thread in threads:
+                ET.SubElement(among, "iothread", id=thread)
+        elif threads:
+            driver.set("iothread", threads[0])
+
+    def _controller(self, kind: str, index: int, **model: str) -> ET.Element:
+        return ET.SubElement(self._devices, "controller", {"type": kind, "index": str(index), **model})
+
+
+def _threads(attach: Attach) -> int:
+    return attach.iothread_vq_mapping or int(attach.iothread)
+
+
+def _driver(disk: GuestDisk, attach: Attach) -> dict[str, str]:
+    return {
+        "name": "qemu",
+        "type": disk.source.format,
+        "discard": attach.discard,
+        "detect_zeroes": attach.detect_zeroes,
+        "cache": attach.cache,
+        "io": attach.aio,
+    }

@@ -1,0 +1,99 @@
+"""A running domain: its disks inside, and how they are really attached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from pydantic import JsonValue
+
+from harness.errors import GuestError
+from harness.guest.guest_system import BlockDevice, GuestSystem, block_devices, plugged_in
+from harness.guest.libvirt.attachments import Attachments
+from harness.guest.libvirt.connection import Connection
+from harness.guest.libvirt.disks import alias_of
+from harness.guest.libvirt.effective import live_xml, read_effective, read_passed_through
+from harness.guest.libvirt.monitor import query_exits, summed_exits, transferred
+from harness.guest.libvirt.process import read_process
+from harness.guest.libvirt.vfio import plugged
+from harness.lab.counters import Transferred
+from harness.lab.transport.base import Runner
+from harness.lab.vm_threads import VmThreads
+
+
+class LibvirtGuest:
+    """A booted domain. `host` runs commands on its host, `runner` in the guest."""
+
+    def __init__(
+        self,
+        *,
+        runner: Runner,
+        boot_seconds: float,
+        evidence: Mapping[str, str],
+        threads: VmThreads | None,
+        tells_exits: bool,
+        connection: Connection,
+        domain: Any,
+        host: Runner,
+        system: GuestSystem,
+        attached: Attachments,
+    ) -> None:
+        self.runner = runner
+        self.boot_seconds = boot_seconds
+        self.evidence = evidence
+        self.threads = threads
+        self._tells_exits = tells_exits
+        self._connection = connection
+        self._domain = domain
+        self._host = host
+        self._system = system
+        self._attached = attached
+        self._devices = dict(block_devices(system, attached.lasting, connection.host))
+
+    def device(self, disk: str) -> str:
+        return self._device(disk).path
+
+    def transferred(self, disk: str) -> Transferred | None:
+        if disk in self._attached.passed:
+            return None
+        return transferred(self._connection, self._domain, alias_of(self._attached.disks[disk]))
+
+    def exits(self) -> dict[str, float]:
+        return summed_exits(query_exits(self._connection, self._domain)) if self._tells_exits else {}
+
+    def effective(self, disk: str) -> dict[str, JsonValue]:
+        alias = alias_of(self._attached.disks[disk])
+        found: dict[str, JsonValue]
+        if disk in self._attached.passed:
+            pci = self._attached.passed[disk]
+            found = read_passed_through(self._connection, self._domain, self._host, pci, alias)
+        else:
+            live = live_xml(self._connection, self._domain)
+            process = read_process(self._host, self._domain.name())
+            found = read_effective(self._connection, self._domain, live, process, alias)
+        return found | self._device(disk).effective
+
+    @contextmanager
+    def holding(self, disk: str) -> Iterator[None]:
+        attached = self._attached
+        if disk not in attached.passed:
+            yield
+            return
+        serial, alias = attached.serials[disk], alias_of(attached.disks[disk])
+        pci, port = attached.passed[disk], attached.ports[disk]
+        with plugged(self._connection, self._domain, self._host, pci, bus=port, alias=alias):
+            self._devices[serial] = plugged_in(self._system, serial, self._connection.host)
+            try:
+                yield
+            finally:
+                del self._devices[serial]
+
+    def _device(self, disk: str) -> BlockDevice:
+        try:
+            return self._devices[self._attached.serials[disk]]
+        except KeyError:
+            raise GuestError(
+                f"guest on {self._connection.host}: it does not have {disk} now",
+                hint="a disk that is passed through is in the guest only within holding()",
+            ) from None

@@ -1,0 +1,51 @@
+"""Every option of an attachment on every bus that has it: what golden files, schema and lab are tried with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from harness.scenario.attach import Attach, Bus
+
+EVERYWHERE: Mapping[str, Attach] = {
+    "default": Attach(),
+    "directsync": Attach(cache="directsync"),
+    "writeback": Attach(cache="writeback", aio="threads"),
+    "writethrough": Attach(cache="writethrough", aio="io_uring"),
+    "unsafe": Attach(cache="unsafe", aio="threads"),
+    "io-uring": Attach(aio="io_uring"),
+    "threads": Attach(aio="threads"),
+    "discard": Attach(discard="unmap"),
+    "zeroes": Attach(detect_zeroes="on"),
+    "zeroes-unmap": Attach(discard="unmap", detect_zeroes="unmap"),
+    "512e": Attach(logical_block_size=512, physical_block_size=4096),
+}
+NOT_ATA: Mapping[str, Attach] = {
+    "4kn": Attach(logical_block_size=4096, physical_block_size=4096),
+    "read-only": Attach(read_only=True),
+}
+"""What QEMU's ATA disks refuse: other logical blocks than 512 bytes, and a drive that cannot be written to."""
+VIRTIO: Mapping[str, Attach] = {
+    "no-iothread": Attach(iothread=False),
+    "queues": Attach(queues=2),
+    "queue-size": Attach(queue_size=256),
+    "mapping": Attach(queues=2, iothread_vq_mapping=2, iothread=False),
+}
+
+_OF_BUS: Mapping[Bus, tuple[Mapping[str, Attach], ...]] = {
+    "virtio-blk": (EVERYWHERE, NOT_ATA, VIRTIO),
+    "virtio-scsi": (EVERYWHERE, NOT_ATA, VIRTIO),
+    "sata": (EVERYWHERE,),
+    "ide": (EVERYWHERE,),
+    "nvme": (EVERYWHERE, NOT_ATA),
+}
+
+
+def options(bus: Bus) -> dict[str, Attach]:
+    """The attachments that are tried on a bus, by a name that is short enough for a serial number."""
+    has_thread = bus.startswith("virtio")
+    return {
+        name: replace(attach, bus=bus, iothread=attach.iothread and has_thread)
+        for group in _OF_BUS[bus]
+        for name, attach in group.items()
+    }

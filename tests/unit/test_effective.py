@@ -1,0 +1,231 @@
+"""What QEMU, its process and the guest tell of a disk, from recordings of their answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, cast
+from xml.etree import ElementTree as ET
+
+import libvirt_qemu
+import pytest
+from pydantic import JsonValue
+
+from harness.errors import GuestError
+from harness.guest.guest_system import parse_disks
+from harness.guest.libvirt.connection import Connection
+from harness.guest.libvirt.effective import disk_of, read_effective
+from harness.guest.libvirt.process import QemuProcess, parse_process
+
+LIVE = ET.fromstring(
+    """
+    <domain><name>voh-run</name>
+      <os><type machine="pc-q35-10.0">hvm</type></os>
+      <devices>
+        <disk><driver cache="none" io="native"/><target bus="scsi"/><alias name="ua-raw"/>
+          <address controller="0" unit="0"/></disk>
+        <disk><driver cache="writeback" io="io_uring"/><target bus="scsi"/><alias name="ua-raw-cached"/>
+          <address controller="1" unit="0"/></disk>
+        <disk><driver cache="none" io="native"/><target bus="scsi"/><alias name="ua-beside"/>
+          <address controller="1" unit="1"/></disk>
+        <disk><driver cache="none" io="native"><iothreads><iothread id="2"/><iothread id="3"/></iothreads></driver>
+          <target bus="virtio"/><alias name="ua-mapped"/></disk>
+        <disk><driver cache="none" io="native"/><target bus="sata"/><alias name="ua-sata"/>
+          <address controller="0" unit="2"/></disk>
+        <controller type="scsi" index="1"><driver queues="2"/><alias name="scsi1"/></controller>
+        <controller type="scsi" index="0"><driver iothread="1"/><alias name="scsi0"/></controller>
+        <controller type="sata" index="0"><alias name="ide"/></controller>
+      </devices>
+    </domain>
+    """
+)
+
+# As `tr '\\000' '\\n' </proc/PID/cmdline` shows QEMU 10 under libvirt 11, without what nothing here reads.
+COMMAND_LINE = r"""native	2
+io_uring	1
+argument	/usr/bin/qemu-system-x86_64
+argument	-name
+argument	guest=voh-run,debug-threads=on
+argument	-blockdev
+argument	{"driver":"host_device","filename":"/dev/disk/by-id/lab","aio":"native","node-name":"libvirt-5-storage","read-only":false,"cache":{"direct":true,"no-flush":false}}
+argument	-blockdev
+argument	{"driver":"file","filename":"/a/cached","aio":"io_uring","node-name":"libvirt-4-storage","auto-read-only":true,"discard":"unmap"}
+argument	-blockdev
+argument	{"node-name":"libvirt-4-format","read-only":false,"discard":"unmap","driver":"qcow2","file":"libvirt-4-storage"}
+argument	-blockdev
+argument	{"driver":"file","filename":"/a/raw","node-name":"libvirt-3-storage","auto-read-only":true,"discard":"unmap"}
+argument	-blockdev
+argument	{"node-name":"libvirt-3-format","read-only":false,"driver":"raw","file":"libvirt-3-storage"}
+argument	-device
+argument	{"driver":"scsi-hd","bus":"scsi0.0","drive":"libvirt-5-storage","id":"ua-raw"}
+"""  # noqa: E501
+
+DEVICES: dict[str, dict[str, JsonValue]] = {
+    "ua-raw": {"type": "scsi-hd", "logical_block_size": 512, "physical_block_size": 4096},
+    "ua-raw-cached": {"type": "scsi-hd", "logical_block_size": 512, "physical_block_size": 512},
+    "ua-mapped": {
+        "type": "virtio-blk-pci",
+        "num-queues": 2,
+        "queue-size": 256,
+        "iothread": "",
+        "iothread-vq-mapping": [{"iothread": "iothread2"}, {"iothread": "iothread3"}],
+    },
+    "ua-sata": {"type": "ide-hd"},
+    "scsi0": {"type": "virtio-scsi-pci", "num_queues": 1, "virtqueue_size": 128, "iothread": "/objects/iothread1"},
+    "scsi1": {"type": "virtio-scsi-pci", "num_queues": 2, "virtqueue_size": 128, "iothread": ""},
+}
+NODES = {
+    "ua-raw": "libvirt-5-storage",
+    "ua-raw-cached": "libvirt-4-format",
+    "ua-mapped": "libvirt-3-format",
+    "ua-sata": "libvirt-3-format",
+}
+
+
+class Connected:
+    host = "kvm1"
+
+
+def block(alias: str, node: str) -> dict[str, Any]:
+    cache = {"direct": True, "no-flush": False, "writeback": True}
+    inserted = {"node-name": node, "cache": cache, "detect_zeroes": "off", "ro": False, "drv": "raw"}
+    return {"qdev": alias, "inserted": inserted}
+
+
+def answer(query: dict[str, Any]) -> Any:
+    """What QEMU says to one command."""
+    arguments = query["arguments"]
+    if query["execute"] == "query-block":
+        return {"return": [block(alias, node) for alias, node in NODES.items()]}
+    device = DEVICES[arguments["path"].removeprefix("/machine/peripheral/")]
+    if query["execute"] == "qom-list":
+        return {"return": [{"name": name} for name in device]}
+    return {"return": device[arguments["property"]]}
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], dict[str, JsonValue]]:
+    """Reads what is in effect of the disk with an alias, of a QEMU whose answers are recorded."""
+    monkeypatch.setattr(
+        libvirt_qemu, "qemuMonitorCommand", lambda _domain, text, _flags: json.dumps(answer(json.loads(text)))
+    )
+    process = parse_process(COMMAND_LINE)
+    return lambda alias: read_effective(cast(Connection, Connected()), None, LIVE, process, alias)
+
+
+def test_a_scsi_disk_has_the_queues_and_the_thread_of_its_controller(
+    read: Callable[[str], dict[str, JsonValue]],
+) -> None:
+    found = read("ua-raw")
+    assert (found["bus"], found["qemu_device"], found["machine"]) == ("scsi", "scsi-hd", "pc-q35-10.0")
+    assert (found["qemu_queues"], found["qemu_queue_size"]) == (1, 128)
+    assert (found["iothread"], found["qemu_iothread"], found["qemu_iothreads"]) == (True, True, 1)
+    assert (found["qemu_logical_block_size"], found["qemu_physical_block_size"]) == (512, 4096)
+    assert found["controller_disks"] == 1
+
+
+def test_disks_on_one_controller_are_counted(read: Callable[[str], dict[str, JsonValue]]) -> None:
+    found = read("ua-raw-cached")
+    assert (found["controller_disks"], found["qemu_queues"], found["qemu_iothread"]) == (2, 2, False)
+
+
+def test_queues_of_virtio_blk_are_spread_over_several_threads(read: Callable[[str], dict[str, JsonValue]]) -> None:
+    found = read("ua-mapped")
+    assert (found["iothread"], found["qemu_iothread"], found["qemu_iothreads"]) == (True, True, 2)
+    assert (found["qemu_queues"], found["qemu_queue_size"]) == (2, 256)
+
+
+def test_a_device_without_queues_tells_none_and_has_no_thread(read: Callable[[str], dict[str, JsonValue]]) -> None:
+    found = read("ua-sata")
+    assert found["qemu_iothread"] is False
+    assert not {"qemu_queues", "qemu_queue_size", "controller_disks"} & found.keys()
+
+
+def test_a_question_that_qemu_does_not_answer_is_an_error_and_no_missing_thread(
+    read: Callable[[str], dict[str, JsonValue]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(DEVICES, "scsi0", {"type": "virtio-scsi-pci", "iothread": "/objects/iothread1"})
+    refused = json.dumps({"error": {"desc": "it is shutting down"}})
+    calls = libvirt_qemu.qemuMonitorCommand
+    monkeypatch.setattr(
+        libvirt_qemu,
+        "qemuMonitorCommand",
+        lambda domain, text, flags: refused if '"property": "iothread"' in text else calls(domain, text, flags),
+    )
+    with pytest.raises(GuestError, match="QEMU refused qom-get: it is shutting down"):
+        read("ua-raw")
+
+
+def test_a_disk_that_libvirt_does_not_show_is_named_with_those_it_has() -> None:
+    with pytest.raises(GuestError, match="guest voh-run: libvirt shows no disk ua-gone; it has ua-raw, ua-raw-cached"):
+        disk_of(LIVE, "ua-gone")
+
+
+# --- QEMU's process ---
+
+
+@pytest.mark.parametrize(
+    ("node", "aio"),
+    [("libvirt-5-storage", "native"), ("libvirt-4-format", "io_uring"), ("libvirt-3-format", "threads")],
+)
+def test_the_engine_is_what_qemu_was_told_for_the_file_below_the_disk(node: str, aio: str) -> None:
+    assert parse_process(COMMAND_LINE).aio(node) == aio
+
+
+def test_an_engine_that_qemu_gave_up_in_its_log_is_not_in_effect() -> None:
+    said = "said\tUnable to use Linux AIO, falling back to thread pool: Resource temporarily unavailable\n"
+    process = parse_process(said + COMMAND_LINE)
+    assert process.aio("libvirt-5-storage") == "threads"
+    assert process.aio("libvirt-4-format") == "io_uring"
+
+
+def test_an_engine_without_a_ring_was_never_set_up() -> None:
+    process = parse_process(COMMAND_LINE.replace("io_uring\t1", "io_uring\t0"))
+    assert process.aio("libvirt-4-format") == "threads"
+    assert process.aio("libvirt-5-storage") == "native"
+
+
+@pytest.mark.parametrize(
+    ("node", "discard"),
+    [("libvirt-5-storage", "ignore"), ("libvirt-4-format", "unmap"), ("libvirt-3-format", "ignore")],
+)
+def test_a_discard_reaches_the_disk_only_through_layers_that_all_pass_it_on(node: str, discard: str) -> None:
+    assert parse_process(COMMAND_LINE).discard(node) == discard
+
+
+def test_a_block_device_that_qemu_was_not_told_of_is_named() -> None:
+    with pytest.raises(GuestError, match="not told of a block device libvirt-9-format; it knows libvirt-5-storage"):
+        parse_process(COMMAND_LINE).aio("libvirt-9-format")
+
+
+def test_a_process_without_block_devices_knows_none() -> None:
+    assert parse_process("native\t0\nio_uring\t0\nargument\tqemu\n") == QemuProcess(
+        {}, {"native": 0, "io_uring": 0}, frozenset()
+    )
+
+
+# --- the guest ---
+
+SEEN = (
+    "sda\traw\t[none] mq-deadline\t1\twrite back\t512\t4096\t256\t1073741824\t0\t1\tsd\tvirtio_scsi\n"
+    "vda\tmapped\t[none]\t0\twrite through\t4096\t4096\t256\t0\t1\t2\tvirtio_blk\tvirtio-pci\n"
+)
+
+
+def test_a_guest_tells_of_each_disk_by_its_serial() -> None:
+    found = parse_disks(SEEN)
+    assert {serial: device.path for serial, device in found.items()} == {"raw": "/dev/sda", "mapped": "/dev/vda"}
+    assert found["raw"].effective == {
+        "guest_scheduler": "[none] mq-deadline",
+        "guest_rotational": True,
+        "guest_write_cache": "write back",
+        "guest_logical_block_size": 512,
+        "guest_physical_block_size": 4096,
+        "guest_nr_requests": 256,
+        "guest_discard_max_bytes": 1073741824,
+        "guest_read_only": False,
+        "guest_queues": 1,
+        "guest_driver": "sd",
+        "guest_controller_driver": "virtio_scsi",
+    }
+    assert found["mapped"].effective["guest_read_only"] is True
