@@ -10,6 +10,7 @@ import pytest
 from harness.errors import ConfigError
 from harness.lab.embedded.disks import DISKS, SimulatedDisk
 from harness.lab.inventory import DiskByFile, DiskById, load_lab
+from harness.units import format_size
 
 DOCS = (Path(__file__).parents[2] / "docs" / "lab.md").read_text(encoding="utf-8")
 TABLES = {
@@ -46,6 +47,8 @@ def test_the_example_of_the_docs_loads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("disk", DISKS, ids=lambda disk: disk.name)
-def test_the_docs_say_how_a_simulated_disk_is_identified(disk: SimulatedDisk) -> None:
+def test_the_docs_say_how_a_simulated_disk_is_identified_and_how_large_it_is(disk: SimulatedDisk) -> None:
     spec = disk.spec
-    assert f"| `{spec.name}` | `{spec.id}`, serial `{spec.serial}` |" in DOCS
+    row = next(line for line in DOCS.splitlines() if line.startswith(f"| `{spec.name}` | `{spec.id}`"))
+    assert f"serial `{spec.serial}` |" in row
+    assert row.endswith(f"| {format_size(disk.size_bytes)} |")

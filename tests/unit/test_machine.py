@@ -16,6 +16,7 @@ import pytest
 from harness.errors import LabUnavailable
 from harness.image import Cache, EmulatorImage, GuestImage, Image, ImageSet, LabImage, Manifest, cache_root, ensure_key
 from harness.image.recipe import load_recipes
+from harness.lab.embedded.disks import EMULATED
 from harness.lab.embedded.machine import Machine, MachineState
 
 IGNORE_TERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
@@ -112,6 +113,17 @@ def test_stop_ends_the_lab_host_politely_and_forgets_it(state: MachineState, pro
     assert state.running() is None
 
 
+def test_what_was_on_the_disks_that_qemu_emulates_ends_with_the_lab_host(
+    state: MachineState, processes: Processes
+) -> None:
+    lab_host(processes, state)
+    images = [state.directory / f"{disk.name}.img" for disk in EMULATED]
+    for image in images:
+        image.write_bytes(b"measured")
+    assert state.stop()
+    assert not any(image.exists() for image in images)
+
+
 def test_stop_ends_what_a_crash_left_without_a_record(state: MachineState, processes: Processes) -> None:
     pids = [lab_host(processes, state) for _ in range(2)]
     assert state.running() is None
@@ -201,4 +213,4 @@ def test_what_qemu_refuses_is_told_and_leaves_nothing(state: MachineState, tmp_p
     with pytest.raises(LabUnavailable, match=r"the lab host did not start: (?s:.*)root\.img"):
         state.start(absent, "tcg", "no KVM here")
     assert state.processes() == []
-    assert not state.record.exists()
+    assert list(state.directory.iterdir()) == []

@@ -18,11 +18,12 @@ from filelock import FileLock, Timeout
 
 from harness.errors import LabUnavailable
 from harness.image import ImageSet
+from harness.lab.embedded.disks import EMULATED, EmulatedDisk
 from harness.units import format_duration
 
 Accel = Literal["kvm", "tcg"]
 
-MEMORY_MIB = 4096
+MEMORY_MIB = 5120
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
 
@@ -95,6 +96,7 @@ class MachineState:
         if self.console.exists():
             # Of a lab host that hung, this is the only witness.
             self.console.replace(self.console.with_suffix(".previous.log"))
+        self._make_disks()
         port = _free_port()
         # -daemonize: QEMU returns once it runs, or says why it cannot; Ctrl-C is for the harness, not for the lab.
         started = subprocess.run(
@@ -107,6 +109,7 @@ class MachineState:
             check=False,
         )
         if started.returncode != 0:
+            self._remove_disks()
             said = [line for line in started.stderr.splitlines() if "warning: TCG doesn't support" not in line]
             raise LabUnavailable(
                 "the lab host did not start: " + ("\n     ".join(said[-5:]) or f"QEMU status {started.returncode}"),
@@ -139,7 +142,21 @@ class MachineState:
             if self._gone(seconds):
                 break
         self.record.unlink(missing_ok=True)
+        self._remove_disks()
         return bool(pids)
+
+    def _image(self, disk: EmulatedDisk) -> Path:
+        return self.directory / f"{disk.name}.img"
+
+    def _make_disks(self) -> None:
+        """Blank files for the disks that QEMU emulates: nothing but holes."""
+        for disk in EMULATED:
+            with self._image(disk).open("wb") as image:
+                image.truncate(disk.size_bytes)
+
+    def _remove_disks(self) -> None:
+        for disk in EMULATED:
+            self._image(disk).unlink(missing_ok=True)
 
     def _gone(self, seconds: float) -> bool:
         end = time.monotonic() + seconds
@@ -152,7 +169,8 @@ class MachineState:
     def _arguments(self, images: ImageSet, accel: Accel, port: int) -> list[str]:
         lab = images.lab.path
         if accel == "kvm":
-            engine = ["-accel", "kvm", "-cpu", "host"]
+            # The emulated IOMMU can remap interrupts only where KVM leaves the I/O APIC to QEMU.
+            engine = ["-accel", "kvm,kernel-irqchip=split", "-cpu", "host"]
         else:
             # AMD's virtualisation is the one that TCG emulates; nested paging makes guests bearable.
             engine = ["-accel", "tcg,thread=multi,tb-size=1024", "-cpu", "EPYC,svm=on,npt=on"]
@@ -161,19 +179,22 @@ class MachineState:
             *("-pidfile", str(self.pidfile)),
             *engine,
             *("-machine", "q35"),
+            # Intel's IOMMU beside AMD's CPU: Debian's cloud kernel has no driver for AMD's.
+            *("-device", "intel-iommu,intremap=on"),
             *("-smp", "2"),
             *("-m", str(MEMORY_MIB)),
             *("-nodefaults", "-display", "none"),
             *("-serial", f"file:{self.console}"),
             *("-kernel", str(lab / "vmlinuz")),
             *("-initrd", str(lab / "initramfs")),
-            *("-append", "console=ttyS0 quiet net.ifnames=0"),
+            *("-append", "console=ttyS0 quiet net.ifnames=0 intel_iommu=on iommu=pt"),
             *("-netdev", f"user,id=net0,hostfwd=tcp:127.0.0.1:{port}-:22"),
             *("-device", "virtio-net-pci,netdev=net0,romfile="),
             # The image stays as it was built: what the lab writes goes with it.
             *("-drive", f"file={lab / 'root.img'},if=virtio,format=raw,snapshot=on,cache=unsafe"),
             *("-drive", f"file={images.guest.path / 'guest.iso'},if=virtio,format=raw,readonly=on"),
             *("-device", "virtio-rng-pci"),
+            *(word for disk in EMULATED for word in disk.hardware(self._image(disk))),
         ]
 
 

@@ -1,0 +1,64 @@
+"""The lab's simulated disks: told apart by name and serial, and made once."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness.lab.embedded.disks import DISKS, EMULATED, IN_MEMORY, EmulatedDisk, NullBlkDisk, creation_script
+
+MIB = 1024**2
+
+
+def make(disk: NullBlkDisk, directory: Path) -> None:
+    subprocess.run(["sh", "-euc", disk.creation()], cwd=directory, check=True)
+
+
+def test_no_two_disks_share_a_name_a_link_or_a_serial() -> None:
+    for values in zip(*((disk.name, disk.spec.id, disk.spec.serial) for disk in DISKS), strict=True):
+        assert len(set(values)) == len(DISKS)
+
+
+def test_there_are_four_equal_disks_for_an_array() -> None:
+    members = [disk for disk in IN_MEMORY if disk.name in ("ssd1", "ssd2", "ssd3", "ssd4")]
+    assert len(members) == 4
+    assert len({(disk.size_bytes, disk.completion_ns, disk.queue_depth, disk.queues) for disk in members}) == 1
+
+
+def test_null_blk_is_told_what_the_disk_is_and_switched_on_last(tmp_path: Path) -> None:
+    disk = NullBlkDisk("slow", 256 * MIB, completion_ns=4_000_000, queue_depth=1)
+    make(disk, tmp_path)
+    told = {path.name: path.read_text().strip() for path in (tmp_path / "sim_slow").iterdir()}
+    assert told["size"] == "256"
+    assert told["completion_nsec"] == "4000000"
+    assert told["hw_queue_depth"] == "1"
+    assert told["discard"] == "1"
+    assert told["mbps"] == "0"
+    assert disk.creation().endswith("echo 1 >sim_slow/power; }")
+
+
+def test_a_disk_of_limited_bandwidth_is_not_discarded_as_null_blk_would_never_end(tmp_path: Path) -> None:
+    make(NullBlkDisk("capped", 256 * MIB, completion_ns=1, queue_depth=1, bandwidth_mib_s=500), tmp_path)
+    assert (tmp_path / "sim_capped" / "discard").read_text().strip() == "0"
+    assert (tmp_path / "sim_capped" / "mbps").read_text().strip() == "500"
+
+
+def test_a_disk_that_is_there_is_left_alone(tmp_path: Path) -> None:
+    disk = NullBlkDisk("known", 256 * MIB, completion_ns=1, queue_depth=1)
+    make(disk, tmp_path)
+    (tmp_path / "sim_known" / "size").write_text("measured on")
+    make(disk, tmp_path)
+    assert (tmp_path / "sim_known" / "size").read_text() == "measured on"
+
+
+@pytest.mark.parametrize("disk", EMULATED, ids=lambda disk: disk.name)
+def test_qemu_gives_an_emulated_disk_the_serial_by_which_it_is_found(disk: EmulatedDisk) -> None:
+    words = disk.hardware(Path("/state/disk.img"))
+    assert any("file=/state/disk.img," in word for word in words)
+    assert words[-1].endswith(f"drive={disk.name},serial={disk.spec.serial}")
+
+
+def test_the_lab_is_ready_when_every_disk_has_its_link() -> None:
+    assert creation_script().splitlines()[-len(DISKS) :] == [f"test -b {disk.spec.id}" for disk in DISKS]
