@@ -19,7 +19,7 @@ IDE_UNITS = 4
 
 
 def sittings(modes: Iterable[Mode]) -> list[tuple[Mode, ...]]:
-    """Modes that fit together, in the order given: each goes to the last sitting, or where it does not fit, to a new one.
+    """Modes that fit together, in the order given: each goes to the last sitting, or to a new one where that is full.
 
     So modes that are listed side by side are measured side by side, and those on one file system share it.
     """

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
+from harness.scenario.attach import Attach
+from harness.scenario.layouts import Layout, Lvm, Md
 from harness.scenario.library import PRESETS, PROFILES, parse_workload
 from harness.scenario.load import load_scenario
-from harness.scenario.model import Cell, Conditioning, Job, Scenario, Workload
+from harness.scenario.model import Cell, Conditioning, Job, Mode, Scenario, Workload
 from harness.scenario.plan import (
     ALONE_SECONDS,
     FIO_SHARE,
@@ -204,6 +206,95 @@ def test_scenarios_are_never_mixed_in_a_group() -> None:
     hdd = load_scenario(SCENARIOS / "hdd.toml")
     groups = group_cells([*expand(OPTANE, "smoke"), *expand(hdd, "smoke")], max_round_seconds=3600)
     assert [(group.scenario, group.disk) for group in groups] == [("optane", "nvme0"), ("hdd", "hdd")]
+
+
+# ------------------------------------------------------------------------------------------ sittings
+
+
+def volumes(count: int, *, layout: Layout | None = None, disks: tuple[str, ...] = ()) -> Scenario:
+    """The host and so many modes with a layer of their own, random reads and writes at two depths."""
+    modes = [Mode(f"layer-{number}", layout or Lvm(), Attach()) for number in range(1, count + 1)]
+    return replace(OPTANE, modes=(PRESETS[0], *modes), workloads=OPTANE.workloads[2:], disks=disks or ("nvme0",))
+
+
+def test_modes_that_do_not_fit_together_are_measured_in_sittings_one_after_the_other() -> None:
+    plan = plan_for(volumes(19), "smoke")
+    assert [len(sitting.modes) for sitting in plan.sittings] == [9, 8, 3]
+    assert [group.id for group in plan.groups] == ["optane-batch1", "optane-batch2", "optane-batch3"]
+    assert [plan.sitting_of(group).number for group in plan.groups] == [1, 2, 3]
+
+
+def test_each_sitting_has_the_host_so_that_every_cell_has_its_paired_baseline() -> None:
+    for sitting in plan_for(volumes(19), "smoke").sittings:
+        for group in sitting.groups:
+            assert arm_ids(group)[0] == "host"
+            assert group.jobs_of(group.arms[0]) == group.jobs
+
+
+def test_the_cells_come_in_the_order_in_which_they_are_measured() -> None:
+    scenario = volumes(19)
+    for profile in ("smoke", "standard"):
+        assert [cell for group in plan_for(scenario, profile).groups for cell in group.cells] == expand(
+            scenario, profile
+        )
+
+
+def test_the_groups_of_a_sitting_follow_each_other() -> None:
+    plan = plan_for(volumes(19), "standard")
+    assert len(plan.groups) > 3
+    numbers = [group.sitting for group in plan.groups]
+    assert numbers == sorted(numbers)
+    assert [sitting.groups for sitting in plan.sittings] == [
+        tuple(group for group in plan.groups if group.sitting == number) for number in (1, 2, 3)
+    ]
+    assert all(len(sitting.jobs) == 18 for sitting in plan.sittings)
+
+
+def test_a_selection_that_fits_together_is_one_sitting() -> None:
+    scenario = volumes(19)
+    chosen = [cell for cell in expand(scenario, "smoke") if cell.mode.name in ("layer-1", "layer-9", "layer-19")]
+    (sitting,) = plan_for(scenario, "smoke", chosen).sittings
+    assert [mode.name for mode in sitting.modes] == ["layer-1", "layer-9", "layer-19"]
+
+
+def test_each_sitting_is_built_filled_and_started_anew() -> None:
+    plan = plan_for(volumes(19), "smoke")
+    assert plan.fill_bytes(1000) == 1000 * (3 + 19)  # the bare device in each sitting, and the volumes
+    seconds = plan.fio_seconds / FIO_SHARE + 3 * STARTUP_SECONDS
+    assert plan.minutes * 60 == pytest.approx(seconds, abs=1)
+    assert plan.describe().startswith("80 cells in 3 groups and 3 sittings, 39 arms, 3 rounds: ")
+
+
+def test_a_sitting_takes_as_many_disks_as_its_arrays_have() -> None:
+    modes = (PRESETS[0], Mode("mirror", Lvm(Md(1, 2)), Attach()), Mode("stripe", Md(0, 3), Attach()))
+    scenario = replace(OPTANE, modes=modes, disk="ssd1", disks=("ssd1", "ssd2", "ssd3", "ssd4"))
+    plan = plan_for(scenario, "smoke")
+    assert plan.disks == scenario.disks
+    assert [sitting.disks for sitting in plan.sittings] == [("ssd1", "ssd2", "ssd3")]
+    assert plan.describe().endswith("written to ssd1, ssd2, ssd3")
+    mirror = plan_for(scenario, "smoke", [cell for cell in expand(scenario, "smoke") if cell.mode.name != "stripe"])
+    assert [sitting.disks for sitting in mirror.sittings] == [("ssd1", "ssd2")]
+
+
+@pytest.mark.parametrize(
+    ("md", "written"),
+    [
+        (Md(0, 4), 1),
+        (Md(1, 2), 2),
+        (Md(1, 3), 3),
+        (Md(5, 4), 4 / 3),
+        (Md(6, 6), 6 / 4),
+        (Md(10, 4), 2),
+        (Md(5, 6, legs=2), 3 / 2),
+        (Md(1, 4, legs=2), 2),
+    ],
+)
+def test_what_is_written_to_an_array_counts_with_mirrors_and_parity(md: Md, written: float) -> None:
+    disks = tuple(f"ssd{number}" for number in range(md.disks))
+    plan = plan_for(volumes(1, layout=md, disks=disks), "smoke")
+    assert plan.fill_bytes(3000) == pytest.approx(3000 * (1 + written))
+    # Two depths of writes, each on the host's disk, and on all disks by the twin and by the guest.
+    assert plan.groups[0].writing_seconds == 2 * (1 + 2 * md.disks)
 
 
 # ---------------------------------------------------------------------------------------------- cost

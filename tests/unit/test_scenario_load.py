@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
-from harness.scenario.attach import Attach
-from harness.scenario.layouts import Device, Lvm, RawFile
+from harness.scenario.attach import Attach, Attachment, Vfio
+from harness.scenario.layouts import Device, Layout, Lvm, LvmThin, Md, Partition, Qcow2, RawFile, ZfsFile, Zvol
 from harness.scenario.load import find_scenarios, load_scenario
 from harness.scenario.model import Mode, Scenario, Workload
 
-SCENARIOS = Path(__file__).parents[2] / "scenarios"
+KIB, MIB = 1024, 1024**2
 
 GOOD = """
 title = "A disk"
@@ -71,6 +71,77 @@ attach = { bus = "sata", cache = "unsafe", aio = "io_uring", iothread = false }
 """
     scenario = load(tmp_path, good_but('"lvm"', '"lvm-unsafe"') + own)
     assert scenario.modes[1] == Mode("lvm-unsafe", Lvm(), Attach("sata", "unsafe", "io_uring", iothread=False))
+
+
+@pytest.mark.parametrize(
+    ("table", "layout"),
+    [
+        ('kind = "device"', Device()),
+        ('kind = "partition"', Partition()),
+        ('kind = "lvm"', Lvm()),
+        ('kind = "lvm-thin", chunk = "1 MiB"', LvmThin(MIB)),
+        ('kind = "raw", filesystem = "xfs", preallocation = "full"', RawFile("xfs", "full")),
+        ('kind = "raw"', RawFile("ext4", "falloc")),
+        (
+            'kind = "qcow2", cluster_size = "2 MiB", preallocation = "off", lazy_refcounts = true',
+            Qcow2("ext4", 2 * MIB, "off", lazy_refcounts=True),
+        ),
+        ('kind = "md", level = 6, disks = 4, chunk = "64 KiB"', Md(6, 4, 64 * KIB)),
+        ('kind = "md", level = 1, disks = 4, legs = 2', Md(1, 4, legs=2)),
+        ('kind = "zvol", volblocksize = "64k"', Zvol(64 * KIB)),
+        ('kind = "zfs"', ZfsFile(128 * KIB)),
+        ('kind = "lvm", on = { kind = "md", level = 5, disks = 3 }', Lvm(Md(5, 3))),
+        ('kind = "qcow2", on = { kind = "device" }', Qcow2()),
+        (
+            'kind = "raw", filesystem = "xfs", on = { kind = "md", level = 10, disks = 4, chunk = "1 MiB" }',
+            RawFile("xfs", on=Md(10, 4, MIB)),
+        ),
+    ],
+)
+def test_a_layout_is_composed_of_its_kind_its_options_and_what_it_is_on(
+    tmp_path: Path, table: str, layout: Layout
+) -> None:
+    own = f"[mode.own]\nlayout = {{ {table} }}\nattach = {{}}\n"
+    text = 'disks = ["ssd1", "ssd2", "ssd3", "ssd4"]' + good_but('"lvm"', '"own"') + own
+    assert load(tmp_path, text).modes[1] == Mode("own", layout, Attach())
+
+
+@pytest.mark.parametrize(
+    ("table", "attach"),
+    [
+        ("", Attach()),
+        ('device = "vfio"', Vfio()),
+        ('device = "lun", aio = "threads"', Attach(aio="threads", device="lun")),
+        (
+            'bus = "virtio-blk", queues = 4, queue_size = 1024, iothread = false, iothread_vq_mapping = 2',
+            Attach("virtio-blk", iothread=False, queues=4, queue_size=1024, iothread_vq_mapping=2),
+        ),
+        (
+            'controller = "shared", discard = "unmap", detect_zeroes = "unmap", read_only = true',
+            Attach(controller="shared", discard="unmap", detect_zeroes="unmap", read_only=True),
+        ),
+        (
+            'bus = "nvme", iothread = false, logical_block_size = "512", physical_block_size = "4 KiB"',
+            Attach("nvme", iothread=False, logical_block_size=512, physical_block_size=4 * KIB),
+        ),
+    ],
+)
+def test_a_disk_is_attached_with_every_option_that_the_file_names(
+    tmp_path: Path, table: str, attach: Attachment
+) -> None:
+    own = f'[mode.own]\nlayout = {{ kind = "device" }}\nattach = {{ {table} }}\n'
+    assert load(tmp_path, good_but('"lvm"', '"own"') + own).modes[1] == Mode("own", Device(), attach)
+
+
+def test_the_first_of_several_disks_is_the_baseline(tmp_path: Path) -> None:
+    scenario = load(tmp_path, 'disks = ["ssd3", "ssd1"]' + GOOD)
+    assert (scenario.disk, scenario.disks) == ("ssd3", ("ssd3", "ssd1"))
+    assert load(tmp_path, 'disk = "ssd3"' + GOOD).disks == ("ssd3",)
+
+
+def test_a_disk_is_named_once(tmp_path: Path) -> None:
+    (line,) = complaint(tmp_path, 'disks = ["ssd1", "ssd1"]' + GOOD)
+    assert line == 'disks[1] = "ssd1": the same as disks[0]; allowed: each once'
 
 
 def test_a_profile_is_changed_field_by_field(tmp_path: Path) -> None:
@@ -410,13 +481,3 @@ def test_scenarios_are_found_by_name(tmp_path: Path) -> None:
 def test_a_directory_without_scenarios_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no scenario files"):
         find_scenarios(tmp_path)
-
-
-def test_every_shipped_scenario_is_the_articles_matrix() -> None:
-    scenarios = {path.stem: load_scenario(path) for path in find_scenarios(SCENARIOS)}
-    assert {"hdd", "optane", "sata_ssd"} <= scenarios.keys()
-    for name in ("hdd", "optane", "sata_ssd"):
-        scenario = scenarios[name]
-        assert [mode.name for mode in scenario.modes] == ["host", "passthrough", "lvm", "raw", "raw-cached"]
-        assert len(scenario.workloads) == 4
-        assert scenario.published == f"local_disks.{name}"

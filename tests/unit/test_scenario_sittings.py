@@ -1,0 +1,75 @@
+"""Which modes are measured side by side: what fits on a disk and in a guest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.scenario.attach import Attach, Bus, Vfio
+from harness.scenario.layouts import Device, Layout, Lvm, Md, Qcow2, RawFile
+from harness.scenario.library import PRESETS
+from harness.scenario.model import Mode
+from harness.scenario.sittings import disks_needed, regions, sittings
+
+HOST = Mode("host", Device(), None)
+
+
+def layered(layout: Layout, count: int) -> list[Mode]:
+    return [Mode(f"{layout.kind}-{number}", layout, Attach()) for number in range(count)]
+
+
+def on_bus(bus: Bus, count: int) -> list[Mode]:
+    return [Mode(f"{bus}-{number}", Device(), Attach(bus)) for number in range(count)]
+
+
+def sizes(modes: Sequence[Mode]) -> list[int]:
+    found = sittings(modes)
+    assert [mode for together in found for mode in together] == list(modes)
+    return [len(together) for together in found]
+
+
+def test_the_usual_modes_are_measured_side_by_side() -> None:
+    assert sittings(PRESETS[:5]) == [PRESETS[:5]]
+
+
+def test_a_disk_carries_eight_layers_beside_any_number_of_modes_on_the_bare_disk() -> None:
+    assert sizes([HOST, *layered(Lvm(), 8), *on_bus("virtio-blk", 4)]) == [13]
+    assert sizes([HOST, *layered(Lvm(), 8), *layered(RawFile(), 1), *on_bus("virtio-blk", 4)]) == [9, 5]
+
+
+def test_a_qcow2_file_takes_the_place_of_two_as_its_twin_is_a_file_of_its_own() -> None:
+    assert sizes(layered(Qcow2(), 9)) == [4, 4, 1]
+
+
+def test_an_array_that_is_used_bare_is_one_region_for_all_its_modes() -> None:
+    assert sizes(layered(Md(5, 4), 12)) == [12]
+    levels = [Mode(f"chunk-{power}", Md(0, 2, 4096 << power), Attach()) for power in range(9)]
+    assert sizes(levels) == [8, 1]
+
+
+def test_a_region_lies_on_the_disk_or_on_an_array() -> None:
+    md = Md(10, 4)
+    assert regions([HOST, *layered(md, 2), *layered(Lvm(md), 1), *layered(Lvm(), 1)]) == [md, md, Device()]
+    assert regions(layered(Qcow2(on=md), 1)) == [md, md]
+
+
+def test_a_guest_has_room_for_twenty_disks_on_its_root_bus() -> None:
+    assert sizes([HOST, *on_bus("virtio-blk", 10), *on_bus("virtio-scsi", 10), *on_bus("nvme", 1)]) == [21, 1]
+
+
+def test_a_guest_has_six_sata_ports_beside_them() -> None:
+    assert sizes([*on_bus("virtio-blk", 20), *on_bus("sata", 7)]) == [26, 1]
+
+
+def test_ide_disks_are_by_themselves_as_their_machine_is_another_one() -> None:
+    assert sizes([HOST, *on_bus("ide", 5), *on_bus("virtio-blk", 2)]) == [5, 1, 2]
+
+
+def test_a_disk_that_is_passed_through_whole_is_alone_with_the_host() -> None:
+    vfio = [Mode("vfio", Device(), Vfio()), Mode("again", Device(), Vfio())]
+    assert sizes([HOST, *vfio]) == [2, 1]
+    assert sizes([*on_bus("sata", 1), vfio[0], *on_bus("ide", 1)]) == [1, 1, 1]
+
+
+def test_as_many_disks_are_needed_as_the_largest_array_has() -> None:
+    assert disks_needed([HOST, *layered(Lvm(Md(1, 2)), 1), *layered(Md(6, 5), 1)]) == 5
+    assert disks_needed([HOST, *layered(Lvm(), 1)]) == 1

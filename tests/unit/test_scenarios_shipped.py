@@ -1,0 +1,81 @@
+"""The scenario files that come with the project: what they measure, and that each mode is there for one thing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.scenario.attach import Attach, Vfio
+from harness.scenario.decompose import changes
+from harness.scenario.layouts import Device, Md, base_of
+from harness.scenario.load import find_scenarios, load_scenario
+from harness.scenario.model import Arm, Mode, Place, Scenario
+
+SCENARIOS = {path.stem: load_scenario(path) for path in find_scenarios(Path(__file__).parents[2] / "scenarios")}
+
+
+def guests(scenario: Scenario) -> list[Mode]:
+    return [mode for mode in scenario.modes if mode.attach is not None]
+
+
+def partners(mode: Mode, scenario: Scenario) -> list[str]:
+    """The modes that differ from this one in a single thing."""
+    guest = Arm(Place.GUEST, mode)
+    others = [other for other in guests(scenario) if other != mode]
+    return [other.name for other in others if len(changes(Arm(Place.GUEST, other), guest)) == 1]
+
+
+@pytest.mark.parametrize("name", ["hdd", "optane", "sata_ssd"])
+def test_the_articles_matrix_is_there_for_each_of_its_disks(name: str) -> None:
+    scenario = SCENARIOS[name]
+    assert [mode.name for mode in scenario.modes] == ["host", "passthrough", "lvm", "raw", "raw-cached"]
+    assert len(scenario.workloads) == 4
+    assert scenario.published == f"local_disks.{name}"
+
+
+def test_the_attach_matrix_has_more_than_thirty_combinations_on_any_host() -> None:
+    modes = guests(SCENARIOS["attach_matrix"])
+    combinations = {(mode.layout, mode.attach) for mode in modes}
+    assert len(combinations) == len(modes)
+    everywhere = [
+        mode
+        for mode in modes
+        if mode.layout.kind not in ("zvol", "zfs")
+        and isinstance(mode.attach, Attach)
+        and mode.attach.bus != "nvme"
+        and not mode.attach.iothread_vq_mapping
+    ]
+    assert len(everywhere) >= 30
+
+
+def test_the_attach_matrix_tries_every_option_of_attaching_but_those_with_a_scenario_of_their_own() -> None:
+    tried = [mode.attach for mode in guests(SCENARIOS["attach_matrix"]) if isinstance(mode.attach, Attach)]
+    options = [name for name in Attach.__slots__ if len({getattr(attach, name) for attach in tried}) == 1]
+    assert options == ["read_only", "device"]
+
+
+@pytest.mark.parametrize("name", ["attach_matrix", "attach_read_only"])
+def test_each_mode_changes_one_thing_against_another_one(name: str) -> None:
+    alone = [mode.name for mode in guests(SCENARIOS[name]) if not partners(mode, SCENARIOS[name])]
+    assert alone == []
+
+
+def test_a_lun_is_compared_with_the_same_threads() -> None:
+    (lun,) = [mode for mode in guests(SCENARIOS["scsi_lun"]) if mode.name == "lun"]
+    assert partners(lun, SCENARIOS["scsi_lun"]) == ["aio-threads"]
+
+
+def test_the_arrays_have_every_level_two_legs_and_layers_on_them() -> None:
+    modes = guests(SCENARIOS["arrays"])
+    bare = [mode.layout for mode in modes if isinstance(mode.layout, Md)]
+    assert {md.level for md in bare} == {0, 1, 5, 6, 10}
+    assert {md.level for md in bare if md.legs == 2} == {0, 1}
+    on_arrays = {mode.layout.kind for mode in modes if not isinstance(mode.layout, Device | Md)}
+    assert on_arrays == {"lvm", "lvm-thin", "raw", "qcow2"}
+    assert all(isinstance(base_of(mode.layout), Md) for mode in modes if mode.name != "passthrough")
+
+
+def test_a_disk_that_the_guest_has_for_itself_is_measured_beside_the_host_alone() -> None:
+    scenario = SCENARIOS["nvme_vfio"]
+    assert [(mode.layout, mode.attach) for mode in scenario.modes] == [(Device(), None), (Device(), Vfio())]
