@@ -117,7 +117,8 @@ class Ledger:
             efficiency=Efficiency.of(self.fio_seconds, phases.get(MEASURE, 0.0)),
         )
         groups = tuple(self.groups[group.id] for group in self._planned_groups() if group.id in self.groups)
-        cells = tuple(cell for group in self._planned_groups() for cell in group.cells)
+        planned = tuple(self._planned_groups())
+        cells = tuple(cell for group in planned for cell in group.cells)
         records = self.records
         run = Run(
             SCHEMA_VERSION,
@@ -126,7 +127,7 @@ class Ledger:
             dict(self.provenance),
             groups,
             tuple(records.values()),
-            decompositions(order.scenarios.values(), cells, records),
+            decompositions(order.scenarios.values(), planned, records),
             scalings(cells, records, self._measurements),
         )
         self._store.write_results(run)

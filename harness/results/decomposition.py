@@ -9,7 +9,8 @@ from harness.analysis import decompose
 from harness.results.comparisons import DecompositionRecord, StepRecord
 from harness.results.records import CellRecord
 from harness.scenario.decompose import Step, steps_of
-from harness.scenario.model import Arm, Cell, Decomposition, Job, Scenario
+from harness.scenario.model import Arm, Decomposition, Job, Scenario
+from harness.scenario.plan import Group
 
 METRIC = "lat_mean"
 """From submission to completion: what submitting costs, a guest's exit to the host among it, is not in `clat_mean`."""
@@ -18,22 +19,23 @@ _CellsOf = Mapping[tuple[str, Job], CellRecord]
 
 
 def decompositions(
-    scenarios: Iterable[Scenario], cells: Sequence[Cell], records: Mapping[str, CellRecord]
+    scenarios: Iterable[Scenario], groups: Sequence[Group], records: Mapping[str, CellRecord]
 ) -> tuple[DecompositionRecord, ...]:
-    """One record per decomposition and job of which anything was measured, in the order of the scenarios and `cells`.
+    """One record per decomposition and job of which anything was measured, in the order of the scenarios and `groups`.
 
     `records` is by cell id. Only rounds in which every arm was measured count, so that in each of them the steps add
-    up. Where an arm was not measured, no step is bridged: the record says which arm is missing, and why.
+    up. Where an arm was not measured in the others' group, whose rounds they share, no step is bridged: the record says
+    which arm is missing, and why.
     """
     found = []
     for scenario in scenarios:
-        own = [cell for cell in cells if cell.scenario == scenario.name]
-        by_mode = {(cell.mode.name, cell.job): records[cell.id] for cell in own if cell.id in records}
+        own = [group for group in groups if group.scenario == scenario.name]
         for decomposition in scenario.decompositions:
             steps = steps_of(scenario, decomposition)
-            for job in dict.fromkeys(cell.job for cell in own if decomposition.covers(cell.job)):
-                arms = _arms(steps, job, by_mode)
-                if any(arm.cell is not None for arm in arms):
+            for job in dict.fromkeys(job for group in own for job in group.jobs if decomposition.covers(job)):
+                several = [_arms(steps, job, _by_mode(group, records)) for group in own]
+                arms = max(several, key=_measured)
+                if _measured(arms):
                     found.append(_record(scenario, decomposition, job, arms))
     return tuple(found)
 
@@ -46,7 +48,7 @@ def doubt(cell: CellRecord, *arms: Arm) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Measured:
+class _StepValues:
     """One step's arm, the cell that has its values, and these by round."""
 
     step: Step
@@ -59,11 +61,20 @@ class _Measured:
         if self.by_round:
             return ""
         if self.cell is None:
-            return f"{self.step.arm.id} was not measured"
+            return f"{self.step.arm.id} was not measured, or in another sitting"
         return f"{self.step.arm.id}: {self.cell.skipped or f'no round has {METRIC}'}"
 
 
-def _arms(steps: Sequence[Step], job: Job, cells: _CellsOf) -> list[_Measured]:
+def _by_mode(group: Group, records: Mapping[str, CellRecord]) -> _CellsOf:
+    return {(cell.mode.name, cell.job): records[cell.id] for cell in group.cells if cell.id in records}
+
+
+def _measured(arms: Sequence[_StepValues]) -> int:
+    """How many of the arms have a cell."""
+    return sum(arm.cell is not None for arm in arms)
+
+
+def _arms(steps: Sequence[Step], job: Job, cells: _CellsOf) -> list[_StepValues]:
     """The arms with their values. The host's are in every cell: the one with the most rounds gives them."""
     own = {step.arm.mode.name: cells.get((step.arm.mode.name, job)) for step in steps if step.arm.mode is not None}
     measured = [cell for cell in own.values() if cell is not None]
@@ -71,7 +82,7 @@ def _arms(steps: Sequence[Step], job: Job, cells: _CellsOf) -> list[_Measured]:
     found = []
     for step in steps:
         cell = own[step.arm.mode.name] if step.arm.mode is not None else any_cell
-        found.append(_Measured(step, cell, _values(cell, step.arm) if cell is not None else {}))
+        found.append(_StepValues(step, cell, _values(cell, step.arm) if cell is not None else {}))
     return found
 
 
@@ -84,7 +95,7 @@ def _values(cell: CellRecord, arm: Arm) -> Mapping[int, float]:
 
 
 def _record(
-    scenario: Scenario, decomposition: Decomposition, job: Job, arms: Sequence[_Measured]
+    scenario: Scenario, decomposition: Decomposition, job: Job, arms: Sequence[_StepValues]
 ) -> DecompositionRecord:
     skipped = "; ".join(arm.missing for arm in arms if arm.missing) or None
     rounds = tuple(sorted(set.intersection(*(set(arm.by_round) for arm in arms))))
@@ -111,7 +122,7 @@ def _record(
     return record if skipped is not None else _estimated(record, arms)
 
 
-def _estimated(record: DecompositionRecord, arms: Sequence[_Measured]) -> DecompositionRecord:
+def _estimated(record: DecompositionRecord, arms: Sequence[_StepValues]) -> DecompositionRecord:
     values = [tuple(arm.by_round[number] for number in record.rounds) for arm in arms]
     costs = decompose(values, confidence=record.confidence)
     return replace(

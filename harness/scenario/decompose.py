@@ -9,8 +9,9 @@ from itertools import pairwise
 from harness.config.names import choices
 from harness.config.problems import shown
 from harness.scenario.attach import Attach, Attachment
-from harness.scenario.layouts import Base, Device, Layout, Md, base_of
+from harness.scenario.layouts import Base, Device, Layout, Md, Qcow2, RawFile, base_of
 from harness.scenario.model import Arm, Decomposition, Place, Scenario
+from harness.scenario.sittings import sittings
 from harness.units import format_size
 
 _PLACES = tuple(Place)
@@ -55,7 +56,12 @@ def decompose_problems(scenario: Scenario) -> Iterator[str]:
             for number, step in enumerate(decomposition.steps)
             if step not in arms
         ]
-        yield from unknown or _step_problems(key, decomposition, [arms[step] for step in decomposition.steps])
+        if unknown:
+            yield from unknown
+            continue
+        steps = [arms[step] for step in decomposition.steps]
+        yield from _step_problems(key, decomposition, steps)
+        yield from _sitting_problems(key, steps, scenario)
 
 
 def changes(before: Arm, after: Arm) -> list[Change]:
@@ -96,12 +102,31 @@ def _step_problems(key: str, decomposition: Decomposition, arms: Sequence[Arm]) 
             yield f"{at}: changes {len(found)} things {against}: {all_of_them}; allowed: one thing a step"
 
 
+def _sitting_problems(key: str, arms: Sequence[Arm], scenario: Scenario) -> Iterator[str]:
+    """Arms of different sittings have no round in common, and so no pairs."""
+    modes = {arm.mode for arm in arms if arm.mode is not None}
+    together = [sitting for sitting in sittings(scenario.modes) if modes.intersection(sitting)]
+    if len(together) > 1:
+        apart = " and ".join(", ".join(mode.name for mode in sitting if mode in modes) for sitting in together)
+        yield (
+            f"{key}.steps: their modes are measured one sitting after the other ({apart}), with no round in common; "
+            "allowed: modes that fit together, side by side in modes"
+        )
+
+
 def _at(key: str, decomposition: Decomposition, number: int) -> str:
     return f"{key}.steps[{number}] = {shown(decomposition.steps[number])}"
 
 
 def _layout(arm: Arm) -> Layout:
-    return arm.mode.layout if arm.mode is not None else Device()
+    if arm.mode is None:
+        return Device()
+    layout = arm.mode.layout
+    if arm.place is Place.TWIN and isinstance(layout, Qcow2):
+        # fio cannot look into an image: its twin is a RAW file beside it, with its blocks allocated alike.
+        preallocation = "off" if layout.preallocation == "metadata" else layout.preallocation
+        return RawFile(layout.filesystem, preallocation, layout.on)
+    return layout
 
 
 def _layout_changes(before: Layout, after: Layout) -> Iterator[Change]:

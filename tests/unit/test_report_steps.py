@@ -20,7 +20,7 @@ from harness.results import (
     decompositions,
 )
 from harness.scenario.model import Decomposition
-from harness.scenario.plan import expand
+from harness.scenario.plan import plan_for
 from tests.unit.pages import Page, page
 from tests.unit.runs import optane, synthetic_run
 
@@ -32,7 +32,7 @@ CALLED = ["bare device -> lvm", "virtualisation (virtio-scsi, cache none, aio na
 def told(run: Run) -> tuple[DecompositionRecord, ...]:
     scenario = replace(optane(), decompositions=(Decomposition("layers", STEPS),))
     by_id = {cell.id: cell for cell in run.cells}
-    return decompositions([scenario], expand(scenario, "smoke"), by_id)
+    return decompositions([scenario], plan_for(scenario, "smoke").groups, by_id)
 
 
 def array(cell: str = CELL, doubt: str = "") -> ScalingRecord:

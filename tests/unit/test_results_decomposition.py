@@ -22,6 +22,7 @@ from harness.scenario.attach import Attach
 from harness.scenario.layouts import Device, Lvm
 from harness.scenario.library import PROFILES, parse_workload
 from harness.scenario.model import Arm, Cell, Decomposition, Mode, Scenario
+from harness.scenario.plan import Group
 
 MODES = (
     Mode("host", Device(), None),
@@ -57,6 +58,7 @@ def disk(workloads: Collection[str] | None = ("randread-4k",)) -> Scenario:
 CELLS = [
     Cell("disk", "nvme0", mode, workload.job(1, ramp=0.0, seconds=3.0)) for workload in WORKLOADS for mode in MODES
 ]
+GROUP = Group("g", "nvme0", "disk", tuple(CELLS))
 
 
 def measurements(cells: Iterable[Cell], rounds: int, keep: Keep = always) -> list[Measurement]:
@@ -92,7 +94,7 @@ def records(measured: Iterable[Measurement], cells: Iterable[Cell] = CELLS) -> d
 
 
 def told(scenario: Scenario, cells: dict[str, CellRecord]) -> DecompositionRecord:
-    (found,) = decompositions([scenario], CELLS, cells)
+    (found,) = decompositions([scenario], [GROUP], cells)
     return found
 
 
@@ -131,8 +133,17 @@ def test_only_rounds_that_have_every_arm_count_and_the_others_are_named() -> Non
 def test_an_arm_that_was_not_measured_is_named_and_no_step_is_bridged() -> None:
     some = [cell for cell in CELLS if cell.mode.name != "uring"]
     found = told(disk(), records(measurements(some, 3), some))
-    assert found.skipped == "guest:uring was not measured"
+    assert found.skipped == "guest:uring was not measured, or in another sitting"
     assert (found.steps, found.added) == ((), None)
+
+
+def test_arms_of_two_sittings_are_no_pairs_though_their_rounds_have_the_same_numbers() -> None:
+    apart = [
+        replace(GROUP, id=name, cells=tuple(cell for cell in CELLS if (cell.mode.name == "scsi") is alone))
+        for name, alone in (("g", False), ("h", True))
+    ]
+    (found,) = decompositions([disk()], apart, records(measurements(CELLS, 3)))
+    assert found.skipped == "guest:scsi was not measured, or in another sitting"
 
 
 def test_a_mode_that_the_host_cannot_have_gives_its_reason() -> None:
@@ -149,9 +160,9 @@ def test_rounds_that_never_have_every_arm_are_no_decomposition() -> None:
 
 def test_there_is_one_for_each_job_that_is_asked_for_and_measured() -> None:
     cells = records(measurements(CELLS, 2))
-    assert [each.job for each in decompositions([disk()], CELLS, cells)] == ["randread-4k-qd1"]
-    assert len(decompositions([disk(None)], CELLS, cells)) == 2
-    assert decompositions([disk()], CELLS, {}) == ()
+    assert [each.job for each in decompositions([disk()], [GROUP], cells)] == ["randread-4k-qd1"]
+    assert len(decompositions([disk(None)], [GROUP], cells)) == 2
+    assert decompositions([disk()], [GROUP], {}) == ()
 
 
 def test_a_failed_check_makes_the_arms_doubtful_that_it_is_about() -> None:

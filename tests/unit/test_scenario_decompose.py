@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,15 @@ def test_layouts_differ_in_the_array_the_layer_on_it_and_its_options(
     assert [change.words for change in found] == said
 
 
+def test_the_twin_of_an_image_is_a_raw_file_so_its_guest_differs_in_the_format_too() -> None:
+    image = Mode("image", Qcow2(preallocation="falloc"), BLK)
+    plain = Mode("plain", RawFile(), BLK)
+    twin, guest = Arm(Place.TWIN, image), Arm(Place.GUEST, image)
+    assert [change.words for change in changes(HOST, twin)] == ["bare device -> raw"]
+    assert [change.key for change in changes(twin, guest)] == ["layout.kind", "guest"]
+    assert [change.key for change in changes(twin, Arm(Place.GUEST, plain))] == ["guest"]
+
+
 def test_vfio_against_what_qemu_serves_is_one_change() -> None:
     (change,) = changes(Arm(Place.GUEST, MODES[1]), Arm(Place.GUEST, Mode("vfio", Device(), Vfio())))
     assert change.words == "virtio-blk, cache none, aio native, iothread -> VFIO"
@@ -137,6 +147,18 @@ def test_steps_that_lead_nowhere_are_refused_with_the_reason(steps: tuple[str, .
 def test_a_workload_that_is_not_measured_is_refused() -> None:
     (line,) = decompose_problems(scenario("host", "guest:passthrough", workloads=("randread-4k", "randread-8k")))
     assert line.startswith('decompose.attach.workloads[1] = "randread-8k": not measured here; allowed: randread-4k,')
+
+
+def test_modes_that_are_not_measured_in_the_same_rounds_are_refused() -> None:
+    volumes = tuple(Mode(f"lvm-{number}", Lvm(), Attach(queues=number)) for number in range(1, 12))
+    steps = ("host", "twin:lvm-1", "guest:lvm-1", "guest:lvm-11")
+    crowded = replace(scenario(*steps), modes=(MODES[0], *volumes))
+    (line,) = decompose_problems(crowded)
+    assert line.startswith(
+        "decompose.attach.steps: their modes are measured one sitting after the other (lvm-1 and lvm-11)"
+    )
+    near = replace(scenario(*steps[:3], "guest:lvm-2"), modes=crowded.modes)
+    assert list(decompose_problems(near)) == []
 
 
 FILE = """
