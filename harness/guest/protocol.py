@@ -11,11 +11,13 @@ from typing import Protocol
 from pydantic import JsonValue
 
 from harness.lab.counters import Transferred
-from harness.lab.inventory import DiskSpec
+from harness.lab.inventory import AnyDisk
 from harness.lab.transport.base import Runner
 from harness.lab.vm_threads import VmThreads
+from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
 from harness.scenario.attach import Attachment
+from harness.scenario.model import Mode
 
 SERIAL_CHARACTERS = 20
 """What virtio-blk and ATA have room for."""
@@ -100,8 +102,17 @@ class Hypervisor(Protocol):
         """
         ...
 
-    def missing(self, attach: Attachment, disk: DiskSpec) -> str | None:
-        """Why the host cannot attach `disk` so, with the remedy; None where it can. Nothing is changed for it."""
+    def missing(self, mode: Mode, disk: AnyDisk) -> str | None:
+        """Why the host cannot have `mode` on `disk`, with the remedy; None where it can. Nothing is changed for it."""
+        ...
+
+    def layouts(
+        self, disks: Sequence[AnyDisk], modes: Sequence[Mode], *, span: int, run_id: str
+    ) -> AbstractContextManager[Layouts]:
+        """The layouts of `modes` on `disks`, each `span` bytes or what fits; everything is removed at the end.
+
+        Nothing is written before the guard was asked. Raises SafetyError, Unsupported or HostError.
+        """
         ...
 
     def reap(self) -> list[str]:

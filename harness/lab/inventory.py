@@ -93,13 +93,17 @@ class HostSpec:
     proxmox: ProxmoxSpec | None = None
     stored: tuple[DiskByStorage, ...] = ()
 
-    def disk(self, name: str) -> AnyDisk:
-        return next(disk for disk in self.measured if disk.name == name)
+    def disk(self, name: str) -> DiskSpec:
+        return next(disk for disk in self.disks if disk.name == name)
 
     @property
     def measured(self) -> tuple[AnyDisk, ...]:
-        """Everything of it that a scenario can name."""
+        """Everything of it that a scenario can name as a disk."""
         return (*self.disks, *self.stored)
+
+    def target(self, name: str) -> AnyDisk:
+        """What a scenario means by the disk of that name."""
+        return next(disk for disk in self.measured if disk.name == name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ class Environment:
         """The session of `disk` with all its modes: kept while the disk stays the same, else built anew."""
 
         def make(host: Host, hypervisor: Hypervisor) -> AbstractContextManager[Session]:
-            of_disk = host.spec.disk(disk)
+            of_disk = host.spec.target(disk)
             return session(host, hypervisor, of_disk, demand, run_id=self._run_id, seed=self._seed, phases=self._phases)
 
         return self.kept(disk, make)

@@ -12,10 +12,9 @@ from harness.errors import GuestError
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
 from harness.lab.counters import HostCounters, Transferred, read_counters
 from harness.lab.hosts import Host
-from harness.lab.inventory import DiskSpec
+from harness.lab.inventory import AnyDisk
 from harness.lab.transport.base import Runner
-from harness.layout.build import Layouts, built
-from harness.layout.prerequisites import missing_prerequisite
+from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
 from harness.measure.conditioning import condition
 from harness.measure.fio import Target
@@ -132,7 +131,7 @@ class Session:
 def session(
     host: Host,
     hypervisor: Hypervisor,
-    disk: DiskSpec,
+    disk: AnyDisk,
     demand: Demand,
     *,
     run_id: str,
@@ -147,22 +146,12 @@ def session(
     """
     elsewhere = dict(beside or {})
     modes = demand.modes
-    missing = {mode.name: missing_prerequisite(mode.layout, host.facts) for mode in modes}
+    missing = {mode.name: hypervisor.missing(mode, disk) for mode in modes}
     skipped = {name: f"host {host.name}: {why}" for name, why in missing.items() if why}
     usable = [mode for mode in modes if mode.name not in skipped]
     with ExitStack() as stack:
         with phases.step("layouts", f"build {disk.name}'s layouts"):
-            layouts = stack.enter_context(
-                built(
-                    host.runner,
-                    host.facts,
-                    [disk],
-                    usable,
-                    span=demand.span,
-                    run_id=run_id,
-                    events=phases.events,
-                )
-            )
+            layouts = stack.enter_context(hypervisor.layouts([disk], usable, span=demand.span, run_id=run_id))
         sources = {mode.name: source for mode, source in elsewhere.items()}
         layouts = replace(layouts, by_mode={**layouts.by_mode, **sources})
         usable += elsewhere

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -20,15 +20,18 @@ from harness.guest.libvirt.domain import GuestSpec, domain_xml
 from harness.guest.libvirt.guest import LibvirtGuest
 from harness.guest.libvirt.monitor import query_exits
 from harness.guest.libvirt.requirements import Versions
+from harness.guest.machine_size import vcpus_for
 from harness.guest.pci import returned_all
 from harness.guest.protocol import Guest, GuestDisk
-from harness.lab.facts import HostFacts
 from harness.lab.hosts import Host
-from harness.lab.inventory import DiskSpec
+from harness.lab.inventory import AnyDisk, DiskByStorage
 from harness.lab.paths import CONSOLE_DIRECTORY, TAG
 from harness.lab.transport.ssh import SshRunner, SshTarget
 from harness.lab.vm_threads import VmThreads, find_threads
+from harness.layout.build import Layouts, built
+from harness.layout.prerequisites import missing_prerequisite
 from harness.scenario.attach import Attach, Attachment
+from harness.scenario.model import Mode
 from harness.units import format_duration
 
 BOOT_SECONDS = {"kvm": 60.0, "tcg": 180.0}
@@ -36,15 +39,9 @@ BOOT_TRIES = 3
 """A kernel that starts under nested, emulated virtualisation now and then hangs or resets; nothing is measured yet."""
 CREATE_SECONDS = 120.0
 _EXPECTED_BOOT_SECONDS = 12.0
-MOST_VCPUS = 4
 _PORTS = range(20000, 30000)
 _PORT_TRIES = 5
 _PORT_TAKEN = "host forwarding"
-
-
-def vcpus_for(facts: HostFacts) -> int:
-    """Half of the host's CPUs, 1 to 4: the other half is for the guest's iothreads and the host's kernel."""
-    return max(1, min(int(facts["cpus"] or 1) // 2, MOST_VCPUS))
 
 
 def _queues(attach: Attachment) -> int:
@@ -95,13 +92,24 @@ class LibvirtHypervisor:
                     runner.close()
                 self._destroy(domain)
 
-    def missing(self, attach: Attachment, disk: DiskSpec) -> str | None:
-        """Why the host cannot attach `disk` so, with the remedy; None where it can."""
+    def layouts(
+        self, disks: Sequence[AnyDisk], modes: Sequence[Mode], *, span: int, run_id: str
+    ) -> AbstractContextManager[Layouts]:
+        """The layouts of `modes`, built by commands on the host; everything is removed at the end."""
+        ours = [disk for disk in disks if not isinstance(disk, DiskByStorage)]
+        return built(self._host.runner, self._host.facts, ours, modes, span=span, run_id=run_id, events=self._events)
+
+    def missing(self, mode: Mode, disk: AnyDisk) -> str | None:
+        """Why the host cannot have `mode` on `disk`, with the remedy; None where it can."""
+        if isinstance(disk, DiskByStorage):
+            return f"{disk.identity} is one of Proxmox VE's, and this host is reached through libvirt"
+        if (why := missing_prerequisite(mode.layout, self._host.facts)) or mode.attach is None:
+            return why
         versions = Versions(
             self._connection.call("tell its version", self._connection.handle.getLibVersion),
             self._connection.call("tell QEMU's version", self._connection.handle.getVersion),
         )
-        return missing(self._host.runner, versions, int(self._host.facts["cpus"] or 1), attach, disk)
+        return missing(self._host.runner, versions, int(self._host.facts["cpus"] or 1), mode.attach, disk)
 
     def reap(self) -> list[str]:
         """End every guest of ours on the host, whichever run made it, and tell their names."""

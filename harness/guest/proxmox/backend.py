@@ -20,7 +20,7 @@ from harness.guest.proxmox.drive import drive_keys, drive_string, not_offered
 from harness.guest.proxmox.guest import ProxmoxGuest
 from harness.guest.proxmox.iso import ensure_iso
 from harness.guest.proxmox.layers import Stored
-from harness.guest.proxmox.layouts import impossible, on_disk, on_storages
+from harness.guest.proxmox.layouts import missing, on_disk, on_storages
 from harness.guest.proxmox.machine import Machine, clone, create, exists, ours
 from harness.guest.proxmox.node import require_unshared
 from harness.guest.proxmox.process import PID_FILE
@@ -33,7 +33,7 @@ from harness.lab.proxmox import ROOT, GuestRules
 from harness.lab.transport.ssh import SshRunner, SshTarget
 from harness.lab.vm_threads import VmThreads, find_threads
 from harness.layout.build import Layouts
-from harness.scenario.attach import Attach, Attachment
+from harness.scenario.attach import Attach
 from harness.scenario.model import Mode
 
 BOOT_SECONDS = {"kvm": 120.0, "tcg": 300.0}
@@ -72,19 +72,16 @@ class ProxmoxHypervisor:
         self._rules = rules
         self._events = events
 
-    def impossible(self, mode: Mode, disk: AnyDisk) -> str | None:
-        """Why this mode cannot be had on this disk, with the remedy; None where it can."""
-        return impossible(self._client.spec, mode, disk)
-
-    def missing(self, attach: Attachment, disk: AnyDisk) -> str | None:  # noqa: ARG002 - a Hypervisor
-        """Why the host cannot attach `disk` so; None where it can."""
-        return not_offered(attach)
+    def missing(self, mode: Mode, disk: AnyDisk) -> str | None:
+        """Why the node cannot have `mode` on `disk`, with the remedy; None where it can."""
+        return missing(self._client.spec, mode, disk)
 
     @contextmanager
-    def layouts(self, disk: AnyDisk, modes: Sequence[Mode], *, span: int, run_id: str) -> Iterator[Layouts]:
-        """The layouts of `modes` on `disk`, made through Proxmox VE; everything is removed at the end."""
+    def layouts(self, disks: Sequence[AnyDisk], modes: Sequence[Mode], *, span: int, run_id: str) -> Iterator[Layouts]:
+        """The layouts of `modes` on the first disk, made through Proxmox VE; everything is removed at the end."""
+        disk = disks[0]
         for mode in modes:
-            if why := self.impossible(mode, disk):
+            if why := self.missing(mode, disk):
                 raise Unsupported(f"host {self._host.name}: mode {mode.name} on disk {disk.name}: {why}")
         if not isinstance(disk, DiskById | DiskByStorage):
             raise Unsupported(f"host {self._host.name}: Proxmox VE knows no loop devices, so not disk {disk.name}")

@@ -44,7 +44,7 @@ lsblk --noheadings --inverse --list --output KNAME,TYPE "$(readlink -f "$device"
 """
 
 
-def impossible(spec: ApiSpec, mode: Mode, disk: AnyDisk) -> str | None:
+def missing(spec: ApiSpec, mode: Mode, disk: AnyDisk) -> str | None:
     """Why this mode cannot be had on this disk with the lab's login, with the remedy; None where it can. Pure."""
     why = not_made(mode.layout) or (not_offered(mode.attach) if mode.attach else None)
     if why:

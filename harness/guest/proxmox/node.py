@@ -8,8 +8,11 @@ from typing import Any
 from harness.errors import SafetyError
 from harness.guest.proxmox.claims import NodeConfig, claims, shared
 from harness.guest.proxmox.client import Client, PveError
+from harness.guest.proxmox.stores import children
 from harness.lab.inventory import DiskById
 from harness.lab.transport.base import Runner
+
+_NOT_IMPLEMENTED = 501
 
 # $1: the disk's link or device. Prints every path that leads to it or to a partition of it.
 _ALIASES = r"""
@@ -55,10 +58,10 @@ def _read_config(client: Client) -> NodeConfig:
         storages=client.get("storage"),
         groups={
             str(group["name"]): [str(device["name"]) for device in group.get("children", ())]
-            for group in client.get(f"{client.node}/disks/lvm").get("children", ())
+            for group in children(_listed(client, "lvm"))
         },
-        pools=_pools(client),
-        directories={str(each["path"]): str(each["device"]) for each in client.get(f"{client.node}/disks/directory")},
+        pools={str(each["name"]): list(_devices_of_pool(client, str(each["name"]))) for each in _listed(client, "zfs")},
+        directories={str(each["path"]): str(each["device"]) for each in _listed(client, "directory")},
         guests=dict(_guests(client)),
     )
 
@@ -71,26 +74,43 @@ def _guests(client: Client, *, without: int | None = None) -> Iterator[tuple[str
             hint="give it VM.Audit on /vms: docs/proxmox.md has a role",
         )
     for kind, called in (("qemu", "VM"), ("lxc", "container")):
-        for each in client.get(f"{client.node}/{kind}"):
+        for each in _kept(client, kind):
             vmid = int(each["vmid"])
             if vmid != without:
                 yield f"{called} {vmid}", client.get(f"{client.node}/{kind}/{vmid}/config")
 
 
-def _pools(client: Client) -> dict[str, list[str]]:
-    """The devices of each ZFS pool; none where the node has no ZFS: our guard knows members by their signature, too."""
+def _kept(client: Client, kind: str) -> list[Mapping[str, Any]]:
+    """The VMs or containers of the node; none where it is installed without them."""
     try:
-        names = [str(each["name"]) for each in client.get(f"{client.node}/disks/zfs")]
-        return {name: list(_leaves(client.get(f"{client.node}/disks/zfs/{name}"))) for name in names}
+        found: list[Mapping[str, Any]] = client.get(f"{client.node}/{kind}")
+    except PveError as error:
+        if error.status != _NOT_IMPLEMENTED:
+            raise
+        return []
+    return found
+
+
+def _listed(client: Client, what: str) -> Any:
+    """What PVE lists of a kind of its disks' users; nothing where it refuses to, as on a node without ZFS.
+
+    That such a member is on a disk shows in its signature, too, for which our own guard looks.
+    """
+    try:
+        return client.get(f"{client.node}/disks/{what}")
     except PveError as error:
         if error.lost:
             raise
-        return {}
+        return []
+
+
+def _devices_of_pool(client: Client, pool: str) -> Iterator[str]:
+    return _leaves(client.get(f"{client.node}/disks/zfs/{pool}"))
 
 
 def _leaves(tree: Mapping[str, Any]) -> Iterator[str]:
-    children = tree.get("children", ())
-    if not children:
+    below = tree.get("children", ())
+    if not below:
         yield str(tree.get("name", ""))
-    for child in children:
+    for child in below:
         yield from _leaves(child)

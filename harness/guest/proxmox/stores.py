@@ -115,7 +115,7 @@ def storage_ids(client: Client) -> set[str]:
 def made_stores(client: Client) -> list[tuple[Maker, str]]:
     """What of ours PVE has made of devices of the node, whichever run made it."""
     thin = [str(each["vg"]) for each in _listed(client, "lvmthin")]
-    groups = [str(each["name"]) for each in _children(_listed(client, "lvm"))]
+    groups = [str(each["name"]) for each in children(_listed(client, "lvm"))]
     mounts = [str(each["path"]).removeprefix(_MOUNTS) for each in _listed(client, "directory")]
     pools = [str(each["name"]) for each in _listed(client, "zfs")]
     found: list[tuple[Maker, str]] = [
@@ -141,9 +141,10 @@ def remove_store(client: Client, maker: Maker, name: str) -> None:
     )
 
 
-def _children(tree: Any) -> list[Mapping[str, Any]]:
-    children: list[Mapping[str, Any]] = tree.get("children", []) if isinstance(tree, Mapping) else []
-    return children
+def children(tree: Any) -> list[Mapping[str, Any]]:
+    """What PVE lists as a tree: volume groups, and below each its devices."""
+    found: list[Mapping[str, Any]] = tree.get("children", []) if isinstance(tree, Mapping) else []
+    return found
 
 
 def _listed(client: Client, maker: Maker) -> Any:
