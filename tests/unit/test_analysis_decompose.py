@@ -92,6 +92,19 @@ def test_the_intervals_of_single_steps_hold_the_truth_as_often_as_they_say() -> 
     assert totals / campaigns == pytest.approx(0.95, abs=0.017)
 
 
+def test_of_steps_that_all_change_nothing_any_is_shown_at_most_once_in_twenty_waterfalls() -> None:
+    chance = random.Random(4)
+    campaigns, alarms, uncorrected = 600, 0, 0
+    for _ in range(campaigns):
+        shared = [chance.gauss(0, 10) for _ in range(5)]
+        costs = decompose([[80 + luck * 0.1 + chance.gauss(0, 2) for luck in shared] for _ in range(7)])
+        alarms += any(step.shown for step in costs.steps)
+        uncorrected += any(step.p_value is not None and step.p_value <= 0.05 for step in costs.steps)
+    # Three standard deviations of a count of 5 % in 600 are 2.7 %.
+    assert alarms / campaigns <= 0.05 + 0.027
+    assert uncorrected / campaigns > 0.15
+
+
 @pytest.mark.parametrize(
     ("arms", "said"),
     [
