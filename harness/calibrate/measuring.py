@@ -29,7 +29,6 @@ PLAIN_ANSWER_NS = 2_000_000
 With a short answer the other side of the comparison would also have the cost of waking up: see docs/calibration.md.
 """
 MEMORY_DISK_BYTES = 32 * 1024**2
-_DEMAND = Demand(modes=(PASSTHROUGH,), jobs=(), span=SPAN, conditioning="fill")
 _VISIT_OVERHEAD = 0.6
 """Seconds that starting fio and reading counters take, until some were measured."""
 
@@ -105,13 +104,13 @@ class Bench:
     def _opened(self, host: Host, hypervisor: Hypervisor) -> Iterator[Session]:
         with ExitStack() as stack:
             beside = self._memory_disks(host, stack)
-            disk = host.spec.disk(self._disk)
+            demand = Demand((self._disk,), modes=(PASSTHROUGH,), jobs=(), span=SPAN, conditioning="fill")
             yield stack.enter_context(
                 session(
                     host,
                     hypervisor,
-                    disk,
-                    _DEMAND,
+                    [host.spec.disk(self._disk)],
+                    demand,
                     run_id=self._run_id,
                     seed=self._seed,
                     phases=self._phases,
@@ -136,4 +135,4 @@ class Bench:
 def _on_disk_of(at: Session, mode: Mode) -> Session:
     """The session with the mode's disk as the bare disk of the host."""
     source = at.layouts.guest(mode)
-    return replace(at, disk=source.path.rpartition("/")[2], layouts=replace(at.layouts, device=source))
+    return replace(at, layouts=replace(at.layouts, device=source, disk=source.path.rpartition("/")[2]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.errors import HostError
@@ -22,6 +22,9 @@ class Transferred:
 
     read: int
     written: int
+
+    def __add__(self, other: Transferred) -> Transferred:
+        return Transferred(self.read + other.read, self.written + other.written)
 
     def __sub__(self, earlier: Transferred) -> Transferred:
         return Transferred(self.read - earlier.read, self.written - earlier.written)
@@ -43,37 +46,65 @@ class CpuTime:
 class HostCounters:
     """What the host had counted at one moment."""
 
-    disk: Transferred
+    disk: Transferred | None
+    """Of all disks together; None where none was asked for."""
     cpu: CpuTime
     named: Mapping[str, float]
     """Counts since some start, by the names that the journal has for what is counted between two moments."""
 
 
-def read_counters(runner: Runner, name: str, vm: VmThreads | None = None) -> HostCounters:
-    """The counters of the block device with this kernel name (`nvme0n1`, `dm-3`), of the CPUs, and of a guest's QEMU.
+def read_counters(runner: Runner, disks: Sequence[str], vm: VmThreads | None = None) -> HostCounters:
+    """The counters of the disks with these kernel names (`nvme0n1`, `dm-3`), of the CPUs, and of a guest's QEMU.
 
-    Source: the kernel's Documentation/block/stat.rst and Documentation/filesystems/proc.rst. HostError where the
-    device or the guest is gone.
+    Of several disks each is also counted by its own name, as a member of an array. Source: the kernel's
+    Documentation/block/stat.rst and Documentation/filesystems/proc.rst. HostError where a device or the guest is gone.
     """
-    disk = f"/sys/class/block/{name}/stat"
-    files = ["/proc/stat", "/proc/uptime", disk, *(vm.files if vm else ())]
+    stats = {disk: f"/sys/class/block/{disk}/stat" for disk in disks}
+    files = ["/proc/stat", "/proc/uptime", *stats.values(), *(vm.files if vm else ())]
     # Its status says no more than the lines do: what is not there is missing among them.
     printed = runner.run([*_READ, *files], deadline=30, check=False).stdout.splitlines()
     lines: dict[str, list[str]] = {}
     for line in printed:
         file, _, text = line.partition(":")
         lines.setdefault(file, []).append(text)
-    if disk not in lines:
-        raise HostError(f"{runner.name}: {disk} cannot be read: the device is gone")
+    for file in stats.values():
+        if file not in lines:
+            raise HostError(f"{runner.name}: {file} cannot be read: the device is gone")
     try:
-        stat = [int(field) for field in lines[disk][0].split()]
+        members = {disk: _Disk.of(lines[file][0]) for disk, file in stats.items()}
+        named = _host_counts(lines) | (vm.counts(lines) if vm else {})
+        if len(members) > 1:
+            named |= {name: count for disk, member in members.items() for name, count in member.named(disk).items()}
         return HostCounters(
-            disk=Transferred(stat[2] * _SECTOR, stat[6] * _SECTOR),
+            disk=sum((member.transferred for member in members.values()), Transferred(0, 0)) if members else None,
             cpu=cpu_time(lines["/proc/stat"][0]),
-            named=_host_counts(lines) | (vm.counts(lines) if vm else {}),
+            named=named,
         )
     except (LookupError, ValueError) as error:
         raise HostError(f"{runner.name}: its counters cannot be read: {error} in {printed[:3]}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Disk:
+    """What a disk counts. `busy` is seconds with an I/O in flight, `queue` those of each I/O in flight added."""
+
+    transferred: Transferred
+    busy: float
+    queue: float
+
+    @classmethod
+    def of(cls, line: str) -> _Disk:
+        stat = [int(field) for field in line.split()]
+        return cls(Transferred(stat[2] * _SECTOR, stat[6] * _SECTOR), stat[9] / 1000, stat[10] / 1000)
+
+    def named(self, disk: str) -> dict[str, float]:
+        """Of an array's member, by the names that the journal has for it."""
+        return {
+            f"member:{disk}_read": self.transferred.read,
+            f"member:{disk}_written": self.transferred.written,
+            f"member:{disk}_busy_s": self.busy,
+            f"member:{disk}_queue_s": self.queue,
+        }
 
 
 def _host_counts(lines: Mapping[str, list[str]]) -> dict[str, float]:

@@ -84,7 +84,7 @@ class Campaign:
         return run
 
     def _measure(self, group: Group, plan: Plan) -> None:
-        at = self._ready(group)
+        at = self._ready(group, plan)
         progress = _Progress(group, plan, started=time.monotonic())
         try:
             kept = self._earlier.rounds(group, _visited(round_order(group, self.order.seed, 1), at))
@@ -140,10 +140,9 @@ class Campaign:
         contexts = {cell.id: self._context(cell, progress, at, drift, final=final) for cell in group.cells}
         return self._ledger.assemble(group.cells, contexts)
 
-    def _ready(self, group: Group) -> Session:
-        """The session of the group's disk, with the modes of every plan on it, so that it serves them all."""
-        demand = Demand.of([plan for plan in self.order.plans if plan.disk == group.disk])
-        at = self._environment.ready(group.disk, demand)
+    def _ready(self, group: Group, plan: Plan) -> Session:
+        """The session of the group's sitting, with all its modes."""
+        at = self._environment.ready(Demand.of(plan, group))
         self._ledger.lab = lab_info(at.host)
         self._ledger.provenance = provenance(at, self._images)
         self._ledger.family = self.order.family(at.host.lab_kind)
@@ -159,7 +158,7 @@ class Campaign:
                 note = f"something hung in round {number} of {group.id}; the lab was started again; the round is new"
                 self._environment.start_again(error, note)
                 self._ledger.drop(group.id, number)
-                at = self._ready(group)
+                at = self._ready(group, plan)
             else:
                 return at
 

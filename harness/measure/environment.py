@@ -1,8 +1,8 @@
-"""Keeps the host open for a run, and one disk of it ready: opened at the first need, closed in reverse order."""
+"""Keeps the host open for a run, and one sitting on it ready: opened at the first need, closed in reverse order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager, ExitStack, suppress
 
 from harness.errors import GuestError, HarnessError, HostError
@@ -23,7 +23,7 @@ MOST_RESTARTS = 2
 
 
 class Environment:
-    """One host and its current disk. `host` and `session` are None until they were needed.
+    """One host and its current sitting. `host` and `session` are None until they were needed.
 
     `restarts` tells of each time that a simulated lab hung and was started again.
     """
@@ -39,26 +39,26 @@ class Environment:
         self._phases = phases
         self._events = phases.events
         self._hypervisor: Hypervisor | None = None
-        self._name = ""
+        self._key: Hashable = None
         self._host_stack = ExitStack()
         self._disk_stack = ExitStack()
 
-    def ready(self, disk: str, demand: Demand) -> Session:
-        """The session of `disk` with all its modes: kept while the disk stays the same, else built anew."""
+    def ready(self, demand: Demand) -> Session:
+        """The session that serves `demand`: kept while the demand stays the same, else built anew."""
 
         def make(host: Host, hypervisor: Hypervisor) -> AbstractContextManager[Session]:
-            of_disk = host.spec.target(disk)
-            return session(host, hypervisor, of_disk, demand, run_id=self._run_id, seed=self._seed, phases=self._phases)
+            disks = [host.spec.target(disk) for disk in demand.disks]
+            return session(host, hypervisor, disks, demand, run_id=self._run_id, seed=self._seed, phases=self._phases)
 
-        return self.kept(disk, make)
+        return self.kept(demand, make)
 
-    def kept(self, name: str, make: Callable[[Host, Hypervisor], AbstractContextManager[Session]]) -> Session:
-        """The session called `name`: made where another one is open, or none; what was open is closed before."""
+    def kept(self, key: Hashable, make: Callable[[Host, Hypervisor], AbstractContextManager[Session]]) -> Session:
+        """The session of this `key`: made where another one is open, or none; what was open is closed before."""
         host, hypervisor = self._opened()
-        if self.session is None or self._name != name:
+        if self.session is None or self._key != key:
             self._close_disk()
             self.session = self._disk_stack.enter_context(make(host, hypervisor))
-            self._name = name
+            self._key = key
         return self.session
 
     def start_again(self, error: HostError | GuestError, note: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 from pydantic import JsonValue
@@ -20,9 +20,9 @@ from harness.measure.conditioning import condition
 from harness.measure.fio import Target
 from harness.measure.phases import Phases
 from harness.results import ConditioningRecord
-from harness.scenario.attach import Attach
+from harness.scenario.attach import Vfio
 from harness.scenario.model import Arm, Conditioning, Job, Mode, Place
-from harness.scenario.plan import Plan
+from harness.scenario.plan import Group, Plan
 
 SETTLE_SECONDS = 600.0
 """What a page cache full of small writes may take to reach a slow disk."""
@@ -30,33 +30,30 @@ SETTLE_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a run asks of one disk: its modes, the span of each region in bytes, and how regions are made ready."""
+    """What one sitting asks of its disks, the baseline's first: `span` is each region's, in bytes."""
 
+    disks: tuple[str, ...]
     modes: tuple[Mode, ...]
     jobs: tuple[Job, ...]
     span: int
     conditioning: Conditioning
 
     @classmethod
-    def of(cls, plans: Sequence[Plan]) -> Demand:
-        """What serves all these plans, which are of one disk and one profile."""
-        cells = [cell for plan in plans for cell in plan.cells]
-        return cls(
-            modes=tuple(dict.fromkeys(cell.mode for cell in cells)),
-            jobs=tuple(dict.fromkeys(cell.job for cell in cells)),
-            span=max(plan.span for plan in plans),
-            conditioning="steady" if any(plan.conditioning == "steady" for plan in plans) else "fill",
-        )
+    def of(cls, plan: Plan, group: Group) -> Demand:
+        """What serves the group and all others of its sitting."""
+        sitting = plan.sitting_of(group)
+        return cls(sitting.disks, sitting.modes, sitting.jobs, plan.span, plan.conditioning)
 
 
 @dataclass(frozen=True, slots=True)
 class CountedBetween:
-    """What went on between two moments; `host_cpu_busy` from 0 to 1, `qemu` None where no guest had a part in it.
+    """What went on between two moments; `host_cpu_busy` from 0 to 1.
 
-    `named` are further counts, by the names that the journal has for them.
+    `qemu` is None where no guest had a part in it, `disk` where the disk was not the host's. `named` are further
+    counts, by the names that the journal has for them.
     """
 
-    disk: Transferred
+    disk: Transferred | None
     qemu: Transferred | None
     host_cpu_busy: float
     named: Mapping[str, float]
@@ -64,7 +61,7 @@ class CountedBetween:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What the host's bare disk, its CPUs, QEMU and KVM had counted at one moment."""
+    """What the host's bare disks, its CPUs, QEMU and KVM had counted at one moment."""
 
     host: HostCounters
     qemu: Transferred | None
@@ -72,7 +69,8 @@ class Counted:
 
     def since(self, earlier: Counted) -> CountedBetween:
         qemu = self.qemu - earlier.qemu if self.qemu is not None and earlier.qemu is not None else None
-        disk = self.host.disk - earlier.host.disk
+        now_on, then_on = self.host.disk, earlier.host.disk
+        disk = now_on - then_on if now_on is not None and then_on is not None else None
         now, then = ({**each.host.named, **each.exits} for each in (self, earlier))
         named = {name: now[name] - then[name] for name in now.keys() & then.keys()}
         return CountedBetween(disk, qemu, self.host.cpu.busy_since(earlier.host.cpu), named)
@@ -82,12 +80,11 @@ class Counted:
 class Session:
     """The arms' places: on which machine, on which span.
 
-    `disk` is the kernel's name of the bare disk. `skipped` says of a mode why it is left out, `effective` how its disk
-    is really attached, `conditioning` how all regions were made ready.
+    `skipped` says of a mode why it is left out, `effective` how its disk is really attached, `conditioning` how all
+    regions were made ready.
     """
 
     host: Host
-    disk: str
     layouts: Layouts
     guest: Guest | None
     skipped: Mapping[str, str]
@@ -113,7 +110,15 @@ class Session:
         exits = self._guest.exits() if in_guest else {}
         # Also beside an arm of the host: what its idle guest takes is not the arm's.
         vm = self.guest.threads if self.guest else None
-        return Counted(read_counters(self.host.runner, self.disk, vm), qemu, exits)
+        # A device that is handed to the guest is not the host's to count.
+        passed = in_guest and arm.mode is not None and isinstance(arm.mode.attach, Vfio)
+        disks = () if passed else self.layouts.disks(arm.mode)
+        return Counted(read_counters(self.host.runner, disks, vm), qemu, exits)
+
+    def holding(self, arm: Arm) -> AbstractContextManager[None]:
+        """The arm has its disk for as long as this lasts: one that is passed through is the guest's only then."""
+        in_guest = arm.place is Place.GUEST and arm.mode is not None
+        return self._guest.holding(arm.mode.name) if in_guest and arm.mode else nullcontext()
 
     def settle(self, arm: Arm) -> None:
         """Have on the disk what the host still caches of a buffered arm: the next arm is to have it for itself."""
@@ -131,7 +136,7 @@ class Session:
 def session(
     host: Host,
     hypervisor: Hypervisor,
-    disk: AnyDisk,
+    disks: Sequence[AnyDisk],
     demand: Demand,
     *,
     run_id: str,
@@ -139,36 +144,35 @@ def session(
     phases: Phases,
     beside: Mapping[Mode, BlockSource] | None = None,
 ) -> Iterator[Session]:
-    """Layouts and guest for what is demanded of `disk`; all of it is gone at the end.
+    """Layouts and guest for what is demanded of `disks`, the baseline's first; all of it is gone at the end.
 
     Modes whose prerequisite the host lacks are left out and told in `skipped`. `beside` holds modes that are not on
-    the disk, with the caller's source for each: the guest gets them, too.
+    the disks, with the caller's source for each: the guest gets them, too.
     """
     elsewhere = dict(beside or {})
     modes = demand.modes
-    missing = {mode.name: hypervisor.missing(mode, disk) for mode in modes}
+    missing = {mode.name: hypervisor.missing(mode, disks[0]) for mode in modes}
     skipped = {name: f"host {host.name}: {why}" for name, why in missing.items() if why}
     usable = [mode for mode in modes if mode.name not in skipped]
     with ExitStack() as stack:
-        with phases.step("layouts", f"build {disk.name}'s layouts"):
-            layouts = stack.enter_context(hypervisor.layouts([disk], usable, span=demand.span, run_id=run_id))
+        names = " and ".join(disk.name for disk in disks)
+        with phases.step("layouts", f"build {names}'s layouts"):
+            layouts = stack.enter_context(hypervisor.layouts(disks, usable, span=demand.span, run_id=run_id))
         sources = {mode.name: source for mode, source in elsewhere.items()}
         layouts = replace(layouts, by_mode={**layouts.by_mode, **sources})
         usable += elsewhere
-        with phases.step("condition", f"condition {disk.name} ({demand.conditioning})"):
+        with phases.step("condition", f"condition {names} ({demand.conditioning})"):
             conditioning = condition(
                 host.runner, layouts, demand.conditioning, demand.jobs, seed=seed, events=phases.events
             )
-        disks = [
-            GuestDisk(mode.name, layouts.guest(mode), how) for mode in usable if isinstance(how := mode.attach, Attach)
-        ]
+        attached = [GuestDisk(mode.name, layouts.guest(mode), mode.attach) for mode in usable if mode.attach]
         guest = None
-        if disks:
+        if attached:
             with phases.timed("boot"):
-                guest = stack.enter_context(hypervisor.guest(run_id, disks))
+                guest = stack.enter_context(hypervisor.guest(run_id, attached))
             _require_evidence(host, guest)
-        effective = {disk.name: guest.effective(disk.name) for disk in disks} if guest else {}
-        yield Session(host, layouts.disk, layouts, guest, skipped, effective, conditioning)
+        effective = {disk.name: guest.effective(disk.name) for disk in attached} if guest else {}
+        yield Session(host, layouts, guest, skipped, effective, conditioning)
 
 
 def _require_evidence(host: Host, guest: Guest) -> None:

@@ -33,13 +33,14 @@ def visit(
     """
     jobs = [job for job in job_order(group, seed, number) if job in group.jobs_of(arm)]
     measurements: list[Measurement] = []
-    counted = session.counted(arm)
-    for batch in batches(jobs):
-        before = counted
-        done = _run(session, store, group, arm, batch, seed=seed, number=number)
+    with session.holding(arm):
         counted = session.counted(arm)
-        measurements += _kept(store, done, counted.since(before), group, arm, number=number, visit=again)
-    session.settle(arm)
+        for batch in batches(jobs):
+            before = counted
+            done = _run(session, store, group, arm, batch, seed=seed, number=number)
+            counted = session.counted(arm)
+            measurements += _kept(store, done, counted.since(before), group, arm, number=number, visit=again)
+        session.settle(arm)
     return measurements
 
 
@@ -80,8 +81,6 @@ def _kept(
     store: RunStore, ran: _Ran, counted: CountedBetween, group: Group, arm: Arm, *, number: int, visit: int
 ) -> list[Measurement]:
     """The measurements of one fio process, each of them in the journal."""
-    # Nobody counts CPU time by direction: what two jobs used together is neither's.
-    own = dict(counted.named) if len(ran.jobs) == 1 else {}
     measurements = [
         Measurement(
             group=group.id,
@@ -95,7 +94,7 @@ def _kept(
             metrics=dict(result.metrics),
             io_bytes=result.io_bytes,
             raw=ran.raw,
-            counters=_counters(job, result, counted, ran.cpu_busy) | own,
+            counters=_counters(job, result, counted, ran.cpu_busy) | _named(job, counted, alone=len(ran.jobs) == 1),
             histogram=dict(result.histogram),
         )
         for job, result in zip(ran.jobs, ran.results, strict=True)
@@ -122,6 +121,17 @@ def _counters(job: Job, result: JobResult, counted: CountedBetween, cpu_busy: fl
         if transferred is not None and job.writes:
             counters[f"{name}_written"] = transferred.written
     return counters
+
+
+def _named(job: Job, counted: CountedBetween, *, alone: bool) -> dict[str, float]:
+    """Of the further counts the job's own: all where its fio process had no other, else members' by direction.
+
+    Nobody counts CPU time by direction: what two jobs used together is neither's.
+    """
+    if alone:
+        return dict(counted.named)
+    mine = tuple(direction for direction, moves in (("_read", job.reads), ("_written", job.writes)) if moves)
+    return {name: count for name, count in counted.named.items() if name.startswith("member:") and name.endswith(mine)}
 
 
 def _cpu_busy(done: Completed) -> float | None:

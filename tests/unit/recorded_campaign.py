@@ -41,7 +41,7 @@ def write_recording(path: Path, jobs: dict[str, Played]) -> None:
 class RecordedCampaign(Campaign):
     """Plays `recording.json` of the working directory."""
 
-    def _ready(self, group: Group) -> Session:
+    def _ready(self, group: Group, plan: Plan) -> Session:  # noqa: ARG002 - as it is called
         self._ledger.lab = LabInfo("node1", "ssh", "kvm", representative=True, why="KVM on bare metal")
         self._ledger.family = self.order.family("bare-metal")
         device = BlockSource(f"/dev/{group.disk}", "block", 1 << 20, 64 << 20)
@@ -54,7 +54,7 @@ class RecordedCampaign(Campaign):
             guest_files=GuestFiles("", "", Path(), ""),
             acceleration=Acceleration("kvm", "a guest was booted"),
         )
-        return Session(host, group.disk, Layouts(device, {}, device.size, group.disk), None, {}, {}, _filled())
+        return Session(host, Layouts(device, {}, device.size, group.disk), None, {}, {}, _filled())
 
     def _round(self, at: Session, group: Group, plan: Plan, number: int) -> None:  # noqa: ARG002 - as it is called
         recording: dict[str, Played] = json.loads(Path("recording.json").read_text())

@@ -41,27 +41,55 @@ def test_a_device_counts_the_bytes_that_are_written_to_it_and_read_from_it(tmp_p
     require()
     with loop(sparse(tmp_path / "disk", 16 * MIB)) as device:
         name = Path(device).name
-        before = read_counters(RUNNER, name).disk
+        before = counted(name)
         data = bytes(MIB)
         with Path(device).open("r+b", buffering=0) as disk:
             for _ in range(3):
                 disk.write(data)
             os.fsync(disk.fileno())
-        written = read_counters(RUNNER, name).disk - before
+        written = counted(name) - before
         with Path(device).open("rb", buffering=0) as disk:
             os.posix_fadvise(disk.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             os.posix_fadvise(disk.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
             disk.read(MIB)
-        read = read_counters(RUNNER, name).disk - before - written
+        read = counted(name) - before - written
     assert written.written == 3 * MIB
     assert (read.read, read.written) == (MIB, 0)
 
 
 def test_cpus_are_counted_at_the_same_moment() -> None:
     name = _any_device()
-    before, after = (read_counters(RUNNER, name).cpu for _ in range(2))
+    before, after = (read_counters(RUNNER, [name]).cpu for _ in range(2))
     assert 0 < before.busy < before.total
     assert 0.0 <= after.busy_since(before) <= 1.0
+
+
+def counted(disk: str) -> Transferred:
+    found = read_counters(RUNNER, [disk]).disk
+    assert found is not None
+    return found
+
+
+def test_several_disks_are_counted_together_and_each_as_a_member(tmp_path: Path) -> None:
+    require()
+    with loop(sparse(tmp_path / "one", 16 * MIB)) as one, loop(sparse(tmp_path / "two", 16 * MIB)) as two:
+        names = [Path(device).name for device in (one, two)]
+        before = read_counters(RUNNER, names)
+        with Path(two).open("r+b", buffering=0) as disk:
+            disk.write(bytes(MIB))
+            os.fsync(disk.fileno())
+        after = read_counters(RUNNER, names)
+    assert before.disk is not None
+    assert after.disk is not None
+    assert (after.disk - before.disk).written == MIB
+    written = [after.named[f"member:{name}_written"] - before.named[f"member:{name}_written"] for name in names]
+    assert written == [0, MIB]
+
+
+def test_without_a_disk_of_the_host_there_are_the_cpus_to_count() -> None:
+    found = read_counters(RUNNER, [])
+    assert found.disk is None
+    assert found.cpu.total > 0
 
 
 def _any_device() -> str:
@@ -73,31 +101,31 @@ def _any_device() -> str:
 
 def test_the_host_tells_its_busy_seconds_and_context_switches() -> None:
     name = _any_device()
-    before = read_counters(RUNNER, name).named
+    before = read_counters(RUNNER, [name]).named
     until = time.monotonic() + 0.3
     while time.monotonic() < until:
         pass
-    after = read_counters(RUNNER, name).named
+    after = read_counters(RUNNER, [name]).named
     assert 0.25 <= after["host_busy_s"] - before["host_busy_s"] <= 0.5 * (os.cpu_count() or 1) + 0.1
     assert after["host_switches"] > before["host_switches"]
 
 
 def test_a_process_tells_its_threads_time_beside_the_hosts() -> None:
     own = VmThreads(os.getpid(), {os.getpid(): "main"}, kvm=None)
-    before = read_counters(RUNNER, _any_device(), own).named
+    before = read_counters(RUNNER, [_any_device()], own).named
     until = time.monotonic() + 0.2
     while time.monotonic() < until:
         pass
-    after = read_counters(RUNNER, _any_device(), own).named
+    after = read_counters(RUNNER, [_any_device()], own).named
     assert 0.1 <= after["qemu_main_s"] - before["qemu_main_s"] <= 0.3
     assert after["qemu_waits"] >= before["qemu_waits"] > 0
 
 
 def test_a_guest_that_is_gone_is_an_error_that_names_its_file() -> None:
     with pytest.raises(HostError, match="/proc/999999999/stat is gone"):
-        read_counters(RUNNER, _any_device(), VmThreads(999999999, {999999999: "main"}, kvm=None))
+        read_counters(RUNNER, [_any_device()], VmThreads(999999999, {999999999: "main"}, kvm=None))
 
 
 def test_a_device_that_is_gone_is_an_error_that_names_it() -> None:
     with pytest.raises(HostError, match="voh-gone"):
-        read_counters(RUNNER, "voh-gone")
+        read_counters(RUNNER, ["voh-gone"])
