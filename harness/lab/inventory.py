@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -129,6 +129,17 @@ class Inventory:
             f'{self.source}: no disk "{disk}"; {choices(disk, known)}',
             hint=f"name it under [host.NAME.disk.{disk}], or select scenarios of other disks with -k",
         )
+
+    def host_of_all(self, disks: Sequence[str]) -> HostSpec:
+        """The one host that has all of `disks`; a ConfigError says where they are instead."""
+        found = {disk: self.host_of(disk) for disk in disks}
+        if len({host.name for host in found.values()}) > 1:
+            where = ", ".join(f"{disk} on {host.name}" for disk, host in found.items())
+            raise ConfigError(
+                f"{self.source}: disks of one scenario are on several hosts: {where}",
+                hint="an array is made of disks of one host: name others of its disks in the scenario's `disks`",
+            )
+        return found[disks[0]]
 
     def only(self, host: str) -> Inventory:
         """The inventory with the host of that name alone."""

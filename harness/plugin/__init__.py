@@ -84,7 +84,7 @@ class _XdistHooks:
         if scenario is None or Path(file.split("::")[0]).parent.name != SCENARIO_DIRECTORY:
             return None
         try:
-            return _options(self._config).inventory.host_of(scenario.disk).name
+            return _options(self._config).inventory.host_of_all(scenario.disks).name
         except ConfigError:
             return None
 

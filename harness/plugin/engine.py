@@ -37,12 +37,14 @@ class Engine:
     runs: list[Path] = field(default_factory=list)
     measured: int = 0
     unavailable: dict[str, str] = field(default_factory=dict)
-    """Why the lab kept cells from being measured, by host (by disk where no host has it); the first cause."""
+    """Why the lab kept cells from being measured, by host (by scenario where no host has it); the first cause."""
     late: list[str] = field(default_factory=list)
     """Cells that exceed their budget only now that all of the run is known, which their own tests could not say."""
     _told: dict[str, Verdict] = field(default_factory=dict)
     _campaigns: dict[str, Campaign] = field(default_factory=dict)
     _hosts: dict[str, HostSpec] = field(default_factory=dict)
+    _left_out: dict[str, str] = field(default_factory=dict)
+    """Why no host of the lab can have a scenario, by its name."""
     _images: ImageSet | None = None
 
     def select(self, cells: Sequence[Cell]) -> None:
@@ -53,9 +55,10 @@ class Engine:
         problems: list[ConfigError] = []
         for name, chosen in by_scenario.items():
             try:
-                self._hosts[name] = self.options.inventory.host_of(self.scenarios[name].disk)
+                self._hosts[name] = self.options.inventory.host_of_all(self.scenarios[name].disks)
             except ConfigError as error:
                 problems.append(error)
+                self._left_out[name] = error.message
             else:
                 self.plans[name] = self._plan(name, chosen)
         if problems and not self.plans:
@@ -65,8 +68,8 @@ class Engine:
         """The cell's record, measured at first demand. Raises what stopped the measuring."""
         host = self._hosts.get(cell.scenario)
         if host is None:
-            why = f'{self.options.inventory.source}: no disk "{cell.disk}", so {cell.scenario} is left out'
-            self.unavailable.setdefault(f"disk {cell.disk}", why)
+            why = f"{self._left_out[cell.scenario]}; so {cell.scenario} is left out"
+            self.unavailable.setdefault(f"scenario {cell.scenario}", why)
             raise Unsupported(why)
         try:
             if host.name not in self._campaigns:

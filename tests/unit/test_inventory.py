@@ -106,7 +106,11 @@ OPTANE, LOOP = "host.node1.disk.optane", "host.here.disk.loop"
             'kind = "local"\nadress = "x"',
             f'host.here.adress = "x": no such key; allowed: {HOST_KEYS} (did you mean "address"?)',
         ),
-        ('kind = "local"', 'kind = "lokal"', 'host.here.kind = "lokal": allowed: local, ssh, proxmox (did you mean "local"?)'),
+        (
+            'kind = "local"',
+            'kind = "lokal"',
+            'host.here.kind = "lokal": allowed: local, ssh, proxmox (did you mean "local"?)',
+        ),
         ('kind = "local"', "", "host.here.kind: missing, and there is no default"),
         ('id = "/dev/disk/by-id/nvme-INTEL_900P"\n', "", f"{OPTANE}.id: {WHY_BOTH}"),
         ('serial = "PHM1"\n', "", f"{OPTANE}.serial: {WHY_BOTH}"),
@@ -208,6 +212,13 @@ def test_a_disk_on_two_hosts_asks_for_one_of_them(tmp_path: Path) -> None:
         lab.host_of("optane")
     assert error.value.hint == "choose one with --host NAME"
     assert lab.only("here").host_of("optane").name == "here"
+
+
+def test_the_disks_of_an_array_have_to_be_on_one_host(tmp_path: Path) -> None:
+    lab = load(tmp_path, GOOD)
+    assert lab.host_of_all(["loop"]).name == "here"
+    with pytest.raises(ConfigError, match="disks of one scenario are on several hosts: optane on node1, loop on here"):
+        lab.host_of_all(["optane", "loop"])
 
 
 def test_an_unknown_disk_is_told_the_nearest_name_and_where_to_add_it(tmp_path: Path) -> None:
