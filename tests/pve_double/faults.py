@@ -8,7 +8,16 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 Kind = Literal[
-    "gone", "lock-held", "task-fails", "warnings", "ticket-expired", "cut-before", "cut-after", "vmid-taken", "slow"
+    "gone",
+    "lock-held",
+    "task-fails",
+    "warnings",
+    "ticket-expired",
+    "cut-before",
+    "cut-after",
+    "vmid-taken",
+    "slow",
+    "unplug-fails",
 ]
 KINDS: tuple[str, ...] = get_args(Kind)
 
@@ -24,6 +33,7 @@ class Fault:
     - ticket-expired: every ticket handed out so far is refused
     - cut-before, cut-after: the connection ends before, or after, the call did its work
     - vmid-taken: another client creates a VM of the call's VMID first
+    - unplug-fails: the guest does not let go of the drive; `match` is searched in `VMID DRIVE`
     - slow: the call takes `seconds` (of the double) before it does its work
     """
 

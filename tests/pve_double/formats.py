@@ -29,7 +29,7 @@ PROPERTY_STRINGS: Mapping[str, Mapping[str, Any]] = {
         "gw6": _TEXT | {"format": "ipv6", "requires": "ip6"},
     },
     "pve-vm-cpu-conf": {
-        "cputype": _TEXT | {"format": "pve-cpu-type", "default_key": 1},
+        "cputype": _TEXT | {"default_key": 1},
         "reported-model": _TEXT,
         "hidden": _FLAG,
         "hv-vendor-id": _TEXT | {"pattern": "[a-zA-Z0-9]{1,12}"},
@@ -83,7 +83,9 @@ def parse(format_: str | Schema, text: str, path: str = "") -> dict[str, str]:
 def check(format_: str | Schema, text: str, path: str) -> None:
     """Raises BadFormat where `text` is not of this format; formats that nothing here needs accept all."""
     if not isinstance(format_, str) or format_ in PROPERTY_STRINGS:
-        parse(format_, text, path)
+        values = parse(format_, text, path)
+        if format_ == "pve-vm-cpu-conf":
+            _cpu_type(values.get("cputype", "kvm64"))
     elif format_ == "pve-qm-ide":
         parse(schema.named_format("ide[n]"), text, path)
     elif format_ in SINGLE:
@@ -213,7 +215,6 @@ SINGLE: Mapping[str, Callable[[str], None]] = {
     "pve-storage-path": _pattern("/.*", "value does not look like a valid absolute path"),
     "pve-storage-vgname": _pattern("[a-zA-Z0-9+._-]+", "lvm name '{}' contains illegal characters"),
     "pve-task-status-type": _pattern("(?i)ok|error|warning|unknown", "invalid status '{}'"),
-    "pve-cpu-type": _cpu_type,
     "pve-hotplug-features": _hotplug,
     "pve-startup-order": _startup,
     "pve-ipv4-config": _either(

@@ -37,7 +37,7 @@ class FormatErrors(BadFormat):
 def document() -> dict[str, Any]:
     """The compact form of the API: formats by name, and methods by path."""
     api: dict[str, Any] = json.loads((DATA / "api.json").read_text())
-    extra: dict[str, Any] = json.loads((DATA / "access.json").read_text())
+    extra: dict[str, Any] = json.loads((DATA / "extra.json").read_text())
     api["paths"].update(extra["paths"])
     return api
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.pve_double.api import access, cluster, qemu, storage
+from tests.pve_double.api import access, cluster, disks, qemu, storage
 from tests.pve_double.api.call import Handler
 
 _TASK = "/nodes/{node}/tasks/{upid}"
@@ -28,6 +28,7 @@ ROUTES: dict[tuple[str, str], Handler] = {
     ("GET", "/nodes/{node}/version"): cluster.version,
     ("GET", "/nodes/{node}/network"): cluster.network,
     ("GET", "/nodes/{node}/disks"): cluster.index("directory", "list", "lvm", "lvmthin", "wipedisk", "zfs"),
+    ("GET", "/nodes/{node}/lxc"): cluster.containers,
     ("GET", "/nodes/{node}/tasks"): cluster.list_tasks,
     ("GET", f"{_TASK}/status"): cluster.task_status,
     ("GET", f"{_TASK}/log"): cluster.task_log,
@@ -41,4 +42,5 @@ ROUTES: dict[tuple[str, str], Handler] = {
     ("DELETE", "/pools"): cluster.delete_pool,
     **qemu.ROUTES,
     **storage.ROUTES,
+    **disks.ROUTES,
 }

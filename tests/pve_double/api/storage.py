@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import re
 import tempfile
@@ -14,18 +15,16 @@ from urllib.error import URLError
 from tests.pve_double.api.call import Call, Handler
 from tests.pve_double.errors import PveError, bad_parameters
 from tests.pve_double.qemu.volumes import Request, check_volume_access
-from tests.pve_double.storage.disks import Pool
+from tests.pve_double.schema import split_list
 from tests.pve_double.storage.volumes import Storage, is_volume_id, normalized_file_name, split_volume_id
 from tests.pve_double.tasks import TaskLog
 
 _STORAGE = "/nodes/{node}/storage"
-_DISKS = "/nodes/{node}/disks"
 _UPLOADS = {
     "iso": (r"[^/]+\.(?i:iso|img)", "wrong file extension"),
     "vztmpl": (r"[^/]+\.tar\.(gz|xz|zst|bz2)", "wrong file extension"),
     "import": (r"[a-zA-Z0-9.+=_-]+\.(ova|qcow2|raw|vmdk)", "invalid filename or wrong extension"),
 }
-_KINDS = ("lvm", "lvmthin", "directory", "zfs")
 _BLOCK = 512
 
 
@@ -136,6 +135,7 @@ def upload(call: Call) -> str:
 
     def work(log: TaskLog) -> None:
         log.line(f"starting file import from: {source}")
+        _check_sum(call, source)
         log.line(f"target node: {call.node.name}")
         log.line(f"target file: {target}")
         log.line(f"file size is: {size}")
@@ -145,6 +145,15 @@ def upload(call: Call) -> str:
         log.line("finished file import successfully")
 
     return call.node.tasks.start("imgcopy", "", call.user, work)
+
+
+def _check_sum(call: Call, file: Path) -> None:
+    if (algorithm := call.text("checksum-algorithm")) and (expected := call.text("checksum").lower()):
+        with file.open("rb") as content:
+            found = hashlib.file_digest(content, algorithm).hexdigest()
+        if found != expected:
+            file.unlink()
+            raise PveError(f"checksum mismatch: got '{found}' != expect '{expected}'")
 
 
 def download_url(call: Call) -> str:
@@ -209,98 +218,22 @@ def configure(call: Call) -> dict[str, Any]:
     return {"storage": name, "type": kind}
 
 
+def reconfigure(call: Call) -> dict[str, Any]:
+    storage = call.node.store.config(call.text("storage"))
+    changed = {name: value for name, value in call.texts.items() if name not in {"storage", "delete", "digest"}}
+    if "content" in changed:
+        storage.content = frozenset(split_list(changed.pop("content")))
+    storage.disabled = changed.pop("disable", str(int(storage.disabled))) == "1"
+    storage.options |= changed
+    for name in split_list(call.text("delete")):
+        storage.options.pop(name, None)
+    return {"storage": storage.id, "type": storage.kind}
+
+
 def unconfigure(call: Call) -> None:
     name = call.text("storage")
     call.node.store.config(name)
     del call.node.store.storages[name]
-
-
-# Disks
-
-
-def list_disks(call: Call) -> list[dict[str, Any]]:
-    disks = [disk.entry() for disk in call.node.disks.disks]
-    return [each for each in disks if not (call.text("type") == "unused" and each.get("used"))]
-
-
-def wipe_disk(call: Call) -> str:
-    path = call.text("disk")
-    disk = call.node.disks.find(path)
-    if disk.mounted or any(pool.disk is disk for pool in call.node.disks.pools):
-        call.node.disks.wipe(path)
-    return call.node.tasks.start(
-        "wipedisk", disk.device.rpartition("/")[2], call.user, lambda _log: call.node.disks.wipe(path)
-    )
-
-
-def _make(kind: str) -> Handler:
-    def make(call: Call) -> str:
-        name = call.text("name")
-        path = call.text("device") or call.text("devices").split(",")[0]
-        call.node.disks.unused(path)
-        add_storage = call.flag("add_storage")
-        if add_storage:
-            call.node.permissions.require(call.user, "/storage", ["Datastore.Allocate"])
-            call.node.disks.check_storage_name(name)
-        filesystem = call.text("filesystem", "ext4")
-
-        def work(log: TaskLog) -> None:
-            del log
-            call.node.disks.make(kind, name, path, filesystem=filesystem, add_storage=add_storage)
-
-        return call.node.tasks.start(_task(kind, "create"), name, call.user, work)
-
-    return make
-
-
-def _unmake(kind: str) -> Handler:
-    def unmake(call: Call) -> str:
-        name = call.text("name")
-        config, disks = call.flag("cleanup-config"), call.flag("cleanup-disks")
-
-        def work(log: TaskLog) -> None:
-            del log
-            call.node.disks.unmake(kind, name, cleanup_config=config, cleanup_disks=disks)
-
-        id_ = f"{call.text('volume-group')}-{name}" if kind == "lvmthin" else name
-        return call.node.tasks.start(_task(kind, "remove"), id_, call.user, work)
-
-    return unmake
-
-
-def _task(kind: str, verb: str) -> str:
-    return {"directory": "dir"}.get(kind, kind) + verb
-
-
-def _list(kind: str) -> Handler:
-    def listing(call: Call) -> Any:
-        entries = [_entry(pool) for pool in call.node.disks.pools if pool.kind == kind]
-        return {"children": entries, "leaf": 0} if kind == "lvm" else entries
-
-    return listing
-
-
-def _entry(pool: Pool) -> dict[str, Any]:
-    size = pool.storage().total_bytes
-    match pool.kind:
-        case "lvm":
-            return {"name": pool.name, "size": size, "free": size, "leaf": 0, "children": [
-                {"name": pool.disk.device, "size": size, "free": size, "leaf": 1}
-            ]}  # fmt: skip
-        case "lvmthin":
-            return {
-                "lv": pool.name,
-                "vg": pool.name,
-                "lv_size": size,
-                "used": 0,
-                "metadata_size": 0,
-                "metadata_used": 0,
-            }
-        case "directory":
-            unit = f"/etc/systemd/system/mnt-pve-{pool.name}.mount"
-            return {"path": pool.path, "device": pool.disk.device, "type": pool.filesystem, "options": "defaults",
-                    "unitfile": unit}  # fmt: skip
-    return {"name": pool.name, "size": size, "alloc": 0, "free": size, "frag": 0, "dedup": 1, "health": "ONLINE"}
 
 
 ROUTES: dict[tuple[str, str], Handler] = {
@@ -315,10 +248,6 @@ ROUTES: dict[tuple[str, str], Handler] = {
     ("GET", "/storage"): list_configured,
     ("POST", "/storage"): configure,
     ("GET", "/storage/{storage}"): get_configured,
+    ("PUT", "/storage/{storage}"): reconfigure,
     ("DELETE", "/storage/{storage}"): unconfigure,
-    ("GET", f"{_DISKS}/list"): list_disks,
-    ("PUT", f"{_DISKS}/wipedisk"): wipe_disk,
-    **{("GET", f"{_DISKS}/{kind}"): _list(kind) for kind in _KINDS},
-    **{("POST", f"{_DISKS}/{kind}"): _make(kind) for kind in _KINDS},
-    **{("DELETE", f"{_DISKS}/{kind}/{{name}}"): _unmake(kind) for kind in _KINDS},
 }

@@ -107,6 +107,10 @@ class MemoryExecutor:
 
     def wipe(self, disk: Disk) -> None: ...
 
+    def probe(self, path: str) -> Disk | None:
+        del path
+        return None
+
     def agent(self, vmid: int, command: str, arguments: Mapping[str, Any]) -> Any:
         guest = self.guests[vmid]
         match command:

@@ -12,6 +12,7 @@ from tests.pve_double.qemu import blockdev, network
 from tests.pve_double.qemu.blockdev import Image, chipset
 from tests.pve_double.qemu.drives import Drive, drives
 from tests.pve_double.qemu.machine import Config, agent_enabled, boot_order, cpus, memory_mib
+from tests.pve_double.schema import COUNTS
 from tests.pve_double.state import Node
 from tests.pve_double.storage.volumes import is_volume_id, split_volume_id
 from tests.pve_double.tasks import TaskLog
@@ -82,6 +83,7 @@ def build(node: Node, vmid: int, config: Config, log: TaskLog) -> list[str]:
             words += ["-object", blockdev.throttle_group(drive)]
     words += _chipset_devices(q35, config) + _serial_ports(vmid, config) + _agent(vmid, config)
     words += ["-device", "ahci,id=ahci0,multifunction=on,bus=pci.0,addr=0x7"] if _has_sata(found) else []
+    _passed_through(config)
     made: set[str] = set()
     for drive in found:
         words += _once(drive_command(node, config, drive, log), made)
@@ -185,6 +187,14 @@ def _network(node: Node, vmid: int, config: Config) -> list[str]:
         index = indexes.get(f"net{card.index}")
         words += ["-device", device + (f",bootindex={index}" if index is not None else "")]
     return words
+
+
+def _passed_through(config: Config) -> None:
+    """The node has no PCI device to give away, nor a mapping of one."""
+    for index in range(COUNTS["hostpci"]):
+        if device := config.get(f"hostpci{index}"):
+            given = parse("pve-qm-hostpci", device)
+            raise PveError(f"no PCI device found for '{given.get('host', given.get('mapping', ''))}'")
 
 
 def _machine(config: Config, *, q35: bool) -> str:

@@ -201,7 +201,7 @@ def _snapshot(node: Node, machine: Machine, name: str, description: str, log: Ta
     if name in machine.snapshots:
         raise PveError(f"snapshot name '{name}' already used")
     for drive in drives(machine.config):
-        if not drive.is_cdrom and not is_volume_id(drive.file):
+        if not drive.is_cdrom and not _has_snapshots(node, drive):
             raise PveError("snapshot feature is not available")
     machine.snapshots[name] = Snapshot(dict(machine.config), int(time.time()), description, "prepare")
     machine.config["lock"] = "snapshot"
@@ -211,6 +211,13 @@ def _snapshot(node: Node, machine: Machine, name: str, description: str, log: Ta
         raise PveError(_NO_SAVEVM.format(machine.vmid))
     machine.snapshots[name].state = ""
     del machine.config["lock"]
+
+
+def _has_snapshots(node: Node, drive: Drive) -> bool:
+    if not is_volume_id(drive.file):
+        return False
+    storage = node.store.config(split_volume_id(drive.file)[0])
+    return storage.kind in {"lvmthin", "zfspool"} or node.store.parse(drive.file).format == "qcow2"
 
 
 def delete_snapshot_task(node: Node, user: str, vmid: int, name: str, *, force: bool) -> str:

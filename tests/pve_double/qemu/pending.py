@@ -97,6 +97,8 @@ def _unplug(node: Node, machine: Machine, name: str, log: TaskLog) -> None:
 def _unplug_drive(node: Node, machine: Machine, name: str) -> None:
     if name in boot_disks(machine.config):
         raise PveError(f"can't unplug bootdisk '{name}'")
+    if node.faults.take("unplug-fails", f"{machine.vmid} {name}"):
+        raise PveError(f"error on hot-unplugging device '{name}'")
     drive = parse_drive(name, machine.config[name])
     if drive is not None:
         node.executor.unplug(machine.vmid, drive)

@@ -17,6 +17,8 @@ from tests.pve_double.tasks import TaskLog
 
 GIB = 1024**3
 CLOUDINIT_BYTES = 4 * 1024**2
+FIRMWARE_BYTES = 4 * 1024**2
+"""What a disk for EFI variables or TPM state gets, whatever size was asked for."""
 ONLY_ROOT = "Only root can pass arbitrary filesystem paths. at /usr/share/perl5/PVE/Storage.pm line 651."
 _IMPORT_SYNTAX = "'import-from' requires special syntax - use <storage ID>:0,import-from=<source>"
 _CONTENT = "content type needs to be 'images' or 'iso'"
@@ -201,7 +203,7 @@ def _create_cloudinit(request: Request, config: Config, drive: Drive, log: TaskL
 
 def _allocated(request: Request, drive: Drive, log: TaskLog, made: list[str]) -> Drive:
     _, gib = drive.new_disk or ("", 0.0)
-    size_bytes = int(gib * 1024**2) * 1024
+    size_bytes = FIRMWARE_BYTES if drive.key in {"efidisk0", "tpmstate0"} else int(gib * 1024**2) * 1024
     storage = _storage_for(request, drive)
     volid = request.node.store.allocate(
         storage, request.vmid, log, size_bytes=size_bytes, format_=drive.options.get("format")

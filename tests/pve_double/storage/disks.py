@@ -62,6 +62,10 @@ class DiskBacking(Protocol):
 
     def wipe(self, disk: Disk) -> None: ...
 
+    def probe(self, path: str) -> Disk | None:
+        """The block device at a path that is not in the node's list, such as a partition; None if there is none."""
+        ...
+
 
 @dataclass(slots=True)
 class Pool:
@@ -99,14 +103,20 @@ class Disks:
         self._backing = backing
 
     def exists(self, path: str) -> bool:
-        return any(path in {disk.device, disk.by_id} for disk in self.disks)
+        return self._found(path) is not None
 
     def find(self, path: str) -> Disk:
-        """The disk of a device path or by-id link; in PVE's words where there is none."""
-        for disk in self.disks:
-            if path in {disk.device, disk.by_id}:
-                return disk
-        raise PveError(f"failed to get absolute path of {path}" if path.startswith("/") else "got no device path")
+        """The block device of a path or by-id link; in PVE's words where there is none."""
+        if not path.startswith("/dev/"):
+            raise PveError(f"got unusual device path '{path}'")
+        disk = self._found(path)
+        if disk is None:
+            raise PveError("not a valid block device")
+        return disk
+
+    def _found(self, path: str) -> Disk | None:
+        known = [*self.disks, *(pool.disk for pool in self.pools)]
+        return next((disk for disk in known if path in {disk.device, disk.by_id}), None) or self._backing.probe(path)
 
     def unused(self, path: str) -> Disk:
         disk = self.find(path)
