@@ -35,7 +35,7 @@ def visit(
     measurements: list[Measurement] = []
     with session.holding(arm):
         counted = session.counted(arm)
-        for batch in batches(jobs):
+        for batch in batches(jobs, arm):
             before = counted
             done = _run(session, store, group, arm, batch, seed=seed, number=number)
             counted = session.counted(arm)

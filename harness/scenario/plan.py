@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TypeVar
 
-from harness.scenario.layouts import Md
+from harness.scenario.layouts import Md, base_of
 from harness.scenario.library import profile_of
 from harness.scenario.model import Arm, Cell, Conditioning, Job, Mode, Place, Scenario
 from harness.scenario.sittings import disks_needed, regions, sittings
@@ -288,16 +288,17 @@ def job_order(group: Group, seed: int, round_number: int) -> list[Job]:
     return _shuffled(group.jobs, f"jobs {seed} {group.id} {round_number}")
 
 
-def batches(jobs: Sequence[Job]) -> list[tuple[Job, ...]]:
+def batches(jobs: Sequence[Job], arm: Arm) -> list[tuple[Job, ...]]:
     """The jobs of an arm, in their order, as the fewest fio processes whose counts can be told apart from outside.
 
     A block device counts reads and writes apart, but not whose they are: a process has at most one job that reads and
     one that writes, and a job that does both has one to itself. So has one whose CPU time is worth telling, which no
-    counter splits: at a fixed rate, or `ALONE_SECONDS` long. The n-th reader goes with the n-th writer, in the order
+    counter splits: at a fixed rate, or `ALONE_SECONDS` long. On an array all have, for it may read in order to write. The n-th reader goes with the n-th writer, in the order
     they have in `jobs`; the processes are in the order of their first jobs.
     """
     position = {job: index for index, job in enumerate(jobs)}
-    alone = [job for job in jobs if _alone(job)]
+    on_array = arm.mode is not None and isinstance(base_of(arm.mode.layout), Md)
+    alone = [job for job in jobs if on_array or _alone(job)]
     readers = [job for job in jobs if job.reads and job not in alone]
     writers = [job for job in jobs if job.writes and job not in alone]
     processes = [(job,) for job in alone] + [

@@ -13,7 +13,7 @@ from harness.scenario.attach import Attach
 from harness.scenario.layouts import Layout, Lvm, Md
 from harness.scenario.library import PRESETS, PROFILES, parse_workload
 from harness.scenario.load import load_scenario
-from harness.scenario.model import Cell, Conditioning, Job, Mode, Scenario, Workload
+from harness.scenario.model import Arm, Cell, Conditioning, Job, Mode, Place, Scenario, Workload
 from harness.scenario.plan import (
     ALONE_SECONDS,
     FIO_SHARE,
@@ -30,6 +30,7 @@ from harness.scenario.plan import (
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 GIB = 1024**3
+HOST = Arm(Place.HOST)
 
 OPTANE = Scenario(
     name="optane",
@@ -443,26 +444,33 @@ def job(name: str, iodepth: int = 1) -> Job:
 
 def test_a_reader_and_a_writer_share_a_process_in_the_order_they_have() -> None:
     read, write = job("randread-4k"), job("seqwrite-256k")
-    assert batches([read, write]) == [(read, write)]
-    assert batches([write, read]) == [(write, read)]
+    assert batches([read, write], HOST) == [(read, write)]
+    assert batches([write, read], HOST) == [(write, read)]
 
 
 def test_jobs_of_one_direction_each_have_a_process() -> None:
     reads = [job("randread-4k", depth) for depth in (8, 1, 32)]
-    assert batches(reads) == [(read,) for read in reads]
+    assert batches(reads, HOST) == [(read,) for read in reads]
 
 
 def test_a_mixed_job_is_alone_in_its_place() -> None:
     read, mixed, write = job("seqread-256k"), job("randrw-8k-r70"), job("randwrite-4k")
-    assert batches([mixed, read, write]) == [(mixed,), (read, write)]
-    assert batches([read, mixed, write]) == [(read, write), (mixed,)]
+    assert batches([mixed, read, write], HOST) == [(mixed,), (read, write)]
+    assert batches([read, mixed, write], HOST) == [(read, write), (mixed,)]
 
 
 def test_a_job_whose_cpu_time_is_to_be_told_is_alone_in_its_place() -> None:
     read, write = job("seqread-256k"), job("randwrite-4k")
     rated, long = job("randread-4k-i1000"), replace(job("seqwrite-256k"), ramp=2, seconds=ALONE_SECONDS - 2)
-    assert batches([read, rated, write]) == [(read, write), (rated,)]
-    assert batches([long, read, write]) == [(long,), (read, write)]
+    assert batches([read, rated, write], HOST) == [(read, write), (rated,)]
+    assert batches([long, read, write], HOST) == [(long,), (read, write)]
+
+
+def test_on_an_array_every_job_has_a_process_of_its_own() -> None:
+    read, write = job("randread-4k"), job("randwrite-4k")
+    on_array = Mode("raid5-lvm", Lvm(Md(5, 4)), Attach())
+    assert batches([read, write], Arm(Place.TWIN, on_array)) == [(read,), (write,)]
+    assert batches([read, write], Arm(Place.TWIN, Mode("lvm", Lvm(), Attach()))) == [(read, write)]
 
 
 def test_a_jobs_name_ends_with_what_the_workload_sets() -> None:
@@ -479,7 +487,7 @@ def test_a_job_at_a_fixed_rate_is_spoken_of_by_its_latency() -> None:
 
 
 def test_no_jobs_need_no_process() -> None:
-    assert batches([]) == []
+    assert batches([], HOST) == []
 
 
 def test_the_fewest_processes_hold_every_job_once_with_one_of_each_direction_in_order() -> None:
@@ -488,8 +496,8 @@ def test_the_fewest_processes_hold_every_job_once_with_one_of_each_direction_in_
     everything = [job(name, depth) for name in names for depth in (1, 8, 32)]
     for _ in range(500):
         jobs = rng.sample(everything, rng.randrange(len(everything) + 1))
-        found = batches(jobs)
-        assert batches(jobs) == found
+        found = batches(jobs, HOST)
+        assert batches(jobs, HOST) == found
         assert sorted(jobs, key=jobs.index) == sorted((each for batch in found for each in batch), key=jobs.index)
         for batch in found:
             assert sum(each.reads for each in batch) <= 1
