@@ -293,8 +293,9 @@ def batches(jobs: Sequence[Job], arm: Arm) -> list[tuple[Job, ...]]:
 
     A block device counts reads and writes apart, but not whose they are: a process has at most one job that reads and
     one that writes, and a job that does both has one to itself. So has one whose CPU time is worth telling, which no
-    counter splits: at a fixed rate, or `ALONE_SECONDS` long. On an array all have, for it may read in order to write. The n-th reader goes with the n-th writer, in the order
-    they have in `jobs`; the processes are in the order of their first jobs.
+    counter splits: at a fixed rate, or `ALONE_SECONDS` long. So have all of an `arm` on an array, which may read in
+    order to write. The n-th reader goes with the n-th writer, in the order they have in `jobs`; the processes are in
+    the order of their first jobs.
     """
     position = {job: index for index, job in enumerate(jobs)}
     on_array = arm.mode is not None and isinstance(base_of(arm.mode.layout), Md)
