@@ -268,7 +268,11 @@ def _is_free(client: Client, vmid: int) -> bool:
 
 
 def _discard(machine: Machine) -> None:
-    """Remove what a failed creation left, if it left something and that is ours."""
+    """Remove what a creation of ours left that failed, if it left something."""
     with suppress(HarnessError):
-        if exists(machine.client, machine.vmid) and run_of(machine.config()):
+        if not exists(machine.client, machine.vmid):
+            return
+        config = machine.config()
+        # A creation that broke off early has left a lock, and nothing yet by which its VM would be known as ours.
+        if run_of(config) or (config.get("lock") == "create" and "name" not in config):
             machine.destroy()

@@ -1,0 +1,233 @@
+"""Drives: what we ask of Proxmox VE, what it makes of that, and that libvirt makes the same of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any, get_args
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from harness.guest.libvirt.domain import GuestSpec, domain_xml
+from harness.guest.protocol import GuestDisk
+from harness.guest.proxmox.drive import CACHES, drive_keys, drive_options, drive_string, not_offered
+from harness.guest.proxmox.process import QemuProcess, parse_process
+from harness.guest.proxmox.resolved import resolved
+from harness.layout.source import BlockSource
+from harness.results.configuration import configuration_check
+from harness.scenario.attach import Aio, Attach, Bus, Cache, DetectZeroes, Discard, Vfio
+from tests.pve_double import nodeshell
+from tests.pve_double.state import Node
+from tests.unit.proxmox_nodes import double
+
+RECORDED = [
+    json.loads(line)
+    for line in (Path(__file__).parents[1] / "pve_double" / "data" / "drives.jsonl").read_text().splitlines()
+]
+PINNED = [each for each in RECORDED if {"cache", "aio"} <= drive_options(each["val"]).keys()]
+VOLUME = "local-lvm:vm-9000-disk-0"
+ZEROES: tuple[tuple[DetectZeroes, Discard], ...] = (
+    ("off", "ignore"),
+    ("on", "ignore"),
+    ("unmap", "unmap"),
+    ("off", "unmap"),
+)
+BUSES: tuple[Bus, ...] = ("virtio-blk", "virtio-scsi", "sata")
+
+
+def words_of(record: dict[str, Any]) -> list[str]:
+    return [word for argument in record["args"] for word in argument.split(" ", 1)]
+
+
+def meant(record: dict[str, Any]) -> Attach:
+    """The attachment that a recorded drive string stands for."""
+    options = drive_options(record["val"])
+    buses: dict[str, Bus] = {"virtio": "virtio-blk", "scsi": "virtio-scsi", "sata": "sata"}
+    return Attach(
+        bus=buses[record["key"].rstrip("0123456789")],
+        cache=options["cache"],  # type: ignore[arg-type] # recorded in PVE's words, which are ours
+        aio=options["aio"],  # type: ignore[arg-type]
+        iothread=options.get("iothread") == "1",
+    )
+
+
+def offered(bus: Bus) -> Iterator[Attach]:
+    """Every attachment on the bus that Proxmox VE has drive options for."""
+    for cache, aio, iothread, (zeroes, discard), read_only, queues in product(
+        get_args(Cache), get_args(Aio), (True, False), ZEROES, (True, False), (None, 2)
+    ):
+        attach = Attach(
+            bus=bus,
+            cache=cache,
+            aio=aio,
+            iothread=iothread,
+            detect_zeroes=zeroes,
+            discard=discard,
+            read_only=read_only,
+            queues=queues,
+        )
+        if not_offered(attach) is None:
+            yield attach
+
+
+@pytest.mark.parametrize("record", PINNED, ids=lambda each: f"{each['machine']}-{each['key']}-{each['val']}")
+def test_what_pve_makes_of_cache_and_aio_is_read_back_as_it_was_asked_for(record: dict[str, Any]) -> None:
+    attach, found = meant(record), resolved(words_of(record), record["key"])
+    assert found is not None
+    assert (found.cache, found.aio) == (attach.cache, attach.aio)
+    assert (found.direct, found.no_flush, found.write_cache) == CACHES[attach.cache]
+    assert found.iothread == attach.iothread
+
+
+@pytest.mark.parametrize("record", PINNED, ids=lambda each: f"{each['machine']}-{each['key']}-{each['val']}")
+def test_our_drive_string_says_all_that_a_recorded_one_says(record: dict[str, Any]) -> None:
+    attach = meant(record)
+    if attach.aio == "native" and not attach.direct:
+        assert "aio native with cache" in (not_offered(attach) or "")
+        return
+    recorded = drive_options(record["val"])
+    ours = drive_options(drive_string(recorded["file"], attach, "lvm"))
+    assert recorded.items() <= ours.items()
+    assert ours["serial"] == "lvm"
+    assert {"cache", "aio", "discard", "detect_zeroes", "iothread"} <= ours.keys()
+
+
+def test_the_recordings_have_every_cache_with_every_aio_on_every_kind_of_source() -> None:
+    assert len({(each["val"], each["machine"]) for each in PINNED}) == 4 * 5 * 3 * 2
+
+
+@pytest.mark.parametrize(
+    ("scsihw", "has"), [("virtio-scsi-single", True), ("virtio-scsi-pci", False), ("lsi", False), ("megasas", False)]
+)
+def test_an_iothread_that_pve_ignores_is_not_read_back(scsihw: str, has: bool) -> None:
+    record = next(
+        each
+        for each in RECORDED
+        if (each["scsihw"], each["machine"], each["val"]) == (scsihw, "default", "local-lvm:vm-900-disk-0,iothread=1")
+    )
+    found = resolved(words_of(record), "scsi0")
+    assert found is not None
+    assert found.iothread == has
+
+
+def test_the_longest_recorded_drive_is_read_back_whole() -> None:
+    for record in RECORDED:
+        if "queues=4" in record["val"]:
+            found = resolved(words_of(record), "scsi0")
+            assert found is not None
+            assert (found.queues, found.read_only, found.discard, found.detect_zeroes) == (4, True, "unmap", "off")
+            assert (found.device, found.controller_disks) == ("scsi-hd", 1)
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Node]:
+    """A node with a VM whose drives can be exchanged."""
+    with double() as (found, client):
+        client.task(
+            "post",
+            "nodes/pve/qemu",
+            {"vmid": 9000, "scsihw": "virtio-scsi-single", "machine": "q35", "scsi5": "local-lvm:1"},
+            seen=lambda: False,
+            deadline=30,
+        )
+        yield found
+
+
+def process_with(node: Node, drive: str, key: str) -> QemuProcess:
+    """QEMU as `qm showcmd` has it for the VM with this drive alone."""
+    config = node.machine(9000).config
+    kept = {name: value for name, value in config.items() if not name.startswith(("scsi0", "virtio0", "sata0"))}
+    config.clear()
+    config.update(kept | {key: drive})
+    printed = nodeshell.run(node, ["qm", "showcmd", "9000"])
+    assert printed.status == 0, printed.text
+    return parse_process(f"command\t{printed.text.strip()}\n")
+
+
+@pytest.mark.parametrize("bus", BUSES)
+def test_every_attachment_that_is_offered_comes_back_as_asked_for_and_as_libvirt_has_it(node: Node, bus: Bus) -> None:
+    attachments = list(offered(bus))
+    assert len(attachments) > 20
+    for attach in attachments:
+        (key,) = drive_keys({"mode": bus}).values()
+        drive = drive_string(VOLUME, attach, "mode")
+        process = process_with(node, drive, key)
+        found = process.drive(key)
+        check = configuration_check(
+            replace(attach, queues=None) if bus == "virtio-blk" else attach,
+            {
+                "bus": key.rstrip("0"),
+                "qemu_device": found.device,
+                "cache": drive_options(drive)["cache"],
+                "aio": drive_options(drive)["aio"],
+                "qemu_aio": process.aio(found.aio),
+                "qemu_cache_direct": found.direct,
+                "qemu_cache_no_flush": found.no_flush,
+                "qemu_write_cache": found.write_cache,
+                "qemu_iothread": found.iothread,
+                "qemu_discard": found.discard,
+                "qemu_detect_zeroes": found.detect_zeroes,
+                "qemu_read_only": found.read_only,
+                **({"qemu_queues": found.queues} if found.queues else {}),
+            },
+        )
+        assert check is not None
+        assert check.ok, (attach, check.detail)
+        assert as_libvirt_has_it(attach) == (found.cache, found.aio, found.iothread)
+
+
+def as_libvirt_has_it(attach: Attach) -> tuple[str, str, bool]:
+    """Cache, aio and iothread of the disk in the domain that libvirt is given for the same attachment."""
+    disk = GuestDisk("mode", BlockSource("/dev/pve/volume", "block", 0, 1), attach)
+    spec = GuestSpec("voh-run", "run", "kvm", "/kernel", "/initramfs", 20022, "/console", (disk,), vcpus=2)
+    domain = ET.fromstring(domain_xml(spec))
+    driver = domain.find("devices/disk/driver")
+    assert driver is not None
+    on_disk = "iothread" in driver.attrib
+    on_controller = any("iothread" in each.attrib for each in domain.iterfind("devices/controller/driver"))
+    return driver.attrib["cache"], driver.attrib["io"], on_disk or on_controller
+
+
+@pytest.mark.parametrize(
+    ("attach", "said"),
+    [
+        (Attach(bus="nvme"), "has no bus nvme; allowed: virtio-blk, virtio-scsi, sata"),
+        (Attach(bus="ide", iothread=False), "has no bus ide"),
+        (Attach(bus="sata", iothread=True), "an iothread for sata"),
+        (Attach(controller="shared"), "a shared virtio-scsi controller"),
+        (Attach(bus="virtio-blk", queues=4), "a number of queues for virtio-blk"),
+        (Attach(queue_size=256), "a queue size"),
+        (Attach(bus="virtio-blk", iothread_vq_mapping=2), "iothread_vq_mapping"),
+        (Attach(logical_block_size=4096), "block sizes"),
+        (Attach(bus="sata", iothread=False, read_only=True), "read_only for sata"),
+        (Attach(device="lun"), "device lun"),
+        (Attach(detect_zeroes="unmap"), "detect_zeroes unmap with discard ignore"),
+        (Attach(cache="writeback", aio="native"), "aio native with cache writeback"),
+        (Vfio(), "VFIO passthrough"),
+    ],
+    ids=str,
+)
+def test_what_pve_has_no_option_for_is_refused_by_name(attach: Attach | Vfio, said: str) -> None:
+    assert said in (not_offered(attach) or "")
+    with pytest.raises(ValueError, match=r"."):
+        drive_string(VOLUME, attach, "serial")
+
+
+def test_each_disk_gets_a_drive_of_its_own_and_none_that_is_taken() -> None:
+    keys = drive_keys({"a": "virtio-scsi", "b": "virtio-blk", "c": "virtio-scsi", "d": "sata"}, ["scsi0", "memory"])
+    assert keys == {"a": "scsi1", "b": "virtio0", "c": "scsi2", "d": "sata0"}
+    with pytest.raises(ValueError, match="room for 6 disks on sata"):
+        drive_keys({str(number): "sata" for number in range(7)})
+
+
+def test_an_engine_that_qemu_fell_back_from_is_told() -> None:
+    process = parse_process("native\t0\nio_uring\t1\nargument\t-machine\nargument\tq35\n")
+    assert (process.aio("native"), process.aio("io_uring"), process.aio("threads")) == (
+        "threads",
+        "io_uring",
+        "threads",
+    )

@@ -1,0 +1,138 @@
+"""What a real Proxmox VE answered, played back over HTTPS: no answer is taken for another one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.errors import GuestError
+from harness.guest.proxmox.address import first_address
+from harness.guest.proxmox.client import Client, PveError, is_lock_timeout
+from harness.guest.proxmox.machine import Machine
+from tests.unit.proxmox_nodes import Recorded, played_back
+
+RECORDS = [
+    json.loads(line)
+    for line in (Path(__file__).parent / "data" / "proxmox" / "recorded.jsonl").read_text(encoding="utf-8").splitlines()
+]
+ERRORS = [each for each in RECORDS if "error" in each]
+TASKS = [each for each in RECORDS if "task" in each]
+RESULTS = [each for each in RECORDS if "error" not in each and "task" not in each]
+
+
+def name_of(record: dict[str, Any]) -> str:
+    return f"{record['as']}-{record['name']}"
+
+
+@pytest.fixture(scope="module")
+def playback() -> Iterator[tuple[Recorded, Client]]:
+    with played_back() as found:
+        yield found
+
+
+@pytest.fixture
+def play(playback: tuple[Recorded, Client], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Exchanges the recorded call; gives up on what is uncertain at once, not after a minute."""
+    recorded, client = playback
+    monkeypatch.setattr("harness.guest.proxmox.client.SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr("harness.guest.proxmox.client._LEAST_SETTLING", 0.0)
+
+    def put(record: dict[str, Any]) -> tuple[Recorded, Client]:
+        recorded.record, recorded.answered = record, 0
+        return recorded, client
+
+    return put
+
+
+def unseen() -> bool:
+    return False
+
+
+@pytest.mark.parametrize("record", ERRORS, ids=name_of)
+def test_an_error_is_told_in_the_words_of_pve(record: dict[str, Any], play: Any) -> None:
+    _, client = play(record)
+    deadline = 0.2 if is_lock_timeout(record["error"]["content"]) else 20
+    with pytest.raises(PveError) as error:
+        client.write("post", "nodes/pve/qemu/1/config", {"x": 1}, seen=unseen, deadline=deadline)
+    assert record["error"]["content"] in error.value.message
+    for key, text in (record["error"]["errors"] or {}).items():
+        assert key == "errors" or f"{key}: {text.strip()}" in error.value.message
+    assert "node1" in error.value.message
+
+
+@pytest.mark.parametrize("record", [each for each in ERRORS if each["error"]["code"] == 596], ids=name_of)
+def test_a_write_whose_answer_was_lost_is_never_repeated(record: dict[str, Any], play: Any) -> None:
+    recorded, client = play(record)
+    with pytest.raises(PveError, match="it is not known whether it was done"):
+        client.write("post", "nodes/pve/qemu/1/agent/exec", {}, seen=unseen)
+    assert recorded.answered == 1
+    assert client.write("post", "nodes/pve/qemu/1/agent/exec", {}, seen=lambda: True) is None
+    assert recorded.answered == 2
+
+
+def test_what_only_root_may_do_is_answered_with_who_may(play: Any) -> None:
+    passthrough = [each for each in ERRORS if "arbitrary filesystem paths" in each["error"]["content"]]
+    assert passthrough
+    for record in passthrough:
+        _, client = play(record)
+        with pytest.raises(PveError) as error:
+            client.write("post", "nodes/pve/qemu", {}, seen=unseen)
+        assert "root@pam with a password" in (error.value.hint or "")
+
+
+@pytest.mark.parametrize("record", TASKS, ids=name_of)
+def test_a_task_is_followed_to_its_end(record: dict[str, Any], play: Any) -> None:
+    recorded, client = play(record)
+    task = record["task"]
+    if task["exitstatus"] == "OK":
+        assert client.task("post", "nodes/pve/qemu", {}, seen=unseen, deadline=20).warnings == ()
+        return
+    with pytest.raises(PveError) as error:
+        client.task("post", "nodes/pve/qemu", {}, seen=unseen, deadline=1)
+    assert task["exitstatus"] in error.value.message
+    assert task["log"][-1] in error.value.message
+    # Only of a lock that PVE waited for in vain is it known that nothing was done.
+    assert (recorded.answered > 1) == is_lock_timeout(task["exitstatus"])
+
+
+@pytest.mark.parametrize("record", RESULTS, ids=name_of)
+def test_an_answer_arrives_as_it_was_given(record: dict[str, Any], play: Any) -> None:
+    _, client = play(record)
+    assert client.get("anything") == record["result"]
+
+
+def test_a_warning_is_not_taken_for_success(play: Any) -> None:
+    record = next(each for each in TASKS if each["task"]["exitstatus"] == "bridge 'vmbr77' does not exist")
+    log = record["task"]["log"]
+    _, client = play({**record, "task": {"exitstatus": "WARNINGS: 1", "log": log}})
+    end = client.task("post", "nodes/pve/qemu/1/status/start", {}, seen=unseen, deadline=20)
+    assert end.warnings == ("iothread is only valid with virtio disk or virtio-scsi-single controller, ignoring",)
+    with pytest.raises(GuestError, match="iothread is only valid with"):
+        Machine(client, 1).start()
+
+
+def test_a_guest_is_found_where_its_agent_says(play: Any) -> None:
+    record = next(each for each in RESULTS if each["name"] == "net-ifs")
+    _, client = play(record)
+    address = first_address(Machine(client, 101).interfaces() or ())
+    assert address is not None
+    assert address.startswith("10.99.")
+
+
+def test_an_agent_that_does_not_answer_yet_is_waited_for(play: Any) -> None:
+    early = next(each for each in ERRORS if each["name"] == "agent early")
+    _, client = play(early)
+    assert Machine(client, 140).interfaces() is None
+
+
+def test_bytes_are_those_that_qemu_counted(play: Any) -> None:
+    record = next(each for each in RESULTS if each["name"] == "status")
+    _, client = play(record)
+    counted = Machine(client, 101).transferred("scsi0")
+    assert (counted.read, counted.written) == (4608, 0)
+    with pytest.raises(GuestError, match="counts nothing for scsi9"):
+        Machine(client, 101).transferred("scsi9")
