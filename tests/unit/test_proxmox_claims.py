@@ -1,0 +1,74 @@
+"""Whose a disk of a node is already, by what its storages, VMs and containers say."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.guest.proxmox.claims import NodeConfig, claims, shared
+
+DISK = "/dev/nvme1n1"
+LINK = "/dev/disk/by-id/nvme-INTEL_900P_PHM1"
+NAMES = {DISK, "/dev/nvme1n1p1", LINK, f"{LINK}-part1", "/dev/disk/by-uuid/0b1c"}
+STORAGES = (
+    {"storage": "local", "type": "dir", "path": "/var/lib/vz", "content": "iso,backup"},
+    {"storage": "local-lvm", "type": "lvmthin", "vgname": "pve", "thinpool": "data"},
+)
+QUIET = NodeConfig(
+    storages=STORAGES,
+    groups={"pve": ["/dev/nvme0n1p3"]},
+    pools={"tank": ["nvme-OTHER-part1"]},
+    directories={"/mnt/pve/archive": "/dev/disk/by-uuid/ffff"},
+    guests={"VM 100": {"scsi0": "local-lvm:vm-100-disk-0,size=8G", "name": "nvme1n1"}},
+)
+
+
+def test_a_disk_that_nothing_names_is_free() -> None:
+    assert claims(NAMES, QUIET) == []
+
+
+@pytest.mark.parametrize(
+    ("node", "said"),
+    [
+        (NodeConfig(guests={"VM 101": {"scsi1": f"{LINK},aio=native,backup=0,size=280G"}}), "VM 101 has it as scsi1"),
+        (NodeConfig(guests={"VM 101": {"unused0": f"{LINK}-part1"}}), "VM 101 has it as unused0"),
+        (NodeConfig(guests={"VM 7": {"args": f"-drive file={DISK},if=none"}}), "VM 7 has it as args"),
+        (NodeConfig(guests={"VM 7": {"scsi0": f"file={DISK}"}}), "VM 7 has it as scsi0"),
+        (NodeConfig(guests={"container 200": {"mp0": f"{DISK}p1,mp=/data"}}), "container 200 has it as mp0"),
+        (NodeConfig(guests={"container 200": {"dev0": f"path={DISK},mode=0660"}}), "container 200 has it as dev0"),
+        (
+            NodeConfig(
+                storages=({"storage": "fast", "type": "lvm", "vgname": "fast"},), groups={"fast": [f"{DISK}p1"]}
+            ),
+            "volume group fast is on it, which storage fast uses",
+        ),
+        (NodeConfig(groups={"lonely": [DISK]}), "volume group lonely is on it"),
+        (
+            NodeConfig(
+                storages=({"storage": "z", "type": "zfspool", "pool": "tank/vms"},),
+                pools={"tank": ["nvme-INTEL_900P_PHM1-part1"]},
+            ),
+            "ZFS pool tank is on it, which storage z uses",
+        ),
+        (
+            NodeConfig(
+                storages=({"storage": "d", "type": "dir", "path": "/mnt/pve/d"},),
+                directories={"/mnt/pve/d": "/dev/disk/by-uuid/0b1c"},
+            ),
+            "/mnt/pve/d is on it, which storage d uses",
+        ),
+        (NodeConfig(storages=({"storage": "odd", "type": "dir", "path": DISK},)), "storage odd names it"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_who_names_a_disk_is_told(node: NodeConfig, said: str) -> None:
+    assert claims(NAMES, node) == [said]
+
+
+def test_a_name_that_only_begins_alike_is_no_claim() -> None:
+    assert claims(NAMES, NodeConfig(guests={"VM 1": {"scsi0": "/dev/nvme1n10,size=1G"}})) == []
+
+
+def test_all_claims_are_told() -> None:
+    node = NodeConfig(groups={"a": [DISK]}, guests={"VM 1": {"scsi0": LINK}, "VM 2": {"virtio3": DISK}})
+    assert len(claims(NAMES, node)) == 3
+    assert shared(NAMES, node.guests) == ["VM 1 has it as scsi0", "VM 2 has it as virtio3"]
