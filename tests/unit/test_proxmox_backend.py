@@ -1,0 +1,361 @@
+"""Layouts and guests at the double: what is made there, what is refused before that, and that nothing is left."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from harness.errors import GuestError, HarnessError, HostError, SafetyError, Unsupported
+from harness.events import Events
+from harness.guest.protocol import GuestDisk
+from harness.guest.proxmox.backend import ProxmoxHypervisor
+from harness.guest.proxmox.client import Client
+from harness.guest.proxmox.secrets import Secret
+from harness.guest.proxmox.stores import PveVolume
+from harness.image.manifest import sha256_of
+from harness.lab.accel import Acceleration
+from harness.lab.facts import HostFacts
+from harness.lab.hosts import GuestFiles, Host
+from harness.lab.inventory import DiskById, DiskByStorage, HostSpec
+from harness.lab.proxmox import GuestRules
+from harness.lab.transport.base import Completed
+from harness.layout.source import BlockSource
+from harness.scenario.attach import Attach
+from harness.scenario.layouts import Device, Lvm, LvmThin, Md, Qcow2, RawFile
+from harness.scenario.model import Mode
+from tests.pve_double.faults import Fault
+from tests.pve_double.server import Serving, serve
+from tests.pve_double.state import Node
+from tests.pve_double.storage.disks import Disk
+from tests.pve_double.testing import memory_node
+from tests.unit.proxmox_nodes import connected
+
+MIB = 1024**2
+RUN = "20261121-101500-ab12"
+SPAN = 64 * MIB
+LINK = "/dev/disk/by-id/scsi-PVETEST_disk1"
+DISK = DiskById("optane", LINK, "PVETEST_disk1", destroy=True)
+STORED = DiskByStorage("vmstore", {"lvm-thin": "local-lvm", "qcow2": "local"})
+HOST = Mode("host", Device(), attach=None)
+PASSTHROUGH = Mode("passthrough", Device(), Attach())
+LVM = Mode("lvm", Lvm(), Attach())
+RAW = Mode("raw", RawFile(), Attach())
+QCOW2 = Mode("qcow2", Qcow2(), Attach())
+THIN = Mode("thin", LvmThin(), Attach())
+RULES = GuestRules(vmids=(9000, 9001), kvm=False, cpu="max")
+
+
+@dataclass
+class PlayedShell:
+    """The node's shell, played: what its commands print, by a word of theirs. It keeps what was asked of it."""
+
+    prints: dict[str, str]
+    name: str = "host node1"
+    fails: str = ""
+    asked: list[str] = field(default_factory=list)
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        deadline: float,  # noqa: ARG002 - a Runner
+        stdin: str | bytes | None = None,
+        check: bool = True,
+    ) -> Completed:
+        text = stdin.decode() if isinstance(stdin, bytes) else stdin or ""
+        said = f"{' '.join(argv)}\n{text}"
+        self.asked.append(said)
+        if self.fails and self.fails in said and check:
+            raise HostError(f"{self.name}: `{self.fails}` failed")
+        printed = next((text for word, text in self.prints.items() if word in said), "")
+        return Completed(tuple(argv), 0, printed, "")
+
+    def put(self, source: Path, target: str, *, deadline: float) -> None:  # noqa: ARG002 - a Runner
+        raise AssertionError("nothing is copied to the node: its ISO goes through the API")
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def shell() -> PlayedShell:
+    """A node with the disk sdb, which is blank, and then has as many partitions as the article's modes need."""
+    whole = {"path": "/dev/sdb", "kname": "sdb", "type": "disk", "size": 2 << 30, "ro": False, "mountpoints": [None]}
+    parts = [{"path": f"/dev/sdb{number}", "type": "part", "start": number * 2048} for number in (1, 2, 3)]
+    guard = {"device": "/dev/sdb", "block": json.dumps({"blockdevices": [whole]}), "serials": "PVETEST_disk1"}
+    guard |= dict.fromkeys(("backing", "table", "swaps", "root", "holders", "signatures"), "")
+    return PlayedShell(
+        {
+            "line missing": "".join(f"{key}\t{value}\n" for key, value in guard.items()),
+            "/dev/mapper/*": f"/dev/sdb\n{LINK}\n",
+            "NAME,PATH,TYPE,START": json.dumps({"blockdevices": [{"children": parts}]}),
+            "--inverse": "sda\n",
+        }
+    )
+
+
+@pytest.fixture
+def serving() -> Iterator[Serving]:
+    node = memory_node()
+    # PVE knows partitions as devices, too; the double knows those that it is told of.
+    node.disks.disks += [Disk(f"/dev/sdb{number}", 512 * MIB) for number in (1, 2, 3)]
+    with serve(node) as found:
+        yield found
+
+
+@pytest.fixture
+def node(serving: Serving) -> Node:
+    return serving.node
+
+
+@pytest.fixture
+def client(serving: Serving) -> Iterator[Client]:
+    with connected(serving) as found:
+        yield found
+
+
+@pytest.fixture
+def token(serving: Serving) -> Iterator[Client]:
+    serving.node.access.add_token("root@pam", "t1", privsep=False, value="a-value")
+    with connected(serving, token="t1", secret=Secret("a-value")) as found:
+        yield found
+
+
+@pytest.fixture
+def iso(tmp_path: Path) -> Path:
+    file = tmp_path / "guest.iso"
+    file.write_bytes(b"\0" * 64 * 1024)
+    return file
+
+
+def hypervisor(client: Client, iso: Path, played: PlayedShell, rules: GuestRules = RULES) -> ProxmoxHypervisor:
+    host = Host(
+        spec=HostSpec("node1", "proxmox", ssh=None, disks=(DISK,)),
+        runner=played,
+        ssh=None,
+        target=None,
+        facts=HostFacts({"cpus": "4"}),
+        guest_files=GuestFiles("", "", iso.parent / "key", "", iso, sha256_of(iso), "0123456789abcdef0123"),
+        acceleration=Acceleration("tcg", "kvm = false"),
+    )
+    return ProxmoxHypervisor(host, client, rules, Events())
+
+
+def left(client: Client) -> list[str]:
+    """What is on the node of ours, but for the ISO, which is kept for the next run."""
+    vms = [f"VM {each['vmid']}" for each in client.get("nodes/pve/qemu")]
+    storages = [each["storage"] for each in client.get("storage") if each["storage"].startswith("voh-")]
+    volumes = [
+        each["volid"]
+        for storage in ("local", "local-lvm")
+        for each in client.get(f"nodes/pve/storage/{storage}/content")
+        if each["content"] == "images"
+    ]
+    return [*vms, *storages, *volumes]
+
+
+def test_layouts_are_storages_of_pve_on_regions_of_the_disk(client: Client, iso: Path) -> None:
+    modes = [HOST, PASSTHROUGH, LVM, RAW]
+    with hypervisor(client, iso, shell()).layouts([DISK], modes, span=SPAN, run_id=RUN) as layouts:
+        assert layouts.disk == "sdb"
+        assert layouts.by_mode["passthrough"] == layouts.device == BlockSource(LINK, "block", MIB, SPAN)
+        lvm, raw = layouts.by_mode["lvm"], layouts.by_mode["raw"]
+        assert isinstance(lvm, PveVolume)
+        assert isinstance(raw, PveVolume)
+        assert (lvm.volid, lvm.path) == (f"voh-{RUN}-lvm:vm-9000-disk-0", f"/dev/voh-{RUN}-lvm/vm-9000-disk-0")
+        assert (raw.volid, raw.path) == (
+            f"voh-{RUN}-ext4:9000/vm-9000-disk-0.raw",
+            f"/mnt/pve/voh-{RUN}-ext4/images/9000/vm-9000-disk-0.raw",
+        )
+        assert (lvm.vmid, lvm.kind, raw.kind, lvm.size, raw.size) == (9000, "block", "file", SPAN, SPAN)
+        kinds = {each["storage"]: each["type"] for each in client.get("storage")}
+        assert (kinds[f"voh-{RUN}-lvm"], kinds[f"voh-{RUN}-ext4"]) == ("lvm", "dir")
+    assert left(client) == []
+
+
+def test_volumes_on_storages_that_are_there_are_all_that_is_written(client: Client, iso: Path) -> None:
+    played = shell()
+    with hypervisor(client, iso, played).layouts([STORED], [HOST, THIN, QCOW2], span=SPAN, run_id=RUN) as layouts:
+        assert layouts.disk == "sda"
+        assert layouts.device.path == "/dev/pve/vm-9000-disk-0"
+        thin, image = layouts.by_mode["thin"], layouts.by_mode["qcow2"]
+        assert isinstance(thin, PveVolume)
+        assert thin.volid == "local-lvm:vm-9000-disk-1"
+        assert image.format == "qcow2"
+        assert layouts.twin(QCOW2).format == "raw"
+    assert left(client) == []
+    assert not any(word in said for said in played.asked for word in ("sfdisk", "wipefs", "blkdiscard"))
+
+
+@pytest.mark.parametrize("fails", ["sfdisk", "lvchange"])
+def test_nothing_is_left_where_the_node_fails_on_the_way(client: Client, iso: Path, fails: str) -> None:
+    played = shell()
+    played.fails = fails
+    with (
+        pytest.raises(HostError, match=fails),
+        hypervisor(client, iso, played).layouts([DISK], [HOST, LVM, RAW], span=SPAN, run_id=RUN),
+    ):
+        pass
+    assert left(client) == []
+
+
+@pytest.mark.parametrize("call", ["POST .*/disks/lvm", "POST .*/disks/directory", "POST .*/content", "POST .*/upload"])
+def test_nothing_is_left_where_pve_fails_on_the_way(
+    node: Node, client: Client, iso: Path, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.guest.proxmox.client.SETTLE_SECONDS", 0.0)
+    node.faults.add(Fault("cut-before" if "content" in call else "task-fails", call))
+    with (
+        pytest.raises(HarnessError) as error,
+        hypervisor(client, iso, shell()).layouts([DISK], [HOST, LVM, RAW], span=SPAN, run_id=RUN),
+    ):
+        pass
+    assert "left behind" not in error.value.message
+    assert left(client) == []
+
+
+def test_the_iso_is_uploaded_once_per_image(client: Client, iso: Path) -> None:
+    for _ in range(2):
+        with hypervisor(client, iso, shell()).layouts([STORED], [HOST, THIN], span=SPAN, run_id=RUN):
+            pass
+    isos = [each["volid"] for each in client.get("nodes/pve/storage/local/content", {"content": "iso"})]
+    assert "local:iso/voh-0123456789abcdef.iso" in isos
+    uploads = [each for each in client.get("nodes/pve/tasks", {"source": "all"}) if each["type"] == "imgcopy"]
+    assert len(uploads) == 1
+
+
+@pytest.mark.parametrize(
+    ("owner", "said"),
+    [
+        ({"scsi1": f"{LINK},aio=native"}, "VM 100 has it as scsi1"),
+        ({"args": "-drive file=/dev/sdb,if=none"}, "VM 100 has it as args"),
+    ],
+    ids=["by its link", "in its arguments"],
+)
+def test_a_disk_that_a_vm_of_the_node_names_is_never_written_to(
+    client: Client, iso: Path, owner: dict[str, str], said: str
+) -> None:
+    client.task("post", "nodes/pve/qemu", {"vmid": 100, **owner}, seen=lambda: False, deadline=30)
+    played = shell()
+    with (
+        pytest.raises(SafetyError, match=said),
+        hypervisor(client, iso, played).layouts([DISK], [HOST, PASSTHROUGH], span=SPAN, run_id=RUN),
+    ):
+        pass
+    assert not any(word in each for each in played.asked for word in ("sfdisk", "wipefs --all", "blkdiscard"))
+
+
+def test_two_guests_never_share_a_disk(client: Client, iso: Path) -> None:
+    client.task("post", "nodes/pve/qemu", {"vmid": 100, "virtio0": LINK}, seen=lambda: False, deadline=30)
+    disk = GuestDisk("passthrough", BlockSource(LINK, "block", MIB, SPAN), Attach())
+    with (
+        pytest.raises(SafetyError, match="VM 100 has it as virtio0"),
+        hypervisor(client, iso, shell()).guest(RUN, [disk]),
+    ):
+        pass
+    assert left(client) == ["VM 100"]
+
+
+def test_passthrough_with_a_token_is_refused_before_anything_is_made(token: Client, iso: Path) -> None:
+    ours = hypervisor(token, iso, shell())
+    why = ours.missing(PASSTHROUGH, DISK)
+    assert why is not None
+    assert "root@pam with a password alone, not from root@pam!t1" in why
+    assert ours.missing(HOST, DISK) is None
+    assert ours.missing(LVM, DISK) is None
+    with (
+        pytest.raises(Unsupported, match="root@pam"),
+        ours.layouts([DISK], [PASSTHROUGH], span=SPAN, run_id=RUN),
+    ):
+        pass
+    disk = GuestDisk("passthrough", BlockSource(LINK, "block", MIB, SPAN), Attach())
+    with pytest.raises(Unsupported, match="root@pam"), ours.guest(RUN, [disk]):
+        pass
+    assert token.get("nodes/pve/tasks", {"source": "all"}) == []
+    assert left(token) == []
+
+
+def test_with_a_token_volumes_are_made_all_the_same(token: Client, iso: Path) -> None:
+    with hypervisor(token, iso, shell()).layouts([STORED], [HOST, THIN], span=SPAN, run_id=RUN) as layouts:
+        assert isinstance(layouts.by_mode["thin"], PveVolume)
+    assert left(token) == []
+
+
+@pytest.mark.parametrize(
+    ("mode", "disk", "said"),
+    [
+        (Mode("m", Md(level=0, disks=2), Attach()), DISK, "md arrays are not made through Proxmox VE"),
+        (Mode("m", Device(), Attach(bus="nvme")), DISK, "has no bus nvme"),
+        (Mode("m", Qcow2(cluster_size=2 * MIB), Attach()), DISK, "clusters of 64 KiB"),
+        (PASSTHROUGH, STORED, "storage local-lvm, local is no device; allowed: lvm-thin, qcow2"),
+        (LVM, STORED, "no storage is named for lvm: add it to storages of disk vmstore in the lab file"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_a_mode_that_cannot_be_had_is_skipped_with_the_reason(
+    client: Client, iso: Path, mode: Mode, disk: DiskById | DiskByStorage, said: str
+) -> None:
+    assert said in (hypervisor(client, iso, shell()).missing(mode, disk) or "")
+
+
+def test_a_storage_of_another_type_is_refused_by_name(client: Client, iso: Path) -> None:
+    disk = DiskByStorage("vmstore", {"lvm": "local-lvm"})
+    with (
+        pytest.raises(Unsupported, match="storage local-lvm is of type lvmthin, whose volumes are not the layout lvm"),
+        hypervisor(client, iso, shell()).layouts([disk], [HOST, LVM], span=SPAN, run_id=RUN),
+    ):
+        pass
+    assert left(client) == []
+
+
+def test_a_guest_that_does_not_answer_is_told_and_removed(
+    client: Client, iso: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.guest.proxmox.backend.BOOT_SECONDS", {"tcg": 2.0})
+    (iso.parent / "key").write_text("no key")
+    ours = hypervisor(client, iso, shell())
+    with (
+        pytest.raises(GuestError, match="VM 9000 did not answer over SSH"),
+        ours.layouts([STORED], [HOST, THIN], span=SPAN, run_id=RUN) as layouts,
+        ours.guest(RUN, [GuestDisk("thin", layouts.guest(THIN), Attach())]),
+    ):
+        pass
+    assert left(client) == []
+
+
+def test_a_guest_has_its_disks_as_asked_for(client: Client, iso: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, str] = {}
+
+    def look(*_: object) -> None:
+        seen.update(client.get("nodes/pve/qemu/9000/config"))
+        raise GuestError("that is enough")
+
+    monkeypatch.setattr(ProxmoxHypervisor, "_log_in", look)
+    ours = hypervisor(client, iso, shell())
+    passed = GuestDisk("passthrough", BlockSource(LINK, "block", MIB, SPAN), Attach(cache="directsync", aio="io_uring"))
+    with (
+        pytest.raises(GuestError, match="that is enough"),
+        ours.layouts([STORED], [HOST, THIN], span=SPAN, run_id=RUN) as layouts,
+        ours.guest(RUN, [passed, GuestDisk("thin", layouts.guest(THIN), Attach(bus="virtio-blk"))]),
+    ):
+        pass
+    assert seen["scsi0"].startswith(f"{LINK},aio=io_uring,backup=0,cache=directsync,detect_zeroes=0")
+    assert seen["virtio0"].startswith("local-lvm:vm-9000-disk-1,aio=native,backup=0,cache=none")
+    assert {"machine": "q35", "cpu": "max", "scsihw": "virtio-scsi-single", "kvm": 0}.items() <= seen.items()
+    assert left(client) == []
+
+
+def test_what_a_dead_client_left_is_found_by_its_run_and_removed(client: Client, iso: Path) -> None:
+    ours = hypervisor(client, iso, shell())
+    # The client dies between making the VM and starting it: nothing of its cleaning up is ever called.
+    held = ours.layouts([DISK], [HOST, LVM, RAW], span=SPAN, run_id=RUN)
+    held.__enter__()
+    client.task("post", "nodes/pve/qemu", {"vmid": 100, "name": "voh-mine"}, seen=lambda: False, deadline=30)
+    assert left(client) != ["VM 100"]
+    removed = ours.reap()
+    assert removed == [f"VM 9000 of run {RUN}", f"storage voh-{RUN}-lvm", f"storage voh-{RUN}-ext4"]
+    assert left(client) == ["VM 100"]
+    assert ours.reap() == []
