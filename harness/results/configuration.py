@@ -82,8 +82,8 @@ def _wanted(asked: Attach) -> Iterator[_Wanted]:
     yield _Wanted("detect_zeroes", "qemu_detect_zeroes", asked.detect_zeroes)
     yield _Wanted("read_only", "qemu_read_only", asked.read_only)
     yield _Wanted("read_only", "guest_read_only", asked.read_only)
-    if not lun:
-        # With a LUN these are properties of the host's disk, which the guest sees as they are.
+    if not lun and not asked.read_only:
+        # A LUN's is the host's disk's own, and a SCSI disk that cannot be written to tells of none.
         yield _Wanted("cache", "guest_write_cache", "write back" if write_cache else "write through")
     for option, size in (("logical", asked.logical_block_size), ("physical", asked.physical_block_size)):
         if size:

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from harness.errors import GuestError
 from harness.guest.guest_system import parse_disks
 from harness.guest.libvirt.connection import Connection
-from harness.guest.libvirt.effective import disk_of, read_effective
+from harness.guest.libvirt.effective import Running, disk_of, read_effective
 from harness.guest.libvirt.process import QemuProcess, parse_process
 
 LIVE = ET.fromstring(
@@ -95,8 +95,6 @@ def block(alias: str, node: str) -> dict[str, Any]:
 def answer(query: dict[str, Any]) -> Any:
     """What QEMU says to one command."""
     arguments = query["arguments"]
-    if query["execute"] == "query-block":
-        return {"return": [block(alias, node) for alias, node in NODES.items()]}
     device = DEVICES[arguments["path"].removeprefix("/machine/peripheral/")]
     if query["execute"] == "qom-list":
         return {"return": [{"name": name} for name in device]}
@@ -109,8 +107,9 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], dict[str, JsonValue
     monkeypatch.setattr(
         libvirt_qemu, "qemuMonitorCommand", lambda _domain, text, _flags: json.dumps(answer(json.loads(text)))
     )
-    process = parse_process(COMMAND_LINE)
-    return lambda alias: read_effective(cast(Connection, Connected()), None, LIVE, process, alias)
+    blocks = [block(alias, node) for alias, node in NODES.items()]
+    guest = Running(LIVE, parse_process(COMMAND_LINE), blocks)
+    return lambda alias: read_effective(cast(Connection, Connected()), None, guest, alias)
 
 
 def test_a_scsi_disk_has_the_queues_and_the_thread_of_its_controller(

@@ -159,6 +159,13 @@ def test_the_write_cache_of_a_lun_is_the_hosts_disks_own() -> None:
     assert check.ok, check.detail
 
 
+def test_a_disk_that_cannot_be_written_to_need_not_have_a_write_cache() -> None:
+    found = AS_ASKED | {"qemu_read_only": True, "guest_read_only": True, "guest_write_cache": "write through"}
+    check = configuration_check(Attach(read_only=True), found)
+    assert check is not None
+    assert check.ok, check.detail
+
+
 PASSED_THROUGH: dict[str, JsonValue] = {"qemu_device": "vfio-pci", "host_driver": "vfio-pci", "guest_driver": "nvme"}
 
 

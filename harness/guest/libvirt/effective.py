@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -11,7 +12,7 @@ from pydantic import JsonValue
 from harness.errors import GuestError
 from harness.guest.libvirt.connection import Connection
 from harness.guest.libvirt.monitor import ask, of_device
-from harness.guest.libvirt.process import QemuProcess
+from harness.guest.libvirt.process import QemuProcess, read_process
 from harness.guest.pci import PciDisk
 from harness.lab.transport.base import Runner
 
@@ -32,15 +33,33 @@ _OF_QUEUES = {
 """Properties of the device that has the queues, in the spelling of virtio-blk and of virtio-scsi."""
 
 
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What is asked once for all disks of a guest, and stays as it is while the guest runs.
+
+    `live` is the domain as libvirt runs it, with the aliases and addresses that it gave; `blocks` are QEMU's block
+    devices as `query-block` tells them.
+    """
+
+    live: ET.Element
+    process: QemuProcess
+    blocks: list[dict[str, Any]]
+
+
+def running(connection: Connection, domain: Any, host: Runner) -> Running:
+    """The guest as its host runs it now."""
+    process = read_process(host, domain.name())
+    return Running(live_xml(connection, domain), process, ask(connection, domain, "query-block"))
+
+
 def live_xml(connection: Connection, domain: Any) -> ET.Element:
-    """The domain as libvirt runs it, with the aliases and addresses that it gave."""
+    """The domain as libvirt runs it now."""
     return ET.fromstring(connection.call("show the guest", domain.XMLDesc, deadline=60))
 
 
-def read_effective(
-    connection: Connection, domain: Any, live: ET.Element, process: QemuProcess, alias: str
-) -> dict[str, JsonValue]:
+def read_effective(connection: Connection, domain: Any, guest: Running, alias: str) -> dict[str, JsonValue]:
     """What libvirt, QEMU's block layer, QEMU's device and QEMU's process make of the disk with this alias."""
+    live = guest.live
     disk = disk_of(live, alias)
     driver = _attributes(disk.find("driver"))
     controller = scsi_controller(live, disk)
@@ -52,7 +71,7 @@ def read_effective(
         "cache": driver.get("cache"),
         "aio": driver.get("io"),
         "iothread": _has_thread((disk if controller is None else controller).find("driver")),
-        **_qemu_blocks(connection, domain, process, alias),
+        **_qemu_blocks(guest, alias),
         **device.found(_OWN),
         **queues.found(_OF_QUEUES),
         "qemu_iothread": queues.threads > 0,
@@ -113,19 +132,20 @@ def _has_thread(driver: ET.Element | None) -> bool:
     return driver is not None and ("iothread" in driver.attrib or driver.find("iothreads/iothread") is not None)
 
 
-def _qemu_blocks(connection: Connection, domain: Any, process: QemuProcess, alias: str) -> dict[str, JsonValue]:
+def _qemu_blocks(guest: Running, alias: str) -> dict[str, JsonValue]:
     """The block layer behind the disk's device: caches, engine, format, and what becomes of discards and zeros."""
-    entry = of_device(alias, ask(connection, domain, "query-block"))
+    entry = of_device(alias, guest.blocks)
     if entry is None or "inserted" not in entry:
-        raise GuestError(f"host {connection.host}: QEMU shows no block device behind the guest's disk {alias}")
+        name = guest.live.findtext("name")
+        raise GuestError(f"guest {name}: QEMU shows no block device behind {alias}")
     inserted = entry["inserted"]
     cache = inserted["cache"]
     return {
         "qemu_cache_direct": cache["direct"],
         "qemu_cache_no_flush": cache["no-flush"],
         "qemu_write_cache": cache["writeback"],
-        "qemu_aio": process.aio(inserted["node-name"]),
-        "qemu_discard": process.discard(inserted["node-name"]),
+        "qemu_aio": guest.process.aio(inserted["node-name"]),
+        "qemu_discard": guest.process.discard(inserted["node-name"]),
         "qemu_detect_zeroes": inserted["detect_zeroes"],
         "qemu_read_only": inserted["ro"],
         "qemu_block_driver": inserted["drv"],

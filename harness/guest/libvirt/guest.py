@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 from pydantic import JsonValue
@@ -13,9 +14,8 @@ from harness.guest.guest_system import BlockDevice, GuestSystem, block_devices, 
 from harness.guest.libvirt.attachments import Attachments
 from harness.guest.libvirt.connection import Connection
 from harness.guest.libvirt.disks import alias_of
-from harness.guest.libvirt.effective import live_xml, read_effective, read_passed_through
+from harness.guest.libvirt.effective import Running, read_effective, read_passed_through, running
 from harness.guest.libvirt.monitor import query_exits, summed_exits, transferred
-from harness.guest.libvirt.process import read_process
 from harness.guest.libvirt.vfio import plugged
 from harness.lab.counters import Transferred
 from harness.lab.transport.base import Runner
@@ -69,9 +69,7 @@ class LibvirtGuest:
             pci = self._attached.passed[disk]
             found = read_passed_through(self._connection, self._domain, self._host, pci, alias)
         else:
-            live = live_xml(self._connection, self._domain)
-            process = read_process(self._host, self._domain.name())
-            found = read_effective(self._connection, self._domain, live, process, alias)
+            found = read_effective(self._connection, self._domain, self._running, alias)
         return found | self._device(disk).effective
 
     @contextmanager
@@ -88,6 +86,10 @@ class LibvirtGuest:
                 yield
             finally:
                 del self._devices[serial]
+
+    @cached_property
+    def _running(self) -> Running:
+        return running(self._connection, self._domain, self._host)
 
     def _device(self, disk: str) -> BlockDevice:
         try:
