@@ -163,7 +163,7 @@ def a_file(runner: Runner, name: str) -> BlockSource:
 def drivers(runner: Runner) -> str:
     """Which driver each PCI device of the host is bound to, and what we noted of devices that a guest has."""
     script = (
-        'cd /sys/bus/pci/devices; for each in *; do echo "$each $(readlink $each/driver) $(cat $each/driver_override)"; '
+        'cd /sys/bus/pci/devices; for at in *; do echo "$at $(readlink $at/driver) $(cat $at/driver_override)"; '
         "done; ls /run/virt-overhead/* 2>/dev/null; true"
     )
     return runner.run(["sh", "-c", script], deadline=20).stdout
