@@ -171,8 +171,13 @@ def session(
             with phases.timed("boot"):
                 guest = stack.enter_context(hypervisor.guest(run_id, attached))
             _require_evidence(host, guest)
-        effective = {disk.name: guest.effective(disk.name) for disk in attached} if guest else {}
+        effective = {disk.name: _read_back(guest, disk.name) for disk in attached} if guest else {}
         yield Session(host, layouts, guest, skipped, effective, conditioning)
+
+
+def _read_back(guest: Guest, disk: str) -> dict[str, JsonValue]:
+    with guest.holding(disk):
+        return guest.effective(disk)
 
 
 def _require_evidence(host: Host, guest: Guest) -> None:
