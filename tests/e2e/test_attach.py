@@ -12,6 +12,7 @@ from pydantic import JsonValue
 from harness.errors import HostError, SafetyError
 from harness.events import Events
 from harness.guest.hypervisors import hypervisor_of
+from harness.guest.pci import behind, mark, returned_all
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
 from harness.image import ensure_images
 from harness.lab.embedded import lab as embedded
@@ -135,6 +136,23 @@ def test_a_disk_that_the_host_uses_is_not_taken_from_it(guest: Guest, lab_host: 
         assert runner.run(["mountpoint", "/mnt"], deadline=10, check=False).status == 0
     finally:
         runner.run(["sh", "-c", f"umount /mnt; wipefs -a -q {link}; udevadm settle"], deadline=60)
+
+
+def test_a_device_that_a_killed_run_left_without_its_driver_is_given_back(lab_host: Lab) -> None:
+    runner, link = lab_host.host.runner, lab_host.nvme.id
+    before = drivers(runner)
+    device = behind(runner, link)
+    assert device is not None
+    mark(runner, device)
+    taken = (
+        'cd "/sys/bus/pci/devices/$1" && echo vfio-pci >driver_override && echo "$1" >driver/unbind && '
+        'echo "$1" >/sys/bus/pci/drivers_probe && readlink driver'
+    )
+    assert runner.run(["sh", "-c", taken, "sh", device.address], deadline=30).stdout.strip().endswith("vfio-pci")
+    assert returned_all(runner) == [f"{link}, back from a guest"]
+    assert drivers(runner) == before
+    assert runner.run(["test", "-b", link], deadline=20, check=False).status == 0
+    assert returned_all(runner) == []
 
 
 def test_ide_disks_are_on_the_older_machine(lab_host: Lab) -> None:
