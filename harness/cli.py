@@ -15,6 +15,7 @@ from harness.calibrate.assess import doubts
 from harness.calibrate.command import calibrate, disk_of, summary
 from harness.calibrate.trials import Order as CalibrationOrder
 from harness.doctor.command import Order, doctor, hosts_of
+from harness.doctor.findings import Finding
 from harness.errors import ConfigError, HarnessError, LabUnavailable
 from harness.events import Events
 from harness.guest.hypervisors import hypervisor_of
@@ -24,6 +25,7 @@ from harness.lab.hosts import open_host
 from harness.lab.inventory import EMBEDDED, HostSpec, Inventory, load_lab
 from harness.lab.lease import lease
 from harness.lab.paths import LEASE_DIRECTORY
+from harness.lab.transport.base import Runner
 from harness.measure.reap import reap
 from harness.progress import Progress, StandardOutput
 from harness.units import format_duration
@@ -172,7 +174,13 @@ def _doctor(options: argparse.Namespace) -> int:
     if options.command and not options.tune:
         raise ConfigError("a command is run while settings are held", hint="virt-overhead doctor --tune -- COMMAND")
     order = Order(options.tune, options.restore, options.json, tuple(options.command))
-    return doctor(hosts_of(options.lab, options.host), order)
+    return doctor(hosts_of(options.lab, options.host), order, _node_findings)
+
+
+def _node_findings(host: HostSpec, runner: Runner) -> Sequence[Finding]:
+    from harness.guest.proxmox.look import node_findings  # noqa: PLC0415 - other hosts need no HTTP client
+
+    return node_findings(host, runner)
 
 
 def _calibrate(options: argparse.Namespace) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,7 +73,11 @@ def hosts_of(lab: Path | None, host: str | None) -> Inventory:
     return inventory.only(host) if host else inventory
 
 
-def doctor(inventory: Inventory, order: Order) -> int:
+Beyond = Callable[[HostSpec, Runner], Sequence[Finding]]
+"""Looks at what a host is beside a machine: the API of Proxmox VE."""
+
+
+def doctor(inventory: Inventory, order: Order, beyond: Beyond = lambda _host, _runner: ()) -> int:
     """Look at the hosts, show what was found, and do what was ordered; the exit status.
 
     0: fit for measuring, perhaps with advice. 1: a problem on a host, or a host that could not be looked at. With a
@@ -84,7 +88,7 @@ def doctor(inventory: Inventory, order: Order) -> int:
     notes = Console(highlight=False, stderr=order.as_json)
     with ExitStack() as stack:
         stack.enter_context(interrupted_by_sigterm())
-        patients = [_look_at(spec, order, stack, notes) for spec in inventory.hosts]
+        patients = [_look_at(spec, order, stack, notes, beyond) for spec in inventory.hosts]
         _show(patients, order, out)
         if order.tune:
             for patient in patients:
@@ -95,16 +99,22 @@ def doctor(inventory: Inventory, order: Order) -> int:
     return int(any(patient.error or has_problem(patient.findings) for patient in patients))
 
 
-def _look_at(spec: HostSpec, order: Order, stack: ExitStack, notes: Console) -> _Patient:
+def _look_at(spec: HostSpec, order: Order, stack: ExitStack, notes: Console, beyond: Beyond) -> _Patient:
     try:
         runner = connect(spec)
         stack.callback(runner.close)
         facts = read_facts(runner)
         _restore_left_over(runner, order, notes)
         seen = look(runner, facts, spec.disks, root=order.root, window=order.window)
-        return _Patient(spec, runner, seen, tuple(examine(seen, known_proof(facts))))
+        findings = [each for each in examine(seen, known_proof(facts)) if _concerns(each, spec)]
+        return _Patient(spec, runner, seen, (*findings, *beyond(spec, runner)))
     except HarnessError as error:
         return _Patient(spec, error=str(error))
+
+
+def _concerns(finding: Finding, spec: HostSpec) -> bool:
+    """A node of Proxmox VE has no libvirt, and needs none."""
+    return spec.proxmox is None or finding.check != "libvirt"
 
 
 def _restore_left_over(runner: Runner, order: Order, notes: Console) -> None:

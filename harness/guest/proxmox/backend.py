@@ -21,10 +21,10 @@ from harness.guest.proxmox.guest import ProxmoxGuest
 from harness.guest.proxmox.iso import ensure_iso
 from harness.guest.proxmox.layers import Stored
 from harness.guest.proxmox.layouts import missing, on_disk, on_storages
+from harness.guest.proxmox.look import logged_in
 from harness.guest.proxmox.machine import Machine, clone, create, exists, ours
-from harness.guest.proxmox.node import require_unshared
+from harness.guest.proxmox.node import require_unclaimed, require_unshared
 from harness.guest.proxmox.process import PID_FILE
-from harness.guest.proxmox.secrets import read_secret
 from harness.guest.proxmox.stores import PveVolume, Stores, made_stores, remove_orphans, remove_store
 from harness.guest.proxmox.vm import clone_parameters, marks, run_of, shell_parameters
 from harness.lab.hosts import Host
@@ -55,12 +55,8 @@ def open_proxmox(host: Host, events: Events) -> Iterator[ProxmoxHypervisor]:
     spec = host.spec.proxmox
     if spec is None:
         raise LabUnavailable(f"host {host.name} is no node of Proxmox VE")
-    secret = read_secret(spec.api.secret, user=spec.api.who, where=f"host.{host.name}.api.secret")
-    client = Client(spec.api, secret, host.name)
-    try:
+    with logged_in(host.name, spec) as client:
         yield ProxmoxHypervisor(host, client, spec.guest, events)
-    finally:
-        client.close()
 
 
 class ProxmoxHypervisor:
@@ -85,6 +81,9 @@ class ProxmoxHypervisor:
                 raise Unsupported(f"host {self._host.name}: mode {mode.name} on disk {disk.name}: {why}")
         if not isinstance(disk, DiskById | DiskByStorage):
             raise Unsupported(f"host {self._host.name}: Proxmox VE knows no loop devices, so not disk {disk.name}")
+        if isinstance(disk, DiskById):
+            # Before the first thing is made, and again before the disk is written to.
+            require_unclaimed(self._client, self._host.runner, disk)
         with self._holder(disk, modes, run_id) as vmid:
             stores = Stores(self._client, self._host.runner, vmid)
             if isinstance(disk, DiskByStorage):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from harness.doctor.proxmox import STORAGE_TYPES
 from harness.errors import HostError, SafetyError, Unsupported
 from harness.guest.proxmox.drive import not_offered
 from harness.guest.proxmox.layers import Stored, not_made, store_layers, volumes
@@ -23,16 +24,6 @@ from harness.layout.regions import Need
 from harness.layout.source import BlockSource, Sources
 from harness.scenario.layouts import Device, Partition
 from harness.scenario.model import Mode
-
-_FILE_STORAGES = frozenset({"dir", "nfs", "cifs", "cephfs", "btrfs"})
-_TYPES = {
-    "lvm": frozenset({"lvm"}),
-    "lvm-thin": frozenset({"lvmthin"}),
-    "raw": _FILE_STORAGES,
-    "qcow2": _FILE_STORAGES,
-    "zvol": frozenset({"zfspool"}),
-}
-"""Types of storage whose volumes are such a layout."""
 
 # $1: a volume. Prints the kernel's names of the whole disks that it is on.
 _BELOW = r"""
@@ -136,10 +127,10 @@ def _require_storage(stores: Stores, found: Any, storage: str, layout: str) -> N
     where = f"host {stores.client.host}: storage {storage}"
     if found is None:
         raise Unsupported(f"{where}: the node has none of that name", hint="pvesm status lists them")
-    if found["type"] not in _TYPES[layout]:
+    if found["type"] not in STORAGE_TYPES[layout]:
         raise Unsupported(
             f"{where} is of type {found['type']}, whose volumes are not the layout {layout}",
-            hint=f"allowed: a storage of type {' or '.join(sorted(_TYPES[layout]))}",
+            hint=f"allowed: a storage of type {' or '.join(STORAGE_TYPES[layout])}",
         )
     if "images" not in str(found.get("content", "")).split(",") or not found.get("active"):
         raise Unsupported(

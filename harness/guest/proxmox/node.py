@@ -32,11 +32,14 @@ def aliases(runner: Runner, device: str) -> frozenset[str]:
     return frozenset(printed.split("\n")) - {""} | {device}
 
 
+def claims_on(client: Client, runner: Runner, disk: DiskById) -> list[str]:
+    """Who of the node uses the disk, in words. SafetyError where not all who may can be seen."""
+    return claims(aliases(runner, disk.id), _read_config(client))
+
+
 def require_unclaimed(client: Client, runner: Runner, disk: DiskById) -> None:
     """SafetyError where a storage, VM or container of the node names the disk, or where not all of them can be seen."""
-    names = aliases(runner, disk.id)
-    reasons = claims(names, _read_config(client))
-    if reasons:
+    if reasons := claims_on(client, runner, disk):
         raise SafetyError(
             f"host {client.host}: disk {disk.name}, {disk.identity}, will not be written to: " + "; ".join(reasons),
             hint="if a killed run left it so: virt-overhead reap; else name another disk in the lab file",

@@ -1,0 +1,149 @@
+"""What the doctor says of a node of Proxmox VE, and that docs/proxmox.md names every check and every privilege."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.doctor.findings import Finding, Level
+from harness.doctor.proxmox import NodeSeen, examine_node, needed
+from harness.guest.proxmox.look import look_at
+from harness.lab.inventory import DiskById, DiskByStorage, HostSpec, load_lab
+from harness.lab.proxmox import ApiSpec, GuestRules, ProxmoxSpec, SecretSource, StoredLayout
+from harness.lab.transport.local import LocalRunner
+from tests.unit.proxmox_nodes import double
+
+DOCS = (Path(__file__).parents[2] / "docs" / "proxmox.md").read_text(encoding="utf-8")
+DISK = DiskById("optane", "/dev/disk/by-id/absent", "PHM1", destroy=True)
+STORAGES: Mapping[StoredLayout, str] = {"lvm-thin": "local-lvm"}
+STORED = DiskByStorage("vmstore", STORAGES)
+NODE = ProxmoxSpec(ApiSpec("192.0.2.9", 8006, "pve", "root@pam", SecretSource("env", "X")), GuestRules())
+TOKEN = replace(NODE, api=replace(NODE.api, user="bench@pve", token="voh"))
+HOST = HostSpec("node1", "proxmox", ssh=None, disks=(DISK,), proxmox=NODE, stored=(STORED,))
+
+
+def all_granted(host: HostSpec = HOST, spec: ProxmoxSpec = NODE) -> dict[str, frozenset[str]]:
+    paths = {each.path for each in needed(host, spec)}
+    return {path: frozenset(each.privilege for each in needed(host, spec) if each.path == path) for path in paths}
+
+
+FIT = NodeSeen(
+    version="9.2.11",
+    granted=all_granted(),
+    storages=(
+        {"storage": "local", "type": "dir", "content": "iso,images", "active": 1, "avail": 1 << 30},
+        {"storage": "local-lvm", "type": "lvmthin", "content": "images,rootdir", "active": 1, "avail": 1 << 30},
+    ),
+    bridges=("vmbr0",),
+    hvm=True,
+    free_ids=100,
+    claims={"optane": []},
+)
+
+
+def found(seen: NodeSeen, spec: ProxmoxSpec = NODE, host: HostSpec = HOST) -> dict[str, Finding]:
+    """What is not fine, by its check."""
+    return {each.check: each for each in examine_node(host, spec, seen) if each.level is not Level.OK}
+
+
+def test_a_node_that_has_all_that_is_needed_is_fit() -> None:
+    assert found(FIT) == {}
+
+
+@pytest.mark.parametrize(
+    ("seen", "check", "level", "said"),
+    [
+        (replace(FIT, version="8.4.1"), "Proxmox VE", Level.ADVICE, "8.4.1"),
+        (replace(FIT, hvm=False), "virtualisation", Level.PROBLEM, "does not offer it"),
+        (replace(FIT, bridges=("vmbr7",)), "bridge", Level.PROBLEM, "vmbr0 is not there"),
+        (replace(FIT, free_ids=0), "VM ids", Level.PROBLEM, "0 of 100 are free"),
+        (replace(FIT, claims={"optane": ["VM 7 has it as scsi0"]}), "optane: owner", Level.PROBLEM, "VM 7 has it"),
+        (replace(FIT, claims={"optane": None}), "optane: owner", Level.PROBLEM, "not all guests can be seen"),
+        (replace(FIT, storages=FIT.storages[1:]), "ISO storage", Level.PROBLEM, "local is not there"),
+        (replace(FIT, storages=FIT.storages[:1]), "vmstore: storage", Level.PROBLEM, "local-lvm is not there"),
+        (
+            replace(FIT, storages=({**FIT.storages[0]}, {**FIT.storages[1], "type": "lvm"})),
+            "vmstore: storage",
+            Level.PROBLEM,
+            "of type lvm, whose volumes are not lvm-thin",
+        ),
+        (
+            replace(FIT, storages=({**FIT.storages[0]}, {**FIT.storages[1], "active": 0})),
+            "vmstore: storage",
+            Level.PROBLEM,
+            "not active",
+        ),
+        (
+            replace(FIT, granted=FIT.granted | {"/storage/local-lvm": frozenset()}),
+            "privileges",
+            Level.PROBLEM,
+            "for volumes on local-lvm root@pam lacks Datastore.AllocateSpace on /storage/local-lvm",
+        ),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_what_is_missing_is_told_before_anything_is_made(seen: NodeSeen, check: str, level: Level, said: str) -> None:
+    (finding,) = found(seen).values()
+    assert (finding.check, finding.level) == (check, level)
+    assert said in finding.value
+    assert finding.advice
+
+
+def test_a_token_is_told_that_it_may_not_pass_devices() -> None:
+    (finding,) = found(replace(FIT, granted=all_granted(HOST, TOKEN)), TOKEN).values()
+    assert (finding.check, finding.level) == ("passthrough", Level.ADVICE)
+    assert "not with bench@pve!voh" in finding.value
+    assert "root@pam" in finding.advice
+
+
+def test_a_node_without_virtualisation_is_fit_for_emulated_guests() -> None:
+    emulated = replace(NODE, guest=replace(NODE.guest, kvm=False, cpu="max"))
+    assert found(replace(FIT, hvm=False), emulated) == {}
+
+
+def test_a_real_login_is_looked_at_and_nothing_is_changed() -> None:
+    with double() as (node, client):
+        seen = look_at(HOST, NODE, client, LocalRunner("host node1"))
+        assert node.machines == {}
+        assert client.get("nodes/pve/tasks", {"source": "all"}) == []
+    assert found(replace(seen, hvm=True)) == {}
+    assert (seen.version, seen.bridges, seen.free_ids) == ("9.2.11", ["vmbr0"], 100)
+
+
+def test_the_docs_name_every_check_and_no_other() -> None:
+    table = DOCS.partition("| check | not fine |")[2].partition("\n\n")[0]
+    named = set(re.findall(r"^\| ([^|]+?) \|", table, re.M)) - {"---"}
+    checks = {re.sub(r"^(optane|vmstore): ", "DISK: ", each.check) for each in examine_node(HOST, NODE, FIT)}
+    assert named == checks
+
+
+def test_the_role_of_the_docs_has_exactly_what_is_needed() -> None:
+    roles = {name: set(given.split()) for name, given in re.findall(r'pveum role add (\w+) --privs "([^"]+)"', DOCS)}
+    static = replace(NODE, guest=replace(NODE.guest, network="static", address="192.0.2.5/24"))
+    clones = replace(NODE, guest=replace(NODE.guest, template=900))
+    asked = [*needed(HOST, static), *needed(HOST, clones)]
+    optional = {"VM.GuestAgent.Unrestricted", "VM.Clone", "VM.Config.Cloudinit"}
+    wanted = {
+        "VohGuests": {each.privilege for each in asked if each.path == "/vms"} - optional,
+        "VohMedia": {each.privilege for each in asked if each.path == "/storage/local"},
+        "VohVolumes": {each.privilege for each in asked if each.path == "/storage/local-lvm"},
+        "VohDisks": {each.privilege for each in asked if each.path == "/"},
+        "VohStorages": {each.privilege for each in asked if each.path == "/storage"},
+    }
+    assert roles == wanted
+    assert all(f"`{privilege}`" in DOCS for privilege in optional)
+
+
+def test_every_lab_file_of_the_docs_loads(tmp_path: Path) -> None:
+    examples = re.findall(r"```toml\n(.*?)```", DOCS, re.S)
+    assert len(examples) >= 2
+    for number, example in enumerate(examples):
+        path = tmp_path / f"{number}.toml"
+        path.write_text(example, encoding="utf-8")
+        (host,) = load_lab(path).hosts
+        assert host.kind == "proxmox"
+        assert host.measured
