@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import signal
 import sys
 import threading
 from collections.abc import Sequence
 
-from tests.pve_double.executor.choose import add_options, chosen
+from tests.pve_double.executor.choose import add_options, chosen, lab_disks
 from tests.pve_double.faults import Fault
 from tests.pve_double.formats import parse_size
 from tests.pve_double.pace import Pace
 from tests.pve_double.server import serve
-from tests.pve_double.state import RECORDED_DISK, Settings, make_node
+from tests.pve_double.state import RECORDED_DISK, RECORDED_FILES, Settings, make_node
 from tests.pve_double.storage.disks import Disk
 
 
@@ -22,18 +23,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     pace = Pace(options.pace, options.boot_seconds)
     settings = Settings(cpus=options.cpus, kvm=options.kvm, pace=pace)
-    node = make_node(
-        options.user, options.password, chosen(options, pace), settings, disks=options.disk or [RECORDED_DISK]
-    )
-    for fault in options.fault:
-        node.faults.add(fault)
-    for user, name, value in options.token:
-        node.access.add_token(user, name, privsep=False, value=value)
     host, _, port = options.listen.rpartition(":")
-    with serve(node, host=host, port=int(port), node_port=options.node_port) as serving:
-        said = {"url": serving.url, "ca": str(serving.authority), "node_port": serving.node_port}
+    with contextlib.ExitStack() as stack:
+        executor = stack.enter_context(chosen(options, pace, settings.bridges))
+        disks = options.disk or (
+            lab_disks(executor) if options.embedded_lab else [] if executor.real else [RECORDED_DISK]
+        )
+        # Files of the recordings are only names: a guest that really runs could not boot them.
+        files = {} if executor.real else RECORDED_FILES
+        node = make_node(options.user, options.password, executor, settings, disks=disks, files=files)
+        for fault in options.fault:
+            node.faults.add(fault)
+        for user, name, value in options.token:
+            node.access.add_token(user, name, privsep=False, value=value)
+        serving = stack.enter_context(serve(node, host=host, port=int(port), node_port=options.node_port))
         sys.stdout.write(f"CA: {serving.authority}\nnode port: {serving.node_port}\nready: {serving.url}\n")
-        sys.stdout.write(json.dumps(said) + "\n")
         sys.stdout.flush()
         _until_ended()
     return 0

@@ -10,6 +10,7 @@ import socket
 import ssl
 import tempfile
 import threading
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,6 +78,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             result = {"data": dispatch.answer(self.server.node, self._request(path, params, body))}
         except PveError as refused:
             self._refuse(refused)
+        except ConnectionCut:
+            raise
+        except Exception as broken:
+            # A fault of the double itself: whoever asked has to see it, and whoever mends it where it was.
+            traceback.print_exc()
+            self._refuse(PveError(f"the double is broken: {broken!r}"))
         else:
             self._write(200, "OK", json.dumps(result).encode())
 

@@ -95,10 +95,6 @@ class Node:
         finally:
             lock.release()
 
-    def exists_on_node(self, path: str) -> bool:
-        """Whether there is a block device or file at an absolute path."""
-        return self.disks.exists(path) or self.store.id_of_path(path) is not None
-
 
 def recorded_storages() -> list[Storage]:
     """`local` and `local-lvm` as on the node of the recordings."""

@@ -31,7 +31,7 @@ def root(serving: Serving) -> Client:
 
 def ask_for(serving: Serving, **fault: Any) -> None:
     """As a test in another process does it."""
-    answer = requests.post(f"{serving.url}/double/faults", json=fault, verify=serving.authority, timeout=10)
+    answer = requests.post(f"{serving.url}/double/faults", json=fault, verify=str(serving.authority), timeout=10)
     assert answer.status_code == 200, answer.text
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.pve_double.api.call import Call, Handler
 from tests.pve_double.errors import PveError
-from tests.pve_double.executor.base import GuestFailed, GuestHungUp
+from tests.pve_double.executor.base import GuestFailed, GuestHungUp, GuestSilent
 from tests.pve_double.qemu import status
 from tests.pve_double.qemu.machine import agent_enabled
 
@@ -34,6 +34,8 @@ def ask(call: Call, command: str, arguments: Mapping[str, Any]) -> Any:
         answer = call.node.executor.agent(call.vmid, f"guest-{command}", arguments)
     except GuestFailed as refused:
         raise PveError(f"Agent error: {refused}") from None
+    except GuestSilent:
+        raise PveError("QEMU guest agent is not running") from None
     except GuestHungUp:
         raise PveError("Broken pipe", status=596) from None
     call.node.running(call.vmid)

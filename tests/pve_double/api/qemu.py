@@ -7,6 +7,7 @@ from typing import Any
 from tests.pve_double.api import agent
 from tests.pve_double.api.call import Call, Handler
 from tests.pve_double.errors import PveError, bad_parameters
+from tests.pve_double.permissions import ROOT
 from tests.pve_double.qemu import cloudinit, copies, create, monitor, power, status, update
 from tests.pve_double.qemu.drives import drives
 from tests.pve_double.qemu.machine import CONFIG_PATH, Config, presented
@@ -25,8 +26,9 @@ def _request(call: Call) -> Request:
 
 
 def _refuse_root_only(call: Call) -> None:
-    if name := power.is_root_only(call.user, call.texts, _ROOT_ONLY):
-        raise bad_parameters({name: "Only root may use this option."})
+    asked = [name for name in _ROOT_ONLY if call.text(name, "0") != "0"]
+    if asked and call.user != ROOT:
+        raise bad_parameters({asked[0]: "Only root may use this option."})
 
 
 def list_machines(call: Call) -> list[dict[str, Any]]:

@@ -23,8 +23,17 @@ class GuestHungUp(Exception):
     """The worker behind the API ends in the middle of an agent's answer: the proxy says 596."""
 
 
+class GuestSilent(Exception):
+    """No agent answers."""
+
+
 class Executor(Backing, DiskBacking, Protocol):
-    """Volumes, disks and running VMs. All times are in seconds, all names as PVE has them."""
+    """Volumes, disks and running VMs. All times are in seconds, all names as PVE has them.
+
+    `real` says that guests really run, and so answer when they are up, not after a while.
+    """
+
+    real: bool
 
     def start(self, vmid: int, config: Config, command: list[str]) -> int:
         """Start the VM of this QEMU command line; its process id. Raises QemuFailed."""
@@ -34,8 +43,8 @@ class Executor(Backing, DiskBacking, Protocol):
 
     def kill(self, vmid: int) -> None: ...
 
-    def power_down(self, vmid: int, config: Config) -> bool:
-        """Ask the guest to shut down; whether anything in it heard."""
+    def power_down(self, vmid: int, config: Config) -> None:
+        """Ask the guest to shut down, by its agent where it has one."""
         ...
 
     def reset(self, vmid: int) -> None: ...

@@ -153,9 +153,9 @@ def clone_task(request: Request, params: Mapping[str, str]) -> str:
         if not drive.is_cdrom:
             target, _ = split_volume_id(drive.file)
             request.require(f"/storage/{params.get('storage', target)}", "Datastore.AllocateSpace")
-    if new in node.machines:
+    copy = Machine(new, {"lock": "clone"})
+    if node.machines.setdefault(new, copy) is not copy:
         raise PveError(f"unable to create VM {new}: config file already exists")
-    node.machines[new] = Machine(new, {"lock": "clone"})
 
     def work(log: TaskLog) -> None:
         try:

@@ -50,9 +50,9 @@ def create(node: Node, user: str, params: Config) -> str:
         check_bridges(request, options)
     check_drives(request, options)
     network.add_addresses(options)
-    if vmid in node.machines:
+    machine = Machine(vmid, {"lock": "create"})
+    if node.machines.setdefault(vmid, machine) is not machine:
         raise PveError(f"unable to create VM {vmid} - VM {vmid} already exists on node '{node.name}'")
-    node.machines[vmid] = Machine(vmid, {"lock": "create"})
 
     def work(log: TaskLog) -> None:
         try:

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 
 from tests.pve_double.errors import PveError
 from tests.pve_double.executor.base import QemuFailed
-from tests.pve_double.permissions import ROOT
 from tests.pve_double.qemu import command, pending
 from tests.pve_double.qemu.blockdev import chipset
 from tests.pve_double.qemu.drives import drives
-from tests.pve_double.qemu.machine import Machine, Process, agent_enabled
+from tests.pve_double.qemu.machine import Machine, Process
 from tests.pve_double.state import Node
 from tests.pve_double.storage.volumes import is_volume_id
 from tests.pve_double.tasks import TaskLog
@@ -53,7 +52,12 @@ def start(node: Node, machine: Machine, log: TaskLog) -> None:
         for line in str(failed).splitlines():
             log.line(f"kvm: {line}")
         raise PveError(EXITED) from None
-    machine.process = Process(pid, config, time.monotonic() + node.pace.real(node.pace.boot_seconds))
+    machine.process = Process(pid, config, _first_answer(node))
+
+
+def _first_answer(node: Node) -> float:
+    """When a guest that starts now answers: one that really runs answers for itself."""
+    return time.monotonic() + (0.0 if node.executor.real else node.pace.real(node.pace.boot_seconds))
 
 
 def _refuse_as_qemu(node: Node, machine: Machine, log: TaskLog) -> None:
@@ -78,8 +82,6 @@ def _refuse_as_qemu(node: Node, machine: Machine, log: TaskLog) -> None:
 
 def stop_task(node: Node, user: str, vmid: int, params: Mapping[str, str]) -> str:
     def work(log: TaskLog) -> None:
-        if params.get("overrule-shutdown") == "1":
-            log.line("overruled qmshutdown tasks: ")
         stop(node, vmid, log, skiplock=params.get("skiplock") == "1")
 
     return node.tasks.start("qmstop", str(vmid), user, work)
@@ -122,15 +124,10 @@ def shut_down(node: Node, vmid: int, log: TaskLog, *, seconds: float, force: boo
     if process is None:
         return
     deadline = time.monotonic() + node.pace.real(seconds)
-    heard = node.executor.power_down(vmid, process.config)
+    node.executor.power_down(vmid, process.config)
     while node.running(vmid) and time.monotonic() < deadline:
-        if heard and agent_enabled(process.config) and time.monotonic() >= process.answers_from:
-            break
         node.pace.sleep(min(0.5, seconds))
-    if heard and time.monotonic() < deadline:
-        node.executor.kill(vmid)
-        machine.process = None
-    elif node.running(vmid):
+    if node.running(vmid):
         if not force:
             raise PveError("VM quit/powerdown failed - got timeout")
         log.line("VM still running - terminating now with SIGTERM")
@@ -153,7 +150,7 @@ def reset_task(node: Node, user: str, vmid: int, params: Mapping[str, str]) -> s
                 machine.check_lock()
             node.executor.reset(vmid)
             if machine.process is not None:
-                machine.process.answers_from = time.monotonic() + node.pace.real(node.pace.boot_seconds)
+                machine.process.answers_from = _first_answer(node)
 
     return node.tasks.start("qmreset", str(vmid), user, work)
 
@@ -181,10 +178,3 @@ def pause_task(node: Node, user: str, vmid: int, params: Mapping[str, str], *, r
                 machine.process.paused = not resume
 
     return node.tasks.start("qmresume" if resume else "qmpause", str(vmid), user, work)
-
-
-def is_root_only(user: str, params: Mapping[str, str], names: tuple[str, ...]) -> str | None:
-    """The first of `names` that is set though the caller is not root with a ticket."""
-    if user == ROOT:
-        return None
-    return next((name for name in names if params.get(name) not in {None, "0"}), None)
