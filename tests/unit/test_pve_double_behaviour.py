@@ -235,6 +235,27 @@ def test_a_moved_disk_leaves_its_source_as_unused_unless_that_is_deleted(root: C
     assert found["unused0"] == f"local-lvm:vm-{vmid}-disk-0"
 
 
+def test_a_disk_is_given_to_another_vm_under_its_name(root: Client) -> None:
+    vmid, other = made(root, scsi0="local-lvm:1,serial=x"), made(root)
+    move = f"{QEMU}/{vmid}/move_disk"
+    assert root.post(move, disk="scsi0", **{"target-vmid": other, "target-disk": "virtio1"}).exitstatus == "OK"
+    assert "scsi0" not in config(root, vmid)
+    assert config(root, other)["virtio1"] == f"local-lvm:vm-{other}-disk-0,serial=x,size=1G"
+    again = root.post(move, disk="scsi0", **{"target-vmid": other})
+    assert again.text == f"Disk 'scsi0' for VM '{vmid}' does not exist"
+
+
+def test_a_running_guest_is_paused_but_not_kept_on_a_disk(root: Client) -> None:
+    vmid = started(root)
+    power = f"{QEMU}/{vmid}/status"
+    assert "savevm-start has not been found" in str(root.post(f"{power}/suspend", todisk=1).exitstatus)
+    assert root.post(f"{power}/suspend").exitstatus == "OK"
+    assert root.get(f"{power}/current").result["qmpstatus"] == "paused"
+    assert root.post(f"{power}/shutdown").text == "VM is paused - cannot shutdown"
+    assert root.post(f"{power}/resume").exitstatus == "OK"
+    assert root.get(f"{power}/current").result["qmpstatus"] == "running"
+
+
 def test_a_second_cloudinit_drive_is_refused(root: Client) -> None:
     vmid = made(root, ide2="local-lvm:cloudinit")
     outcome = set_(root, vmid, ide0="local-lvm:cloudinit")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.pve_double.api import agent
+from tests.pve_double.api import agent, cluster
 from tests.pve_double.api.call import Call, Handler
 from tests.pve_double.errors import PveError, bad_parameters
 from tests.pve_double.permissions import ROOT
-from tests.pve_double.qemu import cloudinit, copies, create, monitor, power, status, update
+from tests.pve_double.qemu import cloudinit, copies, create, monitor, power, snapshots, status, update
 from tests.pve_double.qemu.drives import drives
 from tests.pve_double.qemu.machine import CONFIG_PATH, Config, presented
 from tests.pve_double.qemu.volumes import Request
+from tests.pve_double.storage.volumes import is_volume_id
 
 _QEMU = "/nodes/{node}/qemu"
 _VM = f"{_QEMU}/{{vmid}}"
@@ -178,19 +179,40 @@ def list_snapshots(call: Call) -> list[dict[str, Any]]:
 
 
 def create_snapshot(call: Call) -> str:
-    return copies.snapshot_task(call.node, call.user, call.vmid, call.text("snapname"), call.text("description"))
+    return snapshots.snapshot_task(call.node, call.user, call.vmid, call.text("snapname"), call.text("description"))
 
 
 def delete_snapshot(call: Call) -> str:
-    return copies.delete_snapshot_task(call.node, call.user, call.vmid, call.text("snapname"), force=call.flag("force"))
+    return snapshots.delete_snapshot_task(
+        call.node, call.user, call.vmid, call.text("snapname"), force=call.flag("force")
+    )
 
 
 def rollback(call: Call) -> str:
-    return copies.rollback_task(call.node, call.user, call.vmid, call.text("snapname"))
+    return snapshots.rollback_task(call.node, call.user, call.vmid, call.text("snapname"))
 
 
 def snapshot_config(call: Call) -> dict[str, Any]:
     return presented(_snapshot_config(call, call.text("snapname")))
+
+
+def describe_snapshot(call: Call) -> None:
+    _snapshot_config(call, call.text("snapname"))
+    if "description" in call.params:
+        call.node.machine(call.vmid).snapshots[call.text("snapname")].description = call.text("description")
+
+
+def feature(call: Call) -> dict[str, Any]:
+    machine = call.node.machine(call.vmid)
+    disks = [drive for drive in drives(machine.config) if not drive.is_cdrom]
+    match call.text("feature"):
+        case "snapshot":
+            has = all(snapshots.has_snapshots(call.node, drive) for drive in disks)
+        case "clone":
+            has = machine.is_template
+        case _:
+            has = all(is_volume_id(drive.file) for drive in disks)
+    return {"hasFeature": int(has), "nodes": [call.node.name]}
 
 
 def cloudinit_dump(call: Call) -> str:
@@ -246,6 +268,11 @@ ROUTES: dict[tuple[str, str], Handler] = {
     ("DELETE", f"{_VM}/snapshot/{{snapname}}"): delete_snapshot,
     ("GET", f"{_VM}/snapshot/{{snapname}}/config"): snapshot_config,
     ("POST", f"{_VM}/snapshot/{{snapname}}/rollback"): rollback,
+    ("PUT", f"{_VM}/snapshot/{{snapname}}/config"): describe_snapshot,
+    ("GET", f"{_VM}/snapshot/{{snapname}}"): cluster.index("config", "rollback"),
+    ("GET", _VM): cluster.index("agent", "cloudinit", "config", "monitor", "pending", "snapshot", "status"),
+    ("GET", f"{_VM}/agent"): cluster.index("exec", "exec-status", "info", "network-get-interfaces", "ping"),
+    ("GET", f"{_VM}/feature"): feature,
     ("GET", f"{_VM}/cloudinit/dump"): cloudinit_dump,
     ("GET", f"{_VM}/cloudinit"): cloudinit_pending,
     ("PUT", f"{_VM}/cloudinit"): cloudinit_regenerate,

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.error import URLError
 
 from tests.pve_double.api.call import Call, Handler
+from tests.pve_double.api.cluster import index
 from tests.pve_double.errors import PveError, bad_parameters
 from tests.pve_double.qemu.volumes import Request, check_volume_access
 from tests.pve_double.schema import split_list
@@ -238,6 +239,7 @@ def unconfigure(call: Call) -> None:
 
 ROUTES: dict[tuple[str, str], Handler] = {
     ("GET", _STORAGE): list_storages,
+    ("GET", f"{_STORAGE}/{{storage}}"): index("content", "download-url", "status", "upload"),
     ("GET", f"{_STORAGE}/{{storage}}/status"): storage_status,
     ("GET", f"{_STORAGE}/{{storage}}/content"): list_content,
     ("POST", f"{_STORAGE}/{{storage}}/content"): allocate,

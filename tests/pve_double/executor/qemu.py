@@ -144,6 +144,9 @@ class QemuExecutor(NodeStorage):
     def reset(self, vmid: int) -> None:
         self._qmp(vmid, "system_reset")
 
+    def pause(self, vmid: int, *, resume: bool) -> None:
+        self._qmp(vmid, "cont" if resume else "stop")
+
     def agent(self, vmid: int, command: str, arguments: Mapping[str, Any]) -> Any:
         return guest.ask(self._commands.socket(f"{RUN}/{vmid}.qga"), command, arguments)
 

@@ -1,23 +1,19 @@
-"""Resizing, moving and copying a VM's volumes; templates, clones and snapshots."""
+"""Resizing, moving and copying a VM's volumes; templates and clones."""
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Mapping
 
 from tests.pve_double.errors import PveError, bad_parameters
 from tests.pve_double.formats import parse_size
 from tests.pve_double.qemu import network
-from tests.pve_double.qemu.drives import Drive, drives, parse_drive
-from tests.pve_double.qemu.machine import Config, Machine, Snapshot
-from tests.pve_double.qemu.volumes import Request, copy_volume, drop_used, register_unused
+from tests.pve_double.qemu.drives import Drive, drives, is_drive, parse_drive
+from tests.pve_double.qemu.machine import Config, Machine
+from tests.pve_double.qemu.volumes import Request, copy_volume, register_unused
 from tests.pve_double.state import Node
 from tests.pve_double.storage.volumes import is_volume_id, split_volume_id
 from tests.pve_double.tasks import TaskLog
-
-_NO_SAVEVM = "VM {} qmp command 'query-savevm' failed - The command query-savevm has not been found"
-"""What a QEMU without Proxmox's patches says, as that of the recordings."""
 
 
 def resize_task(request: Request, params: Mapping[str, str]) -> str:
@@ -60,8 +56,10 @@ def _drive(machine: Machine, key: str) -> Drive:
 
 
 def move_task(request: Request, params: Mapping[str, str]) -> str:
-    """POST move_disk to another storage; to another VM the double does not move."""
+    """POST move_disk: to another storage, or to another VM."""
     key, target = params["disk"], params.get("storage")
+    if target is None and "target-vmid" in params:
+        return _reassign_task(request, params)
     if target is None:
         text = "both 'storage' and 'target-vmid' missing, either needs to be set"
         raise bad_parameters({"storage": text, "target-vmid": text})
@@ -114,6 +112,47 @@ def _copied(node: Node, drive: Drive, vmid: int, log: TaskLog, *, target: str, f
     )
     copy_volume(node, drive.file, new, volume.size_bytes, log)
     return drive.changed(new, volume.size_bytes)
+
+
+def _reassign_task(request: Request, params: Mapping[str, str]) -> str:
+    """Give a volume to another VM, under a name of that one."""
+    node, key, vmid = request.node, params["disk"], int(params["target-vmid"])
+    target_key = params.get("target-disk", key)
+    if vmid == request.vmid:
+        raise bad_parameters({"target-vmid": "must be different than source VMID to reassign disk"})
+
+    def check() -> tuple[Machine, Machine, Drive]:
+        for each, what in ((request.vmid, "VM"), (vmid, "target VM")):
+            if each not in node.machines:
+                raise PveError(f"could not find {what} {each}")
+        source, target = node.machine(request.vmid), node.machine(vmid)
+        source.check_lock()
+        target.check_lock()
+        if key not in source.config:
+            raise PveError(f"Disk '{key}' for VM '{request.vmid}' does not exist")
+        if target_key in target.config:
+            raise PveError(f"Target disk key '{target_key}' is already in use for VM '{vmid}'")
+        drive = _drive(source, key) if is_drive(key) else Drive(key, source.config[key])
+        if drive.is_cdrom:
+            raise PveError("CD drive contents can't be moved to another VM")
+        if not is_volume_id(drive.file):
+            raise PveError(f"Volume '{drive.file}' not managed by PVE")
+        if node.running(request.vmid) and is_drive(key):
+            raise PveError("Cannot move disk to another VM while the source VM is running - detach first")
+        return source, target, drive
+
+    def work(log: TaskLog) -> None:
+        with node.config_lock(request.vmid, log), node.config_lock(vmid, log):
+            source, target, drive = check()
+            log.line(f"reassign disk '{key}' from VM '{request.vmid}' as '{target_key}' to VM '{vmid}'")
+            volid = node.store.reassign(drive.file, vmid)
+            del source.config[key]
+            log.line(f"removing disk '{key}' from VM '{request.vmid}' config")
+            moved = Drive(target_key, volid, drive.options)
+            target.config[target_key] = moved.text() if is_drive(target_key) else volid
+
+    check()
+    return node.tasks.start("qmmove", f"{request.vmid}-{key}>{vmid}-{target_key}", request.user, work)
 
 
 def template_task(node: Node, user: str, vmid: int) -> str:
@@ -182,71 +221,3 @@ def _cloned(node: Node, machine: Machine, new: int, params: Mapping[str, str], l
     config |= {"name": params.get("name", f"Copy-of-VM-{machine.config.get('name', machine.vmid)}")}
     config |= {"smbios1": f"uuid={uuid.uuid4()}", "vmgenid": str(uuid.uuid4())}
     return config | ({"description": params["description"]} if "description" in params else {})
-
-
-def snapshot_task(node: Node, user: str, vmid: int, name: str, description: str) -> str:
-    if name in {"current", "pending"}:
-        raise PveError(f"unable to use snapshot name '{name}' (reserved name)")
-    machine = node.machine(vmid)
-
-    def work(log: TaskLog) -> None:
-        with node.config_lock(vmid, log):
-            _snapshot(node, machine, name, description, log)
-
-    return node.tasks.start("qmsnapshot", str(vmid), user, work)
-
-
-def _snapshot(node: Node, machine: Machine, name: str, description: str, log: TaskLog) -> None:
-    machine.check_lock()
-    if name in machine.snapshots:
-        raise PveError(f"snapshot name '{name}' already used")
-    for drive in drives(machine.config):
-        if not drive.is_cdrom and not _has_snapshots(node, drive):
-            raise PveError("snapshot feature is not available")
-    machine.snapshots[name] = Snapshot(dict(machine.config), int(time.time()), description, "prepare")
-    machine.config["lock"] = "snapshot"
-    if node.running(machine.vmid):
-        log.line("skipping guest filesystem freeze - disabled in VM options")
-        log.line(f"VM {machine.vmid} qmp command 'savevm-end' failed - The command savevm-end has not been found")
-        raise PveError(_NO_SAVEVM.format(machine.vmid))
-    machine.snapshots[name].state = ""
-    del machine.config["lock"]
-
-
-def _has_snapshots(node: Node, drive: Drive) -> bool:
-    if not is_volume_id(drive.file):
-        return False
-    storage = node.store.config(split_volume_id(drive.file)[0])
-    return storage.kind in {"lvmthin", "zfspool"} or node.store.parse(drive.file).format == "qcow2"
-
-
-def delete_snapshot_task(node: Node, user: str, vmid: int, name: str, *, force: bool) -> str:
-    machine = node.machine(vmid)
-
-    def work(log: TaskLog) -> None:
-        with node.config_lock(vmid, log):
-            if not force:
-                machine.check_lock()
-            if machine.snapshots.pop(name, None) is None:
-                raise PveError(f"snapshot '{name}' does not exist")
-            if machine.config.get("lock") == "snapshot":
-                del machine.config["lock"]
-            drop_used(machine)
-
-    return node.tasks.start("qmdelsnapshot", str(vmid), user, work)
-
-
-def rollback_task(node: Node, user: str, vmid: int, name: str) -> str:
-    machine = node.machine(vmid)
-
-    def work(log: TaskLog) -> None:
-        with node.config_lock(vmid, log):
-            machine.check_lock()
-            if name not in machine.snapshots:
-                raise PveError(f"snapshot '{name}' does not exist")
-            if node.running(vmid):
-                node.executor.kill(vmid)
-                machine.process = None
-            machine.config = dict(machine.snapshots[name].config)
-
-    return node.tasks.start("qmrollback", str(vmid), user, work)

@@ -41,6 +41,9 @@ def create(node: Node, user: str, params: Config) -> str:
     request = Request(node, user, vmid, params.get("storage"))
     validate_ssh_keys(options)
     _check_rights(request, params)
+    if archive := params.get("archive"):
+        # There are no backups on the double's storages.
+        raise PveError(f"can't find file '{archive}'")
     resolve_cdrom(options)
     check_storage_access(request, options)
     require_for_options(request, options)

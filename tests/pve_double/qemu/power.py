@@ -17,6 +17,8 @@ from tests.pve_double.tasks import TaskLog
 
 STOP_SECONDS = 60.0
 """How long PVE waits for a guest to shut down when nobody says."""
+NO_COMMAND = "VM {vmid} qmp command '{command}' failed - The command {command} has not been found"
+"""What a QEMU without Proxmox's patches says, as that of the recordings."""
 EXITED = "start failed: QEMU exited with code 1"
 
 
@@ -168,13 +170,19 @@ def reboot_task(node: Node, user: str, vmid: int, params: Mapping[str, str]) -> 
 
 
 def pause_task(node: Node, user: str, vmid: int, params: Mapping[str, str], *, resume: bool) -> str:
+    """Pause or resume; keeping the state on a disk fails, as QEMU without Proxmox's patches has no command for it."""
     machine = require_running(node, vmid)
+    to_disk = params.get("todisk") == "1"
 
     def work(log: TaskLog) -> None:
         with node.config_lock(vmid, log):
             if params.get("skiplock") != "1":
                 machine.check_lock()
+            if to_disk:
+                raise PveError(NO_COMMAND.format(vmid=vmid, command="savevm-start"))
             if machine.process is not None:
+                node.executor.pause(vmid, resume=resume)
                 machine.process.paused = not resume
 
-    return node.tasks.start("qmresume" if resume else "qmpause", str(vmid), user, work)
+    kind = "qmresume" if resume else "qmsuspend" if to_disk else "qmpause"
+    return node.tasks.start(kind, str(vmid), user, work)

@@ -201,6 +201,14 @@ class Store:
             self.volumes[new] = Volume(new, old.content, old.format, old.size_bytes, old.created, named.vmid)
         return new
 
+    def reassign(self, volid: str, vmid: int) -> str:
+        """The volume under the next free name of another VM; its new id."""
+        storage_id, volname = split_volume_id(volid)
+        storage = self.config(storage_id)
+        suffix = f".{storage.parse(volname).format}" if storage.path else ""
+        name = self._free_name(storage, vmid, suffix)
+        return self.rename(volid, f"{vmid}/{name}" if storage.path else name)
+
     def resize(self, volid: str, size_bytes: int) -> None:
         storage_id, volname = split_volume_id(volid)
         with self._lock:
