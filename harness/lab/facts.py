@@ -29,6 +29,7 @@ grep -qw device-mapper /proc/devices || modprobe dm_mod 2>/dev/null
 say device_mapper "$(grep -w device-mapper /proc/devices | first)"
 say fio "$(fio --version 2>/dev/null)"
 say qemu "$( { qemu-system-x86_64 --version || /usr/libexec/qemu-kvm --version; } 2>/dev/null | first)"
+say pve "$(pveversion 2>/dev/null)"
 say libvirt "$(libvirtd --version 2>/dev/null || virtqemud --version 2>/dev/null)"
 for tool in sfdisk wipefs blkid losetup lvm thin_check mdadm mkfs.ext4 mkfs.xfs qemu-img zfs zpool fallocate udevadm; do
     say "tool_$tool" "$(command -v $tool)"

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address, IPv4Interface, NetmaskValueError
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from harness.units import parse_size
 
 ROOT = "root@pam"
 """The only user whom PVE lets attach a device by its path, and only with a password."""
 API_PORT = 8006
+_MASK = "***"
 StoredLayout = Literal["lvm", "lvm-thin", "raw", "qcow2", "zvol"]
 """Kinds of layout that are a volume of some storage."""
 
@@ -88,6 +90,21 @@ class ProxmoxSpec:
     guest: GuestRules
 
 
+def _without_login(value: object) -> object:
+    """A URL with a name and a password in it is refused, and must not be shown."""
+    return re.sub(r"//.*@", f"//{_MASK}@", value) if isinstance(value, str) else value
+
+
+def _without_value(value: object) -> object:
+    """So is what is copied from where a token's name and value stand together."""
+    return re.sub("=.*", f"={_MASK}", value) if isinstance(value, str) else value
+
+
+def _no_text(value: object) -> object:
+    """The secret itself in place of the table that says where it is."""
+    return {} if isinstance(value, str) else value
+
+
 def _url(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme != "https" or not parts.hostname or parts.path not in ("", "/") or parts.username:
@@ -148,7 +165,18 @@ class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class SecretTable(_Table):
+class _Discreet(_Table):
+    """A table beside which people write passwords: messages show no value of a key that is not known."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _masked(cls, data: object) -> object:
+        if not isinstance(data, dict):
+            return data
+        return {key: value if key in cls.model_fields else _MASK for key, value in data.items()}
+
+
+class SecretTable(_Discreet):
     """`[host.NAME.api] secret`: one of the three."""
 
     env: str | None = Field(default=None, min_length=1)
@@ -156,14 +184,16 @@ class SecretTable(_Table):
     keyring: str | None = Field(default=None, min_length=1)
 
 
-class ApiTable(_Table):
+class ApiTable(_Discreet):
     """`[host.NAME.api]`."""
 
-    url: Annotated[str, AfterValidator(_url)]
+    url: Annotated[str, BeforeValidator(_without_login), AfterValidator(_url)]
     node: str = Field(pattern=r"^[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?$")
     user: Annotated[str, AfterValidator(_user)] = ROOT
-    token: str | None = Field(default=None, pattern=r"^[A-Za-z][A-Za-z0-9._-]+$")
-    secret: SecretTable
+    token: Annotated[str | None, BeforeValidator(_without_value)] = Field(
+        default=None, pattern=r"^[A-Za-z][A-Za-z0-9._-]+$"
+    )
+    secret: Annotated[SecretTable, BeforeValidator(_no_text)]
     ca_file: Annotated[Path | None, BeforeValidator(_path)] = None
     fingerprint: str | None = Field(default=None, pattern=r"^([0-9A-Fa-f]{2}:){31}[0-9A-Fa-f]{2}$")
 

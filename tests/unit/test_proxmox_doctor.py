@@ -78,7 +78,7 @@ def test_a_node_that_has_all_that_is_needed_is_fit() -> None:
             "not active",
         ),
         (
-            replace(FIT, granted=FIT.granted | {"/storage/local-lvm": frozenset()}),
+            replace(FIT, granted={**FIT.granted, "/storage/local-lvm": frozenset()}),
             "privileges",
             Level.PROBLEM,
             "for volumes on local-lvm root@pam lacks Datastore.AllocateSpace on /storage/local-lvm",
