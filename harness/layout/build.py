@@ -87,54 +87,42 @@ def built(
     """
     _require_tools(runner, facts)
     on_disk, *cuts = cuts_of(modes)
-    arrays = [_Array(cut, cut.base) for cut in cuts if isinstance(cut.base, Md)]
-    most = max((array.md.disks for array in arrays), default=1)
+    arrays = [(cut, cut.base) for cut in cuts if isinstance(cut.base, Md)]
+    most = max((base.disks for _, base in arrays), default=1)
     if len(disks) < most:
         raise Unsupported(
             f"{runner.name}: an array of {most} disks is asked for, and the scenario has {len(disks)}",
             hint="name more disks in the scenario, or select modes on smaller arrays with -k",
         )
     needs: list[dict[str, Need]] = [dict(on_disk.needs)] + [{} for _ in range(most - 1)]
-    for array in arrays:
-        for need in needs[: array.md.disks]:
-            need[array.cut.label] = array.member_need
+    for cut, base in arrays:
+        for need in needs[: base.disks]:
+            need[cut.label] = md.member_need(base, cut.needs.values())
     with ExitStack() as stack:
-        cut, span = stack.enter_context(cut_disks(runner, disks[:most], needs, span=span, run_id=run_id))
-        place = _Place(runner, run_id, span, events or Events())
-        first = BlockSource(cut[0].device, "block", cut[0].regions[BARE].offset, span)
-        sources = {mode: Sources.same(first) for mode in on_disk.bare}
-        sources |= stack.enter_context(place.layers(on_disk, cut[0].regions))
+        cut_up, span = stack.enter_context(cut_disks(runner, disks[:most], needs, span=span, run_id=run_id))
+        place = Place(runner, run_id, span, events or Events())
+        first = cut_up[0]
+        bare = BlockSource(first.device, "block", first.regions[BARE].offset, span)
+        sources = {mode: Sources.same(bare) for mode in on_disk.bare}
+        sources |= stack.enter_context(place.layers(on_disk, first.regions))
         members: dict[str, tuple[str, ...]] = {}
-        for array in arrays:
-            on_array = stack.enter_context(place.array(array, cut))
+        for cut, base in arrays:
+            on_array = stack.enter_context(place.array(cut, base, cut_up[: base.disks]))
             sources |= on_array
-            members |= dict.fromkeys(on_array, tuple(each.kernel_name for each in cut[: array.md.disks]))
+            members |= dict.fromkeys(on_array, tuple(disk.kernel_name for disk in cut_up[: base.disks]))
         yield Layouts(
-            device=first,
+            device=bare,
             by_mode={name: each.guest for name, each in sources.items()},
             span=span,
-            disk=cut[0].kernel_name,
+            disk=first.kernel_name,
             twins={name: each.twin for name, each in sources.items() if each.twin != each.guest},
             members=members,
         )
 
 
 @dataclass(frozen=True, slots=True)
-class _Array:
-    """An array that is to be, and what it is cut into."""
-
-    cut: Cut
-    md: Md
-
-    @property
-    def member_need(self) -> Need:
-        """The room that it takes of each of its disks."""
-        return md.member_need(self.md, self.cut.needs.values())
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where everything is built, and how large."""
+class Place:
+    """Where things are built, for which run, and how large the span of each mode is, in bytes."""
 
     runner: Runner
     run_id: str
@@ -142,22 +130,19 @@ class _Place:
     events: Events
 
     @contextmanager
-    def array(self, array: _Array, disks: Sequence[CutDisk]) -> Iterator[dict[str, Sources]]:
+    def array(self, cut: Cut, base: Md, disks: Sequence[CutDisk]) -> Iterator[dict[str, Sources]]:
         """The array over its regions of these disks, with all that is on it."""
-        label = array.cut.label
-        members = [disk.regions[label].device for disk in disks[: array.md.disks]]
-        sizes = [(what, need.bytes(self.span)) for what, need in array.cut.needs.items()]
-        name = f"{TAG}-{self.run_id}-{label}"
+        members = [disk.regions[cut.label].device for disk in disks]
+        sizes = [(what, need.bytes(self.span)) for what, need in cut.needs.items()]
+        alignment = md.alignment(base)
+        name = f"{TAG}-{self.run_id}-{cut.label}"
         with (
-            md.array(self.runner, array.md, name, members, self.events) as device,
-            partitioned(
-                self.runner, device, self.run_id, sizes, alignment=md.alignment(array.md), discard=False
-            ) as regions,
-            self.layers(array.cut, regions) as layered,
+            md.array(self.runner, base, name, members, self.events) as device,
+            partitioned(self.runner, device, self.run_id, sizes, alignment=alignment, passing=True) as regions,
+            self.layers(cut, regions) as layered,
         ):
             bare = {
-                mode: Sources.same(BlockSource(device, "block", regions[BARE].offset, self.span))
-                for mode in array.cut.bare
+                mode: Sources.same(BlockSource(device, "block", regions[BARE].offset, self.span)) for mode in cut.bare
             }
             yield bare | layered
 

@@ -17,6 +17,13 @@ export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
 devices=$(losetup --list --noheadings --output NAME --associated "$1") || exit
 for device in $devices; do losetup -d "$device" || exit; done
 """
+# $1: the file. It stays where the loop device does: without it, `reap` would not find that one.
+_REMOVE = r"""
+export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
+devices=$(losetup --list --noheadings --output NAME --associated "$1") || exit
+[ -z "$devices" ] || { echo "it is in use by" $devices >&2; exit 1; }
+rm -f "$1"
+"""
 
 
 @contextmanager
@@ -45,7 +52,7 @@ def _loop_device(runner: Runner, disk: DiskByFile) -> Iterator[str]:
         )
     with Undo(runner) as undo:
         if runner.run(["test", "-e", file], deadline=20, check=False).status != 0:
-            undo.by(f"the file {file}", ["rm", "-f", file], deadline=30)
+            undo.by(f"the file {file}", ["sh", "-s", "--", file], stdin=_REMOVE, deadline=30)
             runner.run(["truncate", "-s", str(disk.size), file], deadline=20)
         undo.by(f"the loop device on {file}", ["sh", "-s", "--", file], stdin=_DETACH, deadline=30)
         attach = ["losetup", "--find", "--show", "--partscan", "--direct-io=on", file]

@@ -19,17 +19,21 @@ _METADATA_PER_CHUNK = 64
 """Bytes of a thin pool's metadata per chunk, as lvmthin(7) reckons."""
 _SMALLEST_METADATA = 2 * MIB
 
-# Volumes are neither zeroed nor wiped, for they are filled before anything is read. No copy of the metadata is kept in
-# /etc/lvm, and no daemon is started that watches pools: both would outlast us.
-_QUIET = ["--yes", "--quiet", "--autobackup", "n"]
-_UNWATCHED = ["--config", "activation/monitoring=0"]
+TRACELESS = "activation/monitoring=0 backup/backup=0 backup/archive=0"
+"""LVM's settings. Else also commands that only look (vgs) copy metadata to /etc/lvm, and a daemon watches pools."""
+
+_QUIET = ["--yes", "--quiet", "--config", TRACELESS]
+# Neither zeroed nor wiped, for volumes are filled before anything is read.
 _UNWIPED = ["--zero", "n", "--wipesignatures", "n"]
-# $1: the volume group, $2: its partition. Tried twice, because udev may have had them open.
+# $1: the volume group, $2: its partition, $3: LVM's settings. Tried twice, because udev may have had them open.
 _REMOVE = r"""
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
-remove_group() { vgremove --config activation/monitoring=0 --yes --quiet --force --autobackup n "$1"; }
-remove_group "$1" 2>/dev/null || ! vgs "$1" >/dev/null 2>&1 || remove_group "$1" || exit
-pvremove --yes --quiet "$2" 2>/dev/null || ! pvs "$2" >/dev/null 2>&1 || pvremove --yes --quiet "$2"
+config=$3
+run() { command=$1; shift; "$command" --config "$config" "$@"; }
+remove() { # command that removes, command that looks, what
+    run "$1" --yes --quiet --force "$3" 2>/dev/null || ! run "$2" "$3" >/dev/null 2>&1 || run "$1" --yes --quiet "$3"
+}
+remove vgremove vgs "$1" && remove pvremove pvs "$2"
 """
 
 
@@ -74,10 +78,10 @@ class ThinVolumes:
                 chunks = len(modes) * -(-span // chunk)
                 size = ["--size", f"{chunks * chunk}b", "--poolmetadatasize", f"{_metadata_bytes(chunks)}b"]
                 options = ["--type", "thin-pool", "--chunksize", f"{chunk}b", *size, "--name", pool]
-                runner.run(["lvcreate", *_QUIET, *_UNWATCHED, *options, group], deadline=60)
+                runner.run(["lvcreate", *_QUIET, *options, group], deadline=60)
                 for mode in modes:
                     options = ["--type", "thin", "--virtualsize", f"{span}b", "--thinpool", pool, "--name", mode]
-                    runner.run(["lvcreate", *_QUIET, *_UNWATCHED, *options, group], deadline=60)
+                    runner.run(["lvcreate", *_QUIET, *options, group], deadline=60)
             yield _volumes(group, [mode for mode, _ in self.modes], span)
 
     @property
@@ -101,7 +105,9 @@ def _metadata_bytes(chunks: int) -> int:
 @contextmanager
 def _group(runner: Runner, group: str, partition: str) -> Iterator[None]:
     with Undo(runner) as undo:
-        undo.by(f"the volume group {group}", ["sh", "-s", "--", group, partition], stdin=_REMOVE, deadline=120)
+        undo.by(
+            f"the volume group {group}", ["sh", "-s", "--", group, partition, TRACELESS], stdin=_REMOVE, deadline=120
+        )
         runner.run(["vgcreate", *_QUIET, group, partition], deadline=60)
         yield
 

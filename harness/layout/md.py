@@ -58,7 +58,7 @@ arrays() {
     done 2>/dev/null | sort -u
 }
 settle() { ! command -v udevadm >/dev/null || udevadm settle --timeout=20; }
-for _ in $(seq 50); do
+for _ in $(seq 20); do
     found=$(arrays "$@")
     [ -n "$found" ] || break
     for array in $found; do said=$(mdadm --quiet --stop "/dev/$array" 2>&1) || sleep 0.2; done

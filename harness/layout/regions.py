@@ -24,11 +24,11 @@ TABLE_BYTES = 2 * MIB
 
 _BLANK_SECONDS = 300.0
 
-# $1: the device, $2: "discard" to give its blocks back where it can. wipefs fails where the device is in use.
+# $1: the device. wipefs fails where it is in use; not every disk can discard.
 _BLANK = r"""
 export PATH="$PATH:/usr/sbin:/sbin"
 wipefs --all --quiet "$1" || exit
-if [ "$2" = discard ]; then blkdiscard -f "$1" 2>/dev/null; fi
+blkdiscard -f "$1" 2>/dev/null
 ! command -v udevadm >/dev/null || udevadm settle --timeout=20
 """
 _PARTITIONS = r"""
@@ -91,13 +91,13 @@ def partitioned(
     sizes: Sequence[tuple[str, int]],
     *,
     alignment: int = ALIGNMENT,
-    discard: bool = True,
+    passing: bool = False,
 ) -> Iterator[dict[str, Region]]:
     """Our partition table on `device` with one partition per (what, bytes); it is blank before and after.
 
-    With `discard` an SSD so starts from the same state in every run (SNIA calls it purged). Each region begins at a
-    multiple of `alignment` bytes, which is one of MiB. The caller has asked the guard. Names of partitions carry the
-    run, so that `reap` knows them.
+    An SSD so starts from the same state in every run (SNIA calls it purged). A `passing` device, which is gone right
+    after this, is not made blank. Each region begins at a multiple of `alignment` bytes, which is one of MiB. The
+    caller has asked the guard. Names of partitions carry the run, so that `reap` knows them.
     """
     lines = ["label: gpt"]
     offset = alignment
@@ -108,8 +108,9 @@ def partitioned(
         plan.append((what, offset, whole))
         offset = _up(offset + whole, alignment)
     with Undo(runner) as undo:
-        undo.by(f"partitions on {device}", _blanking(device, discard), stdin=_BLANK, deadline=_BLANK_SECONDS)
-        blank(runner, device, discard=discard)
+        if not passing:
+            undo.by(f"partitions on {device}", ["sh", "-s", "--", device], stdin=_BLANK, deadline=_BLANK_SECONDS)
+            blank(runner, device)
         # What was in a region before must not come to life when the region appears: an array, a volume group.
         table = ["sfdisk", "--quiet", "--wipe", "always", "--wipe-partitions", "always", device]
         runner.run(table, stdin="\n".join(lines) + "\n", deadline=60)
@@ -126,16 +127,12 @@ def partitioned(
         yield {what: Region(what, path, at, size) for (what, at, size), path in zip(plan, devices, strict=True)}
 
 
-def blank(runner: Runner, device: str, *, discard: bool = True) -> None:
-    """Remove our partition table, and with `discard` give the blocks back where the disk can.
+def blank(runner: Runner, device: str) -> None:
+    """Remove our partition table, and give the blocks back where the disk can (discard).
 
     Raises HostError where the disk is in use.
     """
-    runner.run(_blanking(device, discard), stdin=_BLANK, deadline=_BLANK_SECONDS)
-
-
-def _blanking(device: str, discard: bool) -> list[str]:
-    return ["sh", "-s", "--", device, "discard" if discard else "keep"]
+    runner.run(["sh", "-s", "--", device], stdin=_BLANK, deadline=_BLANK_SECONDS)
 
 
 def _partition_devices(runner: Runner, device: str) -> list[str]:

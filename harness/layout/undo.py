@@ -42,8 +42,10 @@ class Undo:
         if error is None:
             raise HostError(f"{self._runner.name}: left behind: {left}", hint=REMEDY)
         if isinstance(error, HarnessError):
-            # People are shown the message of such an error; notes would show in a traceback alone.
-            error.message += f"\n  left behind: {left}; {REMEDY}"
+            # People are shown message and hint of such an error; a note would show in a traceback alone.
+            error.message += f"\n  left behind: {left}"
+            if REMEDY not in (error.hint or ""):
+                error.hint = f"{error.hint}; {REMEDY}" if error.hint else REMEDY
         else:
             error.add_note(f"{self._runner.name}: left behind: {left}; {REMEDY}")
 

@@ -31,7 +31,7 @@ def test_versions_and_sizes_are_those_of_the_machine(facts: HostFacts) -> None:
     assert facts["user"] == str(os.getuid())
 
 
-@pytest.mark.parametrize("tool", ["sfdisk", "wipefs", "losetup", "lvm", "mkfs.ext4"])
+@pytest.mark.parametrize("tool", ["sfdisk", "losetup", "lvm", "mkfs.ext4", "mkfs.xfs", "mdadm", "qemu-img"])
 def test_a_tool_counts_as_there_exactly_if_it_is(facts: HostFacts, tool: str) -> None:
     path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
     assert facts.has_tool(tool) == (shutil.which(tool, path=path) is not None)
@@ -41,10 +41,18 @@ def test_device_mapper_counts_as_there_exactly_if_the_kernel_lists_it(facts: Hos
     assert facts.has_device_mapper == ("device-mapper" in Path("/proc/devices").read_text())
 
 
+def test_a_file_system_that_the_kernel_lists_counts_as_there_and_an_unknown_one_does_not(facts: HostFacts) -> None:
+    listed = Path("/proc/filesystems").read_text().split()
+    assert all(facts.has_module(name) for name in ("ext4", "xfs") if name in listed)
+    assert not facts.has_module("no-such-module")
+
+
 def test_a_report_quotes_what_is_known_and_no_plumbing(facts: HostFacts) -> None:
     assert {"kernel", "cpu", "cpus", "memory_bytes"} <= set(facts.provenance)
     assert all(facts.provenance.values())
-    assert not [name for name in facts.provenance if name.startswith("tool_") or name in ("user", "device_mapper")]
+    assert not [
+        name for name in facts.provenance if name.startswith(("tool_", "module_")) or name in ("user", "device_mapper")
+    ]
 
 
 def test_what_a_host_does_not_tell_is_empty(facts: HostFacts) -> None:

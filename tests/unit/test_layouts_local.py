@@ -14,12 +14,14 @@ import pytest
 from harness.errors import HostError, SafetyError, Unsupported
 from harness.lab.facts import HostFacts, read_facts
 from harness.lab.inventory import DiskByFile
+from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts, built
 from harness.layout.prerequisites import missing_prerequisite
 from harness.layout.regions import partitioned
 from harness.scenario.attach import Attach
 from harness.scenario.layouts import Device, Lvm, RawFile
 from harness.scenario.model import Mode
+from tests.unit.failing import outcomes
 from tests.unit.loop_disks import RUNNER, loop, require, run, sparse, traces
 
 MIB = 1024**2
@@ -152,12 +154,39 @@ def test_nothing_is_left_when_a_step_fails_and_the_step_is_named(
     monkeypatch.undo()
 
 
+def test_whichever_command_fails_the_machine_is_as_before_or_told_what_is_left(
+    disk: DiskByFile, facts: HostFacts, tmp_path: Path
+) -> None:
+    before = traces(tmp_path)
+
+    def layouts(runner: Runner) -> AbstractContextManager[Layouts]:
+        return built(runner, facts, [disk], [PASSTHROUGH, RAW], span=16 * MIB, run_id=RUN)
+
+    def check(outcome: str) -> None:
+        if outcome == "left":
+            clean_up(disk, tmp_path)
+        assert traces(tmp_path) == before
+
+    found = outcomes(RUNNER, layouts, check)
+    # The last four take away the mount, the partitions, the loop device and its file.
+    assert found[-5:] == ["left"] * 4 + ["built"]
+    # That the file is not there yet is asked by a command that fails.
+    assert set(found[:-5]) == {"clean", "built"}
+
+
+def clean_up(disk: DiskByFile, directory: Path) -> None:
+    """Remove what may be left, by hand."""
+    script = """for at in "$1"/mnt/*; do umount "$at"; rmdir "$at"; done
+        losetup --list --noheadings --output NAME --associated "$2" | xargs -r losetup -d; rm -f "$2"; true"""
+    run("sh", "-c", script, "sh", str(directory), str(disk.file))
+
+
 def break_tool(tool: str, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
     """Make `tool` fail when it is asked to change something."""
     real = run("sh", "-c", f"command -v {tool}").strip()
     script = directory / tool
     script.write_text(
-        f'#!/bin/sh\ncase " $* " in *" --json "*|*" -d "*) exec {real} "$@";; esac\necho it is broken >&2\nexit 32\n'
+        f'#!/bin/sh\ncase " $* " in *" --list "*|*" -d "*) exec {real} "$@";; esac\necho it is broken >&2\nexit 32\n'
     )
     script.chmod(0o755)
     monkeypatch.setenv("PATH", str(directory), prepend=os.pathsep)

@@ -8,15 +8,16 @@ from harness.errors import Unsupported
 from harness.lab.facts import HostFacts
 from harness.layout.prerequisites import missing_prerequisite
 from harness.layout.regions import STEP, span_for
-from harness.scenario.layouts import Device, Lvm, RawFile
+from harness.scenario.layouts import Device, Layout, Lvm, LvmThin, Md, Partition, Qcow2, RawFile, ZfsFile, Zvol
 
 MIB = 1024**2
 GIB = 1024**3
+TOOLS = ("lvm", "thin_check", "mdadm", "mkfs.ext4", "mkfs.xfs", "qemu-img", "zpool", "zfs")
+MODULES = ("raid0", "raid1", "raid10", "raid456", "dm_thin_pool", "ext4", "xfs", "zfs")
 READY = {
-    "tool_lvm": "/sbin/lvm",
     "device_mapper": "252 device-mapper",
-    "tool_mkfs.ext4": "/sbin/mkfs.ext4",
-    "module_ext4": "yes",
+    **{f"tool_{tool}": f"/sbin/{tool}" for tool in TOOLS},
+    **{f"module_{module}": "yes" for module in MODULES},
 }
 
 
@@ -48,8 +49,14 @@ def test_a_disk_without_room_says_how_many_regions_do_not_fit_and_what_to_do(dis
     assert error.value.hint == "select fewer modes with -k, or use a larger disk"
 
 
-@pytest.mark.parametrize("layout", [Device(), Lvm(), RawFile()])
-def test_a_host_with_everything_lacks_nothing(layout: Device | Lvm | RawFile) -> None:
+EVERY = [
+    *(Device(), Partition(), Lvm(), LvmThin(), RawFile(), RawFile("xfs"), Qcow2(), Qcow2("xfs"), Zvol(), ZfsFile()),
+    *(Md(0, 2), Md(1, 2), Md(5, 3), Md(6, 4), Md(10, 4), Md(5, 6, legs=2), Lvm(on=Md(5, 3)), Qcow2(on=Md(10, 4))),
+]
+
+
+@pytest.mark.parametrize("layout", EVERY, ids=str)
+def test_a_host_with_everything_lacks_nothing(layout: Layout) -> None:
     assert missing_prerequisite(layout, HostFacts(READY)) is None
 
 
@@ -62,12 +69,41 @@ def test_a_host_with_everything_lacks_nothing(layout: Device | Lvm | RawFile) ->
             "device_mapper",
             "its kernel has no device-mapper, which LVM needs: load dm_mod, or measure on another host",
         ),
+        (
+            LvmThin(),
+            "tool_thin_check",
+            "the tools of thin pools are not installed there: apt-get install thin-provisioning-tools",
+        ),
+        (
+            LvmThin(),
+            "module_dm_thin_pool",
+            "its kernel has no thin pools: load dm_thin_pool, or measure on another host",
+        ),
         (RawFile(), "tool_mkfs.ext4", "mkfs.ext4 is not installed there: apt-get install e2fsprogs"),
+        (Qcow2("xfs"), "tool_mkfs.xfs", "mkfs.xfs is not installed there: apt-get install xfsprogs"),
+        (
+            RawFile("xfs"),
+            "module_xfs",
+            "its kernel has no xfs: load the module xfs, or measure on another host",
+        ),
+        (Qcow2(), "tool_qemu-img", "qemu-img is not installed there: apt-get install qemu-utils"),
+        (Md(5, 3), "tool_mdadm", "mdadm is not installed there: apt-get install mdadm"),
+        (Md(6, 4), "module_raid456", "its kernel has no RAID 6: load raid456, or measure on another host"),
+        (Lvm(on=Md(10, 4)), "module_raid10", "its kernel has no RAID 10: load raid10, or measure on another host"),
+        (Md(5, 6, legs=2), "module_raid0", "its kernel has no RAID 0: load raid0, or measure on another host"),
+        (Lvm(on=Md(5, 3)), "tool_lvm", "LVM is not installed there: apt-get install lvm2"),
+        (Zvol(), "tool_zpool", "ZFS is not installed there: apt-get install zfsutils-linux"),
+        (
+            ZfsFile(),
+            "module_zfs",
+            "its kernel has no ZFS: apt-get install zfs-dkms, or measure on a Proxmox VE node, which has it",
+        ),
     ],
 )
-def test_what_a_host_lacks_for_a_layout_is_told_with_the_remedy(layout: Lvm | RawFile, lacking: str, why: str) -> None:
+def test_what_a_host_lacks_for_a_layout_is_told_with_the_remedy(layout: Layout, lacking: str, why: str) -> None:
     assert missing_prerequisite(layout, HostFacts(READY | {lacking: ""})) == why
 
 
-def test_the_bare_device_needs_nothing_of_a_host() -> None:
-    assert missing_prerequisite(Device(), HostFacts({})) is None
+@pytest.mark.parametrize("layout", [Device(), Partition()])
+def test_the_bare_device_needs_nothing_of_a_host(layout: Layout) -> None:
+    assert missing_prerequisite(layout, HostFacts({})) is None

@@ -1,0 +1,174 @@
+"""Every kind of layout and every level of md for real: built, written to and read back, and gone without a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+
+import pytest
+
+from harness.events import Events
+from harness.lab.embedded.lab import inventory
+from harness.lab.facts import HostFacts, read_facts
+from harness.lab.inventory import DiskById, DiskSpec
+from harness.lab.transport.base import Runner
+from harness.lab.transport.ssh import SshRunner
+from harness.layout import md, qcow2
+from harness.layout.build import Layouts, Place, built
+from harness.layout.disks import cut_disks
+from harness.layout.layers import cuts_of
+from harness.layout.prerequisites import missing_prerequisite
+from harness.measure.fio import ARGV
+from harness.measure.reap import sweep
+from harness.scenario.attach import Attach
+from harness.scenario.layouts import Device, Layout, Lvm, LvmThin, Md, Partition, Qcow2, RawFile, Zvol
+from harness.scenario.model import Mode
+from tests.e2e.machines import on_lab_host, traces
+from tests.unit.failing import outcomes
+
+KIB = 1024
+MIB = 1024**2
+SPAN = 16 * MIB
+RUN = "20260101-000000-abcd"
+LAB = inventory().hosts[0]
+DISKS = [LAB.disk(name) for name in ("ssd1", "ssd2", "ssd3", "ssd4")]
+
+ON_ONE_DISK: dict[str, Layout] = {
+    "plain": Device(),
+    "partition": Partition(),
+    "lvm": Lvm(),
+    "thin": LvmThin(),
+    "raw": RawFile(),
+    "sparse": RawFile(preallocation="off"),
+    "full": RawFile(preallocation="full"),
+    "xfs": RawFile("xfs"),
+    "qcow2": Qcow2(),
+    "qcow2-lazy": Qcow2("xfs", cluster_size=2 * MIB, preallocation="falloc", lazy_refcounts=True),
+}
+ARRAYS = {
+    "raid0": Md(0, 4),
+    "raid1": Md(1, 2),
+    "raid5": Md(5, 4, chunk=64 * KIB),
+    "raid6": Md(6, 4),
+    "raid10": Md(10, 4),
+    "two-legs": Md(1, 4, legs=2),
+}
+
+
+@pytest.fixture(scope="module")
+def facts() -> Iterator[HostFacts]:
+    with on_lab_host() as runner:
+        yield read_facts(runner)
+
+
+def build(
+    runner: Runner, facts: HostFacts, disks: Sequence[DiskSpec], layouts: Mapping[str, Layout]
+) -> AbstractContextManager[Layouts]:
+    modes = [Mode(name, layout, Attach()) for name, layout in layouts.items()]
+    return built(runner, facts, disks, modes, span=SPAN, run_id=RUN)
+
+
+def hold_what_is_written(host: Runner, layouts: Layouts) -> None:
+    """Write a pattern of its own to the start of each stretch, and only then read all of them back."""
+    jobs = [
+        f"[{name}]\nfilename={source.path}\noffset={source.offset}\nsize=4M\nverify_pattern={number:#010x}"
+        for number, (name, source) in enumerate(layouts.regions.items(), start=0x5EED0001)
+    ]
+    for phase in ("rw=write\ndo_verify=0", "rw=read"):
+        common = f"[global]\nthread\ndirect=1\nbs=1M\nverify=pattern\n{phase}"
+        host.run(list(ARGV), stdin="\n".join((common, *jobs)), deadline=120)
+
+
+def test_every_layer_of_one_disk_holds_what_is_written(host: SshRunner, facts: HostFacts) -> None:
+    disk = LAB.disk("optane")
+    with build(host, facts, [disk], ON_ONE_DISK) as layouts:
+        assert layouts.span == SPAN
+        # The bare device once, and each of the other modes.
+        assert len(layouts.regions) == len(ON_ONE_DISK)
+        assert set(layouts.twins) == {"qcow2", "qcow2-lazy"}
+        hold_what_is_written(host, layouts)
+        for image in layouts.images:
+            qcow2.fill(host, image)
+            compare = ["qemu-img", "compare", "-s", "-f", "qcow2", "-F", "raw", image.guest.path, image.twin.path]
+            host.run(compare, deadline=60)
+
+
+def test_arrays_of_every_level_and_what_stands_on_one_hold_what_is_written(host: SshRunner, facts: HostFacts) -> None:
+    five = ARRAYS["raid5"]
+    on_five: dict[str, Layout] = {
+        "md-lvm": Lvm(on=five),
+        "md-raw": RawFile(on=five),
+        "md-qcow2": Qcow2(on=five),
+    }
+    with build(host, facts, DISKS, {"plain": Device(), **ARRAYS, **on_five}) as layouts:
+        assert layouts.disks(None) == ("sim_ssd1",)
+        assert len(layouts.regions) == 1 + len(ARRAYS) + len(on_five)
+        hold_what_is_written(host, layouts)
+        for name, array in ARRAYS.items():
+            mode = Mode(name, array, Attach())
+            assert layouts.disks(mode) == tuple(f"sim_ssd{number + 1}" for number in range(array.disks))
+            device = layouts.guest(mode).path.rpartition("/")[2]
+            level = "raid0" if array.legs == 2 else f"raid{array.level}"
+            assert host.run(["cat", f"/sys/block/{device}/md/level"], deadline=10).stdout.strip() == level
+            if array.level in (5, 6):
+                assert mismatches(host, device) == 0
+
+
+def mismatches(host: Runner, name: str) -> int:
+    """Sectors whose parity is not that of their data, of the whole array."""
+    script = """cd "/sys/block/$1/md" && echo check >sync_action &&
+        while [ "$(cat sync_action)" != idle ]; do sleep 0.1; done; cat mismatch_cnt"""
+    return int(host.run(["sh", "-c", script, "sh", name], deadline=60).stdout)
+
+
+def test_an_array_that_is_there_already_is_measured_as_it_is_and_stays(host: SshRunner, facts: HostFacts) -> None:
+    members = [disk.id for disk in DISKS[:2] if isinstance(disk, DiskById)]
+    create = ["--create", "/dev/md/theirs", "--run", "--quiet", "--level=1", "--raid-devices=2", "--assume-clean"]
+    host.run(["mdadm", *create, "--bitmap=none", *members], deadline=60)
+    try:
+        said = host.run(["mdadm", "--detail", "--export", "/dev/md/theirs"], deadline=30).stdout
+        uuid = next(line for line in said.splitlines() if line.startswith("MD_UUID=")).partition("=")[2]
+        disk = DiskById("theirs", f"/dev/disk/by-id/md-uuid-{uuid}", uuid, destroy=True)
+        with build(host, facts, [disk], {"plain": Device(), "partition": Partition()}) as layouts:
+            assert layouts.disk.startswith("md")
+            hold_what_is_written(host, layouts)
+        assert host.run(["test", "-b", "/dev/md/theirs"], deadline=10, check=False).status == 0
+    finally:
+        host.run(["mdadm", "--quiet", "--stop", "/dev/md/theirs"], deadline=60)
+        host.run(["mdadm", "--quiet", "--zero-superblock", *members], deadline=60)
+
+
+def test_what_the_host_does_not_have_is_told(facts: HostFacts) -> None:
+    assert missing_prerequisite(Zvol(), facts) == "ZFS is not installed there: apt-get install zfsutils-linux"
+
+
+ARRAY = Mode("md", Md(1, 2), Attach())
+VOLUMES = [Mode("lvm", Lvm(), Attach()), Mode("thin", LvmThin(), Attach())]
+
+
+def test_whichever_command_of_an_array_fails_the_host_is_as_before_or_told_what_is_left(host: SshRunner) -> None:
+    _, cut = cuts_of([ARRAY])
+    needs = [{cut.label: md.member_need(Md(1, 2), cut.needs.values())}] * 2
+    with cut_disks(host, DISKS[:2], needs, span=SPAN, run_id=RUN) as (disks, span):
+        found = tried(host, lambda runner: Place(runner, RUN, span, Events()).array(cut, Md(1, 2), disks))
+    # The last command takes the array apart.
+    assert found == ["clean"] * 4 + ["left", "built"]
+
+
+def test_whichever_command_of_lvm_fails_the_host_is_as_before_or_told_what_is_left(host: SshRunner) -> None:
+    (cut,) = cuts_of(VOLUMES)
+    with cut_disks(host, DISKS[:1], [cut.needs], span=SPAN, run_id=RUN) as ((disk,), span):
+        found = tried(host, lambda runner: Place(runner, RUN, span, Events()).layers(cut, disk.regions))
+    assert found == ["clean"] * 5 + ["left"] * 2 + ["built"]
+
+
+def tried(host: Runner, layouts: Callable[[Runner], AbstractContextManager[object]]) -> list[str]:
+    """What comes of it for each command that fails. Each time, the host has to be as it was."""
+    before = traces(host)
+
+    def check(outcome: str) -> None:
+        if outcome == "left":
+            sweep(host)
+        assert traces(host) == before
+
+    return outcomes(host, layouts, check)

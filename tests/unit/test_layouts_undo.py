@@ -1,0 +1,77 @@
+"""What was made is undone, last thing first; what cannot be undone is told and hides no other error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.errors import HarnessError, HostError
+from harness.layout.undo import REMEDY, Undo
+from tests.unit.loop_disks import RUNNER
+
+
+def failing(what: str, said: str) -> tuple[str, list[str]]:
+    return what, ["sh", "-c", f"echo {said} >&2; exit 5"]
+
+
+def work(*steps: tuple[str, list[str]], error: BaseException | None = None) -> None:
+    """A block that has these things to undo, and may end by an error."""
+    with Undo(RUNNER) as undo:
+        for what, argv in steps:
+            undo.by(what, argv, deadline=10)
+        if error is not None:
+            raise error
+
+
+def nested(error: BaseException) -> None:
+    with Undo(RUNNER) as disk:
+        disk.by(*failing("the disk", "held"), deadline=10)
+        work(failing("the array", "busy"), error=error)
+
+
+def test_all_is_undone_in_reverse_order(tmp_path: Path) -> None:
+    (tmp_path / "outer" / "inner").mkdir(parents=True)
+    work(("outer", ["rmdir", str(tmp_path / "outer")]), ("inner", ["rmdir", str(tmp_path / "outer" / "inner")]))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_left_is_an_error_of_its_own_and_the_rest_is_undone_nevertheless(tmp_path: Path) -> None:
+    (tmp_path / "first").mkdir()
+    steps = (
+        ("the first", ["rmdir", str(tmp_path / "first")]),
+        failing("the group", "open"),
+        failing("the mount", "busy"),
+    )
+    with pytest.raises(HostError) as error:
+        work(*steps)
+    assert error.value.message.startswith("host here: left behind: the mount (host here: `sh ")
+    assert "ended with status 5: busy); the group (" in error.value.message
+    assert "virt-overhead reap" in str(error.value.hint)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_first_error_stays_and_tells_what_was_left_in_its_message() -> None:
+    cause = HarnessError("fio failed", hint="see its output")
+    with pytest.raises(HarnessError) as error:
+        nested(cause)
+    assert error.value is cause
+    said = cause.message.splitlines()
+    assert said[0] == "fio failed"
+    assert said[1].startswith("  left behind: the array (")
+    assert said[2].startswith("  left behind: the disk (")
+    assert cause.hint == f"see its output; {REMEDY}"
+
+
+def test_an_error_that_is_not_ours_has_it_as_a_note() -> None:
+    with pytest.raises(KeyboardInterrupt) as error:
+        work(failing("the array", "busy"), error=KeyboardInterrupt())
+    (note,) = error.value.__notes__
+    assert note.startswith("host here: left behind: the array (")
+
+
+def test_where_all_is_undone_the_error_is_as_it_was() -> None:
+    cause = HostError("lost")
+    with pytest.raises(HostError) as error:
+        work(("nothing", ["true"]), error=cause)
+    assert (error.value, cause.message) == (cause, "lost")
