@@ -187,7 +187,7 @@ class SecretTable(_Discreet):
 class ApiTable(_Discreet):
     """`[host.NAME.api]`."""
 
-    url: Annotated[str, BeforeValidator(_without_login), AfterValidator(_url)]
+    url: Annotated[str, AfterValidator(_url), BeforeValidator(_without_login)]
     node: str = Field(pattern=r"^[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?$")
     user: Annotated[str, AfterValidator(_user)] = ROOT
     token: Annotated[str | None, BeforeValidator(_without_value)] = Field(
