@@ -32,6 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Files of the recordings are only names: a guest that really runs could not boot them.
         files = {} if executor.real else RECORDED_FILES
         node = make_node(options.user, options.password, executor, settings, disks=disks, files=files)
+        if executor.real:
+            node.store.config("local-lvm").total_bytes = options.local_lvm_gib * 1024**3
         for fault in options.fault:
             node.faults.add(fault)
         for user, name, value in options.token:

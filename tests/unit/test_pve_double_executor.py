@@ -208,11 +208,12 @@ def test_a_partition_that_only_the_host_knows_can_be_used() -> None:
 def test_a_host_with_a_pve_of_its_own_is_not_touched() -> None:
     commands = Recorder()
     executor(commands).prepare(local_lvm_gib=1)
-    script = commands.ran[0][2]
+    first, script = (argv[2] for argv in commands.ran)
+    assert first.splitlines()[2] == '[ -e "$mark" ] || exit 0'
     assert script.index("/etc/pve") < script.index("exit 1") < script.index("mkdir /var/lib/vz")
+    assert [argv[-1] for argv in commands.ran] == [MARK, MARK]
     executor(commands).undo()
-    assert commands.ran[-1][2].splitlines()[2] == '[ -e "$mark" ] || exit 0'
-    assert commands.ran[0][-1] == commands.ran[-1][-1] == MARK
+    assert commands.ran[-1] == commands.ran[0]
 
 
 def test_guests_do_not_run_on_this_machine_by_mistake(monkeypatch: pytest.MonkeyPatch) -> None:

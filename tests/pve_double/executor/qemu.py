@@ -23,40 +23,41 @@ START_SECONDS = 60.0
 UNPLUG_SECONDS = 10.0
 _GIB = 1024**3
 MARK = "/var/lib/vz/made-by-the-pve-double"
-"""The file without which nothing is removed: its directory was made by a double, on a host that is no PVE node."""
+"""The file without which nothing is removed: its directory was made by a double, on a host that is no PVE node.
+
+It lists the bridges that were made, one a line.
+"""
 _PREPARE = """
 size=$1 bridges=$2 mark=$3
-if [ ! -e "$mark" ]; then
-    if [ -e /etc/pve ] || [ -e /var/lib/vz ] || vgs pve >/dev/null 2>&1; then
-        echo 'this host has /etc/pve, /var/lib/vz or a volume group pve of its own: a double leaves it alone' >&2
-        exit 1
-    fi
-    mkdir /var/lib/vz
-    touch "$mark"
+if [ -e /etc/pve ] || [ -e /var/lib/vz ] || vgs pve >/dev/null 2>&1; then
+    echo 'this host has /etc/pve, /var/lib/vz or a volume group pve of its own: a double leaves it alone' >&2
+    exit 1
 fi
+mkdir /var/lib/vz
+touch "$mark"
 mkdir -p /var/run/qemu-server /var/lib/vz/template/iso /var/lib/vz/import /var/lib/vz/images /var/lib/vz/snippets
 for bridge in $bridges; do
     [ -d "/sys/class/net/$bridge" ] || {
         ip link add "$bridge" type bridge
         ip address add 10.99.0.1/16 dev "$bridge"
         ip link set "$bridge" up
+        echo "$bridge" >>"$mark"
     }
 done
-vgs pve >/dev/null 2>&1 || {
-    truncate -s "$size" /var/lib/vz/pve-data.img
-    loop=$(losetup --find --show /var/lib/vz/pve-data.img)
-    pvcreate --quiet --yes "$loop"
-    vgcreate --quiet pve "$loop"
-    lvcreate --quiet --type thin-pool --extents 95%FREE --name data pve
-}
+truncate -s "$size" /var/lib/vz/pve-data.img
+loop=$(losetup --find --show /var/lib/vz/pve-data.img)
+pvcreate --quiet --yes "$loop"
+vgcreate --quiet pve "$loop"
+lvcreate --quiet --type thin-pool --extents 95%FREE --name data pve
 """
 _UNDO = """
-bridges=$1 mark=$2
+mark=$1
 [ -e "$mark" ] || exit 0
 for pid in $(cat /var/run/qemu-server/*.pid 2>/dev/null); do
-    case $(cat "/proc/$pid/comm" 2>/dev/null) in qemu-system*) kill "$pid" ;; esac
+    case $(cat "/proc/$pid/comm" 2>/dev/null) in qemu-system*) kill "$pid" ;; *) continue ;; esac
+    for _ in $(seq 100); do [ -e "/proc/$pid" ] || break; sleep 0.1; done
 done
-for bridge in $bridges; do
+for bridge in $(cat "$mark"); do
     for port in /sys/class/net/"$bridge"/brif/tap*; do [ ! -e "$port" ] || ip link delete "${port##*/}"; done
     ip link delete "$bridge"
 done
@@ -81,14 +82,21 @@ class QemuExecutor(NodeStorage):
         self._pids: dict[int, int] = {}
 
     def prepare(self, *, local_lvm_gib: int) -> None:
-        """Make what a fresh node has: directories, the bridges, and the thin pool of `local-lvm` in a sparse file."""
+        """Make what a fresh node has: directories, the bridges, and the thin pool of `local-lvm` in a sparse file.
+
+        What an earlier double left that was killed is removed first; two at a time have no place on a host.
+        """
+        self._remove_all()
         size = str(local_lvm_gib * _GIB)
         self._commands.run(["sh", "-euc", _PREPARE, "sh", size, " ".join(self._bridges), MARK])
 
     def undo(self) -> None:
         """End all guests, and remove what `prepare` made; nothing where that made nothing."""
-        self._commands.run(["sh", "-uc", _UNDO, "sh", " ".join(self._bridges), MARK], check=False)
+        self._remove_all()
         self._commands.close()
+
+    def _remove_all(self) -> None:
+        self._commands.run(["sh", "-uc", _UNDO, "sh", MARK], check=False)
 
     def start(self, vmid: int, config: Config, command: list[str]) -> int:
         cards = network.cards(config)
