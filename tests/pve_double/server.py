@@ -26,6 +26,8 @@ from tests.pve_double.state import Node
 
 API = "/api2/json"
 LOOPBACK = "127.0.0.1"
+LOST = 596
+"""What the proxy answers when it has lost the worker behind it, which may go on."""
 
 
 class _Server(http.server.ThreadingHTTPServer):
@@ -74,9 +76,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.connection.close()
 
     def _answer(self, path: str, params: dict[str, Value], body: bytes) -> None:
+        upload: Path | None = None
         try:
-            result = {"data": dispatch.answer(self.server.node, self._request(path, params, body))}
+            request = self._request(path, params, body)
+            upload = request.file
+            result = {"data": dispatch.answer(self.server.node, request)}
         except PveError as refused:
+            if upload is not None and refused.status != LOST:
+                upload.unlink(missing_ok=True)
             self._refuse(refused)
         except ConnectionCut:
             raise
@@ -102,8 +109,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         return Request(self.command, unquote(path.removeprefix(API)), params, dict(self.headers), file)
 
     def _refuse(self, refused: PveError) -> None:
-        if refused.status == 596:
-            self._write(596, refused.message, b"")
+        if refused.status == LOST:
+            self._write(LOST, refused.message, b"")
             return
         answer: dict[str, Any] = {"data": None, "message": f"{refused.message}\n"}
         if refused.errors is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -340,6 +341,7 @@ def test_disks_are_listed_with_their_stable_names(root: Client) -> None:
 def test_an_upload_with_a_wrong_checksum_fails(root: Client, tmp_path: Path) -> None:
     file = tmp_path / "other.iso"
     file.write_bytes(b"content")
+    before = set(Path(tempfile.gettempdir()).glob("pveupload-*"))
     upload, checked = f"{NODE}/storage/local/upload", {"checksum": "00", "checksum-algorithm": "sha256"}
     with file.open("rb") as content:
         outcome = root.post(upload, content="iso", filename=content, **checked)
@@ -347,6 +349,7 @@ def test_an_upload_with_a_wrong_checksum_fails(root: Client, tmp_path: Path) -> 
     with file.open("rb") as content:
         lvm = root.post(f"{NODE}/storage/local-lvm/upload", content="iso", filename=content)
     assert lvm.text == "can't upload to storage type 'lvmthin'"
+    assert set(Path(tempfile.gettempdir()).glob("pveupload-*")) <= before
 
 
 def test_a_template_starts_no_more_and_gives_clones(root: Client) -> None:
