@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.doctor.findings import Finding, Level
+from harness.doctor.findings import Finding, Level, not_available
+from harness.errors import HarnessError
 from harness.lab.inventory import DiskById, DiskByStorage, HostSpec
 from harness.lab.proxmox import ROOT, GuestRules, ProxmoxSpec
 from harness.units import format_size
@@ -42,15 +43,15 @@ class Needed:
 class NodeSeen:
     """What the API tells of a node. `granted` holds the privileges of the lab's login by path.
 
-    `hvm` says whether its CPU offers virtualisation; `free_ids` is how many ids of the lab's range are free; `claims`
-    has of each disk under test who else names it, None where that could not be read.
+    `hvm` says whether its CPU offers virtualisation, None where that is not told; `free_ids` is how many ids of the
+    lab's range are free; `claims` has of each disk under test who else names it, None where that could not be read.
     """
 
     version: str
     granted: Mapping[str, frozenset[str]]
     storages: Sequence[Mapping[str, Any]]
     bridges: Sequence[str]
-    hvm: bool
+    hvm: bool | None
     free_ids: int
     claims: Mapping[str, Sequence[str] | None] = field(default_factory=dict)
 
@@ -94,6 +95,12 @@ def examine_node(host: HostSpec, spec: ProxmoxSpec, seen: NodeSeen) -> list[Find
     ]
 
 
+def unreachable(error: HarnessError) -> Finding:
+    """The finding where the API could not be asked."""
+    why = "guests and storages are made through it"
+    return Finding("Proxmox VE", error.message, Level.PROBLEM, why, error.hint or "")
+
+
 def _version(seen: NodeSeen) -> Finding:
     why = "what is asked of QEMU by a drive's options has changed with versions, and so have privileges"
     number = tuple(int(part) for part in seen.version.split(".")[:2] if part.isdigit())
@@ -126,6 +133,8 @@ def _passthrough(spec: ProxmoxSpec) -> Finding:
 
 def _virtualisation(rules: GuestRules, seen: NodeSeen) -> Finding:
     why = "without it Proxmox VE starts no guest with KVM; emulated ones tell nothing of real hardware"
+    if seen.hvm is None:
+        return not_available("virtualisation", why)
     value = "the CPU offers it" if seen.hvm else "the CPU does not offer it"
     if seen.hvm == rules.kvm:
         return Finding("virtualisation", value, Level.OK, why)

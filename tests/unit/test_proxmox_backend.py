@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from harness.errors import GuestError, HarnessError, HostError, SafetyError, Unsupported
 from harness.events import Events
+from harness.guest.guest_system import BlockDevice
 from harness.guest.protocol import GuestDisk
 from harness.guest.proxmox.backend import ProxmoxHypervisor
 from harness.guest.proxmox.client import Client
+from harness.guest.proxmox.drive import drive_string
+from harness.guest.proxmox.guest import ProxmoxGuest
+from harness.guest.proxmox.machine import create
 from harness.guest.proxmox.secrets import Secret
 from harness.guest.proxmox.stores import PveVolume
+from harness.guest.proxmox.vm import shell_parameters
 from harness.image.manifest import sha256_of
 from harness.lab.accel import Acceleration
 from harness.lab.facts import HostFacts
@@ -24,9 +29,11 @@ from harness.lab.inventory import DiskById, DiskByStorage, HostSpec
 from harness.lab.proxmox import GuestRules
 from harness.lab.transport.base import Completed
 from harness.layout.source import BlockSource
+from harness.results.configuration import configuration_check
 from harness.scenario.attach import Attach
 from harness.scenario.layouts import Device, Lvm, LvmThin, Md, Qcow2, RawFile
 from harness.scenario.model import Mode
+from tests.pve_double import nodeshell
 from tests.pve_double.faults import Fault
 from tests.pve_double.server import Serving, serve
 from tests.pve_double.state import Node
@@ -346,6 +353,35 @@ def test_a_guest_has_its_disks_as_asked_for(client: Client, iso: Path, monkeypat
     assert seen["virtio0"].startswith("local-lvm:vm-9000-disk-1,aio=native,backup=0,cache=none")
     assert {"machine": "q35", "cpu": "max", "scsihw": "virtio-scsi-single", "kvm": 0}.items() <= seen.items()
     assert left(client) == []
+
+
+def test_how_a_disk_is_attached_is_read_from_pve_qemu_and_guest(node: Node, client: Client) -> None:
+    rules = replace(RULES, kvm=True)
+    machine = create(client, rules, shell_parameters(rules, RUN, "local:iso/mini.iso", 2))
+    attach = Attach(bus="virtio-scsi", cache="directsync", aio="io_uring", discard="unmap", queues=2)
+    machine.set({"scsi0": drive_string("local-lvm:1", attach, "thin")})
+    machine.start()
+    command = nodeshell.run(node, ["qm", "showcmd", str(machine.vmid)]).text.strip()
+    disk = GuestDisk("thin", BlockSource("/dev/pve/vm-9000-disk-0", "block", 0, SPAN), attach)
+    in_guest = BlockDevice("/dev/sda", {"guest_driver": "sd", "guest_queues": 2})
+    played = PlayedShell({"qm showcmd": f"command\t{command}\n"})
+    guest = ProxmoxGuest(played, 1.0, {}, None, machine, played, {"thin": disk}, {"thin": "scsi0"}, {"thin": in_guest})
+    effective = guest.effective("thin")
+    check = configuration_check(attach, effective)
+    assert check is not None
+    assert check.ok, check.detail
+    assert effective["pve_drive"] == (
+        "scsi0: local-lvm:vm-9000-disk-0,aio=io_uring,backup=0,cache=directsync,detect_zeroes=0,discard=on,"
+        "iothread=1,queues=2,serial=thin,size=1G"
+    )
+    assert effective["qemu_discard"] == "unmap"
+    assert (guest.device("thin"), guest.exits()) == ("/dev/sda", {})
+    assert guest.transferred("thin") is not None
+    played.prints["qm showcmd"] = command.replace('"aio":"io_uring"', '"aio":"threads"').join(["command\t", "\n"])
+    check = configuration_check(attach, guest.effective("thin"))
+    assert check is not None
+    assert "asked for qemu_aio = io_uring, it is threads" in check.detail
+    machine.destroy()
 
 
 def test_what_a_dead_client_left_is_found_by_its_run_and_removed(client: Client, iso: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from harness.doctor.findings import Finding, Level
 from harness.doctor.proxmox import NodeSeen, examine_node, needed
-from harness.guest.proxmox.look import look_at
+from harness.guest.proxmox.look import look_at, node_findings
 from harness.lab.inventory import DiskById, DiskByStorage, HostSpec, load_lab
 from harness.lab.proxmox import ApiSpec, GuestRules, ProxmoxSpec, SecretSource, StoredLayout
 from harness.lab.transport.local import LocalRunner
@@ -112,6 +112,19 @@ def test_a_real_login_is_looked_at_and_nothing_is_changed() -> None:
         assert client.get("nodes/pve/tasks", {"source": "all"}) == []
     assert found(replace(seen, hvm=True)) == {}
     assert (seen.version, seen.bridges, seen.free_ids) == ("9.2.11", ["vmbr0"], 100)
+
+
+def test_an_api_that_cannot_be_asked_is_a_finding_beside_those_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("X", raising=False)
+    (finding,) = node_findings(HOST, LocalRunner("host node1"))
+    assert (finding.check, finding.level) == ("Proxmox VE", Level.PROBLEM)
+    assert "the environment has no variable X" in finding.value
+    assert node_findings(replace(HOST, proxmox=None), LocalRunner()) == []
+
+
+def test_what_the_login_may_not_ask_is_not_guessed() -> None:
+    (finding,) = found(replace(FIT, hvm=None)).values()
+    assert (finding.check, finding.level) == ("virtualisation", Level.UNKNOWN)
 
 
 def test_the_docs_name_every_check_and_no_other() -> None:

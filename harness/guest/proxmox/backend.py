@@ -175,9 +175,8 @@ class ProxmoxHypervisor:
 
     def _attach(self, machine: Machine, disks: Sequence[GuestDisk]) -> Mapping[str, str]:
         """Add the disks to the VM's configuration, and tell which drive each became."""
-        for disk in disks:
-            if not isinstance(disk.source, PveVolume):
-                require_unshared(self._client, self._host.runner, disk.source.path, machine.vmid)
+        for path in dict.fromkeys(disk.source.path for disk in disks if not isinstance(disk.source, PveVolume)):
+            require_unshared(self._client, self._host.runner, path, machine.vmid)
 
         def strings() -> dict[str, Any]:
             buses = {disk.name: disk.attach.bus for disk in disks if isinstance(disk.attach, Attach)}

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from harness.doctor.findings import Finding
-from harness.doctor.proxmox import NodeSeen, examine_node, needed
-from harness.errors import SafetyError
-from harness.guest.proxmox.client import Client
+from harness.doctor.proxmox import NodeSeen, examine_node, needed, unreachable
+from harness.errors import ConfigError, HostError, LabUnavailable, SafetyError
+from harness.guest.proxmox.client import Client, PveError
 from harness.guest.proxmox.node import claims_on
 from harness.guest.proxmox.secrets import read_secret
 from harness.guest.proxmox.vm import free_ids
@@ -18,11 +18,14 @@ from harness.lab.transport.base import Runner
 
 
 def node_findings(host: HostSpec, runner: Runner) -> list[Finding]:
-    """The doctor's findings on a node of Proxmox VE; none on other hosts. Raises LabUnavailable, ConfigError."""
+    """The doctor's findings on a node of Proxmox VE; none on other hosts."""
     if host.proxmox is None:
         return []
-    with logged_in(host.name, host.proxmox) as client:
-        return examine_node(host, host.proxmox, look_at(host, host.proxmox, client, runner))
+    try:
+        with logged_in(host.name, host.proxmox) as client:
+            return examine_node(host, host.proxmox, look_at(host, host.proxmox, client, runner))
+    except (LabUnavailable, ConfigError, HostError) as error:
+        return [unreachable(error)]
 
 
 @contextmanager
@@ -40,13 +43,12 @@ def look_at(host: HostSpec, spec: ProxmoxSpec, client: Client, runner: Runner) -
     """What the API tells of the node now."""
     paths = dict.fromkeys(each.path for each in needed(host, spec))
     used = {int(each["vmid"]) for each in client.get("cluster/resources", {"type": "vm"})}
-    status = client.get(f"{client.node}/status")
     return NodeSeen(
         version=str(client.get("version")["version"]),
         granted={path: _granted(client, path) for path in paths},
         storages=client.get(f"{client.node}/storage"),
         bridges=[str(each["iface"]) for each in client.get(f"{client.node}/network", {"type": "any_bridge"})],
-        hvm=str(status.get("cpuinfo", {}).get("hvm", "")) not in ("", "0"),
+        hvm=_has_hvm(client),
         free_ids=sum(1 for _ in free_ids(spec.guest.vmids, used)),
         claims={disk.name: _claims(client, runner, disk) for disk in host.disks if isinstance(disk, DiskById)},
     )
@@ -54,6 +56,15 @@ def look_at(host: HostSpec, spec: ProxmoxSpec, client: Client, runner: Runner) -
 
 def _granted(client: Client, path: str) -> frozenset[str]:
     return frozenset(client.get("access/permissions", {"path": path}).get(path, {}))
+
+
+def _has_hvm(client: Client) -> bool | None:
+    """Whether the CPU offers virtualisation; None where the login may not ask (Sys.Audit on the node)."""
+    try:
+        found = client.get(f"{client.node}/status").get("cpuinfo", {}).get("hvm")
+    except PveError:
+        return None
+    return None if found is None else str(found) not in ("", "0")
 
 
 def _claims(client: Client, runner: Runner, disk: DiskById) -> list[str] | None:
