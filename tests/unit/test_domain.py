@@ -47,16 +47,21 @@ def guest(*disks: GuestDisk, accel: str = "kvm") -> GuestSpec:
 def every_option(bus: Bus, *, start: int = 0, stop: int | None = None, controller: Controller = "single") -> GuestSpec:
     """Without the mapping of queues to threads, which would keep an older libvirt from judging all the others."""
     found = [(name, attach) for name, attach in options(bus).items() if not attach.iothread_vq_mapping]
-    return guest(*(GuestDisk(name, FILE, replace(each, controller=controller)) for name, each in found[start:stop]))
+    return guest(*(file_disk(name, replace(each, controller=controller)) for name, each in found[start:stop]))
+
+
+def file_disk(name: str, attach: Attach) -> GuestDisk:
+    """On a file of its own."""
+    return GuestDisk(name, replace(FILE, path=FILE.path.replace("raw.raw", f"{name}.raw")), attach)
 
 
 ARTICLE = (
     GuestDisk("passthrough", DEVICE, Attach()),
     GuestDisk("lvm", VOLUME, Attach()),
-    GuestDisk("raw", FILE, Attach()),
-    GuestDisk("raw-cached", FILE, Attach(cache="writeback", aio="threads")),
+    file_disk("raw", Attach()),
+    file_disk("raw-cached", Attach(cache="writeback", aio="threads")),
 )
-PASSED = (GuestDisk("vfio", DEVICE, Vfio()), GuestDisk("raw", FILE, Attach()), GuestDisk("vfio-2", DEVICE, Vfio()))
+PASSED = (GuestDisk("vfio", DEVICE, Vfio()), file_disk("raw", Attach()), GuestDisk("vfio-2", DEVICE, Vfio()))
 SPECS = {
     "article": guest(*ARTICLE),
     "article-tcg": guest(*ARTICLE, accel="tcg"),
@@ -73,9 +78,9 @@ SPECS = {
     "ide-3": every_option("ide", start=8),
     "nvme": every_option("nvme"),
     "ide-and-sata": guest(
-        GuestDisk("ide", FILE, Attach("ide", iothread=False)),
-        GuestDisk("sata", FILE, Attach("sata", iothread=False)),
-        GuestDisk("scsi", FILE, Attach()),
+        file_disk("ide", Attach("ide", iothread=False)),
+        file_disk("sata", Attach("sata", iothread=False)),
+        file_disk("scsi", Attach()),
     ),
     "sources": guest(
         GuestDisk("device", DEVICE, Attach()),
@@ -84,7 +89,11 @@ SPECS = {
         GuestDisk("qcow2", QCOW2, Attach()),
     ),
     "vfio": guest(*PASSED),
-    "many": guest(*(GuestDisk(f"blk-{number}", VOLUME, Attach("virtio-blk")) for number in range(40))),
+    "same-device": guest(
+        GuestDisk("passthrough", DEVICE, Attach()),
+        GuestDisk("cached", DEVICE, Attach(cache="writeback", aio="threads")),
+    ),
+    "many": guest(*(file_disk(f"blk-{number}", Attach("virtio-blk")) for number in range(40))),
 }
 
 

@@ -66,8 +66,11 @@ class DomainDisks:
         self._ports = count(1)
         self._shared: dict[tuple[int | None, int | None, int], tuple[int, count[int]]] = {}
 
-    def add(self, disk: GuestDisk) -> None:
-        """The disk and its controller; for one that is passed through, the port that it will be plugged into."""
+    def add(self, disk: GuestDisk, *, shared: bool = False) -> None:
+        """The disk and its controller; for one that is passed through, the port that it will be plugged into.
+
+        `shared` is for a source that another disk of the guest has, too: QEMU would refuse to open it twice.
+        """
         if isinstance(disk.attach, Vfio):
             # The root bus is number 0.
             self._bus.place(self._controller("pci", next(self._ports), model="pcie-root-port"))
@@ -86,6 +89,8 @@ class DomainDisks:
             )
         if attach.read_only:
             ET.SubElement(element, "readonly")
+        if shared:
+            ET.SubElement(element, "shareable")
         if attach.device == "disk":
             # A LUN shows the guest the serial number of the host's disk.
             ET.SubElement(element, "serial").text = disk.serial

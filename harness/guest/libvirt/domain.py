@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from xml.etree import ElementTree as ET
@@ -68,8 +69,9 @@ def domain_xml(spec: GuestSpec) -> str:
     ET.SubElement(devices, "controller", type="usb", model="none")
     bus.place(ET.SubElement(devices, "controller", type="virtio-serial", index="0"))
     disks = DomainDisks(devices, bus, machine)
+    users = Counter(disk.source.path for disk in spec.disks)
     for disk in spec.disks:
-        disks.add(disk)
+        disks.add(disk, shared=users[disk.source.path] > 1)
     bus.settle()
     if disks.threads:
         threads.text = str(disks.threads)
