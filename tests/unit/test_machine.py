@@ -66,11 +66,9 @@ def lab_host(processes: Processes, state: MachineState, *, before: str = "") -> 
     return processes.start("-name", "virt-overhead-lab", "-pidfile", str(state.pidfile), before=before)
 
 
-def write_record(state: MachineState, pid: int) -> Machine:
-    machine = Machine(
-        pid, 20022, "/key", "ssh-ed25519 AAAA", "tcg", "no KVM here", ("lab1", "guest1", "emulator1"), 0.0
-    )
-    state.record.write_text(json.dumps(asdict(machine) | {"images": list(machine.images)}))
+def write_record(state: MachineState, pid: int, made_of: tuple[str, ...] = ("lab1",)) -> Machine:
+    machine = Machine(pid, 20022, "/key", "ssh-ed25519 AAAA", "tcg", "no KVM here", made_of, 0.0)
+    state.record.write_text(json.dumps(asdict(machine) | {"made_of": list(machine.made_of)}))
     return machine
 
 
@@ -197,11 +195,20 @@ def images(directory: Path, *, digest: str = "1") -> ImageSet:
 def test_a_machine_fits_the_images_it_was_started_from_alone(
     state: MachineState, processes: Processes, tmp_path: Path
 ) -> None:
-    write_record(state, lab_host(processes, state))
+    write_record(state, lab_host(processes, state), state.made_of(images(tmp_path), "tcg"))
     machine = state.running()
     assert machine is not None
     assert state.fits(machine, images(tmp_path))
     assert not state.fits(machine, images(tmp_path, digest="2"))
+
+
+def test_a_lab_host_with_other_hardware_or_disks_does_not_fit(
+    tmp_path: Path, state: MachineState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = write_record(state, pid=1, made_of=state.made_of(images(tmp_path), "tcg"))
+    assert state.fits(machine, images(tmp_path))
+    monkeypatch.setattr("harness.lab.embedded.machine.creation_script", lambda: "other disks")
+    assert not state.fits(machine, images(tmp_path))
 
 
 def test_what_qemu_refuses_is_told_and_leaves_nothing(state: MachineState, tmp_path: Path) -> None:

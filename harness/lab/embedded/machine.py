@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -18,7 +19,7 @@ from filelock import FileLock, Timeout
 
 from harness.errors import LabUnavailable
 from harness.image import ImageSet
-from harness.lab.embedded.disks import EMULATED, EmulatedDisk
+from harness.lab.embedded.disks import EMULATED, EmulatedDisk, creation_script
 from harness.units import format_duration
 
 Accel = Literal["kvm", "tcg"]
@@ -30,7 +31,7 @@ STOP_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A running lab host: its process, how to log in on 127.0.0.1, and the images it was started from.
+    """A running lab host: its process, how to log in on 127.0.0.1, and what it was started from.
 
     Keys are those of its own images: a checkout with newer recipes must still find its way in.
     """
@@ -41,7 +42,8 @@ class Machine:
     host_key: str
     accel: Accel
     why: str
-    images: tuple[str, ...]
+    made_of: tuple[str, ...]
+    """The digests of its images, and that of its hardware and disks."""
     started: float
 
 
@@ -122,15 +124,15 @@ class MachineState:
             host_key=images.lab.manifest.host_key,
             accel=accel,
             why=why,
-            images=_digests(images),
+            made_of=self.made_of(images, accel),
             started=time.time(),
         )
         self.record.write_text(json.dumps(asdict(machine)))
         return machine
 
     def fits(self, machine: Machine, images: ImageSet) -> bool:
-        """Whether the machine was started from these very images."""
-        return tuple(machine.images) == _digests(images)
+        """Whether the machine was started from these very images, with the hardware and disks that are wanted now."""
+        return tuple(machine.made_of) == self.made_of(images, machine.accel)
 
     def stop(self) -> bool:
         """End every lab host of this directory: politely, then firmly. True if there was one."""
@@ -166,6 +168,12 @@ class MachineState:
             time.sleep(0.05)
         return True
 
+    def made_of(self, images: ImageSet, accel: Accel) -> tuple[str, ...]:
+        """What tells one lab host from another: the digests of its images, and that of its hardware and disks."""
+        described = "\n".join([*self._arguments(images, accel, port=0), creation_script()])
+        hardware = hashlib.sha256(described.encode()).hexdigest()[:12]
+        return (images.lab.digest, images.guest.digest, images.emulator.digest, hardware)
+
     def _arguments(self, images: ImageSet, accel: Accel, port: int) -> list[str]:
         lab = images.lab.path
         if accel == "kvm":
@@ -196,10 +204,6 @@ class MachineState:
             *("-device", "virtio-rng-pci"),
             *(word for disk in EMULATED for word in disk.hardware(self._image(disk))),
         ]
-
-
-def _digests(images: ImageSet) -> tuple[str, ...]:
-    return (images.lab.digest, images.guest.digest, images.emulator.digest)
 
 
 def _free_port() -> int:
