@@ -25,8 +25,8 @@ STORAGE_TYPES: Mapping[str, tuple[str, ...]] = {
 }
 """Types of storage whose volumes are such a layout."""
 _VM = (
-    *("VM.Allocate", "VM.Audit", "VM.PowerMgmt", "VM.Config.Disk", "VM.Config.CDROM", "VM.Config.CPU"),
-    *("VM.Config.Memory", "VM.Config.Network", "VM.Config.HWType", "VM.Config.Options", "VM.GuestAgent.Audit"),
+    *("VM.Allocate", "VM.Audit", "VM.PowerMgmt", "VM.Config.Disk", "VM.Config.CPU", "VM.Config.Memory"),
+    *("VM.Config.Network", "VM.Config.HWType", "VM.Config.Options", "VM.GuestAgent.Audit"),
 )
 
 

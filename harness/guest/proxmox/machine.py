@@ -22,6 +22,7 @@ START_SECONDS = 120.0
 STOP_SECONDS = 90.0
 DESTROY_SECONDS = 180.0
 _POLL_SECONDS = 0.5
+_SILENT = "QEMU guest agent is not running"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ class Machine:
         try:
             found = self.client.get(f"{self.path}/agent/network-get-interfaces", deadline=10)
         except PveError as error:
-            if "agent" in error.said.lower() or error.lost:
+            if _SILENT in error.said or error.lost:
                 return None
             raise
         listed: list[dict[str, Any]] = found["result"]
@@ -113,7 +114,7 @@ class Machine:
             )
         except PveError as error:
             # Its answer may have been lost (status 0): what is run so may be run again.
-            if error.status == 0 or ("agent" in error.said.lower() and "not running" in error.said):
+            if error.status == 0 or _SILENT in error.said:
                 return False
             raise
         end = time.monotonic() + deadline

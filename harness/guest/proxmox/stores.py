@@ -22,7 +22,8 @@ Image = Literal["raw", "qcow2"]
 STORE_SECONDS = 300.0
 VOLUME_SECONDS = 300.0
 KIB = 1024
-_MOUNTS = "/mnt/pve/"
+MOUNTS = "/mnt/pve"
+"""Where PVE mounts the directories that it makes of a disk."""
 
 # $1: a volume's path. PVE makes volumes that are active, and lets go of them when their VM stops.
 _ACTIVATE = 'export PATH="$PATH:/usr/sbin:/sbin"; [ -e "$1" ] || lvchange --activate y --ignoreactivationskip "$1"'
@@ -61,9 +62,10 @@ class Stores:
 
     @contextmanager
     def volume(self, storage: str, number: int, size: int, image: Image, *, file: bool) -> Iterator[PveVolume]:
-        """A volume of `size` bytes (whole KiB), the VM's number `number`; freed at the end where it is still there.
+        """A volume of `size` bytes (whole KiB), the VM's number `number`.
 
-        `file` says that the storage keeps files, whose names end with their format.
+        Removing the VM frees it. On a storage of ours, which does not outlast the VM, it is freed before. `file` says
+        that the storage keeps files, whose names end with their format.
         """
         name = f"vm-{self.vmid}-disk-{number}" + (f".{image}" if file else "")
         volid = f"{storage}:{self.vmid}/{name}" if file else f"{storage}:{name}"
@@ -79,7 +81,8 @@ class Stores:
                 )
 
         with Cleanup(self.client.host) as cleanup:
-            cleanup.by(f"volume {volid}", free)
+            if _is_ours(storage):
+                cleanup.by(f"volume {volid}", free)
             self.client.write(
                 "post",
                 path,
@@ -97,7 +100,7 @@ class Stores:
 
         A storage that is not ours is left as its owner has set it.
         """
-        if not storage.startswith(f"{TAG}-"):
+        if not _is_ours(storage):
             return
         path = f"storage/{storage}"
         self.client.write(
@@ -108,6 +111,10 @@ class Stores:
         )
 
 
+def _is_ours(storage: str) -> bool:
+    return storage.startswith(f"{TAG}-")
+
+
 def storage_ids(client: Client) -> set[str]:
     return {str(each["storage"]) for each in client.get("storage")}
 
@@ -116,7 +123,7 @@ def made_stores(client: Client) -> list[tuple[Maker, str]]:
     """What of ours PVE has made of devices of the node, whichever run made it."""
     thin = [str(each["vg"]) for each in _listed(client, "lvmthin")]
     groups = [str(each["name"]) for each in children(_listed(client, "lvm"))]
-    mounts = [str(each["path"]).removeprefix(_MOUNTS) for each in _listed(client, "directory")]
+    mounts = [str(each["path"]).removeprefix(f"{MOUNTS}/") for each in _listed(client, "directory")]
     pools = [str(each["name"]) for each in _listed(client, "zfs")]
     found: list[tuple[Maker, str]] = [
         *(("lvmthin", name) for name in dict.fromkeys(thin)),
@@ -124,7 +131,7 @@ def made_stores(client: Client) -> list[tuple[Maker, str]]:
         *(("directory", name) for name in mounts),
         *(("zfs", name) for name in pools),
     ]
-    return [(maker, name) for maker, name in found if name.startswith(f"{TAG}-")]
+    return [(maker, name) for maker, name in found if _is_ours(name)]
 
 
 def remove_store(client: Client, maker: Maker, name: str) -> None:
@@ -159,7 +166,7 @@ def _listed(client: Client, maker: Maker) -> Any:
 
 def remove_orphans(client: Client) -> list[str]:
     """Remove what the cluster's configuration has of storages of ours that no device has, and tell their names."""
-    names = sorted(name for name in storage_ids(client) if name.startswith(f"{TAG}-"))
+    names = sorted(name for name in storage_ids(client) if _is_ours(name))
     for name in names:
         client.write("delete", f"storage/{name}", {}, seen=partial(_is_gone, client, name))
     return names

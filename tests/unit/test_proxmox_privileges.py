@@ -1,0 +1,122 @@
+"""The roles that docs/proxmox.md gives to a token are enough, and each privilege in them is needed."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.errors import HarnessError
+from harness.guest.proxmox.client import Client
+from harness.guest.proxmox.machine import create
+from harness.guest.proxmox.secrets import Secret
+from harness.guest.proxmox.vm import shell_parameters
+from harness.lab.paths import TAG
+from harness.lab.proxmox import GuestRules
+from tests.pve_double.server import serve
+from tests.pve_double.storage.disks import Disk
+from tests.pve_double.testing import memory_node
+from tests.unit.proxmox_nodes import connected
+from tests.unit.test_proxmox_backend import (
+    DISK,
+    HOST,
+    LVM,
+    MIB,
+    RAW,
+    RUN,
+    SPAN,
+    STORED,
+    THIN,
+    hypervisor,
+    left,
+    shell,
+)
+
+DOCS = (Path(__file__).parents[2] / "docs" / "proxmox.md").read_text(encoding="utf-8")
+ROLES = {name: given.split() for name, given in re.findall(r'pveum role add (\w+) --privs "([^"]+)"', DOCS)}
+ACLS = re.findall(r"pveum acl modify (\S+) --users bench@pve --roles (\w+)( --propagate 0)?", DOCS)
+ON_STORAGES = ("VohGuests", "VohMedia", "VohVolumes", "PVESDNUser")
+
+
+def unseen() -> bool:
+    return False
+
+
+@contextmanager
+def token_with(roles: dict[str, list[str]]) -> Iterator[tuple[Client, Client]]:
+    """Root's client, and that of a token made as the docs say, with these roles alone."""
+    node = memory_node()
+    node.disks.disks += [Disk(f"/dev/sdb{number}", 512 * MIB) for number in (1, 2, 3)]
+    with serve(node) as serving, connected(serving) as root:
+
+        def call(method: Any, path: str, /, **params: object) -> Any:
+            return root.write(method, path, params, seen=unseen)
+
+        call("post", "access/users", userid="bench@pve")
+        for role, privileges in roles.items():
+            call("post", "access/roles", roleid=role, privs=",".join(privileges))
+        for path, role, once in ACLS:
+            if role in roles or role.startswith("PVE"):
+                call("put", "access/acl", path=path, users="bench@pve", roles=role, propagate=int(not once))
+        value = call("post", "access/users/bench@pve/token/voh", privsep=0)["value"]
+        with connected(serving, user="bench@pve", token="voh", secret=Secret(value)) as client:
+            yield root, client
+
+
+def life_of_a_vm(client: Client) -> None:
+    """What a guest needs beside its layouts: to be started, asked and removed."""
+    rules = GuestRules(vmids=(9000, 9001), kvm=False, cpu="max")
+    machine = create(client, rules, shell_parameters(rules, RUN, "local:iso/mini.iso", 1))
+    try:
+        machine.set({"scsi0": "local-lvm:1,aio=native,cache=none,iothread=1,serial=thin"})
+        machine.start()
+        while machine.interfaces() is None:
+            time.sleep(0.1)
+        assert machine.transferred("scsi0").read >= 0
+    finally:
+        machine.destroy()
+
+
+def whole_run(client: Client, iso: Path) -> None:
+    """Volumes on storages that are there, and a guest."""
+    with hypervisor(client, iso, shell()).layouts([STORED], [HOST, THIN], span=SPAN, run_id=RUN):
+        pass
+    life_of_a_vm(client)
+
+
+def test_the_docs_give_every_role_somewhere() -> None:
+    assert {role for _, role, _ in ACLS} == {*ROLES, "PVESDNUser"}
+
+
+def test_storages_that_are_there_are_measured_with_these_privileges(tmp_path: Path) -> None:
+    iso = tmp_path / "guest.iso"
+    iso.write_bytes(b"\0" * 4096)
+    with token_with({name: given for name, given in ROLES.items() if name in ON_STORAGES}) as (root, client):
+        whole_run(client, iso)
+        assert left(root) == []
+
+
+def test_layouts_are_made_on_a_spare_disk_with_these_privileges(tmp_path: Path) -> None:
+    iso = tmp_path / "guest.iso"
+    iso.write_bytes(b"\0" * 4096)
+    with token_with(ROLES) as (root, client):
+        with hypervisor(client, iso, shell()).layouts([DISK], [HOST, LVM, RAW], span=SPAN, run_id=RUN):
+            assert f"{TAG}-{RUN}-lvm" in {each["storage"] for each in root.get("storage")}
+        life_of_a_vm(client)
+        assert left(root) == []
+
+
+@pytest.mark.parametrize("privilege", [privilege for role in ON_STORAGES if role in ROLES for privilege in ROLES[role]])
+def test_no_privilege_is_asked_for_in_vain(tmp_path: Path, privilege: str) -> None:
+    iso = tmp_path / "guest.iso"
+    iso.write_bytes(b"\0" * 4096)
+    lacking = {
+        name: [each for each in given if each != privilege] for name, given in ROLES.items() if name in ON_STORAGES
+    }
+    with token_with(lacking) as (_, client), pytest.raises(HarnessError):
+        whole_run(client, iso)
