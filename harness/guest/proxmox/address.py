@@ -51,8 +51,9 @@ def set_address(machine: Machine, rules: GuestRules, end: float) -> None:
 
 
 def address_script(rules: GuestRules) -> str:
-    """Sets the address on the guest's only network card."""
+    """Sets the address on the guest's only network card, and ends what would go on to ask for one by DHCP."""
     lines = [
+        "{ killall udhcpc 2>/dev/null; true; }",
         "nic=$(ls /sys/class/net | grep -v '^lo$' | head -n 1)",
         'ip link set "$nic" up',
         f'ip address replace {rules.address} dev "$nic"',

@@ -1,0 +1,78 @@
+"""VMs in Proxmox VE's words: what they are made of, how they are known again, where they answer."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+
+from harness.guest.proxmox.address import address_script, first_address
+from harness.guest.proxmox.vm import clone_parameters, free_ids, marks, run_of, shell_parameters, vm_name
+from harness.lab.proxmox import GuestRules
+
+RUN = "20261121-101500-ab12"
+KEY = "ssh-ed25519 AAAA+b/c user@host+x"
+CLOUD = {"ide2": "local:900/vm-900-cloudinit.qcow2,media=cdrom", "scsi0": "local-lvm:base-900-disk-0"}
+
+
+def card(address: str, kind: str = "ipv4") -> Mapping[str, Any]:
+    return {"name": "eth0", "ip-addresses": [{"ip-address": address, "ip-address-type": kind, "prefix": 24}]}
+
+
+def test_no_default_of_pve_decides_what_a_guest_is_made_of() -> None:
+    made = shell_parameters(GuestRules(bridge="vmbr1", kvm=False, cpu="max"), RUN, "local:iso/voh-1.iso", 2)
+    asked = {"machine": "q35", "cpu": "max", "scsihw": "virtio-scsi-single", "kvm": 0, "agent": "enabled=1"}
+    assert asked.items() <= made.items()
+    assert (made["ide2"], made["boot"]) == ("local:iso/voh-1.iso,media=cdrom", "order=ide2")
+    assert (made["net0"], made["cores"], made["memory"]) == ("virtio,bridge=vmbr1", 2, 512)
+
+
+def test_a_vm_is_known_by_its_run_in_name_and_notes() -> None:
+    assert run_of(marks(RUN)) == RUN
+    assert marks(RUN)["tags"] == f"voh;voh-{RUN}"
+    assert run_of({**marks(RUN), "name": "voh-other"}) is None
+    assert run_of({**marks(RUN), "description": "mine"}) is None
+    assert run_of({}) is None
+
+
+def test_a_name_is_one_that_dns_allows() -> None:
+    assert vm_name("my_run.7") == "voh-my-run-7"
+    assert len(vm_name("x" * 100)) == 63
+
+
+def test_ids_are_those_of_the_range_that_nobody_has() -> None:
+    assert list(free_ids((9000, 9004), {9001, 9003, 100})) == [9000, 9002, 9004]
+
+
+def test_our_key_gets_into_a_clone_by_its_cloud_init_drive() -> None:
+    rules = GuestRules(template=900, network="cloud-init", address="192.0.2.5/24", gateway="192.0.2.1")
+    settings = clone_parameters(rules, CLOUD, 2, KEY)
+    assert settings["ipconfig0"] == "ip=192.0.2.5/24,gw=192.0.2.1"
+    assert settings["ciuser"] == "root"
+    assert unquote(str(settings["sshkeys"])) == KEY
+    assert not set(" +/@") & set(str(settings["sshkeys"]))
+    assert clone_parameters(GuestRules(template=900), CLOUD, 2, KEY)["ipconfig0"] == "ip=dhcp"
+
+
+def test_a_template_without_cloud_init_has_to_know_our_key() -> None:
+    assert "sshkeys" not in clone_parameters(GuestRules(template=900), {"scsi0": "local-lvm:base"}, 2, KEY)
+    with pytest.raises(ValueError, match="template 900 has no cloud-init drive"):
+        clone_parameters(GuestRules(template=900, network="cloud-init"), {"scsi0": "local-lvm:base"}, 2, KEY)
+
+
+def test_the_address_is_the_first_that_others_can_reach() -> None:
+    assert (
+        first_address([card("127.0.0.1"), card("169.254.7.7"), card("fe80::1", "ipv6"), card("10.9.0.7")]) == "10.9.0.7"
+    )
+    assert first_address([card("127.0.0.1")]) is None
+    assert first_address([]) is None
+
+
+def test_the_script_that_sets_an_address_is_one_of_a_shell() -> None:
+    script = address_script(GuestRules(network="static", address="192.0.2.5/24", gateway="192.0.2.1"))
+    assert 'ip address replace 192.0.2.5/24 dev "$nic"' in script
+    assert "ip route replace default via 192.0.2.1" in script
+    assert subprocess.run(["sh", "-n", "-c", script], check=False).returncode == 0
