@@ -20,7 +20,6 @@ from harness.measure.conditioning import condition
 from harness.measure.fio import Target
 from harness.measure.phases import Phases
 from harness.results import ConditioningRecord
-from harness.scenario.attach import Vfio
 from harness.scenario.model import Arm, Conditioning, Job, Mode, Place
 from harness.scenario.plan import Group, Plan
 
@@ -110,9 +109,8 @@ class Session:
         exits = self._guest.exits() if in_guest else {}
         # Also beside an arm of the host: what its idle guest takes is not the arm's.
         vm = self.guest.threads if self.guest else None
-        # A device that is handed to the guest is not the host's to count.
-        passed = in_guest and arm.mode is not None and isinstance(arm.mode.attach, Vfio)
-        disks = () if passed else self.layouts.disks(arm.mode)
+        attach = arm.mode.attach if in_guest and arm.mode else None
+        disks = self.layouts.disks(arm.mode) if attach is None or attach.host_counts else ()
         return Counted(read_counters(self.host.runner, disks, vm), qemu, exits)
 
     def holding(self, arm: Arm) -> AbstractContextManager[None]:
