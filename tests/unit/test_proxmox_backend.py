@@ -172,10 +172,10 @@ def test_layouts_are_storages_of_pve_on_regions_of_the_disk(client: Client, iso:
         lvm, raw = layouts.by_mode["lvm"], layouts.by_mode["raw"]
         assert isinstance(lvm, PveVolume)
         assert isinstance(raw, PveVolume)
-        assert (lvm.volid, lvm.path) == (f"voh-{RUN}-lvm:vm-9000-disk-0", f"/dev/voh-{RUN}-lvm/vm-9000-disk-0")
+        assert (lvm.volid, lvm.path) == (f"voh-{RUN}-lvm:vm-9000-voh-0", f"/dev/voh-{RUN}-lvm/vm-9000-voh-0")
         assert (raw.volid, raw.path) == (
-            f"voh-{RUN}-ext4:9000/vm-9000-disk-0.raw",
-            f"/mnt/pve/voh-{RUN}-ext4/images/9000/vm-9000-disk-0.raw",
+            f"voh-{RUN}-ext4:9000/vm-9000-voh-0.raw",
+            f"/mnt/pve/voh-{RUN}-ext4/images/9000/vm-9000-voh-0.raw",
         )
         assert (lvm.vmid, lvm.kind, raw.kind, lvm.size, raw.size) == (9000, "block", "file", SPAN, SPAN)
         kinds = {each["storage"]: each["type"] for each in client.get("storage")}
@@ -187,10 +187,10 @@ def test_volumes_on_storages_that_are_there_are_all_that_is_written(client: Clie
     played = shell()
     with hypervisor(client, iso, played).layouts([STORED], [HOST, THIN, QCOW2], span=SPAN, run_id=RUN) as layouts:
         assert layouts.disk == "sda"
-        assert layouts.device.path == "/dev/pve/vm-9000-disk-0"
+        assert layouts.device.path == "/dev/pve/vm-9000-voh-0"
         thin, image = layouts.by_mode["thin"], layouts.by_mode["qcow2"]
         assert isinstance(thin, PveVolume)
-        assert thin.volid == "local-lvm:vm-9000-disk-1"
+        assert thin.volid == "local-lvm:vm-9000-voh-1"
         assert image.format == "qcow2"
         assert layouts.twin(QCOW2).format == "raw"
     assert left(client) == []
@@ -350,9 +350,30 @@ def test_a_guest_has_its_disks_as_asked_for(client: Client, iso: Path, monkeypat
     ):
         pass
     assert seen["scsi0"].startswith(f"{LINK},aio=io_uring,backup=0,cache=directsync,detect_zeroes=0")
-    assert seen["virtio0"].startswith("local-lvm:vm-9000-disk-1,aio=native,backup=0,cache=none")
+    assert seen["virtio0"].startswith("local-lvm:vm-9000-voh-1,aio=native,backup=0,cache=none")
     assert {"machine": "q35", "cpu": "max", "scsihw": "virtio-scsi-single", "kvm": 0}.items() <= seen.items()
     assert left(client) == []
+
+
+def test_a_guest_may_be_a_clone_of_a_template(client: Client, iso: Path) -> None:
+    template = {"vmid": 100, "name": "mine", "scsihw": "virtio-scsi-single", "scsi0": "local-lvm:1"}
+    made = {**template, "ide2": "local:cloudinit", "boot": "order=scsi0"}
+    client.task("post", "nodes/pve/qemu", made, seen=lambda: False, deadline=30)
+    client.task("post", "nodes/pve/qemu/100/template", {}, seen=lambda: False, deadline=30)
+    before = left(client)
+    (iso.parent / "key.pub").write_text(
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGJb3Vt2nN1b0n8p2m0mYk0k7m5p4Q1oU1tV5f2l3abc x@y\n"
+    )
+    rules = replace(RULES, template=100, network="cloud-init", address="192.0.2.5/24")
+    with hypervisor(client, iso, shell(), rules).layouts([STORED], [HOST, THIN], span=SPAN, run_id=RUN) as layouts:
+        config = client.get("nodes/pve/qemu/9000/config")
+        assert (config["name"], config["ipconfig0"], config["ciuser"]) == (f"voh-{RUN}", "ip=192.0.2.5/24", "root")
+        assert {"voh", f"voh-{RUN}"} == set(config["tags"].split(";"))
+        assert config["sshkeys"].startswith("ssh-ed25519%20AAAA")
+        thin = layouts.by_mode["thin"]
+        assert isinstance(thin, PveVolume)
+        assert thin.vmid == 9000
+    assert left(client) == before
 
 
 def test_how_a_disk_is_attached_is_read_from_pve_qemu_and_guest(node: Node, client: Client) -> None:

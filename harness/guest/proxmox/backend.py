@@ -171,7 +171,8 @@ class ProxmoxHypervisor:
                 machine = clone(self._client, rules, marks(run_id))
                 cleanup.by(f"VM {machine.vmid}", lambda: self._destroy(machine))
                 public = Path(f"{self._host.guest_files.key}.pub").read_text(encoding="utf-8").strip()
-                machine.set(self._understood(lambda: clone_parameters(rules, machine.config(), vcpus, public)))
+                template = Machine(self._client, rules.template).config()
+                machine.set(self._understood(lambda: clone_parameters(rules, template, vcpus, public)))
             yield machine
 
     def _attach(self, machine: Machine, disks: Sequence[GuestDisk]) -> Mapping[str, str]:

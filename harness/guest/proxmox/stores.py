@@ -67,7 +67,8 @@ class Stores:
         Removing the VM frees it. On a storage of ours, which does not outlast the VM, it is freed before. `file` says
         that the storage keeps files, whose names end with their format.
         """
-        name = f"vm-{self.vmid}-disk-{number}" + (f".{image}" if file else "")
+        # PVE wants the VM's id in front; what follows it may not be a clone's own disk-0.
+        name = f"vm-{self.vmid}-{TAG}-{number}" + (f".{image}" if file else "")
         volid = f"{storage}:{self.vmid}/{name}" if file else f"{storage}:{name}"
         path = f"{self.client.node}/storage/{storage}/content"
 

@@ -62,8 +62,8 @@ def shell_parameters(rules: GuestRules, run_id: str, iso: str, vcpus: int) -> di
     }
 
 
-def clone_parameters(rules: GuestRules, config: Mapping[str, Any], vcpus: int, public_key: str) -> dict[str, object]:
-    """What is set on the clone of a template, whose configuration is `config`.
+def clone_parameters(rules: GuestRules, template: Mapping[str, Any], vcpus: int, public_key: str) -> dict[str, object]:
+    """What is set on the clone of a template, whose configuration is `template`.
 
     Our key gets in by cloud-init. ValueError where cloud-init is asked for and the template has no such drive.
     """
@@ -80,7 +80,7 @@ def clone_parameters(rules: GuestRules, config: Mapping[str, Any], vcpus: int, p
         "net0": f"virtio,bridge={rules.bridge}",
         "onboot": 0,
     }
-    if any("cloudinit" in str(value) for key, value in config.items() if _DRIVE.fullmatch(key)):
+    if any("cloudinit" in str(value) for key, value in template.items() if _DRIVE.fullmatch(key)):
         gateway = f",gw={rules.gateway}" if rules.gateway else ""
         settings |= {
             "ciuser": "root",
