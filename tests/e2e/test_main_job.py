@@ -28,7 +28,7 @@ def test_every_cell_of_the_smoke_profile_is_measured_under_kvm(tmp_path: Path) -
             assert measured == arms, f"{cell.id} {metric}"
         assert all((tmp_path / "latest" / raw).read_text().startswith("{") for raw in cell.raw)
     lvm = run.cell("optane-lvm-randread-4k-qd32")
-    assert lvm.mode_detail.layout == {"kind": "lvm"}
+    assert lvm.mode_detail.layout == {"kind": "lvm", "on": {"kind": "device"}}
     assert (lvm.effective["cache"], lvm.effective["aio"], lvm.effective["iothread"]) == ("none", "native", True)
     command = next((tmp_path / "latest" / "raw").glob("*twin-lvm*.command")).read_text()
     assert f"filename=/dev/voh-{run.run.id}/lvm" in command
