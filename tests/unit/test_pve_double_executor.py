@@ -23,6 +23,7 @@ from tests.pve_double.executor import choose, guest, sockets
 from tests.pve_double.executor.arguments import runnable, tap_commands
 from tests.pve_double.executor.base import GuestFailed, GuestHungUp, GuestSilent, QemuFailed
 from tests.pve_double.executor.commands import Done, Shell
+from tests.pve_double.executor.node_storage import TRACELESS
 from tests.pve_double.executor.qemu import MARK, QemuExecutor
 from tests.pve_double.qemu import command, network
 from tests.pve_double.server import serve
@@ -31,6 +32,7 @@ from tests.pve_double.storage.disks import Disk, Pool
 from tests.pve_double.tasks import TaskLog
 from tests.pve_double.testing import QEMU, Client, memory_node
 
+LVM = f"--config {TRACELESS}"
 SHELL = Path(__file__).parents[1] / "pve_double" / "node"
 GUEST = {
     "machine": "q35",
@@ -150,11 +152,11 @@ def test_what_qemu_prints_when_it_does_not_start_is_told() -> None:
 @pytest.mark.parametrize(
     ("storage", "volname", "expected"),
     [
-        (LOCAL_LVM, "vm-100-disk-0", "lvcreate --virtualsize 1048576b --name vm-100-disk-0 --thinpool pve/data"),
+        (LOCAL_LVM, "vm-100-disk-0", f"lvcreate {LVM} --virtualsize 1048576b --name vm-100-disk-0 --thinpool pve/data"),
         (
             Pool("lvm", "voh-x", DISK).storage(),
             "vm-100-disk-0",
-            "lvcreate --yes --wipesignatures y --size 1048576b --name vm-100-disk-0 voh-x",
+            f"lvcreate {LVM} --yes --wipesignatures y --size 1048576b --name vm-100-disk-0 voh-x",
         ),
         (
             LOCAL,
@@ -187,9 +189,9 @@ def test_pools_are_made_of_a_disk_and_undone() -> None:
     runs.make("directory", "voh-ext4", DISK, filesystem="ext4")
     runs.unmake("directory", "voh-ext4", DISK, wipe=True)
     assert commands.lines[:3] == [
-        "pvcreate --metadatasize 250k --yes -ff /dev/nullb0",
-        "vgcreate voh-thin /dev/nullb0",
-        "lvcreate --type thin-pool --extents 95%FREE --name voh-thin voh-thin",
+        f"pvcreate {LVM} --metadatasize 250k --yes -ff /dev/nullb0",
+        f"vgcreate {LVM} voh-thin /dev/nullb0",
+        f"lvcreate {LVM} --type thin-pool --extents 95%FREE --name voh-thin voh-thin",
     ]
     assert "mkfs.ext4 -q -F /dev/nullb0p1" in commands.lines
     assert "mount /dev/nullb0p1 /mnt/pve/voh-ext4" in commands.lines

@@ -9,6 +9,8 @@ from tests.pve_double.executor.commands import Commands
 from tests.pve_double.storage.disks import Disk
 from tests.pve_double.storage.volumes import Storage
 
+TRACELESS = "activation/monitoring=0 backup/backup=0 backup/archive=0"
+"""LVM's settings with which it leaves no copies of its metadata, and starts no daemon, on the machine of the guests."""
 DEFAULT_PREALLOCATION = {"raw": "off", "qcow2": "metadata"}
 _RECEIVE = 'mkdir -p "$(dirname "$1")" && cat >"$1.part" && mv "$1.part" "$1"'
 _PROBE = '[ -b "$1" ] || exit 0; readlink -f "$1"; blockdev --getsize64 "$1"'
@@ -37,10 +39,10 @@ class NodeStorage:
         match storage.kind:
             case "lvm":
                 options = ["--yes", "--wipesignatures", "y", "--size", f"{size_bytes}b"]
-                self._run("lvcreate", *options, "--name", volname, storage.vgname)
+                self._lvm("lvcreate", *options, "--name", volname, storage.vgname)
             case "lvmthin":
                 pool = f"{storage.vgname}/{storage.thinpool}"
-                self._run("lvcreate", "--virtualsize", f"{size_bytes}b", "--name", volname, "--thinpool", pool)
+                self._lvm("lvcreate", "--virtualsize", f"{size_bytes}b", "--name", volname, "--thinpool", pool)
             case "zfspool":
                 self._run("zfs", "create", "-s", "-V", str(size_bytes), f"{storage.pool}/{volname}")
             case _:
@@ -57,7 +59,7 @@ class NodeStorage:
 
     def remove(self, storage: Storage, volname: str) -> None:
         if storage.vgname:
-            self._run("lvremove", "--yes", f"{storage.vgname}/{volname}")
+            self._lvm("lvremove", "--yes", f"{storage.vgname}/{volname}")
         elif storage.pool:
             self._run("zfs", "destroy", "-r", f"{storage.pool}/{volname}")
         else:
@@ -70,7 +72,7 @@ class NodeStorage:
 
     def rename(self, storage: Storage, volname: str, new: str) -> None:
         if storage.vgname:
-            self._run("lvrename", storage.vgname, volname, new)
+            self._lvm("lvrename", storage.vgname, volname, new)
         elif storage.pool:
             self._run("zfs", "rename", f"{storage.pool}/{volname}", f"{storage.pool}/{new}")
         else:
@@ -78,7 +80,7 @@ class NodeStorage:
 
     def resize(self, storage: Storage, volname: str, size_bytes: int) -> None:
         if storage.vgname:
-            self._run("lvextend", "--size", f"{size_bytes}b", f"{storage.vgname}/{volname}")
+            self._lvm("lvextend", "--size", f"{size_bytes}b", f"{storage.vgname}/{volname}")
         elif storage.pool:
             self._run("zfs", "set", f"volsize={size_bytes}", f"{storage.pool}/{volname}")
         else:
@@ -97,10 +99,10 @@ class NodeStorage:
         """Make a volume group, a thin pool, a mounted file system or a ZFS pool of a disk."""
         match kind:
             case "lvm" | "lvmthin":
-                self._run("pvcreate", "--metadatasize", "250k", "--yes", "-ff", disk.device)
-                self._run("vgcreate", name, disk.device)
+                self._lvm("pvcreate", "--metadatasize", "250k", "--yes", "-ff", disk.device)
+                self._lvm("vgcreate", name, disk.device)
                 if kind == "lvmthin":
-                    self._run("lvcreate", "--type", "thin-pool", "--extents", "95%FREE", "--name", name, name)
+                    self._lvm("lvcreate", "--type", "thin-pool", "--extents", "95%FREE", "--name", name, name)
             case "directory":
                 part = self._commands.run(["sh", "-euc", _PARTITION, "sh", disk.device]).stdout.strip()
                 self._run(f"mkfs.{filesystem}", "-q", "-f" if filesystem == "xfs" else "-F", part, deadline=300)
@@ -112,7 +114,7 @@ class NodeStorage:
     def unmake(self, kind: str, name: str, disk: Disk | None, *, wipe: bool) -> None:
         match kind:
             case "lvm" | "lvmthin":
-                self._run("vgremove", "--yes", name)
+                self._lvm("vgremove", "--yes", name)
             case "directory":
                 self._run("umount", f"/mnt/pve/{name}")
                 self._run("rmdir", f"/mnt/pve/{name}")
@@ -123,6 +125,9 @@ class NodeStorage:
 
     def wipe(self, disk: Disk) -> None:
         self._commands.run(["sh", "-euc", _WIPE, "sh", disk.device])
+
+    def _lvm(self, command: str, *arguments: str) -> None:
+        self._run(command, "--config", TRACELESS, *arguments)
 
     def _run(self, *argv: str, deadline: float = 120.0) -> None:
         done = self._commands.run(argv, deadline=deadline, check=False)

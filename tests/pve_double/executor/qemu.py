@@ -12,7 +12,7 @@ from tests.pve_double.executor import guest, sockets
 from tests.pve_double.executor.arguments import runnable, tap_commands
 from tests.pve_double.executor.base import GuestSilent, QemuFailed
 from tests.pve_double.executor.commands import Commands
-from tests.pve_double.executor.node_storage import NodeStorage
+from tests.pve_double.executor.node_storage import TRACELESS, NodeStorage
 from tests.pve_double.qemu import network
 from tests.pve_double.qemu.blockdev import throttle_group
 from tests.pve_double.qemu.drives import Drive
@@ -28,7 +28,7 @@ MARK = "/var/lib/vz/made-by-the-pve-double"
 It lists the bridges that were made, one a line.
 """
 _PREPARE = """
-size=$1 bridges=$2 mark=$3
+size=$1 bridges=$2 traceless=$3 mark=$4
 if [ -e /etc/pve ] || [ -e /var/lib/vz ] || vgs pve >/dev/null 2>&1; then
     echo 'this host has /etc/pve, /var/lib/vz or a volume group pve of its own: a double leaves it alone' >&2
     exit 1
@@ -46,12 +46,12 @@ for bridge in $bridges; do
 done
 truncate -s "$size" /var/lib/vz/pve-data.img
 loop=$(losetup --find --show /var/lib/vz/pve-data.img)
-pvcreate --quiet --yes "$loop"
-vgcreate --quiet pve "$loop"
-lvcreate --quiet --type thin-pool --extents 95%FREE --name data pve
+pvcreate --config "$traceless" --quiet --yes "$loop"
+vgcreate --config "$traceless" --quiet pve "$loop"
+lvcreate --config "$traceless" --quiet --type thin-pool --extents 95%FREE --name data pve
 """
 _UNDO = """
-mark=$1
+traceless=$1 mark=$2
 [ -e "$mark" ] || exit 0
 for pid in $(cat /var/run/qemu-server/*.pid 2>/dev/null); do
     case $(cat "/proc/$pid/comm" 2>/dev/null) in qemu-system*) kill "$pid" ;; *) continue ;; esac
@@ -61,7 +61,7 @@ for bridge in $(cat "$mark"); do
     for port in /sys/class/net/"$bridge"/brif/tap*; do [ ! -e "$port" ] || ip link delete "${port##*/}"; done
     ip link delete "$bridge"
 done
-vgremove --quiet --yes pve
+vgremove --config "$traceless" --quiet --yes pve
 losetup --noheadings --output NAME --associated /var/lib/vz/pve-data.img | while read -r loop; do
     losetup --detach "$loop"
 done
@@ -88,7 +88,7 @@ class QemuExecutor(NodeStorage):
         """
         self._remove_all()
         size = str(local_lvm_gib * _GIB)
-        self._commands.run(["sh", "-euc", _PREPARE, "sh", size, " ".join(self._bridges), MARK])
+        self._commands.run(["sh", "-euc", _PREPARE, "sh", size, " ".join(self._bridges), TRACELESS, MARK])
 
     def undo(self) -> None:
         """End all guests, and remove what `prepare` made; nothing where that made nothing."""
@@ -96,7 +96,7 @@ class QemuExecutor(NodeStorage):
         self._commands.close()
 
     def _remove_all(self) -> None:
-        self._commands.run(["sh", "-uc", _UNDO, "sh", MARK], check=False)
+        self._commands.run(["sh", "-uc", _UNDO, "sh", TRACELESS, MARK], check=False)
 
     def start(self, vmid: int, config: Config, command: list[str]) -> int:
         cards = network.cards(config)
