@@ -19,6 +19,8 @@ KIB = 1024
 MIB = 1024**2
 SHARE_OVERHEAD = 1 / 512
 """Of a member: what mdadm leaves free before the data, twice over (validate_geometry1 in its super1.c)."""
+PATIENCE = 60.0
+"""Seconds for a resync, whatever its size, on top of what its size takes."""
 SLOWEST_SYNC = 5 * MIB
 """Bytes per second and member; an initial resync that is slower is broken rather than slow."""
 _PARITY: tuple[RaidLevel, ...] = (5, 6)
@@ -145,7 +147,7 @@ def _array(runner: Runner, level: RaidLevel, chunk: int, name: str, members: Seq
 def _wait_until_synced(runner: Runner, device: str, name: str, members: int, events: Events) -> None:
     size = int(runner.run(["blockdev", "--getsize64", device], deadline=20).stdout)
     # Bytes per member are at most those of the array.
-    patience = 60 + size / SLOWEST_SYNC
+    patience = PATIENCE + size / SLOWEST_SYNC
     end = time.monotonic() + patience
     while True:
         said = runner.run(["sh", "-s", "--", device.rpartition("/")[2]], stdin=_SYNC, deadline=30).stdout.strip()

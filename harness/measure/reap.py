@@ -31,6 +31,11 @@ end() {
     kill -KILL "$1" && for _ in $(seq 100); do ours "$1" || return 0; sleep 0.1; done
     echo "it waits for a device"; return 1
 }
+ask_lvm() { command=$1; shift; "$command" --config "$traceless" "$@"; }
+no_group() {
+    volumes=$(ask_lvm vgs --noheadings -o pv_name "$1") &&
+        ask_lvm vgremove --yes --force --quiet "$1" && ask_lvm pvremove --yes --force --quiet $volumes
+}
 unmount() { umount "$1" && rmdir "$1"; }
 no_disk() { echo 0 >"$1/power" && rmdir "$1"; }
 members() { for member in "/sys/block/$1/md"/dev-*; do echo "/dev/${member##*/dev-}"; done; }
@@ -42,7 +47,7 @@ stop() { # udev may hold it for a moment
 dismantle() { # array, members
     stop "/dev/$1" && shift && mdadm --quiet --zero-superblock "$@"
 }
-mark=$5
+mark=$5 traceless=$6
 for process in /proc/[0-9]*; do
     pid=${process#/proc/}
     if ours "$pid"; then told "process $(cat "$process/comm") ($pid)" end "$pid"; fi
@@ -57,8 +62,8 @@ for point in "$1"/*; do
     if mountpoint -q "$point"; then told "mount $point" unmount "$point"; else rmdir "$point" 2>/dev/null; fi
 done
 if command -v vgs >/dev/null; then
-    for group in $(vgs --config "$6" --noheadings -o vg_name 2>/dev/null | tr -d ' ' | grep "^$2-"); do
-        told "volume group $group" vgremove --config "$6" --yes --force --quiet "$group"
+    for group in $(ask_lvm vgs --noheadings -o vg_name 2>/dev/null | tr -d ' ' | grep "^$2-"); do
+        told "volume group $group" no_group "$group"
     done
 fi
 for level in stripe legs; do
