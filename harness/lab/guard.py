@@ -77,7 +77,7 @@ def inspect(runner: Runner, device: str) -> DiskSeen | None:
     signatures = json.loads(said["signatures"] or "{}").get("signatures", ())
     return DiskSeen(
         device=said["device"],
-        serials=tuple(said["serials"].split()),
+        serials=tuple(dict.fromkeys(said["serials"].split())),
         backing_file=said["backing"],
         size_bytes=int(node["size"]),
         read_only=bool(node["ro"]),

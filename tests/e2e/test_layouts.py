@@ -45,9 +45,9 @@ ON_ONE_DISK: dict[str, Layout] = {
     "qcow2": Qcow2(),
     "qcow2-lazy": Qcow2("xfs", cluster_size=2 * MIB, preallocation="falloc", lazy_refcounts=True),
 }
+# RAID 1 is that of the two legs.
 ARRAYS = {
     "raid0": Md(0, 4),
-    "raid1": Md(1, 2),
     "raid5": Md(5, 4, chunk=64 * KIB),
     "raid6": Md(6, 4),
     "raid10": Md(10, 4),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from harness.errors import SafetyError
 from harness.lab.guard import DiskSeen, inspect, refusals, require_writable
 from harness.lab.inventory import DiskByFile, DiskById, DiskSpec
+from harness.lab.transport.base import Completed
 from tests.unit.loop_disks import RUNNER, loop, mounted, partition, require, run, sparse
 
 BY_ID = DiskById("optane", "/dev/disk/by-id/nvme-900P", "PHM1", destroy=True)
@@ -89,6 +91,59 @@ def test_a_disk_that_is_not_there_is_refused() -> None:
 
 def test_all_reasons_are_told_at_once() -> None:
     assert len(refusals(BY_ID, replace(BLANK, serials=(), is_root=True, read_only=True))) == 3
+
+
+class Recorded:
+    """A host that says of a disk what a host of Debian 13 said (data/guard)."""
+
+    def __init__(self, recording: str) -> None:
+        self.name = "host there"
+        self._said = (Path(__file__).parent / "data" / "guard" / f"{recording}.txt").read_text()
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        deadline: float,  # noqa: ARG002
+        stdin: str | bytes | None = None,  # noqa: ARG002
+        check: bool = True,  # noqa: ARG002
+    ) -> Completed:
+        return Completed(tuple(argv), 0, self._said, "")
+
+    def put(self, source: Path, target: str, *, deadline: float) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("recording", "device", "serial"),
+    [
+        ("scsi", "/dev/sda", "sim_scsi"),
+        ("nvme", "/dev/nvme0n1", "sim_nvme"),
+        ("md", "/dev/md127", "5406367e:9acc34e6:c6bc2170:54d01746"),
+    ],
+)
+def test_a_disk_of_each_kind_is_known_by_its_serial_and_by_no_other(recording: str, device: str, serial: str) -> None:
+    spec = DiskById("disk", "/dev/disk/by-id/disk", serial, destroy=True)
+    assert require_writable(Recorded(recording), spec, spec.id).device == device
+    (reason,) = refusals(replace(spec, serial=serial[:-1]), inspect(Recorded(recording), spec.id))
+    assert reason.endswith(f"not {serial[:-1]}")
+
+
+def test_a_member_of_an_array_is_refused_by_the_array_that_holds_it() -> None:
+    spec = DiskById("ssd1", "/dev/disk/by-id/lab-sim_ssd1", "sim_ssd1", destroy=True)
+    assert refusals(spec, inspect(Recorded("member"), spec.id)) == [
+        "sim_ssd1 by md127 is in use (LVM, md, multipath or the like)",
+        "sim_ssd1: linux_raid_member is there and not of our making",
+    ]
+
+
+def test_a_device_of_device_mapper_is_known_by_its_uuid_and_refused_for_it_takes_no_partitions() -> None:
+    uuid = "LVM-77VxU2lbSQzI9NYCxsVfD3ot0r8CcXYocAGRfzOqRufz1UUWj0tKi2lgRn8228D2"
+    spec = DiskById("volume", f"/dev/disk/by-id/dm-uuid-{uuid}", uuid, destroy=True)
+    assert refusals(spec, inspect(Recorded("lv"), spec.id)) == ["it is not a whole disk"]
 
 
 @pytest.fixture
