@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from harness.errors import GuestError
+from harness.errors import GuestError, HostError
 from harness.lab.transport.base import Runner
 
 READY_SECONDS = 60
@@ -82,8 +82,12 @@ class GuestSystem:
     runner: Runner
 
     def wait_ready(self) -> None:
-        """Wait until all its storage drivers are loaded."""
-        done = self.runner.run(["sh", "-c", _WAIT, "sh", str(READY_SECONDS)], deadline=READY_SECONDS + 30, check=False)
+        """Wait until all its storage drivers are loaded. GuestError where they are not in time, or it hangs."""
+        wait = ["sh", "-c", _WAIT, "sh", str(READY_SECONDS)]
+        try:
+            done = self.runner.run(wait, deadline=READY_SECONDS + 10, check=False)
+        except HostError as error:
+            raise GuestError(f"{self.runner.name}: it stopped answering while its drivers were loaded") from error
         if done.status != 0:
             raise GuestError(f"{self.runner.name}: it answers, but its drivers were not loaded in {READY_SECONDS} s")
 

@@ -84,7 +84,7 @@ class Campaign:
         return run
 
     def _measure(self, group: Group, plan: Plan) -> None:
-        at = self._ready(group, plan)
+        at = self._ready_or_again(group, plan)
         progress = _Progress(group, plan, started=time.monotonic())
         try:
             kept = self._earlier.rounds(group, _visited(round_order(group, self.order.seed, 1), at))
@@ -149,6 +149,15 @@ class Campaign:
         self._earlier.require_same(self._ledger.provenance)
         return at
 
+    def _ready_or_again(self, group: Group, plan: Plan) -> Session:
+        """The session of the group's sitting; a simulated lab that hangs while it is made is started again."""
+        while True:
+            try:
+                return self._ready(group, plan)
+            except (HostError, GuestError) as error:
+                note = f"something hung before {group.id} was measured; the lab was started again"
+                self._environment.start_again(error, note)
+
     def _round_or_again(self, at: Session, group: Group, plan: Plan, number: int) -> Session:
         """Measure the round; in a simulated lab that hangs, start the lab again and measure the whole round anew."""
         while True:
@@ -158,7 +167,7 @@ class Campaign:
                 note = f"something hung in round {number} of {group.id}; the lab was started again; the round is new"
                 self._environment.start_again(error, note)
                 self._ledger.drop(group.id, number)
-                at = self._ready(group, plan)
+                at = self._ready_or_again(group, plan)
             else:
                 return at
 

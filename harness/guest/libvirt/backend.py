@@ -72,12 +72,13 @@ class LibvirtHypervisor:
             try:
                 try:
                     runner = self._log_in(domain, port, console)
+                    boot_seconds = time.monotonic() - started
+                    GuestSystem(runner).wait_ready()
                 except GuestError as error:
                     if attempt == BOOT_TRIES:
                         raise
                     self._events(Note(f"{error.message}; starting it again ({attempt + 1} of {BOOT_TRIES})"))
                     continue
-                boot_seconds = time.monotonic() - started
                 self._events(StepFinished("boot the guest", boot_seconds))
                 guest = self._booted(domain, runner, boot_seconds, attached)
                 try:
@@ -122,7 +123,6 @@ class LibvirtHypervisor:
 
     def _booted(self, domain: Any, runner: SshRunner, boot_seconds: float, attached: Attachments) -> LibvirtGuest:
         system = GuestSystem(runner)
-        system.wait_ready()
         return LibvirtGuest(
             runner=runner,
             boot_seconds=boot_seconds,
