@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
-from harness.errors import HostError, Unsupported
+from harness.errors import Unsupported
 from harness.lab.paths import TAG
 from harness.lab.transport.base import Runner
 from harness.layout.source import BlockSource
+from harness.layout.undo import Undo
 
 NULL_BLK = "/sys/kernel/config/nullb"
 MIB = 1024**2
@@ -64,12 +65,10 @@ def memory_disk(runner: Runner, run_id: str, name: str, *, size: int, answer_ns:
         "submit_queues": 1,
         "power": 1,
     }
-    try:
+    with Undo(runner) as undo:
+        undo.by(f"the disk in memory {called}", ["sh", "-s", "--", directory], stdin=_REMOVE, deadline=60)
         words = [f"{key}={value}" for key, value in settings.items()]
         runner.run(["sh", "-s", "--", directory, *words], stdin=_CREATE, deadline=60)
         if runner.run(["test", "-b", device], deadline=20, check=False).status != 0:
             raise Unsupported(f"{runner.name}: null_blk made no {device}", hint="it needs Linux 5.19 or newer")
         yield BlockSource(device, "block", 0, size)
-    finally:
-        with suppress(HostError):
-            runner.run(["sh", "-s", "--", directory], stdin=_REMOVE, deadline=60)
