@@ -14,7 +14,6 @@ from harness.guest.guest_system import GuestSystem, block_devices, evidence
 from harness.guest.machine_size import vcpus_for
 from harness.guest.protocol import Guest, GuestDisk
 from harness.guest.proxmox.address import address_of, set_address
-from harness.guest.proxmox.cleanup import Cleanup
 from harness.guest.proxmox.client import Client, PveError
 from harness.guest.proxmox.drive import drive_keys, drive_string, not_offered
 from harness.guest.proxmox.guest import ProxmoxGuest
@@ -153,7 +152,7 @@ class ProxmoxHypervisor:
             return
         (vmid,) = holders
         machine = Machine(self._client, vmid)
-        with Cleanup(self._host.name) as cleanup:
+        with self._client.cleanup() as cleanup:
             # With its volumes: nothing is left that somebody has to find out whom it belongs to.
             cleanup.by(f"VM {vmid}", lambda: self._destroy(machine))
             yield machine
@@ -162,7 +161,7 @@ class ProxmoxHypervisor:
     def _shell(self, run_id: str) -> Iterator[Machine]:
         """A VM without disks under test; gone at the end."""
         rules, vcpus = self._rules, vcpus_for(self._host.facts)
-        with Cleanup(self._host.name) as cleanup:
+        with self._client.cleanup() as cleanup:
             if rules.template is None:
                 iso = ensure_iso(self._client, rules.iso_storage, self._host.guest_files, self._events)
                 machine = create(self._client, rules, shell_parameters(rules, run_id, iso, vcpus))

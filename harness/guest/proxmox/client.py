@@ -12,6 +12,7 @@ from typing import Any, Literal
 import requests
 from proxmoxer.core import ResourceException
 
+from harness.cleanup import Cleanup
 from harness.errors import HostError, LabUnavailable
 from harness.guest.proxmox.connection import is_distrust, log_in, unreachable, was_never_sent
 from harness.guest.proxmox.secrets import Secret
@@ -87,6 +88,10 @@ class Client:
 
     def close(self) -> None:
         self._login.close()
+
+    def cleanup(self) -> Cleanup:
+        """A block that ends by taking back what was made on the node."""
+        return Cleanup(f"host {self.host}", f"virt-overhead reap --host {self.host}")
 
     @property
     def node(self) -> str:

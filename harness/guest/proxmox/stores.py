@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from harness.guest.proxmox.cleanup import Cleanup
 from harness.guest.proxmox.client import Client, PveError
 from harness.lab.paths import TAG
 from harness.lab.transport.base import Runner
@@ -49,7 +48,7 @@ class Stores:
     def made(self, maker: Maker, name: str, device: str, options: Mapping[str, str]) -> Iterator[None]:
         """The storage `name` on the block device, which PVE formats; removed at the end, its device wiped."""
         where = {"devices": device} if maker == "zfs" else {"device": device}
-        with Cleanup(self.client.host) as cleanup:
+        with self.client.cleanup() as cleanup:
             cleanup.by(f"storage {name}", lambda: remove_store(self.client, maker, name))
             self.client.task(
                 "post",
@@ -81,7 +80,7 @@ class Stores:
                     "delete", f"{path}/{volid}", {"delay": 10}, seen=lambda: not is_there(), deadline=VOLUME_SECONDS
                 )
 
-        with Cleanup(self.client.host) as cleanup:
+        with self.client.cleanup() as cleanup:
             if _is_ours(storage):
                 cleanup.by(f"volume {volid}", free)
             self.client.write(

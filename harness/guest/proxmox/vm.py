@@ -42,7 +42,19 @@ def shell_parameters(rules: GuestRules, run_id: str, iso: str, vcpus: int) -> di
     """A VM that boots the volume `iso` and has no disk yet. PVE's defaults (lsi, pc, kvm64) decide nothing."""
     return {
         **marks(run_id),
+        **_hardware(rules, vcpus),
         "ostype": "l26",
+        "serial0": "socket",
+        "vga": "serial0",
+        "tablet": 0,
+        CDROM: f"{iso},media=cdrom",
+        "boot": f"order={CDROM}",
+    }
+
+
+def _hardware(rules: GuestRules, vcpus: int) -> dict[str, object]:
+    """What every guest of ours has, whoever installed it."""
+    return {
         "machine": "q35",
         "cpu": rules.cpu,
         "sockets": 1,
@@ -53,12 +65,7 @@ def shell_parameters(rules: GuestRules, run_id: str, iso: str, vcpus: int) -> di
         "scsihw": "virtio-scsi-single",
         "agent": "enabled=1",
         "net0": f"virtio,bridge={rules.bridge}",
-        "serial0": "socket",
-        "vga": "serial0",
-        "tablet": 0,
         "onboot": 0,
-        CDROM: f"{iso},media=cdrom",
-        "boot": f"order={CDROM}",
     }
 
 
@@ -67,19 +74,7 @@ def clone_parameters(rules: GuestRules, template: Mapping[str, Any], vcpus: int,
 
     Our key gets in by cloud-init. ValueError where cloud-init is asked for and the template has no such drive.
     """
-    settings: dict[str, object] = {
-        "machine": "q35",
-        "cpu": rules.cpu,
-        "sockets": 1,
-        "cores": vcpus,
-        "memory": rules.memory // MIB,
-        "balloon": 0,
-        "kvm": int(rules.kvm),
-        "scsihw": "virtio-scsi-single",
-        "agent": "enabled=1",
-        "net0": f"virtio,bridge={rules.bridge}",
-        "onboot": 0,
-    }
+    settings = _hardware(rules, vcpus)
     if any("cloudinit" in str(value) for key, value in template.items() if _DRIVE.fullmatch(key)):
         gateway = f",gw={rules.gateway}" if rules.gateway else ""
         settings |= {

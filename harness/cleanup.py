@@ -1,4 +1,4 @@
-"""Takes back what was made through the API, last thing first, and tells what could not be taken back."""
+"""Takes back what was made, last thing first, and tells what could not be taken back."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from harness.errors import HarnessError, HostError
 class Cleanup:
     """A `with` block that ends by removing what was made in it, also where making it failed half-way.
 
-    Each removal finds for itself whether there is anything to remove. All are tried; what fails is added to the error
-    that ended the block, which stays the one that is raised, or is a HostError of its own.
+    A removal is named before the thing is made, so it has to find for itself whether there is anything to remove. All
+    are tried, whichever fails. What failed is added to the error that ended the block, which stays the one that is
+    raised; where the block ended well, a HostError names all that is left on `host`, and the `remedy`.
     """
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, remedy: str) -> None:
         self._host = host
+        self._remedy = remedy
         self._steps = ExitStack()
         self._left: list[str] = []
 
@@ -34,13 +36,16 @@ class Cleanup:
         self._steps.close()
         if not self._left:
             return
-        left, remedy = "; ".join(self._left), f"virt-overhead reap --host {self._host}"
+        left = "; ".join(self._left)
+        if error is None:
+            raise HostError(f"{self._host}: left behind: {left}", hint=self._remedy)
         if isinstance(error, HarnessError):
-            error.message += f"\n  left behind: {left}; {remedy}"
-        elif error is None:
-            raise HostError(f"host {self._host}: left behind: {left}", hint=remedy)
+            # People are shown message and hint of such an error; a note would show in a traceback alone.
+            error.message += f"\n  left behind: {left}"
+            if self._remedy not in (error.hint or ""):
+                error.hint = f"{error.hint}; {self._remedy}" if error.hint else self._remedy
         else:
-            error.add_note(f"host {self._host}: left behind: {left}; {remedy}")
+            error.add_note(f"{self._host}: left behind: {left}; {self._remedy}")
 
     def _try(self, what: str, remove: Callable[[], object]) -> None:
         try:
