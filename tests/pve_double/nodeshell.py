@@ -1,4 +1,4 @@
-"""`qm` and `pvesm` as they are run on the node: the reading commands that a backend uses over SSH."""
+"""`qm`, `pvesm` and `pveversion` as they are run on the node: the reading commands that a backend uses over SSH."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tests.pve_double.errors import PveError
 from tests.pve_double.qemu import command, status
 from tests.pve_double.qemu.machine import presented
-from tests.pve_double.state import Node
+from tests.pve_double.state import KERNEL, MANAGER, Node
 from tests.pve_double.tasks import TaskLog
 
 
@@ -20,7 +20,7 @@ class Printed:
 
 
 def run(node: Node, argv: list[str]) -> Printed:
-    """Run `qm ...` or `pvesm ...`; what PVE refuses goes to stderr with status 255."""
+    """Run `qm ...`, `pvesm ...` or `pveversion`; what PVE refuses goes to stderr with status 255."""
     words = [word for word in argv if not word.startswith("-")]
     try:
         text = _printed(node, words, pretty="--pretty" in argv or "-pretty" in argv)
@@ -40,6 +40,8 @@ def _printed(node: Node, words: list[str], *, pretty: bool) -> str | None:
             return "".join(f"{name}: {config[name]}\n" for name in sorted(config))
         case ["pvesm", "path", volid]:
             return f"{node.store.path(volid)}\n"
+        case ["pveversion"]:
+            return f"{MANAGER} (running kernel: {KERNEL})\n"
     return None
 
 

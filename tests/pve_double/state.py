@@ -23,6 +23,9 @@ from tests.pve_double.storage.volumes import Storage
 from tests.pve_double.tasks import TaskLog, Tasks
 
 VERSION = {"release": "9.2", "repoid": "14a22df35955d97d", "version": "9.2.11"}
+MANAGER = f"pve-manager/{VERSION['version']}/{VERSION['repoid']}"
+KERNEL = "6.17.2-1-pve"
+"""What the node says of itself, whatever runs the guests of a double."""
 NODE = "pve"
 FIRST_VMID = 100
 

@@ -335,6 +335,7 @@ def test_the_nodes_own_commands_ask_the_double() -> None:
         assert "  -object iothread,id=iothread-virtioscsi0 \\" in shown.stdout.splitlines()
         path = node_command(serving.node_port, "pvesm", "path", "local-lvm:vm-100-disk-0")
         assert path.stdout == "/dev/pve/vm-100-disk-0\n"
+        assert node_command(serving.node_port, "pveversion").stdout.startswith("pve-manager/9.2.11/")
         missing = node_command(serving.node_port, "qm", "showcmd", "101")
         assert (missing.returncode, missing.stderr) == (
             255,

@@ -10,7 +10,7 @@ from tests.pve_double.errors import PveError, bad_parameters
 from tests.pve_double.permissions import ROOT
 from tests.pve_double.qemu import status
 from tests.pve_double.schema import split_list
-from tests.pve_double.state import VERSION
+from tests.pve_double.state import KERNEL, MANAGER, VERSION
 from tests.pve_double.tasks import Task
 
 _GIB = 1024**3
@@ -88,7 +88,7 @@ def containers(call: Call) -> list[dict[str, Any]]:
 
 def node_status(call: Call) -> dict[str, Any]:
     cpus = call.node.settings.cpus
-    kernel = {"sysname": "Linux", "release": "6.17.2-1-pve", "machine": "x86_64", "version": "#1 SMP PREEMPT_DYNAMIC"}
+    kernel = {"sysname": "Linux", "release": KERNEL, "machine": "x86_64", "version": "#1 SMP PREEMPT_DYNAMIC"}
     return {
         "boot-info": {"mode": "legacy-bios"},
         "cpu": 0,
@@ -104,7 +104,7 @@ def node_status(call: Call) -> dict[str, Any]:
         },
         "current-kernel": kernel,
         "kversion": f"Linux {kernel['release']} {kernel['version']}",
-        "pveversion": f"pve-manager/{VERSION['version']}/{VERSION['repoid']}",
+        "pveversion": MANAGER,
         "loadavg": ["0.00", "0.00", "0.00"],
         "memory": {"total": _TOTAL_MEMORY, "used": 1_140_834_304, "free": 23_388_540_928, "available": 24_135_675_904},
         "rootfs": {"total": _ROOT_BYTES, "used": 19_864_113_152, "free": 250_689_060_864, "avail": 77_929_181_184},

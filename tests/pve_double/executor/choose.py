@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import shlex
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -34,8 +35,7 @@ def chosen(options: argparse.Namespace, pace: Pace, bridges: tuple[str, ...]) ->
     if options.executor == "memory":
         yield MemoryExecutor(pace.factor)
         return
-    with tempfile.TemporaryDirectory(prefix="pve-double-ssh-") as directory:
-        prefix = embedded_lab(Path(directory)) if options.embedded_lab else shlex.split(options.ssh or "")
+    with _embedded_lab() if options.embedded_lab else contextlib.nullcontext(shlex.split(options.ssh or "")) as prefix:
         if not prefix:
             # What a node has is made there and removed again: this machine must never be taken for one by mistake.
             raise SystemExit("--executor qemu needs --ssh or --embedded-lab: a KVM host that may be used up")
@@ -53,21 +53,27 @@ def lab_disks(executor: Executor) -> list[Disk]:
     return [replace(disk, serial=each.spec.serial, model="lab") for each, disk in found if disk is not None]
 
 
-def embedded_lab(directory: Path) -> list[str]:
-    """The ssh command that leads into the embedded lab's host, whose key is pinned by a file in `directory`."""
+@contextlib.contextmanager
+def _embedded_lab() -> Iterator[list[str]]:
+    """The ssh command that leads into the embedded lab's host, whose key is pinned; its connection ends with this."""
     machine = state().running()
     if machine is None:
         raise SystemExit("the embedded lab is not up: virt-overhead lab up")
-    known = directory / "known_hosts"
-    known.write_text(f"[127.0.0.1]:{machine.port} {machine.host_key}\n")
-    options = {
-        "UserKnownHostsFile": str(known),
-        "StrictHostKeyChecking": "yes",
-        "BatchMode": "yes",
-        # One connection carries all commands: under emulation a handshake costs more than most of them.
-        "ControlMaster": "auto",
-        "ControlPath": str(directory / "%C"),
-        "ControlPersist": "60",
-    }
-    words = ["ssh", "-F", "none", "-i", machine.key, "-p", str(machine.port)]
-    return [*words, *(word for name, value in options.items() for word in ("-o", f"{name}={value}")), "root@127.0.0.1"]
+    with tempfile.TemporaryDirectory(prefix="pve-double-ssh-") as directory:
+        known = Path(directory) / "known_hosts"
+        known.write_text(f"[127.0.0.1]:{machine.port} {machine.host_key}\n")
+        options = {
+            "UserKnownHostsFile": str(known),
+            "StrictHostKeyChecking": "yes",
+            "BatchMode": "yes",
+            # One connection carries all commands: under emulation a handshake costs more than most of them.
+            "ControlMaster": "auto",
+            "ControlPath": f"{directory}/%C",
+            "ControlPersist": "60",
+        }
+        given = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+        words = ["-F", "none", "-i", machine.key, "-p", str(machine.port), *given, "root@127.0.0.1"]
+        try:
+            yield ["ssh", *words]
+        finally:
+            subprocess.run(["ssh", "-O", "exit", *words], capture_output=True, check=False)

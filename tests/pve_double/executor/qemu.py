@@ -29,13 +29,14 @@ It lists the bridges that were made, one a line.
 """
 _PREPARE = """
 size=$1 bridges=$2 traceless=$3 mark=$4
-if [ -e /etc/pve ] || [ -e /var/lib/vz ] || vgs pve >/dev/null 2>&1; then
-    echo 'this host has /etc/pve, /var/lib/vz or a volume group pve of its own: a double leaves it alone' >&2
+if [ -e /etc/pve ] || [ -e /var/lib/vz ] || [ -e /mnt/pve ] || vgs pve >/dev/null 2>&1; then
+    echo 'this host has /etc/pve, /var/lib/vz, /mnt/pve or a volume group pve of its own: a double leaves it alone' >&2
     exit 1
 fi
 mkdir /var/lib/vz
 touch "$mark"
-mkdir -p /var/run/qemu-server /var/lib/vz/template/iso /var/lib/vz/import /var/lib/vz/images /var/lib/vz/snippets
+mkdir -p /mnt/pve /var/run/qemu-server
+mkdir -p /var/lib/vz/template/iso /var/lib/vz/import /var/lib/vz/images /var/lib/vz/snippets
 for bridge in $bridges; do
     [ -d "/sys/class/net/$bridge" ] || {
         ip link add "$bridge" type bridge
@@ -61,11 +62,14 @@ for bridge in $(cat "$mark"); do
     for port in /sys/class/net/"$bridge"/brif/tap*; do [ ! -e "$port" ] || ip link delete "${port##*/}"; done
     ip link delete "$bridge"
 done
+for point in /mnt/pve/*; do [ ! -d "$point" ] || { umount "$point"; rmdir "$point"; }; done
 vgremove --config "$traceless" --quiet --yes pve
 losetup --noheadings --output NAME --associated /var/lib/vz/pve-data.img | while read -r loop; do
     losetup --detach "$loop"
 done
-rm -rf /var/lib/vz /var/run/qemu-server
+# Where udev starts the group by itself, LVM keeps a copy of its metadata.
+rm -rf /var/lib/vz /var/run/qemu-server /etc/lvm/archive/pve_*.vg
+rmdir /mnt/pve
 """
 
 
