@@ -162,6 +162,8 @@ def test_a_command_that_is_not_there_is_a_usage_error_and_all_is_put_back(tree: 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_settings_are_held_until_ctrl_c_or_a_signal_and_then_put_back(tree: Tree, number: signal.Signals) -> None:
     as_root()
+    if signal.getsignal(number) is signal.SIG_IGN:
+        pytest.skip("whoever started the tests has them ignore this signal, by nohup or in the background")
     with holding(tree) as process:
         assert tree.read(f"{QUEUE}/scheduler") == "none"
         process.send_signal(number)
