@@ -75,7 +75,9 @@ class Bench:
     def _round_or_again(self, trial: Trial, number: int, left: int) -> Mapping[str, Mapping[str, float]]:
         while True:
             try:
-                return self._round(self.ready(), trial, number, left)
+                found = self._round(self.ready(), trial, number, left)
+                self._environment.went_well()
+                return found
             except (HostError, GuestError) as error:
                 note = f"something hung in round {number} of {trial.group.id}; the lab is started again"
                 self._environment.start_again(error, note)

@@ -169,6 +169,7 @@ class Campaign:
                 self._ledger.drop(group.id, number)
                 at = self._ready_or_again(group, plan)
             else:
+                self._environment.went_well()
                 return at
 
     def _round(self, at: Session, group: Group, plan: Plan, number: int) -> None:

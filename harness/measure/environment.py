@@ -32,6 +32,7 @@ class Environment:
         self.host: Host | None = None
         self.session: Session | None = None
         self.restarts: list[str] = []
+        self._in_a_row = 0
         self._spec = spec
         self._run_id = run_id
         self._seed = seed
@@ -65,15 +66,20 @@ class Environment:
         """Take a simulated lab down that hangs; whoever needs it next starts it anew. `note` is kept in `restarts`.
 
         There a hang is the emulator's, and tells nothing of what is measured. On a real host it is a finding: `error`
-        is raised, as it is after MOST_RESTARTS.
+        is raised, as it is after MOST_RESTARTS with nothing measured in between: see `went_well`.
         """
-        if self.host is None or self.host.spec.simulated is None or len(self.restarts) == MOST_RESTARTS:
+        if self.host is None or self.host.spec.simulated is None or self._in_a_row == MOST_RESTARTS:
             raise error
+        self._in_a_row += 1
         self.restarts.append(note)
         self._events(Note(f"{error.message}; {note}"))
         # What cannot be taken down there goes with the machine.
         with suppress(HarnessError):
             self.close()
+
+    def went_well(self) -> None:
+        """A round was measured: what hangs after it is another hang."""
+        self._in_a_row = 0
 
     def close(self) -> None:
         """Take the disk's layouts and guest down, then let the host go, whatever fails on the way."""
