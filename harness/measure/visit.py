@@ -38,6 +38,8 @@ def visit(
         for batch in batches(jobs, arm):
             before = counted
             done = _run(session, store, group, arm, batch, seed=seed, number=number)
+            if any(job.writes for job in batch):
+                session.probed(arm)
             counted = session.counted(arm)
             measurements += _kept(store, done, counted.since(before), group, arm, number=number, visit=again)
         session.settle(arm)

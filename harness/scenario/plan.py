@@ -294,8 +294,8 @@ def batches(jobs: Sequence[Job], arm: Arm) -> list[tuple[Job, ...]]:
     A block device counts reads and writes apart, but not whose they are: a process has at most one job that reads and
     one that writes, and a job that does both has one to itself. So has one whose CPU time is worth telling, which no
     counter splits: at a fixed rate, or `ALONE_SECONDS` long. So have all of an `arm` on an array, which may read in
-    order to write. The n-th reader goes with the n-th writer, in the order they have in `jobs`; the processes are in
-    the order of their first jobs.
+    order to write. The n-th reader goes with the n-th writer, in the order they have in `jobs`, and before it: a disk
+    that was written to is probed by udev as it is closed. The processes are in the order of their first jobs.
     """
     position = {job: index for index, job in enumerate(jobs)}
     on_array = arm.mode is not None and isinstance(base_of(arm.mode.layout), Md)
@@ -303,10 +303,9 @@ def batches(jobs: Sequence[Job], arm: Arm) -> list[tuple[Job, ...]]:
     readers = [job for job in jobs if job.reads and job not in alone]
     writers = [job for job in jobs if job.writes and job not in alone]
     processes = [(job,) for job in alone] + [
-        tuple(sorted((job for job in pair if job is not None), key=position.__getitem__))
-        for pair in zip_longest(readers, writers)
+        tuple(job for job in pair if job is not None) for pair in zip_longest(readers, writers)
     ]
-    return sorted(processes, key=lambda process: position[process[0]])
+    return sorted(processes, key=lambda process: min(position[job] for job in process))
 
 
 def _alone(job: Job) -> bool:

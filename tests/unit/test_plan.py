@@ -442,10 +442,10 @@ def job(name: str, iodepth: int = 1) -> Job:
     return parse_workload(name).job(iodepth, ramp=0, seconds=1)
 
 
-def test_a_reader_and_a_writer_share_a_process_in_the_order_they_have() -> None:
+def test_a_reader_and_a_writer_share_a_process_that_reads_first() -> None:
     read, write = job("randread-4k"), job("seqwrite-256k")
     assert batches([read, write], HOST) == [(read, write)]
-    assert batches([write, read], HOST) == [(write, read)]
+    assert batches([write, read], HOST) == [(read, write)]
 
 
 def test_jobs_of_one_direction_each_have_a_process() -> None:
@@ -502,9 +502,10 @@ def test_the_fewest_processes_hold_every_job_once_with_one_of_each_direction_in_
         for batch in found:
             assert sum(each.reads for each in batch) <= 1
             assert sum(each.writes for each in batch) <= 1
-            assert list(batch) == sorted(batch, key=jobs.index)
+            assert [each.writes for each in batch] == sorted(each.writes for each in batch)
         mixed = sum(each.reads and each.writes for each in jobs)
         readers = sum(each.reads for each in jobs) - mixed
         writers = sum(each.writes for each in jobs) - mixed
         assert len(found) == max(readers, writers) + mixed
-        assert [jobs.index(batch[0]) for batch in found] == sorted(jobs.index(batch[0]) for batch in found)
+        firsts = [min(jobs.index(each) for each in batch) for batch in found]
+        assert firsts == sorted(firsts)
