@@ -52,11 +52,12 @@ def measure(reports: Path, *arguments: str, env: Mapping[str, str] | None = None
     )
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+def command(*arguments: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """Run `virt-overhead` with these arguments."""
     return subprocess.run(
         [sys.executable, "-m", "harness.cli", *arguments],
         cwd=ROOT,
+        env=os.environ | dict(env or {}),
         capture_output=True,
         text=True,
         timeout=RUN_SECONDS,
@@ -65,7 +66,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @contextmanager
-def background(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+def background(command: Sequence[str], *, env: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
     """The command, running; ended, if it still goes on, by its own process id.
 
     Ctrl-C reaches it also where the tests themselves were started in the background: a shell lets such a process
@@ -73,7 +74,14 @@ def background(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
     """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=os.environ | dict(env or {}),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
     finally:
         signal.signal(signal.SIGINT, before)
     with process:

@@ -1,0 +1,215 @@
+"""The article's scenario through Proxmox VE: the API is the double's, the guests it makes run in the embedded lab."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from harness.guest.proxmox.client import Client
+from harness.guest.proxmox.secrets import Secret
+from harness.lab.proxmox import ROOT as ROOT_USER
+from harness.lab.proxmox import ApiSpec, SecretSource
+from harness.lab.transport.base import Runner
+from tests.e2e.machines import ROOT, background, command, lab_file, latest, measure, on_lab_host, pytest_command, traces
+
+PASSWORD = "a password of the double"
+TOKEN = "0c9a2f5e-6d3b-4f0e-9a51-7f3d1c2b8e44"
+SECRETS = {"PVE_PASSWORD": PASSWORD, "PVE_TOKEN": TOKEN}
+DISK = "/dev/disk/by-id/lab-sim_optane"
+SCRIPTS = ROOT / "tests" / "pve_double" / "node"
+ONE_JOB = ("--profile=smoke", "--rounds=1")
+START_SECONDS = 120.0
+
+# What is on the node of a run: processes, files, mounts, network cards. The ISO stays on purpose.
+_OF_RUNS = """
+pgrep -l qemu-system
+ls /var/run/qemu-server /mnt/pve /sys/class/net/vmbr0/brif
+find /var/lib/vz/images -type f
+wipefs --noheadings --output TYPE /dev/disk/by-id/lab-sim_optane
+true
+"""
+# And what is there of the double alone.
+_OF_THE_DOUBLE = "ls -d /var/lib/vz /var/run/qemu-server /mnt/pve /usr/local/bin/* /sys/class/net/* 2>/dev/null; true"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The double that runs: its API, and the lab host behind it."""
+
+    port: int
+    authority: Path
+    runner: Runner = field(repr=False)
+
+    def lab(self, directory: Path, *, token: bool = False) -> Path:
+        """A lab.toml that names the double's node, as an owner of Proxmox VE writes it."""
+        login = 'user = "root@pam"\ntoken = "voh"\nsecret = { env = "PVE_TOKEN" }'
+        if not token:
+            login = 'secret = { env = "PVE_PASSWORD" }'
+        path = lab_file(directory)
+        over_ssh = path.read_text().replace('kind = "ssh"', 'kind = "proxmox"').replace("kvm1", "pve1")
+        path.write_text(
+            f'{over_ssh}[host.pve1.api]\nurl = "https://127.0.0.1:{self.port}"\nnode = "pve"\n'
+            f'ca_file = "{self.authority}"\n{login}\n'
+            '[host.pve1.guest]\nnetwork = "static"\naddress = "10.99.0.50/16"\n'
+        )
+        return path
+
+    def left(self) -> str:
+        """All that runs could leave on the node, as its API and its shell tell it."""
+        spec = ApiSpec(
+            "127.0.0.1", self.port, "pve", ROOT_USER, SecretSource("env", "PVE_PASSWORD"), None, self.authority
+        )
+        client = Client(spec, Secret(PASSWORD), "pve1")
+        try:
+            guests = [each["vmid"] for each in client.get("nodes/pve/qemu")]
+            storages = sorted(each["storage"] for each in client.get("storage"))
+            volumes = [
+                each["volid"]
+                for storage in storages
+                for each in client.get(f"nodes/pve/storage/{storage}/content")
+                if each["content"] != "iso"
+            ]
+        finally:
+            client.close()
+        return f"{guests} {storages} {volumes}\n{_shell(self.runner, _OF_RUNS)}"
+
+
+@pytest.fixture(scope="module")
+def node(lab: None) -> Iterator[Node]:  # noqa: ARG001 - it has to be up
+    """The double, at the end of which the lab host is as before."""
+    with on_lab_host() as runner:
+        before = traces(runner) + _shell(runner, _OF_THE_DOUBLE)
+        with _double() as said, _node_commands(runner, int(said["node port"])):
+            yield Node(int(said["ready"].rpartition(":")[2]), Path(said["CA"]), runner)
+        assert traces(runner) + _shell(runner, _OF_THE_DOUBLE) == before
+
+
+@contextmanager
+def _double() -> Iterator[Mapping[str, str]]:
+    """`python -m tests.pve_double` on a free port, with guests in the lab; what it says of itself."""
+    words = [sys.executable, "-m", "tests.pve_double", "--listen=127.0.0.1:0", "--executor=qemu", "--embedded-lab"]
+    with background([*words, f"--password={PASSWORD}", f"--token={ROOT_USER}!voh={TOKEN}"]) as process:
+        assert process.stdout is not None
+        said: dict[str, str] = {}
+        lines: list[str] = []
+        while "ready" not in said and (line := process.stdout.readline()):
+            lines.append(line)
+            key, _, value = line.strip().partition(": ")
+            said[key] = value
+        assert "ready" in said, "".join(lines)
+        try:
+            yield said
+        finally:
+            process.send_signal(signal.SIGTERM)
+            output, _ = process.communicate(timeout=START_SECONDS)
+        assert process.returncode == 0, output
+
+
+@contextmanager
+def _node_commands(runner: Runner, port: int) -> Iterator[None]:
+    """PVE's own commands on the node, which ask the double. From there this machine is 10.0.2.2."""
+    with ExitStack() as stack:
+        for name in ("qm", "pvesm", "pveversion"):
+            path = f"/usr/local/bin/{name}"
+            stack.callback(runner.run, ["rm", "-f", path], deadline=20)
+            runner.put(SCRIPTS / name, path, deadline=20)
+            runner.run(["chmod", "+x", path], deadline=20)
+        address = "/usr/local/bin/pve-double-node"
+        stack.callback(runner.run, ["rm", "-f", address], deadline=20)
+        runner.run(["sh", "-c", 'echo "$1" >"$2"', "sh", f"http://10.0.2.2:{port}", address], deadline=20)
+        yield
+
+
+def _shell(runner: Runner, script: str) -> str:
+    return runner.run(["sh", "-s"], stdin=script, deadline=60).stdout
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(node: Node) -> Iterator[None]:
+    """After each test the node has what it had before: no VM, volume, storage, file, mount or network card of a run."""
+    before = node.left()
+    yield
+    assert node.left() == before
+
+
+def test_the_articles_scenario_is_measured_through_the_api(tmp_path: Path, node: Node) -> None:
+    done = measure(tmp_path, f"--lab={node.lab(tmp_path)}", "-k", "optane and randread", *ONE_JOB, env=SECRETS)
+    assert done.returncode == 0, done.stdout
+    run = latest(tmp_path)
+    assert (run.run.status, run.lab.accel, run.lab.representative) == ("complete", "kvm", False)
+    guest = run.provenance["guest"]
+    assert isinstance(guest, dict)
+    assert guest["hypervisor"] == "KVM"
+    host = run.provenance["host"]
+    assert isinstance(host, dict)
+    assert str(host["pve"]).startswith("pve-manager/9.2.11/")
+
+    modes = ("host", "passthrough", "lvm", "raw", "raw-cached")
+    assert {cell.mode for cell in run.cells} == set(modes)
+    for cell in run.cells:
+        iops = cell.metrics["iops"]
+        assert [bool(arm) for arm in (iops.host, iops.twin, iops.guest)] == [
+            True,
+            cell.mode not in ("host", "passthrough"),
+            cell.mode != "host",
+        ]
+    # The cached mode reads the host's memory, and says so; every other figure is the disk's.
+    assert [cell.verdict for cell in run.cells if cell.mode in ("passthrough", "lvm", "raw")] == ["inconclusive"] * 3
+    assert run.cell("optane-raw-cached-randread-4k-qd32").verdict == "void"
+
+    for mode in modes[1:]:
+        cell = run.cell(f"optane-{mode}-randread-4k-qd32")
+        (proven,) = [check for check in cell.validity if check.check == "configuration"]
+        assert proven.ok, proven.detail
+        assert "not read back" not in proven.detail
+        assert cell.effective["qemu_device"] == "scsi-hd"
+        assert cell.effective["qemu_cache_direct"] is (mode != "raw-cached")
+    drives = {mode: str(run.cell(f"optane-{mode}-randread-4k-qd32").effective["pve_drive"]) for mode in modes[1:]}
+    assert f": {DISK}," in drives["passthrough"]
+    assert f": voh-{run.run.id}-lvm:" in drives["lvm"]
+    assert "aio=native" in drives["raw"]
+    assert PASSWORD not in done.stdout + (tmp_path / "latest" / "results.json").read_text()
+
+
+def test_a_token_gets_every_mode_but_passthrough(tmp_path: Path, node: Node) -> None:
+    selected = "optane and (passthrough or raw) and not cached and randread"
+    done = measure(tmp_path, f"--lab={node.lab(tmp_path, token=True)}", "-k", selected, *ONE_JOB, env=SECRETS)
+    assert done.returncode == 0, done.stdout
+    run = latest(tmp_path)
+    refused = run.cell("optane-passthrough-randread-4k-qd32")
+    assert refused.skipped is not None
+    assert "root@pam with a password alone, not from root@pam!voh" in refused.skipped
+    assert refused.skipped in " ".join(done.stdout.split())
+    assert run.cell("optane-raw-randread-4k-qd32").metrics["iops"].guest
+
+
+def test_reap_removes_the_vm_and_the_storages_of_a_killed_run(tmp_path: Path, node: Node) -> None:
+    lab = node.lab(tmp_path)
+    selected = ("-k", "optane and (passthrough or lvm or raw) and not cached and randread", *ONE_JOB)
+    with background(pytest_command(tmp_path, f"--lab={lab}", *selected), env=SECRETS) as run:
+        _wait_for_a_guest(node, run)
+        run.kill()
+        run.communicate(timeout=60)
+    started = node.runner.run(["qm", "showcmd", "9000"], deadline=60).stdout
+    assert DISK in started
+    done = command("reap", f"--lab={lab}", env=SECRETS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for what in ("VM 9000 of run", "storage voh-", "partitions voh:"):
+        assert what in done.stdout
+    assert command("reap", f"--lab={lab}", env=SECRETS).stdout.endswith("nothing was left\n")
+
+
+def _wait_for_a_guest(node: Node, run: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + 180
+    while node.runner.run(["test", "-s", "/var/run/qemu-server/9000.pid"], deadline=20, check=False).status != 0:
+        assert run.poll() is None, "the run ended before it started a guest"
+        assert time.monotonic() < end, "no guest was started in 3 minutes"
+        time.sleep(0.5)
