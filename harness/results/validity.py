@@ -13,6 +13,9 @@ from harness.units import format_size
 TOLERANCE = 0.02
 """How far counts of the same bytes may lie apart, as a share of what fio counted."""
 
+PROBED = 2 * 1024**2
+"""Bytes that udev may read of a disk that the host wrote to, when fio closes it: it looks for signatures."""
+
 _MULTIPLIED = 1.1
 """Beyond this it is more than metadata that a layout adds."""
 RATE_TOLERANCE = 0.05
@@ -26,7 +29,7 @@ BUSY = 0.95
 class _Count:
     """What one counter saw of one measurement in one direction, and between what it should be. All in bytes.
 
-    `slack` is what may be still in flight when fio ended.
+    `slack` is what may be still in flight when fio ended, `beside` what others may have added.
     """
 
     measurement: Measurement
@@ -37,18 +40,20 @@ class _Count:
     fewest: float
     most: float
     slack: float
+    beside: float
 
     @property
     def off(self) -> float:
         """How far the counter is beyond a bound and what was in flight, as a share of the bound; negative is less."""
         if self.seen < self.fewest:
             return -max(self.fewest - self.seen - self.slack, 0.0) / self.fewest
-        return max(self.seen - self.most - self.slack, 0.0) / self.most
+        return max(self.seen - self.most - self.slack - self.beside, 0.0) / self.most
 
     @property
     def apart(self) -> float:
         """How far the counter is from fio beyond what was in flight, as a share of fio's bytes."""
-        return max(abs(self.seen - self.fio) - self.slack, 0.0) / self.fio
+        beside = self.beside if self.seen > self.fio else 0.0
+        return max(abs(self.seen - self.fio) - self.slack - beside, 0.0) / self.fio
 
     @property
     def amplified(self) -> bool:
@@ -147,7 +152,9 @@ def _count(measurement: Measurement, direction: str, by: str, in_flight: int, ne
         written = counters.get("fio_written", 0.0)
         fewest, most = fio * needs.fewest_read, fio * needs.most_read + written * needs.read_for_write
     seen = counters[f"{by}_{direction}"]
-    return _Count(measurement, direction, by, fio, seen, fewest, most, slack=in_flight * most / fio)
+    on_host = not measurement.arm.startswith(Place.GUEST)
+    beside = PROBED if on_host and by == "disk" and direction == "read" else 0
+    return _Count(measurement, direction, by, fio, seen, fewest, most, slack=in_flight * most / fio, beside=beside)
 
 
 def _checked(arm: str, counts: Sequence[_Count]) -> ValidityCheck:
