@@ -97,11 +97,16 @@ def after(words: list[str], option: str) -> list[str]:
 
 def test_the_command_that_is_run_has_pves_drives_word_for_word() -> None:
     shown, run = built(), runnable(built(), kvm=True)
-    assert after(run, "-blockdev") == after(shown, "-blockdev")
+    assert [each.replace(',"locking":"off"', "") for each in after(run, "-blockdev")] == after(shown, "-blockdev")
     assert after(run, "-object") == after(shown, "-object")
     drives = [each for each in after(shown, "-device") if "drive" in each or "virtioscsi" in each]
     assert drives == [each for each in after(run, "-device") if "drive" in each or "virtioscsi" in each]
     assert "iothread,id=iothread-virtioscsi0" in after(run, "-object")
+
+
+def test_a_disk_is_locked_against_nobody_as_with_pves_qemu() -> None:
+    for text in after(runnable(built(), kvm=True), "-blockdev"):
+        assert json.loads(text)["file"]["file"]["locking"] == "off"
 
 
 def test_the_command_that_is_run_needs_nothing_of_pve_around_it() -> None:

@@ -1,12 +1,13 @@
 """PVE's QEMU command as one for a QEMU without Proxmox's patches, on a machine without its files. Pure.
 
-Every drive stays as PVE has it: controllers, iothreads, throttle groups, -blockdev and -device word for word. What goes
-is what needs PVE around it (its event daemon, its scripts for network cards, its picture), and what would keep QEMU
-from ending with its guest.
+Every drive stays as PVE has it: controllers, iothreads, throttle groups and -device word for word, -blockdev with the
+default of PVE's own QEMU spelled out. What goes is what needs PVE around it (its event daemon, its scripts for network
+cards, its picture), and what would keep QEMU from ending with its guest.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 
@@ -20,6 +21,7 @@ _Q35_BRIDGES = (
     "pci-bridge,id=pci.2,bus=pcidmi,addr=0x3,chassis_nr=13",
 )
 """The bridges of pve-q35-4.0.cfg, on which PVE's addresses of devices rest."""
+_ON_THE_HOST = {"file", "host_device"}
 _DROPPED = {"-id", "-vnc", "-no-shutdown"}
 
 
@@ -53,6 +55,8 @@ def _value(name: str, value: str, *, kvm: bool) -> str:
     match name:
         case "-boot":
             return ",".join(part for part in value.split(",") if not part.startswith("splash="))
+        case "-blockdev":
+            return unlocked(value)
         case "-netdev":
             return _tap(value)
         case "-machine":
@@ -60,6 +64,16 @@ def _value(name: str, value: str, *, kvm: bool) -> str:
         case "-cpu" if not kvm:
             return _emulated(value)
     return value
+
+
+def unlocked(blockdev: str) -> str:
+    """The -blockdev without a lock on its file or device: PVE's QEMU takes none unless it is told to."""
+    bottom = found = json.loads(blockdev)
+    while isinstance(bottom.get("file"), dict):
+        bottom = bottom["file"]
+    if bottom["driver"] in _ON_THE_HOST:
+        bottom["locking"] = "off"
+    return json.dumps(found, separators=(",", ":"))
 
 
 def _tap(value: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.pve_double.errors import PveError
 from tests.pve_double.executor import guest, sockets
-from tests.pve_double.executor.arguments import runnable, tap_commands
+from tests.pve_double.executor.arguments import runnable, tap_commands, unlocked
 from tests.pve_double.executor.base import GuestSilent, QemuFailed
 from tests.pve_double.executor.commands import Commands
 from tests.pve_double.executor.node_storage import TRACELESS, NodeStorage
@@ -50,6 +50,10 @@ loop=$(losetup --find --show /var/lib/vz/pve-data.img)
 pvcreate --config "$traceless" --quiet --yes "$loop"
 vgcreate --config "$traceless" --quiet pve "$loop"
 lvcreate --config "$traceless" --quiet --type thin-pool --extents 95%FREE --name data pve
+"""
+_REMOVE_TRACES = """
+for tap in /sys/class/net/tap"$1"i*; do [ ! -e "$tap" ] || ip link delete "${tap##*/}"; done
+rm -f "$2/$1".*
 """
 _UNDO = """
 traceless=$1 mark=$2
@@ -109,7 +113,7 @@ class QemuExecutor(NodeStorage):
         kvm = self._kvm and config.get("kvm", "1") == "1"
         done = self._commands.run(runnable(command, kvm=kvm), deadline=START_SECONDS, check=False)
         if done.status != 0:
-            self._remove_taps(vmid)
+            self._remove_traces(vmid)
             raise QemuFailed(done.stderr.strip() or f"exit code {done.status}")
         self._pids[vmid] = int(self._commands.run(["cat", f"{RUN}/{vmid}.pid"]).stdout)
         return self._pids[vmid]
@@ -138,11 +142,11 @@ class QemuExecutor(NodeStorage):
 
     def _gone(self, vmid: int) -> None:
         self._pids.pop(vmid, None)
-        self._remove_taps(vmid)
+        self._remove_traces(vmid)
 
-    def _remove_taps(self, vmid: int) -> None:
-        script = 'for tap in /sys/class/net/tap"$1"i*; do [ ! -e "$tap" ] || ip link delete "${tap##*/}"; done'
-        self._commands.run(["sh", "-c", script, "sh", str(vmid)], check=False)
+    def _remove_traces(self, vmid: int) -> None:
+        """Its ends of network cards, and the sockets and the process's id of a QEMU that did not end by itself."""
+        self._commands.run(["sh", "-c", _REMOVE_TRACES, "sh", str(vmid), RUN], check=False)
 
     def power_down(self, vmid: int, config: Config) -> None:
         if agent_enabled(config):
@@ -179,7 +183,7 @@ class QemuExecutor(NodeStorage):
             self._qmp(vmid, "object-add", json.loads(throttle_group(drive)))
         for name, value in zip(arguments[::2], arguments[1::2], strict=True):
             if name == "-blockdev":
-                self._qmp(vmid, "blockdev-add", json.loads(value))
+                self._qmp(vmid, "blockdev-add", json.loads(unlocked(value)))
             elif not self._has(vmid, _id_of(value)):
                 self._checked(vmid, f"{'object_add' if name == '-object' else 'device_add'} {value}")
 
