@@ -16,7 +16,7 @@ from harness.layout.memory_disk import NULL_BLK
 from harness.measure.calibration import Calibration, directory, path_of, read
 from tests.e2e.machines import background, command, latest, measure
 
-GROUPS = 8
+GROUPS = 4
 REPETITIONS = 4
 LEFT = f"{NULL_BLK}/voh-20260101-000000-abcd-late"
 

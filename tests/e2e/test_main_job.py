@@ -53,7 +53,8 @@ def test_two_cells_of_one_host_never_measure_at_the_same_time_under_xdist(tmp_pa
     selected = "(optane or sata_ssd) and passthrough and randread"
     done = measure(tmp_path, "-n", "2", "-k", selected, "--profile=smoke", "--rounds=2", "-v")
     assert done.returncode == 0, done.stdout
-    assert done.stdout.count("PASSED") == 2
+    # Two rounds may leave it open whether the budget is kept.
+    assert done.stdout.count("PASSED") + done.stdout.count("INCONCLUSIVE") == 2
     journals = [path for path in tmp_path.glob("*/journal.jsonl") if not path.parent.is_symlink()]
     spans = sorted(_spans(journals))
     assert len(spans) == 2 * 2 * 2  # disks, rounds, host and guest
