@@ -106,7 +106,7 @@ def shell() -> PlayedShell:
 
 @pytest.fixture
 def serving() -> Iterator[Serving]:
-    node = memory_node()
+    node = memory_node(cpus=4)
     # PVE knows partitions as devices, too; the double knows those that it is told of.
     node.disks.disks += [Disk(f"/dev/sdb{number}", 512 * MIB) for number in (1, 2, 3)]
     with serve(node) as found:
@@ -297,6 +297,7 @@ def test_with_a_token_volumes_are_made_all_the_same(token: Client, iso: Path) ->
         (Mode("m", Md(level=0, disks=2), Attach()), DISK, "md arrays are not made through Proxmox VE"),
         (Mode("m", Device(), Attach(bus="nvme")), DISK, "has no bus nvme"),
         (Mode("m", Qcow2(cluster_size=2 * MIB), Attach()), DISK, "clusters of 64 KiB"),
+        (Mode("m", Device(), Attach(queues=5)), DISK, "needs a guest of as many vCPUs, and the host has 4 CPUs"),
         (PASSTHROUGH, STORED, "storage local-lvm, local is no device; allowed: lvm-thin, qcow2"),
         (LVM, STORED, "no storage is named for lvm: add it to storages of disk vmstore in the lab file"),
     ],
@@ -342,7 +343,8 @@ def test_a_guest_has_its_disks_as_asked_for(client: Client, iso: Path, monkeypat
 
     monkeypatch.setattr(ProxmoxHypervisor, "_log_in", look)
     ours = hypervisor(client, iso, shell())
-    passed = GuestDisk("passthrough", BlockSource(LINK, "block", MIB, SPAN), Attach(cache="directsync", aio="io_uring"))
+    attach = Attach(cache="directsync", aio="io_uring", queues=3)
+    passed = GuestDisk("passthrough", BlockSource(LINK, "block", MIB, SPAN), attach)
     with (
         pytest.raises(GuestError, match="that is enough"),
         ours.layouts([STORED], [HOST, THIN], span=SPAN, run_id=RUN) as layouts,
@@ -352,6 +354,8 @@ def test_a_guest_has_its_disks_as_asked_for(client: Client, iso: Path, monkeypat
     assert seen["scsi0"].startswith(f"{LINK},aio=io_uring,backup=0,cache=directsync,detect_zeroes=0")
     assert seen["virtio0"].startswith("local-lvm:vm-9000-voh-1,aio=native,backup=0,cache=none")
     assert {"machine": "q35", "cpu": "max", "scsihw": "virtio-scsi-single", "kvm": 0}.items() <= seen.items()
+    # The guest's kernel uses no more queues than it has CPUs.
+    assert {"cores": 3}.items() <= seen.items()
     assert left(client) == []
 
 

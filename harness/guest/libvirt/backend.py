@@ -30,7 +30,6 @@ from harness.lab.transport.ssh import SshRunner, SshTarget
 from harness.lab.vm_threads import VmThreads, find_threads
 from harness.layout.build import Layouts, built
 from harness.layout.prerequisites import missing_prerequisite
-from harness.scenario.attach import Attach, Attachment
 from harness.scenario.model import Mode
 from harness.units import format_duration
 
@@ -42,11 +41,6 @@ _EXPECTED_BOOT_SECONDS = 12.0
 _PORTS = range(20000, 30000)
 _PORT_TRIES = 5
 _PORT_TAKEN = "host forwarding"
-
-
-def _queues(attach: Attachment) -> int:
-    """The guest's kernel uses no more queues of a virtio disk than it has CPUs."""
-    return (attach.queues or 0) if isinstance(attach, Attach) else 0
 
 
 class LibvirtHypervisor:
@@ -165,7 +159,7 @@ class LibvirtHypervisor:
                 ssh_port=port,
                 console=console,
                 disks=tuple(disks),
-                vcpus=max([vcpus_for(self._host.facts), *(_queues(disk.attach) for disk in disks)]),
+                vcpus=vcpus_for(self._host.facts, [disk.attach for disk in disks]),
             )
             create = partial(self._connection.handle.createXML, domain_xml(spec), libvirt.VIR_DOMAIN_START_AUTODESTROY)
             try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from harness.guest.machine_size import too_many_queues
 from harness.scenario.attach import Attach
 
 NVME = 11_005_000
@@ -25,8 +26,8 @@ class Versions:
 
 def missing_for(attach: Attach, has: Versions, cpus: int) -> str | None:
     """Why a host of these versions and so many CPUs cannot attach a disk so, with the remedy; None where it can."""
-    if (attach.queues or 0) > cpus:
-        return f"queues = {attach.queues} needs a guest of as many vCPUs, and the host has {cpus} CPUs: ask for fewer"
+    if why := too_many_queues(attach, cpus):
+        return why
     needs = [
         f"{what} needs {program} {_said(least)}, it has {_said(version)}"
         for what, program, least, version in _needs(attach, has)

@@ -11,7 +11,7 @@ from typing import Any
 from harness.errors import GuestError, HostError, LabUnavailable, Unsupported
 from harness.events import Events, Note, StepFinished, StepStarted
 from harness.guest.guest_system import GuestSystem, block_devices, evidence
-from harness.guest.machine_size import vcpus_for
+from harness.guest.machine_size import too_many_queues, vcpus_for
 from harness.guest.protocol import Guest, GuestDisk
 from harness.guest.proxmox.address import address_of, set_address
 from harness.guest.proxmox.client import Client, PveError
@@ -70,7 +70,9 @@ class ProxmoxHypervisor:
 
     def missing(self, mode: Mode, disk: AnyDisk) -> str | None:
         """Why the node cannot have `mode` on `disk`, with the remedy; None where it can."""
-        return missing(self._client.spec, mode, disk)
+        if (why := missing(self._client.spec, mode, disk)) or mode.attach is None:
+            return why
+        return too_many_queues(mode.attach, int(self._host.facts["cpus"] or 1))
 
     @contextmanager
     def layouts(self, disks: Sequence[AnyDisk], modes: Sequence[Mode], *, span: int, run_id: str) -> Iterator[Layouts]:
@@ -182,7 +184,8 @@ class ProxmoxHypervisor:
         def strings() -> dict[str, Any]:
             buses = {disk.name: disk.attach.bus for disk in disks if isinstance(disk.attach, Attach)}
             keys.update(drive_keys(buses, machine.config()))
-            return {keys[disk.name]: drive_string(_source(disk), disk.attach, disk.serial) for disk in disks}
+            drives = {keys[disk.name]: drive_string(_source(disk), disk.attach, disk.serial) for disk in disks}
+            return {"cores": vcpus_for(self._host.facts, [disk.attach for disk in disks]), **drives}
 
         keys: dict[str, str] = {}
         machine.set(self._understood(strings))
