@@ -23,6 +23,9 @@ TRACELESS = "activation/monitoring=0 backup/backup=0 backup/archive=0"
 """LVM's settings. Else also commands that only look (vgs) copy metadata to /etc/lvm, and a daemon watches pools."""
 
 _QUIET = ["--yes", "--quiet", "--config", TRACELESS]
+# Else udev activates the group a second time as soon as it sees it, beside the commands that make its volumes, and
+# with LVM's own settings: a daemon that watches thin pools would stay.
+_OURS_TO_ACTIVATE = ["--setautoactivation", "n"]
 # Neither zeroed nor wiped, for volumes are filled before anything is read.
 _UNWIPED = ["--zero", "n", "--wipesignatures", "n"]
 # $1: the volume group, $2: its partition, $3: LVM's settings. Tried twice, because udev may have had them open.
@@ -108,7 +111,7 @@ def _group(runner: Runner, group: str, partition: str) -> Iterator[None]:
         undo.by(
             f"the volume group {group}", ["sh", "-s", "--", group, partition, TRACELESS], stdin=_REMOVE, deadline=120
         )
-        runner.run(["vgcreate", *_QUIET, group, partition], deadline=60)
+        runner.run(["vgcreate", *_QUIET, *_OURS_TO_ACTIVATE, group, partition], deadline=60)
         yield
 
 

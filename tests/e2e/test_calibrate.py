@@ -17,7 +17,7 @@ from harness.measure.calibration import Calibration, directory, path_of, read
 from tests.e2e.machines import background, command, latest, measure
 
 GROUPS = 4
-REPETITIONS = 4
+REPETITIONS = 3
 LEFT = f"{NULL_BLK}/voh-20260101-000000-abcd-late"
 
 

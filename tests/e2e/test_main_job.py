@@ -51,13 +51,13 @@ def test_every_cell_of_the_smoke_profile_is_measured_under_kvm(tmp_path: Path) -
 
 def test_two_cells_of_one_host_never_measure_at_the_same_time_under_xdist(tmp_path: Path) -> None:
     selected = "(optane or sata_ssd) and passthrough and randread"
-    done = measure(tmp_path, "-n", "2", "-k", selected, "--profile=smoke", "--rounds=2", "-v")
+    done = measure(tmp_path, "-n", "2", "-k", selected, "--profile=smoke", "--rounds=1", "-v")
     assert done.returncode == 0, done.stdout
-    # Two rounds may leave it open whether the budget is kept.
+    # A single round leaves it open whether the budget is kept.
     assert done.stdout.count("PASSED") + done.stdout.count("INCONCLUSIVE") == 2
     journals = [path for path in tmp_path.glob("*/journal.jsonl") if not path.parent.is_symlink()]
     spans = sorted(_spans(journals))
-    assert len(spans) == 2 * 2 * 2  # disks, rounds, host and guest
+    assert len(spans) == 2 * 2  # disks, host and guest
     for (_, end), (start, _) in pairwise(spans):
         assert end <= start
 

@@ -195,7 +195,7 @@ def test_pools_are_made_of_a_disk_and_undone() -> None:
     runs.unmake("directory", "voh-ext4", DISK, wipe=True)
     assert commands.lines[:3] == [
         f"pvcreate {LVM} --metadatasize 250k --yes -ff /dev/nullb0",
-        f"vgcreate {LVM} voh-thin /dev/nullb0",
+        f"vgcreate {LVM} --setautoactivation n voh-thin /dev/nullb0",
         f"lvcreate {LVM} --type thin-pool --extents 95%FREE --name voh-thin voh-thin",
     ]
     assert "mkfs.ext4 -q -F /dev/nullb0p1" in commands.lines

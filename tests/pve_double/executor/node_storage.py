@@ -10,7 +10,10 @@ from tests.pve_double.storage.disks import Disk
 from tests.pve_double.storage.volumes import Storage
 
 TRACELESS = "activation/monitoring=0 backup/backup=0 backup/archive=0"
-"""LVM's settings with which it leaves no copies of its metadata, and starts no daemon, on the machine of the guests."""
+"""LVM's settings with which it leaves no copies of its metadata, and starts no daemon, on the machine of the guests.
+
+For the same end udev does not activate the groups: it would do so with the machine's own settings.
+"""
 DEFAULT_PREALLOCATION = {"raw": "off", "qcow2": "metadata"}
 _RECEIVE = 'mkdir -p "$(dirname "$1")" && cat >"$1.part" && mv "$1.part" "$1"'
 _PROBE = '[ -b "$1" ] || exit 0; readlink -f "$1"; blockdev --getsize64 "$1"'
@@ -100,7 +103,7 @@ class NodeStorage:
         match kind:
             case "lvm" | "lvmthin":
                 self._lvm("pvcreate", "--metadatasize", "250k", "--yes", "-ff", disk.device)
-                self._lvm("vgcreate", name, disk.device)
+                self._lvm("vgcreate", "--setautoactivation", "n", name, disk.device)
                 if kind == "lvmthin":
                     self._lvm("lvcreate", "--type", "thin-pool", "--extents", "95%FREE", "--name", name, name)
             case "directory":

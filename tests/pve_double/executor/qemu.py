@@ -48,7 +48,7 @@ done
 truncate -s "$size" /var/lib/vz/pve-data.img
 loop=$(losetup --find --show /var/lib/vz/pve-data.img)
 pvcreate --config "$traceless" --quiet --yes "$loop"
-vgcreate --config "$traceless" --quiet pve "$loop"
+vgcreate --config "$traceless" --quiet --setautoactivation n pve "$loop"
 lvcreate --config "$traceless" --quiet --type thin-pool --extents 95%FREE --name data pve
 """
 _REMOVE_TRACES = """
@@ -71,8 +71,7 @@ vgremove --config "$traceless" --quiet --yes pve
 losetup --noheadings --output NAME --associated /var/lib/vz/pve-data.img | while read -r loop; do
     losetup --detach "$loop"
 done
-# Where udev starts the group by itself, LVM keeps a copy of its metadata.
-rm -rf /var/lib/vz /var/run/qemu-server /etc/lvm/archive/pve_*.vg
+rm -rf /var/lib/vz /var/run/qemu-server
 rmdir /mnt/pve
 """
 
