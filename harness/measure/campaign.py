@@ -33,7 +33,8 @@ from harness.results import (
     host_drift,
 )
 from harness.scenario.model import Arm, Cell
-from harness.scenario.plan import FIO_SHARE, Group, Plan, round_order
+from harness.scenario.order import round_order
+from harness.scenario.plan import FIO_SHARE, Group, Plan
 
 
 class Campaign:

@@ -14,7 +14,8 @@ from harness.measure.fio import ARGV_WITH_CPU, JobResult, job_file, parse
 from harness.measure.session import CountedBetween, Session
 from harness.results import Measurement, RunStore
 from harness.scenario.model import Arm, Job
-from harness.scenario.plan import Group, batches, job_order
+from harness.scenario.order import batches, job_order
+from harness.scenario.plan import Group
 
 START_SECONDS = 30.0
 JOB_SECONDS = 10.0

@@ -1,14 +1,11 @@
-"""From a scenario to cells, groups, their cost, and the random order of every round. Pure."""
+"""From a scenario to cells, groups and their cost. Pure."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
-from typing import TypeVar
 
-from harness.scenario.layouts import Md, base_of
+from harness.scenario.layouts import Md
 from harness.scenario.library import profile_of
 from harness.scenario.model import Arm, Cell, Conditioning, Job, Mode, Place, Scenario
 from harness.scenario.sittings import disks_needed, regions, sittings
@@ -16,15 +13,11 @@ from harness.units import format_size
 
 FIO_SHARE = 0.87
 """The share of a round that fio runs; the rest is starting fio and reading counters (measured)."""
-ALONE_SECONDS = 10.0
-"""From this time on a job has a fio process of its own: starting one is little beside it, and gives it its CPU time."""
 STARTUP_SECONDS = 45.0
 """Building the layouts of a sitting and starting its guest, without filling."""
 STEADY_FILLS = 2
 STEADY_ROUNDS = (5, 25)
 """Fills, and the fewest and most rounds until steady: SNIA's Solid State Storage Performance Test Specification."""
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,47 +264,6 @@ def plan_for(scenario: Scenario, profile_name: str, selected: Iterable[Cell] | N
     )
 
 
-def round_order(group: Group, seed: int, round_number: int) -> list[Arm]:
-    """The arms in the random order of this round: the same whenever seed, group and round are.
-
-    In a bracketed group the host is first and last, and the others are in random order between.
-    """
-    seed_text = f"arms {seed} {group.id} {round_number}"
-    if len(group.visits) == len(group.arms):
-        return _shuffled(group.arms, seed_text)
-    first, *others, last = group.visits
-    return [first, *_shuffled(others, seed_text), last]
-
-
-def job_order(group: Group, seed: int, round_number: int) -> list[Job]:
-    """The jobs in the random order of this round, which all its arms share."""
-    return _shuffled(group.jobs, f"jobs {seed} {group.id} {round_number}")
-
-
-def batches(jobs: Sequence[Job], arm: Arm) -> list[tuple[Job, ...]]:
-    """The jobs of an arm, in their order, as the fewest fio processes whose counts can be told apart from outside.
-
-    A block device counts reads and writes apart, but not whose they are: a process has at most one job that reads and
-    one that writes, and a job that does both has one to itself. So has one whose CPU time is worth telling, which no
-    counter splits: at a fixed rate, or `ALONE_SECONDS` long. So have all of an `arm` on an array, which may read in
-    order to write. The n-th reader goes with the n-th writer, in the order they have in `jobs`, and before it: a disk
-    that was written to is probed by udev as it is closed. The processes are in the order of their first jobs.
-    """
-    position = {job: index for index, job in enumerate(jobs)}
-    on_array = arm.mode is not None and isinstance(base_of(arm.mode.layout), Md)
-    alone = [job for job in jobs if on_array or _alone(job)]
-    readers = [job for job in jobs if job.reads and job not in alone]
-    writers = [job for job in jobs if job.writes and job not in alone]
-    processes = [(job,) for job in alone] + [
-        tuple(job for job in pair if job is not None) for pair in zip_longest(readers, writers)
-    ]
-    return sorted(processes, key=lambda process: min(position[job] for job in process))
-
-
-def _alone(job: Job) -> bool:
-    return (job.reads and job.writes) or job.rate is not None or job.wall >= ALONE_SECONDS
-
-
 def _batches(cells: Sequence[Cell], max_round_seconds: float, bracket: bool) -> Iterator[tuple[int, list[Cell]]]:
     """The cells of each group of one scenario, with the number of its sitting."""
     for number, together in enumerate(sittings(cell.mode for cell in cells), start=1):
@@ -335,10 +287,6 @@ def _within_round(cells_by_job: Sequence[list[Cell]], max_round_seconds: float, 
         batches[-1] += cells
         room -= cost
     return batches
-
-
-def _shuffled(items: Sequence[T], seed: str) -> list[T]:
-    return random.Random(seed).sample(items, len(items))
 
 
 def _count(number: int, noun: str) -> str:

@@ -20,7 +20,8 @@ from harness.measure.campaign import Campaign
 from harness.measure.session import Session
 from harness.results import ConditioningRecord, LabInfo, Measurement
 from harness.scenario.model import Job, Place
-from harness.scenario.plan import Group, Plan, round_order
+from harness.scenario.order import round_order
+from harness.scenario.plan import Group, Plan
 
 HOST_IOPS = 10_000.0
 SECONDS = 3.0

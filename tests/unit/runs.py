@@ -31,7 +31,8 @@ from harness.results.judging import corrected
 from harness.scenario.attach import Attach
 from harness.scenario.library import PRESETS, parse_workload
 from harness.scenario.model import Arm, BudgetRule, Cell, Job, Place, Profile, Scenario
-from harness.scenario.plan import Group, Plan, job_order, plan_for, round_order
+from harness.scenario.order import job_order, round_order
+from harness.scenario.plan import Group, Plan, plan_for
 
 STARTED = 1_760_000_000.0
 WHY = "nested KVM: QEMU emulates the disk, so its latency is the emulator's"

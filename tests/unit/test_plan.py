@@ -14,18 +14,15 @@ from harness.scenario.layouts import Layout, Lvm, Md
 from harness.scenario.library import PRESETS, PROFILES, parse_workload
 from harness.scenario.load import load_scenario
 from harness.scenario.model import Arm, Cell, Conditioning, Job, Mode, Place, Scenario, Workload
+from harness.scenario.order import ALONE_SECONDS, batches, job_order, round_order
 from harness.scenario.plan import (
-    ALONE_SECONDS,
     FIO_SHARE,
     STARTUP_SECONDS,
     Group,
     Plan,
-    batches,
     expand,
     group_cells,
-    job_order,
     plan_for,
-    round_order,
 )
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
