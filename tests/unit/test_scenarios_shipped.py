@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,13 @@ def test_the_attach_matrix_tries_every_option_of_attaching_but_those_with_a_scen
     assert options == ["read_only", "device"]
 
 
-@pytest.mark.parametrize("name", ["attach_matrix", "attach_read_only"])
+def test_the_costs_of_an_io_are_asked_at_full_speed_and_at_a_fixed_rate() -> None:
+    full, fixed = SCENARIOS["costs"].workloads
+    assert fixed.rate is not None
+    assert replace(fixed, rate=None) == full
+
+
+@pytest.mark.parametrize("name", ["attach_matrix", "attach_read_only", "costs"])
 def test_each_mode_changes_one_thing_against_another_one(name: str) -> None:
     alone = [mode.name for mode in guests(SCENARIOS[name]) if not partners(mode, SCENARIOS[name])]
     assert alone == []
