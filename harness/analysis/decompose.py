@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, stdev
 
-from harness.analysis.estimate import Estimate, differences, estimate_added, estimate_overhead
+from harness.analysis.estimate import Estimate, differences, estimate_added, estimate_overhead, positive
 from harness.analysis.many import holm
 from harness.analysis.student import t_survival
 
@@ -39,7 +39,7 @@ class Costs:
     overhead: Estimate
 
 
-def decompose(arms: Sequence[Sequence[float]], *, confidence: float = 0.95) -> Costs:
+def decompose(arms: Iterable[Iterable[float]], *, confidence: float = 0.95) -> Costs:
     """What lies between the first arm and the last, step by step.
 
     `arms[i][r]` is the latency of arm i in round r, in any one unit, all greater than 0: lower is better. Every arm has
@@ -50,14 +50,20 @@ def decompose(arms: Sequence[Sequence[float]], *, confidence: float = 0.95) -> C
     for their number by Holm's method at 1 - `confidence`. ValueError for fewer than two arms, arms of different length,
     no round, or values that are not positive and finite.
     """
-    if len(arms) < 2:
-        raise ValueError(f"a decomposition goes from one arm to another: it needs two or more, not {len(arms)}")
+    values = [positive(arm, f"arm {number}'s") for number, arm in enumerate(arms)]
+    if len(values) < 2:
+        raise ValueError(f"a decomposition goes from one arm to another: it needs two or more, not {len(values)}")
+    rounds = [len(arm) for arm in values]
+    if len(set(rounds)) > 1:
+        raise ValueError(f"every arm of a decomposition has the same rounds, not {', '.join(map(str, rounds))} of them")
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence is a share between 0 and 1, for example 0.95, not {confidence}")
 
     def worse(of: Sequence[float], than: Sequence[float]) -> Estimate:
         return estimate_overhead(than, of, higher_is_better=False, confidence=confidence)
 
-    first, last = arms[0], arms[-1]
-    p_values = [_p_value(differences(before, after)) for before, after in pairwise(arms)]
+    first, last = values[0], values[-1]
+    p_values = [_p_value(differences(before, after)) for before, after in pairwise(values)]
     shown = holm(p_values, 1 - confidence)
     steps = tuple(
         StepCost(
@@ -67,7 +73,7 @@ def decompose(arms: Sequence[Sequence[float]], *, confidence: float = 0.95) -> C
             p_value=p_value,
             shown=stands,
         )
-        for (before, after), p_value, stands in zip(pairwise(arms), p_values, shown, strict=True)
+        for (before, after), p_value, stands in zip(pairwise(values), p_values, shown, strict=True)
     )
     return Costs(steps, estimate_added(first, last, confidence=confidence), worse(last, than=first))
 

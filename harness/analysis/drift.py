@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import linear_regression
 
 from harness.analysis.estimate import Estimate
@@ -11,7 +11,7 @@ from harness.analysis.exponential import finite_expm1
 from harness.analysis.student import t_quantile
 
 
-def estimate_drift(times: Sequence[float], values: Sequence[float], *, confidence: float = 0.95) -> Estimate:
+def estimate_drift(times: Iterable[float], values: Iterable[float], *, confidence: float = 0.95) -> Estimate:
     """The relative change of the host's value from its first moment to its last: 0.1 is 10 % more, -0.1 10 % less.
 
     `times[i]` is when `values[i]` was measured, in any unit and order; the values are positive, in any unit. Least
@@ -19,6 +19,7 @@ def estimate_drift(times: Sequence[float], values: Sequence[float], *, confidenc
     Regression Analysis, 1.4), transformed. Fewer than three points leave no spread to judge by, so no interval; one
     shows no drift. ValueError for lists of different length, no points, one moment for all, or impossible values.
     """
+    times, values = list(times), list(values)
     if len(times) != len(values):
         raise ValueError(f"each value has its moment: {len(times)} moments, {len(values)} values")
     if not values:

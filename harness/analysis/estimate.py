@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
@@ -13,7 +13,7 @@ from harness.analysis.student import t_quantile
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value and its confidence interval; one round gives no interval."""
+    """A value and its confidence interval; one round gives no interval. ValueError for what is no interval."""
 
     point: float
     """The estimate."""
@@ -24,6 +24,14 @@ class Estimate:
     n: int
     """Rounds that the estimate rests on."""
 
+    def __post_init__(self) -> None:
+        if (self.low is None) != (self.high is None):
+            raise ValueError(f"an interval has two ends or none, not {self.low} and {self.high}")
+        # Whatever is compared with nan is false, so that a verdict would come of it.
+        low, high = (self.point if end is None else end for end in (self.low, self.high))
+        if not low <= self.point <= high:
+            raise ValueError(f"an estimate lies in its interval: {self.point} is not in {low} to {high}")
+
     @property
     def half_width(self) -> float | None:
         """Half of the interval's width, in the unit of the point; None without an interval."""
@@ -33,40 +41,32 @@ class Estimate:
 
 
 def estimate_overhead(
-    host: Sequence[float], guest: Sequence[float], *, higher_is_better: bool, confidence: float = 0.95
+    host: Iterable[float], guest: Iterable[float], *, higher_is_better: bool, confidence: float = 0.95
 ) -> Estimate:
     """What the guest is worse by, as a share of the host: 0.1 is 10 % fewer IOPS, or 10 % more latency.
 
-    `host[i]` and `guest[i]` are one round's pair, in any unit, all greater than 0. The overhead is `1 - guest/host`
+    `host[i]` and `guest[i]` are one round's pair, in any unit, all greater than 0: lists, tuples or arrays of one
+    dimension. The overhead is `1 - guest/host`
     where higher is better, else `guest/host - 1`; below 0 the guest is better. The ratio is the geometric mean of the
-    rounds' ratios; its interval is Student's t on their logarithms, transformed. ValueError for lists of
-    different length, empty lists, or values that are not positive and finite.
+    rounds' ratios; its interval is Student's t on their logarithms, transformed; one round has none. ValueError for
+    different lengths, no round, values that are not positive and finite, or a confidence that is not between 0 and 1;
+    TypeError for what is no number.
     """
     logs = _t_interval(log_ratios(host, guest), confidence)
-    if not higher_is_better:
-        return _transformed(logs, finite_expm1)
-    # More of the ratio is less of the overhead, so the interval's ends change places.
-    flipped = _transformed(logs, lambda log_ratio: 0.0 - finite_expm1(log_ratio))
-    return Estimate(flipped.point, flipped.high, flipped.low, flipped.n)
+    return _transformed(logs, (lambda log_ratio: 0.0 - finite_expm1(log_ratio)) if higher_is_better else finite_expm1)
 
 
-def log_ratios(host: Sequence[float], guest: Sequence[float]) -> list[float]:
+def log_ratios(host: Iterable[float], guest: Iterable[float]) -> list[float]:
     """log(guest/host) of each round: the samples that `estimate_overhead` rests on. ValueError as there."""
-    _check_pairs(host, guest)
-    _check_positive(host, "host")
-    _check_positive(guest, "guest")
-    return [math.log(g) - math.log(h) for h, g in zip(host, guest, strict=True)]
+    return [math.log(g) - math.log(h) for h, g in _pairs(host, guest, positive)]
 
 
-def differences(host: Sequence[float], guest: Sequence[float]) -> list[float]:
+def differences(host: Iterable[float], guest: Iterable[float]) -> list[float]:
     """guest - host of each round, in their unit: the samples that `estimate_added` rests on. ValueError as there."""
-    _check_pairs(host, guest)
-    _check_finite(host, "host")
-    _check_finite(guest, "guest")
-    return [g - h for h, g in zip(host, guest, strict=True)]
+    return [g - h for h, g in _pairs(host, guest, finite)]
 
 
-def estimate_added(host: Sequence[float], guest: Sequence[float], *, confidence: float = 0.95) -> Estimate:
+def estimate_added(host: Iterable[float], guest: Iterable[float], *, confidence: float = 0.95) -> Estimate:
     """What the guest adds: the mean of `guest[i] - host[i]` with its paired t interval, in the unit of the values.
 
     Meant for latency (seconds). ValueError for lists of different length, empty lists, or values that are not finite.
@@ -74,26 +74,21 @@ def estimate_added(host: Sequence[float], guest: Sequence[float], *, confidence:
     return _t_interval(differences(host, guest), confidence)
 
 
-def estimate_mean(values: Sequence[float], *, confidence: float = 0.95) -> Estimate:
+def estimate_mean(values: Iterable[float], *, confidence: float = 0.95) -> Estimate:
     """The arithmetic mean of one arm's rounds with Student's t interval, in the values' unit.
 
     Meant for parts that add up, and may be 0. ValueError for an empty list or values that are not finite.
     """
-    if not values:
-        raise ValueError("an estimate needs at least one round")
-    _check_finite(values, "arm")
-    return _t_interval(values, confidence)
+    return _t_interval(finite(values, "arm"), confidence)
 
 
-def mean_interval(values: Sequence[float], *, confidence: float = 0.95) -> Estimate:
+def mean_interval(values: Iterable[float], *, confidence: float = 0.95) -> Estimate:
     """The geometric mean of one arm's rounds, with Student's t interval on the logarithms, in the values' unit.
 
     ValueError for an empty list or values that are not positive and finite.
     """
-    if not values:
-        raise ValueError("an estimate needs at least one round")
-    _check_positive(values, "arm")
-    return _transformed(_t_interval([math.log(value) for value in values], confidence), finite_exp)
+    logs = [math.log(value) for value in positive(values, "arm")]
+    return _transformed(_t_interval(logs, confidence), finite_exp)
 
 
 def proven_below(overhead: Estimate) -> float | None:
@@ -119,26 +114,44 @@ def _t_interval(samples: Sequence[float], confidence: float) -> Estimate:
 
 
 def _transformed(estimate: Estimate, function: Callable[[float], float]) -> Estimate:
-    low = None if estimate.low is None else function(estimate.low)
-    high = None if estimate.high is None else function(estimate.high)
+    if estimate.low is None or estimate.high is None:
+        return Estimate(function(estimate.point), None, None, estimate.n)
+    # Of a falling function, as the loss is of the ratio, the ends change places.
+    low, high = sorted((function(estimate.low), function(estimate.high)))
     return Estimate(function(estimate.point), low, high, estimate.n)
 
 
-def _check_pairs(host: Sequence[float], guest: Sequence[float]) -> None:
-    if len(host) != len(guest):
-        raise ValueError(f"rounds come in pairs: {len(host)} values of the host, {len(guest)} of the guest")
-    if not host:
+def finite(values: Iterable[float], whose: str) -> list[float]:
+    """The values as floats, whatever sequence or array they come in. ValueError for none, or what is not finite."""
+    numbers = [_number(value, number, whose) for number, value in enumerate(values)]
+    if not numbers:
         raise ValueError("an estimate needs at least one round")
+    return numbers
 
 
-def _check_finite(values: Sequence[float], whose: str) -> None:
-    for number, value in enumerate(values):
-        if not math.isfinite(value):
-            raise ValueError(f"{whose} value {number} is {value}: a measured value is a finite number")
-
-
-def _check_positive(values: Sequence[float], whose: str) -> None:
-    _check_finite(values, whose)
-    for number, value in enumerate(values):
+def positive(values: Iterable[float], whose: str) -> list[float]:
+    """As `finite`. ValueError for a value that is not greater than 0, too."""
+    numbers = finite(values, whose)
+    for number, value in enumerate(numbers):
         if value <= 0:
-            raise ValueError(f"{whose} value {number} is {value}: a ratio needs values greater than 0")
+            raise ValueError(f"{whose} value {number} is {value:g}: a ratio needs values greater than 0")
+    return numbers
+
+
+def _number(value: float, number: int, whose: str) -> float:
+    try:
+        is_finite = math.isfinite(value)  # A TypeError for text, of which float() would make a number.
+    except OverflowError:
+        is_finite = False
+    if not is_finite:
+        raise ValueError(f"{whose} value {number} is {value}: a measured value is a finite number")
+    return float(value)
+
+
+def _pairs(
+    host: Iterable[float], guest: Iterable[float], checked: Callable[[Iterable[float], str], list[float]]
+) -> list[tuple[float, float]]:
+    hosts, guests = list(host), list(guest)
+    if len(hosts) != len(guests):
+        raise ValueError(f"rounds come in pairs: {len(hosts)} values of the host, {len(guests)} of the guest")
+    return list(zip(checked(hosts, "host"), checked(guests, "guest"), strict=True))

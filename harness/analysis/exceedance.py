@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean, stdev
 
 from harness.analysis.estimate import differences, log_ratios
@@ -12,7 +12,7 @@ from harness.analysis.verdict import Budget, is_above
 
 
 def exceeds_p_value(
-    host: Sequence[float], guest: Sequence[float], budget: Budget, *, higher_is_better: bool
+    host: Iterable[float], guest: Iterable[float], budget: Budget, *, higher_is_better: bool
 ) -> float | None:
     """The p value of "the budget is exceeded": how often rounds like these come from a guest that just keeps it.
 
@@ -28,12 +28,13 @@ def exceeds_p_value(
     """
     if budget.absolute is not None and higher_is_better:
         raise ValueError("an absolute budget speaks of a metric where lower is better, such as a latency")
+    hosts, guests = list(host), list(guest)
     p_values = []
     if budget.share is not None:
-        p_values.append(_share_p_value(log_ratios(host, guest), budget.share, higher_is_better))
+        p_values.append(_share_p_value(log_ratios(hosts, guests), budget.share, higher_is_better))
     if budget.absolute is not None:
-        p_values.append(_p_value(differences(host, guest), budget.absolute))
-    if not p_values or len(host) == 1:
+        p_values.append(_p_value(differences(hosts, guests), budget.absolute))
+    if not p_values or len(hosts) == 1:
         return None
     if budget.both == "stricter":
         return min(1.0, 2 * min(p_values))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from statistics import fmean
 
 from harness.analysis.exponential import finite_expm1
@@ -13,14 +13,15 @@ _PANELS = 1000
 _SPREADS = 8
 
 
-def pooled_sd(groups: Iterable[Sequence[float]]) -> float:
+def pooled_sd(groups: Iterable[Iterable[float]]) -> float:
     """The standard deviation of log ratios within groups, pooled: each group's mean is its own, their spread shared.
 
     `groups` are the log ratios of each group's rounds, in an A/A calibration those of a device against itself. The
     root of the summed squares over the summed degrees of freedom. ValueError where no group has two rounds.
     """
     squares, freedom = 0.0, 0
-    for ratios in groups:
+    for group in groups:
+        ratios = list(group)
         if ratios:
             mean = fmean(ratios)
             squares += math.fsum((ratio - mean) ** 2 for ratio in ratios)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from harness.analysis.estimate import Estimate, log_ratios, mean_interval
@@ -84,7 +84,7 @@ class Scaling:
 
 
 def scaling(
-    single: Sequence[float], array: Sequence[float], *, disks: int, ideal: float, confidence: float = 0.95
+    single: Iterable[float], array: Iterable[float], *, disks: int, ideal: float, confidence: float = 0.95
 ) -> Scaling:
     """The scaling of a metric where higher is better, from its paired rounds.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean, linear_regression
 
@@ -46,18 +46,19 @@ class SteadyState:
         )
 
 
-def steady_state(values: Sequence[float]) -> SteadyState:
+def steady_state(values: Iterable[float]) -> SteadyState:
     """What the last five of `values`, one per round and in one unit, say of the disk. One number per round, in order.
 
     Steady state as the SNIA's SSS PTS v2 defines it: over five rounds, largest minus smallest at most 20 % of the
     mean, and the fitted line changing by at most 10 % of the mean. ValueError without values, or for values that are
     not positive and finite.
     """
-    if not values:
+    rounds = list(values)
+    if not rounds:
         raise ValueError("a steady state needs at least one round")
-    for value in values:
+    for value in rounds:
         if not 0 < value < math.inf:
             raise ValueError(f"a round's value is finite and greater than 0, not {value}")
-    window = tuple(values[-WINDOW:])
+    window = tuple(map(float, rounds[-WINDOW:]))
     slope = linear_regression(range(len(window)), window).slope if len(window) > 1 else 0.0
     return SteadyState(window, fmean(window), slope)

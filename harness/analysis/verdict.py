@@ -42,6 +42,8 @@ class Budget:
             raise ValueError(f"a budget's share is a finite number above -1, for example 0.1, not {self.share}")
         if self.absolute is not None and not math.isfinite(self.absolute):
             raise ValueError(f"a budget's absolute amount is a finite number, not {self.absolute}")
+        if self.both not in (None, "looser", "stricter"):
+            raise ValueError(f"of a budget's two limits the looser or the stricter holds, not the {self.both}")
         two = self.share is not None and self.absolute is not None
         if two and self.both is None:
             raise ValueError("a budget with a share and an absolute amount says which holds: looser or stricter")

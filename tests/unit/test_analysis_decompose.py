@@ -109,7 +109,7 @@ def test_of_steps_that_all_change_nothing_any_is_shown_at_most_once_in_twenty_wa
     ("arms", "said"),
     [
         ([[1.0, 2.0]], "needs two or more, not 1"),
-        ([[1.0, 2.0], [1.0]], "rounds come in pairs"),
+        ([[1.0, 2.0], [1.0], [1.0]], "same rounds, not 2, 1, 1 of them"),
         ([[], []], "at least one round"),
         ([[1.0], [0.0]], "greater than 0"),
         ([[1.0], [math.nan]], "finite number"),

@@ -5,18 +5,29 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from collections import deque
+from collections.abc import Callable, Iterable
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from harness.analysis import (
+    Budget,
     Estimate,
+    decompose,
     estimate_added,
+    estimate_drift,
+    estimate_mean,
     estimate_overhead,
+    exceeds_p_value,
     log_ratios,
     mean_interval,
+    pooled_sd,
     proven_below,
+    scaling,
+    steady_state,
     t_quantile,
 )
 
@@ -148,6 +159,45 @@ def test_mean_of_an_arm_is_geometric() -> None:
     assert low * high == pytest.approx(100**2)
 
 
+# --- any sequence of rounds ---
+
+HOST, GUEST = [100.0, 110.0, 105.0, 99.0, 101.0], [80.0, 90.0, 88.0, 70.0, 81.0]
+ON_ROUNDS: dict[str, Callable[[Iterable[float], Iterable[float]], object]] = {
+    "overhead": lambda host, guest: estimate_overhead(host, guest, higher_is_better=True),
+    "log ratios": log_ratios,
+    "added": estimate_added,
+    "mean": lambda host, _: estimate_mean(host),
+    "geometric mean": lambda host, _: mean_interval(host),
+    "p value": lambda host, guest: exceeds_p_value(host, guest, Budget(share=0.1), higher_is_better=True),
+    "decompose": lambda host, guest: decompose((host, guest)),
+    "steady": lambda host, _: steady_state(host),
+    "drift": estimate_drift,
+    "pooled": lambda host, guest: pooled_sd((host, guest)),
+    "scaling": lambda host, guest: scaling(host, guest, disks=2, ideal=2),
+}
+
+
+@pytest.mark.parametrize("name", ON_ROUNDS)
+@pytest.mark.parametrize("of", [tuple, iter, deque, np.array, lambda values: [Fraction(value) for value in values]])
+def test_rounds_may_come_in_a_list_an_array_or_anything_that_can_be_walked_through(
+    name: str, of: Callable[[list[float]], Iterable[float]]
+) -> None:
+    evaluate = ON_ROUNDS[name]
+    found = evaluate(of(HOST), of(GUEST))
+    assert found == evaluate(HOST, GUEST)
+    assert "np." not in repr(found)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_arrays_of_no_round_or_one_are_told_as_lists_are(count: int) -> None:
+    host, guest = np.array(HOST[:count]), np.array(GUEST[:count])
+    if count:
+        assert estimate_overhead(host, guest, higher_is_better=True).low is None
+    else:
+        with pytest.raises(ValueError, match="at least one round"):
+            estimate_overhead(host, guest, higher_is_better=True)
+
+
 # --- bad input ---
 
 
@@ -160,11 +210,36 @@ def test_mean_of_an_arm_is_geometric() -> None:
         ([1.0], [-2.0], "guest value 0 is -2"),
         ([math.nan], [1.0], "host value 0 is nan"),
         ([1.0], [math.inf], "guest value 0 is inf"),
+        ([10**400], [1.0], "host value 0 is 1000.*finite"),
     ],
 )
 def test_what_is_no_pair_of_measured_values_is_refused(host: list[float], guest: list[float], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         estimate_overhead(host, guest, higher_is_better=True)
+
+
+@pytest.mark.parametrize("host", ["12", ["1", "2"], [None, 1.0], [1j, 1.0], 12.0, None])
+def test_what_is_no_number_is_refused(host: Iterable[float]) -> None:
+    with pytest.raises(TypeError):
+        estimate_overhead(host, [1.0, 2.0], higher_is_better=True)
+
+
+@pytest.mark.parametrize(
+    ("point", "low", "high", "says"),
+    [
+        (math.nan, math.nan, math.nan, "lies in its interval"),
+        (math.nan, None, None, "lies in its interval"),
+        (0.1, math.nan, 0.2, "lies in its interval"),
+        (0.1, 0.2, 0.05, "lies in its interval"),
+        (0.3, 0.1, 0.2, "lies in its interval"),
+        (0.1, 0.05, None, "two ends or none"),
+    ],
+)
+def test_an_estimate_that_no_rounds_can_give_cannot_be_judged(
+    point: float, low: float | None, high: float | None, says: str
+) -> None:
+    with pytest.raises(ValueError, match=says):
+        Estimate(point, low, high, 3)
 
 
 def test_other_bad_input_is_refused() -> None:

@@ -105,6 +105,11 @@ def test_two_limits_without_a_word_on_which_holds_are_refused() -> None:
         Budget(share=0.1, both="looser")
 
 
+def test_a_word_that_is_neither_looser_nor_stricter_is_refused() -> None:
+    with pytest.raises(ValueError, match="not the either"):
+        Budget(share=0.1, absolute=50 * US, both="either")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("limit", [math.nan, math.inf, -math.inf])
 def test_a_limit_that_is_no_number_is_refused(limit: float) -> None:
     with pytest.raises(ValueError, match="finite"):
