@@ -22,7 +22,7 @@ from harness.guest.hypervisors import hypervisor_of
 from harness.image import ImageSet, ensure_images
 from harness.lab.embedded import lab as embedded
 from harness.lab.hosts import open_host
-from harness.lab.inventory import EMBEDDED, HostSpec, Inventory, load_lab
+from harness.lab.inventory import HostSpec, Inventory, load_lab
 from harness.lab.lease import lease
 from harness.lab.paths import LEASE_DIRECTORY
 from harness.lab.transport.base import Runner
@@ -210,7 +210,7 @@ def _calibrate(options: argparse.Namespace) -> int:
 
 def _from(least: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        if not text.isdigit() or int(text) < least:
+        if not text.isdecimal() or int(text) < least:
             raise argparse.ArgumentTypeError(f"{text!r}: allowed: a whole number from {least}")
         return int(text)
 
@@ -250,7 +250,7 @@ def _reap(options: argparse.Namespace) -> int:
 
 def _reachable(inventory: Inventory) -> list[HostSpec]:
     """The hosts to look at. A lab host that does not run has nothing left: what it had went with it."""
-    return [host for host in inventory.hosts if host.name != EMBEDDED or embedded.state().running()]
+    return [host for host in inventory.hosts if host.kind != "embedded" or embedded.state().running()]
 
 
 def _reap_host(spec: HostSpec, images: ImageSet, events: Events, *, force: bool) -> list[str]:

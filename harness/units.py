@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-_SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[a-zA-Z]*)")
+# Of other scripts' digits Python would make numbers, too, and of very long ones infinity.
+_NUMBER = r"[0-9]{1,15}(?:\.[0-9]{1,15})?"
+_SIZE = re.compile(rf"(?P<number>{_NUMBER})\s*(?P<unit>[a-zA-Z]*)")
 _SIZE_UNITS = {"": 1, "b": 1} | {
     spelling: 1024**power
     for power, letter in enumerate("kmgt", start=1)
@@ -12,9 +14,9 @@ _SIZE_UNITS = {"": 1, "b": 1} | {
 }
 _DECIMAL_UNITS = frozenset({"kb", "mb", "gb", "tb"})
 
-_DURATION = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[a-zA-Zµ]*)")
+_DURATION = re.compile(rf"(?P<number>{_NUMBER})\s*(?P<unit>[a-zA-Zµ]*)")
 _DURATION_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
-_SHARE = re.compile(r"(?P<percent>\d+(?:\.\d+)?)\s*%")
+_SHARE = re.compile(rf"(?P<percent>{_NUMBER})\s*%")
 
 
 def parse_size(text: str) -> int:

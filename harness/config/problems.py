@@ -15,6 +15,9 @@ from harness.config.names import choices
 
 Location = tuple[int | str, ...]
 
+_LONGEST_VALUE = 200
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+
 _TYPES = {
     "string_type": "text in quotes",
     "int_type": "a whole number, without quotes",
@@ -42,6 +45,11 @@ def shown(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
+def quoted_key(part: str) -> str:
+    """A part of a key as a TOML file has it: in quotes where it is more than letters, digits, `_` and `-`."""
+    return part if _BARE_KEY.fullmatch(part) else shown(part)
+
+
 def _key(location: Location, data: Mapping[str, Any]) -> str:
     """The key as people write it. pydantic puts the kind of a layout into the location; the file has no such key."""
     key, here = "", data
@@ -52,7 +60,7 @@ def _key(location: Location, data: Mapping[str, Any]) -> str:
         if isinstance(part, int):
             key += f"[{part}]"
         elif last or not isinstance(here, dict) or part in here:
-            key += f".{part}" if key else part
+            key += f".{quoted_key(part)}" if key else quoted_key(part)
         else:
             continue
         here = _item(here, part)
@@ -72,8 +80,10 @@ def _value(details: ErrorDetails) -> str:
         return ""
     if details["type"] == "value_error" and isinstance(details["input"], dict):
         return ""
-    value = details["ctx"]["tag"] if details["type"] == "union_tag_invalid" else details["input"]
-    return f" = {shown(value)}"
+    # In the context the tag is text, whatever it is in the file.
+    value = details["input"]["kind"] if details["type"] == "union_tag_invalid" else details["input"]
+    text = shown(value)
+    return f" = {text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + ' ...'}"
 
 
 def _reason(details: ErrorDetails, schema: type[BaseModel]) -> str:  # noqa: PLR0911 - one line per kind of error
@@ -88,7 +98,8 @@ def _reason(details: ErrorDetails, schema: type[BaseModel]) -> str:  # noqa: PLR
         case "literal_error":
             return choices(str(details["input"]), _quoted(context["expected"]))
         case "union_tag_invalid":
-            return f"no such kind; {choices(context['tag'], _quoted(context['expected_tags']))}"
+            given, kinds = details["input"]["kind"], _quoted(context["expected_tags"])
+            return f"no such kind; {choices(given if isinstance(given, str) else '', kinds)}"
         case "union_tag_not_found":
             return f"missing; allowed: {', '.join(_tags(_annotation_at(schema, details['loc'])))}"
         case "greater_than_equal":
@@ -96,7 +107,9 @@ def _reason(details: ErrorDetails, schema: type[BaseModel]) -> str:  # noqa: PLR
         case "less_than_equal":
             return f"allowed: at most {context['le']}"
         case "too_short" | "string_too_short":
-            return "must not be empty"
+            return "must not be empty" if context["min_length"] == 1 else f"allowed: {context['min_length']} and more"
+        case "int_parsing_size":
+            return "too large a number"
         case "string_pattern_mismatch":
             return f"allowed: what matches {context['pattern']}"
     return f"must be {_TYPES[kind]}" if kind in _TYPES else details["msg"]

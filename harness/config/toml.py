@@ -13,18 +13,21 @@ from harness.errors import ConfigError
 
 def read_toml(path: Path, *, what: str, hint: str) -> dict[str, Any]:
     """The tables of `path`. A ConfigError names file and line; `what` is the kind of file, `hint` where to read on."""
-    return _parse(path, _read(path, what), hint)
+    return _parse(path, _read(path, what, hint), hint)
 
 
-def _read(path: Path, what: str) -> str:
+def _read(path: Path, what: str, hint: str) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")  # Some editors begin a file with a byte order mark.
     except FileNotFoundError as error:
         others = [other.name for other in sorted(path.parent.glob("*.toml"))]
         known = f"; {choices(path.name, others)}" if others else ""
-        raise ConfigError(f"{path}: no such {what} file{known}") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from error
+        raise ConfigError(f"{path}: no such {what} file{known}", hint=hint) from error
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path}: line {line}: no UTF-8, which TOML is", hint="save the file as UTF-8") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}", hint=hint) from error
 
 
 def _parse(path: Path, text: str, hint: str) -> dict[str, Any]:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.config.names import choices
 from harness.config.problems import describe
 from harness.config.toml import read_toml
 from harness.errors import ConfigError
+from harness.lab.fields import Address, BackingFile, DiskLink, FileSize, HostKey, HostPath, Name, ProfileName, Word
 from harness.lab.proxmox import ApiTable, GuestTable, ProxmoxSpec, StoredLayout, proxmox_spec
-from harness.scenario.library import PROFILES
-from harness.units import parse_size
 
 HINT = "docs/lab.md explains every key"
 EMBEDDED = "lab"
@@ -126,7 +125,7 @@ class Inventory:
             )
         known = [each.name for host in self.hosts for each in host.measured]
         raise ConfigError(
-            f'{self.source}: no disk "{disk}"; {choices(disk, known)}',
+            f'{self.source}: no disk "{disk}"; {choices(disk, known) if known else "it names no disk at all"}',
             hint=f"name it under [host.NAME.disk.{disk}], or select scenarios of other disks with -k",
         )
 
@@ -149,48 +148,29 @@ class Inventory:
         return Inventory(self.source, self.profile, tuple(each for each in self.hosts if each.name == host))
 
 
-def _size(value: object) -> int:
-    if not isinstance(value, str):
-        raise ValueError('must be text in quotes; allowed: for example "2 GiB"')
-    return parse_size(value)
-
-
-def _path(value: object) -> Path:
-    if not isinstance(value, str):
-        raise ValueError("must be a path in quotes")
-    return Path(value).expanduser()
-
-
-def _profile(name: str) -> str:
-    names = [profile.name for profile in PROFILES]
-    if name not in names:
-        raise ValueError(f"no such profile; {choices(name, names)}")
-    return name
-
-
 class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class _Disk(_Table):
-    id: str | None = Field(default=None, pattern=r"^/dev/disk/by-.*")
-    serial: str | None = Field(default=None, min_length=1)
-    file: Annotated[Path | None, BeforeValidator(_path)] = None
-    size: Annotated[int | None, BeforeValidator(_size)] = None
+    id: DiskLink | None = None
+    serial: Word | None = None
+    file: BackingFile | None = None
+    size: FileSize | None = None
     destroy: bool = False
     storages: dict[StoredLayout, str] | None = Field(default=None, min_length=1)
 
 
 class _Host(_Table):
     kind: Literal["local", "ssh", "proxmox"]
-    address: str | None = None
+    address: Address | None = None
     port: int = Field(default=22, ge=1, le=65535)
-    user: str = "root"
-    key: Annotated[Path | None, BeforeValidator(_path)] = None
-    host_key: str | None = Field(default=None, pattern=r"^(ssh-|ecdsa-)\S+ \S+")
+    user: Word = "root"
+    key: HostPath | None = None
+    host_key: HostKey | None = None
     api: ApiTable | None = None
     guest: GuestTable | None = None
-    disk: dict[str, _Disk] = Field(default_factory=dict)
+    disk: dict[Name, _Disk] = Field(default_factory=dict)
 
 
 _SURPLUS: Mapping[str, frozenset[str]] = {
@@ -202,8 +182,8 @@ _SURPLUS: Mapping[str, frozenset[str]] = {
 
 
 class _Lab(_Table):
-    profile: Annotated[str, AfterValidator(_profile)] = "smoke"
-    host: dict[str, _Host] = Field(min_length=1)
+    profile: ProfileName = "smoke"
+    host: Annotated[dict[Name, _Host], Field(min_length=1)]
 
 
 def load_lab(path: Path) -> Inventory:
@@ -215,9 +195,30 @@ def load_lab(path: Path) -> Inventory:
         raise _refused(path, describe(error, data, _Lab)) from None
     problems: list[str] = []
     hosts = tuple(_host(name, host, problems) for name, host in table.host.items())
+    problems += _named_twice(table)
     if problems:
         raise _refused(path, problems)
     return Inventory(str(path), table.profile, hosts)
+
+
+def _named_twice(table: _Lab) -> Iterator[str]:
+    """Machines and disks that have two names: one would be measured, or written to, while the other is."""
+    machines: dict[tuple[object, ...], str] = {}
+    for name, host in table.host.items():
+        # A node of Proxmox VE may well be measured with guests of two kinds.
+        machine = {"local": (), "ssh": (host.address, host.port), "proxmox": (name,)}[host.kind]
+        if (other := machines.setdefault((host.kind, *machine), name)) != name:
+            yield f"host.{name}: the same machine as host.{other}; allowed: one table for each, with all of its disks"
+        named: dict[tuple[str, object], str] = {}
+        for disk_name, disk in host.disk.items():
+            for key in ("id", "serial", "file"):
+                value = getattr(disk, key)
+                first = named.setdefault((key, value), disk_name)
+                if value is not None and first != disk_name:
+                    at = f"host.{name}.disk"
+                    yield (
+                        f'{at}.{disk_name}.{key} = "{value}": the same as that of {at}.{first}; allowed: each disk once'
+                    )
 
 
 def _refused(path: Path, problems: Iterable[str]) -> ConfigError:
@@ -264,8 +265,6 @@ def _disk(where: str, name: str, table: _Disk, kind: str, problems: list[str]) -
             problems.append(f"{where}: file and id cannot stand together; allowed: id + serial, or file + size")
         elif table.size is None:
             problems.append(f'{where}.size: missing; a disk made of a file needs it, for example "2 GiB"')
-        elif not table.file.is_absolute():
-            problems.append(f'{where}.file = "{table.file}": allowed: an absolute path')
         else:
             return DiskByFile(name, table.file, table.size, table.destroy)
         return None

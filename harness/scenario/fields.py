@@ -7,9 +7,11 @@ from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
-from harness.units import format_size, parse_added, parse_duration, parse_rate, parse_share, parse_size
+from harness.units import format_duration, format_size, parse_added, parse_duration, parse_rate, parse_share, parse_size
 
 _SPAN_STEP = 4 * 1024**2  # one LVM extent, so that a volume and a file can be equally large
+SHORTEST_RUN = 0.1
+"""Seconds. fio is told whole milliseconds, and with none it runs until the whole region is done."""
 
 T = TypeVar("T")
 
@@ -65,8 +67,22 @@ def _more_than_nothing(number: float) -> float:
     return number
 
 
+def _measurable(seconds: float) -> float:
+    if seconds < SHORTEST_RUN:
+        raise ValueError(f"allowed: {format_duration(SHORTEST_RUN)} and more")
+    return seconds
+
+
+def _none_or_measurable(seconds: float) -> float:
+    if 0 < seconds < SHORTEST_RUN:
+        raise ValueError(f"allowed: 0 s, or {format_duration(SHORTEST_RUN)} and more")
+    return seconds
+
+
 Seconds = Annotated[float, BeforeValidator(from_text(parse_duration, "10 s"))]
 SomeSeconds = Annotated[Seconds, AfterValidator(_more_than_nothing)]
+Runtime = Annotated[Seconds, AfterValidator(_measurable)]
+Ramp = Annotated[Seconds, AfterValidator(_none_or_measurable)]
 SecondsOrNone = Annotated[float | None, PlainValidator(from_text(_or_none(parse_duration), "2 h"))]
 ShareOrNone = Annotated[float | None, PlainValidator(from_text(_or_none(parse_share), "5 %"))]
 Share = Annotated[float, BeforeValidator(from_text(parse_share, "30 %"))]

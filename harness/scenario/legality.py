@@ -46,6 +46,7 @@ def scenario_problems(scenario: Scenario) -> Iterator[str]:
     """
     for index, mode in enumerate(scenario.modes):
         yield from _disks_for(mode, scenario)
+        yield from _spans_for(mode, scenario)
         if isinstance(mode.attach, Vfio):
             yield from _beside_vfio(f'modes[{index}] = "{mode.name}"', mode, scenario)
         if isinstance(mode.attach, Attach):
@@ -205,6 +206,21 @@ def _disks_for(mode: Mode, scenario: Scenario) -> Iterator[str]:
         yield (
             f"mode.{mode.name}.{key} = {md.disks}: does not go with {named}, which names {have}; "
             f"allowed: {md.disks} names and more in disks, or an array over fewer"
+        )
+
+
+def _spans_for(mode: Mode, scenario: Scenario) -> Iterator[str]:
+    """A region with fewer chunks than the array has disks lies on some of them alone: no array would be measured."""
+    md = base_of(mode.layout)
+    if not isinstance(md, Md) or (md.level == 1 and md.legs == 1):
+        return
+    profile = min(scenario.profiles, key=lambda each: each.span)
+    if md.chunk * md.disks > profile.span:
+        key = "layout.chunk" if mode.layout is md else "layout.on.chunk"
+        size, span = format_size(md.chunk), format_size(profile.span)
+        yield (
+            f'mode.{mode.name}.{key} = "{size}": does not go with profile.{profile.name}.span = "{span}", which has '
+            f"fewer chunks than the array has disks, {md.disks}; allowed: a smaller chunk, or a larger span"
         )
 
 

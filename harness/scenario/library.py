@@ -65,7 +65,8 @@ PROFILES = (
 )
 
 _WORKLOAD = re.compile(
-    r"(?P<pattern>[a-z]+)-(?P<bs>\d+[a-z]*)(?:-nj(?P<numjobs>\d+))?(?:-r(?P<reads>\d+))?(?:-i(?P<rate>\d+))?"
+    r"(?P<pattern>[a-z]+)-(?P<bs>[0-9]+[a-z]*)"
+    r"(?:-nj(?P<numjobs>[0-9]{1,15}))?(?:-r(?P<reads>[0-9]{1,15}))?(?:-i(?P<rate>[0-9]{1,15}))?"
 )
 _GRAMMAR = "PATTERN-BS[-njNUMJOBS][-rREADS][-iIOPS], for example randread-4k, randrw-8k-r67 or randread-4k-i1000"
 _LARGEST_BS = 16 * _MIB

@@ -10,7 +10,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from harness.config.problems import describe, shown
+from harness.config.names import LONGEST_NAME
+from harness.config.problems import describe, quoted_key, shown
 from harness.config.toml import read_toml
 from harness.errors import ConfigError
 from harness.scenario.budgets import reference_problems
@@ -69,6 +70,8 @@ def _name_problems(stem: str) -> Iterator[str]:
     # No hyphen, so that an id such as optane-lvm-randread-4k-qd32 has one reading.
     if not _NAME.fullmatch(stem):
         yield f'file name "{stem}": allowed: lower case letters, digits and single underscores'
+    elif len(stem) > LONGEST_NAME:
+        yield f'file name "{stem}": allowed: at most {LONGEST_NAME} characters before .toml'
 
 
 def _repeated(data: Mapping[str, Any]) -> Iterator[str]:
@@ -107,7 +110,7 @@ def _unused_modes(data: Mapping[str, Any]) -> Iterator[str]:
     if isinstance(own, dict) and isinstance(used, list):
         for name in own:
             if name not in used:
-                yield f'mode.{name}: defined but never measured; add "{name}" to modes or remove it'
+                yield f'mode.{quoted_key(name)}: defined but never measured; add "{name}" to modes or remove it'
 
 
 def _disk_and_disks(data: Mapping[str, Any]) -> Iterator[str]:

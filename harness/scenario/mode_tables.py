@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from harness.scenario.attach import (
     Aio,
@@ -51,6 +51,13 @@ def _thin_chunk(size: int) -> int:
     return size
 
 
+def _whole_number(value: object) -> object:
+    # To Python 1, 1.0 and true are equal, and a literal takes each for the other.
+    if type(value) is not int:
+        raise ValueError("must be a whole number, without quotes")
+    return value
+
+
 Chunk = Annotated[Size, AfterValidator(power_of_two(4 * _KIB))]
 ThinChunk = Annotated[Size, AfterValidator(_thin_chunk)]
 # docs/interop/qcow2.txt of QEMU: cluster_bits from 9 to 21.
@@ -74,10 +81,10 @@ class DeviceTable(Table):
 
 class MdTable(Table):
     kind: Literal["md"]
-    level: RaidLevel
+    level: Annotated[RaidLevel, BeforeValidator(_whole_number)]
     disks: Annotated[int, Field(ge=2)]
     chunk: Chunk = Md(0, 2).chunk
-    legs: Literal[1, 2] = Md(0, 2).legs
+    legs: Annotated[Literal[1, 2], BeforeValidator(_whole_number)] = Md(0, 2).legs
 
     def made(self) -> Md:
         return Md(self.level, self.disks, self.chunk, self.legs)
@@ -188,7 +195,7 @@ class AttachTable(Table):
     iothread: bool = Attach().iothread
     queues: Queues | None = Attach().queues
     queue_size: QueueSize | None = Attach().queue_size
-    iothread_vq_mapping: Annotated[int, Field(ge=0)] = Attach().iothread_vq_mapping
+    iothread_vq_mapping: Annotated[int, Field(ge=0, le=1022)] = Attach().iothread_vq_mapping
     controller: Controller = Attach().controller
     discard: Discard = Attach().discard
     detect_zeroes: DetectZeroes = Attach().detect_zeroes

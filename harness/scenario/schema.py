@@ -10,12 +10,14 @@ from pydantic import AfterValidator, Field, PlainValidator, ValidationInfo, mode
 
 from harness.analysis.metrics import METRICS
 from harness.analysis.verdict import Both
-from harness.config.names import choices
+from harness.config.names import choices, plain_name, short_name
+from harness.config.values import one_line
 from harness.scenario.fields import (
     Added,
     Iodepth,
+    Ramp,
     Rate,
-    Seconds,
+    Runtime,
     SecondsOrNone,
     Share,
     ShareOrNone,
@@ -32,6 +34,10 @@ from harness.units import format_duration
 _PRESET_NAMES = tuple(mode.name for mode in PRESETS)
 _PROFILE_NAMES = tuple(profile.name for profile in PROFILES)
 _MODE_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+# A mode's volume bears its name, beside the pools of thin ones; lvm(8) keeps two beginnings for itself. What is no
+# mode's in tables by mode is called `device`.
+_RESERVED = ("device",)
+_RESERVED_BEGINNINGS = ("pool-", "pvmove", "snapshot")
 _LATENCIES = tuple(name for name, metric in METRICS.items() if metric.is_latency)
 
 
@@ -40,13 +46,16 @@ def _own_mode_name(name: str) -> str:
         raise ValueError("is a preset, which means the same in every scenario; allowed: any other name")
     if not _MODE_NAME.fullmatch(name):
         raise ValueError("no name of a mode; allowed: lower case letters, digits and single hyphens")
-    return name
+    if name in _RESERVED or name.startswith(_RESERVED_BEGINNINGS):
+        reserved = ", ".join((*_RESERVED, *(f"{beginning}..." for beginning in _RESERVED_BEGINNINGS)))
+        raise ValueError(f"is reserved, for LVM's own volumes or ours; allowed: any but {reserved}")
+    return short_name(name)
 
 
 def _decomposition_name(name: str) -> str:
     if not _MODE_NAME.fullmatch(name):
         raise ValueError("no name of a decomposition; allowed: lower case letters, digits and single hyphens")
-    return name
+    return short_name(name)
 
 
 def _known_mode(name: str, info: ValidationInfo) -> str:
@@ -69,7 +78,7 @@ def _known_metric(name: str) -> str:
     return name
 
 
-DiskName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+DiskName = Annotated[str, AfterValidator(plain_name)]
 ModeName = Annotated[str, AfterValidator(_known_mode)]
 OwnModeName = Annotated[str, AfterValidator(_own_mode_name)]
 DecompositionName = Annotated[str, AfterValidator(_decomposition_name)]
@@ -81,8 +90,8 @@ MetricName = Annotated[str, AfterValidator(_known_metric)]
 class ProfileTable(Table):
     """What this scenario changes in a profile of the library; what is not set is unchanged."""
 
-    ramp: Seconds | None = None
-    runtime: SomeSeconds | None = None
+    ramp: Ramp | None = None
+    runtime: Runtime | None = None
     rounds: Annotated[int, Field(ge=1)] | None = None
     iodepth: Annotated[list[Iodepth], Field(min_length=1)] | None = None
     span: Span | None = None
@@ -145,7 +154,7 @@ class DecomposeTable(Table):
 class ScenarioTable(Table):
     """The whole file. Validate with `context={"own_modes": (...)}`: what `modes` may name beside the presets."""
 
-    title: Annotated[str, Field(min_length=1)]
+    title: Annotated[str, AfterValidator(one_line)]
     disk: DiskName | None = None
     disks: Annotated[list[DiskName], Field(min_length=1)] | None = None
     modes: Annotated[list[ModeName], Field(min_length=1)]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from harness import cli
 from harness.cli import main
 
 
@@ -59,6 +60,18 @@ def test_logging_in_to_no_lab_says_how_to_start_one(capsys: pytest.CaptureFixtur
 def test_a_lab_that_does_not_run_has_nothing_to_reap(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reap"]) == 0
     assert capsys.readouterr() == ("nothing was left\n", "")
+
+
+def test_a_host_of_ones_own_is_reaped_also_where_it_is_called_as_the_embedded_labs(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lab.toml").write_text('[host.lab]\nkind = "local"\n')
+    reaped: list[str] = []
+    monkeypatch.setattr(cli, "ensure_images", lambda _events: None)
+    monkeypatch.setattr(cli, "_reap_host", lambda spec, *_, **__: reaped.append(spec.name) or ["a guest"])
+    assert main(["reap", "--lab", "lab.toml"]) == 0
+    assert reaped == ["lab"]
+    assert capsys.readouterr().out == "host lab: removed a guest\n"
 
 
 @pytest.mark.parametrize("arguments", [["report"], ["report", "reports/absent"], ["report", "--markdown", "absent"]])

@@ -33,7 +33,7 @@ serial = "PHM1"
 kind = "ssh"
 address = "127.0.0.1"
 port = 1
-key = "absent"
+key = "/absent"
 """
 # What a user's process does, on a tree: it says when it holds the settings, and is ended from outside.
 HOLDING = """

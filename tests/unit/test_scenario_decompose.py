@@ -200,7 +200,7 @@ def test_a_file_says_the_steps_by_the_ids_of_the_arms(tmp_path: Path) -> None:
             "the same as decompose.attach.steps",
         ),
         ('"twin:lvm", ', "", "changes 2 things"),
-        ('["host", "twin:lvm", "guest:lvm", "guest:lvm-uring"]', '["host"]', "must not be empty"),
+        ('["host", "twin:lvm", "guest:lvm", "guest:lvm-uring"]', '["host"]', "allowed: 2 and more"),
         ("[decompose.attach]", "[decompose.Attach]", "no name of a decomposition"),
         ("\nsteps", "\nstep", "no such key"),
     ],

@@ -307,6 +307,19 @@ READ_ONLY = own(attach="read_only = true")
             ("mode.own.layout.on.disks = 2", 'disk = "a"', "2 names and more in disks"),
         ),
         (
+            (DISKS, '"host", "own"', own('kind = "md", level = 0, disks = 4, chunk = "32 MiB"'), "randread-4k"),
+            ('mode.own.layout.chunk = "32 MiB"', 'profile.smoke.span = "64 MiB"', "a smaller chunk"),
+        ),
+        (
+            (
+                DISKS,
+                '"host", "own"',
+                own('kind = "lvm", on = { kind = "md", level = 1, disks = 4, legs = 2, chunk = "1 GiB" }'),
+                "randread-4k",
+            ),
+            ('mode.own.layout.on.chunk = "1 GiB"', 'profile.smoke.span = "64 MiB"', "a larger span"),
+        ),
+        (
             ('disk = "a"', '"host", "lvm", "vfio"', "", "randread-4k"),
             ('modes[1] = "lvm"', 'modes[2] = "vfio"', "host beside it"),
         ),
@@ -343,6 +356,7 @@ def test_a_clash_within_a_scenario_names_both_keys_and_what_is_allowed(
         ("", "queues = 0", "attach.queues = 0: allowed: 1 and more"),
         ("", "queues = 1023", "attach.queues = 1023: allowed: at most 1022"),
         ("", "iothread_vq_mapping = -1", "attach.iothread_vq_mapping = -1: allowed: 0 and more"),
+        ("", "iothread_vq_mapping = 1023", "attach.iothread_vq_mapping = 1023: allowed: at most 1022"),
         (
             "",
             'logical_block_size = "8 KiB"',
@@ -369,6 +383,24 @@ def test_a_clash_within_a_scenario_names_both_keys_and_what_is_allowed(
             'layout.chunk = "2 KiB": allowed: powers of two, 4 KiB and more',
         ),
         ('kind = "md", level = 4, disks = 3', "", "layout.level = 4: allowed: 0, 1, 5, 6, 10"),
+        *(
+            (
+                f'kind = "md", level = {level}, disks = 4',
+                "",
+                f"layout.level = {level}: must be a whole number, without quotes",
+            )
+            for level in ('"5"', "5.0", "true", "false")
+        ),
+        (
+            f'kind = "md", level = {10**20}, disks = 4',
+            "",
+            f"layout.level = {10**20}: too large a number",
+        ),
+        (
+            'kind = "md", level = 0, disks = 4, legs = true',
+            "",
+            "layout.legs = true: must be a whole number, without quotes",
+        ),
         ('kind = "md", level = 0, disks = 1', "", "layout.disks = 1: allowed: 2 and more"),
         ('kind = "md", level = 0, disks = 6, legs = 3', "", "layout.legs = 3: allowed: 1, 2"),
         ('kind = "md", disks = 6', "", "layout.level: missing, and there is no default"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from pathlib import Path
 
@@ -202,6 +203,7 @@ def test_a_workload_is_pattern_and_block_size(tmp_path: Path, text: str, workloa
 ALL_MODES = (
     "host, passthrough, lvm, raw, raw-cached, partition, lvm-thin, raw-xfs, qcow2, zvol, passthrough-blk, lvm-blk, vfio"
 )
+NO_NAME = "no name; allowed: letters, digits and `_`, `.`, `-`, with a letter or digit first"
 ALL_KINDS = "device, partition, lvm, lvm-thin, raw, qcow2, md, zvol, zfs"
 ALL_PATTERNS = "seqread, seqwrite, seqrw, randread, randwrite, randrw"
 
@@ -303,6 +305,19 @@ ALL_PATTERNS = "seqread, seqwrite, seqrw, randread, randwrite, randrw"
         ),
         ("1 GiB/s", "1 GB/s", "write_rate = \"1 GB/s\": '1 GB' is ambiguous: write GiB (powers of 1024)"),
         ("1 GiB/s", "0 GiB/s", 'write_rate = "0 GiB/s": allowed: more than 0'),
+        ('"A disk"', '"  "', 'title = "  ": must not be empty'),
+        ('"A disk"', '"a\\nb"', 'title = "a\\nb": allowed: one line of printable characters'),
+        ('"A disk"', '"\\u001b[31mred"', 'title = "\\u001b[31mred": allowed: one line of printable characters'),
+        ('"A disk"', '"A disk"\ndisk = "/dev/sda"', f'disk = "/dev/sda": {NO_NAME}'),
+        ('"A disk"', '"A disk"\ndisk = ""', f'disk = "": {NO_NAME}'),
+        (
+            "randread-4k",
+            "randread-\u0664k",  # a digit all the same, to Python
+            (
+                'workloads[0] = "randread-\u0664k": no workload; allowed: PATTERN-BS[-njNUMJOBS][-rREADS][-iIOPS], '
+                "for example randread-4k, randrw-8k-r67 or randread-4k-i1000"
+            ),
+        ),
         (
             "1 GiB/s",
             "1 GiB",
@@ -345,7 +360,10 @@ def test_a_mistake_is_told_with_key_value_and_what_is_allowed(tmp_path: Path, ol
                 "for example 10 us or 30 s"
             ),
         ),
-        ('[profile.smoke]\nruntime = "0 s"', 'profile.smoke.runtime = "0 s": allowed: more than 0'),
+        ('[profile.smoke]\nruntime = "0 s"', 'profile.smoke.runtime = "0 s": allowed: 100 ms and more'),
+        ('[profile.smoke]\nruntime = "0.4 ms"', 'profile.smoke.runtime = "0.4 ms": allowed: 100 ms and more'),
+        ('[profile.smoke]\nramp = "0.4 ms"', 'profile.smoke.ramp = "0.4 ms": allowed: 0 s, or 100 ms and more'),
+        ('[profile.smoke]\nround_limit = "0 s"', 'profile.smoke.round_limit = "0 s": allowed: more than 0'),
         ('[profile.smoke]\nrounds = "4"', 'profile.smoke.rounds = "4": must be a whole number, without quotes'),
         ("[profile.smoke]\nrounds = true", "profile.smoke.rounds = true: must be a whole number, without quotes"),
         ("[profile.smoke]\nrounds = 0", "profile.smoke.rounds = 0: allowed: 1 and more"),
@@ -388,6 +406,11 @@ def test_a_mistake_is_told_with_key_value_and_what_is_allowed(tmp_path: Path, ol
             '[mode.lvm]\nlayout = { kind = "lvm" }\nattach = {}',
             "mode.lvm: is a preset, which means the same in every scenario; allowed: any other name",
         ),
+        ('[decompose.x]\nsteps = ["host"]', 'decompose.x.steps = ["host"]: allowed: 2 and more'),
+        (
+            '[decompose."a b"]\nsteps = ["host", "twin:lvm"]',
+            'decompose."a b": no name of a decomposition; allowed: lower case letters, digits and single hyphens',
+        ),
         (
             '[mode.other]\nlayout = { kind = "lvm" }\nattach = {}',
             'mode.other: defined but never measured; add "other" to modes or remove it',
@@ -407,6 +430,8 @@ def test_a_mistake_in_a_table_is_told_alike(tmp_path: Path, table: str, line: st
             f'layout.kind = "lwm": no such kind; allowed: {ALL_KINDS} (did you mean "lvm"?)',
         ),
         ("", "", f"layout.kind: missing; allowed: {ALL_KINDS}"),
+        ("kind = 3", "", f"layout.kind = 3: no such kind; allowed: {ALL_KINDS}"),
+        ('kind = ["lvm"]', "", f'layout.kind = ["lvm"]: no such kind; allowed: {ALL_KINDS}'),
         ('kind = "lvm", filesystem = "ext4"', "", 'layout.filesystem = "ext4": no such key; allowed: on, kind'),
         ('kind = "raw", filesystem = "zfs"', "", 'layout.filesystem = "zfs": allowed: ext4, xfs (did you mean "xfs"?)'),
         ('kind = "raw"', 'iothread = "yes"', 'attach.iothread = "yes": must be true or false, without quotes'),
@@ -432,6 +457,57 @@ def test_a_mistake_in_a_table_is_told_alike(tmp_path: Path, table: str, line: st
 def test_a_mistake_in_a_mode_is_told_alike(tmp_path: Path, layout: str, attach: str, line: str) -> None:
     mode = f"[mode.own]\nlayout = {{ {layout} }}\nattach = {{ {attach} }}\n"
     assert complaint(tmp_path, good_but('"lvm"', '"own"') + mode) == [f"mode.own.{line}"]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("", "no name of a mode"),
+        ("a.b", "no name of a mode"),
+        ("a--b", "no name of a mode"),
+        ("own\n", "no name of a mode"),
+        ("\u00fcn\u00ef", "no name of a mode"),
+        ("a" * 41, "41 characters are too many for a name; allowed: at most 40"),
+        ("device", "is reserved"),
+        ("pool-64k", "is reserved"),
+        ("snapshot-lvm", "is reserved"),
+        ("pvmove0", "is reserved"),
+    ],
+)
+def test_a_name_that_no_volume_can_have_is_no_modes(tmp_path: Path, name: str, why: str) -> None:
+    quoted = json.dumps(name, ensure_ascii=False)
+    mode = f'[mode.{quoted}]\nlayout = {{ kind = "lvm" }}\nattach = {{}}\n'
+    (line,) = complaint(tmp_path, good_but('"lvm"', quoted) + mode)
+    key = name if re.fullmatch("[A-Za-z0-9_-]+", name) else quoted
+    assert line.startswith(f"mode.{key}: {why}")
+
+
+@pytest.mark.parametrize("digits", ["9" * 400, "9" * 5000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        'write_rate = "{} GiB/s"',
+        'workloads = ["randread-{}"]',
+        'workloads = ["randread-4k-i{}"]',
+        '[profile.smoke]\nspan = "{} GiB"',
+        '[profile.smoke]\nruntime = "{} h"',
+        '[profile.smoke]\ntarget = "{} %"',
+        '[[budget]]\nmetric = "clat_mean"\nshare = "{} %"',
+        '[[budget]]\nmetric = "clat_mean"\nabsolute = "+{} s"',
+        '[mode.own]\nlayout = {{ kind = "md", level = 0, disks = 2, chunk = "{}" }}\nattach = {{}}',
+    ],
+)
+def test_a_number_beyond_all_bounds_is_told_in_a_line_that_can_be_read(tmp_path: Path, text: str, digits: str) -> None:
+    head = {"write_rate": 'write_rate = "1 GiB/s"', "workloads": 'workloads = ["randread-4k"]'}
+    replaced = head.get(text.partition(" ")[0], "")
+    new = text.format(digits)
+    lines = complaint(tmp_path, good_but(replaced, new) if replaced else f"{GOOD}\n{new}\n")
+    assert all(len(line) < 6000 for line in lines)
+    assert not any("int string" in line for line in lines)
+
+
+def test_a_file_that_an_editor_began_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    assert load(tmp_path, f"\ufeff{GOOD}").title == "A disk"
 
 
 def test_all_problems_of_a_file_are_told_at_once(tmp_path: Path) -> None:
@@ -467,8 +543,13 @@ def test_a_file_that_is_not_there_is_told_with_the_nearest_that_is(tmp_path: Pat
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "disk.toml"
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match=r"disk\.toml: cannot be read"):
+    with pytest.raises(ConfigError, match=r"disk\.toml: line 1: no UTF-8, which TOML is\n.*save the file as UTF-8"):
         load_scenario(path)
+
+
+def test_a_file_name_that_ids_have_no_room_for_is_refused(tmp_path: Path) -> None:
+    (line,) = complaint(tmp_path, GOOD, f"{'x' * 41}.toml")
+    assert line.endswith("allowed: at most 40 characters before .toml")
 
 
 def test_scenarios_are_found_by_name(tmp_path: Path) -> None:

@@ -1,0 +1,101 @@
+"""The types of a lab file's values, which say where something is and are told apart from what merely looks like it."""
+
+from __future__ import annotations
+
+import os.path
+import re
+from ipaddress import AddressValueError, IPv6Address
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator
+
+from harness.config.names import choices, plain_name
+from harness.config.values import absolute_path, word
+from harness.errors import ConfigError
+from harness.lab.transport.hostkeys import split_key
+from harness.scenario.library import PROFILES
+from harness.units import format_size, parse_size
+
+SMALLEST_FILE = 64 * 1024**2
+_MIB = 1024**2
+
+_NAME_OR_IPV4 = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_LINK = re.compile(r"/dev/disk/by-(?P<by>[a-z-]+)/[^/\s]+")
+_PART = re.compile(r"-part[0-9]+$")
+_BY_CONTENTS = ("label", "uuid", "partlabel", "partuuid")
+_NOT_FILES = ("/dev", "/proc", "/sys")
+
+
+def _profile(name: str) -> str:
+    names = [profile.name for profile in PROFILES]
+    if name not in names:
+        raise ValueError(f"no such profile; {choices(name, names)}")
+    return name
+
+
+def _address(text: str) -> str:
+    if not _NAME_OR_IPV4.fullmatch(text) and not _is_ipv6(text):
+        raise ValueError("allowed: a name or an address alone; user and port have keys of their own")
+    return text
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        IPv6Address(text)
+    except AddressValueError:
+        return False
+    return True
+
+
+def _host_key(text: str) -> str:
+    try:
+        kind, _ = split_key(text, origin="host_key")
+    except ConfigError:
+        kind = ""
+    if not kind.startswith(("ssh-", "ecdsa-")):
+        raise ValueError("no public key; allowed: its type and the key, for example `ssh-ed25519 AAAA...`")
+    return text
+
+
+def _disk_link(text: str) -> str:
+    """A link to a whole disk that is there whatever the disk holds: what is on it goes as soon as it is used."""
+    link = _LINK.fullmatch(text)
+    if link is None or text.endswith(("/.", "/..")):
+        raise ValueError("allowed: a link such as /dev/disk/by-id/nvme-MODEL_SERIAL (ls -l /dev/disk/by-id/)")
+    if link["by"] in _BY_CONTENTS:
+        raise ValueError("names what is on a disk, which will be overwritten; allowed: a link in /dev/disk/by-id/")
+    if _PART.search(text):
+        raise ValueError("names a partition; allowed: the link of the whole disk, without -part...")
+    return text
+
+
+def _backing_file(value: object) -> Path:
+    # The kernel tells the backing file of a loop device by this path; with another spelling it would not be ours.
+    path = absolute_path(value)
+    if os.path.normpath(path) != str(path) or str(path).startswith("//"):
+        raise ValueError("allowed: an absolute path without `..`")
+    if path == Path("/") or any(path.is_relative_to(directory) for directory in _NOT_FILES):
+        # A loop device on a disk would have no serial to be known by.
+        raise ValueError("is no file to keep a disk in; allowed: a path in a file system, or a disk by id and serial")
+    return path
+
+
+def _file_size(value: object) -> int:
+    if not isinstance(value, str):
+        raise ValueError('must be text in quotes; allowed: for example "2 GiB"')
+    size = parse_size(value)
+    if size < SMALLEST_FILE or size % _MIB:
+        raise ValueError(f"no usable size; allowed: {format_size(SMALLEST_FILE)} and more, in whole MiB")
+    return size
+
+
+Name = Annotated[str, AfterValidator(plain_name)]
+ProfileName = Annotated[str, AfterValidator(_profile)]
+Word = Annotated[str, AfterValidator(word)]
+Address = Annotated[str, AfterValidator(_address)]
+HostKey = Annotated[str, AfterValidator(_host_key)]
+HostPath = Annotated[Path, BeforeValidator(absolute_path)]
+DiskLink = Annotated[str, AfterValidator(_disk_link)]
+BackingFile = Annotated[Path, BeforeValidator(_backing_file)]
+FileSize = Annotated[int, BeforeValidator(_file_size)]
