@@ -1,6 +1,6 @@
 """Estimates, intervals and verdicts from the values of rounds: pure functions, no I/O. See docs/statistics.md."""
 
-from harness.analysis.accounting import CPU_PARTS, IO_COSTS, CostUnit, IoCost, costs_per_io
+from harness.analysis.accounting import CPU_PARTS, CYCLE_COSTS, IO_COSTS, CostUnit, IoCost, costs_per_io
 from harness.analysis.bottleneck import Bottleneck, Evidence, Finding, Member, find_bottleneck
 from harness.analysis.decompose import Costs, StepCost, decompose
 from harness.analysis.drift import drifted, estimate_drift
@@ -28,6 +28,7 @@ from harness.analysis.verdict import Both, Budget, Verdict, judge
 
 __all__ = [
     "CPU_PARTS",
+    "CYCLE_COSTS",
     "IO_COSTS",
     "METRICS",
     "Better",

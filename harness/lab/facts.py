@@ -28,6 +28,7 @@ say swap_bytes "$(($(sed -n 's/^SwapTotal: *\([0-9]*\) kB/\1/p' /proc/meminfo) *
 grep -qw device-mapper /proc/devices || modprobe dm_mod 2>/dev/null
 say device_mapper "$(grep -w device-mapper /proc/devices | first)"
 say fio "$(fio --version 2>/dev/null)"
+say perf "$(perf --version 2>/dev/null | first)"
 say qemu "$( { qemu-system-x86_64 --version || /usr/libexec/qemu-kvm --version; } 2>/dev/null | first)"
 say pve "$(pveversion 2>/dev/null)"
 say libvirt "$(libvirtd --version 2>/dev/null || virtqemud --version 2>/dev/null)"

@@ -13,6 +13,7 @@ from harness.errors import HostError, LabUnavailable
 from harness.events import Events, Note
 from harness.image import ImageSet
 from harness.lab.accel import Acceleration, probe, probes_file, remembered
+from harness.lab.cycles import NOT_ASKED, CycleCounting, cycle_counting
 from harness.lab.embedded.lab import embedded_lab
 from harness.lab.facts import HostFacts, read_facts
 from harness.lab.inventory import HostSpec
@@ -53,6 +54,7 @@ class Host:
     facts: HostFacts
     guest_files: GuestFiles
     acceleration: Acceleration
+    cycles: CycleCounting = NOT_ASKED
 
     @property
     def name(self) -> str:
@@ -92,12 +94,14 @@ def open_host(spec: HostSpec, images: ImageSet, events: Events) -> Iterator[Host
         stack.callback(runner.close)
         facts = read_facts(runner)
         _require_root(spec, facts)
+        cycles = cycle_counting(runner, facts)
         if spec.proxmox is not None and not spec.proxmox.guest.kvm:
             emulated = Acceleration("tcg", f"host.{spec.name}.guest.kvm = false in the lab file")
-            yield Host(spec, runner, ssh, target, facts, _described(images), emulated)
+            yield Host(spec, runner, ssh, target, facts, _described(images), emulated, cycles)
             return
         files = _guest_files(runner, images, events)
-        yield Host(spec, runner, ssh, target, facts, files, _acceleration(runner, facts, files, images))
+        accelerated = _acceleration(runner, facts, files, images)
+        yield Host(spec, runner, ssh, target, facts, files, accelerated, cycles)
 
 
 def connect(spec: HostSpec) -> Runner:

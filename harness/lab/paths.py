@@ -12,4 +12,4 @@ TAG = "voh"
 """Begins every name that we give on a lab host: partitions `voh:RUN:WHAT`, volume groups and guests `voh-RUN...`."""
 
 MARK = "VIRT_OVERHEAD=measuring"
-"""In the environment of each fio of ours, which goes on when the run that started it is killed."""
+"""In the environment of each fio and perf of ours, which go on when the run that started them is killed."""

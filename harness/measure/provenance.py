@@ -27,6 +27,7 @@ def provenance(at: Session, images: ImageSet) -> dict[str, JsonValue]:
         "harness": {"version": version("virt-overhead"), "python": platform.python_version()},
         "host": dict(host.facts.provenance),
         "acceleration": {"accel": host.acceleration.accel, "why": host.acceleration.why},
+        "cycles": {"counted": host.cycles.counted, "why": host.cycles.why},
         "images": {image.name: _image(image) for image in (images.guest, images.emulator, images.lab)},
     }
     if at.guest is not None:

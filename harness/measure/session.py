@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from harness.errors import GuestError
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
 from harness.lab.counters import HostCounters, Transferred, read_counters
+from harness.lab.cycles import CycleCount, counting
 from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk
 from harness.lab.transport.base import Runner
@@ -112,6 +113,10 @@ class Session:
         attach = arm.mode.attach if in_guest and arm.mode else None
         disks = self.layouts.disks(arm.mode) if attach is None or attach.host_counts else ()
         return Counted(read_counters(self.host.runner, disks, vm), qemu, exits)
+
+    def counting_cycles(self, seconds: float) -> AbstractContextManager[CycleCount]:
+        """The host's cycles are counted for as long as this lasts, `seconds` at most; none where it cannot count."""
+        return counting(self.host.runner, seconds) if self.host.cycles.counted else nullcontext(CycleCount())
 
     def holding(self, arm: Arm) -> AbstractContextManager[None]:
         """The arm has its disk for as long as this lasts: one that is passed through is the guest's only then."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from harness.errors import MeasurementError
 from harness.lab.counters import cpu_time
+from harness.lab.cycles import CycleCount, Cycles
 from harness.lab.transport.base import Completed
 from harness.measure.fio import ARGV_WITH_CPU, JobResult, job_file, parse
 from harness.measure.session import CountedBetween, Session
@@ -57,6 +59,7 @@ class _Ran:
     started: float
     wall: float
     cpu_busy: float | None
+    cycles: Cycles
 
 
 def _run(
@@ -64,10 +67,11 @@ def _run(
 ) -> _Ran:
     runner = session.runner(arm)
     text = job_file(session.target(arm), jobs, _fio_seed(group, seed, number))
-    started = time.time()
-    clock = time.monotonic()
-    done = runner.run(list(ARGV_WITH_CPU), stdin=text, deadline=_deadline(jobs), check=False)
-    wall = time.monotonic() - clock
+    with _counting_cycles(session, jobs) as counted:
+        started = time.time()
+        clock = time.monotonic()
+        done = runner.run(list(ARGV_WITH_CPU), stdin=text, deadline=_deadline(jobs), check=False)
+        wall = time.monotonic() - clock
     raw = store.save_raw(
         f"{group.id}-round{number}-{arm.id}.json", done.stdout, command=f"{done.command} <<'JOBS'\n{text}JOBS"
     )
@@ -77,7 +81,12 @@ def _run(
             f"{where}: fio ended with status {done.status}: {(done.stderr or done.stdout).strip()[-400:]}",
             hint=f"its output is in {store.path / raw}",
         )
-    return _Ran(jobs, parse(done.stdout, jobs, where), raw, started, wall, _cpu_busy(done))
+    return _Ran(jobs, parse(done.stdout, jobs, where), raw, started, wall, _cpu_busy(done), counted.cycles)
+
+
+def _counting_cycles(session: Session, jobs: Sequence[Job]) -> AbstractContextManager[CycleCount]:
+    """Where fio's process has one job: what two of them used together is neither's."""
+    return session.counting_cycles(_deadline(jobs)) if len(jobs) == 1 else nullcontext(CycleCount())
 
 
 def _kept(
@@ -97,8 +106,13 @@ def _kept(
             metrics=dict(result.metrics),
             io_bytes=result.io_bytes,
             raw=ran.raw,
-            counters=_counters(job, result, counted, ran.cpu_busy) | _named(job, counted, alone=len(ran.jobs) == 1),
+            counters={
+                **_counters(job, result, counted, ran.cpu_busy),
+                **_named(job, counted, alone=len(ran.jobs) == 1),
+                **ran.cycles.counts,
+            },
             histogram=dict(result.histogram),
+            notes=(ran.cycles.note,) if ran.cycles.note else (),
         )
         for job, result in zip(ran.jobs, ran.results, strict=True)
     ]

@@ -1,13 +1,14 @@
-"""What an I/O costs the host, as the report shows it: each arm's CPU time by who spent it, exits, context switches."""
+"""What an I/O costs the host, as the report shows it: each arm's CPU time by who spent it, cycles, exits, switches."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.analysis import CPU_PARTS, Estimate, IoCost, estimate_mean
+from harness.analysis import CPU_PARTS, CYCLE_COSTS, Estimate, IoCost, estimate_mean
 from harness.analysis.accounting import TOTAL
 from harness.report.cells import CellView, Place
+from harness.results import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,4 +49,19 @@ def arm_costs(cells: Sequence[CellView]) -> tuple[ArmCosts, ...]:
 
 def parts_of(arms: Sequence[ArmCosts]) -> tuple[IoCost, ...]:
     """The parts of CPU time that at least one of these arms has."""
-    return tuple(part for part in CPU_PARTS if any(arm.figure(part.name) is not None for arm in arms))
+    return _had(CPU_PARTS, arms)
+
+
+def cycles_of(arms: Sequence[ArmCosts]) -> tuple[IoCost, ...]:
+    """What at least one of these arms has of cycles: nothing where nobody could count them."""
+    return _had(CYCLE_COSTS, arms)
+
+
+def why_no_cycles(run: Run) -> str:
+    """Why the host could not count cycles; empty where it could, and of a run that is older than the question."""
+    stored = run.provenance.get("cycles")
+    return str(stored.get("why", "")) if isinstance(stored, dict) and not stored.get("counted") else ""
+
+
+def _had(costs: Sequence[IoCost], arms: Sequence[ArmCosts]) -> tuple[IoCost, ...]:
+    return tuple(cost for cost in costs if any(arm.figure(cost.name) is not None for arm in arms))

@@ -19,6 +19,7 @@ from harness.analysis import METRICS, Estimate
 from harness.report import background, budgets, charts, numbers
 from harness.report.cells import CellView, confidence_said
 from harness.report.cost_chart import cost_chart
+from harness.report.costs import why_no_cycles
 from harness.report.heatmap import colour_limit, heat_map
 from harness.report.intervals import Scale
 from harness.report.model import ReportView, Section, report_view
@@ -47,6 +48,7 @@ def render_html(run: Run) -> str:
         provenance=background.provenance(run),
         phases=background.phases(run),
         efficiency=efficiency_line(run),
+        why_no_cycles=why_no_cycles(run),
     )
 
 

@@ -12,7 +12,7 @@ from harness.report.banners import Banner, banners
 from harness.report.budgets import allowed
 from harness.report.calibration import calibration_sentences
 from harness.report.cells import CellView, Outcome, Place
-from harness.report.costs import ArmCosts, arm_costs, parts_of
+from harness.report.costs import ArmCosts, arm_costs, cycles_of, parts_of
 from harness.report.groups import ConditioningView, GroupView, conditionings, groups
 from harness.report.modes import Comparison, Headline, compare_modes, headline
 from harness.report.notes import Notes, notes_of
@@ -96,6 +96,10 @@ class WorkloadView:
     @property
     def cost_parts(self) -> tuple[IoCost, ...]:
         return parts_of([arm for depth in self.depths for arm in self.costs(depth)])
+
+    @property
+    def cycle_costs(self) -> tuple[IoCost, ...]:
+        return cycles_of([arm for depth in self.depths for arm in self.costs(depth)])
 
     @property
     def has_costs(self) -> bool:

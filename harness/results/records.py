@@ -52,7 +52,7 @@ class Measurement:
     (`cpu_busy`) and of the host (`host_cpu_busy`). `ios` of fio (ramp included), its CPU seconds and context switches
     (`fio_user_s`, `fio_system_s`, `fio_switches`). Where the job had its fio process for itself: the host's busy CPU
     seconds and switches (`host_busy_s`, `host_switches`), those of QEMU's threads (`qemu_guest_s`, `qemu_vcpu_s`, ...)
-    and KVM's counts (`kvm_exits`, ...)."""
+    and KVM's counts (`kvm_exits`, ...), and where perf works the host's cycles (`cycles_host_kernel`, ...)."""
     histogram: dict[int, int] = field(default_factory=dict)
     """Completions by latency in nanoseconds: fio's own bins."""
     notes: tuple[str, ...] = ()

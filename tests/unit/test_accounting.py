@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.analysis import CPU_PARTS, IO_COSTS, costs_per_io
+from harness.analysis import CPU_PARTS, CYCLE_COSTS, IO_COSTS, costs_per_io
 from harness.results import CellContext, CellRecord, Measurement, assemble
 from harness.scenario.layouts import Device
 from harness.scenario.model import Arm, Cell, Job, Mode, Place
@@ -46,6 +46,13 @@ GUEST = {
     "qemu_preemptions": 1_000,
     "kvm_exits": 60_000,
     "kvm_halt_exits": 10_000,
+}
+CYCLES = {
+    "cycles_guest_user": 30e6,
+    "cycles_guest_kernel": 50e6,
+    "cycles_host_user": 20e6,
+    "cycles_host_kernel": 90e6,
+    "cycles_share": 1.0,
 }
 
 
@@ -109,13 +116,46 @@ def test_a_guest_whose_threads_are_not_told_has_the_whole_alone() -> None:
     )
 
 
+def cycles(counters: dict[str, float], *, in_guest: bool) -> dict[str, float]:
+    costs = costs_per_io(counters, in_guest=in_guest)
+    return {cost.name: costs[cost.name] for cost in CYCLE_COSTS if cost.name in costs}
+
+
+def test_cycles_of_a_guests_io_are_its_kernels_and_the_hosts_but_not_fios() -> None:
+    assert cycles(GUEST | CYCLES, in_guest=True) == {
+        "cycles": 16_000,
+        "cycles_guest_kernel": 5_000,
+        "cycles_host_user": 2_000,
+        "cycles_host_kernel": 9_000,
+        "cycles_fio": 3_000,
+    }
+
+
+def test_cycles_of_a_hosts_io_are_its_kernels_and_none_of_the_idle_guests() -> None:
+    assert cycles(HOST | CYCLES, in_guest=False) == {"cycles": 9_000, "cycles_host_kernel": 9_000, "cycles_fio": 2_000}
+
+
+def test_counters_that_find_no_cycles_in_a_guest_that_ran_are_no_evidence() -> None:
+    blind = CYCLES | {"cycles_guest_user": 0.0, "cycles_guest_kernel": 0.0}
+    assert cycles(GUEST | blind, in_guest=True) == {}
+    # An emulated guest has no guest mode: all of it is QEMU's.
+    assert cycles(GUEST | blind | {"qemu_guest_s": 0.0}, in_guest=True)["cycles"] == 11_000
+
+
+def test_without_cycles_the_other_figures_are_what_they_were() -> None:
+    counted = costs_per_io(GUEST | CYCLES, in_guest=True)
+    names = {cost.name for cost in CYCLE_COSTS}
+    assert {name: value for name, value in counted.items() if name not in names} == costs_per_io(GUEST, in_guest=True)
+
+
 @pytest.mark.parametrize("counters", [{}, {"ios": 5}, {"host_busy_s": 1.0}, HOST | {"ios": 0}])
 def test_what_nobody_counted_has_no_cost(counters: dict[str, float]) -> None:
     assert costs_per_io(counters, in_guest=False) == {}
 
 
 def test_every_figure_has_a_unit_and_a_title() -> None:
-    assert set(costs_per_io(GUEST, in_guest=True)) | set(costs_per_io(HOST, in_guest=False)) <= IO_COSTS.keys()
+    figures = costs_per_io(GUEST | CYCLES, in_guest=True) | costs_per_io(HOST | CYCLES, in_guest=False)
+    assert figures.keys() <= IO_COSTS.keys()
     assert len({cost.title for cost in IO_COSTS.values()}) == len(IO_COSTS)
 
 
@@ -159,6 +199,13 @@ def test_a_cell_says_what_each_arms_io_costs_and_what_the_guest_adds() -> None:
     assert cpu.added is not None
     assert us(cpu.added.point) == pytest.approx(340)
     assert cpu.added.n == 2
+
+
+def test_a_cell_says_how_many_cycles_the_guest_adds() -> None:
+    cost = cell(rounds(host=HOST | CYCLES, guest=GUEST | CYCLES)).accounting["cycles"]
+    assert (cost.unit, cost.host, cost.guest) == ("1/IO", (9_000, 9_000), (16_000, 16_000))
+    assert cost.added is not None
+    assert cost.added.point == pytest.approx(7_000)
 
 
 def test_parts_of_one_side_alone_add_nothing() -> None:

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from harness.analysis import CPU_PARTS
+from harness.analysis import CPU_PARTS, CYCLE_COSTS
 from harness.report import markdown_table, overhead_text
 from harness.report.model import report_view
 from harness.report.theme import PART_COLOURS
-from harness.results import Run
+from harness.results import CostRecord, Run
 from tests.unit.pages import Page, page
 from tests.unit.runs import synthetic_run
 
@@ -69,6 +69,62 @@ def test_what_a_void_cell_costs_is_not_shown() -> None:
 def test_every_part_has_a_colour_of_its_own() -> None:
     assert set(PART_COLOURS) == {part.name for part in CPU_PARTS}
     assert len(set(PART_COLOURS.values())) == len(PART_COLOURS)
+
+
+# --- cycles ---
+
+
+def with_cycles(run: Run) -> Run:
+    """Of the first workload's cells: 5000 of an I/O on the host, 21 000 of one in the guest, 9000 there by the host."""
+
+    def cost(host: float, guest: float) -> CostRecord:
+        return CostRecord("1/IO", (host,) * 3 if host else (), (), (guest,) * 3, None)
+
+    costs = {
+        "cycles": cost(5_000, 21_000),
+        "cycles_guest_kernel": cost(0, 8_000),
+        "cycles_host_user": cost(0, 4_000),
+        "cycles_host_kernel": cost(5_000, 9_000),
+        "cycles_fio": cost(2_000, 3_000),
+    }
+    cells = tuple(
+        replace(cell, accounting=cell.accounting | costs) if cell.job.rate is None else cell for cell in run.cells
+    )
+    return replace(run, cells=cells, provenance=run.provenance | {"cycles": {"counted": True, "why": "perf 6.1"}})
+
+
+def heads(found: Page) -> list[list[str]]:
+    return [row for row in found.rows if row[:1] == ["iodepth, arm"]]
+
+
+def test_cycles_stand_beside_the_time_of_each_arm(run: Run) -> None:
+    found = page(with_cycles(run))
+    counted, not_counted = heads(found)
+    first = counted.index("cycles")
+    assert counted[first : first + len(CYCLE_COSTS)] == [cost.title for cost in CYCLE_COSTS]
+    assert "cycles" not in not_counted
+    (guest,) = [row for row in found.rows if row[0] == "32 guest lvm"][:1]
+    assert [cell.replace("\N{NARROW NO-BREAK SPACE}", "") for cell in guest[first : first + 5]] == [
+        "21000",
+        "8000",
+        "4000",
+        "9000",
+        "3000",
+    ]
+    (host,) = [row for row in found.rows if row[0] == "32 host"][:1]
+    assert host[first + 1 : first + 3] == ["\N{EN DASH}"] * 2
+    assert "Cycles: not counted" not in found.text
+
+
+def test_a_host_that_could_not_count_says_why_where_cycles_would_stand(run: Run) -> None:
+    why = "the host's CPUs show no cycle counter (PMU)"
+    found = page(replace(run, provenance=run.provenance | {"cycles": {"counted": False, "why": why}}))
+    assert f"Cycles: not counted: {why}." in found.text
+    assert not [head for head in heads(found) if "cycles" in head]
+
+
+def test_a_run_from_before_cycles_were_asked_for_says_nothing_of_them(shown: Page) -> None:
+    assert "Cycles" not in shown.text
 
 
 # --- a fixed rate ---
