@@ -15,7 +15,7 @@ from harness.measure.environment import Environment
 from harness.measure.ledger import Ledger, Order
 from harness.measure.phases import MEASURE, Phases
 from harness.measure.provenance import lab_info, provenance
-from harness.measure.resume import Earlier
+from harness.measure.resume import Earlier, asked
 from harness.measure.session import Demand, Session
 from harness.measure.stopping import reason_to_stop
 from harness.measure.visit import visit
@@ -145,7 +145,7 @@ class Campaign:
         """The session of the group's sitting, with all its modes."""
         at = self._environment.ready(Demand.of(plan, group))
         self._ledger.lab = lab_info(at.host)
-        self._ledger.provenance = provenance(at, self._images)
+        self._ledger.provenance = {**provenance(at, self._images), "asked": asked(self.order)}
         self._ledger.family = self.order.family(at.host.lab_kind)
         self._earlier.require_same(self._ledger.provenance)
         return at

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from pydantic import JsonValue
 
 from harness.errors import ConfigError
+from harness.measure.ledger import Order
 from harness.results import Measurement, RunStore
+from harness.scenario.library import profile_of
 from harness.scenario.model import Arm
 from harness.scenario.plan import Group
 
-_SAME = ("host", "images", "acceleration")
-"""What must not have changed in between, or the rounds would not be of one population."""
+_SAME = {"host": "host", "images": "images", "acceleration": "acceleration", "asked": "scenario or lab file"}
+"""What of the provenance must not have changed in between, or the rounds would not be of one population; in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +43,33 @@ class Earlier:
         return {number: list(round_.values()) for number, round_ in found.items() if round_.keys() == wanted}
 
     def require_same(self, now: Mapping[str, JsonValue]) -> None:
-        """Raise ConfigError where host or images are not what they were."""
-        for key in _SAME if self.provenance else ():
+        """Raise ConfigError where host, images or what was asked for are not what they were."""
+        for key, what in _SAME.items() if self.provenance else ():
             before, after = (self.provenance or {}).get(key), now.get(key)
+            if key == "asked":
+                before, after = _of_both(before, after)
             if before != after:
                 raise ConfigError(
-                    f"the run cannot be resumed: its {key} changed: {_difference(before, after)}",
+                    f"the run cannot be resumed: its {what} changed: {_difference(before, after)}",
                     hint="measure anew, without --resume",
                 )
+
+
+def asked(order: Order) -> dict[str, JsonValue]:
+    """What of scenarios, profile and lab file decides what a round measures, by `SCENARIO.KEY`.
+
+    Workloads and depths are in the jobs' own names. How many rounds there are, and budgets, may well be others when a
+    run goes on.
+    """
+    found: dict[str, JsonValue] = {}
+    for name, scenario in order.scenarios.items():
+        profile = profile_of(scenario.profiles, order.profile)
+        found |= {f"{name}.{key}": getattr(profile, key) for key in ("ramp", "runtime", "span", "conditioning")}
+        found |= {f"{name}.disk.{disk}": order.host.target(disk).identity for disk in scenario.disks}
+        for mode in scenario.modes:
+            attach = asdict(mode.attach) if mode.attach is not None else None
+            found[f"{name}.mode.{mode.name}"] = {"layout": asdict(mode.layout), "attach": attach}
+    return found
 
 
 def earlier_part(store: RunStore, host: str, profile: str) -> tuple[Earlier, int]:
@@ -61,6 +82,14 @@ def earlier_part(store: RunStore, host: str, profile: str) -> tuple[Earlier, int
                 hint=f"give --{what}={then}, or measure anew, without --resume",
             )
     return Earlier(store.read_journal().measurements, run.provenance or None), run.run.seed
+
+
+def _of_both(before: JsonValue, after: JsonValue) -> tuple[JsonValue, JsonValue]:
+    """Of two tables what both have: a run may go on with more scenarios, or fewer."""
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return None, None
+    common = before.keys() & after.keys()
+    return {key: before[key] for key in common}, {key: after[key] for key in common}
 
 
 def _difference(before: JsonValue, after: JsonValue) -> str:

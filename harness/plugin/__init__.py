@@ -12,7 +12,15 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from harness.analysis import Verdict
-from harness.errors import ConfigError, HarnessError, LabUnavailable, NotTried, SafetyError, Unsupported
+from harness.errors import (
+    ConfigError,
+    HarnessError,
+    LabUnavailable,
+    NotTried,
+    ResultsError,
+    SafetyError,
+    Unsupported,
+)
 from harness.events import Events
 from harness.plugin.engine import Engine
 from harness.plugin.options import Options, add_options, read_options
@@ -104,7 +112,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if cells:
         try:
             _engine(session.config).select(cells)
-        except ConfigError as error:
+        except (ConfigError, ResultsError) as error:
             # A worker has no way to end the run: its cells are skipped one by one with this reason.
             if not hasattr(session.config, "workerinput"):
                 raise pytest.UsageError(str(error)) from None

@@ -48,7 +48,11 @@ class Engine:
     _images: ImageSet | None = None
 
     def select(self, cells: Sequence[Cell]) -> None:
-        """Plan these cells, and no others. ConfigError where the lab has none of their disks."""
+        """Plan these cells, and no others.
+
+        ConfigError where the lab has none of their disks. Where a run is to be resumed, ConfigError for one of another
+        host or profile and ResultsError for none at all: before images are built and the lab is started for it.
+        """
         by_scenario: dict[str, list[Cell]] = {}
         for cell in cells:
             by_scenario.setdefault(cell.scenario, []).append(cell)
@@ -63,6 +67,10 @@ class Engine:
                 self.plans[name] = self._plan(name, chosen)
         if problems and not self.plans:
             raise problems[0]
+        if self.options.resume is not None:
+            store = RunStore.open(self.options.resume)
+            for host in {self._hosts[name].name for name in self.plans}:
+                earlier_part(store, host, self.options.profile)
 
     def record(self, cell: Cell) -> CellRecord:
         """The cell's record, measured at first demand. Raises what stopped the measuring."""

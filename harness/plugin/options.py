@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,9 @@ from harness.scenario.library import PROFILES
 LAB_FILE = "lab.toml"
 LAB_VARIABLE = "VIRT_OVERHEAD_LAB"
 EMBEDDED_LAB = "embedded"
+
+LARGEST_SEED = 2**31 - 1
+"""As large as those that a run chooses: fio is given it with a small number added."""
 
 Inconclusive = Literal["fail", "skip"]
 
@@ -45,20 +50,28 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption(
         "--lab",
         metavar="FILE",
-        type=Path,
+        type=_path("--lab"),
         help=f"the lab file, or `{EMBEDDED_LAB}` for the embedded lab "
         f"(default: ${LAB_VARIABLE}, else {LAB_FILE} beside conftest.py, else the embedded lab)",
     )
     group.addoption("--host", metavar="NAME", help="measure on this host of the lab only")
-    group.addoption("--reports", metavar="DIR", type=Path, help="where runs are stored (default: reports/)")
     group.addoption(
-        "--seed", metavar="N", type=_number("--seed", 0), help="seed of every random choice (default: a new one)"
+        "--reports", metavar="DIR", type=_path("--reports"), help="where runs are stored (default: reports/)"
+    )
+    group.addoption(
+        "--seed",
+        metavar="N",
+        type=_number("--seed", 0, LARGEST_SEED),
+        help="seed of every random choice (default: a new one)",
     )
     group.addoption(
         "--rounds", metavar="N", type=_number("--rounds", 1), help="rounds to measure (default: the profile's)"
     )
     group.addoption(
-        "--resume", metavar="RUN", type=Path, help="go on with the run stored there: its whole rounds count"
+        "--resume",
+        metavar="RUN",
+        type=_path("--resume"),
+        help="go on with the run stored there: its whole rounds count",
     )
     group.addoption(
         "--require-lab", action="store_true", help="an unreachable lab is an error, where cells would be skipped"
@@ -98,10 +111,22 @@ def _inventory(config: pytest.Config) -> Inventory:
     return load_lab(beside) if beside.exists() else embedded_inventory()
 
 
-def _number(option: str, least: int) -> Callable[[str], int]:
+def _number(option: str, least: int, most: int = sys.maxsize) -> Callable[[str], int]:
+    allowed = f"from {least} on" if most == sys.maxsize else f"from {least} to {most}"
+
     def parse(text: str) -> int:
-        if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{option} takes a whole number from {least} on, not {text!r}")
+        # Python has numbers of thousands of digits refused, with a message of its own.
+        if not re.fullmatch("[0-9]{1,19}", text) or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{option} takes a whole number {allowed}, not {text!r}")
         return int(text)
+
+    return parse
+
+
+def _path(option: str) -> Callable[[str], Path]:
+    def parse(text: str) -> Path:
+        if not text:  # As of a variable that is not set: for Path that is the current directory.
+            raise argparse.ArgumentTypeError(f"{option} takes a path, and none is given")
+        return Path(text)
 
     return parse

@@ -11,6 +11,7 @@ import pytest
 
 from harness import cli
 from harness.cli import main
+from harness.lab.inventory import HostSpec
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +69,12 @@ def test_a_host_of_ones_own_is_reaped_also_where_it_is_called_as_the_embedded_la
     (tmp_path / "lab.toml").write_text('[host.lab]\nkind = "local"\n')
     reaped: list[str] = []
     monkeypatch.setattr(cli, "ensure_images", lambda _events: None)
-    monkeypatch.setattr(cli, "_reap_host", lambda spec, *_, **__: reaped.append(spec.name) or ["a guest"])
+
+    def reap_host(spec: HostSpec, *_: object, **__: object) -> list[str]:
+        reaped.append(spec.name)
+        return ["a guest"]
+
+    monkeypatch.setattr(cli, "_reap_host", reap_host)
     assert main(["reap", "--lab", "lab.toml"]) == 0
     assert reaped == ["lab"]
     assert capsys.readouterr().out == "host lab: removed a guest\n"

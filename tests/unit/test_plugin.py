@@ -153,7 +153,12 @@ def usage_error(result: pytest.RunResult) -> str:
     [
         (["--profile", "fast"], "--profile: invalid choice: 'fast' (choose from 'smoke', 'standard', 'publish')"),
         (["--rounds", "0"], "--rounds takes a whole number from 1 on, not '0'"),
-        (["--seed", "x"], "--seed takes a whole number from 0 on, not 'x'"),
+        (["--rounds", "9" * 5000], "--rounds takes a whole number from 1 on, not '999"),
+        (["--seed", "x"], "--seed takes a whole number from 0 to 2147483647, not 'x'"),
+        (["--seed", "2147483648"], "--seed takes a whole number from 0 to 2147483647, not '2147483648'"),
+        (["--lab="], "--lab takes a path, and none is given"),
+        (["--resume=absent"], "absent is no directory of a run\n  -> give reports/RUN-ID"),
+        (["--resume=scenarios"], "results.json does not exist: the run did not get as far as its first results"),
         (["--lab", "lap.toml"], 'lap.toml: no such lab file; allowed: lab.toml (did you mean "lab.toml"?)'),
         (["--host", "node2"], 'lab.toml: no host "node2"; allowed: node1 (did you mean "node1"?)'),
     ],

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import JsonValue
 
 from harness.errors import ConfigError, ResultsError
-from harness.measure.resume import Earlier, earlier_part
+from harness.lab.inventory import DiskById, HostSpec
+from harness.measure.ledger import Order
+from harness.measure.resume import Earlier, asked, earlier_part
 from harness.results import Measurement, RunStore
-from harness.scenario.model import Arm, Cell
+from harness.scenario.attach import Attach
+from harness.scenario.layouts import Lvm
+from harness.scenario.model import Arm, Cell, Scenario
 from harness.scenario.plan import Group, plan_for
 from tests.unit.runs import measure, optane, synthetic_run
 
@@ -91,6 +98,74 @@ def test_another_kernel_is_refused_by_name_with_both_values() -> None:
     with pytest.raises(ConfigError, match=r"its host changed: kernel was 6\.12\.1, is 6\.12\.9\n") as caught:
         Earlier((), BEFORE).require_same(now)
     assert caught.value.hint == "measure anew, without --resume"
+
+
+ORDER = Order(
+    run_id="run",
+    host=HostSpec("lab1", "local", None, (DiskById("optane", "/dev/disk/by-id/a", "A", destroy=True),)),
+    plans=(),
+    scenarios={"optane": optane()},
+    profile="smoke",
+    seed=1,
+    command="pytest",
+)
+
+
+def order(scenario: Scenario, **changes: Any) -> Order:
+    return replace(ORDER, scenarios={"optane": scenario}, **changes)
+
+
+def with_smoke(**changes: Any) -> Scenario:
+    smoke, *others = optane().profiles
+    return replace(optane(), profiles=(replace(smoke, **changes), *others))
+
+
+def with_mode(**changes: Any) -> Scenario:
+    *others, last = optane().modes
+    return replace(optane(), modes=(*others, replace(last, **changes)))
+
+
+OTHER_DISK = replace(ORDER.host, disks=(DiskById("optane", "/dev/disk/by-id/b", "B", destroy=True),))
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        (order(with_smoke(runtime=9.0)), r"optane\.runtime was 1, is 9\.0$"),
+        (order(with_smoke(ramp=1.0)), r"optane\.ramp was 0, is 1\.0$"),
+        (order(with_smoke(span=2**30)), r"optane\.span was 67108864, is 1073741824$"),
+        (order(with_smoke(conditioning="steady")), r"optane\.conditioning was fill, is steady$"),
+        (order(optane(), host=OTHER_DISK), r"optane\.disk\.optane was .*serial A\), is .*serial B\)$"),
+        (order(with_mode(attach=Attach(aio="threads"))), r"optane\.mode\..* was .*is .*'aio': 'threads'"),
+        (order(with_mode(layout=Lvm())), r"optane\.mode\..* was .*is .*'kind': 'lvm'"),
+    ],
+)
+def test_rounds_that_measured_something_else_are_refused_by_the_key_that_changed(now: Order, said: str) -> None:
+    stored = json.loads(json.dumps(asked(ORDER)))
+    with pytest.raises(ConfigError) as caught:
+        Earlier((), {"asked": stored}).require_same({"asked": asked(now)})
+    assert caught.value.message.startswith("the run cannot be resumed: its scenario or lab file changed: ")
+    assert re.search(said, caught.value.message)
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        ORDER,
+        order(with_smoke(rounds=5, most_rounds=9)),
+        order(replace(optane(), budgets=())),
+        order(replace(optane(), modes=optane().modes[:2])),
+        replace(ORDER, scenarios={}),
+    ],
+    ids=["the same", "more rounds", "other budgets", "fewer modes", "another selection"],
+)
+def test_a_run_may_go_on_with_more_rounds_other_budgets_or_another_selection(now: Order) -> None:
+    stored = json.loads(json.dumps(asked(ORDER)))
+    Earlier((), {"asked": stored}).require_same({"asked": asked(now)})
+
+
+def test_a_run_of_before_this_was_kept_may_go_on() -> None:
+    Earlier((), {"host": {}}).require_same({"host": {}, "asked": asked(ORDER)})
 
 
 # --- the stored run ---
