@@ -16,6 +16,7 @@ from harness.errors import ConfigError, ResultsError
 from harness.events import Events
 from harness.image import ImageSet
 from harness.lab.inventory import HostSpec
+from harness.lab.proxmox import ROOT
 from harness.measure.calibration import (
     Calibration,
     Conditions,
@@ -33,12 +34,20 @@ from harness.units import format_duration
 
 
 def disk_of(spec: HostSpec, wanted: str | None) -> str:
-    """The name of the disk to calibrate with: the wanted one, else the host's first. Raises ConfigError."""
+    """The name of the disk to calibrate with: the wanted one, else the host's first. Raises ConfigError.
+
+    Also where the lab's login may not give a guest the disk as it is, as a calibration does: nothing has begun yet.
+    """
     names = [disk.name for disk in spec.disks]
     if not names:
         raise ConfigError(f"host {spec.name} has no disk to calibrate with", hint="name one in the lab file")
     if wanted is not None and wanted not in names:
         raise ConfigError(f'host {spec.name}: no disk "{wanted}"; {choices(wanted, names)}')
+    if spec.proxmox is not None and (why := spec.proxmox.api.why_no_devices):
+        raise ConfigError(
+            f"host {spec.name}: a calibration hands the guest the disk itself: {why}",
+            hint=f"log in as {ROOT} without a token: host.{spec.name}.api.user, .token and .secret",
+        )
     return wanted or names[0]
 
 

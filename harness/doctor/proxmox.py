@@ -44,7 +44,8 @@ class NodeSeen:
     """What the API tells of a node. `granted` holds the privileges of the lab's login by path.
 
     `hvm` says whether its CPU offers virtualisation, None where that is not told; `free_ids` is how many ids of the
-    lab's range are free; `claims` has of each disk under test who else names it, None where that could not be read.
+    lab's range are free; `reached` is the node that commands run on, empty where that is not told; `claims` has of each
+    disk under test who else names it, None where that could not be read.
     """
 
     version: str
@@ -53,6 +54,7 @@ class NodeSeen:
     bridges: Sequence[str]
     hvm: bool | None
     free_ids: int
+    reached: str = ""
     claims: Mapping[str, Sequence[str] | None] = field(default_factory=dict)
 
 
@@ -84,6 +86,7 @@ def examine_node(host: HostSpec, spec: ProxmoxSpec, seen: NodeSeen) -> list[Find
     """Every check's findings, in the order in which they are shown."""
     return [
         _version(seen),
+        _reached(spec, seen),
         *_privileges(host, spec, seen),
         _passthrough(spec),
         _virtualisation(spec.guest, seen),
@@ -109,6 +112,14 @@ def _version(seen: NodeSeen) -> Finding:
     return Finding("Proxmox VE", seen.version, Level.ADVICE, why, f"upgrade to {OLDEST[0]}.{OLDEST[1]} or newer")
 
 
+def _reached(spec: ProxmoxSpec, seen: NodeSeen) -> Finding:
+    why = "disks are looked at over SSH, and who uses them is asked of the API: it has to be one node"
+    if seen.reached in ("", spec.api.node):
+        return Finding("node", spec.api.node, Level.OK, why)
+    advice = "correct node under [host.NAME.api], or address under [host.NAME]"
+    return Finding("node", f"the API's is {spec.api.node}, SSH leads to {seen.reached}", Level.PROBLEM, why, advice)
+
+
 def _privileges(host: HostSpec, spec: ProxmoxSpec, seen: NodeSeen) -> Iterator[Finding]:
     why = "what is missing shows as a 403 in the middle of a run"
     missing: dict[str, list[Needed]] = {}
@@ -125,7 +136,7 @@ def _privileges(host: HostSpec, spec: ProxmoxSpec, seen: NodeSeen) -> Iterator[F
 
 def _passthrough(spec: ProxmoxSpec) -> Finding:
     why = f"Proxmox VE takes the path of a device from {ROOT} with a password alone, and from no token"
-    if spec.api.may_pass_devices:
+    if spec.api.why_no_devices is None:
         return Finding("passthrough", f"{spec.api.who} may pass devices", Level.OK, why)
     advice = f"log in as {ROOT} without a token where the modes passthrough and partition are wanted"
     return Finding("passthrough", f"not with {spec.api.who}: its modes are skipped", Level.ADVICE, why, advice)
@@ -180,7 +191,8 @@ def _claimed(disk: DiskById, seen: NodeSeen) -> Finding:
     check, why = f"{disk.name}: owner", "a disk that a storage or a guest names is never written to"
     claims = seen.claims.get(disk.name)
     if claims is None:
-        return Finding(check, "not known: not all guests can be seen", Level.PROBLEM, why, "VM.Audit on /vms")
+        advice = "VM.Audit on /vms and Datastore.Audit on /storage"
+        return Finding(check, "not known: not all guests and storages can be seen", Level.PROBLEM, why, advice)
     if claims:
         advice = "take it out of that configuration if nothing on it is needed, or name another disk"
         return Finding(check, "; ".join(claims), Level.PROBLEM, why, advice)

@@ -59,6 +59,13 @@ class ApiSpec:
         """Whether PVE takes a device's path from this login."""
         return self.user == ROOT and self.token is None
 
+    @property
+    def why_no_devices(self) -> str | None:
+        """Why a guest cannot have a device by its path with this login; None where it can."""
+        if self.may_pass_devices:
+            return None
+        return f"Proxmox VE takes the path of a device from {ROOT} with a password alone, not from {self.who}"
+
 
 @dataclass(frozen=True, slots=True)
 class GuestRules:
@@ -241,7 +248,15 @@ def proxmox_spec(where: str, api: ApiTable | None, guest: GuestTable | None, pro
     return ProxmoxSpec(spec, rules)
 
 
+def _cpu_type(cpu: str) -> str:
+    """The type in PVE's options of a CPU: `host`, `host,flags=+aes`, `cputype=host`."""
+    options = dict(part.partition("=")[::2] for part in cpu.split(","))
+    return options.get("cputype", cpu.partition(",")[0])
+
+
 def _rules(where: str, table: GuestTable, problems: list[str]) -> GuestRules:
+    if not table.kvm and table.cpu is not None and _cpu_type(table.cpu) == "host":
+        problems.append(f'{where}.cpu = "{table.cpu}": QEMU has it with KVM alone; allowed with kvm = false: "max"')
     if table.network == "static" and table.address is None:
         problems.append(f'{where}.address: missing; network = "static" needs it, for example "192.0.2.50/24"')
     if table.network == "static" and table.template is not None:

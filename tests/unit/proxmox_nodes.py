@@ -56,10 +56,11 @@ def double(**settings: Any) -> Iterator[tuple[Node, Client]]:
 
 @dataclass
 class Recorded:
-    """One recorded call. `answered` counts how often it was asked for."""
+    """One recorded call. `answered` counts how often it was asked for, `body` is what was sent with it last."""
 
     record: Mapping[str, Any]
     answered: int = 0
+    body: bytes = b""
 
     @property
     def task(self) -> Mapping[str, Any]:
@@ -88,10 +89,11 @@ class _Playback(http.server.BaseHTTPRequestHandler):
             self._recorded()
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if self.path.endswith("/access/ticket"):
             self._data({"ticket": "PVE:root@pam:0", "CSRFPreventionToken": "0"})
         else:
+            self.recorded.body = body
             self._recorded()
 
     def _recorded(self) -> None:

@@ -17,7 +17,7 @@ from harness.guest.proxmox.backend import ProxmoxHypervisor
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.drive import drive_string
 from harness.guest.proxmox.guest import ProxmoxGuest
-from harness.guest.proxmox.machine import create
+from harness.guest.proxmox.new_machine import create
 from harness.guest.proxmox.secrets import Secret
 from harness.guest.proxmox.stores import PveVolume
 from harness.guest.proxmox.vm import shell_parameters

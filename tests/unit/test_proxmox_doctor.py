@@ -60,9 +60,15 @@ def test_a_node_that_has_all_that_is_needed_is_fit() -> None:
         (replace(FIT, version="8.4.1"), "Proxmox VE", Level.ADVICE, "8.4.1"),
         (replace(FIT, hvm=False), "virtualisation", Level.PROBLEM, "does not offer it"),
         (replace(FIT, bridges=("vmbr7",)), "bridge", Level.PROBLEM, "vmbr0 is not there"),
+        (replace(FIT, reached="pve2"), "node", Level.PROBLEM, "the API's is pve, SSH leads to pve2"),
         (replace(FIT, free_ids=0), "VM ids", Level.PROBLEM, "0 of 100 are free"),
         (replace(FIT, claims={"optane": ["VM 7 has it as scsi0"]}), "optane: owner", Level.PROBLEM, "VM 7 has it"),
-        (replace(FIT, claims={"optane": None}), "optane: owner", Level.PROBLEM, "not all guests can be seen"),
+        (
+            replace(FIT, claims={"optane": None}),
+            "optane: owner",
+            Level.PROBLEM,
+            "not all guests and storages can be seen",
+        ),
         (replace(FIT, storages=FIT.storages[1:]), "ISO storage", Level.PROBLEM, "local is not there"),
         (replace(FIT, storages=FIT.storages[:1]), "vmstore: storage", Level.PROBLEM, "local-lvm is not there"),
         (

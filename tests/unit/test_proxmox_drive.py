@@ -200,6 +200,7 @@ def as_libvirt_has_it(attach: Attach) -> tuple[str, str, bool]:
         (Attach(bus="sata", iothread=True), "an iothread for sata"),
         (Attach(controller="shared"), "a shared virtio-scsi controller"),
         (Attach(bus="virtio-blk", queues=4), "a number of queues for virtio-blk"),
+        (Attach(queues=1), "a single queue"),
         (Attach(queue_size=256), "a queue size"),
         (Attach(bus="virtio-blk", iothread_vq_mapping=2), "iothread_vq_mapping"),
         (Attach(logical_block_size=4096), "block sizes"),

@@ -13,7 +13,8 @@ import pytest
 
 from harness.errors import GuestError, LabUnavailable
 from harness.guest.proxmox.client import Client, PveError
-from harness.guest.proxmox.machine import Machine, create, exists, ours
+from harness.guest.proxmox.machine import Machine, exists, ours
+from harness.guest.proxmox.new_machine import create
 from harness.guest.proxmox.secrets import Secret
 from harness.guest.proxmox.stores import made_stores, remove_store
 from harness.guest.proxmox.vm import shell_parameters
@@ -187,10 +188,10 @@ def test_a_storage_is_made_of_a_disk_and_removed_with_it(client: Client) -> None
         deadline=30,
     )
     assert made_stores(client) == [("lvm", name)]
-    remove_store(client, "lvm", name)
+    remove_store(client, name)
     assert made_stores(client) == []
     assert name not in {each["storage"] for each in client.get("storage")}
-    remove_store(client, "lvm", name)
+    remove_store(client, name)
 
 
 def test_a_read_is_repeated_until_it_is_answered(node: Node, client: Client) -> None:

@@ -131,6 +131,12 @@ STORE = "host.pve1.disk.vmstore"
         ('"1 GiB"', '"64 MiB"', f'{GUEST}.memory = "64 MiB": allowed: whole MiB from "256 MiB"'),
         ("lvm-thin", "lvmthin", f"{STORE}.storages.lvmthin: allowed: lvm, lvm-thin, raw, qcow2, zvol"),
         ("storages", "destroy = true\nstorages", f"{STORE}.destroy: cannot stand together with storages"),
+        ('bridge = "vmbr1"', 'kvm = false\ncpu = "host"', f'{GUEST}.cpu = "host": QEMU has it with KVM alone; allowed'),
+        (
+            'bridge = "vmbr1"',
+            'kvm = false\ncpu = "cputype=host,flags=+aes"',
+            f'{GUEST}.cpu = "cputype=host,flags=+aes"',
+        ),
         ('[host.pve1.guest]\nbridge = "vmbr1"', "[host.pve1.guest]\nbride = 1", f"{GUEST}.bride = 1: no such key"),
     ],
 )

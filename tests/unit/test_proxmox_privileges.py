@@ -13,7 +13,7 @@ import pytest
 
 from harness.errors import HarnessError
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.machine import create
+from harness.guest.proxmox.new_machine import create
 from harness.guest.proxmox.secrets import Secret
 from harness.guest.proxmox.vm import shell_parameters
 from harness.lab.paths import TAG

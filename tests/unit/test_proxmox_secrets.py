@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 import sys
+import tomllib
 import types
 from pathlib import Path
 
@@ -69,8 +70,11 @@ def test_it_is_read_from_the_keyring(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_keyring_that_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "keyring", None)
-    with pytest.raises(ConfigError, match="not installed"):
+    with pytest.raises(ConfigError, match="not installed") as error:
         read(SecretSource("keyring", "pve"))
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["optional-dependencies"]["keyring"][0].startswith("keyring")
+    assert "pip install keyring (virt-overhead's extra of that name)" in (error.value.hint or "")
 
 
 @pytest.mark.parametrize(

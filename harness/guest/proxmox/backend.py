@@ -21,10 +21,11 @@ from harness.guest.proxmox.iso import ensure_iso
 from harness.guest.proxmox.layers import Stored
 from harness.guest.proxmox.layouts import missing, on_disk, on_storages
 from harness.guest.proxmox.look import logged_in
-from harness.guest.proxmox.machine import Machine, clone, create, exists, ours
-from harness.guest.proxmox.node import require_unclaimed, require_unshared
+from harness.guest.proxmox.machine import Machine, exists, ours
+from harness.guest.proxmox.new_machine import clone, create
+from harness.guest.proxmox.node import require_same_node, require_unclaimed, require_unshared
 from harness.guest.proxmox.process import PID_FILE
-from harness.guest.proxmox.stores import PveVolume, Stores, made_stores, remove_orphans, remove_store
+from harness.guest.proxmox.stores import PveVolume, Stores, reap_stores
 from harness.guest.proxmox.vm import clone_parameters, marks, run_of, shell_parameters
 from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk, DiskById, DiskByStorage
@@ -83,6 +84,7 @@ class ProxmoxHypervisor:
                 raise Unsupported(f"host {self._host.name}: mode {mode.name} on disk {disk.name}: {why}")
         if not isinstance(disk, DiskById | DiskByStorage):
             raise Unsupported(f"host {self._host.name}: Proxmox VE knows no loop devices, so not disk {disk.name}")
+        require_same_node(self._client, self._host.runner)
         if isinstance(disk, DiskById):
             # Before the first thing is made, and again before the disk is written to.
             require_unclaimed(self._client, self._host.runner, disk)
@@ -131,10 +133,7 @@ class ProxmoxHypervisor:
         for machine, run in ours(self._client):
             self._destroy(machine)
             removed.append(f"VM {machine.vmid} of run {run}")
-        for maker, name in made_stores(self._client):
-            remove_store(self._client, maker, name)
-            removed.append(f"storage {name}")
-        return removed + [f"storage {name}" for name in remove_orphans(self._client)]
+        return removed + [f"storage {name}" for name in reap_stores(self._client)]
 
     @contextmanager
     def _holder(self, disk: AnyDisk, modes: Sequence[Mode], run_id: str) -> Iterator[int]:
@@ -196,10 +195,9 @@ class ProxmoxHypervisor:
         for disk in disks:
             if why := not_offered(disk.attach):
                 raise Unsupported(f"host {self._host.name}: {disk.name}: {why}")
-            if not isinstance(disk.source, PveVolume) and not spec.may_pass_devices:
+            if not isinstance(disk.source, PveVolume) and (why := spec.why_no_devices):
                 raise Unsupported(
-                    f"host {self._host.name}: {disk.name}: {disk.source.path} can be attached by {ROOT} with a "
-                    f"password alone, not by {spec.who}",
+                    f"host {self._host.name}: {disk.name}: {disk.source.path} is not attached: {why}",
                     hint=f"log in as {ROOT} without a token, or select modes on storages",
                 )
 

@@ -15,6 +15,7 @@ from proxmoxer.core import ResourceException
 from harness.cleanup import Cleanup
 from harness.errors import HostError, LabUnavailable
 from harness.guest.proxmox.connection import is_distrust, log_in, unreachable, was_never_sent
+from harness.guest.proxmox.refusals import is_lock_timeout, remedy
 from harness.guest.proxmox.secrets import Secret
 from harness.guest.proxmox.tasks import TaskEnd, TaskFailed, TaskLog, is_upid, task_node
 from harness.lab.proxmox import ApiSpec
@@ -26,6 +27,8 @@ SETTLE_SECONDS = 60.0
 """For how long what became of a write is looked for when its answer was lost: PVE goes on after a 596."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
 _POLL_SECONDS = 0.5
+_LOG_LINES = 100_000
+"""More than any task of ours writes; of a longer log PVE would tell the beginning."""
 _LEAST_SECONDS, _LEAST_SETTLING = 5.0, 2.0
 """What one request, and looking for what became of a write, may take at the end of the time."""
 
@@ -215,7 +218,7 @@ class Client:
         raise TaskFailed(upid, said, log)
 
     def _log(self, path: str) -> TaskLog:
-        return TaskLog(tuple(str(line["t"]) for line in self.get(f"{path}/log", {"limit": 0})))
+        return TaskLog(tuple(str(line["t"]) for line in self.get(f"{path}/log", {"limit": _LOG_LINES})))
 
     def _failed(self, change: _Change, failed: TaskFailed) -> PveError:
         said = f"{failed.status}\n{failed.log.tail}"
@@ -224,7 +227,7 @@ class Client:
             f"     {failed.log.tail}",
             status=0,
             said=said,
-            hint=remedy(said, self.spec),
+            hint=remedy(said, self.spec) or f"the whole log, on the node: pvenode task log {failed.upid}",
         )
 
     def _call(self, method: str, path: str, params: Params, end: float) -> Any:
@@ -251,26 +254,6 @@ class Client:
 
     def _request(self, method: str, path: str, params: Params) -> Any:
         return getattr(self._login.api(path), method)(**{key: _value(value) for key, value in params.items()})
-
-
-def is_lock_timeout(said: str) -> bool:
-    """Whether PVE waited in vain for a lock (on a configuration, a storage): then it has done nothing."""
-    return "got timeout" in said and ("lock" in said)
-
-
-def remedy(said: str, spec: ApiSpec) -> str | None:
-    """What to do about an error of PVE's, where its words tell."""
-    if "Only root" in said or "only root" in said:
-        return f"PVE allows this only to root@pam with a password, not to {spec.who}: see docs/proxmox.md"
-    if "Permission check failed" in said:
-        return f"give {spec.who} the privilege that is named; docs/proxmox.md has a role with all that are needed"
-    if "does not exist" in said and "bridge" in said:
-        return "name a bridge of the node as host.NAME.guest.bridge"
-    if "does not exist" in said and "storage" in said:
-        return "name a storage of the node; `pvesm status` lists them"
-    if "VM is locked" in said:
-        return "wait for the task that holds it; if that is gone: qm unlock VMID on the node"
-    return None
 
 
 def _value(value: object) -> object:

@@ -35,6 +35,8 @@ def not_offered(attach: Attachment) -> str | None:
         f"an iothread for {attach.bus}": attach.iothread and bus not in _WITH_IOTHREAD,
         "a shared virtio-scsi controller beside single ones": attach.controller == "shared",
         f"a number of queues for {attach.bus}": attach.queues is not None and bus != "scsi",
+        # Its schema begins at 2, and without the option QEMU has as many as the guest has CPUs.
+        "a single queue": attach.queues == 1 and bus == "scsi",
         "a queue size": attach.queue_size is not None,
         "iothread_vq_mapping": attach.iothread_vq_mapping != 0,
         "block sizes": attach.logical_block_size is not None or attach.physical_block_size is not None,

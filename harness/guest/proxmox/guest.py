@@ -39,7 +39,10 @@ class ProxmoxGuest:
         return self._machine.transferred(self._keys[disk])
 
     def exits(self) -> dict[str, float]:
-        """Nothing: the API has no such counters. Those of debugfs are read with the threads'."""
+        """Nothing of QEMU's own: PVE keeps its QMP to itself, and the monitor of its API tells one vCPU alone.
+
+        KVM's counts are read from debugfs with those of the threads, where root of the node sees it; see `VmThreads`.
+        """
         return {}
 
     def effective(self, disk: str) -> dict[str, JsonValue]:

@@ -38,11 +38,12 @@ def ensure_iso(client: Client, storage: str, files: GuestFiles, events: Events) 
             client.task(
                 "post",
                 f"{path}/upload",
+                # pveproxy reads the fields in this order alone: an algorithm after its checksum is refused.
                 {
                     "content": "iso",
-                    "filename": content,
-                    "checksum": files.iso_sha256,
                     "checksum-algorithm": "sha256",
+                    "checksum": files.iso_sha256,
+                    "filename": content,
                 },
                 seen=is_whole,
                 expected=Expected("imgcopy", ""),

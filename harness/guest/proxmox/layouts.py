@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 from harness.doctor.proxmox import STORAGE_TYPES
 from harness.errors import HostError, SafetyError, Unsupported
 from harness.guest.proxmox.drive import not_offered
 from harness.guest.proxmox.layers import Stored, not_made, store_layers, volumes
-from harness.guest.proxmox.node import require_unclaimed
+from harness.guest.proxmox.node import require_unclaimed, stable_path
 from harness.guest.proxmox.stores import Stores
 from harness.lab.inventory import AnyDisk, DiskById, DiskByStorage
 from harness.lab.paths import TAG
@@ -24,14 +25,26 @@ from harness.layout.regions import Need
 from harness.layout.source import BlockSource, Sources
 from harness.scenario.layouts import Device, Partition
 from harness.scenario.model import Mode
+from harness.units import format_size
 
-# $1: a volume. Prints the kernel's names of the whole disks that it is on.
+# $1: a volume. Prints the kernel's names of the whole disks that it is on; a loop device is on that of its file.
 _BELOW = r"""
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
-device=$1
-[ -b "$device" ] || device=$(findmnt --noheadings --output SOURCE --target "$1") || exit
-lsblk --noheadings --inverse --list --output KNAME,TYPE "$(readlink -f "$device")" |
-    sed -n 's/ *\(disk\|loop\)$//p' | sort -u
+device_of() {
+    [ ! -b "$1" ] || { readlink -f "$1"; return; }
+    number=$(findmnt --noheadings --output MAJ:MIN --target "$1")
+    # What has no number of its own (btrfs) or is called otherwise in /proc/mounts (/dev/root).
+    if [ -e "/sys/dev/block/$number" ]; then echo "/dev/$(basename "$(readlink -f "/sys/dev/block/$number")")"
+    else readlink -f "$(findmnt --noheadings --nofsroot --output SOURCE --target "$1")"; fi
+}
+disks() {
+    lsblk --noheadings --inverse --list --output KNAME,TYPE "$1" | while read -r name type; do
+        file=$(cat "/sys/block/$name/loop/backing_file" 2>/dev/null)
+        if [ "$type" = loop ] && [ -e "$file" ]; then disks "$(device_of "$file")"
+        elif [ "$type" = disk ] || [ "$type" = loop ]; then echo "$name"; fi
+    done
+}
+disks "$(device_of "$1")" | sort -u
 """
 
 
@@ -42,11 +55,8 @@ def missing(spec: ApiSpec, mode: Mode, disk: AnyDisk) -> str | None:
         return why
     if isinstance(disk, DiskByStorage):
         return _not_stored(mode, disk)
-    if mode.attach is not None and isinstance(mode.layout, Device | Partition) and not spec.may_pass_devices:
-        return (
-            f"Proxmox VE takes the path of a device from {ROOT} with a password alone, not from {spec.who}: "
-            f"log in as {ROOT} without a token, or select modes on storages"
-        )
+    if mode.attach is not None and isinstance(mode.layout, Device | Partition) and (why := spec.why_no_devices):
+        return f"{why}: log in as {ROOT} without a token, or select modes on storages"
     return None
 
 
@@ -72,11 +82,17 @@ def on_disk(stores: Stores, disk: DiskById, modes: Sequence[Mode], *, span: int,
     needs = {BARE: Need(0, 1)} | {layer.region: layer.need for layer in layers}
     with ExitStack() as stack:
         require_unclaimed(stores.client, runner, disk)
-        (cut, *_), span = stack.enter_context(cut_disks(runner, [disk], [needs], span=span, run_id=run_id))
+        try:
+            (cut, *_), span = stack.enter_context(cut_disks(runner, [disk], [needs], span=span, run_id=run_id))
+        except Unsupported as error:
+            beside = ", ".join(f"{name} {format_size(need.fixed)}" for name, need in needs.items() if need.fixed)
+            raise Unsupported(f"{error.message}; beside them Proxmox VE takes: {beside}", hint=error.hint) from None
         bare = BlockSource(cut.device, "block", cut.regions[BARE].offset, span)
         sources = {mode.name: Sources.same(bare) for mode in modes if isinstance(mode.layout, Device)}
         for layer in layers:
             region = cut.regions[layer.region]
+            if isinstance(layer, Alone):
+                region = replace(region, device=stable_path(runner, region.device, disk.id))
             sources |= stack.enter_context(layer.built(runner, region, f"{TAG}-{run_id}", span))
         yield _layouts(bare, sources, span, cut.kernel_name)
 

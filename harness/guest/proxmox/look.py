@@ -9,7 +9,7 @@ from harness.doctor.findings import Finding
 from harness.doctor.proxmox import NodeSeen, examine_node, needed, unreachable
 from harness.errors import ConfigError, HostError, LabUnavailable, SafetyError
 from harness.guest.proxmox.client import Client, PveError
-from harness.guest.proxmox.node import claims_on
+from harness.guest.proxmox.node import claims_on, node_of
 from harness.guest.proxmox.secrets import read_secret
 from harness.guest.proxmox.vm import free_ids
 from harness.lab.inventory import DiskById, HostSpec
@@ -50,6 +50,7 @@ def look_at(host: HostSpec, spec: ProxmoxSpec, client: Client, runner: Runner) -
         bridges=[str(each["iface"]) for each in client.get(f"{client.node}/network", {"type": "any_bridge"})],
         hvm=_has_hvm(client),
         free_ids=sum(1 for _ in free_ids(spec.guest.vmids, used)),
+        reached=node_of(runner),
         claims={disk.name: _claims(client, runner, disk) for disk in host.disks if isinstance(disk, DiskById)},
     )
 

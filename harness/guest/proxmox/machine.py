@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from harness.errors import GuestError, HarnessError, LabUnavailable
+from harness.errors import GuestError, HarnessError
 from harness.guest.proxmox.client import Client, Expected, PveError
 from harness.guest.proxmox.tasks import TaskEnd
-from harness.guest.proxmox.vm import free_ids, run_of
+from harness.guest.proxmox.vm import run_of
 from harness.lab.counters import Transferred
 from harness.lab.paths import TAG
-from harness.lab.proxmox import GuestRules
 
-CREATE_SECONDS = 180.0
-CLONE_SECONDS = 900.0
+CONFIG_SECONDS = 180.0
 START_SECONDS = 120.0
 STOP_SECONDS = 90.0
 DESTROY_SECONDS = 180.0
 _POLL_SECONDS = 0.5
 _SILENT = "QEMU guest agent is not running"
+_CONSOLES = ("vncproxy", "spiceproxy")
+_OFFLINE = ("is not online", "unable to activate storage", "mount error")
+"""What PVE says of a storage that it cannot reach."""
+_FORGOTTEN = "Invalid parameter 'pid'"
+"""What an agent says of a command whose end it has told once, or of one from before it was started anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,27 +40,65 @@ class Machine:
         return f"{self.client.node}/qemu/{self.vmid}"
 
     def config(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.client.get(f"{self.path}/config")
+        """What is in effect; changes that wait for the VM's next start are not in it."""
+        found: dict[str, Any] = self.client.get(f"{self.path}/config", {"current": 1})
         return found
 
+    def pending(self) -> dict[str, str]:
+        """What is not in effect yet of the changes that were asked for, in words, by the setting's name."""
+        return {
+            str(each["key"]): "its removal" if each.get("delete") else str(each["pending"])
+            for each in self.client.get(f"{self.path}/pending")
+            if each.get("delete") or "pending" in each
+        }
+
     def set(self, settings: Mapping[str, object]) -> None:
-        """Change the configuration, by the call that PVE works on in a task, so that no proxy gives up on it."""
-        wanted = {key: str(value) for key, value in settings.items()}
+        """Change the configuration, by the call that PVE works on in a task, so that no proxy gives up on it.
+
+        Raises PveError, and GuestError where a change was taken but not made. Then nothing waits for a later start: a
+        drive that could not be unplugged would be gone after it.
+        """
+        wanted = {key: str(value) for key, value in settings.items() if key != "delete"}
 
         def seen() -> bool:
             config = self.config()
             # PVE writes a drive with its size, and a network card with its address.
             return all(str(config.get(key, "")).startswith(value.partition(",")[0]) for key, value in wanted.items())
 
-        end = self.client.task(
+        try:
+            end = self.client.task(
+                "post",
+                f"{self.path}/config",
+                settings,
+                expected=Expected("qmconfig", str(self.vmid)),
+                seen=seen,
+                deadline=CONFIG_SECONDS,
+            )
+        except PveError:
+            with suppress(HarnessError):
+                self._revert(self.pending())
+            raise
+        require_all(self, end, "configure")
+        if pending := self.pending():
+            self._revert(pending)
+            raise GuestError(
+                f"host {self.client.host}: VM {self.vmid} was not changed as asked for, only at its next start: "
+                + "; ".join(f"{key}: {value}" for key, value in pending.items()),
+                hint="the change was taken back; it can be made while the VM does not run",
+            )
+
+    def _revert(self, pending: Mapping[str, str]) -> None:
+        """Take back what waits for the VM's next start."""
+        if not pending:
+            return
+        self.client.task(
             "post",
             f"{self.path}/config",
-            settings,
+            {"revert": ",".join(pending)},
             expected=Expected("qmconfig", str(self.vmid)),
-            seen=seen,
-            deadline=CREATE_SECONDS,
+            seen=lambda: not self.pending().keys() & pending.keys(),
+            deadline=CONFIG_SECONDS,
         )
-        _require_all(self, end, "configure")
 
     def start(self) -> None:
         """Raises GuestError where PVE started it otherwise than asked for, which it calls a warning."""
@@ -69,7 +110,7 @@ class Machine:
             seen=lambda: self.running,
             deadline=START_SECONDS,
         )
-        _require_all(self, end, "start")
+        require_all(self, end, "start")
         if not self.running:
             raise GuestError(
                 f"host {self.client.host}: VM {self.vmid} ended right after its start",
@@ -118,14 +159,26 @@ class Machine:
                 return False
             raise
         end = time.monotonic() + deadline
-        while not (status := self.client.get(f"{self.path}/agent/exec-status", {"pid": started["pid"]})).get("exited"):
+        while not (status := self._exec_status(started["pid"])).get("exited"):
             if time.monotonic() >= end:
                 raise GuestError(f"host {self.client.host}: VM {self.vmid}: `{script}` did not end in the guest")
             time.sleep(_POLL_SECONDS)
+        if status.get("forgotten"):
+            return False
         if status.get("exitcode") != 0:
             said = status.get("err-data") or status.get("out-data") or "(it printed nothing)"
             raise GuestError(f"host {self.client.host}: VM {self.vmid}: `{script}` failed in the guest: {said.strip()}")
         return True
+
+    def _exec_status(self, pid: int) -> dict[str, Any]:
+        """How a command of the agent's ended. It is told once: where that answer was lost, the command is forgotten."""
+        try:
+            found: dict[str, Any] = self.client.get(f"{self.path}/agent/exec-status", {"pid": pid})
+        except PveError as error:
+            if _FORGOTTEN not in error.said:
+                raise
+            return {"exited": 1, "forgotten": 1}
+        return found
 
     def stop(self, **options: int) -> None:
         """End it. One that does not run is as good as stopped."""
@@ -154,10 +207,19 @@ class Machine:
             self._remove(skiplock=1)
 
     def _remove(self, **options: int) -> None:
+        try:
+            self._delete({"destroy-unreferenced-disks": 1, **options})
+        except PveError as error:
+            if not any(word in error.said for word in _OFFLINE):
+                raise
+            # PVE looks for such disks on every storage, also on those that are nothing to us.
+            self._delete(options)
+
+    def _delete(self, options: Mapping[str, int]) -> None:
         self.client.task(
             "delete",
             self.path,
-            {"purge": 1, "destroy-unreferenced-disks": 1, **options},
+            {"purge": 1, **options},
             expected=Expected("qmdestroy", str(self.vmid)),
             seen=lambda: not exists(self.client, self.vmid),
             deadline=DESTROY_SECONDS,
@@ -166,13 +228,21 @@ class Machine:
     def _settle(self) -> None:
         """Wait for the tasks of a client that is gone: its VM is locked as long as they run."""
         end = time.monotonic() + STOP_SECONDS
-        while self.client.get(f"{self.client.node}/tasks", {"source": "active", "vmid": self.vmid}):
+        while active := self._active_tasks():
             if time.monotonic() >= end:
-                raise GuestError(f"host {self.client.host}: a task of VM {self.vmid} does not end")
+                raise GuestError(
+                    f"host {self.client.host}: a task of VM {self.vmid} does not end: {', '.join(active)}",
+                    hint=f"see the task log of {self.client.spec.node}, then: virt-overhead reap",
+                )
             time.sleep(_POLL_SECONDS)
 
+    def _active_tasks(self) -> list[str]:
+        """The kinds of those that run; but for a console that somebody looks at, which ends with the VM."""
+        tasks = self.client.get(f"{self.client.node}/tasks", {"source": "active", "vmid": self.vmid})
+        return [str(each["type"]) for each in tasks if each["type"] not in _CONSOLES]
 
-def _require_all(machine: Machine, end: TaskEnd, what: str) -> None:
+
+def require_all(machine: Machine, end: TaskEnd, what: str) -> None:
     """A warning is something that PVE left out: GuestError, for then what is there is not what was asked for."""
     if end.warnings:
         raise GuestError(
@@ -195,85 +265,3 @@ def ours(client: Client) -> list[tuple[Machine, str]]:
         if str(each.get("name", "")).startswith(f"{TAG}-") and (run := run_of(machine.config())):
             found.append((machine, run))
     return found
-
-
-def create(client: Client, rules: GuestRules, settings: Mapping[str, object]) -> Machine:
-    """A VM with these settings and a free id of the lab's range. Another one may take the id first: then the next."""
-
-    def make(machine: Machine) -> None:
-        end = client.task(
-            "post",
-            f"{client.node}/qemu",
-            {"vmid": machine.vmid, **settings},
-            expected=Expected("qmcreate", str(machine.vmid)),
-            seen=lambda: exists(client, machine.vmid),
-            deadline=CREATE_SECONDS,
-        )
-        _require_all(machine, end, "create")
-
-    return _with_free_id(client, rules, make)
-
-
-def clone(client: Client, rules: GuestRules, marks: Mapping[str, object]) -> Machine:
-    """A clone of the lab's template, known as ours from the beginning by its name and description."""
-    template = Machine(client, int(rules.template or 0))
-
-    def make(machine: Machine) -> None:
-        end = client.task(
-            "post",
-            f"{template.path}/clone",
-            {"newid": machine.vmid, "name": marks["name"], "description": marks["description"]},
-            expected=Expected("qmclone", str(template.vmid)),
-            seen=lambda: exists(client, machine.vmid),
-            deadline=CLONE_SECONDS,
-        )
-        _require_all(machine, end, "clone")
-        machine.set({"tags": marks["tags"]})
-
-    return _with_free_id(client, rules, make)
-
-
-def _with_free_id(client: Client, rules: GuestRules, make: Callable[[Machine], None]) -> Machine:
-    used = {int(each["vmid"]) for each in client.get("cluster/resources", {"type": "vm"})}
-    for vmid in free_ids(rules.vmids, used):
-        if not _is_free(client, vmid):
-            continue
-        machine = Machine(client, vmid)
-        try:
-            make(machine)
-        except PveError as error:
-            if "already exists" in error.said:
-                continue
-            _discard(machine)
-            raise
-        except BaseException:
-            _discard(machine)
-            raise
-        return machine
-    first, last = rules.vmids
-    raise LabUnavailable(
-        f"host {client.host}: no VM id from {first} to {last} is free",
-        hint=f"virt-overhead reap --host {client.host}, or widen host.{client.host}.guest.vmids",
-    )
-
-
-def _is_free(client: Client, vmid: int) -> bool:
-    """Whether nobody in the cluster has the id: VMs that this login may not see are told by their id alone."""
-    try:
-        client.get("cluster/nextid", {"vmid": vmid})
-    except PveError as error:
-        if "already exists" in error.said:
-            return False
-        raise
-    return True
-
-
-def _discard(machine: Machine) -> None:
-    """Remove what a creation of ours left that failed, if it left something."""
-    with suppress(HarnessError):
-        if not exists(machine.client, machine.vmid):
-            return
-        config = machine.config()
-        # A creation that broke off early has left a lock, and nothing yet by which its VM would be known as ours.
-        if run_of(config) or (config.get("lock") == "create" and "name" not in config):
-            machine.destroy()

@@ -13,6 +13,8 @@ from harness.lab.inventory import DiskById
 from harness.lab.transport.base import Runner
 
 _NOT_IMPLEMENTED = 501
+_SEES_STORAGES = frozenset({"Datastore.Audit", "Datastore.AllocateSpace"})
+"""PVE lists a storage to whom has one of these on it."""
 
 # $1: the disk's link or device. Prints every path that leads to it or to a partition of it.
 _ALIASES = r"""
@@ -24,6 +26,36 @@ for link in /dev/disk/*/* /dev/mapper/*; do
     for device in $devices; do [ "$target" != "$device" ] || echo "$link"; done
 done
 """
+
+
+# Only a node of PVE has this link; it leads to the directory of its own configuration.
+_OWN_NAME = ["sh", "-c", "readlink /etc/pve/local || true"]
+
+
+def node_of(runner: Runner) -> str:
+    """The node of Proxmox VE that commands run on; empty where the machine does not say that it is one."""
+    return runner.run(_OWN_NAME, deadline=30).stdout.strip().rpartition("/")[2]
+
+
+def require_same_node(client: Client, runner: Runner) -> None:
+    """SafetyError where commands run on another node than the API's, whose disks nobody would have asked about."""
+    found = node_of(runner)
+    if found and found != client.spec.node:
+        raise SafetyError(
+            f"host {client.host}: the API is that of node {client.spec.node}, but SSH leads to node {found}",
+            hint=f"correct host.{client.host}.api.node, or host.{client.host}.address",
+        )
+
+
+def stable_path(runner: Runner, device: str, disk: str) -> str:
+    """A path of the partition `device` that outlasts a restart: below the link `disk`, or by the partition's own id.
+
+    The kernel's name where udev has made neither.
+    """
+    names = sorted(aliases(runner, device))
+    links = [name for name in names if name.startswith(f"{disk}-part")]
+    links += [name for name in names if name.startswith("/dev/disk/by-partuuid/")]
+    return links[0] if links else device
 
 
 def aliases(runner: Runner, device: str) -> frozenset[str]:
@@ -57,6 +89,7 @@ def require_unshared(client: Client, runner: Runner, device: str, vmid: int) -> 
 
 
 def _read_config(client: Client) -> NodeConfig:
+    _require_sight(client, "/storage", _SEES_STORAGES, "storages")
     return NodeConfig(
         storages=client.get("storage"),
         groups={
@@ -69,18 +102,29 @@ def _read_config(client: Client) -> NodeConfig:
     )
 
 
-def _guests(client: Client, *, without: int | None = None) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    granted = client.get("access/permissions", {"path": "/vms"}).get("/vms", {})
-    if "VM.Audit" not in granted:
+def _require_sight(client: Client, path: str, privileges: frozenset[str], of: str) -> None:
+    """SafetyError where the login may have less than all of what is below the path shown to it."""
+    if not privileges & set(client.get("access/permissions", {"path": path}).get(path, {})):
         raise SafetyError(
-            f"host {client.host}: {client.spec.who} may not see all VMs, so nobody knows whose disks there are",
-            hint="give it VM.Audit on /vms: docs/proxmox.md has a role",
+            f"host {client.host}: {client.spec.who} may not see all {of}, so nobody knows whose disks there are",
+            hint=f"give it {' or '.join(sorted(privileges))} on {path}: docs/proxmox.md has a role",
         )
+
+
+def _guests(client: Client, *, without: int | None = None) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    _require_sight(client, "/vms", frozenset({"VM.Audit"}), "VMs")
     for kind, called in (("qemu", "VM"), ("lxc", "container")):
         for each in _kept(client, kind):
             vmid = int(each["vmid"])
             if vmid != without:
-                yield f"{called} {vmid}", client.get(f"{client.node}/{kind}/{vmid}/config")
+                yield f"{called} {vmid}", _config(client, f"{client.node}/{kind}/{vmid}/config")
+
+
+def _config(client: Client, path: str) -> Mapping[str, Any]:
+    """What a guest has now, and what it will have: a drive whose removal is pending is still in use."""
+    now: dict[str, Any] = client.get(path, {"current": 1})
+    later: dict[str, Any] = client.get(path)
+    return now | {f"{key} (pending)": value for key, value in later.items() if now.get(key) != value}
 
 
 def _kept(client: Client, kind: str) -> list[Mapping[str, Any]]:

@@ -69,7 +69,7 @@ def _from_keyring(service: str, user: str, where: str) -> str:
     except ImportError:
         raise ConfigError(
             f"{where}: the keyring needs Python's keyring package, which is not installed",
-            hint="pip install keyring, or use env or file",
+            hint="pip install keyring (virt-overhead's extra of that name), or use env or file",
         ) from None
     try:
         found = keyring.get_password(service, user)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from harness.guest.proxmox.client import Client, PveError
+from harness.errors import HostError
+from harness.guest.proxmox.client import Client, Expected, PveError
 from harness.lab.paths import TAG
 from harness.lab.transport.base import Runner
 from harness.layout.source import BlockSource
+from harness.units import format_duration
 
 Maker = Literal["lvm", "lvmthin", "directory", "zfs"]
 """What PVE makes of a device under `nodes/NODE/disks/`."""
@@ -20,12 +23,36 @@ Image = Literal["raw", "qcow2"]
 
 STORE_SECONDS = 300.0
 VOLUME_SECONDS = 300.0
+SLOWEST_BYTES_PER_SECOND = 20e6
+"""At which a volume that is written in full is expected to grow at least: a worn-out disk's rate."""
+_POLL_SECONDS = 0.5
+_BEING_WRITTEN = 'shared "write" lock'
+"""What qemu-img says of a qcow2 file that another one is writing."""
 KIB = 1024
 MOUNTS = "/mnt/pve"
 """Where PVE mounts the directories that it makes of a disk."""
 
-# $1: a volume's path. PVE makes volumes that are active, and lets go of them when their VM stops.
-_ACTIVATE = 'export PATH="$PATH:/usr/sbin:/sbin"; [ -e "$1" ] || lvchange --activate y --ignoreactivationskip "$1"'
+_CREATES: Mapping[Maker, str] = {
+    "lvm": "lvmcreate",
+    "lvmthin": "lvmthincreate",
+    "directory": "dircreate",
+    "zfs": "zfscreate",
+}
+_REMOVES: Mapping[Maker, str] = {
+    "lvm": "lvmremove",
+    "lvmthin": "lvmthinremove",
+    "directory": "dirremove",
+    "zfs": "zfsremove",
+}
+"""Kinds of tasks; see PVE::API2::Disks."""
+
+# $1: a volume's path. PVE makes volumes that are active, and lets go of them when their VM stops. The link of a zvol is
+# udev's, which may take its time.
+_ACTIVATE = r"""
+export PATH="$PATH:/usr/sbin:/sbin"
+[ -e "$1" ] || udevadm settle --timeout=20
+[ -e "$1" ] || lvchange --activate y --ignoreactivationskip "$1"
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +76,14 @@ class Stores:
         """The storage `name` on the block device, which PVE formats; removed at the end, its device wiped."""
         where = {"devices": device} if maker == "zfs" else {"device": device}
         with self.client.cleanup() as cleanup:
-            cleanup.by(f"storage {name}", lambda: remove_store(self.client, maker, name))
+            cleanup.by(f"storage {name}", lambda: remove_store(self.client, name))
             self.client.task(
                 "post",
                 f"{self.client.node}/disks/{maker}",
                 {"name": name, "add_storage": 1, **where, **options},
+                # The last thing that the task does.
                 seen=lambda: name in storage_ids(self.client),
+                expected=Expected(_CREATES[maker], name),
                 deadline=STORE_SECONDS,
             )
             yield
@@ -71,29 +100,48 @@ class Stores:
         volid = f"{storage}:{self.vmid}/{name}" if file else f"{storage}:{name}"
         path = f"{self.client.node}/storage/{storage}/content"
 
-        def is_there() -> bool:
-            return any(each["volid"] == volid for each in self.client.get(path, {"vmid": self.vmid}))
+        def listed() -> list[Mapping[str, Any]]:
+            return [each for each in self.client.get(path, {"vmid": self.vmid}) if each["volid"] == volid]
+
+        def written() -> int | None:
+            """Bytes that it has so far; None where it is not there."""
+            try:
+                return next((int(each.get("size", 0)) for each in listed()), None)
+            except PveError as error:
+                if _BEING_WRITTEN not in error.said:
+                    raise
+                return 0
 
         def free() -> None:
-            if storage in storage_ids(self.client) and is_there():
+            if storage in storage_ids(self.client) and listed():
                 self.client.task(
-                    "delete", f"{path}/{volid}", {"delay": 10}, seen=lambda: not is_there(), deadline=VOLUME_SECONDS
+                    "delete", f"{path}/{volid}", {"delay": 10}, seen=lambda: not listed(), deadline=VOLUME_SECONDS
                 )
 
         with self.client.cleanup() as cleanup:
             if _is_ours(storage):
                 cleanup.by(f"volume {volid}", free)
-            self.client.write(
-                "post",
-                path,
-                {"vmid": self.vmid, "filename": name, "format": image, "size": size // KIB},
-                seen=is_there,
-                deadline=VOLUME_SECONDS,
+            settings = {"vmid": self.vmid, "filename": name, "format": image, "size": size // KIB}
+            answer = self.client.write(
+                "post", path, settings, seen=lambda: written() is not None, deadline=VOLUME_SECONDS
             )
+            if answer is None:
+                # PVE has no task for this: its proxy gives up after 30 s, while a file may still be written in full.
+                self._await(lambda: (written() or 0) >= size, volid, VOLUME_SECONDS + size / SLOWEST_BYTES_PER_SECOND)
             where = str(self.client.get(f"{path}/{volid}")["path"])
             self.runner.run(["sh", "-c", _ACTIVATE, "sh", where], deadline=60)
             kind: Literal["file", "block"] = "file" if file else "block"
             yield PveVolume(where, kind, 0, size, image, volid, self.vmid)
+
+    def _await(self, is_whole: Callable[[], bool], volid: str, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not is_whole():
+            if time.monotonic() >= end:
+                raise HostError(
+                    f"host {self.client.host}: volume {volid} is still being written after {format_duration(seconds)}",
+                    hint=f"see what {self.client.spec.node} is busy with, then: virt-overhead reap",
+                )
+            time.sleep(_POLL_SECONDS)
 
     def preallocate(self, storage: str, preallocation: str) -> None:
         """How the storage makes its next files: PVE has no such option of a single volume.
@@ -134,18 +182,27 @@ def made_stores(client: Client) -> list[tuple[Maker, str]]:
     return [(maker, name) for maker, name in found if _is_ours(name)]
 
 
-def remove_store(client: Client, maker: Maker, name: str) -> None:
-    """Remove the storage, and what PVE made for it on its device, which is wiped; nothing where neither is there."""
-    if (maker, name) not in made_stores(client) and name not in storage_ids(client):
-        return
-    group = {"volume-group": name} if maker == "lvmthin" else {}
-    client.task(
-        "delete",
-        f"{client.node}/disks/{maker}/{name}",
-        {"cleanup-config": 1, "cleanup-disks": 1, **group},
-        seen=lambda: (maker, name) not in made_stores(client) and name not in storage_ids(client),
-        deadline=STORE_SECONDS,
-    )
+def remove_store(client: Client, name: str) -> None:
+    """Remove what PVE made of a device under this name, which is wiped, and the storage; nothing where there is none.
+
+    By what is there, not by what was asked for: of a thin pool that could not be made, its volume group is left.
+    """
+    for maker in [maker for maker, made in made_stores(client) if made == name]:
+        group = {"volume-group": name} if maker == "lvmthin" else {}
+        client.task(
+            "delete",
+            f"{client.node}/disks/{maker}/{name}",
+            {"cleanup-config": 1, "cleanup-disks": 1, **group},
+            seen=partial(_is_unmade, client, maker, name),
+            expected=Expected(_REMOVES[maker], f"{name}-{name}" if maker == "lvmthin" else name),
+            deadline=STORE_SECONDS,
+        )
+    if name in storage_ids(client):
+        client.write("delete", f"storage/{name}", {}, seen=partial(_is_gone, client, name))
+
+
+def _is_unmade(client: Client, maker: Maker, name: str) -> bool:
+    return (maker, name) not in made_stores(client) and _is_gone(client, name)
 
 
 def children(tree: Any) -> list[Mapping[str, Any]]:
@@ -164,12 +221,14 @@ def _listed(client: Client, maker: Maker) -> Any:
         return []
 
 
-def remove_orphans(client: Client) -> list[str]:
-    """Remove what the cluster's configuration has of storages of ours that no device has, and tell their names."""
-    names = sorted(name for name in storage_ids(client) if _is_ours(name))
+def reap_stores(client: Client) -> list[str]:
+    """Remove every storage of ours, with what is on the node of it, whichever run made it, and tell their names."""
+    names = dict.fromkeys(name for _, name in made_stores(client))
+    # Of storages whose device is gone, only the cluster's configuration is left.
+    names |= dict.fromkeys(sorted(name for name in storage_ids(client) if _is_ours(name)))
     for name in names:
-        client.write("delete", f"storage/{name}", {}, seen=partial(_is_gone, client, name))
-    return names
+        remove_store(client, name)
+    return list(names)
 
 
 def _is_gone(client: Client, storage: str) -> bool:

@@ -36,6 +36,7 @@ class TaskFailed(Exception):
 
     def __init__(self, upid: str, status: str, log: TaskLog) -> None:
         super().__init__(status)
+        self.upid = upid
         self.kind = upid.split(":")[5]
         self.status = status
         self.log = log
