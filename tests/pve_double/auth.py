@@ -5,54 +5,33 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import re
 import secrets
 import time
-import uuid
 from collections.abc import Mapping
 from http.cookies import SimpleCookie
 from typing import Any
 from urllib.parse import unquote
 
+from tests.pve_double.accounts import Accounts
 from tests.pve_double.errors import PveError, unauthorized
 from tests.pve_double.pace import TICKET_SECONDS, Pace
-from tests.pve_double.permissions import Permissions
+
+_TOKEN_ID = re.compile(r"[^\s:/]+@[A-Za-z][A-Za-z0-9._-]+![A-Za-z][A-Za-z0-9._-]+")
 
 
 class Access:
-    """Users with their passwords and tokens, and the tickets that were handed out."""
+    """The tickets that were handed out, and who a request is from."""
 
-    def __init__(self, user: str, password: str, permissions: Permissions, pace: Pace) -> None:
-        self.permissions = permissions
+    def __init__(self, accounts: Accounts, pace: Pace) -> None:
+        self.accounts = accounts
         self._pace = pace
-        self._passwords = {user: password}
-        self._tokens: dict[str, str] = {}
         self._key = secrets.token_bytes(32)
         self._valid_from = 0.0
 
-    @property
-    def users(self) -> list[str]:
-        return sorted(self._passwords)
-
-    def add_user(self, user: str, password: str | None) -> None:
-        if user in self._passwords:
-            raise PveError(f"create user failed: user '{user}' already exists")
-        self._passwords[user] = password or secrets.token_urlsafe()
-
-    def add_token(self, user: str, name: str, *, privsep: bool, value: str | None = None) -> dict[str, Any]:
-        """A new API token; the answer is the only place where its value is told."""
-        token = f"{user}!{name}"
-        if user not in self._passwords:
-            raise PveError(f"no such user ('{user}')")
-        if token in self._tokens:
-            raise PveError(f"Token already exists. ({token})", status=400)
-        self._tokens[token] = value or str(uuid.uuid4())
-        if privsep:
-            self.permissions.separate(token)
-        return {"full-tokenid": token, "value": self._tokens[token], "info": {"privsep": str(int(privsep))}}
-
-    def remove_token(self, user: str, name: str) -> None:
-        if self._tokens.pop(f"{user}!{name}", None) is None:
-            raise PveError(f"no such token '{name}' for user '{user}'")
+    def add_token(self, user: str, name: str, *, privsep: bool, value: str) -> None:
+        """An API token with a value that is known beforehand, as no real node gives one."""
+        self.accounts.add_token(user, name, {"privsep": str(int(privsep))}, value)
 
     def expire_tickets(self) -> None:
         """No ticket handed out so far is valid any more."""
@@ -61,9 +40,10 @@ class Access:
 
     def log_in(self, user: str, password: str) -> dict[str, Any]:
         """A ticket for a password, or for a ticket that is still valid. 401 for anything else."""
-        known = self._passwords.get(user)
-        by_password = known is not None and hmac.compare_digest(known.encode(), password.encode())
-        if not by_password and not (password.startswith("PVE:") and self._owner(password) == user):
+        known = self.accounts.users.get(user)
+        by_password = known is not None and hmac.compare_digest(known.password.encode(), password.encode())
+        by_ticket = password.startswith("PVE:") and self._owner(password) == user
+        if known is None or not known.enabled or not (by_password or by_ticket):
             raise unauthorized("authentication failure")
         issued = f"{int(time.time()):08X}"
         return {
@@ -89,13 +69,21 @@ class Access:
         return user
 
     def _by_token(self, text: str) -> str:
-        token, _, value = text.partition("=")
-        if token not in self._tokens:
-            user, _, name = token.partition("!")
-            raise unauthorized(f"no such token '{name}' for user '{user}'")
-        if not hmac.compare_digest(self._tokens[token].encode(), value.encode()):
+        name, separator, value = text.rpartition("=")
+        if not separator:
+            raise unauthorized("no tokenid specified")
+        if not _TOKEN_ID.fullmatch(name):
+            raise unauthorized(f"'{name}' is not a valid token ID - not able to split into user and token parts")
+        user, _, token = name.partition("!")
+        try:
+            if not self.accounts.user(user).enabled:
+                raise unauthorized(f"user '{user}' is disabled")
+            known = self.accounts.token(user, token)
+        except PveError as refused:
+            raise unauthorized(refused.message) from None
+        if not hmac.compare_digest(known.value.encode(), value.encode()):
             raise unauthorized("invalid token value!")
-        return token
+        return name
 
     def _owner(self, ticket: str) -> str | None:
         signed, _, signature = ticket.partition("::")
@@ -103,7 +91,8 @@ class Access:
         user, _, issued = rest.rpartition(":")
         if not user or not hmac.compare_digest(self._sign(signed), signature):
             return None
-        return user if self._fresh(issued) else None
+        known = self.accounts.users.get(user)
+        return user if self._fresh(issued) and known is not None and known.enabled else None
 
     def _csrf_fits(self, user: str, token: str) -> bool:
         issued, _, signature = token.partition(":")

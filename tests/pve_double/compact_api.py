@@ -12,7 +12,7 @@ from typing import Any
 
 TARGET = Path(__file__).parent / "data" / "api.json"
 LEFT_OUT = (
-    "firewall", "migrate", "mtunnel", "spice", "vnc", "termproxy", "rrd", "file-restore", "dbus-vmstate", "sendkey",
+    "firewall", "remote_migrate", "mtunnel", "spice", "vnc", "termproxy", "file-restore", "dbus-vmstate",
     "oci-registry-pull", "prunebackups", "identity", "import-metadata",
 )  # fmt: skip
 """Parts of paths that no backend of ours calls."""

@@ -19,6 +19,7 @@ from tests.pve_double.qemu.machine import Machine
 from tests.pve_double.schema import Schema, Value
 from tests.pve_double.state import Node
 
+_LOGIN = "/access/ticket"
 _REST = {"volume"}
 """Parameters of a path that take in everything after them."""
 
@@ -40,12 +41,13 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A method of the API: its handler, and what its schema says."""
+    """A method of the API: its handler, and what its schema says. A `proxied` one runs on the node that it names."""
 
     handler: Handler
     properties: Mapping[str, Schema]
     permissions: Mapping[str, Any] | None
     allows_token: bool
+    proxied: bool
 
 
 @functools.cache
@@ -55,7 +57,11 @@ def _table() -> list[tuple[str, re.Pattern[str], Route]]:
     for (method, path), handler in ROUTES.items():
         info = paths.get(path, {}).get(method) or {"parameters": {}, "permissions": {"user": "all"}}
         route = Route(
-            handler, schema.spread(info["parameters"]), info.get("permissions"), bool(info.get("allowtoken", True))
+            handler,
+            schema.spread(info["parameters"]),
+            info.get("permissions"),
+            allows_token=bool(info.get("allowtoken", True)),
+            proxied=info.get("proxyto") == "node",
         )
         table.append((method, re.compile(_expression(path)), route))
     return table
@@ -66,13 +72,16 @@ def _expression(path: str) -> str:
 
 
 def answer(node: Node, request: Request) -> Any:
-    """What the call returns. Raises PveError as the API would refuse it, ConnectionCut as a fault asks."""
+    """What the call returns. Raises PveError as the API would refuse it, ConnectionCut as a fault asks.
+
+    In the order of PVE::HTTPServer: who asks, the method, may they, the node it runs on, and only then the parameters.
+    """
+    user = "" if request.path == _LOGIN else _identify(node, request)
     route, params = _find(request)
-    user = "" if route.permissions == {"user": "world"} else _identify(node, request)
     if "!" in user and not route.allows_token:
         raise forbidden(f"URI '{request.path}' not available with API token, need proper ticket.\n")
     node.permissions.require_rule(user, route.permissions, params)
-    if params.get("node", node.name) not in {node.name, "localhost"}:
+    if route.proxied and params["node"] not in {node.name, "localhost"}:
         name = params["node"]
         raise PveError(
             f"hostname lookup '{name}' failed - failed to get address info for: {name}: Name or service not known"

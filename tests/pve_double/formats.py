@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from tests.pve_double import schema
-from tests.pve_double.cpu_models import CPU_MODELS
-from tests.pve_double.schema import BadFormat, Schema, split_list
+from tests.pve_double.cpu_models import REPORTED_MODELS, check_vm_cpu
+from tests.pve_double.privileges import PRIVILEGES
+from tests.pve_double.schema import COUNTS, BadFormat, Schema, split_list
 
 VOLUME_ID = re.compile(r"([a-zA-Z][a-zA-Z0-9._-]*[a-zA-Z0-9]):(.+)")
 _LABEL = r"[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?"
+_REALM = "[A-Za-z][A-Za-z0-9._-]+"
+_USER_ID = rf"[^\s:/]+@{_REALM}"
 _TEXT: dict[str, Any] = {"type": "string", "optional": 1}
 _FLAG: dict[str, Any] = {"type": "boolean", "optional": 1}
 _PCI_HOST = r"(?:[0-9a-f]{4,}:)?[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-9a-f])?"
@@ -30,11 +33,11 @@ PROPERTY_STRINGS: Mapping[str, Mapping[str, Any]] = {
     },
     "pve-vm-cpu-conf": {
         "cputype": _TEXT | {"default_key": 1},
-        "reported-model": _TEXT,
+        "reported-model": _TEXT | {"enum": REPORTED_MODELS},
         "hidden": _FLAG,
         "hv-vendor-id": _TEXT | {"pattern": "[a-zA-Z0-9]{1,12}"},
         "flags": _TEXT | {"pattern": r"[+-][a-zA-Z0-9\-_.]+(;[+-][a-zA-Z0-9\-_.]+)*"},
-        "phys-bits": _TEXT | {"pattern": r"host|\d{1,2}"},
+        "phys-bits": _TEXT | {"format": "pve-phys-bits"},
         "guest-phys-bits": {"type": "integer", "minimum": 32, "maximum": 64, "optional": 1},
     },
     "pve-qm-hostpci": {
@@ -67,6 +70,16 @@ PROPERTY_STRINGS: Mapping[str, Mapping[str, Any]] = {
         "max_bytes": {"type": "integer", "optional": 1},
         "period": {"type": "integer", "optional": 1},
     },
+    "pve-qemu-sev-fmt": {
+        "type": {"type": "string", "enum": ["std", "es", "snp"], "maxLength": 3, "default_key": 1},
+        **dict.fromkeys(("no-debug", "no-key-sharing", "allow-smt", "kernel-hashes"), _FLAG),
+    },
+    "pve-qemu-tdx-fmt": {
+        "type": {"type": "string", "enum": ["tdx"], "default_key": 1},
+        "attestation": _FLAG,
+        "vsock-cid": {"type": "integer", "minimum": 2, "optional": 1},
+        "vsock-port": {"type": "integer", "minimum": 0, "optional": 1},
+    },
     "pve-qm-cicustom": {name: _TEXT | {"format": "pve-volume-id"} for name in ("meta", "network", "user", "vendor")},
 }
 
@@ -85,7 +98,7 @@ def check(format_: str | Schema, text: str, path: str) -> None:
     if not isinstance(format_, str) or format_ in PROPERTY_STRINGS:
         values = parse(format_, text, path)
         if format_ == "pve-vm-cpu-conf":
-            _cpu_type(values.get("cputype", "kvm64"))
+            check_vm_cpu(values)
     elif format_ == "pve-qm-ide":
         parse(schema.named_format("ide[n]"), text, path)
     elif format_ in SINGLE:
@@ -93,6 +106,8 @@ def check(format_: str | Schema, text: str, path: str) -> None:
     elif (stem := format_.removesuffix("-list")) in SINGLE:
         for each in split_list(text):
             SINGLE[stem](each)
+    elif (stem := format_.removesuffix("-opt")) in SINGLE and text not in {"", "0"}:
+        SINGLE[stem](text)
 
 
 def _pattern(pattern: str, message: str) -> Callable[[str], None]:
@@ -103,6 +118,18 @@ def _pattern(pattern: str, message: str) -> Callable[[str], None]:
             raise BadFormat(message.format(text) + "\n")
 
     return verify
+
+
+def _among(allowed: Set[str], message: str) -> Callable[[str], None]:
+    def verify(text: str) -> None:
+        if text not in allowed:
+            raise BadFormat(message.format(text) + "\n")
+
+    return verify
+
+
+def _numbered(*stems: str) -> frozenset[str]:
+    return frozenset(f"{stem}{index}" for stem in stems for index in range(COUNTS[stem]))
 
 
 def _either(*checks: Callable[[str], None], message: str) -> Callable[[str], None]:
@@ -165,11 +192,6 @@ def format_size(size_bytes: int) -> str:
     return f"{size_bytes}{['', 'K', 'M', 'G', 'T'][unit]}"
 
 
-def _cpu_type(text: str) -> None:
-    if text not in CPU_MODELS and not text.startswith("custom-"):
-        raise BadFormat(f"Built-in cputype '{text}' is not defined (missing 'custom-' prefix?)\n")
-
-
 def _hotplug(text: str) -> None:
     for word in [] if text in {"0", "1"} else split_list(text):
         if word not in {"network", "disk", "usb", "cpu", "memory", "cloudinit"}:
@@ -177,10 +199,22 @@ def _hotplug(text: str) -> None:
 
 
 def _startup(text: str) -> None:
-    if not all(re.fullmatch(r"\s*((order=)?\d+|up=\d+|down=\d+)?", part) for part in text.split(",")):
+    # Perl takes both an empty text and 0 for false, and PVE an order that is false for none.
+    parts = [part for part in text.split(",") if part.strip()]
+    if text in {"", "0"} or not all(re.fullmatch(r"(order=)?\d+|up=\d+|down=\d+", part) for part in parts):
         raise BadFormat("unable to parse startup options\n")
 
 
+def _user_id(text: str) -> None:
+    if len(text) < 3:
+        raise BadFormat(f"user name '{text}' is too short\n")
+    if len(text) > 64:
+        raise BadFormat(f"user name '{text}' is too long ({len(text)} > 64)\n")
+    if not re.fullmatch(_USER_ID, text):
+        raise BadFormat(f"value '{text}' does not look like a valid user name\n")
+
+
+BOOT_DISKS = _numbered("ide", "scsi", "virtio", "sata")
 _volume_id = _pattern(VOLUME_ID.pattern, "unable to parse volume ID '{}'")
 _absolute_or_volume = _either(_pattern("/.*", ""), _volume_id, message="unable to parse volume ID '{}'")
 _ipv4_network = _network(ipaddress.IPv4Interface, 32, "value does not look like a valid IPv4 CIDR network")
@@ -203,12 +237,16 @@ SINGLE: Mapping[str, Callable[[str], None]] = {
     "pve-volume-id-or-qm-path": _either(
         _pattern("none|cdrom", ""), _absolute_or_volume, message="unable to parse volume ID '{}'"
     ),
-    "pve-qm-bootdev": _pattern(
-        r"(ide[0-3]|scsi([0-9]|[12]\d|30)|virtio([0-9]|1[0-5])|sata[0-5]|(net|usb|hostpci)\d+)",
-        "invalid boot device '{}'",
-    ),
-    "pve-qm-bootdisk": _pattern(r"(ide[0-3]|scsi\d+|virtio\d+|sata[0-5])", "invalid boot disk '{}'"),
-    "pve-cpuset": _pattern(r"\d+(-\d+)?(,\d+(-\d+)?)*", "unable to parse cpu set '{}'"),
+    "pve-qm-bootdev": _among(BOOT_DISKS | _numbered("net", "usb", "hostpci"), "invalid boot device '{}'"),
+    "pve-qm-bootdisk": _among(BOOT_DISKS | {"efidisk0", "tpmstate0"}, "invalid boot disk '{}'"),
+    "pve-cpuset": _pattern(r"\d+(-\d+)?(,\d+(-\d+)?)*", "unable to parse cpuset option"),
+    "pve-phys-bits": _pattern(r"host|0?[89]|[1-5]\d|6[0-4]", "value must be an integer between 8 and 64 or 'host'"),
+    "pve-userid": _user_id,
+    "pve-tokenid": _pattern(f"{_USER_ID}!{_REALM}", "value '{}' does not look like a valid token ID"),
+    "pve-groupid": _pattern(r"[A-Za-z0-9._-]+", "group name '{}' contains invalid characters"),
+    "pve-roleid": _pattern(r"[A-Za-z0-9._-]+", "role name '{}' contains invalid characters"),
+    "pve-priv": _among(PRIVILEGES, "invalid privilege '{}'"),
+    "email": _pattern(r"[\w+.~-]+@[a-zA-Z0-9.-]+", "value does not look like a valid email address"),
     "pve-storage-content": _pattern(
         "images|rootdir|vztmpl|iso|backup|snippets|import|none", "invalid content type '{}'"
     ),

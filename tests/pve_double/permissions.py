@@ -6,46 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.pve_double.errors import PveError, bad_parameters, forbidden
+from tests.pve_double.accounts import Accounts
+from tests.pve_double.errors import PveError, forbidden
+from tests.pve_double.privileges import PRIVILEGES, SPECIAL_ROLES
 
 ROOT = "root@pam"
-PRIVILEGES = frozenset(
-    f"{group}.{name}"
-    for group, names in {
-        "Datastore": "Allocate AllocateSpace AllocateTemplate Audit",
-        "Group": "Allocate",
-        "Mapping": "Audit Modify Use",
-        "Permissions": "Modify",
-        "Pool": "Allocate Audit",
-        "Realm": "Allocate AllocateUser",
-        "SDN": "Allocate Audit Use",
-        "Sys": "AccessNetwork Audit Console Incoming Modify PowerMgmt Syslog",
-        "User": "Modify",
-        "VM": "Allocate Audit Backup Clone Config.CDROM Config.CPU Config.Cloudinit Config.Disk Config.HWType "
-        "Config.Memory Config.Network Config.Options Console GuestAgent.Audit GuestAgent.FileRead "
-        "GuestAgent.FileSystemMgmt GuestAgent.FileWrite GuestAgent.Unrestricted Migrate PowerMgmt Replicate Snapshot "
-        "Snapshot.Rollback",
-    }.items()
-    for name in names.split()
-)
-_ADMINISTRATORS_ALONE = {
-    "Permissions.Modify", "Realm.Allocate", "Sys.Modify", "Sys.PowerMgmt", "Sys.Incoming", "Sys.AccessNetwork",
-}  # fmt: skip
-
-
-def _roles() -> dict[str, frozenset[str]]:
-    machines = frozenset(each for each in PRIVILEGES if each.startswith("VM."))
-    return {
-        "Administrator": PRIVILEGES,
-        "NoAccess": frozenset(),
-        "PVEAdmin": PRIVILEGES - _ADMINISTRATORS_ALONE,
-        "PVEAuditor": frozenset(each for each in PRIVILEGES if each.endswith(".Audit")),
-        "PVEVMAdmin": machines,
-        "PVEVMUser": frozenset(f"VM.{name}" for name in ("Audit", "Backup", "Config.CDROM", "Console", "PowerMgmt")),
-        "PVEDatastoreAdmin": frozenset(each for each in PRIVILEGES if each.startswith("Datastore.")),
-        "PVEDatastoreUser": frozenset({"Datastore.AllocateSpace", "Datastore.Audit"}),
-        "PVESDNUser": frozenset({"SDN.Use", "SDN.Audit"}),
-    }
+_OWNERS = {"/storage/": "Datastore.Allocate", "/vms/": "VM.Allocate", "/pool/": "Pool.Allocate"}
+"""Who owns a thing may also give it to others: the privilege by where it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,40 +24,39 @@ class Entry:
     role: str
     propagate: bool = True
 
+    def is_about_the_same_as(self, other: Entry) -> bool:
+        return (self.path, self.who, self.role) == (other.path, other.who, other.role)
+
 
 class Permissions:
-    """Who may do what. `pools` says which pool a VM is in, as a path of a VM inherits from its pool's."""
+    """Who may do what. `pool_of` says which pool a VM is in, as a path of a VM inherits from its pool's."""
 
-    def __init__(self, pool_of: Mapping[int, str]) -> None:
-        self.roles = _roles()
-        self._entries: list[Entry] = []
-        self._separated: set[str] = set()
+    def __init__(self, accounts: Accounts, pool_of: Mapping[int, str]) -> None:
+        self.roles = dict(SPECIAL_ROLES)
+        self.entries: list[Entry] = []
+        self._accounts = accounts
         self._pool_of = pool_of
 
-    def separate(self, token: str) -> None:
-        """`token` has privileges of its own (privsep=1), and never more than its user."""
-        self._separated.add(token)
-
     def change(self, entries: Iterable[Entry], *, delete: bool) -> None:
+        """Add (or take away) entries; one for the same path, person and role is replaced."""
         for entry in entries:
-            if entry.role not in self.roles:
-                raise bad_parameters({"roles": f"role '{entry.role}' does not exist"})
-            self._entries = [each for each in self._entries if each != entry]
+            self.entries = [each for each in self.entries if not each.is_about_the_same_as(entry)]
             if not delete:
-                self._entries.append(entry)
+                self.entries.append(entry)
 
-    def add_role(self, name: str, privileges: Iterable[str]) -> None:
-        if name in self.roles:
-            raise PveError(f"create role failed: role '{name}' already exists")
-        if unknown := sorted(set(privileges) - PRIVILEGES):
-            raise PveError(f"create role failed: invalid privilege '{unknown[0]}'")
-        self.roles[name] = frozenset(privileges)
+    def forget(self, who: str) -> None:
+        """Drop every entry of a user that is gone."""
+        self.entries = [each for each in self.entries if each.who != who]
+
+    def forget_path(self, path: str) -> None:
+        """Drop every entry of a thing that is gone."""
+        self.entries = [each for each in self.entries if each.path != path]
 
     def at(self, who: str, path: str) -> frozenset[str]:
         """All privileges of a user or token at a path."""
         user, _, token = who.partition("!")
         own = PRIVILEGES if user == ROOT else self._granted(user, path)
-        return own & self._granted(who, path) if token and who in self._separated else own
+        return own & self._granted(who, path) if token and self._accounts.is_separated(who) else own
 
     def _granted(self, who: str, path: str) -> frozenset[str]:
         granted = self._along(who, path)
@@ -107,7 +73,7 @@ class Permissions:
             here = "/" + "/".join(parts[:depth])
             roles = [
                 each.role
-                for each in self._entries
+                for each in self.entries
                 if each.who == who and each.path == here and (each.propagate or depth == len(parts))
             ]
             if roles:
@@ -142,11 +108,29 @@ class Permissions:
                 str(values.get(part[1:-1], "")) if part.startswith("{") else part for part in _parts(check[1])
             )
             self.require(who, path, check[2], any_of="any" in check[3:])
+        elif kind == "perm-modify":
+            self.require_to_modify(who, str(values["path"]))
+        elif kind == "userid-param":
+            self._require_user(who, check[1], str(values["userid"]))
+        elif kind == "userid-group":
+            self.require(who, "/access/groups", check[1], any_of=True)
         elif kind == "and":
             for each in check[1:]:
                 self._require_check(who, each, values)
         elif kind == "or":
             self._require_one(who, check[1:], values)
+
+    def require_to_modify(self, who: str, path: str) -> None:
+        """The right to change who may do what at a path, as RPCEnvironment's check_perm_modify has it."""
+        owner = next((each for start, each in _OWNERS.items() if path.startswith(start) and path != start), None)
+        self.require(who, path, ["Permissions.Modify", *([owner] if owner else [])], any_of=True)
+
+    def _require_user(self, who: str, what: str, userid: str) -> None:
+        if what == "self":
+            if who != userid:
+                raise PveError("Permission check failed", status=403)
+            return
+        self.require(who, f"/access/realm/{userid.rpartition('@')[2]}", [what])
 
     def _require_one(self, who: str, checks: Sequence[Any], values: Mapping[str, object]) -> None:
         refused = None

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.pve_double.accounts import Accounts
 from tests.pve_double.auth import Access
 from tests.pve_double.errors import PveError
 from tests.pve_double.executor.base import Executor
@@ -53,8 +54,10 @@ class Node:
         self.machines: dict[int, Machine] = {}
         self.pools: dict[str, dict[str, Any]] = {}
         self.pool_of: dict[int, str] = {}
-        self.permissions = Permissions(self.pool_of)
-        self.access = Access(*account, self.permissions, self.pace)
+        self.pool_storages: dict[str, set[str]] = {}
+        self.accounts = Accounts(*account)
+        self.permissions = Permissions(self.accounts, self.pool_of)
+        self.access = Access(self.accounts, self.pace)
         self.store = store
         self.disks = Disks(disks, store, executor)
         self.tasks = Tasks(self.name)

@@ -19,7 +19,7 @@ DISK = "/dev/disk/by-id/nvme-optane,PHM1,2G,/dev/nvme0n1"
 @pytest.fixture
 def said() -> Iterator[dict[str, str]]:
     """What a double prints when it is ready, by the first word."""
-    words = ["--listen", "127.0.0.1:0", "--password", "pw of root", "--token", "root@pam!t=secret", "--disk", DISK]
+    words = ["--listen", "127.0.0.1:0", "--password", "pw of root", "--token", "root@pam!t1=secret", "--disk", DISK]
     faults = ["--fault", '{"kind": "gone", "match": "GET /version"}']
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.pve_double", *words, *faults], cwd=ROOT, stdout=subprocess.PIPE, text=True
@@ -42,7 +42,7 @@ def test_it_prints_its_authority_and_where_it_listens_and_serves_what_it_was_tol
     with pytest.raises(Exception, match="596"):
         root("version").get()
     assert root("version").get()["release"] == "9.2"
-    token = ProxmoxAPI(address, user="root@pam", token_name="t", token_value="secret", verify_ssl=said["CA"])
+    token = ProxmoxAPI(address, user="root@pam", token_name="t1", token_value="secret", verify_ssl=said["CA"])
     links = [each.get("by_id_link") for each in token("nodes/pve/disks/list").get()]
     assert links == [None, "/dev/disk/by-id/nvme-optane"]
 

@@ -47,7 +47,8 @@ class Replay:
         else:
             name, size = step.upload
             path = self._directory / name
-            path.write_bytes(bytes(size))
+            magic = b"QFI\xfb" if name.endswith(".qcow2") else b""
+            path.write_bytes(magic.ljust(size, b"\0"))
             with path.open("rb") as file:
                 outcome = self._client(step.who).post(step.path, filename=file, **params)
         self._remember(step, outcome.result)

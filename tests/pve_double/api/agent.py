@@ -9,7 +9,6 @@ from tests.pve_double.api.call import Call, Handler
 from tests.pve_double.errors import PveError
 from tests.pve_double.executor.base import GuestFailed, GuestHungUp, GuestSilent
 from tests.pve_double.qemu import status
-from tests.pve_double.qemu.machine import agent_enabled
 
 _GET = (
     "get-fsinfo", "get-host-name", "get-memory-block-info", "get-memory-blocks", "get-osinfo", "get-time",
@@ -20,11 +19,13 @@ _POST = (
     "suspend-hybrid", "suspend-ram",
 )  # fmt: skip
 
+COMMANDS = tuple(sorted((*_GET, *_POST, "exec", "exec-status", "file-read", "file-write", "set-user-password")))
+
 
 def ask(call: Call, command: str, arguments: Mapping[str, Any]) -> Any:
     """What the agent returns; 500 in PVE's words where there is no agent, and 596 where its answer is lost."""
     machine = call.node.machine(call.vmid)
-    if not agent_enabled(machine.config):
+    if "agent" not in machine.config:
         raise PveError("No QEMU guest agent configured")
     if not call.node.running(call.vmid):
         raise PveError(f"VM {call.vmid} is not running")

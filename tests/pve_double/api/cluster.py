@@ -1,17 +1,14 @@
-"""The cluster, the node itself, pools, and tasks."""
+"""The cluster and the node itself."""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
-from tests.pve_double.api.call import Call
-from tests.pve_double.errors import PveError, bad_parameters
-from tests.pve_double.permissions import ROOT
+from tests.pve_double.api.call import Call, Handler
+from tests.pve_double.errors import bad_parameters
 from tests.pve_double.qemu import status
-from tests.pve_double.schema import split_list
 from tests.pve_double.state import KERNEL, MANAGER, VERSION
-from tests.pve_double.tasks import Task
 
 _GIB = 1024**3
 _TOTAL_MEMORY = 25_276_510_208
@@ -130,110 +127,26 @@ def network(call: Call) -> list[dict[str, Any]]:
     return [each for each in [card, *bridges] if not wanted or each["type"] == wanted]
 
 
-# Pools
-
-
-def list_pools(call: Call) -> list[dict[str, Any]]:
-    if "poolid" in call.params:
-        return [get_pool(call)]
-    return [{"poolid": name, **pool} for name, pool in sorted(call.node.pools.items())]
-
-
-def create_pool(call: Call) -> None:
-    name = call.text("poolid")
-    if name in call.node.pools:
-        raise PveError(f"create pool failed: pool '{name}' already exists")
-    call.node.pools[name] = {"comment": call.text("comment")} if "comment" in call.params else {}
-
-
-def get_pool(call: Call) -> dict[str, Any]:
-    name = _existing_pool(call)
-    members = [status.resource(call.node, vmid) for vmid, pool in sorted(call.node.pool_of.items()) if pool == name]
-    return {"poolid": name, **call.node.pools[name], "members": members}
-
-
-def update_pool(call: Call) -> None:
-    name = _existing_pool(call)
-    for each in split_list(call.text("vms")):
-        if int(each) not in call.node.machines:
-            raise PveError(f"update pools failed: VM {each} does not exist")
-        if call.flag("delete"):
-            if call.node.pool_of.pop(int(each), None) != name:
-                raise PveError(f"update pools failed: VM {each} is not a pool member")
-        else:
-            call.node.pool_of[int(each)] = name
-
-
-def delete_pool(call: Call) -> None:
-    name = _existing_pool(call)
-    if name in call.node.pool_of.values():
-        raise PveError(f"delete pool failed: pool '{name}' is not empty")
-    del call.node.pools[name]
-
-
-def _existing_pool(call: Call) -> str:
-    name = call.text("poolid")
-    if name not in call.node.pools:
-        raise PveError(f"pool '{name}' does not exist")
-    return name
-
-
-# Tasks
-
-
-def list_tasks(call: Call) -> list[dict[str, Any]]:
-    found = [task for task in reversed(list(call.node.tasks)) if _visible(call, task) and _wanted(call, task)]
-    start = call.number("start", 0)
-    return [task.summary() for task in found[start : start + call.number("limit", 50)]]
-
-
-def _visible(call: Call, task: Task) -> bool:
-    owner = call.user.partition("!")[0]
-    return task.user.partition("!")[0] == owner or call.node.permissions.has(
-        call.user, f"/nodes/{call.node.name}", ["Sys.Audit"]
-    )
-
-
-def _wanted(call: Call, task: Task) -> bool:
-    ended = task.exitstatus
-    source = call.text("source", "archive")
-    failed = ended is not None and ended != "OK" and not ended.startswith("WARNINGS")
-    return (
-        (ended is not None if source == "archive" else source == "all" or ended is None)
-        and call.text("vmid", task.id) == task.id
-        and task.kind.startswith(call.text("typefilter"))
-        and call.text("userfilter") in task.user
-        and (failed or not call.flag("errors"))
-    )
-
-
-def task_status(call: Call) -> dict[str, Any]:
-    return _own_task(call).status()
-
-
-def task_log(call: Call) -> list[dict[str, Any]]:
-    lines = _own_task(call).log.lines or ["no content"]
-    start, limit = call.number("start", 0), call.number("limit", 50)
-    shown = lines[start:] if limit == 0 else lines[start : start + limit]
-    return [{"n": start + place + 1, "t": line} for place, line in enumerate(shown)]
-
-
-def stop_task(call: Call) -> None:
-    _own_task(call)
-
-
-def _own_task(call: Call) -> Task:
-    task = call.node.tasks.find(call.text("upid"))
-    if call.user != ROOT and not _visible(call, task):
-        call.node.permissions.require(call.user, f"/nodes/{call.node.name}", ["Sys.Audit"])
-    return task
-
-
-def index(*names: str) -> Any:
+def index(*names: str, key: str = "name") -> Any:
     """A handler that lists what is below a path."""
 
     def listing(call: Call) -> list[dict[str, str]]:
         del call
-        return [{"name": name, "subdir": name} for name in names]
+        return [{key: name} for name in names]
 
     return listing
+
+
+ROUTES: dict[tuple[str, str], Handler] = {
+    ("GET", "/version"): version,
+    ("GET", "/cluster/nextid"): next_id,
+    ("GET", "/cluster/resources"): resources,
+    ("GET", "/cluster/status"): cluster_status,
+    ("GET", "/nodes"): nodes,
+    ("GET", "/nodes/{node}"): index("disks", "network", "qemu", "status", "storage", "tasks", "version"),
+    ("GET", "/nodes/{node}/status"): node_status,
+    ("GET", "/nodes/{node}/version"): version,
+    ("GET", "/nodes/{node}/network"): network,
+    ("GET", "/nodes/{node}/disks"): index("directory", "initgpt", "list", "lvm", "lvmthin", "smart", "wipedisk", "zfs"),
+    ("GET", "/nodes/{node}/lxc"): containers,
+}

@@ -6,10 +6,14 @@ from typing import Any
 
 from tests.pve_double.api.call import Call, Handler
 from tests.pve_double.errors import PveError
+from tests.pve_double.schema import split_list
 from tests.pve_double.storage.disks import Pool
 from tests.pve_double.tasks import TaskLog
 
 _DISKS = "/nodes/{node}/disks"
+_LEAST_DISKS = {
+    "mirror": 2, "raid10": 4, "raidz": 3, "raidz2": 4, "raidz3": 5, "draid": 3, "draid2": 4, "draid3": 5,
+}  # fmt: skip
 _KINDS = ("lvm", "lvmthin", "directory", "zfs")
 
 
@@ -47,22 +51,36 @@ def wipe_disk(call: Call) -> str:
 
 def _make(kind: str) -> Handler:
     def make(call: Call) -> str:
-        name = call.text("name")
-        path = call.text("device") or call.text("devices").split(",")[0]
-        call.node.disks.unused(path)
-        add_storage = call.flag("add_storage")
+        name, add_storage = call.text("name"), call.flag("add_storage")
         if add_storage:
             call.node.permissions.require(call.user, "/storage", ["Datastore.Allocate"])
+        paths = split_list(call.text("devices")) or [call.text("device")]
+        if kind == "zfs":
+            _check_raid(call.text("raidlevel"), len(paths))
+        for path in paths:
+            call.node.disks.unused(path)
+        if add_storage:
             call.node.disks.check_storage_name(name)
+        call.node.disks.check_pool_name(kind, name)
         filesystem = call.text("filesystem", "ext4")
 
         def work(log: TaskLog) -> None:
             del log
-            call.node.disks.make(kind, name, path, filesystem=filesystem, add_storage=add_storage)
+            call.node.disks.make(kind, name, paths[0], filesystem=filesystem, add_storage=add_storage)
 
         return call.node.tasks.start(_task(kind, "create"), name, call.user, work)
 
     return make
+
+
+def _check_raid(level: str, disks: int) -> None:
+    """In the words of PVE::API2::Disks::ZFS. The double makes a pool of one disk, whatever it is asked for."""
+    if level == "raid10" and disks % 2:
+        raise PveError("raid10 needs an even number of disks")
+    if level == "single" and disks > 1:
+        raise PveError("please give only one disk for single disk mode")
+    if disks < (needed := _LEAST_DISKS.get(level, 1)):
+        raise PveError(f"{level} needs at least {needed} disks")
 
 
 def _unmake(kind: str) -> Handler:
@@ -72,9 +90,10 @@ def _unmake(kind: str) -> Handler:
 
         def work(log: TaskLog) -> None:
             del log
-            call.node.disks.unmake(kind, name, cleanup_config=config, cleanup_disks=disks)
+            call.node.disks.unmake(kind, name, group=group, cleanup_config=config, cleanup_disks=disks)
 
-        id_ = f"{call.text('volume-group')}-{name}" if kind == "lvmthin" else name
+        group = call.text("volume-group", name)
+        id_ = f"{group}-{name}" if kind == "lvmthin" else name
         return call.node.tasks.start(_task(kind, "remove"), id_, call.user, work)
 
     return unmake

@@ -8,17 +8,22 @@ from tests.pve_double.api import agent, cluster
 from tests.pve_double.api.call import Call, Handler
 from tests.pve_double.errors import PveError, bad_parameters
 from tests.pve_double.permissions import ROOT
+from tests.pve_double.qemu import clone as clones
 from tests.pve_double.qemu import cloudinit, copies, create, monitor, power, snapshots, status, update
 from tests.pve_double.qemu.drives import drives
-from tests.pve_double.qemu.machine import CONFIG_PATH, Config, presented
+from tests.pve_double.qemu.machine import CONFIG_PATH, presented
 from tests.pve_double.qemu.volumes import Request
-from tests.pve_double.storage.volumes import is_volume_id
 
 _QEMU = "/nodes/{node}/qemu"
 _VM = f"{_QEMU}/{{vmid}}"
 _ROOT_ONLY = (
     "stateuri", "skiplock", "migratedfrom", "migration_type", "migration_network", "targetstorage", "force-cpu",
     "with-conntrack-state", "nets-host-mtu", "keepActive", "nocheck",
+)  # fmt: skip
+
+_BELOW = (
+    "config", "cloudinit", "pending", "status", "unlink", "vncproxy", "termproxy", "migrate", "resize", "move", "rrd",
+    "rrddata", "monitor", "agent", "snapshot", "spiceproxy", "sendkey", "firewall", "mtunnel", "remote_migrate",
 )  # fmt: skip
 
 
@@ -54,21 +59,14 @@ def destroy_machine(call: Call) -> str:
 
 
 def get_config(call: Call) -> dict[str, Any]:
+    if call.text("snapshot") and call.flag("current"):
+        text = "cannot use 'snapshot' parameter with 'current'"
+        raise bad_parameters({"snapshot": text, "current": text})
     machine = call.node.machine(call.vmid)
     if name := call.text("snapshot"):
-        if call.flag("current"):
-            text = "cannot use 'snapshot' parameter with 'current'"
-            raise bad_parameters({"snapshot": text, "current": text})
-        return presented(_snapshot_config(call, name)) | {"digest": machine.digest}
+        return snapshots.shown(snapshots.existing(machine, name)) | {"digest": machine.digest}
     config = machine.config if call.flag("current") else machine.with_pending
     return presented(config) | {"digest": machine.digest}
-
-
-def _snapshot_config(call: Call, name: str) -> Config:
-    snapshots = call.node.machine(call.vmid).snapshots
-    if name not in snapshots:
-        raise PveError(f"snapshot '{name}' does not exist")
-    return snapshots[name].config
 
 
 def get_pending(call: Call) -> list[dict[str, Any]]:
@@ -139,16 +137,50 @@ def reboot(call: Call) -> str:
 
 def suspend(call: Call) -> str:
     _refuse_root_only(call)
-    return power.pause_task(call.node, call.user, call.vmid, call.texts, resume=False)
+    return power.suspend_task(_request(call), call.texts)
 
 
 def resume(call: Call) -> str:
     _refuse_root_only(call)
-    return power.pause_task(call.node, call.user, call.vmid, call.texts, resume=True)
+    return power.resume_task(_request(call), call.texts)
 
 
 def run_monitor(call: Call) -> str:
-    return monitor.answer(call.node, call.user, call.vmid, call.text("command"))
+    return monitor.answer(_request(call), call.text("command"))
+
+
+def send_key(call: Call) -> None:
+    _refuse_root_only(call)
+    monitor.send_key(_request(call), call.text("key"), skiplock=call.flag("skiplock"))
+
+
+def preconditions(call: Call) -> dict[str, Any]:
+    """GET migrate: where the VM could go, were there another node."""
+    machine = call.node.machine(call.vmid)
+    machine.check_lock()
+    disks = [{"volid": drive.file, "cdrom": int(drive.is_cdrom)} for drive in drives(machine.config)]
+    return {
+        "running": int(call.node.running(call.vmid)),
+        "allowed_nodes": [],
+        "not_allowed_nodes": {},
+        "local_disks": disks,
+        "local_resources": [name for name in machine.config if name.startswith(("hostpci", "usb", "serial"))],
+        "mapped-resources": [],
+        "mapped-resource-info": {},
+        "has-dbus-vmstate": 1,
+    }
+
+
+def migrate(call: Call) -> str:
+    if (target := call.text("target")) == call.node.name:
+        raise bad_parameters({"target": "target is local node."})
+    raise PveError(f"no such cluster node '{target}'")
+
+
+def statistics(call: Call) -> list[dict[str, Any]]:
+    """The double keeps no history."""
+    del call
+    return []
 
 
 def resize(call: Call) -> str:
@@ -161,57 +193,18 @@ def move_disk(call: Call) -> str:
 
 
 def clone(call: Call) -> str:
-    return copies.clone_task(_request(call), call.texts)
+    return clones.clone_task(_request(call), call.texts)
 
 
 def template(call: Call) -> str:
-    return copies.template_task(call.node, call.user, call.vmid)
-
-
-def list_snapshots(call: Call) -> list[dict[str, Any]]:
-    machine = call.node.machine(call.vmid)
-    found = []
-    for name, snapshot in machine.snapshots.items():
-        entry = {"name": name, "snaptime": snapshot.taken, "vmstate": 0, "description": snapshot.description}
-        found.append(entry | ({"snapstate": snapshot.state} if snapshot.state else {}))
-    here = {"name": "current", "description": "You are here!", "digest": machine.digest}
-    return [*found, here | {"running": int(call.node.running(call.vmid))}]
-
-
-def create_snapshot(call: Call) -> str:
-    return snapshots.snapshot_task(call.node, call.user, call.vmid, call.text("snapname"), call.text("description"))
-
-
-def delete_snapshot(call: Call) -> str:
-    return snapshots.delete_snapshot_task(
-        call.node, call.user, call.vmid, call.text("snapname"), force=call.flag("force")
-    )
-
-
-def rollback(call: Call) -> str:
-    return snapshots.rollback_task(call.node, call.user, call.vmid, call.text("snapname"))
-
-
-def snapshot_config(call: Call) -> dict[str, Any]:
-    return presented(_snapshot_config(call, call.text("snapname")))
-
-
-def describe_snapshot(call: Call) -> None:
-    _snapshot_config(call, call.text("snapname"))
-    if "description" in call.params:
-        call.node.machine(call.vmid).snapshots[call.text("snapname")].description = call.text("description")
+    return clones.template_task(_request(call), call.text("disk") or None)
 
 
 def feature(call: Call) -> dict[str, Any]:
-    machine = call.node.machine(call.vmid)
-    disks = [drive for drive in drives(machine.config) if not drive.is_cdrom]
-    match call.text("feature"):
-        case "snapshot":
-            has = all(snapshots.has_snapshots(call.node, drive) for drive in disks)
-        case "clone":
-            has = machine.is_template
-        case _:
-            has = all(is_volume_id(drive.file) for drive in disks)
+    call.node.running(call.vmid)
+    machine, name = call.node.machine(call.vmid), call.text("snapname")
+    config = snapshots.existing(machine, name).config if name else machine.config
+    has = clones.has_feature(call.node, call.text("feature"), config, of_snapshot=bool(name))
     return {"hasFeature": int(has), "nodes": [call.node.name]}
 
 
@@ -259,19 +252,16 @@ ROUTES: dict[tuple[str, str], Handler] = {
     ("POST", f"{_VM}/status/suspend"): suspend,
     ("POST", f"{_VM}/status/resume"): resume,
     ("POST", f"{_VM}/monitor"): run_monitor,
+    ("PUT", f"{_VM}/sendkey"): send_key,
+    ("GET", f"{_VM}/migrate"): preconditions,
+    ("POST", f"{_VM}/migrate"): migrate,
+    ("GET", f"{_VM}/rrddata"): statistics,
     ("PUT", f"{_VM}/resize"): resize,
     ("POST", f"{_VM}/move_disk"): move_disk,
     ("POST", f"{_VM}/clone"): clone,
     ("POST", f"{_VM}/template"): template,
-    ("GET", f"{_VM}/snapshot"): list_snapshots,
-    ("POST", f"{_VM}/snapshot"): create_snapshot,
-    ("DELETE", f"{_VM}/snapshot/{{snapname}}"): delete_snapshot,
-    ("GET", f"{_VM}/snapshot/{{snapname}}/config"): snapshot_config,
-    ("POST", f"{_VM}/snapshot/{{snapname}}/rollback"): rollback,
-    ("PUT", f"{_VM}/snapshot/{{snapname}}/config"): describe_snapshot,
-    ("GET", f"{_VM}/snapshot/{{snapname}}"): cluster.index("config", "rollback"),
-    ("GET", _VM): cluster.index("agent", "cloudinit", "config", "monitor", "pending", "snapshot", "status"),
-    ("GET", f"{_VM}/agent"): cluster.index("exec", "exec-status", "info", "network-get-interfaces", "ping"),
+    ("GET", _VM): cluster.index(*_BELOW, key="subdir"),
+    ("GET", f"{_VM}/agent"): cluster.index(*agent.COMMANDS),
     ("GET", f"{_VM}/feature"): feature,
     ("GET", f"{_VM}/cloudinit/dump"): cloudinit_dump,
     ("GET", f"{_VM}/cloudinit"): cloudinit_pending,

@@ -1,4 +1,4 @@
-"""The calls about storages, volumes and the node's disks."""
+"""The calls about a node's storages and the volumes on them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.pve_double.api.call import Call, Handler
 from tests.pve_double.api.cluster import index
 from tests.pve_double.errors import PveError, bad_parameters
 from tests.pve_double.qemu.volumes import Request, check_volume_access
-from tests.pve_double.schema import split_list
-from tests.pve_double.storage.volumes import Storage, is_volume_id, normalized_file_name, split_volume_id
+from tests.pve_double.storage.store import DEFAULT_FORMAT
+from tests.pve_double.storage.volumes import FILE_FORMATS, is_volume_id, normalized_file_name, split_volume_id
 from tests.pve_double.tasks import TaskLog
 
 _STORAGE = "/nodes/{node}/storage"
@@ -27,20 +27,37 @@ _UPLOADS = {
     "import": (r"[a-zA-Z0-9.+=_-]+\.(ova|qcow2|raw|vmdk)", "invalid filename or wrong extension"),
 }
 _BLOCK = 512
+_MAGIC = {"qcow2": b"QFI\xfb", "vmdk": b"KDMV"}
+"""How the image files that have a header begin."""
+_BELOW = (
+    "content", "download-url", "file-restore", "import-metadata", "oci-registry-pull", "prunebackups", "rrd", "rrddata",
+    "status", "upload",
+)  # fmt: skip
 
 
 def list_storages(call: Call) -> list[dict[str, Any]]:
-    wanted = call.text("storage")
+    wanted, target = call.text("storage"), call.text("target", call.node.name)
+    found = list(call.node.store.statuses(content=call.text("content") or None))
+    if wanted and wanted not in {each["storage"] for each in found}:
+        raise bad_parameters({"storage": "No such storage."})
+    if target not in {call.node.name, "localhost"}:
+        # No storage of the double is shared with another node.
+        return []
     return [
-        each
-        for each in call.node.store.statuses(content=call.text("content") or None)
+        each | (_formats(call, each["storage"]) if call.flag("format") else {})
+        for each in found
         if wanted in {"", each["storage"]}
         and (each["enabled"] or not call.flag("enabled"))
-        and _may_see(call, each["storage"])
+        and may_see(call, each["storage"])
     ]
 
 
-def _may_see(call: Call, storage: str) -> bool:
+def _formats(call: Call, storage: str) -> dict[str, Any]:
+    formats = sorted(FILE_FORMATS) if call.node.store.config(storage).path else [DEFAULT_FORMAT]
+    return {"formats": {"supported": formats, "default": DEFAULT_FORMAT}}
+
+
+def may_see(call: Call, storage: str) -> bool:
     seeing = ["Datastore.Audit", "Datastore.AllocateSpace"]
     return call.node.permissions.has(call.user, f"/storage/{storage}", seeing, any_of=True)
 
@@ -58,7 +75,15 @@ def list_content(call: Call) -> list[dict[str, Any]]:
     storage = store.enabled(call.text("storage"))
     vmid = call.vmid if "vmid" in call.params else None
     found = store.of(storage.id, vmid=vmid, content=call.text("content") or None)
-    return [store.listing(volume) for volume in found]
+    return [store.listing(volume) for volume in found if _may_use(call, volume.id)]
+
+
+def _may_use(call: Call, volid: str) -> bool:
+    try:
+        check_volume_access(Request(call.node, call.user, 0), volid)
+    except PveError:
+        return False
+    return True
 
 
 def allocate(call: Call) -> str:
@@ -86,12 +111,29 @@ def _volume_id(call: Call) -> str:
 def volume_info(call: Call) -> dict[str, Any]:
     volid = _volume_id(call)
     check_volume_access(Request(call.node, call.user, 0), volid)
-    path = call.node.store.path(volid)
+    path, named = call.node.store.path(volid), call.node.store.parse(volid)
+    storage = call.node.store.config(split_volume_id(volid)[0])
     volume = call.node.store.volumes.get(volid)
+    if volume is None and storage.vgname:
+        raise PveError(f"can't get size of '{path}':   Failed to find logical volume \"{path.removeprefix('/dev/')}\"")
     if volume is None:
         raise PveError(f"volume_size_info on '{volid}' failed - no format")
+    if not volume.size_bytes:
+        raise PveError(f"volume '{volid}' has size zero")
+    # What is written of a logical volume PVE does not ask for.
     size = -(-volume.size_bytes // _BLOCK) * _BLOCK
-    return {"path": path, "size": size, "used": size, "format": call.node.store.parse(volid).format}
+    return {"path": path, "size": size, "used": size if storage.path else 0, "format": named.format}
+
+
+def describe_volume(call: Call) -> None:
+    """PUT content/{volume}: only backups, which the double has none of, have notes and can be protected."""
+    volid = _volume_id(call)
+    check_volume_access(Request(call.node, call.user, 0), volid)
+    storage = call.node.store.config(split_volume_id(volid)[0])
+    for attribute in (name for name in ("notes", "protected") if name in call.params):
+        if storage.path:
+            raise PveError(f"only backups support attribute '{attribute}'")
+        raise PveError(f"attribute '{attribute}' is not supported for storage type '{storage.kind}'")
 
 
 def delete_volume(call: Call) -> str | None:
@@ -114,14 +156,23 @@ def delete_volume(call: Call) -> str | None:
     return upid
 
 
-def _file_name(call: Call, storage: Storage) -> str:
+def _file_name(call: Call) -> str:
     content, name = call.text("content"), normalized_file_name(call.text("filename"))
     pattern, refusal = _UPLOADS[content]
     if not re.fullmatch(pattern, name):
         raise bad_parameters({"filename": refusal})
-    if content not in storage.content:
-        raise PveError(f"storage '{storage.id}' does not support '{content}' content")
     return name
+
+
+def _check_image(file: Path, name: str) -> None:
+    """An image that is uploaded has to be what its name says: PVE asks qemu-img."""
+    magic = _MAGIC.get(name.rpartition(".")[2])
+    with file.open("rb") as content:
+        if magic is not None and content.read(len(magic)) != magic:
+            kind = name.rpartition(".")[2]
+            raise PveError(
+                f"file_size_info: '/usr/bin/qemu-img info' failed for '{file}': Image is not in {kind} format"
+            )
 
 
 def upload(call: Call) -> str:
@@ -130,18 +181,26 @@ def upload(call: Call) -> str:
         raise PveError(f"can't upload to storage type '{storage.kind}'")
     if call.file is None:
         raise PveError("missing temporary file name")
-    name, source = _file_name(call, storage), call.file
-    target = storage.path_of(f"{call.text('content')}/{name}")
+    name, source, content = _file_name(call), call.file, call.text("content")
+    if content not in storage.content:
+        raise PveError(f"storage '{storage.id}' does not support '{content}' content")
+    target = storage.path_of(f"{content}/{name}")
     size = source.stat().st_size
 
     def work(log: TaskLog) -> None:
         log.line(f"starting file import from: {source}")
-        _check_sum(call, source)
+        try:
+            _check_sum(call, source)
+            if content == "import":
+                _check_image(source, name)
+        except PveError:
+            source.unlink()
+            raise
         log.line(f"target node: {call.node.name}")
         log.line(f"target file: {target}")
         log.line(f"file size is: {size}")
         log.line(f"command: cp -- {source} {target}")
-        call.node.store.add_file(storage.id, call.text("content"), name, size, source)
+        call.node.store.add_file(storage.id, content, name, size, source)
         source.unlink()
         log.line("finished file import successfully")
 
@@ -153,7 +212,6 @@ def _check_sum(call: Call, file: Path) -> None:
         with file.open("rb") as content:
             found = hashlib.file_digest(content, algorithm).hexdigest()
         if found != expected:
-            file.unlink()
             raise PveError(f"checksum mismatch: got '{found}' != expect '{expected}'")
 
 
@@ -161,10 +219,15 @@ def download_url(call: Call) -> str:
     storage, url = call.node.store.enabled(call.text("storage")), call.text("url")
     if not storage.path:
         raise PveError(f"can't upload to storage type '{storage.kind}', not a file based storage!")
-    name = _file_name(call, storage)
-    target = storage.path_of(f"{call.text('content')}/{name}")
+    content = call.text("content")
+    if content not in storage.content:
+        raise PveError(f"storage '{storage.id}' is not configured for content-type '{content}'")
+    name = _file_name(call)
+    target = storage.path_of(f"{content}/{name}")
 
     def work(log: TaskLog) -> None:
+        if "compression" in call.params and content != "iso":
+            raise PveError(f"decompression not supported for {content}")
         log.line(f"downloading {url} to {target}")
         log.line(f"--{time.strftime('%Y-%m-%d %H:%M:%S')}--  {url}")
         with tempfile.NamedTemporaryFile(prefix="pve-double-") as file:
@@ -175,7 +238,10 @@ def download_url(call: Call) -> str:
                 host = re.sub(r"^https?://([^/]*).*", r"\1", url)
                 reason = "Connection refused" if "refused" in str(failed) else str(failed)
                 raise PveError(f"download failed: Connecting to {host}... failed: {reason}.") from None
-            call.node.store.add_file(storage.id, call.text("content"), name, path.stat().st_size, path)
+            _check_sum(call, path)
+            if content == "import":
+                _check_image(path, name)
+            call.node.store.add_file(storage.id, content, name, path.stat().st_size, path)
 
     return call.node.tasks.start("download", name, call.user, work)
 
@@ -187,69 +253,15 @@ def _fetched(url: str) -> bytes:
     return content
 
 
-# Storage configuration
-
-
-def list_configured(call: Call) -> list[dict[str, Any]]:
-    wanted = call.text("type")
-    storages = list(call.node.store.storages.values())
-    return [dict(each.config()) for each in storages if wanted in {"", each.kind} and _may_see(call, each.id)]
-
-
-def get_configured(call: Call) -> dict[str, Any]:
-    return dict(call.node.store.config(call.text("storage")).config())
-
-
-def configure(call: Call) -> dict[str, Any]:
-    name, kind = call.text("storage"), call.text("type")
-    if name in call.node.store.storages:
-        raise PveError(f"create storage failed: storage ID '{name}' already defined")
-    needed = {"dir": "path", "lvm": "vgname", "lvmthin": "thinpool", "zfspool": "pool"}.get(kind)
-    if needed is None:
-        raise PveError(f"create storage failed: the double has no storages of type '{kind}'")
-    if needed not in call.params:
-        raise bad_parameters({needed: "property is missing and it is not optional"})
-    where = call.texts.get("vgname") or call.texts.get("pool") or Path(call.text("path")).name
-    pool = next((each for each in call.node.disks.pools if each.name == where), None)
-    storage = Storage(name, kind, frozenset(), pool.disk.size_bytes if pool else 2**40)
-    storage.content = frozenset(call.text("content", "images,rootdir").split(","))
-    for field in ("path", "vgname", "thinpool", "pool"):
-        setattr(storage, field, call.text(field))
-    call.node.store.storages[name] = storage
-    return {"storage": name, "type": kind}
-
-
-def reconfigure(call: Call) -> dict[str, Any]:
-    storage = call.node.store.config(call.text("storage"))
-    changed = {name: value for name, value in call.texts.items() if name not in {"storage", "delete", "digest"}}
-    if "content" in changed:
-        storage.content = frozenset(split_list(changed.pop("content")))
-    storage.disabled = changed.pop("disable", str(int(storage.disabled))) == "1"
-    storage.options |= changed
-    for name in split_list(call.text("delete")):
-        storage.options.pop(name, None)
-    return {"storage": storage.id, "type": storage.kind}
-
-
-def unconfigure(call: Call) -> None:
-    name = call.text("storage")
-    call.node.store.config(name)
-    del call.node.store.storages[name]
-
-
 ROUTES: dict[tuple[str, str], Handler] = {
     ("GET", _STORAGE): list_storages,
-    ("GET", f"{_STORAGE}/{{storage}}"): index("content", "download-url", "status", "upload"),
+    ("GET", f"{_STORAGE}/{{storage}}"): index(*_BELOW, key="subdir"),
     ("GET", f"{_STORAGE}/{{storage}}/status"): storage_status,
     ("GET", f"{_STORAGE}/{{storage}}/content"): list_content,
     ("POST", f"{_STORAGE}/{{storage}}/content"): allocate,
     ("GET", f"{_STORAGE}/{{storage}}/content/{{volume}}"): volume_info,
+    ("PUT", f"{_STORAGE}/{{storage}}/content/{{volume}}"): describe_volume,
     ("DELETE", f"{_STORAGE}/{{storage}}/content/{{volume}}"): delete_volume,
     ("POST", f"{_STORAGE}/{{storage}}/upload"): upload,
     ("POST", f"{_STORAGE}/{{storage}}/download-url"): download_url,
-    ("GET", "/storage"): list_configured,
-    ("POST", "/storage"): configure,
-    ("GET", "/storage/{storage}"): get_configured,
-    ("PUT", "/storage/{storage}"): reconfigure,
-    ("DELETE", "/storage/{storage}"): unconfigure,
 }

@@ -1,15 +1,13 @@
-"""Resizing, moving and copying a VM's volumes; templates and clones."""
+"""Resizing a VM's volumes, and moving them to another storage or another VM."""
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 
 from tests.pve_double.errors import PveError, bad_parameters
 from tests.pve_double.formats import parse_size
-from tests.pve_double.qemu import network
 from tests.pve_double.qemu.drives import Drive, drives, is_drive, parse_drive
-from tests.pve_double.qemu.machine import Config, Machine
+from tests.pve_double.qemu.machine import Machine, boot_order, printed_boot_order
 from tests.pve_double.qemu.volumes import Request, copy_volume, register_unused
 from tests.pve_double.state import Node
 from tests.pve_double.storage.volumes import is_volume_id, split_volume_id
@@ -58,6 +56,9 @@ def _drive(machine: Machine, key: str) -> Drive:
 def move_task(request: Request, params: Mapping[str, str]) -> str:
     """POST move_disk: to another storage, or to another VM."""
     key, target = params["disk"], params.get("storage")
+    if target is not None and "target-vmid" in params:
+        text = "either set 'storage' or 'target-vmid', but not both"
+        raise bad_parameters({"storage": text, "target-vmid": text})
     if target is None and "target-vmid" in params:
         return _reassign_task(request, params)
     if target is None:
@@ -69,7 +70,7 @@ def move_task(request: Request, params: Mapping[str, str]) -> str:
     def check() -> tuple[Machine, Drive]:
         machine = request.node.machine(request.vmid)
         machine.check_lock()
-        machine.check_digest(params.get("digest"))
+        machine.check_unmodified(params.get("digest"))
         drive = _drive(machine, key)
         if drive.is_cdrom and not drive.is_cloudinit:
             raise PveError("you can't move a cdrom")
@@ -79,6 +80,8 @@ def move_task(request: Request, params: Mapping[str, str]) -> str:
             raise PveError("you can't move to the same storage with same format")
         request.node.store.enabled(target)
         request.node.store.with_images(target)
+        if remove and any(drive.file == each.file for each in _in_snapshots(machine)):
+            raise PveError("you can't move a disk with snapshots and delete the source")
         return machine, drive
 
     def work(log: TaskLog) -> None:
@@ -90,12 +93,21 @@ def move_task(request: Request, params: Mapping[str, str]) -> str:
     return request.node.tasks.start("qmmove", str(request.vmid), request.user, work)
 
 
+def _in_snapshots(machine: Machine) -> list[Drive]:
+    return [drive for snapshot in machine.snapshots.values() for drive in drives(snapshot.config)]
+
+
 def _move(
     node: Node, machine: Machine, drive: Drive, log: TaskLog, *, target: str, format_: str | None, remove: bool
 ) -> None:
     source, _ = split_volume_id(drive.file)
     log.line(f"copying volume '{drive.file}' from current storage '{source}' to target storage '{target}'")
-    machine.config[drive.key] = _copied(node, drive, machine.vmid, log, target=target, format_=format_).text()
+    node.store.activate(drive.file)
+    try:
+        moved = copied(node, drive, machine.vmid, log, target=target, format_=format_)
+    except PveError as failed:
+        raise PveError(f"storage migration failed: {failed}") from None
+    machine.config[drive.key] = moved.text()
     if remove:
         log.line(f"removing source volume '{drive.file}' after successful copy")
         node.store.free(drive.file, log)
@@ -103,21 +115,23 @@ def _move(
         log.line(f"adding source volume '{drive.file}' as '{key}' to config")
 
 
-def _copied(node: Node, drive: Drive, vmid: int, log: TaskLog, *, target: str, format_: str | None) -> Drive:
+def copied(node: Node, drive: Drive, vmid: int, log: TaskLog, *, target: str, format_: str | None) -> Drive:
+    """A full copy of the drive's volume for a VM. A format that the target does not have is left to the target."""
     volume = node.store.activate(drive.file)
     log.line(f"create full clone of drive {drive.key} ({drive.file})")
     storage = node.store.config(target)
-    new = node.store.allocate(
-        target, vmid, log, size_bytes=volume.size_bytes, format_=(format_ or volume.format) if storage.path else None
-    )
+    chosen = (format_ or volume.format) if storage.path else None
+    name = f"vm-{vmid}-cloudinit" + (f".{chosen}" if chosen else "") if drive.is_cloudinit else ""
+    new = node.store.allocate(target, vmid, log, size_bytes=volume.size_bytes, format_=chosen, name=name)
     copy_volume(node, drive.file, new, volume.size_bytes, log)
-    return drive.changed(new, volume.size_bytes)
+    return drive.changed(new) if drive.is_cloudinit else drive.changed(new, volume.size_bytes)
 
 
 def _reassign_task(request: Request, params: Mapping[str, str]) -> str:
     """Give a volume to another VM, under a name of that one."""
     node, key, vmid = request.node, params["disk"], int(params["target-vmid"])
     target_key = params.get("target-disk", key)
+    request.require(f"/vms/{vmid}", "VM.Config.Disk")
     if vmid == request.vmid:
         raise bad_parameters({"target-vmid": "must be different than source VMID to reassign disk"})
 
@@ -128,15 +142,21 @@ def _reassign_task(request: Request, params: Mapping[str, str]) -> str:
         source, target = node.machine(request.vmid), node.machine(vmid)
         source.check_lock()
         target.check_lock()
+        if source.is_template or target.is_template:
+            raise PveError("Can't move disks from or to template VMs")
+        source.check_unmodified(params.get("digest"), f"VM {request.vmid}: ")
+        target.check_unmodified(params.get("target-digest"), f"VM {vmid}: ")
         if key not in source.config:
             raise PveError(f"Disk '{key}' for VM '{request.vmid}' does not exist")
         if target_key in target.config:
             raise PveError(f"Target disk key '{target_key}' is already in use for VM '{vmid}'")
-        drive = _drive(source, key) if is_drive(key) else Drive(key, source.config[key])
-        if drive.is_cdrom:
+        drive = _drive(source, key)
+        if drive.is_cdrom and not drive.is_cloudinit:
             raise PveError("CD drive contents can't be moved to another VM")
         if not is_volume_id(drive.file):
             raise PveError(f"Volume '{drive.file}' not managed by PVE")
+        if any(drive.file == each.file for each in _in_snapshots(source)):
+            raise PveError("Can't move disk used by a snapshot to another VM")
         if node.running(request.vmid) and is_drive(key):
             raise PveError("Cannot move disk to another VM while the source VM is running - detach first")
         return source, target, drive
@@ -146,78 +166,14 @@ def _reassign_task(request: Request, params: Mapping[str, str]) -> str:
             source, target, drive = check()
             log.line(f"reassign disk '{key}' from VM '{request.vmid}' as '{target_key}' to VM '{vmid}'")
             volid = node.store.reassign(drive.file, vmid)
+            if key in (order := boot_order(source.config)):
+                log.line(f"removing disk '{key}' from boot order config")
+                source.config["boot"] = printed_boot_order([each for each in order if each != key])
             del source.config[key]
             log.line(f"removing disk '{key}' from VM '{request.vmid}' config")
             moved = Drive(target_key, volid, drive.options)
             target.config[target_key] = moved.text() if is_drive(target_key) else volid
 
-    check()
+    _, _, drive = check()
+    request.require(f"/storage/{split_volume_id(drive.file)[0]}", "Datastore.AllocateSpace")
     return node.tasks.start("qmmove", f"{request.vmid}-{key}>{vmid}-{target_key}", request.user, work)
-
-
-def template_task(node: Node, user: str, vmid: int) -> str:
-    machine = node.machine(vmid)
-    machine.check_lock()
-    if machine.snapshots:
-        raise PveError("unable to create template, because VM contains snapshots")
-    if machine.is_template:
-        raise PveError("you can't convert a template to a template")
-    if node.running(vmid):
-        raise PveError("you can't convert a VM to template if VM is running")
-
-    def work(log: TaskLog) -> None:
-        with node.config_lock(vmid, log):
-            for drive in [each for each in drives(machine.config) if not each.is_cdrom and is_volume_id(each.file)]:
-                _, volname = split_volume_id(drive.file)
-                base = node.store.rename(drive.file, volname.replace("vm-", "base-", 1))
-                machine.config[drive.key] = Drive(drive.key, base, drive.options).text()
-            machine.config["template"] = "1"
-
-    return node.tasks.start("qmtemplate", str(vmid), user, work)
-
-
-def clone_task(request: Request, params: Mapping[str, str]) -> str:
-    """A full clone. A linked one, which a template gives without `full`, shares nothing in the double."""
-    node, new = request.node, int(params["newid"])
-    machine = node.machine(request.vmid)
-    if storage := params.get("storage"):
-        node.store.enabled(storage)
-        node.store.with_images(storage)
-    machine.check_lock()
-    full = params.get("full", "0" if machine.is_template else "1") == "1"
-    for name in ("storage", "format"):
-        if name in params and not full:
-            raise PveError(f"parameter '{name}' not allowed for linked clones")
-    for drive in drives(machine.config):
-        if not drive.is_cdrom:
-            target, _ = split_volume_id(drive.file)
-            request.require(f"/storage/{params.get('storage', target)}", "Datastore.AllocateSpace")
-    copy = Machine(new, {"lock": "clone"})
-    if node.machines.setdefault(new, copy) is not copy:
-        raise PveError(f"unable to create VM {new}: config file already exists")
-
-    def work(log: TaskLog) -> None:
-        try:
-            with node.config_lock(request.vmid, log), node.config_lock(new, log, seconds=1):
-                log.line(f"creating a clone of VM {request.vmid} with ID {new}")
-                node.machines[new].config = _cloned(node, machine, new, params, log)
-        except PveError as failed:
-            del node.machines[new]
-            raise PveError(f"clone failed: {failed}") from None
-
-    return node.tasks.start("qmclone", str(request.vmid), request.user, work)
-
-
-def _cloned(node: Node, machine: Machine, new: int, params: Mapping[str, str], log: TaskLog) -> Config:
-    config = {
-        name: value for name, value in machine.config.items() if name != "template" and not name.startswith("unused")
-    }
-    for drive in [each for each in drives(config) if each.is_disk]:
-        target = params.get("storage") or split_volume_id(drive.file)[0]
-        config[drive.key] = _copied(node, drive, new, log, target=target, format_=params.get("format")).text()
-    for name in filter(network.is_card, list(config)):
-        card = network.cards({name: config[name]})[0]
-        config[name] = network.with_address(config[name].replace(f"{card.model}={card.address}", card.model))
-    config |= {"name": params.get("name", f"Copy-of-VM-{machine.config.get('name', machine.vmid)}")}
-    config |= {"smbios1": f"uuid={uuid.uuid4()}", "vmgenid": str(uuid.uuid4())}
-    return config | ({"description": params["description"]} if "description" in params else {})

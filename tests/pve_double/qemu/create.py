@@ -11,8 +11,9 @@ from urllib.parse import unquote
 from tests.pve_double.errors import PveError, bad_parameters
 from tests.pve_double.permissions import ROOT
 from tests.pve_double.qemu import network
-from tests.pve_double.qemu.drives import default_boot_devices, drives
+from tests.pve_double.qemu.drives import default_boot_devices, drives, is_drive
 from tests.pve_double.qemu.machine import Config, Machine, cpus, printed_boot_order
+from tests.pve_double.qemu.machine_type import check_clipboard, pinned, pinning
 from tests.pve_double.qemu.power import start_task
 from tests.pve_double.qemu.rights import require_for_device, require_for_options
 from tests.pve_double.qemu.volumes import (
@@ -20,10 +21,12 @@ from tests.pve_double.qemu.volumes import (
     check_bridges,
     check_drives,
     check_storage_access,
+    check_volume_access,
     create_disks,
     owned_by,
 )
 from tests.pve_double.state import Node
+from tests.pve_double.storage.volumes import is_volume_id
 from tests.pve_double.tasks import TaskLog
 
 QEMU_VERSION = "10.0.2"
@@ -40,17 +43,16 @@ def create(node: Node, user: str, params: Config) -> str:
     options = {name: value for name, value in params.items() if name not in _NOT_OPTIONS}
     request = Request(node, user, vmid, params.get("storage"))
     validate_ssh_keys(options)
+    clamp_cpu_units(options)
     _check_rights(request, params)
     if archive := params.get("archive"):
-        # There are no backups on the double's storages.
-        raise PveError(f"can't find file '{archive}'")
+        _refuse_archive(request, archive, options)
     resolve_cdrom(options)
     check_storage_access(request, options)
     require_for_options(request, options)
-    for name, value in options.items():
-        require_for_device(request, name, value)
-    if user != ROOT:
-        check_bridges(request, options)
+    for name in sorted(options):
+        require_for_device(request, name, options[name])
+    check_bridges(request, options)
     check_drives(request, options)
     network.add_addresses(options)
     machine = Machine(vmid, {"lock": "create"})
@@ -79,6 +81,8 @@ def _check_rights(request: Request, params: Config) -> None:
         raise PveError(f"pool '{pool}' does not exist")
     if storage := params.get("storage"):
         request.require(f"/storage/{storage}", "Datastore.AllocateSpace")
+    if params.get("ha-managed") == "1":
+        request.require("/", "Sys.Console")
     if params.get("start") == "1":
         request.require(path, "VM.PowerMgmt")
     may = request.node.permissions
@@ -88,16 +92,38 @@ def _check_rights(request: Request, params: Config) -> None:
         raise PveError("Permission check failed", status=403)
 
 
+def _refuse_archive(request: Request, archive: str, options: Config) -> None:
+    """There are no backups on the double's storages: whatever is to be restored is missing, or is none."""
+    for name in sorted(filter(is_drive, options)):
+        raise bad_parameters({name: "option conflicts with option 'archive'"})
+    if archive == "-":
+        raise PveError("pipe requires cli environment")
+    check_volume_access(request, archive, content="backup")
+    if is_volume_id(archive):
+        request.node.store.activate(archive)
+    raise PveError(f"can't find file '{archive}'")
+
+
 def _make(request: Request, options: Config, log: TaskLog) -> None:
     config = {**options, "meta": f"creation-qemu={QEMU_VERSION},ctime={int(time.time())}"}
     config |= create_disks(request, config, options, log)
     config.setdefault("boot", printed_boot_order(default_boot_devices(config)))
+    check_clipboard(config.get("vga", ""))
     config.setdefault("smbios1", f"uuid={uuid.uuid4()}")
+    if (machine := pinned(config)) is not None:
+        log.line(pinning(machine))
+        config["machine"] = machine
     if config.get("vmgenid", "1") == "1":
         config["vmgenid"] = str(uuid.uuid4())
     if "tags" in config:
         config["tags"] = unique_tags(config["tags"])
     request.node.machines[request.vmid].config = config
+
+
+def clamp_cpu_units(options: Config) -> None:
+    """Into what version 2 of the kernel's control groups takes."""
+    if "cpuunits" in options:
+        options["cpuunits"] = str(max(1, min(10_000, int(options["cpuunits"]))))
 
 
 def resolve_cdrom(options: Config) -> None:
@@ -157,6 +183,7 @@ def destroy(node: Node, user: str, vmid: int, *, skiplock: bool, purge: bool, un
                 log.line(f"purging VM {vmid} from related configurations..")
             del node.machines[vmid]
             node.pool_of.pop(vmid, None)
+            node.permissions.forget_path(f"/vms/{vmid}")
 
     early_checks()
     return node.tasks.start("qmdestroy", str(vmid), user, work)

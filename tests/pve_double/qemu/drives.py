@@ -23,9 +23,12 @@ DRIVE_NAMES = (
 _CLOUDINIT = re.compile(r"[:/](?:vm-\d+-)?cloudinit(?:\.(?:raw|qcow2|vmdk))?$")
 _THROTTLES = ("bps", "bps_rd", "bps_wr")
 _EXCLUDE = (("mbps_rd", "mbps"), ("mbps_wr", "mbps"), ("iops_rd", "iops"), ("iops_wr", "iops"))
-_MAXIMA = tuple(
-    (f"{unit}{way}_max", f"{unit}{way}") for unit in ("mbps", "iops") for way in ("", "_rd", "_wr")
-)  # a burst needs a rate
+_REQUIRED = {
+    **{f"mbps{way}_max": f"mbps{way}" for way in ("", "_rd", "_wr")},
+    **{f"bps{way}_max_length": f"mbps{way}_max" for way in ("", "_rd", "_wr")},
+    **{f"iops{way}_max_length": f"iops{way}_max" for way in ("", "_rd", "_wr")},
+}
+"""What a burst needs. PVE asks nothing of iops_max itself: it looks for it under another name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +114,13 @@ def parse_drive(key: str, text: str) -> Drive | None:
             if f"m{name}" in values:
                 return None
             values[f"m{name}"] = f"{int(values.pop(name)) / 1024**2:.3f}"
-    if any(first in values and second in values for first, second in _EXCLUDE):
+    # As Perl sees it: a 0 is as good as nothing.
+    given = {name for name, value in values.items() if value not in {"0", ""}}
+    if any({first, second} <= given for first, second in _EXCLUDE):
         return None
-    if any(burst in values and rate not in values for burst, rate in _MAXIMA):
+    if any(burst in given and needed not in given for burst, needed in _REQUIRED.items()):
         return None
-    if values.get("media") == "cdrom" and (values.keys() & {"snapshot", "format"} or key.startswith("virtio")):
+    if values.get("media") == "cdrom" and (given & {"snapshot", "format"} or key.startswith("virtio")):
         return None
     if "size" in values:
         values["size"] = str(parse_size(values["size"]))

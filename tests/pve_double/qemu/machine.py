@@ -14,6 +14,8 @@ from tests.pve_double.formats import parse
 from tests.pve_double.schema import BadFormat, Schema
 
 Config = dict[str, str]
+_INTERNAL = ("meta", "parent", "runningcpu", "runningmachine", "running-nets-host-mtu", "vmstate")
+"""Options that PVE keeps for itself: its API takes them away, but does not set them."""
 CONFIG_PATH = "/nodes/{node}/qemu/{vmid}/config"
 
 
@@ -75,6 +77,11 @@ class Machine:
         if digest and digest != self.digest:
             raise PveError("checksum mismatch (file change by other user?)")
 
+    def check_unmodified(self, digest: str | None, prefix: str = "") -> None:
+        """As `check_digest`, where qemu-server leaves the words to PVE::Tools::assert_if_modified."""
+        if digest and digest != self.digest:
+            raise PveError(f"{prefix}detected modified configuration - file changed by other user? Try again.")
+
     def check_protection(self, what: str) -> None:
         if self.config.get("protection") == "1":
             raise PveError(f"{what} - protection mode enabled")
@@ -90,7 +97,7 @@ def option_schemas() -> dict[str, Schema]:
     parameters = schema.document()["paths"][CONFIG_PATH]["PUT"]["parameters"]
     own = {"node", "vmid", "digest", "delete", "revert", "force", "skiplock", "background_delay", "cdrom"}
     spread = schema.spread({name: each for name, each in parameters.items() if name not in own})
-    return spread | {"meta": {"type": "string"}, "vmstate": {"type": "string"}}
+    return spread | {name: {"type": "string"} for name in _INTERNAL} | {"snaptime": {"type": "integer"}}
 
 
 _SCHEMAS = option_schemas()

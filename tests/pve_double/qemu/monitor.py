@@ -3,30 +3,43 @@
 from __future__ import annotations
 
 from tests.pve_double.errors import PveError
-from tests.pve_double.permissions import ROOT
 from tests.pve_double.qemu import blockdev, command
 from tests.pve_double.qemu.blockdev import chipset
 from tests.pve_double.qemu.drives import Drive, drives
+from tests.pve_double.qemu.hmp import require_for_command
 from tests.pve_double.qemu.machine import Machine
 from tests.pve_double.qemu.status import RUNNING_QEMU
+from tests.pve_double.qemu.volumes import Request
 from tests.pve_double.state import Node
 
-_FREE = {"info", "help", "?"}
 _END = "\r\n"
 
 
-def answer(node: Node, user: str, vmid: int, text: str) -> str:
+def answer(request: Request, text: str) -> str:
     """What POST monitor returns: QEMU's text, or `ERROR: ...` with HTTP 200."""
-    name = text.partition(" ")[0].strip() if text.strip() else ""
-    if not name:
+    if text in {"", "0"}:
         raise PveError("no command specified")
-    if name not in _FREE and user != ROOT:
-        node.permissions.require(user, "/", ["Sys.Modify"])
+    if not text.split():
+        raise PveError(f"unexpected command '{text}'")
+    require_for_command(request, text.split(maxsplit=1)[0])
+    node, vmid = request.node, request.vmid
     machine = node.machine(vmid)
     if not node.running(vmid):
         return f"ERROR: VM {vmid} not running\n"
     said = node.executor.monitor(vmid, text)
     return _from_configuration(node, machine, text) if said is None else said
+
+
+def send_key(request: Request, key: str, *, skiplock: bool) -> None:
+    node, vmid = request.node, request.vmid
+    with node.config_lock(vmid):
+        machine = node.machine(vmid)
+        if not skiplock:
+            machine.check_lock()
+        if not node.running(vmid):
+            raise PveError(f"VM {vmid} not running")
+        if said := node.executor.monitor(vmid, f"sendkey {key}"):
+            raise PveError(said.strip())
 
 
 def _from_configuration(node: Node, machine: Machine, text: str) -> str:

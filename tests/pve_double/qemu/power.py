@@ -11,6 +11,7 @@ from tests.pve_double.qemu import command, pending
 from tests.pve_double.qemu.blockdev import chipset
 from tests.pve_double.qemu.drives import drives
 from tests.pve_double.qemu.machine import Machine, Process
+from tests.pve_double.qemu.volumes import Request
 from tests.pve_double.state import Node
 from tests.pve_double.storage.volumes import is_volume_id
 from tests.pve_double.tasks import TaskLog
@@ -26,6 +27,7 @@ def start_task(node: Node, user: str, vmid: int, params: Mapping[str, str]) -> s
     def work(log: TaskLog) -> None:
         with node.config_lock(vmid, log):
             machine = node.machine(vmid)
+            _refuse_template(machine)
             if params.get("skiplock") != "1" and machine.config.get("lock") != "suspended":
                 machine.check_lock()
             if node.running(vmid):
@@ -37,8 +39,7 @@ def start_task(node: Node, user: str, vmid: int, params: Mapping[str, str]) -> s
 
 def start(node: Node, machine: Machine, log: TaskLog) -> None:
     """Start a VM that is stopped, with all that is pending applied first."""
-    if machine.is_template:
-        raise PveError("you can't start a vm if it's a template")
+    _refuse_template(machine)
     pending.apply(node, machine, log)
     config = dict(machine.config)
     if any(drive.is_cloudinit for drive in drives(config)):
@@ -55,6 +56,11 @@ def start(node: Node, machine: Machine, log: TaskLog) -> None:
             log.line(f"kvm: {line}")
         raise PveError(EXITED) from None
     machine.process = Process(pid, config, _first_answer(node))
+
+
+def _refuse_template(machine: Machine) -> None:
+    if machine.is_template:
+        raise PveError("you can't start a vm if it's a template")
 
 
 def _first_answer(node: Node) -> float:
@@ -101,14 +107,24 @@ def stop(node: Node, vmid: int, log: TaskLog, *, skiplock: bool = False) -> None
         machine.process = None
 
 
-def shutdown_task(node: Node, user: str, vmid: int, params: Mapping[str, str]) -> str:
+def _is_paused(node: Node, vmid: int) -> bool:
+    """Whether the VM runs and is paused; a VM that is not there is not."""
     machine = node.machines.get(vmid)
-    if machine is not None and machine.process is not None and machine.process.paused:
+    return machine is not None and machine.process is not None and machine.process.paused
+
+
+def shutdown_task(node: Node, user: str, vmid: int, params: Mapping[str, str]) -> str:
+    """A paused guest cannot shut down: with forceStop it is stopped at once, else nothing is tried."""
+    force, skiplock = params.get("forceStop") == "1", params.get("skiplock") == "1"
+    paused = _is_paused(node, vmid)
+    if paused and not force:
         raise PveError("VM is paused - cannot shutdown")
     seconds = float(params.get("timeout", STOP_SECONDS))
-    force, skiplock = params.get("forceStop") == "1", params.get("skiplock") == "1"
 
     def work(log: TaskLog) -> None:
+        if paused:
+            stop(node, vmid, log, skiplock=skiplock)
+            return
         with node.config_lock(vmid, log):
             shut_down(node, vmid, log, seconds=seconds, force=force, skiplock=skiplock)
 
@@ -158,6 +174,8 @@ def reset_task(node: Node, user: str, vmid: int, params: Mapping[str, str]) -> s
 
 
 def reboot_task(node: Node, user: str, vmid: int, params: Mapping[str, str]) -> str:
+    if _is_paused(node, vmid):
+        raise PveError("VM is paused - cannot shutdown")
     machine = require_running(node, vmid)
     seconds = float(params.get("timeout", STOP_SECONDS))
 
@@ -169,10 +187,13 @@ def reboot_task(node: Node, user: str, vmid: int, params: Mapping[str, str]) -> 
     return node.tasks.start("qmreboot", str(vmid), user, work)
 
 
-def pause_task(node: Node, user: str, vmid: int, params: Mapping[str, str], *, resume: bool) -> str:
-    """Pause or resume; keeping the state on a disk fails, as QEMU without Proxmox's patches has no command for it."""
+def suspend_task(request: Request, params: Mapping[str, str]) -> str:
+    """Pause; keeping the state on a disk fails, as QEMU without Proxmox's patches has no command for it."""
+    node, vmid = request.node, request.vmid
     machine = require_running(node, vmid)
     to_disk = params.get("todisk") == "1"
+    if to_disk:
+        _check_state_storage(request, machine, params.get("statestorage"))
 
     def work(log: TaskLog) -> None:
         with node.config_lock(vmid, log):
@@ -180,9 +201,38 @@ def pause_task(node: Node, user: str, vmid: int, params: Mapping[str, str], *, r
                 machine.check_lock()
             if to_disk:
                 raise PveError(NO_COMMAND.format(vmid=vmid, command="savevm-start"))
-            if machine.process is not None:
-                node.executor.pause(vmid, resume=resume)
-                machine.process.paused = not resume
+            _pause(node, machine, resume=False)
 
-    kind = "qmresume" if resume else "qmsuspend" if to_disk else "qmpause"
-    return node.tasks.start(kind, str(vmid), user, work)
+    return node.tasks.start("qmsuspend" if to_disk else "qmpause", str(vmid), request.user, work)
+
+
+def _check_state_storage(request: Request, machine: Machine, storage: str | None) -> None:
+    """Where the state would go: as asked, as configured, or where the first disk with a storage is."""
+    request.require(f"/vms/{request.vmid}", "VM.Config.Disk")
+    if any(name.startswith("hostpci") for name in machine.config):
+        raise PveError(
+            "cannot suspend VM to disk due to passed-through PCI device(s), which lack the possibility to save/restore"
+            " their internal state"
+        )
+    disks = [drive.storage for drive in drives(machine.config) if not drive.is_cdrom and drive.storage is not None]
+    found = storage or machine.config.get("vmstatestorage") or next(iter(disks), "local")
+    request.require(f"/storage/{found}", "Datastore.AllocateSpace")
+
+
+def resume_task(request: Request, params: Mapping[str, str]) -> str:
+    node, vmid = request.node, request.vmid
+    machine = require_running(node, vmid)
+
+    def work(log: TaskLog) -> None:
+        with node.config_lock(vmid, log):
+            if params.get("skiplock") != "1":
+                machine.check_lock()
+            _pause(node, machine, resume=True)
+
+    return node.tasks.start("qmresume", str(vmid), request.user, work)
+
+
+def _pause(node: Node, machine: Machine, *, resume: bool) -> None:
+    if machine.process is not None:
+        node.executor.pause(machine.vmid, resume=resume)
+        machine.process.paused = not resume

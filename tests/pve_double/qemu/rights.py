@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-from tests.pve_double.errors import PveError
+from tests.pve_double.errors import PveError, bad_parameters
 from tests.pve_double.formats import parse
 from tests.pve_double.permissions import ROOT
 from tests.pve_double.qemu.drives import Drive, is_drive, parse_drive
@@ -15,9 +15,9 @@ from tests.pve_double.qemu.volumes import Request
 _BY_OPTION: Mapping[str, tuple[str, ...]] = {
     privilege: tuple(names.split())
     for privilege, names in {
-        "VM.Config.CPU": "cores cpu cpulimit cpuunits numa smp sockets vcpus",
+        "VM.Config.CPU": "cores cpu cpulimit cpuunits numa runningcpu smp sockets vcpus",
         "VM.Config.Memory": "memory balloon shares allow-ksm",
-        "VM.Config.HWType": "acpi hotplug kvm machine scsihw smbios1 tablet vga watchdog audio0 rng0",
+        "VM.Config.HWType": "acpi hotplug kvm machine runningmachine scsihw smbios1 tablet vga watchdog audio0 rng0",
         "VM.Config.Options": "agent autostart bios description keyboard localtime migrate_downtime migrate_speed name "
         "onboot ostype protection reboot startdate startup tdf template",
         "VM.PowerMgmt": "freeze",
@@ -40,34 +40,76 @@ def require_for_options(request: Request, names: Iterable[str]) -> None:
             continue
         if name in _PRIVILEGE or re.fullmatch(r"numa\d+", name):
             request.require(path, _PRIVILEGE.get(name, "VM.Config.CPU"))
-        elif re.fullmatch(r"net\d+", name):
+            if name == "startup":
+                request.require("/", "Sys.Modify")
+        elif re.fullmatch(r"net\d+", name) or name == "running-nets-host-mtu":
             request.require(path, "VM.Config.Network")
         elif name in _CLOUDINIT or re.fullmatch(r"ipconfig\d+", name):
             either = ["VM.Config.Cloudinit", "VM.Config.Network"]
             request.node.permissions.require(request.user, path, either, any_of=True)
+        elif name == "vmstate":
+            request.require(path, "VM.Config.Disk", "VM.PowerMgmt")
         else:
             raise PveError(f"only root can set '{name}' config")
 
 
 def require_for_device(request: Request, name: str, value: str, *, verb: str = "set", old: str = "socket") -> None:
-    """The rights that a serial port, a USB or a PCI device needs by its value; nothing for other options."""
+    """The rights that a device of the host's needs by its value; nothing for options that are none."""
+    kind = name.rstrip("0123456789")
     if request.user == ROOT:
         return
-    path = f"/vms/{request.vmid}"
-    if re.fullmatch(r"serial\d+", name):
+    if kind == "serial":
+        # What the port was before counts, too.
         if (old, value) != ("socket", "socket"):
             raise PveError(f"only root can {verb} '{name}' config for real devices")
-        request.require(path, "VM.Config.HWType")
-    elif re.fullmatch(r"usb\d+", name):
-        request.require(path, "VM.Config.HWType")
-        host = parse({"named": "usb[n]"}, value).get("host", "spice")
-        if host.lower() != "spice":
+        request.require(f"/vms/{request.vmid}", "VM.Config.HWType")
+    elif kind in _DEVICES:
+        _DEVICES[kind](request, name, value)
+
+
+def _usb(request: Request, name: str, value: str) -> None:
+    request.require(f"/vms/{request.vmid}", "VM.Config.HWType")
+    device = parse({"named": "usb[n]"}, value)
+    if "host" in device:
+        if device["host"].lower() != "spice":
             raise PveError(f"only root can set '{name}' config for real devices")
-    elif re.fullmatch(r"hostpci\d+", name):
-        device = parse("pve-qm-hostpci", value)
-        if "host" in device:
-            raise PveError(f"only root can set '{name}' config for non-mapped devices")
-        request.require(f"/mapping/pci/{device.get('mapping', '')}", "Mapping.Use")
+    else:
+        request.require(f"/mapping/usb/{_mapping(device)}", "Mapping.Use")
+
+
+def _pci(request: Request, name: str, value: str) -> None:
+    device = parse("pve-qm-hostpci", value)
+    if "host" in device:
+        raise PveError(f"only root can set '{name}' config for non-mapped devices")
+    request.require(f"/mapping/pci/{_mapping(device)}", "Mapping.Use")
+    request.require(f"/vms/{request.vmid}", "VM.Config.HWType")
+    if "romfile" in device:
+        raise bad_parameters({name: "only root@pam can set 'romfile' option"})
+
+
+def _mapping(device: Mapping[str, str]) -> str:
+    if "mapping" not in device:
+        raise PveError("either 'host' or 'mapping' must be set.")
+    return device["mapping"]
+
+
+def _random(request: Request, _name: str, value: str) -> None:
+    request.require(f"/vms/{request.vmid}", "VM.Config.HWType")
+    if parse("pve-qm-rng", value).get("source") == "/dev/hwrng":
+        request.require("/mapping/hwrng", "Mapping.Use")
+
+
+def _directory(request: Request, _name: str, value: str) -> None:
+    request.require(f"/vms/{request.vmid}", "VM.Config.Disk")
+    request.require(f"/mapping/dir/{parse({'named': 'virtiofs[n]'}, value)['dirid']}", "Mapping.Use")
+
+
+_DEVICES: Mapping[str, Callable[[Request, str, str], None]] = {
+    "usb": _usb,
+    "hostpci": _pci,
+    "rng": _random,
+    "virtiofs": _directory,
+}
 
 
 def require_for_drive(request: Request, drive: Drive | None) -> None:

@@ -100,4 +100,6 @@ def _boot_disk_bytes(config: Config) -> int:
 
 
 def answers_agent(machine: Machine) -> bool:
-    return machine.process is not None and time.monotonic() >= machine.process.answers_from
+    """Whether the guest was started with an agent's port, and is up."""
+    process = machine.process
+    return process is not None and agent_enabled(process.config) and time.monotonic() >= process.answers_from

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import re
+import uuid
 from dataclasses import dataclass, field
 
 from tests.pve_double.errors import PveError, bad_parameters
 from tests.pve_double.permissions import ROOT
 from tests.pve_double.qemu import network, pending
-from tests.pve_double.qemu.create import resolve_cdrom, unique_tags, validate_ssh_keys
+from tests.pve_double.qemu.create import clamp_cpu_units, resolve_cdrom, unique_tags, validate_ssh_keys
 from tests.pve_double.qemu.drives import is_drive, is_unused, parse_drive
 from tests.pve_double.qemu.machine import Config, Machine, boot_order, is_option, memory_mib, printed_boot_order
+from tests.pve_double.qemu.machine_type import check_clipboard, check_machine, pinned, pinning
 from tests.pve_double.qemu.rights import (
     require_for_device,
     require_for_drive,
@@ -76,38 +78,47 @@ def _checked(request: Request, params: Config) -> Change:
     if params.get("skiplock") == "1" and request.user != ROOT:
         raise bad_parameters({"skiplock": "Only root may use this option."})
     validate_ssh_keys(options)
+    clamp_cpu_units(options)
     if not options and not params.get("delete") and not params.get("revert"):
         raise PveError("no options specified")
     resolve_cdrom(options)
-    revert = _names(split_list(params.get("revert", "")), "revert", options)
-    delete = _names(["ide2" if name == "cdrom" else name for name in split_list(params.get("delete", ""))],
-                    "delete", options)  # fmt: skip
-    if both := set(revert) & set(delete):
-        name = min(both)
-        raise bad_parameters({"revert": f"you can't use '-delete {name}' and -revert {name}' at the same time"})
+    revert = _reverted(split_list(params.get("revert", "")), options)
+    delete = _deleted(split_list(params.get("delete", "")), revert, options)
     check_drives(request, options)
     _complete(request.node, options)
     require_for_options(request, delete)
     require_for_options(request, options)
     check_storage_access(request, options)
-    if request.user != ROOT:
-        check_bridges(request, options)
+    check_bridges(request, options)
     force, skiplock = params.get("force") == "1", params.get("skiplock") == "1"
     return Change(request, options, delete, revert, params.get("digest"), force, skiplock, words)
 
 
-def _names(names: list[str], parameter: str, options: Config) -> list[str]:
+def _reverted(names: list[str], options: Config) -> list[str]:
+    for name in names:
+        if not is_option(name):
+            raise bad_parameters({"revert": f"unknown option '{name}'"})
+        if name in options:
+            raise bad_parameters({"delete": f"you can't use '-{name}' and -revert {name}' at the same time"})
+    return names
+
+
+def _deleted(names: list[str], revert: list[str], options: Config) -> list[str]:
+    names = ["ide2" if name == "cdrom" else name for name in names]
     for name in names:
         if name in options:
-            text = f"you can't use '-{name}' and -{parameter} {name}' at the same time"
-            raise bad_parameters({"delete": text})
+            raise bad_parameters({"delete": f"you can't use '-{name}' and -delete {name}' at the same time"})
+        if name in revert:
+            raise bad_parameters({"revert": f"you can't use '-delete {name}' and -revert {name}' at the same time"})
         if not is_option(name):
-            raise bad_parameters({parameter: f"unknown option '{name}'"})
+            raise bad_parameters({"delete": f"unknown option '{name}'"})
     return names
 
 
 def _complete(node: Node, options: Config) -> None:
     network.add_addresses(options)
+    if options.get("vmgenid") == "1":
+        options["vmgenid"] = str(uuid.uuid4())
     if "hookscript" in options:
         _check_hookscript(node, options["hookscript"])
 
@@ -183,6 +194,8 @@ def _delete(change: Change, machine: Machine, name: str, log: TaskLog) -> None:
             drop_used(machine)
     else:
         require_for_device(request, name, value, verb="delete")
+        if network.is_card(name) and name in machine.config:
+            check_bridges(request, {name: value})
     if name == "tags":
         machine.config.pop(name, None)
     else:
@@ -190,7 +203,7 @@ def _delete(change: Change, machine: Machine, name: str, log: TaskLog) -> None:
 
 
 def _set(change: Change, machine: Machine, name: str, log: TaskLog) -> None:
-    request, value = change.request, change.options[name]
+    value = change.options[name]
     change.modified.add(name)
     if machine.pending.get(name) == value:
         return
@@ -199,9 +212,35 @@ def _set(change: Change, machine: Machine, name: str, log: TaskLog) -> None:
     elif name == "cipassword":
         machine.config[name] = _hashed(value)
     else:
-        require_for_device(request, name, value, verb=_verb(name), old=machine.config.get(name, "socket"))
+        _check_value(change, machine, name, value)
         machine.pending[name] = _stored(change, machine, name, value)
+    if name == "boot" and boot_order({"boot": value}) and "bootdisk" in machine.config:
+        machine.deletions["bootdisk"] = False
+    if name == "ostype":
+        _pin(change, machine, log)
     machine.deletions.pop(name, None)
+
+
+def _check_value(change: Change, machine: Machine, name: str, value: str) -> None:
+    request, old = change.request, machine.config.get(name)
+    if old is not None and not name.startswith("serial"):
+        require_for_device(request, name, old)
+    require_for_device(request, name, value, verb=_verb(name), old=old or "socket")
+    if network.is_card(name) and old is not None:
+        check_bridges(request, {name: old})
+    if name == "vga":
+        check_clipboard(value)
+    elif name == "machine":
+        check_machine(value)
+
+
+def _pin(change: Change, machine: Machine, log: TaskLog) -> None:
+    """A VM that becomes a Windows gets a machine version, unless the caller says which machine it is to be."""
+    if "machine" in change.options or "machine" in machine.pending or "machine" in change.delete:
+        return
+    if (found := pinned({**machine.config, "ostype": change.options["ostype"]})) is not None:
+        log.line(pinning(found))
+        machine.pending["machine"] = found
 
 
 def _verb(name: str) -> str:

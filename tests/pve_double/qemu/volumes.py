@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tests.pve_double import schema
 from tests.pve_double.errors import PveError, bad_parameters, forbidden
+from tests.pve_double.formats import parse
 from tests.pve_double.permissions import ROOT
 from tests.pve_double.qemu.drives import Drive, drives, is_drive, is_unused, parse_drive, require_drive
 from tests.pve_double.qemu.machine import Config, Machine
@@ -79,6 +80,8 @@ def check_storage_access(request: Request, options: Config) -> None:
         check_volume_access(request, options[key], content="images")
     if storage := options.get("vmstatestorage"):
         request.require(f"/storage/{storage}", "Datastore.AllocateSpace")
+    for volid in sorted(parse("pve-qm-cicustom", options.get("cicustom", "")).values()):
+        check_volume_access(request, volid, content="snippets")
 
 
 def _check_target(request: Request, drive: Drive) -> None:
@@ -124,7 +127,7 @@ def check_volume_access(request: Request, volid: str, *, content: str | None = N
         return
     if named.content in {"iso", "vztmpl", "import"}:
         may.require(request.user, f"/storage/{storage}", ["Datastore.AllocateSpace", "Datastore.Audit"], any_of=True)
-    elif named.content == "images" and named.vmid is not None:
+    elif named.content == "images" and named.vmid:
         if named.vmid != request.vmid:
             request.require(f"/storage/{storage}", "Datastore.Audit")
             request.require(f"/vms/{named.vmid}", "VM.Config.Disk")
@@ -134,6 +137,8 @@ def check_volume_access(request: Request, volid: str, *, content: str | None = N
 
 def check_bridges(request: Request, options: Config) -> None:
     """Whether the caller may use the bridges of the network cards among `options`."""
+    if request.user == ROOT:
+        return
     for index in range(schema.COUNTS["net"]):
         bridge = _net(options.get(f"net{index}", "")).get("bridge")
         if bridge and not request.node.permissions.has(request.user, f"/sdn/zones/localnetwork/{bridge}", ["SDN.Use"]):

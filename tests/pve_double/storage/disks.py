@@ -127,8 +127,8 @@ class Disks:
     def make(self, kind: str, name: str, path: str, *, filesystem: str, add_storage: bool) -> None:
         """Make a pool of an unused disk, and a storage of it if asked for."""
         disk = self.unused(path)
-        if any(pool.name == name and pool.kind == kind for pool in self.pools):
-            raise PveError(f"{kind} with name '{name}' already exists on node 'pve'")
+        if kind in {"lvm", "lvmthin"} and name in self._volume_groups():
+            raise PveError(f"volume group with name '{name}' already exists on node 'pve'")
         self._backing.make(kind, name, disk, filesystem=filesystem)
         disk.used = filesystem if kind == "directory" else USES[kind]
         disk.mounted = kind == "directory"
@@ -137,15 +137,27 @@ class Disks:
         if add_storage:
             self._store.storages[name] = pool.storage()
 
+    def _volume_groups(self) -> set[str]:
+        groups = {pool.name for pool in self.pools if pool.kind in {"lvm", "lvmthin"}}
+        return groups | {storage.vgname for storage in self._store.storages.values() if not storage.offline}
+
     def check_storage_name(self, name: str) -> None:
         if name in self._store.storages:
-            raise PveError(f"storage ID '{name}' already exists on node pve")
+            raise PveError(f"Storage ID '{name}' already exists on node pve")
 
-    def unmake(self, kind: str, name: str, *, cleanup_config: bool, cleanup_disks: bool) -> None:
+    def check_pool_name(self, kind: str, name: str) -> None:
+        """What PVE looks at before it makes a task; a volume group is looked for in the task."""
+        same = next((pool for pool in self.pools if (pool.kind, pool.name) == (kind, name)), None)
+        if same is not None and kind == "directory":
+            raise PveError(f"the path for '{name}' is already mounted: {same.path} ({same.disk.device})")
+        if same is not None and kind == "zfs":
+            raise PveError(f"pool '{name}' already exists on node 'pve'")
+
+    def unmake(self, kind: str, name: str, *, group: str, cleanup_config: bool, cleanup_disks: bool) -> None:
         """Undo `make`: the pool, its storage and the signatures on its disk as far as asked for."""
         pool = next((each for each in self.pools if (each.kind, each.name) == (kind, name)), None)
-        if pool is None:
-            raise PveError(_missing(kind, name))
+        if pool is None or (kind == "lvmthin" and group != name):
+            raise PveError(_missing(kind, name, group))
         self._backing.unmake(kind, name, pool.disk, wipe=cleanup_disks)
         self.pools.remove(pool)
         if cleanup_config:
@@ -164,9 +176,9 @@ class Disks:
         disk.used = ""
 
 
-def _missing(kind: str, name: str) -> str:
+def _missing(kind: str, name: str, group: str) -> str:
     return {
         "lvm": f"no such volume group '{name}'",
-        "lvmthin": f"no such thin pool {name}/{name}",
+        "lvmthin": f"no such thin pool {group}/{name}",
         "directory": f"Unit mnt-pve-{name}.mount does not exist.",
     }.get(kind, f"zpool error: cannot open '{name}': no such pool")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tests.pve_double.errors import PveError, bad_parameters
+from tests.pve_double.schema import split_list
 from tests.pve_double.storage.volumes import Named, Storage, split_volume_id
 from tests.pve_double.tasks import TaskLog
 
@@ -131,6 +132,8 @@ class Store:
         return volid
 
     def _refuse(self, storage: Storage, volname: str, size_bytes: int) -> None:
+        if storage.offline:
+            raise PveError(f"no such volume group '{storage.vgname}'")
         free = storage.total_bytes - self.used_bytes(storage)
         if storage.kind == "lvm" and size_bytes > free:
             raise PveError(f"not enough free space ({free} < {size_bytes})")
@@ -223,11 +226,16 @@ class Store:
         self.backing.copy((self.config(from_storage), from_name), (self.config(to_storage), to_name))
 
     def id_of_path(self, path: str) -> tuple[str, str] | None:
-        """Content type and volume id of a path that is inside a file-based storage, as PVE maps it back."""
-        for storage in self.storages.values():
-            for volume in self.of(storage.id) if storage.path else ():
+        """Content type and volume id of a path inside a file-based storage, as PVE maps it back.
+
+        A disk image has to be there for it; of other files the name is enough.
+        """
+        for storage in [each for each in self.storages.values() if each.path]:
+            for volume in self.of(storage.id, content="images"):
                 if storage.path_of(split_volume_id(volume.id)[1]) == path:
                     return volume.content, volume.id
+            if (volname := storage.volname_of_file(path)) is not None:
+                return storage.parse(volname).content, f"{storage.id}:{volname}"
         return None
 
     def listing(self, volume: Volume) -> dict[str, Any]:
@@ -245,24 +253,25 @@ class Store:
     def statuses(self, *, content: str | None = None) -> Iterator[dict[str, Any]]:
         """Each storage with its sizes in bytes, as nodes/{node}/storage has it."""
         for storage in list(self.storages.values()):
-            if content is not None and not storage.content & set(content.split(",")):
+            if content is not None and (storage.disabled or not storage.content & set(split_list(content))):
                 continue
             yield self.status(storage)
 
     def status(self, storage: Storage) -> dict[str, Any]:
-        used = self.used_bytes(storage)
+        online = not storage.disabled and not storage.offline
+        total = storage.total_bytes if online else 0
+        used = self.used_bytes(storage) if online else 0
         return {
             "storage": storage.id,
             "type": storage.kind,
             "content": ",".join(sorted(storage.content)),
-            "active": int(not storage.disabled),
+            "active": int(online),
             "enabled": int(not storage.disabled),
             "shared": 0,
-            "total": storage.total_bytes,
+            "total": total,
             "used": used,
-            "avail": storage.total_bytes - used,
-            "used_fraction": used / storage.total_bytes if storage.total_bytes else 0,
-        }
+            "avail": total - used,
+        } | ({"used_fraction": used / total} if total else {})
 
 
 def _created(storage: Storage, volname: str, format_: str, size_bytes: int) -> list[str]:

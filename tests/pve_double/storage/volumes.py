@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.pve_double.errors import PveError
 from tests.pve_double.formats import VOLUME_ID
@@ -40,7 +41,10 @@ class Named:
 
 @dataclass(slots=True)
 class Storage:
-    """One entry of storage.cfg. A file-based one has a `path`, the others a volume group or a pool."""
+    """One entry of storage.cfg. A file-based one has a `path`, the others a volume group or a pool.
+
+    It is `offline` where what it names does not exist: PVE configures it all the same.
+    """
 
     id: str
     kind: str
@@ -51,6 +55,7 @@ class Storage:
     thinpool: str = ""
     pool: str = ""
     disabled: bool = False
+    offline: bool = False
     options: dict[str, str] = field(default_factory=dict)
 
     def parse(self, volname: str) -> Named:
@@ -72,11 +77,20 @@ class Storage:
             return f"{directory}/{named.name}"
         raise PveError(f"storage '{self.id}' has no path for '{volname}'")
 
-    def config(self) -> dict[str, str]:
+    def volname_of_file(self, path: str) -> str | None:
+        """The volume that a path in one of the directories for whole files would be; None for other paths."""
+        for content, directory in SUBDIRECTORIES.items():
+            name = path.removeprefix(f"{self.path}/{directory}/")
+            if content in _TEMPLATES and name != path and re.fullmatch(_TEMPLATES[content], name):
+                return f"{content}/{name}"
+        return None
+
+    def config(self) -> dict[str, Any]:
         """As GET /storage/{storage} has it."""
         where = {"path": self.path, "vgname": self.vgname, "thinpool": self.thinpool, "pool": self.pool}
-        entry = {"storage": self.id, "type": self.kind, "content": ",".join(sorted(self.content))} | self.options
-        return entry | {key: value for key, value in where.items() if value}
+        entry: dict[str, Any] = {"storage": self.id, "type": self.kind, "content": ",".join(sorted(self.content))}
+        entry |= self.options | {key: value for key, value in where.items() if value}
+        return entry | ({"disable": 1} if self.disabled else {})
 
 
 def split_volume_id(volid: str) -> tuple[str, str]:
