@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -11,16 +12,21 @@ import libvirt
 import pytest
 
 from harness.errors import Unsupported
-from harness.guest.libvirt.disks import SATA_PORTS, alias_of, root_ports
+from harness.guest.libvirt.disks import BUSES, SATA_PORTS, alias_of, root_ports
 from harness.guest.libvirt.domain import GuestSpec, domain_xml
 from harness.guest.libvirt.requirements import Versions, missing_for
 from harness.guest.libvirt.vfio import hostdev_xml
 from harness.guest.protocol import SERIAL_CHARACTERS, GuestDisk
 from harness.layout.source import BlockSource
 from harness.scenario.attach import Aio, Attach, Bus, Cache, Controller, Vfio
+from harness.scenario.layouts import Device, Layout, Md, Qcow2, RawFile, ZfsFile
+from harness.scenario.load import find_scenarios, load_scenario
+from harness.scenario.model import Mode
+from harness.scenario.sittings import sittings
 from tests.unit.attach_options import options
 
 GOLDEN = Path(__file__).parent / "data" / "domains"
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
 MIB = 1024**2
 
 DEVICE = BlockSource("/dev/disk/by-id/nvme-900P", "block", MIB, 64 * MIB)
@@ -97,9 +103,39 @@ SPECS = {
 }
 
 
-@pytest.mark.parametrize("name", SPECS)
+def source_of(name: str, layout: Layout) -> BlockSource:
+    """What stands for the layout of the mode called `name`; modes on a bare disk or the same bare array share it."""
+    if isinstance(layout, Device):
+        return DEVICE
+    if isinstance(layout, Md):
+        return replace(
+            VOLUME, path=f"/dev/md/voh-raid{layout.level}-{layout.disks}-{layout.legs}-{layout.chunk // 1024}k"
+        )
+    if isinstance(layout, RawFile | ZfsFile):
+        return replace(FILE, path=FILE.path.replace("raw.raw", f"{name}.raw"))
+    if isinstance(layout, Qcow2):
+        return replace(QCOW2, path=QCOW2.path.replace("qcow2.qcow2", f"{name}.qcow2"))
+    return replace(VOLUME, path=f"/dev/voh-run/{name}")
+
+
+def attached(modes: Sequence[Mode]) -> GuestSpec:
+    """The guest of a sitting, with as many vCPUs as the most queues of a disk here."""
+    disks = [GuestDisk(mode.name, source_of(mode.name, mode.layout), mode.attach) for mode in modes if mode.attach]
+    return replace(guest(*disks), vcpus=4)
+
+
+SITTINGS = {
+    f"scenario-{path.stem}-{number}": attached(modes)
+    for path in find_scenarios(SCENARIOS)
+    for number, modes in enumerate(sittings(load_scenario(path).modes), start=1)
+}
+"""Every guest of the scenarios that come with the project: every combination of layout and attachment in them."""
+GUESTS = SPECS | SITTINGS
+
+
+@pytest.mark.parametrize("name", GUESTS)
 def test_a_guest_is_described_as_in_its_golden_file(name: str, regenerate: bool) -> None:
-    as_in_golden_file(f"{name}.xml", domain_xml(SPECS[name]), regenerate=regenerate)
+    as_in_golden_file(f"{name}.xml", domain_xml(GUESTS[name]), regenerate=regenerate)
 
 
 def test_a_device_that_is_passed_through_is_described_as_in_its_golden_file(regenerate: bool) -> None:
@@ -115,7 +151,40 @@ def as_in_golden_file(name: str, described: str, *, regenerate: bool) -> None:
 
 
 def test_every_golden_file_belongs_to_a_guest() -> None:
-    assert {path.stem for path in GOLDEN.glob("*.xml")} == {*SPECS, "hostdev"}
+    assert {path.stem for path in GOLDEN.glob("*.xml")} == {*GUESTS, "hostdev"}
+
+
+@pytest.mark.parametrize("path", find_scenarios(SCENARIOS), ids=lambda path: path.stem)
+def test_every_mode_of_every_scenario_is_in_a_golden_file_with_the_disk_that_it_asks_for(path: Path) -> None:
+    files = sorted(GOLDEN.glob(f"scenario-{path.stem}-[0-9]*.xml"))
+    disks = {disk.findtext("serial"): disk for file in files for disk in ET.parse(file).iterfind("devices/disk")}
+    for mode in load_scenario(path).modes:
+        if isinstance(mode.attach, Attach) and mode.attach.device == "disk":
+            source = source_of(mode.name, mode.layout)
+            disk = disks[GuestDisk(mode.name, source, mode.attach).serial]
+            driver, target = disk.find("driver"), disk.find("target")
+            assert driver is not None
+            assert target is not None
+            assert disk.get("type") == source.kind
+            assert (driver.get("cache"), driver.get("io"), driver.get("type")) == (
+                mode.attach.cache,
+                mode.attach.aio,
+                source.format,
+            )
+            assert target.get("bus") == BUSES[mode.attach.bus][0]
+
+
+@pytest.mark.parametrize("name", SITTINGS)
+def test_libvirts_own_schema_accepts_all_of_a_scenario_that_it_is_new_enough_for(name: str) -> None:
+    here = Versions(libvirt.getVersion(), NEW.qemu)
+    spec = SITTINGS[name]
+    known = [
+        disk
+        for disk in spec.disks
+        if isinstance(disk.attach, Vfio) or missing_for(disk.attach, here, cpus=spec.vcpus) is None
+    ]
+    assert accepted(domain_xml(replace(spec, disks=tuple(known))))
+    assert len(known) >= len(spec.disks) - 2  # at most NVMe and the mapping of queues
 
 
 @pytest.mark.parametrize("name", SPECS)
