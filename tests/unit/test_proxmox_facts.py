@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 
 from harness.calibrate.command import disk_of
-from harness.errors import ConfigError, GuestError, SafetyError, Unsupported
+from harness.errors import ConfigError, GuestError, HostError, SafetyError, Unsupported
 from harness.events import Events
 from harness.guest.proxmox.claims import NodeConfig, claims
 from harness.guest.proxmox.client import Client, PveError
 from harness.guest.proxmox.drive import drive_keys
 from harness.guest.proxmox.iso import ensure_iso
 from harness.guest.proxmox.layers import store_layers, volumes_need
+from harness.guest.proxmox.layouts import disk_below
 from harness.guest.proxmox.machine import Machine
 from harness.guest.proxmox.new_machine import create
 from harness.guest.proxmox.node import require_same_node, require_unclaimed, stable_path
@@ -37,6 +38,7 @@ from tests.pve_double.faults import Fault
 from tests.pve_double.server import serve
 from tests.pve_double.state import Node
 from tests.pve_double.testing import memory_node
+from tests.unit.loop_disks import RUNNER, loop, mounted, require, run, sparse
 from tests.unit.proxmox_nodes import connected, played_back
 from tests.unit.test_proxmox_backend import DISK, HOST, LINK, RUN, SPAN, PlayedShell, hypervisor, left, shell
 
@@ -367,6 +369,21 @@ def test_the_mode_partition_gets_such_a_path(client: Client, tmp_path: Path) -> 
     modes = [HOST, Mode("partition", Partition(), Attach())]
     with hypervisor(client, iso, played).layouts([DISK], modes, span=SPAN, run_id=RUN) as layouts:
         assert layouts.by_mode["partition"].path == f"{LINK}-part2"
+
+
+def test_a_volume_on_a_loop_device_is_on_the_disk_of_its_file(tmp_path: Path) -> None:
+    require("findmnt", "mkfs.ext4")
+    file = sparse(tmp_path / "storage", 16 * MIB)
+    try:
+        expected = disk_below(RUNNER, str(file))
+    except HostError:
+        pytest.skip("the directory for tests is on no disk of this machine")
+    with loop(file) as device:
+        assert disk_below(RUNNER, device) == expected
+        # A file on a file system on it, as a storage of a test node may be.
+        run("mkfs.ext4", "-q", device)
+        with mounted(device, tmp_path / "mounted"):
+            assert disk_below(RUNNER, str(sparse(tmp_path / "mounted" / "volume", MIB))) == expected
 
 
 def test_commands_that_reach_another_node_than_the_api_are_refused(client: Client) -> None:

@@ -112,7 +112,7 @@ def on_storages(stores: Stores, disk: DiskByStorage, modes: Sequence[Mode], *, s
     with ExitStack() as stack:
         file = first_kind in ("raw", "qcow2")
         bare = stack.enter_context(stores.volume(first_storage, 0, span, "raw", file=file))
-        below = _disk_below(runner, bare.path)
+        below = disk_below(runner, bare.path)
         sources = {mode.name: Sources.same(bare) for mode in modes if isinstance(mode.layout, Device)}
         number = 1
         for mode in modes:
@@ -120,7 +120,7 @@ def on_storages(stores: Stores, disk: DiskByStorage, modes: Sequence[Mode], *, s
                 storage = disk.storages[mode.layout.kind]
                 sources[mode.name] = stack.enter_context(volumes(stores, storage, number, mode.layout, span))
                 number += 2
-                if (other := _disk_below(runner, sources[mode.name].twin.path)) != below:
+                if (other := disk_below(runner, sources[mode.name].twin.path)) != below:
                     raise SafetyError(
                         f"{runner.name}: storages {first_storage} and {storage} are on different disks, {below} and "
                         f"{other}: nothing can be compared",
@@ -154,7 +154,7 @@ def _require_storage(stores: Stores, found: Any, storage: str, layout: str) -> N
         )
 
 
-def _disk_below(runner: Runner, path: str) -> str:
+def disk_below(runner: Runner, path: str) -> str:
     """The kernel's name of the one disk that the volume is on: its counters tell what reached it."""
     disks = runner.run(["sh", "-s", "--", path], stdin=_BELOW, deadline=30).stdout.split()
     if len(disks) != 1:
