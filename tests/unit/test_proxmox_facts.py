@@ -34,16 +34,29 @@ from harness.lab.proxmox import ApiSpec, GuestRules, ProxmoxSpec, SecretSource
 from harness.scenario.attach import Attach
 from harness.scenario.layouts import LvmThin, Partition, Preallocation
 from harness.scenario.model import Mode
-from tests.pve_double.faults import Fault
+from tests.pve_double.faults import Fault, Kind
 from tests.pve_double.server import serve
 from tests.pve_double.state import Node
 from tests.pve_double.testing import memory_node
 from tests.unit.loop_disks import RUNNER, loop, mounted, require, run, sparse
 from tests.unit.proxmox_nodes import connected, played_back
-from tests.unit.test_proxmox_backend import DISK, HOST, LINK, RUN, SPAN, PlayedShell, hypervisor, left, shell
+from tests.unit.test_proxmox_backend import (
+    DISK,
+    HOST,
+    LINK,
+    RUN,
+    SPAN,
+    STORED,
+    THIN,
+    PlayedShell,
+    hypervisor,
+    left,
+    shell,
+)
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 EXTENT = 4 * MIB
+ISO_BYTES = 4096
 RULES = GuestRules(vmids=(9000, 9003), kvm=False, cpu="max")
 STORE = f"voh-{RUN}-thin"
 API = ApiSpec("192.0.2.9", 8006, "pve", "root@pam", SecretSource("env", "X"))
@@ -61,6 +74,12 @@ def client(node: Node, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
         yield found
 
 
+def guest_iso(directory: Path) -> Path:
+    iso = directory / "guest.iso"
+    iso.write_bytes(b"\0" * ISO_BYTES)
+    return iso
+
+
 def started(client: Client) -> Machine:
     """A running VM with a disk from which it does not boot, and one from which it does."""
     machine = create(client, RULES, shell_parameters(RULES, RUN, "local:iso/mini.iso", 1))
@@ -76,8 +95,7 @@ def started(client: Client) -> Machine:
 def test_an_upload_has_its_fields_in_the_order_in_which_pveproxy_reads_them(tmp_path: Path) -> None:
     # PVE::APIServer::AnyEvent looks for content, then checksum-algorithm, then checksum, each at the very beginning of
     # what is left; a checksum before its algorithm is a "wrong Content-Disposition", and what follows the file is lost.
-    iso = tmp_path / "guest.iso"
-    iso.write_bytes(b"\0" * 4096)
+    iso = guest_iso(tmp_path)
     files = GuestFiles("", "", tmp_path / "key", "", iso, "0" * 64, "0123456789abcdef0123")
     with played_back() as (recorded, client):
         recorded.record = {"result": [{"storage": "local", "content": "iso", "volid": "another", "size": 0}]}
@@ -85,6 +103,30 @@ def test_an_upload_has_its_fields_in_the_order_in_which_pveproxy_reads_them(tmp_
     names = re.findall(rb'name="([^"]+)"', recorded.body)
     assert names == [b"content", b"checksum-algorithm", b"checksum", b"filename", b"voh-0123456789abcdef.iso"]
     assert b'filename="voh-0123456789abcdef.iso"\r\nContent-Type: application/octet-stream\r\n\r\n' in recorded.body
+
+
+@pytest.mark.parametrize("kind", ["gone", "cut-after", "ticket-expired", "slow"])
+def test_an_upload_whose_answer_was_lost_is_found_whole_and_made_once(
+    node: Node, client: Client, tmp_path: Path, kind: Kind
+) -> None:
+    node.faults.add(Fault(kind, "POST .*/upload", seconds=1.0))
+    with hypervisor(client, guest_iso(tmp_path), shell()).layouts([STORED], [HOST, THIN], span=SPAN, run_id=RUN):
+        pass
+    assert node.faults.listing() == []
+    (found,) = [each for each in client.get("nodes/pve/storage/local/content") if "/voh-" in each["volid"]]
+    assert found["size"] == ISO_BYTES
+    assert [each["type"] for each in client.get("nodes/pve/tasks", {"source": "all"})].count("imgcopy") == 1
+    assert left(client) == []
+
+
+def test_an_upload_that_arrived_otherwise_than_sent_is_an_error(node: Node, client: Client, tmp_path: Path) -> None:
+    node.faults.add(Fault("task-fails", "POST .*/upload", text="checksum mismatch: got '0' != expect '1'"))
+    with (
+        pytest.raises(PveError, match="imgcopy failed: checksum mismatch"),
+        hypervisor(client, guest_iso(tmp_path), shell()).layouts([STORED], [HOST, THIN], span=SPAN, run_id=RUN),
+    ):
+        pass
+    assert left(client) == []
 
 
 # What is sent
@@ -256,9 +298,9 @@ def test_an_end_of_a_command_that_was_told_and_lost_has_the_command_run_again(no
 @pytest.mark.parametrize("call", ["POST .*/disks/lvm", "DELETE .*/disks/lvm/"])
 @pytest.mark.parametrize("kind", ["gone", "cut-after"])
 def test_a_storage_whose_answer_was_lost_is_made_and_removed_once(
-    node: Node, client: Client, call: str, kind: str
+    node: Node, client: Client, call: str, kind: Kind
 ) -> None:
-    node.faults.add(Fault(kind, call))  # type: ignore[arg-type] # one of the kinds
+    node.faults.add(Fault(kind, call))
     stores = Stores(client, shell(), 9000)
     with stores.made("lvm", STORE, "/dev/sdb", {}):
         assert STORE in storage_ids(client)
@@ -337,8 +379,7 @@ def test_a_thin_pool_of_pve_has_room_for_its_volumes_on_a_disk_of_any_size(span_
 
 
 def test_a_disk_that_is_too_small_for_a_thin_pool_is_told_why(client: Client, tmp_path: Path) -> None:
-    iso = tmp_path / "guest.iso"
-    iso.write_bytes(b"\0" * 4096)
+    iso = guest_iso(tmp_path)
     thin = Mode("thin", LvmThin(), Attach())
     with (
         pytest.raises(Unsupported, match=r"no room for .* beside them Proxmox VE takes: thin 2\.156 GiB"),
@@ -360,8 +401,7 @@ def test_a_partition_is_attached_by_a_path_that_outlasts_a_restart() -> None:
 
 
 def test_the_mode_partition_gets_such_a_path(client: Client, tmp_path: Path) -> None:
-    iso = tmp_path / "guest.iso"
-    iso.write_bytes(b"\0" * 4096)
+    iso = guest_iso(tmp_path)
     played = shell()
     played.prints["/dev/mapper/*"] = f"/dev/sdb2\n{LINK}-part2\n"
     parts = [{"path": f"/dev/sdb{number}", "type": "part", "start": number * 2048} for number in (1, 2)]

@@ -8,13 +8,11 @@ from contextlib import suppress
 from harness.errors import HarnessError, LabUnavailable
 from harness.guest.proxmox.client import Client, Expected, PveError
 from harness.guest.proxmox.machine import Machine, exists, require_all
-from harness.guest.proxmox.tasks import TaskEnd
 from harness.guest.proxmox.vm import free_ids, run_of
 from harness.lab.proxmox import GuestRules
 
 CREATE_SECONDS = 180.0
 CLONE_SECONDS = 900.0
-_NOT_LINKED = "Linked clone feature is not supported"
 
 
 def create(client: Client, rules: GuestRules, settings: Mapping[str, object]) -> Machine:
@@ -37,27 +35,19 @@ def create(client: Client, rules: GuestRules, settings: Mapping[str, object]) ->
 def clone(client: Client, rules: GuestRules, marks: Mapping[str, object]) -> Machine:
     """A clone of the lab's template, known as ours from the beginning by its name and description.
 
-    A linked one where the template's storage has such, as PVE tries it by itself; else a full copy.
+    PVE makes it a linked one of a template, and a full copy of any other VM.
     """
     template = Machine(client, int(rules.template or 0))
 
-    def copy(machine: Machine, **options: int) -> TaskEnd:
-        return client.task(
+    def make(machine: Machine) -> None:
+        end = client.task(
             "post",
             f"{template.path}/clone",
-            {"newid": machine.vmid, "name": marks["name"], "description": marks["description"], **options},
+            {"newid": machine.vmid, "name": marks["name"], "description": marks["description"]},
             expected=Expected("qmclone", str(template.vmid)),
             seen=lambda: exists(client, machine.vmid),
             deadline=CLONE_SECONDS,
         )
-
-    def make(machine: Machine) -> None:
-        try:
-            end = copy(machine)
-        except PveError as error:
-            if _NOT_LINKED not in error.said:
-                raise
-            end = copy(machine, full=1)
         require_all(machine, end, "clone")
         machine.set({"tags": marks["tags"]})
 
