@@ -44,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.rest = rest
     try:
         status: int = options.run(options)
+        sys.stdout.flush()
     except ConfigError as error:
         sys.stderr.write(f"virt-overhead: {error}\n")
         return USAGE
@@ -53,7 +54,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("virt-overhead: interrupted\n")
         return 130
+    except OSError as error:
+        # Also where the output goes: a full disk, or a reader (`| head`) that has seen enough.
+        if not isinstance(error, BrokenPipeError):
+            sys.stderr.write(f"virt-overhead: {error}\n")
+        _drop_output()
+        return FAILED
     return status
+
+
+def _drop_output() -> None:
+    """What is still to be printed goes nowhere: else Python tries again at its end, and fails with a traceback."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:

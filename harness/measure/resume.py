@@ -65,7 +65,8 @@ def asked(order: Order) -> dict[str, JsonValue]:
     for name, scenario in order.scenarios.items():
         profile = profile_of(scenario.profiles, order.profile)
         found |= {f"{name}.{key}": getattr(profile, key) for key in ("ramp", "runtime", "span", "conditioning")}
-        found |= {f"{name}.disk.{disk}": order.host.target(disk).identity for disk in scenario.disks}
+        disks = [disk for disk in order.host.measured if disk.name in scenario.disks]
+        found |= {f"{name}.disk.{disk.name}": disk.identity for disk in disks}
         for mode in scenario.modes:
             attach = asdict(mode.attach) if mode.attach is not None else None
             found[f"{name}.mode.{mode.name}"] = {"layout": asdict(mode.layout), "attach": attach}

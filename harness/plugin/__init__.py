@@ -92,7 +92,8 @@ class _XdistHooks:
         if scenario is None or Path(file.split("::")[0]).parent.name != SCENARIO_DIRECTORY:
             return None
         try:
-            return _options(self._config).inventory.host_of_all(scenario.disks).name
+            # Whichever disks its selected cells need, the first is always among them.
+            return _options(self._config).inventory.host_of(scenario.disk).name
         except ConfigError:
             return None
 
@@ -123,7 +124,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
     engine = config.stash.get(_ENGINE, None)
-    return [f"{name}: {plan.describe()}" for name, plan in engine.plans.items()] if engine else []
+    if engine is None:
+        return []
+    planned = [f"{name}: {plan.describe()}" for name, plan in engine.plans.items()]
+    return planned + [f"{name}: will be skipped: {why}" for name, why in engine.left_out.items()]
 
 
 @pytest.fixture

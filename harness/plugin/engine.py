@@ -24,6 +24,7 @@ from harness.report import write_report
 from harness.results import CellRecord, RunStore
 from harness.scenario.model import Cell, Scenario
 from harness.scenario.plan import Plan, plan_for
+from harness.scenario.sittings import disks_needed
 
 
 @dataclass
@@ -38,13 +39,13 @@ class Engine:
     measured: int = 0
     unavailable: dict[str, str] = field(default_factory=dict)
     """Why the lab kept cells from being measured, by host (by scenario where no host has it); the first cause."""
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Why no host of the lab can have the selected cells of a scenario, by its name."""
     late: list[str] = field(default_factory=list)
     """Cells that exceed their budget only now that all of the run is known, which their own tests could not say."""
     _told: dict[str, Verdict] = field(default_factory=dict)
     _campaigns: dict[str, Campaign] = field(default_factory=dict)
     _hosts: dict[str, HostSpec] = field(default_factory=dict)
-    _left_out: dict[str, str] = field(default_factory=dict)
-    """Why no host of the lab can have a scenario, by its name."""
     _images: ImageSet | None = None
 
     def select(self, cells: Sequence[Cell]) -> None:
@@ -59,10 +60,10 @@ class Engine:
         problems: list[ConfigError] = []
         for name, chosen in by_scenario.items():
             try:
-                self._hosts[name] = self.options.inventory.host_of_all(self.scenarios[name].disks)
+                self._hosts[name] = self.options.inventory.host_of_all(self._disks(name, chosen))
             except ConfigError as error:
                 problems.append(error)
-                self._left_out[name] = error.message
+                self.left_out[name] = error.message
             else:
                 self.plans[name] = self._plan(name, chosen)
         if problems and not self.plans:
@@ -76,7 +77,7 @@ class Engine:
         """The cell's record, measured at first demand. Raises what stopped the measuring."""
         host = self._hosts.get(cell.scenario)
         if host is None:
-            why = f"{self._left_out[cell.scenario]}; so {cell.scenario} is left out"
+            why = f"{self.left_out[cell.scenario]}; so {cell.scenario} is left out"
             self.unavailable.setdefault(f"scenario {cell.scenario}", why)
             raise Unsupported(why)
         try:
@@ -114,6 +115,10 @@ class Engine:
         self._campaigns = {}
         if failures:
             raise failures[0]
+
+    def _disks(self, name: str, cells: Sequence[Cell]) -> tuple[str, ...]:
+        """The disks that these cells are measured on: of a scenario of arrays, those of the largest one selected."""
+        return self.scenarios[name].disks[: disks_needed(cell.mode for cell in cells)]
 
     def _plan(self, name: str, cells: Sequence[Cell]) -> Plan:
         plan = plan_for(self.scenarios[name], self.options.profile, cells)

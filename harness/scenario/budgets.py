@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import get_args
 
+from harness.analysis.metrics import METRICS
 from harness.config.names import choices
 from harness.config.problems import shown
 from harness.scenario.model import BudgetRule, Cell, LabKind, Scenario
@@ -40,7 +41,7 @@ def reference_problems(scenario: Scenario) -> Iterator[str]:
             for at, depth in enumerate(rule.iodepth or ())
             if depth not in depths
         ]
-    yield from unknown or _judging_nothing(scenario)
+    yield from unknown or [*_of_a_fixed_rate(scenario), *_judging_nothing(scenario)]
 
 
 def _unknown(key: str, names: Sequence[str], allowed: Sequence[str], what: str) -> Iterator[str]:
@@ -48,6 +49,19 @@ def _unknown(key: str, names: Sequence[str], allowed: Sequence[str], what: str) 
         if name not in allowed:
             known = choices(name, allowed or ["nothing, for the host is measured alone"])
             yield f"{key}[{index}] = {shown(name)}: {what}; {known}"
+
+
+def _of_a_fixed_rate(scenario: Scenario) -> Iterator[str]:
+    """Budgets of a throughput that is the same on every arm, for it was asked for: they could never be exceeded."""
+    latencies = [name for name, metric in METRICS.items() if metric.is_latency]
+    for index, rule in enumerate(scenario.budgets):
+        workloads = rule.workloads or scenario.workloads
+        if METRICS[rule.metric].higher_is_better and all(workload.rate is not None for workload in workloads):
+            key = f"budget[{index}].workloads" if rule.workloads else "workloads"
+            yield (
+                f'budget[{index}].metric = "{rule.metric}": does not go with {key}[0] = "{workloads[0].name}", whose '
+                f"rate is fixed; allowed: {', '.join(latencies)}"
+            )
 
 
 def _judging_nothing(scenario: Scenario) -> Iterator[str]:

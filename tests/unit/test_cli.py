@@ -12,6 +12,8 @@ import pytest
 from harness import cli
 from harness.cli import main
 from harness.lab.inventory import HostSpec
+from harness.results import RunStore
+from tests.unit.runs import synthetic_run
 
 
 @pytest.fixture(autouse=True)
@@ -91,6 +93,22 @@ def test_the_report_of_a_missing_run_is_one_message(
     assert (arguments[-1] if arguments[-1] != "report" else "reports/latest") in err
     assert "Traceback" not in err
     assert {path.name for path in tmp_path.iterdir()} <= {"state"}
+
+
+def printed(run: Path, output: str) -> subprocess.CompletedProcess[str]:
+    """The report of `run`, with its output going where the shell says."""
+    command = f'"$0" -m harness.cli report "$1" {output}'
+    words = ["bash", "-o", "pipefail", "-c", command, sys.executable, str(run)]
+    return subprocess.run(words, cwd=Path(__file__).parents[2], stderr=subprocess.PIPE, text=True, check=False)
+
+
+def test_an_output_that_cannot_be_written_is_one_message_and_no_success(tmp_path: Path) -> None:
+    store = RunStore.create(tmp_path, "run")
+    store.write_results(synthetic_run())
+    full = printed(store.path, "> /dev/full")
+    assert (full.returncode, full.stderr) == (1, "virt-overhead: [Errno 28] No space left on device\n")
+    cut = printed(store.path, "| true")
+    assert cut.stderr == ""
 
 
 @pytest.mark.parametrize(

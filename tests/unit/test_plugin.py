@@ -200,6 +200,40 @@ def test_selecting_only_disks_that_the_lab_lacks_is_a_usage_error(run: Run, pyte
     assert 'no disk "gamma"; allowed: alpha, beta' in usage_error(run("-k", "gamma"))
 
 
+ARRAYS = """
+title = "Arrays"
+disks = ["alpha", "beta", "gamma"]
+modes = ["pair", "three"]
+workloads = ["randread-4k"]
+write_rate = "1 GiB/s"
+[mode.pair]
+layout = { kind = "md", level = 0, disks = 2 }
+attach = {}
+[mode.three]
+layout = { kind = "lvm", on = { kind = "md", level = 5, disks = 3 } }
+attach = {}
+"""
+
+
+def test_of_an_arrays_disks_only_those_of_the_selected_cells_have_to_be_there(
+    run: Run, pytester: pytest.Pytester
+) -> None:
+    (pytester.path / "scenarios" / "arrays.toml").write_text(ARRAYS)
+    result = run("--collect-only", "-q", "-k", "arrays and pair")
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["arrays: 1 cell in 1 group, * written to alpha, beta"])
+    assert 'no disk "gamma"' in usage_error(run("--collect-only", "-k", "arrays"))
+
+
+def test_what_will_be_skipped_for_want_of_a_disk_is_said_before_anything_is_measured(
+    run: Run, pytester: pytest.Pytester
+) -> None:
+    (pytester.path / "scenarios" / "gamma.toml").write_text(SCENARIO)
+    result = run("--collect-only", "-q")
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(['gamma: will be skipped: */lab.toml: no disk "gamma"; allowed: alpha, beta'])
+
+
 @pytest.mark.usefixtures("_images")
 def test_an_unreachable_host_is_told_once_with_the_remedy_and_is_no_success(
     run: Run, pytester: pytest.Pytester

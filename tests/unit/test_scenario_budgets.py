@@ -208,6 +208,32 @@ def test_a_budget_of_a_scenario_that_measures_the_host_alone_matches_no_cell(tmp
     assert line.endswith("allowed: nothing, for the host is measured alone")
 
 
+FIXED = BASE.replace('"seqwrite-256k"', '"randread-4k-i1000"')
+
+
+@pytest.mark.parametrize(
+    ("base", "workloads", "key"),
+    [
+        (FIXED, 'workloads = ["randread-4k-i1000"]\n', "budget[0].workloads[0]"),
+        (FIXED.replace('"randread-4k", ', ""), "", "workloads[0]"),
+    ],
+)
+@pytest.mark.parametrize("metric", ["iops", "bw"])
+def test_a_throughput_that_was_asked_for_has_no_budget(
+    tmp_path: Path, base: str, workloads: str, key: str, metric: str
+) -> None:
+    (line,) = complaint(tmp_path, ANY.replace("iops", metric) + workloads, base)
+    assert line == (
+        f'budget[0].metric = "{metric}": does not go with {key} = "randread-4k-i1000", whose rate is fixed; '
+        "allowed: lat_mean, clat_mean, clat_p50, clat_p99, clat_p999"
+    )
+    assert load(tmp_path, ANY.replace("iops", "clat_mean") + workloads, base).budgets
+
+
+def test_a_budget_for_all_workloads_may_find_one_of_a_fixed_rate_among_them(tmp_path: Path) -> None:
+    assert len(load(tmp_path, ANY, FIXED).budgets) == 1
+
+
 def test_a_depth_that_any_profile_measures_may_have_a_budget(tmp_path: Path) -> None:
     text = ANY + "iodepth = [3]\n[profile.smoke]\niodepth = [3]\n"
     assert load(tmp_path, text).budgets[0].iodepth == (3,)
