@@ -200,7 +200,13 @@ def _role(call: Call, failed: str, *, changed: str = "") -> frozenset[str]:
     return roles[name]
 
 
+def no_ticket(call: Call) -> None:
+    """GET access/ticket: there for login pages alone."""
+    del call
+
+
 ROUTES: dict[tuple[str, str], Handler] = {
+    ("GET", "/access/ticket"): no_ticket,
     ("POST", "/access/ticket"): create_ticket,
     ("GET", "/access/users"): list_users,
     ("POST", "/access/users"): create_user,

@@ -41,7 +41,11 @@ def resources(call: Call) -> list[dict[str, Any]]:
     if kind in {"", "node"}:
         found.append(_node_summary(call) | {"id": f"node/{call.node.name}", "type": "node"})
     if kind in {"", "storage"}:
-        found += [_storage_resource(call, each) for each in call.node.store.statuses()]
+        found += [
+            _storage_resource(call, each)
+            for each in call.node.store.statuses()
+            if may.has(call.user, f"/storage/{each['storage']}", ["Datastore.Audit"])
+        ]
     return found
 
 

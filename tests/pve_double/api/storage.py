@@ -16,7 +16,7 @@ from tests.pve_double.api.call import Call, Handler
 from tests.pve_double.api.cluster import index
 from tests.pve_double.errors import PveError, bad_parameters
 from tests.pve_double.qemu.volumes import Request, check_volume_access
-from tests.pve_double.storage.store import DEFAULT_FORMAT
+from tests.pve_double.storage.store import DEFAULT_FORMAT, QCOW2_MAGIC
 from tests.pve_double.storage.volumes import FILE_FORMATS, is_volume_id, normalized_file_name, split_volume_id
 from tests.pve_double.tasks import TaskLog
 
@@ -27,7 +27,7 @@ _UPLOADS = {
     "import": (r"[a-zA-Z0-9.+=_-]+\.(ova|qcow2|raw|vmdk)", "invalid filename or wrong extension"),
 }
 _BLOCK = 512
-_MAGIC = {"qcow2": b"QFI\xfb", "vmdk": b"KDMV"}
+_MAGIC = {"qcow2": QCOW2_MAGIC, "vmdk": b"KDMV"}
 """How the image files that have a header begin."""
 _BELOW = (
     "content", "download-url", "file-restore", "import-metadata", "oci-registry-pull", "prunebackups", "rrd", "rrddata",

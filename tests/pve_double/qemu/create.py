@@ -41,7 +41,7 @@ def create(node: Node, user: str, params: Config) -> str:
     """POST nodes/{node}/qemu: the UPID of the task that makes the volumes."""
     vmid = int(params["vmid"])
     options = {name: value for name, value in params.items() if name not in _NOT_OPTIONS}
-    request = Request(node, user, vmid, params.get("storage"))
+    request = Request(node, user, vmid, params.get("storage"), params.get("pool"))
     validate_ssh_keys(options)
     clamp_cpu_units(options)
     _check_rights(request, params)
@@ -84,7 +84,7 @@ def _check_rights(request: Request, params: Config) -> None:
     if params.get("ha-managed") == "1":
         request.require("/", "Sys.Console")
     if params.get("start") == "1":
-        request.require(path, "VM.PowerMgmt")
+        request.require_vm("VM.PowerMgmt")
     may = request.node.permissions
     if not may.has(request.user, path, ["VM.Allocate"]) and not (
         pool and may.has(request.user, f"/pool/{pool}", ["VM.Allocate"])

@@ -44,6 +44,8 @@ def start(node: Node, machine: Machine, log: TaskLog) -> None:
     config = dict(machine.config)
     if any(drive.is_cloudinit for drive in drives(config)):
         log.line("generating cloud-init ISO")
+    if config.get("bios") == "ovmf" and "efidisk0" not in config:
+        log.warn("no efidisk configured! Using temporary efivars disk.")
     words = command.build(node, machine.vmid, config, log)
     for drive in drives(config):
         if is_volume_id(drive.file):

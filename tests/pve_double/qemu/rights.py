@@ -34,21 +34,19 @@ def require_for_options(request: Request, names: Iterable[str]) -> None:
     """403, or PVE's 500, unless the caller may set (or delete) every one of these options."""
     if request.user == ROOT:
         return
-    path = f"/vms/{request.vmid}"
     for name in sorted(names):
         if is_drive(name) or _ELSEWHERE.fullmatch(name):
             continue
         if name in _PRIVILEGE or re.fullmatch(r"numa\d+", name):
-            request.require(path, _PRIVILEGE.get(name, "VM.Config.CPU"))
+            request.require_vm(_PRIVILEGE.get(name, "VM.Config.CPU"))
             if name == "startup":
                 request.require("/", "Sys.Modify")
         elif re.fullmatch(r"net\d+", name) or name == "running-nets-host-mtu":
-            request.require(path, "VM.Config.Network")
+            request.require_vm("VM.Config.Network")
         elif name in _CLOUDINIT or re.fullmatch(r"ipconfig\d+", name):
-            either = ["VM.Config.Cloudinit", "VM.Config.Network"]
-            request.node.permissions.require(request.user, path, either, any_of=True)
+            request.require_vm("VM.Config.Cloudinit", "VM.Config.Network", any_of=True)
         elif name == "vmstate":
-            request.require(path, "VM.Config.Disk", "VM.PowerMgmt")
+            request.require_vm("VM.Config.Disk", "VM.PowerMgmt")
         else:
             raise PveError(f"only root can set '{name}' config")
 
@@ -62,13 +60,13 @@ def require_for_device(request: Request, name: str, value: str, *, verb: str = "
         # What the port was before counts, too.
         if (old, value) != ("socket", "socket"):
             raise PveError(f"only root can {verb} '{name}' config for real devices")
-        request.require(f"/vms/{request.vmid}", "VM.Config.HWType")
+        request.require_vm("VM.Config.HWType")
     elif kind in _DEVICES:
         _DEVICES[kind](request, name, value)
 
 
 def _usb(request: Request, name: str, value: str) -> None:
-    request.require(f"/vms/{request.vmid}", "VM.Config.HWType")
+    request.require_vm("VM.Config.HWType")
     device = parse({"named": "usb[n]"}, value)
     if "host" in device:
         if device["host"].lower() != "spice":
@@ -82,7 +80,7 @@ def _pci(request: Request, name: str, value: str) -> None:
     if "host" in device:
         raise PveError(f"only root can set '{name}' config for non-mapped devices")
     request.require(f"/mapping/pci/{_mapping(device)}", "Mapping.Use")
-    request.require(f"/vms/{request.vmid}", "VM.Config.HWType")
+    request.require_vm("VM.Config.HWType")
     if "romfile" in device:
         raise bad_parameters({name: "only root@pam can set 'romfile' option"})
 
@@ -94,13 +92,13 @@ def _mapping(device: Mapping[str, str]) -> str:
 
 
 def _random(request: Request, _name: str, value: str) -> None:
-    request.require(f"/vms/{request.vmid}", "VM.Config.HWType")
+    request.require_vm("VM.Config.HWType")
     if parse("pve-qm-rng", value).get("source") == "/dev/hwrng":
         request.require("/mapping/hwrng", "Mapping.Use")
 
 
 def _directory(request: Request, _name: str, value: str) -> None:
-    request.require(f"/vms/{request.vmid}", "VM.Config.Disk")
+    request.require_vm("VM.Config.Disk")
     request.require(f"/mapping/dir/{parse({'named': 'virtiofs[n]'}, value)['dirid']}", "Mapping.Use")
 
 
@@ -115,11 +113,10 @@ _DEVICES: Mapping[str, Callable[[Request, str, str], None]] = {
 def require_for_drive(request: Request, drive: Drive | None) -> None:
     if drive is None:
         return
-    path = f"/vms/{request.vmid}"
     if drive.is_cloudinit:
-        request.require(path, "VM.Config.Cloudinit", "VM.Config.CDROM")
+        request.require_vm("VM.Config.Cloudinit", "VM.Config.CDROM")
     else:
-        request.require(path, "VM.Config.CDROM" if drive.is_cdrom else "VM.Config.Disk")
+        request.require_vm("VM.Config.CDROM" if drive.is_cdrom else "VM.Config.Disk")
 
 
 def require_for_drive_text(request: Request, key: str, config: Config) -> None:

@@ -27,15 +27,25 @@ _CONTENT = "content type needs to be 'images' or 'iso'"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Whose call about which VM it is; `default_storage` is for new disks that name none."""
+    """Whose call about which VM it is.
+
+    `default_storage` is for new disks that name none. `pool` is where a VM that is being created goes: what may be done
+    with the pool may be done with the VM.
+    """
 
     node: Node
     user: str
     vmid: int
     default_storage: str | None = None
+    pool: str | None = None
 
     def require(self, path: str, *privileges: str) -> None:
         self.node.permissions.require(self.user, path, privileges)
+
+    def require_vm(self, *privileges: str, any_of: bool = False) -> None:
+        may, path = self.node.permissions, f"/vms/{self.vmid}"
+        if self.pool is None or not may.has(self.user, f"/pool/{self.pool}", privileges, any_of=any_of):
+            may.require(self.user, path, privileges, any_of=any_of)
 
 
 def check_drives(request: Request, options: Config) -> None:
@@ -239,7 +249,8 @@ def _source_bytes(node: Node, source: str) -> int:
     if node.store.parse(source).content == "import":
         if source not in node.store.volumes:
             raise PveError(f"failed to stat '{node.store.path(source)}'")
-        return IMPORTED_BYTES
+        known = node.store.volumes[source].virtual_bytes
+        return IMPORTED_BYTES if known is None else known
     try:
         return node.store.activate(source).size_bytes
     except PveError as missing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -22,10 +23,14 @@ LARGEST_FILE = 16 * 1024**4
 _UNSUPPORTED_LINE = {"lvmthin": ("LvmThinPlugin", 102), "lvm": ("LVMPlugin", 671), "zfspool": ("ZFSPoolPlugin", 222)}
 """Where PVE's source refuses a format: it forgets the newline, so that Perl adds file and line."""
 
+QCOW2_MAGIC = b"QFI\xfb"
+_QCOW2 = struct.Struct(">24sQ")
+"""The first fields of a qcow2, of which the last one is the virtual size in bytes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """A volume that exists. `used_bytes` is what it takes up where that is known."""
+    """A volume that exists. An image to import has `virtual_bytes` beside the size of its file, where they are known."""
 
     id: str
     content: str
@@ -33,6 +38,7 @@ class Volume:
     size_bytes: int
     created: int
     vmid: int | None = None
+    virtual_bytes: int | None = None
 
 
 class Backing(Protocol):
@@ -172,11 +178,12 @@ class Store:
         """A file that was uploaded, replacing one of the same name; its volume id."""
         storage, volname = self.enabled(storage_id), f"{content}/{name}"
         named = storage.parse(volname)
-        if file is not None:
-            self.backing.put(file, storage, volname)
         volid = f"{storage_id}:{volname}"
         listed = "iso" if content == "iso" else named.format
-        self.volumes[volid] = Volume(volid, content, listed, size_bytes, int(time.time()))
+        virtual = virtual_bytes(file) if content == "import" and file is not None else None
+        if file is not None:
+            self.backing.put(file, storage, volname)
+        self.volumes[volid] = Volume(volid, content, listed, size_bytes, int(time.time()), virtual_bytes=virtual)
         return volid
 
     def free(self, volid: str, log: TaskLog) -> None:
@@ -272,6 +279,16 @@ class Store:
             "used": used,
             "avail": total - used,
         } | ({"used_fraction": used / total} if total else {})
+
+
+def virtual_bytes(image: Path) -> int:
+    """How large a guest sees an image: what the header of a qcow2 says, else the file itself."""
+    with image.open("rb") as content:
+        header = content.read(_QCOW2.size)
+    if len(header) == _QCOW2.size and header.startswith(QCOW2_MAGIC):
+        _, size = _QCOW2.unpack(header)
+        return int(size)
+    return image.stat().st_size
 
 
 def _created(storage: Storage, volname: str, format_: str, size_bytes: int) -> list[str]:
