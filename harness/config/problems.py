@@ -30,10 +30,13 @@ _TYPES = {
 
 
 def describe(error: ValidationError, data: Mapping[str, Any], schema: type[BaseModel]) -> Iterator[str]:
-    """One line per problem, in the order of the schema: `modes[2] = "lmv": no such mode; allowed: ...`."""
+    """One line per problem, in the order of the schema: `modes[2] = "lmv": no such mode; allowed: ...`.
+
+    A validator that finds several problems says each in a line of its ValueError.
+    """
     for details in error.errors(include_url=False):
         key = _key(details["loc"], data) + (".kind" if details["type"].startswith("union_tag") else "")
-        yield f"{key}{_value(details)}: {_reason(details, schema)}"
+        yield from (f"{key}{_value(details)}: {reason}" for reason in _reason(details, schema).splitlines())
 
 
 def shown(value: object) -> str:
@@ -42,6 +45,8 @@ def shown(value: object) -> str:
         return "{ " + ", ".join(f"{key} = {shown(item)}" for key, item in value.items()) + " }"
     if isinstance(value, list):
         return "[" + ", ".join(shown(item) for item in value) + "]"
+    if isinstance(value, float):
+        return str(value)  # inf and nan as TOML has them, too
     return json.dumps(value, ensure_ascii=False, default=str)
 
 

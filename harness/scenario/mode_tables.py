@@ -220,7 +220,7 @@ class ModeTable(Table):
     def _goes_together(self) -> Self:
         problems = list(mode_problems(self.layout.made(), self.attach.made(), frozenset(self._given())))
         if problems:
-            raise ValueError("; and ".join(problems))
+            raise ValueError("\n".join(problems))
         return self
 
     def _given(self) -> Iterator[str]:

@@ -17,6 +17,7 @@ from harness.scenario.fields import (
     Iodepth,
     Ramp,
     Rate,
+    Rounds,
     Runtime,
     SecondsOrNone,
     Share,
@@ -92,11 +93,11 @@ class ProfileTable(Table):
 
     ramp: Ramp | None = None
     runtime: Runtime | None = None
-    rounds: Annotated[int, Field(ge=1)] | None = None
+    rounds: Rounds | None = None
     iodepth: Annotated[list[Iodepth], Field(min_length=1)] | None = None
     span: Span | None = None
     round_limit: SomeSeconds | None = None
-    most_rounds: Annotated[int, Field(ge=1)] | None = None
+    most_rounds: Rounds | None = None
     target: ShareOrNone = None
     time_limit: SecondsOrNone = None
     conditioning: Conditioning | None = None
@@ -120,7 +121,7 @@ class BudgetTable(Table):
     def _goes_together(self) -> Self:
         problems = list(self._problems())
         if problems:
-            raise ValueError("; and ".join(problems))
+            raise ValueError("\n".join(problems))
         return self
 
     def _problems(self) -> Iterator[str]:

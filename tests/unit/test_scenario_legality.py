@@ -447,6 +447,18 @@ def test_a_value_out_of_range_is_told_with_what_is_allowed(tmp_path: Path, layou
     assert complaint(tmp_path, own(layout or 'kind = "device"', attach)) == f"mode.own.{line}"
 
 
+def test_each_clash_of_a_mode_has_a_line_of_its_own(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        load(tmp_path, own('kind = "md", level = 6, disks = 3', 'bus = "ide", cache = "unsafe", read_only = true'))
+    lines = error.value.message.splitlines()
+    assert [line.partition("mode.own: ")[2].partition(" ")[0] for line in lines] == [
+        "layout.disks",
+        "attach.aio",
+        "attach.iothread",
+        "attach.read_only",
+    ]
+
+
 def test_all_clashes_of_a_mode_are_told() -> None:
     attach = Attach("sata", "writeback", iothread=True, queues=4, read_only=True, detect_zeroes="unmap")
     assert len(list(mode_problems(Device(), attach, ()))) == 5

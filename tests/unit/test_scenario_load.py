@@ -367,6 +367,8 @@ def test_a_mistake_is_told_with_key_value_and_what_is_allowed(tmp_path: Path, ol
         ('[profile.smoke]\nrounds = "4"', 'profile.smoke.rounds = "4": must be a whole number, without quotes'),
         ("[profile.smoke]\nrounds = true", "profile.smoke.rounds = true: must be a whole number, without quotes"),
         ("[profile.smoke]\nrounds = 0", "profile.smoke.rounds = 0: allowed: 1 and more"),
+        ("[profile.smoke]\nmost_rounds = 10001", "profile.smoke.most_rounds = 10001: allowed: at most 10000"),
+        ("[profile.smoke]\nrounds = inf", "profile.smoke.rounds = inf: must be a whole number, without quotes"),
         ("[profile.smoke]\niodepth = [1, 2048]", "profile.smoke.iodepth[1] = 2048: allowed: at most 1024"),
         (
             "[profile.smoke]\niodepth = [8, 1, 8]",
