@@ -278,6 +278,24 @@ def test_a_task_that_does_not_end_is_named(node: Node, client: Client, monkeypat
         done.set()
 
 
+# Counters
+
+
+def test_counts_that_qemu_did_not_tell_in_time_are_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {"status": "running", "blockstat": {"scsi0": {"rd_bytes": 4096, "wr_bytes": 0}}}
+    with played_back() as (recorded, client):
+        recorded.record = {"result": {"status": "running"}}
+        late = threading.Timer(0.2, lambda: setattr(recorded, "record", {"result": told}))
+        late.start()
+        assert Machine(client, 9000).transferred("scsi0").read == 4096
+        late.join()
+        assert recorded.answered > 1
+        recorded.record = {"result": {"status": "running"}}
+        monkeypatch.setattr("harness.guest.proxmox.machine.COUNT_SECONDS", 0.0)
+        with pytest.raises(GuestError, match="QEMU counts nothing for scsi0 of VM 9000"):
+            Machine(client, 9000).transferred("scsi0")
+
+
 # The agent
 
 

@@ -19,6 +19,7 @@ CONFIG_SECONDS = 180.0
 START_SECONDS = 120.0
 STOP_SECONDS = 90.0
 DESTROY_SECONDS = 180.0
+COUNT_SECONDS = 15.0
 _POLL_SECONDS = 0.5
 _SILENT = "QEMU guest agent is not running"
 _CONSOLES = ("vncproxy", "spiceproxy")
@@ -127,7 +128,13 @@ class Machine:
 
     def transferred(self, key: str) -> Transferred:
         """What the guest asked of the drive `key`, as QEMU counts it (its query-blockstats)."""
-        counted = self.status().get("blockstat", {}).get(key)
+        end = time.monotonic() + COUNT_SECONDS
+        # PVE leaves the counts out where QEMU does not answer it in time.
+        while not (status := self.status()).get("blockstat") and status["status"] == "running":
+            if time.monotonic() >= end:
+                break
+            time.sleep(_POLL_SECONDS)
+        counted = status.get("blockstat", {}).get(key)
         if counted is None:
             raise GuestError(f"host {self.client.host}: QEMU counts nothing for {key} of VM {self.vmid}")
         return Transferred(int(counted["rd_bytes"]), int(counted["wr_bytes"]))
