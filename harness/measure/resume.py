@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from pydantic import JsonValue
 
@@ -67,9 +67,7 @@ def asked(order: Order) -> dict[str, JsonValue]:
         found |= {f"{name}.{key}": getattr(profile, key) for key in ("ramp", "runtime", "span", "conditioning")}
         disks = [disk for disk in order.host.measured if disk.name in scenario.disks]
         found |= {f"{name}.disk.{disk.name}": disk.identity for disk in disks}
-        for mode in scenario.modes:
-            attach = asdict(mode.attach) if mode.attach is not None else None
-            found[f"{name}.mode.{mode.name}"] = {"layout": asdict(mode.layout), "attach": attach}
+        found |= {f"{name}.mode.{mode.name}": f"{mode.layout}, {mode.attach}" for mode in scenario.modes}
     return found
 
 

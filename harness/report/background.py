@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -22,6 +22,10 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
 
 
+_SIZES = ("chunk", "cluster_size", "volblocksize", "recordsize", "logical_block_size", "physical_block_size")
+"""Options whose values are bytes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Phase:
     """A part of the run's time; `share` is of the whole run."""
@@ -37,7 +41,8 @@ def configuration(cells: Sequence[CellView]) -> Table:
     columns: dict[str, dict[str, str]] = {}
     for mode in modes:
         own = [cell.record for cell in cells if cell.mode == mode]
-        asked = dict(_flat({"layout": own[0].mode_detail.layout, "attach": own[0].mode_detail.attach or {}}))
+        detail = own[0].mode_detail
+        asked = dict(_flat({"layout": detail.layout, "attach": detail.attach or {}}, said=_option))
         effective = [dict(_flat({"effective": record.effective})) for record in own if record.effective]
         keys = dict.fromkeys(key for each in effective for key in each)
         columns[mode] = asked | {key: _agreed([each.get(key, "not reported") for each in effective]) for key in keys}
@@ -72,8 +77,12 @@ def about_run(run: Run) -> Table:
 
 
 def provenance(run: Run) -> Table:
-    """Every recorded version and setting, nested keys joined by dots."""
-    return Table(("what", "value"), tuple(_flat(run.provenance)))
+    """Every recorded version and setting, nested keys joined by dots.
+
+    Without what was asked for, of which the page tells above, mode by mode.
+    """
+    found = {key: value for key, value in run.provenance.items() if key != "asked"}
+    return Table(("what", "value"), tuple(_flat(found)))
 
 
 def phases(run: Run) -> tuple[Phase, ...]:
@@ -104,13 +113,25 @@ def _said(key: str) -> str:
     return f"{'read back' if origin == 'effective' else f'asked, {origin}'}: {rest}"
 
 
-def _flat(value: Mapping[str, JsonValue], prefix: str = "") -> Iterator[tuple[str, str]]:
+def _flat(
+    value: Mapping[str, JsonValue],
+    prefix: str = "",
+    *,
+    said: Callable[[str, JsonValue], str] = lambda _key, value: _text(value),
+) -> Iterator[tuple[str, str]]:
     for key, inner in value.items():
         name = f"{prefix}{key}"
         if isinstance(inner, Mapping) and inner:
-            yield from _flat(inner, f"{name}.")
+            yield from _flat(inner, f"{name}.", said=said)
         else:
-            yield name, _text(inner)
+            yield name, said(key, inner)
+
+
+def _option(key: str, value: JsonValue) -> str:
+    """An option of a layout or an attachment: what was not asked for is the hypervisor's choice, and known to it."""
+    if value is None:
+        return "the hypervisor's own"
+    return format_size(value) if key in _SIZES and isinstance(value, int) else _text(value)
 
 
 def _text(value: JsonValue) -> str:

@@ -162,10 +162,25 @@ def test_report_is_made_from_the_store_alone(tmp_path: Path, smoke: Run, smoke_h
     assert written.read_text(encoding="utf-8") == smoke_html
 
 
+def test_options_that_are_bytes_are_shown_as_sizes_and_what_was_asked_is_told_once() -> None:
+    run = synthetic_run(modes=["host", "lvm"])
+    cells = []
+    for cell in run.cells:
+        attach = {"logical_block_size": 4096} if cell.mode == "lvm" else None
+        detail = replace(cell.mode_detail, layout={"kind": "md", "chunk": 524288}, attach=attach)
+        cells.append(replace(cell, mode_detail=detail))
+    asked = {"asked": {"optane.mode.lvm": "an array"}}
+    rows = page(replace(run, cells=tuple(cells), provenance=run.provenance | asked)).rows
+    assert ["asked, layout: chunk", "512 KiB"] in rows
+    assert ["asked, attach: logical_block_size", "4 KiB"] in rows
+    assert not any(row[0].startswith("asked.") for row in rows if row)
+
+
 def test_time_configuration_and_provenance_are_shown(smoke_page: Page) -> None:
     assert "fio ran 221 s of 245 s: 0.90" in smoke_page.text
     assert ["asked, attach: cache", "none", "none", "none", "writeback"] in smoke_page.rows
     assert ["read back: blockdev.cache.direct", "yes", "yes", "yes", "no"] in smoke_page.rows
+    assert ["asked, attach: queues", *["the hypervisor's own"] * 4] in smoke_page.rows
     assert ["cpu.mitigations.spectre_v2", "IBRS"] in smoke_page.rows
     assert ["governor", "not known"] in smoke_page.rows
     assert "raw is not aligned with the others (every cell of raw)" in smoke_page.text
