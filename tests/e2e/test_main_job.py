@@ -18,6 +18,9 @@ def test_every_cell_of_the_smoke_profile_is_measured_under_kvm(tmp_path: Path) -
     guest = run.provenance["guest"]
     assert isinstance(guest, dict)
     assert guest["hypervisor"] == "KVM"
+    cycles = run.provenance["cycles"]
+    assert isinstance(cycles, dict)
+    assert (cycles["counted"], bool(cycles["why"])) == (False, True)
 
     assert len(run.cells) == 20
     for cell in run.cells:
