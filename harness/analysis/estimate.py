@@ -13,7 +13,7 @@ from harness.analysis.student import t_quantile
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value and its confidence interval; one round gives no interval. ValueError for what is no interval."""
+    """A value and its confidence interval; one round gives no interval."""
 
     point: float
     """The estimate."""

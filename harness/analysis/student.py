@@ -22,7 +22,7 @@ def t_quantile(p: float, df: int) -> float:
     """
     if not 0 < p < 1:
         raise ValueError(f"a quantile needs a probability between 0 and 1, not {p}")
-    if df < 1:
+    if not 1 <= df < math.inf:
         raise ValueError(f"Student's t needs at least one degree of freedom, not {df}")
     if p == 0.5:
         return 0.0
@@ -38,7 +38,7 @@ def t_survival(t: float, df: int) -> float:
     """
     if math.isnan(t):
         raise ValueError("a tail of Student's t needs a number, not nan")
-    if df < 1:
+    if not 1 <= df < math.inf:
         raise ValueError(f"Student's t needs at least one degree of freedom, not {df}")
     if t < 0:
         return 1 - _upper_tail(min(-t, _LARGEST_T), df)
