@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.pve_double.qemu.power import shutdown_seconds
 from tests.pve_double.recorded_calls import DISK
 from tests.pve_double.server import Serving, serve
 from tests.pve_double.testing import NODE, QEMU, Client, memory_node
@@ -148,6 +149,28 @@ def test_values_are_kept_as_pve_changes_them(root: Client) -> None:
     found = config(root, vmid)
     assert len(found["vmgenid"]) == 36
     assert found["cpulimit"] == 0.5
+
+
+def test_kvms_own_processor_cannot_be_emulated(root: Client) -> None:
+    outcome = root.post(f"{QEMU}/{made(root, kvm=0, cpu='host')}/status/start")
+    assert outcome.exitstatus == "start failed: QEMU exited with code 1"
+    assert "kvm: CPU model 'host' requires KVM or HVF" in outcome.log
+
+
+@pytest.mark.parametrize(
+    ("startup", "params", "seconds"),
+    [
+        ("", {}, 60.0),
+        ("order=1,up=20", {}, 60.0),
+        ("order=1,down=90", {}, 90.0),
+        ("down=0", {}, 60.0),
+        ("down=90", {"timeout": "5"}, 5.0),
+    ],
+)
+def test_a_guest_has_the_time_to_shut_down_that_the_call_or_its_startup_gives(
+    startup: str, params: dict[str, str], seconds: float
+) -> None:
+    assert shutdown_seconds({"startup": startup}, params) == seconds
 
 
 def test_firmware_without_a_disk_for_its_variables_is_warned_of(root: Client) -> None:

@@ -116,13 +116,17 @@ def _identity(vmid: int, config: Config) -> list[str]:
     return words + (["-smbios", f"type=1,{config['smbios1']}"] if "smbios1" in config else [])
 
 
+def cpu_model(config: Config) -> str:
+    """The processor that the guest sees: the configured one, or the default with and without KVM."""
+    default = "kvm64" if config.get("kvm", "1") == "1" else "qemu64"
+    return str(parse("pve-vm-cpu-conf", config.get("cpu", "")).get("cputype") or default)
+
+
 def _processors(node: Node, config: Config) -> list[str]:
     count, sockets = cpus(config), int(config.get("sockets", "1"))
     if count > node.settings.cpus:
         raise PveError(f"MAX {node.settings.cpus} vcpus allowed per VM on this node")
-    model = parse("pve-vm-cpu-conf", config.get("cpu", "")).get("cputype")
-    has_kvm = config.get("kvm", "1") == "1"
-    model = model or ("kvm64" if has_kvm else "qemu64")
+    model, has_kvm = cpu_model(config), config.get("kvm", "1") == "1"
     features = ",enforce,+kvm_pv_eoi,+kvm_pv_unhalt,+lahf_lm,+sep" if model == "kvm64" and has_kvm else ""
     features = features or (",+kvm_pv_eoi,+kvm_pv_unhalt" if has_kvm else "")
     topology = f"{count},sockets={sockets},cores={count // sockets},maxcpus={count}"

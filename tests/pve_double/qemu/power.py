@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 
@@ -17,7 +18,7 @@ from tests.pve_double.storage.volumes import is_volume_id
 from tests.pve_double.tasks import TaskLog
 
 STOP_SECONDS = 60.0
-"""How long PVE waits for a guest to shut down when nobody says."""
+"""How long PVE waits for a guest to shut down when neither the call nor `startup` says."""
 NO_COMMAND = "VM {vmid} qmp command '{command}' failed - The command {command} has not been found"
 """What a QEMU without Proxmox's patches says, as that of the recordings."""
 EXITED = "start failed: QEMU exited with code 1"
@@ -71,7 +72,7 @@ def _first_answer(node: Node) -> float:
 
 
 def _refuse_as_qemu(node: Node, machine: Machine, log: TaskLog) -> None:
-    """Fail as QEMU does where a drive cannot be opened, whatever executes."""
+    """Fail as QEMU does where a drive cannot be opened or KVM's own processor is emulated, whatever executes."""
     for drive in drives(machine.config):
         image = command.image_of(node, drive)
         if image is None or not chipset(machine.config).has_blockdev:
@@ -88,6 +89,9 @@ def _refuse_as_qemu(node: Node, machine: Machine, log: TaskLog) -> None:
         if reason is not None:
             log.line(f"kvm: -blockdev {command.blockdev_text(drive, image)}: {reason}")
             raise PveError(EXITED)
+    if machine.config.get("kvm") == "0" and command.cpu_model(machine.config) == "host":
+        log.line("kvm: CPU model 'host' requires KVM or HVF")
+        raise PveError(EXITED)
 
 
 def stop_task(node: Node, user: str, vmid: int, params: Mapping[str, str]) -> str:
@@ -121,19 +125,28 @@ def shutdown_task(node: Node, user: str, vmid: int, params: Mapping[str, str]) -
     paused = _is_paused(node, vmid)
     if paused and not force:
         raise PveError("VM is paused - cannot shutdown")
-    seconds = float(params.get("timeout", STOP_SECONDS))
 
     def work(log: TaskLog) -> None:
         if paused:
             stop(node, vmid, log, skiplock=skiplock)
             return
         with node.config_lock(vmid, log):
-            shut_down(node, vmid, log, seconds=seconds, force=force, skiplock=skiplock)
+            shut_down(node, vmid, log, params, force=force, skiplock=skiplock)
 
     return node.tasks.start("qmshutdown", str(vmid), user, work)
 
 
-def shut_down(node: Node, vmid: int, log: TaskLog, *, seconds: float, force: bool, skiplock: bool = False) -> None:
+def shutdown_seconds(config: Mapping[str, str], params: Mapping[str, str]) -> float:
+    """How long the guest may take: as the call says, or its `startup`, or PVE."""
+    if "timeout" in params:
+        return float(params["timeout"])
+    found = re.search(r"\bdown=(\d+)", config.get("startup", ""))
+    return float(found.group(1)) if found and int(found.group(1)) else STOP_SECONDS
+
+
+def shut_down(
+    node: Node, vmid: int, log: TaskLog, params: Mapping[str, str], *, force: bool = False, skiplock: bool = False
+) -> None:
     """Ask the guest to end, wait, and with `force` end it. The caller holds the configuration's lock."""
     if not node.running(vmid):
         return
@@ -143,6 +156,7 @@ def shut_down(node: Node, vmid: int, log: TaskLog, *, seconds: float, force: boo
     process = machine.process
     if process is None:
         return
+    seconds = shutdown_seconds(machine.config, params)
     deadline = time.monotonic() + node.pace.real(seconds)
     node.executor.power_down(vmid, process.config)
     while node.running(vmid) and time.monotonic() < deadline:
@@ -179,11 +193,10 @@ def reboot_task(node: Node, user: str, vmid: int, params: Mapping[str, str]) -> 
     if _is_paused(node, vmid):
         raise PveError("VM is paused - cannot shutdown")
     machine = require_running(node, vmid)
-    seconds = float(params.get("timeout", STOP_SECONDS))
 
     def work(log: TaskLog) -> None:
         with node.config_lock(vmid, log):
-            shut_down(node, vmid, log, seconds=seconds, force=False)
+            shut_down(node, vmid, log, params)
             start(node, machine, log)
 
     return node.tasks.start("qmreboot", str(vmid), user, work)

@@ -30,7 +30,7 @@ _QCOW2 = struct.Struct(">24sQ")
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """A volume that exists. An image to import has `virtual_bytes` beside the size of its file, where they are known."""
+    """A volume that exists. An image to import has `virtual_bytes` beside its file's size, where they are known."""
 
     id: str
     content: str
