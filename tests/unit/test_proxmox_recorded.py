@@ -130,6 +130,21 @@ def test_an_agent_that_does_not_answer_yet_is_waited_for(play: Any) -> None:
     assert Machine(client, 140).interfaces() is None
 
 
+def test_a_script_that_was_killed_in_the_guest_has_failed(play: Any) -> None:
+    killed = next(each for each in RESULTS if each["name"] == "sig")
+    _, client = play({**killed, "result": {"pid": 301, **killed["result"]}})
+    with pytest.raises(GuestError, match=r"`ip link` failed in the guest: \(it printed nothing\)"):
+        Machine(client, 140).run_by_agent("ip link", deadline=5)
+
+
+def test_what_pve_left_pending_is_told_by_its_name(play: Any) -> None:
+    unplugged, changed = (each for each in RESULTS if each["name"] == "pending")
+    _, client = play(unplugged)
+    assert Machine(client, 101).pending() == {"boot": "order=ide2;net0", "scsi0": "its removal"}
+    _, client = play(changed)
+    assert Machine(client, 121).pending() == {"scsi0": "local-lvm:vm-121-disk-0,aio=io_uring,cache=writeback,size=1G"}
+
+
 def test_bytes_are_those_that_qemu_counted(play: Any) -> None:
     record = next(each for each in RESULTS if each["name"] == "status")
     _, client = play(record)

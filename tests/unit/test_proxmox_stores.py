@@ -1,0 +1,215 @@
+"""What is put on storages of Proxmox VE, and storages that it makes: whole, once, and gone at the end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from math import ceil
+from pathlib import Path
+
+import pytest
+
+from harness.errors import Unsupported
+from harness.events import Events
+from harness.guest.proxmox.client import Client, PveError
+from harness.guest.proxmox.iso import ensure_iso
+from harness.guest.proxmox.layers import store_layers, volumes_need
+from harness.guest.proxmox.new_machine import create
+from harness.guest.proxmox.stores import Stores, made_stores, reap_stores, remove_store, storage_ids
+from harness.guest.proxmox.vm import shell_parameters
+from harness.lab.hosts import GuestFiles
+from harness.lab.proxmox import GuestRules
+from harness.scenario.attach import Attach
+from harness.scenario.layouts import LvmThin, Preallocation
+from harness.scenario.model import Mode
+from tests.pve_double.faults import Fault, Kind
+from tests.pve_double.server import serve
+from tests.pve_double.state import Node
+from tests.pve_double.testing import memory_node
+from tests.unit.proxmox_nodes import connected, played_back
+from tests.unit.test_proxmox_backend import (
+    DISK,
+    HOST,
+    RUN,
+    SPAN,
+    STORED,
+    THIN,
+    PlayedShell,
+    hypervisor,
+    left,
+    shell,
+)
+
+KIB, MIB, GIB = 1024, 1024**2, 1024**3
+EXTENT = 4 * MIB
+ISO_BYTES = 4096
+RULES = GuestRules(vmids=(9000, 9003), kvm=False, cpu="max")
+STORE = f"voh-{RUN}-thin"
+
+
+@pytest.fixture
+def node() -> Node:
+    return memory_node(cpus=4)
+
+
+@pytest.fixture
+def client(node: Node, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+    monkeypatch.setattr("harness.guest.proxmox.client.SETTLE_SECONDS", 3.0)
+    with serve(node) as serving, connected(serving) as found:
+        yield found
+
+
+def guest_iso(directory: Path) -> Path:
+    iso = directory / "guest.iso"
+    iso.write_bytes(b"\0" * ISO_BYTES)
+    return iso
+
+
+# Uploads
+
+
+def test_an_upload_has_its_fields_in_the_order_in_which_pveproxy_reads_them(tmp_path: Path) -> None:
+    # PVE::APIServer::AnyEvent looks for content, then checksum-algorithm, then checksum, each at the very beginning of
+    # what is left; a checksum before its algorithm is a "wrong Content-Disposition", and what follows the file is lost.
+    iso = guest_iso(tmp_path)
+    files = GuestFiles("", "", tmp_path / "key", "", iso, "0" * 64, "0123456789abcdef0123")
+    with played_back() as (recorded, client):
+        recorded.record = {"result": [{"storage": "local", "content": "iso", "volid": "another", "size": 0}]}
+        assert ensure_iso(client, "local", files, Events()) == "local:iso/voh-0123456789abcdef.iso"
+    names = re.findall(rb'name="([^"]+)"', recorded.body)
+    assert names == [b"content", b"checksum-algorithm", b"checksum", b"filename", b"voh-0123456789abcdef.iso"]
+    assert b'filename="voh-0123456789abcdef.iso"\r\nContent-Type: application/octet-stream\r\n\r\n' in recorded.body
+
+
+@pytest.mark.parametrize("kind", ["gone", "cut-after", "ticket-expired", "slow"])
+def test_an_upload_whose_answer_was_lost_is_found_whole_and_made_once(
+    node: Node, client: Client, tmp_path: Path, kind: Kind
+) -> None:
+    node.faults.add(Fault(kind, "POST .*/upload", seconds=1.0))
+    with hypervisor(client, guest_iso(tmp_path), shell()).layouts([STORED], [HOST, THIN], span=SPAN, run_id=RUN):
+        pass
+    assert node.faults.listing() == []
+    (found,) = [each for each in client.get("nodes/pve/storage/local/content") if "/voh-" in each["volid"]]
+    assert found["size"] == ISO_BYTES
+    assert [each["type"] for each in client.get("nodes/pve/tasks", {"source": "all"})].count("imgcopy") == 1
+    assert left(client) == []
+
+
+def test_an_upload_that_arrived_otherwise_than_sent_is_an_error(node: Node, client: Client, tmp_path: Path) -> None:
+    node.faults.add(Fault("task-fails", "POST .*/upload", text="checksum mismatch: got '0' != expect '1'"))
+    with (
+        pytest.raises(PveError, match="imgcopy failed: checksum mismatch"),
+        hypervisor(client, guest_iso(tmp_path), shell()).layouts([STORED], [HOST, THIN], span=SPAN, run_id=RUN),
+    ):
+        pass
+    assert left(client) == []
+
+
+# Storages
+
+
+@pytest.mark.parametrize("call", ["POST .*/disks/lvm", "DELETE .*/disks/lvm/"])
+@pytest.mark.parametrize("kind", ["gone", "cut-after"])
+def test_a_storage_whose_answer_was_lost_is_made_and_removed_once(
+    node: Node, client: Client, call: str, kind: Kind
+) -> None:
+    node.faults.add(Fault(kind, call))
+    stores = Stores(client, shell(), 9000)
+    with stores.made("lvm", STORE, "/dev/sdb", {}):
+        assert STORE in storage_ids(client)
+    assert node.faults.listing() == []
+    assert made_stores(client) == []
+    tasks = [each["type"] for each in client.get("nodes/pve/tasks", {"source": "all"})]
+    assert sorted(tasks) == ["lvmcreate", "lvmremove"]
+
+
+def test_a_task_whose_answer_was_lost_and_that_fails_is_told_with_its_log(node: Node, client: Client) -> None:
+    node.faults.add(Fault("gone", "POST .*/disks/lvm"))
+    node.faults.add(Fault("task-fails", "POST .*/disks/lvm", text="vgcreate error: device is busy"))
+    with (
+        pytest.raises(PveError, match="lvmcreate failed: vgcreate error: device is busy"),
+        Stores(client, shell(), 9000).made("lvm", STORE, "/dev/sdb", {}),
+    ):
+        pass
+    assert made_stores(client) == []
+
+
+def test_the_volume_group_of_a_thin_pool_that_was_not_made_is_removed(node: Node, client: Client) -> None:
+    # PVE makes the group first, the pool second, the storage last; see PVE::API2::Disks::LVMThin.
+    group = {"name": STORE, "device": "/dev/sdb"}
+    client.task("post", "nodes/pve/disks/lvm", group, seen=lambda: False, deadline=30)
+    node.disks.find("/dev/sdb").used = ""
+    node.faults.add(Fault("task-fails", "POST .*/disks/lvmthin", text="lvcreate failed: insufficient free space"))
+    with (
+        pytest.raises(PveError, match="insufficient free space") as error,
+        Stores(client, shell(), 9000).made("lvmthin", STORE, "/dev/sdb", {}),
+    ):
+        pass
+    assert "left behind" not in error.value.message
+    assert made_stores(client) == []
+
+
+def test_what_is_left_of_a_storage_is_removed_whichever_half_it_is(client: Client) -> None:
+    half = {"name": STORE, "device": "/dev/sdb"}
+    client.task("post", "nodes/pve/disks/lvm", half, seen=lambda: False, deadline=30)
+    assert reap_stores(client) == [STORE]
+    other = {"storage": STORE, "type": "dir", "path": f"/mnt/pve/{STORE}", "content": "images"}
+    client.write("post", "storage", other, seen=lambda: False)
+    assert reap_stores(client) == [STORE]
+    assert STORE not in storage_ids(client)
+    remove_store(client, STORE)
+
+
+def test_a_volume_that_is_still_being_written_is_waited_for(node: Node, client: Client) -> None:
+    machine = create(client, RULES, shell_parameters(RULES, RUN, "local:iso/mini.iso", 1))
+    node.faults.add(Fault("gone", "POST .*/storage/local/content"))
+    node.faults.add(Fault("slow", "POST .*/storage/local/content", seconds=100.0))
+    stores = Stores(client, PlayedShell({}), machine.vmid)
+    with stores.volume("local", 0, SPAN, "raw", file=True) as volume:
+        (found,) = client.get("nodes/pve/storage/local/content", {"vmid": machine.vmid})
+        assert (found["volid"], found["size"]) == (volume.volid, SPAN)
+    machine.destroy()
+    assert left(client) == []
+
+
+@pytest.mark.parametrize("span_mib", [16, 64, 512, 4096, 20_000, 400_000, 2_500_000])
+@pytest.mark.parametrize("modes", [1, 3])
+def test_a_thin_pool_of_pve_has_room_for_its_volumes_on_a_disk_of_any_size(span_mib: int, modes: int) -> None:
+    span = span_mib * MIB // EXTENT * EXTENT
+    given = [Mode(f"m{number}", LvmThin(), Attach()) for number in range(modes)]
+    with played_back() as (_, client):
+        (layer,) = store_layers(Stores(client, PlayedShell({}), 9000), given)
+    region = layer.need.bytes(span)
+    # PVE::API2::Disks::LVMThin: what pvs tells, less 128 MiB, less metadata of 1 %, from 1 to 16 GiB, twice.
+    extents = (region - MIB) // EXTENT
+    data_kib = extents * EXTENT / KIB - 128 * KIB
+    metadata_kib = min(max(data_kib / 100, GIB / KIB), 16 * GIB / KIB)
+    data_kib -= 2 * metadata_kib
+    data_extents, metadata_extents = ceil(data_kib * KIB / EXTENT), ceil(metadata_kib * KIB / EXTENT)
+    assert data_extents + 2 * metadata_extents <= extents
+    assert data_extents * EXTENT >= modes * span
+    assert volumes_need(LvmThin()).shares == 1
+
+
+def test_a_disk_that_is_too_small_for_a_thin_pool_is_told_why(client: Client, tmp_path: Path) -> None:
+    iso = guest_iso(tmp_path)
+    thin = Mode("thin", LvmThin(), Attach())
+    with (
+        pytest.raises(Unsupported, match=r"no room for .* beside them Proxmox VE takes: thin 2\.156 GiB"),
+        hypervisor(client, iso, shell()).layouts([DISK], [HOST, thin], span=SPAN, run_id=RUN),
+    ):
+        pass
+    assert left(client) == []
+
+
+# Storage options
+
+
+@pytest.mark.parametrize("preallocation", ["off", "falloc", "full"])
+def test_how_a_file_is_allocated_is_an_option_of_the_storage(client: Client, preallocation: Preallocation) -> None:
+    with Stores(client, shell(), 9000).made("directory", f"voh-{RUN}-ext4", "/dev/sdb", {"filesystem": "ext4"}):
+        stores = Stores(client, shell(), 9000)
+        stores.preallocate(f"voh-{RUN}-ext4", preallocation)
+        assert client.get(f"storage/voh-{RUN}-ext4")["preallocation"] == preallocation
+        stores.preallocate("local", preallocation)
+        assert "preallocation" not in client.get("storage/local")
