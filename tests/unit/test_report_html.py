@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from plotly.offline import get_plotlyjs
+from pydantic import JsonValue
 
 from harness.analysis import Estimate
 from harness.report import render_html, write_report
@@ -166,11 +167,11 @@ def test_options_that_are_bytes_are_shown_as_sizes_and_what_was_asked_is_told_on
     run = synthetic_run(modes=["host", "lvm"])
     cells = []
     for cell in run.cells:
-        attach = {"logical_block_size": 4096} if cell.mode == "lvm" else None
+        attach: dict[str, JsonValue] | None = {"logical_block_size": 4096} if cell.mode == "lvm" else None
         detail = replace(cell.mode_detail, layout={"kind": "md", "chunk": 524288}, attach=attach)
         cells.append(replace(cell, mode_detail=detail))
-    asked = {"asked": {"optane.mode.lvm": "an array"}}
-    rows = page(replace(run, cells=tuple(cells), provenance=run.provenance | asked)).rows
+    asked: dict[str, JsonValue] = {"asked": {"optane.mode.lvm": "an array"}}
+    rows = page(replace(run, cells=tuple(cells), provenance={**run.provenance, **asked})).rows
     assert ["asked, layout: chunk", "512 KiB"] in rows
     assert ["asked, attach: logical_block_size", "4 KiB"] in rows
     assert not any(row[0].startswith("asked.") for row in rows if row)
