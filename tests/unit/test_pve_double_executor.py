@@ -270,6 +270,10 @@ def agents_answer(asked: dict[str, Any]) -> dict[str, Any]:
             "out-data": base64.b64encode(b"hello\n").decode(),
         },
         "guest-ping": {},
+        "guest-file-open": 7,
+        "guest-file-seek": {"position": 2, "eof": False},
+        "guest-file-read": {"count": 3, "buf-b64": base64.b64encode(b"\xff\n1").decode(), "eof": False},
+        "guest-file-close": {},
     }
     if arguments.get("path") == "/nonexistent":
         return {"error": {"class": "GenericError", "desc": "Failed to execute child process \u201c/nonexistent\u201d"}}
@@ -285,6 +289,8 @@ def test_the_agents_protocol_becomes_the_apis_answers(tmp_path: Path) -> None:
         assert guest.ask(path, "guest-exec", {"path": "sh", "input-data": "x"}) == {"pid": 300}
         ended = guest.ask(path, "guest-exec-status", {"pid": 300})
         assert ended == {"exited": 1, "exitcode": 0, "out-data": "hello\n", "out-truncated": 0}
+        part = guest.ask(path, "guest-file-read", {"file": "/x", "offset": 2, "count": 3})
+        assert part == {"content": "\xff\n1", "bytes-read": 3, "truncated": 1}
         with pytest.raises(GuestHungUp):
             guest.ask(path, "guest-exec", {"path": "/nonexistent"})
         with pytest.raises(GuestFailed, match="not been found"):

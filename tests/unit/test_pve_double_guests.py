@@ -173,6 +173,55 @@ def test_a_guest_has_the_time_to_shut_down_that_the_call_or_its_startup_gives(
     assert shutdown_seconds({"startup": startup}, params) == seconds
 
 
+def test_a_file_in_a_guest_is_read_in_parts_and_as_it_is_encoded(root: Client) -> None:
+    vmid = made(root, agent=1, start=1)
+    root.wait_for_agent(vmid)
+    agent, file = f"{QEMU}/{vmid}/agent", {"file": "/tmp/a"}
+    assert root.post(f"{agent}/file-write", content="aGVsbG8=", encode=0, **file).status == 200
+    assert root.get(f"{agent}/file-read", **file).result == {"content": "hello", "bytes-read": 5}
+    part = {"content": "ell", "bytes-read": 3, "truncated": 1}
+    assert root.get(f"{agent}/file-read", offset=1, count=3, **file).result == part
+    assert root.get(f"{agent}/file-read", decode=0, **file).result["content"] == "aGVsbG8="
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        ({"file": "/nope/a", "content": "x"}, "failed to open file '/nope/a' (mode: 'wb'): No such file or directory"),
+        ({"file": "/tmp/a", "content": "?", "encode": 0}, "Base64 data contains invalid characters"),
+    ],
+)
+def test_a_file_that_a_guest_cannot_write_is_refused_in_its_agents_words(
+    root: Client, params: dict[str, Any], text: str
+) -> None:
+    vmid = made(root, agent=1, start=1)
+    root.wait_for_agent(vmid)
+    assert root.post(f"{QEMU}/{vmid}/agent/file-write", **params).text == f"Agent error: {text}"
+
+
+def test_text_beyond_bytes_cannot_be_given_to_an_agent(root: Client) -> None:
+    vmid = made(root, agent=1, start=1)
+    root.wait_for_agent(vmid)
+    outcome = root.post(f"{QEMU}/{vmid}/agent/file-write", file="/tmp/a", content="\u201c")
+    assert outcome.text.startswith("Wide character in subroutine entry")
+
+
+def test_a_guest_tells_what_it_has(root: Client) -> None:
+    vmid = made(root, agent=1, memory=256, cores=2, start=1)
+    root.wait_for_agent(vmid)
+    asked = {name: root.get(f"{QEMU}/{vmid}/agent/{name}").result["result"] for name in ("get-vcpus", "info")}
+    assert [cpu["can-offline"] for cpu in asked["get-vcpus"]] == [False, True]
+    commands = {each["name"]: each for each in asked["info"]["supported_commands"]}
+    assert not commands["guest-get-devices"]["enabled"]
+    assert not commands["guest-shutdown"]["success-response"]
+    assert root.post(f"{QEMU}/{vmid}/agent/fsfreeze-freeze").result == {"result": 0}
+
+
+def test_what_the_double_does_not_do_is_still_refused_as_pve_does(root: Client) -> None:
+    assert root.post(f"{NODE}/status", command="sleep").status == 400
+    assert root.post(f"{NODE}/status", command="reboot").status == 501
+
+
 def test_firmware_without_a_disk_for_its_variables_is_warned_of(root: Client) -> None:
     vmid = made(root, bios="ovmf")
     outcome = root.post(f"{QEMU}/{vmid}/status/start")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from typing import Any
 
 from tests.pve_double.api.call import Call, Handler
 from tests.pve_double.errors import PveError
 from tests.pve_double.executor.base import GuestFailed, GuestHungUp, GuestSilent
+from tests.pve_double.executor.guest import READ_BYTES
 from tests.pve_double.qemu import status
 
 _GET = (
@@ -46,19 +48,39 @@ def ask(call: Call, command: str, arguments: Mapping[str, Any]) -> Any:
 def execute(call: Call) -> Any:
     path, *arguments = call.words("command") or [""]
     given = {"path": path, "arg": arguments, "capture-output": True}
-    return ask(call, "exec", given | ({"input-data": call.text("input-data")} if "input-data" in call.params else {}))
+    return ask(
+        call, "exec", given | ({"input-data": _as_bytes(call, "input-data")} if "input-data" in call.params else {})
+    )
+
+
+def _as_bytes(call: Call, name: str) -> str:
+    """Text of which each character is a byte: PVE encodes it as it came, and cannot with others."""
+    text = call.text(name)
+    if any(ord(character) > 0xFF for character in text):
+        raise PveError("Wide character in subroutine entry")
+    return text
 
 
 def execute_status(call: Call) -> Any:
     return ask(call, "exec-status", {"pid": int(call.text("pid"))})
 
 
-def file_read(call: Call) -> Any:
-    return ask(call, "file-read", {"file": call.text("file")})
+def file_read(call: Call) -> dict[str, Any]:
+    wanted = {"offset": call.number("offset", 0), "count": call.number("count", READ_BYTES)}
+    found: dict[str, Any] = dict(ask(call, "file-read", {"file": call.text("file")} | wanted))
+    if call.text("decode") == "0":
+        found["content"] = base64.b64encode(found["content"].encode("latin-1")).decode()
+    return found
 
 
 def file_write(call: Call) -> None:
-    ask(call, "file-write", {"file": call.text("file"), "content": call.text("content")})
+    content = _as_bytes(call, "content")
+    if call.text("encode") == "0":
+        try:
+            content = base64.b64decode(content, validate=True).decode("latin-1")
+        except ValueError:
+            raise PveError("Agent error: Base64 data contains invalid characters") from None
+    ask(call, "file-write", {"file": call.text("file"), "content": content})
 
 
 def set_password(call: Call) -> Any:

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.pve_double.executor.base import GuestFailed, GuestHungUp
+from tests.pve_double.executor.guest import READ_BYTES, UNANSWERED
 from tests.pve_double.qemu import network
 from tests.pve_double.qemu.drives import Drive
-from tests.pve_double.qemu.machine import Config, agent_enabled
+from tests.pve_double.qemu.machine import Config, agent_enabled, cpus, memory_mib
 from tests.pve_double.storage.disks import Disk
 from tests.pve_double.storage.volumes import Storage
 
@@ -20,12 +21,20 @@ AGENT_VERSION = "7.2.22"
 _PROGRAMS = {"sh", "cat", "echo", "sleep", "lsblk", "true", "false", "ls", "head", "kill", "ip", "fio", "poweroff"}
 _NO_STATISTICS = ("rd_bytes", "wr_bytes", "rd_operations", "wr_operations", "flush_operations")
 COMMANDS = (
-    "guest-exec", "guest-exec-status", "guest-file-close", "guest-file-open", "guest-file-read", "guest-file-write",
-    "guest-fsfreeze-freeze", "guest-fsfreeze-status", "guest-fsfreeze-thaw", "guest-fstrim", "guest-get-fsinfo",
-    "guest-get-host-name", "guest-get-osinfo", "guest-get-time", "guest-get-timezone", "guest-get-users",
-    "guest-get-vcpus", "guest-info", "guest-network-get-interfaces", "guest-ping", "guest-set-user-password",
-    "guest-shutdown",
+    "guest-get-cpustats", "guest-get-diskstats", "guest-ssh-remove-authorized-keys", "guest-ssh-add-authorized-keys",
+    "guest-ssh-get-authorized-keys", "guest-get-devices", "guest-get-osinfo", "guest-get-timezone", "guest-get-users",
+    "guest-get-host-name", "guest-exec", "guest-exec-status", "guest-get-memory-block-info",
+    "guest-set-memory-blocks", "guest-get-memory-blocks", "guest-set-user-password", "guest-get-fsinfo",
+    "guest-get-disks", "guest-set-vcpus", "guest-get-vcpus", "guest-network-get-interfaces", "guest-suspend-hybrid",
+    "guest-suspend-ram", "guest-suspend-disk", "guest-fstrim", "guest-fsfreeze-thaw", "guest-fsfreeze-freeze-list",
+    "guest-fsfreeze-freeze", "guest-fsfreeze-status", "guest-file-flush", "guest-file-seek", "guest-file-write",
+    "guest-file-read", "guest-file-close", "guest-file-open", "guest-shutdown", "guest-info", "guest-set-time",
+    "guest-get-time", "guest-ping", "guest-sync", "guest-sync-delimited",
 )  # fmt: skip
+"""What the recorded guest's agent has, in its order."""
+_OFF = {"guest-get-devices"}
+_FOLDERS = ("/dev", "/etc", "/run", "/tmp", "/var")
+_MEMORY_BLOCK_BYTES = 128 * 1024**2
 
 
 @dataclass(slots=True)
@@ -124,10 +133,9 @@ class MemoryExecutor:
             case "guest-exec-status":
                 return _status(guest, int(arguments["pid"]))
             case "guest-file-write":
-                guest.files[str(arguments["file"])] = str(arguments["content"])
-                return None
+                return _write(guest, str(arguments["file"]), str(arguments["content"]))
             case "guest-file-read":
-                return _read(guest, str(arguments["file"]))
+                return _read(guest, arguments)
             case "guest-shutdown":
                 del self.guests[vmid]
                 return None
@@ -162,28 +170,50 @@ def _status(guest: Guest, pid: int) -> dict[str, Any]:
     return status
 
 
-def _read(guest: Guest, path: str) -> dict[str, Any]:
+def _read(guest: Guest, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    path, begin = str(arguments["file"]), int(arguments.get("offset", 0))
     if path not in guest.files:
         raise GuestFailed(f"failed to open file '{path}' (mode: 'r'): No such file or directory")
-    content = guest.files[path]
-    return {"content": content, "bytes-read": len(content)}
+    content, end = guest.files[path], begin + int(arguments.get("count", READ_BYTES))
+    read = content[begin:end]
+    return {"content": read, "bytes-read": len(read)} | ({"truncated": 1} if len(content) >= end else {})
+
+
+def _write(guest: Guest, path: str, content: str) -> None:
+    if path.rpartition("/")[0] not in _FOLDERS:
+        raise GuestFailed(f"failed to open file '{path}' (mode: 'wb'): No such file or directory")
+    guest.files[path] = content
 
 
 def _answer(guest: Guest, command: str) -> Any:
+    blocks = memory_mib(guest.config) * 1024**2 // _MEMORY_BLOCK_BYTES
     answers: dict[str, Any] = {
         "guest-ping": {},
         "guest-info": {
             "version": AGENT_VERSION,
-            "supported_commands": [{"enabled": True, "name": name, "success-response": True} for name in COMMANDS],
+            "supported_commands": [
+                {"enabled": name not in _OFF, "name": name, "success-response": name not in UNANSWERED}
+                for name in COMMANDS
+            ],
         },
         "guest-network-get-interfaces": _interfaces(guest),
         "guest-get-osinfo": {"id": "mini", "pretty-name": "mini", "version-id": "1", "machine": "x86_64"},
         "guest-get-host-name": {"host-name": guest.config.get("name", "guest")},
         "guest-get-time": time.time_ns(),
         "guest-get-timezone": {"offset": 0, "zone": "UTC"},
+        "guest-get-vcpus": [
+            {"logical-id": number, "online": True, "can-offline": number > 0} for number in range(cpus(guest.config))
+        ],
+        "guest-get-memory-block-info": {"size": _MEMORY_BLOCK_BYTES},
+        "guest-get-memory-blocks": [
+            {"phys-index": number, "online": True, "can-offline": True} for number in range(blocks)
+        ],
         "guest-fsfreeze-status": "thawed",
+        "guest-fsfreeze-freeze": 0,
+        "guest-fsfreeze-thaw": 0,
         "guest-fstrim": {"paths": []},
         "guest-set-user-password": {},
+        **dict.fromkeys(UNANSWERED),
     }
     return answers.get(command, [])
 
