@@ -160,6 +160,8 @@ class LibvirtHypervisor:
                 console=console,
                 disks=tuple(disks),
                 vcpus=vcpus_for(self._host.facts, [disk.attach for disk in disks]),
+                # An emulated CPU hangs a guest whose vCPU comes to it from another one (docs/lab.md).
+                pinned_to=int(self._host.facts["cpus"] or 1) if self._host.spec.simulated else 0,
             )
             create = partial(self._connection.handle.createXML, domain_xml(spec), libvirt.VIR_DOMAIN_START_AUTODESTROY)
             try:

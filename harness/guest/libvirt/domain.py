@@ -29,7 +29,10 @@ _COMMAND_LINE = (
 
 @dataclass(frozen=True, slots=True)
 class GuestSpec:
-    """A guest to be: memory in MiB; `ssh_port` is the port of its SSH server on the host's loopback."""
+    """A guest to be: memory in MiB; `ssh_port` is the port of its SSH server on the host's loopback.
+
+    `pinned_to` is how many CPUs the host has, where each vCPU has to stay on one of them; 0 lets them move.
+    """
 
     name: str
     run_id: str
@@ -40,6 +43,7 @@ class GuestSpec:
     console: str
     disks: tuple[GuestDisk, ...]
     vcpus: int = 1
+    pinned_to: int = 0
     memory_mib: int = 512
 
 
@@ -53,6 +57,7 @@ def domain_xml(spec: GuestSpec) -> str:
     _text(domain, "memory", str(spec.memory_mib), unit="MiB")
     _text(domain, "vcpu", str(spec.vcpus))
     threads = ET.SubElement(domain, "iothreads")
+    _pin(domain, spec)
     machine = machine_for(spec.disks)
     system = ET.SubElement(domain, "os")
     _text(system, "type", "hvm", arch="x86_64", machine=machine)
@@ -86,6 +91,14 @@ def domain_xml(spec: GuestSpec) -> str:
     _queue_sizes(domain, disks.queue_sizes)
     ET.indent(domain)
     return ET.tostring(domain, encoding="unicode")
+
+
+def _pin(domain: ET.Element, spec: GuestSpec) -> None:
+    """From the last CPU down: the first has most of the host's interrupts."""
+    if spec.pinned_to:
+        tune = ET.SubElement(domain, "cputune")
+        for vcpu in range(spec.vcpus):
+            ET.SubElement(tune, "vcpupin", vcpu=str(vcpu), cpuset=str((-1 - vcpu) % spec.pinned_to))
 
 
 def _user_network(domain: ET.Element, ssh_port: int, machine: Machine) -> None:

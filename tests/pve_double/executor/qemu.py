@@ -51,6 +51,11 @@ pvcreate --config "$traceless" --quiet --yes "$loop"
 vgcreate --config "$traceless" --quiet --setautoactivation n pve "$loop"
 lvcreate --config "$traceless" --quiet --type thin-pool --extents 95%FREE --name data pve
 """
+_PIN = """
+for task in /proc/"$1"/task/*; do
+    case $(cat "$task/comm") in CPU*) taskset --pid --cpu-list $(($(nproc) - 1)) "${task##*/}" >/dev/null ;; esac
+done
+"""
 _REMOVE_TRACES = """
 for tap in /sys/class/net/tap"$1"i*; do [ ! -e "$tap" ] || ip link delete "${tap##*/}"; done
 rm -f "$2/$1".*
@@ -115,6 +120,8 @@ class QemuExecutor(NodeStorage):
             self._remove_traces(vmid)
             raise QemuFailed(done.stderr.strip() or f"exit code {done.status}")
         self._pids[vmid] = int(self._commands.run(["cat", f"{RUN}/{vmid}.pid"]).stdout)
+        # On an emulated host a vCPU that comes to a CPU from another one may hang; PVE's QEMU names its threads.
+        self._commands.run(["sh", "-c", _PIN, "sh", str(self._pids[vmid])], check=False)
         return self._pids[vmid]
 
     def alive(self, vmid: int) -> bool:
