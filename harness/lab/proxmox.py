@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from harness.config.values import absolute_path
 from harness.units import parse_size
 
 ROOT = "root@pam"
@@ -153,12 +154,6 @@ def _vmids(value: object) -> object:
     return first, last
 
 
-def _path(value: object) -> Path:
-    if not isinstance(value, str):
-        raise ValueError("must be a path in quotes")
-    return Path(value).expanduser()
-
-
 def _memory(value: object) -> int:
     if not isinstance(value, str):
         raise ValueError('must be text in quotes; allowed: for example "1 GiB"')
@@ -201,7 +196,7 @@ class ApiTable(_Discreet):
         default=None, pattern=r"^[A-Za-z][A-Za-z0-9._-]+$"
     )
     secret: Annotated[SecretTable, BeforeValidator(_no_text)]
-    ca_file: Annotated[Path | None, BeforeValidator(_path)] = None
+    ca_file: Annotated[Path | None, BeforeValidator(absolute_path)] = None
     fingerprint: str | None = Field(default=None, pattern=r"^([0-9A-Fa-f]{2}:){31}[0-9A-Fa-f]{2}$")
 
 

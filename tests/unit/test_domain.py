@@ -266,6 +266,13 @@ def test_disks_share_a_controller_where_the_mode_asks_for_it_and_its_queues_are_
     assert places == [("0", "0"), ("0", "1"), ("1", "0"), ("2", "0")]
 
 
+def test_a_thread_for_all_queues_and_a_mapping_to_one_thread_are_no_common_controller() -> None:
+    shared = Attach(controller="shared", queues=2)
+    mapped = replace(shared, iothread=False, iothread_vq_mapping=1)
+    live = ET.fromstring(domain_xml(guest(GuestDisk("a", FILE, shared), GuestDisk("b", FILE, mapped))))
+    assert [at.get("controller") for at in live.iterfind("devices/disk/address")] == ["0", "1"]
+
+
 def test_nothing_about_a_disk_is_left_to_a_default() -> None:
     for spec in SPECS.values():
         for driver in ET.fromstring(domain_xml(spec)).iterfind("devices/disk/driver"):

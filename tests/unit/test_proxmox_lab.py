@@ -120,6 +120,12 @@ STORE = "host.pve1.disk.vmstore"
         ('{ env = "PVE_TOKEN" }', "{}", f"{API}.secret: allowed: one of env, file and keyring"),
         (PIN, "0A:0B", f'{API}.fingerprint = "0A:0B": allowed: what matches'),
         ("fingerprint", 'ca_file = "/ca.pem"\nfingerprint', f"{API}.fingerprint: cannot stand together with ca_file"),
+        (
+            f'fingerprint = "{PIN}"',
+            'ca_file = "~nobody-here/ca.pem"',
+            f'{API}.ca_file = "~nobody-here/ca.pem": there is no such',
+        ),
+        (f'fingerprint = "{PIN}"', 'ca_file = "ca.pem"', f'{API}.ca_file = "ca.pem": allowed: an absolute path'),
         ("[900, 909]", "[909, 900]", f"{GUEST}.vmids = [909, 900]: allowed: from 100 to 999999999, the smaller one"),
         ("[900, 909]", "[900]", f"{GUEST}.vmids = [900]: allowed: the first and the last id"),
         ("192.0.2.50/24", "192.0.2.50", f'{GUEST}.address = "192.0.2.50": allowed: an address with its prefix length'),

@@ -129,7 +129,7 @@ class DomainDisks:
         """Index and unit on a SCSI controller, which is made where there is none yet."""
         if attach.controller == "single":
             return self._scsi_controller(attach), 0
-        alike = (attach.queues, attach.queue_size, _threads(attach))
+        alike = (attach.queues, attach.queue_size, attach.iothread, attach.iothread_vq_mapping)
         if alike not in self._shared:
             self._shared[alike] = self._scsi_controller(attach), count()
         index, units = self._shared[alike]
