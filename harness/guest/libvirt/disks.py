@@ -64,7 +64,7 @@ class DomainDisks:
         self._names = DriveNames()
         self._numbers: dict[Bus, count[int]] = {bus: count() for bus in BUSES}
         self._ports = count(1)
-        self._shared: dict[tuple[int | None, int | None, int], tuple[int, count[int]]] = {}
+        self._shared: dict[tuple[int | None, int | None, bool, int], tuple[int, count[int]]] = {}
 
     def add(self, disk: GuestDisk, *, shared: bool = False) -> None:
         """The disk and its controller; for one that is passed through, the port that it will be plugged into.
