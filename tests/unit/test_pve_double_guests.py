@@ -151,6 +151,24 @@ def test_values_are_kept_as_pve_changes_them(root: Client) -> None:
     assert found["cpulimit"] == 0.5
 
 
+@pytest.mark.parametrize(
+    ("machine", "what"),
+    [
+        ("pc-q35-99.0", "Installed QEMU version '10.0.2'"),
+        ("pc-i440fx-10.0+pve9", "Installed qemu-server (max feature level for 10.0 is pve1)"),
+    ],
+)
+def test_a_machine_version_of_the_future_does_not_start(root: Client, machine: str, what: str) -> None:
+    outcome = root.post(f"{QEMU}/{made(root, machine=machine)}/status/start")
+    assert outcome.exitstatus == f"{what} is too old to run machine type '{machine}', please upgrade node 'pve'"
+
+
+def test_the_id_of_a_clone_is_looked_at_before_its_disks(root: Client) -> None:
+    vmid = made(root, scsi0="local-lvm:1")
+    text = f"unable to create VM {vmid}: config file already exists"
+    assert root.post(f"{QEMU}/{vmid}/clone", newid=vmid, full=0).text == text
+
+
 def test_kvms_own_processor_cannot_be_emulated(root: Client) -> None:
     outcome = root.post(f"{QEMU}/{made(root, kvm=0, cpu='host')}/status/start")
     assert outcome.exitstatus == "start failed: QEMU exited with code 1"

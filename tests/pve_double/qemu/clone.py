@@ -82,7 +82,7 @@ def clone_task(request: Request, params: Mapping[str, str]) -> str:
     source = _check_clone(request, params)
     copy = Machine(new, {"lock": "clone"})
     if node.machines.setdefault(new, copy) is not copy:
-        raise PveError(f"unable to create VM {new}: config file already exists")
+        raise _taken(new)
 
     def work(log: TaskLog) -> None:
         try:
@@ -96,6 +96,10 @@ def clone_task(request: Request, params: Mapping[str, str]) -> str:
             node.pool_of[new] = pool
 
     return node.tasks.start("qmclone", str(request.vmid), request.user, work)
+
+
+def _taken(new: int) -> PveError:
+    return PveError(f"unable to create VM {new}: config file already exists")
 
 
 def _check_clone(request: Request, params: Mapping[str, str]) -> Config:
@@ -119,6 +123,8 @@ def _check_clone(request: Request, params: Mapping[str, str]) -> Config:
     config = machine.config if name is None else machine.snapshots[name].config
     _check_clone_access(request, config, storage)
     check_bridges(request, config)
+    if int(params["newid"]) in node.machines:
+        raise _taken(int(params["newid"]))
     for drive in [each for each in drives(config) if each.is_disk]:
         copies = full or drive.is_cloudinit or drive.key == "tpmstate0"
         if not _has_feature(node, "copy" if copies else "clone", drive, of_snapshot=name is not None):

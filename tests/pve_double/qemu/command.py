@@ -12,6 +12,7 @@ from tests.pve_double.qemu import blockdev, network
 from tests.pve_double.qemu.blockdev import Image, chipset
 from tests.pve_double.qemu.drives import Drive, drives
 from tests.pve_double.qemu.machine import Config, agent_enabled, boot_order, cpus, memory_mib
+from tests.pve_double.qemu.machine_type import check_version
 from tests.pve_double.schema import COUNTS
 from tests.pve_double.state import Node
 from tests.pve_double.storage.volumes import is_volume_id, split_volume_id
@@ -76,6 +77,7 @@ def build(node: Node, vmid: int, config: Config, log: TaskLog) -> list[str]:
         raise PveError(
             "KVM virtualisation configured, but not available. Either disable in VM configuration or enable in BIOS."
         )
+    check_version(config, node.name)
     words = [KVM, *_identity(vmid, config), *_processors(node, config), *_memory(config)]
     found = list(drives(config))
     for drive in found:

@@ -13,7 +13,7 @@ from tests.pve_double.permissions import ROOT
 from tests.pve_double.qemu import network
 from tests.pve_double.qemu.drives import default_boot_devices, drives, is_drive
 from tests.pve_double.qemu.machine import Config, Machine, cpus, printed_boot_order
-from tests.pve_double.qemu.machine_type import check_clipboard, pinned, pinning
+from tests.pve_double.qemu.machine_type import QEMU_VERSION, check_clipboard, pinned, pinning
 from tests.pve_double.qemu.power import start_task
 from tests.pve_double.qemu.rights import require_for_device, require_for_options
 from tests.pve_double.qemu.volumes import (
@@ -29,8 +29,6 @@ from tests.pve_double.state import Node
 from tests.pve_double.storage.volumes import is_volume_id
 from tests.pve_double.tasks import TaskLog
 
-QEMU_VERSION = "10.0.2"
-"""That of the recorded node: Debian's QEMU, without Proxmox's patches."""
 _NOT_OPTIONS = (
     "node", "vmid", "archive", "bwlimit", "force", "pool", "start", "ha-managed", "storage", "unique", "live-restore",
     "import-working-storage",

@@ -9,8 +9,11 @@ from tests.pve_double.errors import PveError
 from tests.pve_double.formats import parse
 from tests.pve_double.qemu.machine import Config
 
+QEMU_VERSION = "10.0.2"
+"""That of the recorded node: Debian's QEMU, without Proxmox's patches."""
 NEWEST = "10.0+pve1"
 """The version that PVE pins with the QEMU of the recordings."""
+_VERSION = re.compile(r"-(\d+)\.(\d+)(?:\.\d+)*(?:\+pve(\d+))?(?:\.pxe)?")
 _WINDOWS = re.compile("w(xp|2k|2k3|2k8|vista)|win(7|8|10|11)")
 _CLIPBOARD = re.compile("(std|cirrus|vmware|virtio|qxl)")
 
@@ -27,6 +30,20 @@ def check_machine(text: str) -> Mapping[str, str]:
     if bits and "viommu" not in parts:
         raise PveError("cannot set aw-bits if no vIOMMU is configured")
     return parts
+
+
+def check_version(config: Config, node_name: str) -> None:
+    """Whether the node's QEMU and its qemu-server are new enough for the machine version, in the words of a start."""
+    kind = check_machine(config.get("machine", "")).get("type", "")
+    wanted, newest = _VERSION.search(kind), _VERSION.search(f"-{NEWEST}")
+    if wanted is None or newest is None:
+        return
+    upgrade = f"is too old to run machine type '{kind}', please upgrade node '{node_name}'"
+    have, need = ([int(part or 0) for part in found.groups()] for found in (newest, wanted))
+    if need[:2] > have[:2]:
+        raise PveError(f"Installed QEMU version '{QEMU_VERSION}' {upgrade}")
+    if need[:2] == have[:2] and need[2] > have[2]:
+        raise PveError(f"Installed qemu-server (max feature level for {have[0]}.{have[1]} is pve{have[2]}) {upgrade}")
 
 
 def pinned(config: Config) -> str | None:

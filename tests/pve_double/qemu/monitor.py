@@ -8,7 +8,7 @@ from tests.pve_double.qemu.blockdev import chipset
 from tests.pve_double.qemu.drives import Drive, drives
 from tests.pve_double.qemu.hmp import require_for_command
 from tests.pve_double.qemu.machine import Machine
-from tests.pve_double.qemu.status import RUNNING_QEMU
+from tests.pve_double.qemu.machine_type import QEMU_VERSION
 from tests.pve_double.qemu.volumes import Request
 from tests.pve_double.state import Node
 
@@ -51,7 +51,7 @@ def _from_configuration(node: Node, machine: Machine, text: str) -> str:
             paused = machine.process is not None and machine.process.paused
             return f"VM status: {'paused' if paused else 'running'}{_END}"
         case ["info", "version"]:
-            return f"{RUNNING_QEMU}{_END}"
+            return f"{QEMU_VERSION}{_END}"
     return f"unknown command: '{text.partition(' ')[0]}'{_END}"
 
 

@@ -9,9 +9,9 @@ from tests.pve_double.formats import parse
 from tests.pve_double.qemu import network
 from tests.pve_double.qemu.drives import boot_disks, drives, parse_drive
 from tests.pve_double.qemu.machine import Config, Machine, agent_enabled, cpus, memory_mib
+from tests.pve_double.qemu.machine_type import QEMU_VERSION
 from tests.pve_double.state import Node
 
-RUNNING_QEMU = "10.0.2"
 _COUNTERS = (
     "rd_bytes", "wr_bytes", "rd_operations", "wr_operations", "flush_operations", "unmap_bytes", "unmap_operations",
     "rd_merged", "wr_merged", "rd_total_time_ns", "wr_total_time_ns", "flush_total_time_ns",
@@ -66,10 +66,10 @@ def _running(node: Node, machine: Machine) -> dict[str, Any]:
         drive.key: dict.fromkeys(_COUNTERS, 0) for drive in drives(machine.process.config) if drive.file != "none"
     }
     kind = machine.process.config.get("machine", "pc").partition(",")[0]
-    names = {"pc": f"pc-i440fx-{RUNNING_QEMU[:4]}", "q35": f"pc-q35-{RUNNING_QEMU[:4]}"}
+    names = {"pc": f"pc-i440fx-{QEMU_VERSION[:4]}", "q35": f"pc-q35-{QEMU_VERSION[:4]}"}
     return {
         "qmpstatus": "paused" if machine.process.paused else "running",
-        "running-qemu": RUNNING_QEMU,
+        "running-qemu": QEMU_VERSION,
         "running-machine": names.get(kind, kind),
         "proxmox-support": {},
         "blockstat": counted,
