@@ -135,7 +135,7 @@ def _cell_record(cell: Cell, context: CellContext, by_arm: _ByArm) -> CellRecord
             *context.notes,
             *dict.fromkeys(note for measurement in own for note in measurement.notes),
             *saturation_notes(own, depth=job.iodepth * job.numjobs if job.rate is None else None),
-            *_faster_than_host(metrics, validity, job),
+            *_faster_than_host(metrics, validity, cell),
         ),
         skipped=context.skipped,
         accounting=accounting(by_arm, rounds, confidence=look.confidence if look else CONFIDENCE),
@@ -157,13 +157,13 @@ def _configuration(mode: Mode, effective: Mapping[str, JsonValue]) -> list[Valid
     return [check] if check else []
 
 
-def _faster_than_host(metrics: Mapping[str, MetricRecord], validity: Sequence[ValidityCheck], job: Job) -> list[str]:
+def _faster_than_host(metrics: Mapping[str, MetricRecord], validity: Sequence[ValidityCheck], cell: Cell) -> list[str]:
     """A guest beyond its host is a finding to explain, never a win. At a fixed rate only latencies can be."""
     faster = [
         name
         for name, metric in metrics.items()
-        if metric.overhead and metric.overhead.high is not None and metric.overhead.high < 0
-        if job.rate is None or METRICS[name].is_latency
+        if metric.gained(_mode_detail(cell.mode))
+        if cell.job.rate is None or METRICS[name].is_latency
     ]
     if not faster:
         return []

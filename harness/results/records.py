@@ -70,6 +70,16 @@ class ModeDetail:
     attach: dict[str, JsonValue] | None
     """How the guest gets it (bus, cache, aio, iothread); null for the mode `host`."""
 
+    @property
+    def on_array(self) -> bool:
+        """Whether it lies on an array of disks, so that what one disk alone gives is no bound for it."""
+        layout: JsonValue = self.layout
+        while isinstance(layout, dict):
+            if layout.get("kind") == "md":
+                return True
+            layout = layout.get("on")
+        return False
+
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
@@ -125,6 +135,11 @@ class MetricRecord:
     """Guest minus host in the metric's unit; for latency only, else null."""
     pooled: dict[str, PooledPercentile] = field(default_factory=dict)
     """For percentiles: by arm (`host`, `twin`, `guest`), the percentile of all its rounds' I/Os together."""
+
+    def gained(self, mode: ModeDetail) -> bool:
+        """Whether the guest is better beyond the interval than the host is on the same disks: on an array, its twin."""
+        loss = self.virtualisation if mode.on_array else self.overhead
+        return loss is not None and loss.high is not None and loss.high < 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from harness.analysis import Bottleneck
+from harness.report.cells import CellView
 from harness.results import CellContext, CellRecord, Measurement, ScalingRecord, ValidityCheck, assemble, scalings
 from harness.scenario.attach import Attach
 from harness.scenario.layouts import Device, Layout, Lvm, Md
@@ -160,3 +161,21 @@ def test_a_failed_check_of_the_array_or_the_single_disk_is_told() -> None:
     made[array.id] = replace(made[array.id], validity=tuple(checks))
     (found,) = scalings([array], made, own)
     assert found.doubt == "bytes twin:array, drift"
+
+
+def test_a_guest_on_an_array_may_be_faster_than_one_disk_but_not_than_the_array_on_the_host() -> None:
+    for guest, unexplained in ((6.75, False), (9.0, True)):  # 0.9 and 1.2 times its twin
+        array = cell(Lvm(on=Md(0, 4)))
+        own = [
+            replace(each, metrics={**each.metrics, "iops": each.metrics["iops"] * guest})
+            if each.arm.startswith("guest")
+            else each
+            for each in measurements([array], 3.0, of_members())
+        ]
+        (record,) = records([array], own).values()
+        iops = record.metrics["iops"]
+        assert iops.overhead is not None
+        assert iops.overhead.high is not None
+        assert iops.overhead.high < 0, "both are faster than the single disk"
+        assert CellView(record).faster_than_host is unexplained
+        assert any("better than its host" in note for note in record.notes) is unexplained
