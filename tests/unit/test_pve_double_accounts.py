@@ -120,14 +120,15 @@ def test_the_monitor_asks_for_more_the_more_a_command_does(serving: Serving, roo
 
 
 def test_others_tasks_are_seen_by_auditors_alone(serving: Serving, root: Client) -> None:
-    upid = root.post(f"{QEMU}/401/status/stop").result
-    client = user(serving, root, "alone@pve", "PVEVMUser", "/vms/401")
+    root.post(QEMU, vmid=405, memory=128)
+    upid = root.post(f"{QEMU}/405/status/stop").result
+    client = user(serving, root, "alone@pve", "PVEVMUser", "/vms/405")
     assert client.get(f"{NODE}/tasks").result == []
     assert client.get(f"{NODE}/tasks/{upid}/log").text == f"Permission check failed (/{NODE}, Sys.Audit)"
-    own = client.post(f"{QEMU}/401/status/stop").result
+    own = client.post(f"{QEMU}/405/status/stop").result
     assert [each["upid"] for each in client.get(f"{NODE}/tasks").result] == [own]
     assert root.get(f"{NODE}/tasks", userfilter="alone").result[0]["user"] == "alone@pve"
-    assert root.get(f"{NODE}/tasks", statusfilter="error", vmid=401).result == []
+    assert root.get(f"{NODE}/tasks", statusfilter="error", vmid=405).result == []
     assert root.get(f"{NODE}/tasks/{upid}").result == [{"name": "log"}, {"name": "status"}]
 
 
