@@ -14,7 +14,7 @@ from harness.lab.counters import Transferred
 from harness.lab.paths import MARK
 from harness.scenario.model import Job
 
-ARGV = ("env", MARK, "fio", "--output-format=json+", "-")
+ARGV = ("env", MARK, "fio", "--output-format=json+", "--eta=never", "-")
 """The command of every measurement: the same on host and guest. The job file comes on standard input."""
 
 # With what the CPUs of fio's machine had done before and after, on standard error: a login of its own for each would
@@ -146,6 +146,7 @@ def fill_file(targets: Sequence[tuple[str, int, int]], *, block: int, times: int
         "thread=1",
         "refill_buffers=1",
         "end_fsync=1",
+        "disk_util=0",
     ]
     for number, (path, offset, size) in enumerate(targets):
         lines += ["", f"[fill{number}]", "stonewall", f"filename={path}", f"offset={offset}", f"size={size}"]

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from harness.errors import HostError
 from harness.lab.embedded import lab as embedded
 from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner, SshTarget
@@ -107,6 +108,22 @@ def on_lab_host() -> Iterator[SshRunner]:
         yield runner
     finally:
         runner.close()
+
+
+def lab_host_answers() -> bool:
+    """Whether the lab host still runs commands."""
+    try:
+        with on_lab_host() as runner:
+            runner.run(["true"], deadline=30)
+    except (AssertionError, HostError):
+        return False
+    return True
+
+
+def start_lab_again() -> None:
+    for step in ("down", "up"):
+        done = command("lab", step)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def traces(runner: Runner) -> str:
