@@ -29,7 +29,7 @@ _BOOT = (
     "[ -e /dev/kvm ] || { echo no /dev/kvm; exit 4; }; [ -w /dev/kvm ] || { echo no right to use /dev/kvm; exit 4; }; "
     'exec timeout -k 2 "$seconds" "$@" -accel kvm -cpu host -machine q35 -m 256 -nodefaults -display none -no-reboot '
     '-serial stdio -kernel "$kernel" -initrd "$initramfs" '
-    '-append "console=ttyS0 quiet pci=lastbus=0 virt_overhead.probe" </dev/null 2>&1'
+    '-append "console=ttyS0 quiet virt_overhead.probe" </dev/null 2>&1'
 )
 _NESTED = "cat /sys/module/kvm_amd/parameters/nested /sys/module/kvm_intel/parameters/nested 2>/dev/null; true"
 

@@ -14,7 +14,7 @@ from harness.lab.counters import Transferred
 from harness.lab.paths import MARK
 from harness.scenario.model import Job
 
-ARGV = ("env", MARK, "fio", "--output-format=json+", "--eta=never", "-")
+ARGV = ("env", MARK, "fio", "--output-format=json+", "-")
 """The command of every measurement: the same on host and guest. The job file comes on standard input."""
 
 # With what the CPUs of fio's machine had done before and after, on standard error: a login of its own for each would

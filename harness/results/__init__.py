@@ -1,6 +1,16 @@
 """The store of runs: what is kept of a run, how it is written, and how measurements become cells."""
 
 from harness.results.assemble import CONFIDENCE, CellContext, assemble
+from harness.results.cells import (
+    BudgetRecord,
+    CellRecord,
+    CostRecord,
+    JobRecord,
+    MetricRecord,
+    ModeDetail,
+    PooledPercentile,
+    ValidityCheck,
+)
 from harness.results.comparisons import (
     DecompositionRecord,
     MemberRecord,
@@ -13,24 +23,16 @@ from harness.results.groups import drift_check, host_drift
 from harness.results.judging import corrected
 from harness.results.records import (
     SCHEMA_VERSION,
-    BudgetRecord,
-    CellRecord,
     ConditioningRecord,
-    CostRecord,
     DriftRecord,
     Efficiency,
     GroupRecord,
-    JobRecord,
     LabInfo,
     Measurement,
-    MetricRecord,
-    ModeDetail,
-    PooledPercentile,
     RegionSteadiness,
     Run,
     RunInfo,
     RunStatus,
-    ValidityCheck,
 )
 from harness.results.scaling import scalings
 from harness.results.store import Journal, RunStore

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from harness.analysis import IO_COSTS, Estimate, costs_per_io, estimate_added
-from harness.results.records import CostRecord, Measurement
+from harness.results.cells import CostRecord
+from harness.results.records import Measurement
 from harness.scenario.model import Place
 
 _ByArm = Mapping[Place, Mapping[int, Sequence[Measurement]]]

@@ -24,17 +24,10 @@ from harness.analysis import (
 from harness.errors import ResultsError
 from harness.results.accounting import accounting
 from harness.results.amplification import amplification
+from harness.results.cells import CellRecord, JobRecord, MetricRecord, ModeDetail, PooledPercentile, ValidityCheck
 from harness.results.configuration import configuration_check
 from harness.results.judging import gravest, judged
-from harness.results.records import (
-    CellRecord,
-    JobRecord,
-    Measurement,
-    MetricRecord,
-    ModeDetail,
-    PooledPercentile,
-    ValidityCheck,
-)
+from harness.results.records import Measurement
 from harness.results.validity import byte_checks, rate_checks, saturation_notes
 from harness.scenario.model import BudgetRule, Cell, Job, Mode, Place
 

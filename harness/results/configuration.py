@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from harness.results.records import ValidityCheck
+from harness.results.cells import ValidityCheck
 from harness.scenario.attach import Attach, Attachment, Bus, Vfio
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.analysis import decompose
+from harness.results.cells import CellRecord
 from harness.results.comparisons import DecompositionRecord, StepRecord
-from harness.results.records import CellRecord
 from harness.scenario.decompose import Step, steps_of
 from harness.scenario.model import Arm, Decomposition, Job, Scenario
 from harness.scenario.plan import Group

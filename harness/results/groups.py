@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from harness.analysis import drifted, estimate_drift
-from harness.results.records import DriftRecord, Measurement, ValidityCheck
+from harness.results.cells import ValidityCheck
+from harness.results.records import DriftRecord, Measurement
 from harness.scenario.model import Place
 
 DRIFT_BOUND = 0.2

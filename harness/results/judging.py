@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from harness.analysis import METRICS, Budget, Look, Verdict, holm, judge_look
-from harness.results.records import BudgetRecord, CellRecord, MetricRecord
+from harness.results.cells import BudgetRecord, CellRecord, MetricRecord
 from harness.scenario.model import BudgetRule
 
 _GRAVEST_FIRST = (Verdict.EXCEEDS, Verdict.INCONCLUSIVE, Verdict.WITHIN)

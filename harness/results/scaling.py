@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
 from harness.analysis import Evidence, Member, Shape, find_bottleneck, ideal_speedup, scaling
+from harness.results.cells import CellRecord
 from harness.results.comparisons import MemberRecord, ScalingMetric, ScalingRecord
 from harness.results.decomposition import doubt
-from harness.results.records import CellRecord, Measurement
+from harness.results.records import Measurement
 from harness.scenario.layouts import Md, base_of
 from harness.scenario.model import Arm, Cell, Job, Place
 

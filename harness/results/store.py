@@ -192,7 +192,7 @@ def _dump(adapter: TypeAdapter[Any], value: object, path: Path, *, indent: int |
     except (PydanticSerializationError, ValueError) as error:
         raise ResultsError(
             f"{path} cannot hold this {type(value).__name__}: {error}",
-            hint="every value must be finite and of the type that harness/results/records.py names",
+            hint="every value must be finite and of the type that harness/results names",
         ) from error
 
 

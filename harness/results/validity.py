@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from harness.results.amplification import NONE, Amplification
-from harness.results.records import Measurement, ValidityCheck
+from harness.results.cells import ValidityCheck
+from harness.results.records import Measurement
 from harness.scenario.model import Place
 from harness.units import format_size
 

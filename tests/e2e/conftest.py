@@ -9,11 +9,11 @@ import pytest
 from harness.lab.embedded import lab as embedded
 from harness.lab.transport.ssh import SshRunner
 from tests.e2e.lost_lab import LostLab
-from tests.e2e.machines import command, lab_host_answers, on_lab_host, start_lab_again, traces
+from tests.e2e.machines import command, lab_hung, on_lab_host, traces
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(LostLab(lab_host_answers, start_lab_again))
+    config.pluginmanager.register(LostLab(lab_hung))
 
 
 @pytest.fixture(scope="session", autouse=True)

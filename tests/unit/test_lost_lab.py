@@ -8,30 +8,33 @@ import pytest
 
 pytest_plugins = ["pytester"]
 
-# A file `alive` says that the lab host answers; starting it again makes the file.
+# A file `hangs` says that the lab host hangs; who notices starts it again.
 PLUGIN = """
 from pathlib import Path
 import pytest
 from tests.e2e.lost_lab import LostLab
 
-ALIVE = Path(__file__).with_name("alive")
+HANGS = Path(__file__).with_name("hangs")
+BEFORE = Path(__file__).with_name("before")
+
+def hung():
+    found = HANGS.exists()
+    HANGS.unlink(missing_ok=True)
+    return found
 
 def pytest_configure(config):
-    ALIVE.touch()
-    config.pluginmanager.register(LostLab(ALIVE.exists, ALIVE.touch))
-
-@pytest.fixture
-def lab_hangs_once():
-    hung = ALIVE.with_name("hung")
-    if not hung.exists():
-        hung.touch()
-        ALIVE.unlink()
-        pytest.fail("no answer")
+    config.pluginmanager.register(LostLab(hung))
 
 @pytest.fixture
 def lab_hangs():
-    ALIVE.unlink()
+    HANGS.touch()
     pytest.fail("no answer")
+
+@pytest.fixture
+def lab_hangs_once(request):
+    if not BEFORE.exists():
+        BEFORE.touch()
+        request.getfixturevalue("lab_hangs")
 """
 
 
@@ -46,8 +49,12 @@ def lab_hangs():
             {"one": "def test_a(lab_hangs_once): ...", "two": "def test_b(): assert 0"},
             pytest.ExitCode.TESTS_FAILED,
         ),
+        (
+            {"one": "def test_a(lab_hangs_once): ...", "two": "def test_b(): raise KeyboardInterrupt"},
+            pytest.ExitCode.INTERRUPTED,
+        ),
     ],
-    ids=["no hang", "hang", "hangs twice", "fails beside a hang", "another file fails"],
+    ids=["no hang", "hang", "hangs twice", "fails beside a hang", "another file fails", "Ctrl-C after a hang"],
 )
 def test_a_file_whose_lab_hung_is_run_once_more_and_no_failure_is_forgiven(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tests: dict[str, str], status: int

@@ -1,0 +1,209 @@
+"""What a run stores of a cell, as frozen values: what was measured, by which settings, and what follows from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
+
+from harness.analysis import Better, CostUnit, Estimate, Unit, Verdict
+from harness.analysis.verdict import Both
+from harness.results.strict import STRICT as _STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class ModeDetail:
+    """What a mode's name stands for."""
+
+    __pydantic_config__ = _STRICT
+
+    layout: dict[str, JsonValue]
+    """What is built on the disk; `kind` is `device`, `lvm`, `raw`, ..."""
+    attach: dict[str, JsonValue] | None
+    """How the guest gets it (bus, cache, aio, iothread); null for the mode `host`."""
+
+    @property
+    def on_array(self) -> bool:
+        """Whether it lies on an array of disks, so that what one disk alone gives is no bound for it."""
+        layout: JsonValue = self.layout
+        while isinstance(layout, dict):
+            if layout.get("kind") == "md":
+                return True
+            layout = layout.get("on")
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """One fio point, as asked for."""
+
+    __pydantic_config__ = _STRICT
+
+    id: str
+    """For example `randread-4k-qd32`."""
+    pattern: str
+    """The pattern as people say it: fio's `read` is `seqread`."""
+    rw: str
+    """fio's name of the pattern."""
+    bs: int
+    """Block size in bytes."""
+    iodepth: int
+    """I/Os in flight per job process."""
+    numjobs: int
+    """Processes that run the job at the same time."""
+    read_share: float | None
+    """Share of reads in a mixed pattern, 0 to 1; null for a pattern that only reads or only writes."""
+    seconds: float
+    """Measured time asked for."""
+    ramp: float
+    """Seconds before the measured time begins."""
+    rate: int | None = None
+    """I/Os per second asked for, of all processes together; null for as many as there can be."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricRecord:
+    """One metric of a cell: each arm's values in the order of the cell's rounds, and what follows from them."""
+
+    __pydantic_config__ = _STRICT
+
+    unit: Unit
+    """The unit of the values and of `added`: I/Os per second, bytes per second or seconds."""
+    better: Better
+    """Whether higher or lower values are better."""
+    host: tuple[float, ...]
+    """Values of the bare device on the host; `host[i]`, `twin[i]` and `guest[i]` belong to `rounds[i]` of the cell."""
+    twin: tuple[float, ...]
+    """Values on the host on the mode's own layout; empty where the layout is the bare device."""
+    guest: tuple[float, ...]
+    """Values in the guest; empty for the mode `host`."""
+    overhead: Estimate | None
+    """What the guest is worse by than the host, as a share of the host: 0.1 is 10 %. Null without a guest."""
+    layer: Estimate | None
+    """The storage layer's part: what the twin is worse by than the host, as a share. Null without a twin."""
+    virtualisation: Estimate | None
+    """The guest's part: what the guest is worse by than its twin (or the host, where there is no twin), as a share."""
+    added: Estimate | None
+    """Guest minus host in the metric's unit; for latency only, else null."""
+    pooled: dict[str, PooledPercentile] = field(default_factory=dict)
+    """For percentiles: by arm (`host`, `twin`, `guest`), the percentile of all its rounds' I/Os together."""
+
+    def gained(self, mode: ModeDetail) -> bool:
+        """Whether the guest is better beyond the interval than the host is on the same disks: on an array, its twin."""
+        loss = self.virtualisation if mode.on_array else self.overhead
+        return loss is not None and loss.high is not None and loss.high < 0
+
+
+@dataclass(frozen=True, slots=True)
+class CostRecord:
+    """What one I/O costs the host in one respect: each arm's values in the order of the cell's rounds."""
+
+    __pydantic_config__ = _STRICT
+
+    unit: CostUnit
+    """`s/IO`: seconds of CPU time per I/O; `1/IO`: how many per I/O."""
+    host: tuple[float, ...]
+    """Values of the bare device on the host; empty where the arm does not have this figure."""
+    twin: tuple[float, ...]
+    """Values on the host on the mode's own layout; empty where there are none."""
+    guest: tuple[float, ...]
+    """Values of the host while the guest does the I/O; empty where there are none."""
+    added: Estimate | None
+    """Guest minus host, in `unit`; null where one of them has no values."""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetRecord:
+    """The overhead that is allowed for a cell in one metric, and what came of it."""
+
+    __pydantic_config__ = _STRICT
+
+    metric: str
+    """The metric whose overhead is judged, for example `iops`."""
+    share: float | None
+    """The largest overhead allowed, as a share of the host: 0.1 is 10 %; null for no such limit."""
+    absolute: float | None
+    """The most that the guest may add, in seconds; null for no such limit."""
+    both: Both | None
+    """With two limits: `looser` where keeping either is enough, `stricter` where both are to be kept."""
+    verdict: Verdict
+    """Of this budget, corrected for how many cells the run judges."""
+    p_value: float | None
+    """Of "the budget is exceeded", corrected for the looks but not for the other cells; null without an interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class PooledPercentile:
+    """A percentile of all rounds' I/Os together: fio's histograms merged, not percentiles averaged."""
+
+    __pydantic_config__ = _STRICT
+
+    value: float
+    """In seconds."""
+    low: float
+    """Lower end of its interval by order statistics: which I/Os happened to be measured, not how rounds differ."""
+    high: float
+    """Upper end of that interval."""
+    ios: int
+    """Completions behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValidityCheck:
+    """One check that a cell's measurement is what it claims to be; a check that is not ok makes the cell `void`."""
+
+    __pydantic_config__ = _STRICT
+
+    check: str
+    """Name of the check."""
+    ok: bool
+    """Whether it passed."""
+    detail: str
+    """The figures compared, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellRecord:
+    """disk x mode x job: one pytest item with its values, estimates and verdict."""
+
+    __pydantic_config__ = _STRICT
+
+    id: str
+    """For example `optane-lvm-randread-4k-qd32`."""
+    scenario: str
+    """Name of the scenario."""
+    host: str
+    """Name of the host in the lab file."""
+    disk: str
+    """Name of the disk under test in the lab file."""
+    mode: str
+    """Name of the attach mode; `host` is the baseline itself."""
+    mode_detail: ModeDetail
+    """What the mode's name stands for."""
+    job: JobRecord
+    """The fio point."""
+    rounds: tuple[int, ...]
+    """Numbers of the rounds in which every arm of the cell was measured; the metrics' values are in this order."""
+    metrics: dict[str, MetricRecord]
+    """Metrics by name: iops, bw, lat_mean, clat_mean, clat_p50, clat_p99, clat_p999."""
+    confidence: float
+    """Of every interval of this cell: 0.95, or more where the rounds were looked at early, so that the intervals of all
+    looks together hold with 0.95."""
+    verdict: Verdict
+    """The gravest of its budgets' verdicts; `void` where a check failed, `unjudged` without a budget or skipped."""
+    budget: tuple[BudgetRecord, ...]
+    """The budgets of the cell, one per metric."""
+    validity: tuple[ValidityCheck, ...]
+    """The checks of the measurement; one that is not ok makes the verdict `void`."""
+    effective: dict[str, JsonValue]
+    """The configuration as read back from the guest and QEMU."""
+    raw: tuple[str, ...]
+    """fio's outputs behind the cell, in order of time, as paths relative to the run's directory."""
+    span_bytes: int
+    """Bytes of the disk that every arm works on."""
+    notes: tuple[str, ...]
+    """What a reader should know of the cell, one sentence each."""
+    skipped: str | None
+    """Why the cell was not measured, or null."""
+    accounting: dict[str, CostRecord] = field(default_factory=dict)
+    """What an I/O costs the host, by name; empty where the jobs shared a fio process, or nobody counted."""
