@@ -24,9 +24,9 @@ from harness.scenario.model import Mode, Place
 
 DELAY_NS = 1_000_000
 PLAIN_ANSWER_NS = 8_000_000
-"""What the disk without the delay takes, in nanoseconds: long enough that all CPUs sleep as deep as they ever do.
+"""What the disk without the delay takes, in nanoseconds: long enough that a later answer costs no more than it is later.
 
-With a shorter answer the later side would also have the cost of waking from deeper sleep: see docs/calibration.md.
+With a short answer it does: see docs/calibration.md.
 """
 MEMORY_DISK_BYTES = 32 * 1024**2
 _VISIT_OVERHEAD = 0.6
