@@ -11,11 +11,19 @@ from harness.lab.inventory import DiskByFile, DiskSpec
 from harness.lab.transport.base import Runner
 from harness.layout.undo import Undo
 
-# $1: the file behind the loop device.
+# $1: the file behind the loop device. Where somebody else has that open, udev or lsblk for a moment, it goes when they
+# close it, and `losetup -d` does not wait for that.
 _DETACH = r"""
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
 devices=$(losetup --list --noheadings --output NAME --associated "$1") || exit
 for device in $devices; do losetup -d "$device" || exit; done
+for try in 1 2 3 4 5 6 7 8 9 10; do
+    devices=$(losetup --list --noheadings --output NAME --associated "$1") || exit
+    [ -n "$devices" ] || exit 0
+    sleep 0.5
+done
+echo "somebody has" $devices open >&2
+exit 1
 """
 # $1: the file. It stays where the loop device does: without it, `reap` would not find that one.
 _REMOVE = r"""

@@ -41,7 +41,8 @@ def loop(file: Path) -> Iterator[str]:
     try:
         yield device
     finally:
-        run("losetup", "-d", device)
+        # It goes when the last one closes it, who may be another test's lsblk.
+        run("sh", "-c", 'losetup -d "$1"; while losetup "$1" >/dev/null 2>&1; do sleep 0.1; done', "sh", device)
 
 
 @contextmanager

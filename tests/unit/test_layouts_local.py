@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -219,6 +220,14 @@ def test_a_file_that_is_a_loop_device_already_is_refused(disk: DiskByFile, facts
     ):
         pass
     disk.file.unlink()
+
+
+def test_a_loop_device_that_somebody_has_open_for_a_moment_is_waited_for(disk: DiskByFile, facts: HostFacts) -> None:
+    with build(disk, facts, RAW):
+        held = os.open(loop_device(disk), os.O_RDONLY)
+        closing = threading.Timer(1.0, os.close, [held])
+        closing.start()
+    closing.join()
 
 
 def test_a_disk_that_its_owner_did_not_release_is_not_even_made(disk: DiskByFile, facts: HostFacts) -> None:
