@@ -24,9 +24,9 @@ from harness.scenario.model import Mode, Place
 
 DELAY_NS = 1_000_000
 PLAIN_ANSWER_NS = 8_000_000
-"""What the disk without the delay takes, in nanoseconds. With a shorter answer, a later one costs more than it is later.
+"""What the disk without the delay takes, in nanoseconds.
 
-See docs/calibration.md.
+With a shorter answer, a later one costs more than it is later: see docs/calibration.md.
 """
 MEMORY_DISK_BYTES = 32 * 1024**2
 _VISIT_OVERHEAD = 0.6
