@@ -112,10 +112,12 @@ def on_lab_host() -> Iterator[SshRunner]:
 def lab_hung() -> bool:
     """Whether the lab host was there and answered nobody; `virt-overhead lab up` has started it anew then."""
     before = embedded.state().running()
+    if before is None:  # it has been ended, as after the last test
+        return False
     done = command("lab", "up")
     assert done.returncode == 0, done.stdout + done.stderr
     after = embedded.state().running()
-    return before is not None and after is not None and after.pid != before.pid
+    return after is not None and after.pid != before.pid
 
 
 def traces(runner: Runner) -> str:
