@@ -8,12 +8,13 @@ import pytest
 
 from harness.lab.embedded import lab as embedded
 from harness.lab.transport.ssh import SshRunner
+from tests.e2e.attaching import Lab, opened
 from tests.e2e.lost_lab import LostLab
-from tests.e2e.machines import command, lab_hung, on_lab_host, traces
+from tests.e2e.machines import command, lab_lost, on_lab_host, traces
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(LostLab(lab_hung))
+    config.pluginmanager.register(LostLab(lab_lost))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -25,6 +26,12 @@ def lab() -> Iterator[None]:
     yield
     if before is None:
         assert command("lab", "down").returncode == 0
+
+
+@pytest.fixture(scope="module")
+def lab_host() -> Iterator[Lab]:
+    with opened() as lab:
+        yield lab
 
 
 @pytest.fixture(autouse=True)

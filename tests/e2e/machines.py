@@ -109,15 +109,15 @@ def on_lab_host() -> Iterator[SshRunner]:
         runner.close()
 
 
-def lab_hung() -> bool:
-    """Whether the lab host was there and answered nobody; `virt-overhead lab up` has started it anew then."""
-    before = embedded.state().running()
-    if before is None:  # it has been ended, as after the last test
+def lab_lost() -> bool:
+    """Whether the lab host answers nobody, or has ended by itself; `virt-overhead lab up` has started it anew then."""
+    record = embedded.state().record
+    if not record.exists():  # it was taken down, as after the last test
         return False
+    before = record.read_text()
     done = command("lab", "up")
     assert done.returncode == 0, done.stdout + done.stderr
-    after = embedded.state().running()
-    return after is not None and after.pid != before.pid
+    return record.read_text() != before
 
 
 def traces(runner: Runner) -> str:

@@ -72,7 +72,7 @@ SPECS = {
     "article": guest(*ARTICLE),
     "article-tcg": guest(*ARTICLE, accel="tcg"),
     "no-disk": guest(),
-    "pinned": replace(guest(*ARTICLE), vcpus=3, pinned_to=2),
+    "pinned": replace(guest(*ARTICLE), vcpus=2, kept_on=1),
     "virtio-blk": every_option("virtio-blk"),
     "virtio-scsi": every_option("virtio-scsi"),
     "virtio-scsi-shared": every_option("virtio-scsi", controller="shared"),

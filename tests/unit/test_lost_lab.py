@@ -1,4 +1,4 @@
-"""The end-to-end tests after a hang of the lab host: what is run again, and what is failed all the same."""
+"""The end-to-end tests after a loss of the lab: what is run again, and what is failed all the same."""
 
 from __future__ import annotations
 
@@ -8,33 +8,39 @@ import pytest
 
 pytest_plugins = ["pytester"]
 
-# A file `hangs` says that the lab host hangs; who notices starts it again.
+# A file `lost` says that the lab host is lost; who notices starts it again.
 PLUGIN = """
 from pathlib import Path
+from types import SimpleNamespace
 import pytest
 from tests.e2e.lost_lab import LostLab
 
-HANGS = Path(__file__).with_name("hangs")
+LOST = Path(__file__).with_name("lost")
 BEFORE = Path(__file__).with_name("before")
 
-def hung():
-    found = HANGS.exists()
-    HANGS.unlink(missing_ok=True)
+def lost():
+    found = LOST.exists()
+    LOST.unlink(missing_ok=True)
     return found
 
 def pytest_configure(config):
-    config.pluginmanager.register(LostLab(hung))
+    config.pluginmanager.register(LostLab(lost))
 
 @pytest.fixture
-def lab_hangs():
-    HANGS.touch()
+def loses_host():
+    LOST.touch()
     pytest.fail("no answer")
 
 @pytest.fixture
-def lab_hangs_once(request):
+def loses_host_once(request):
     if not BEFORE.exists():
         BEFORE.touch()
-        request.getfixturevalue("lab_hangs")
+        request.getfixturevalue("loses_host")
+
+@pytest.fixture
+def guest():
+    yield SimpleNamespace(runner=SimpleNamespace(alive=BEFORE.exists()))
+    BEFORE.touch()
 """
 
 
@@ -42,21 +48,32 @@ def lab_hangs_once(request):
     ("tests", "status"),
     [
         ({"one": "def test_a(): pass"}, pytest.ExitCode.OK),
-        ({"one": "def test_a(lab_hangs_once): ...\ndef test_b(): pass"}, pytest.ExitCode.OK),
-        ({"one": "def test_a(lab_hangs): pass"}, pytest.ExitCode.TESTS_FAILED),
-        ({"one": "def test_a(lab_hangs_once): ...\ndef test_b(): assert 0"}, pytest.ExitCode.TESTS_FAILED),
+        ({"one": "def test_a(loses_host_once): ...\ndef test_b(): pass"}, pytest.ExitCode.OK),
+        ({"one": "def test_a(guest): assert guest.runner.alive"}, pytest.ExitCode.OK),
+        ({"one": "def test_a(guest): assert 0"}, pytest.ExitCode.TESTS_FAILED),
+        ({"one": "def test_a(loses_host): pass"}, pytest.ExitCode.TESTS_FAILED),
+        ({"one": "def test_a(loses_host_once): ...\ndef test_b(): assert 0"}, pytest.ExitCode.TESTS_FAILED),
         (
-            {"one": "def test_a(lab_hangs_once): ...", "two": "def test_b(): assert 0"},
+            {"one": "def test_a(loses_host_once): ...", "two": "def test_b(): assert 0"},
             pytest.ExitCode.TESTS_FAILED,
         ),
         (
-            {"one": "def test_a(lab_hangs_once): ...", "two": "def test_b(): raise KeyboardInterrupt"},
+            {"one": "def test_a(loses_host_once): ...", "two": "def test_b(): raise KeyboardInterrupt"},
             pytest.ExitCode.INTERRUPTED,
         ),
     ],
-    ids=["no hang", "hang", "hangs twice", "fails beside a hang", "another file fails", "Ctrl-C after a hang"],
+    ids=[
+        "no loss",
+        "host lost",
+        "guest lost",
+        "guest lost, then failed",
+        "host lost twice",
+        "another test of the file fails",
+        "another file fails",
+        "Ctrl-C after a loss",
+    ],
 )
-def test_a_file_whose_lab_hung_is_run_once_more_and_no_failure_is_forgiven(
+def test_a_file_whose_lab_was_lost_is_run_once_more_and_no_failure_is_forgiven(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tests: dict[str, str], status: int
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))

@@ -11,11 +11,11 @@ from typing import Any
 
 import libvirt
 
-from harness.errors import GuestError, HostError, LabUnavailable
+from harness.errors import GuestError, HostError
 from harness.events import Events, Note, StepFinished, StepStarted
 from harness.guest.guest_system import GuestSystem, evidence
 from harness.guest.libvirt.attachments import Attachments, missing, resolved
-from harness.guest.libvirt.connection import Connection
+from harness.guest.libvirt.connection import Connection, Refused
 from harness.guest.libvirt.domain import GuestSpec, domain_xml
 from harness.guest.libvirt.guest import LibvirtGuest
 from harness.guest.libvirt.monitor import query_exits
@@ -160,21 +160,17 @@ class LibvirtHypervisor:
                 console=console,
                 disks=tuple(disks),
                 vcpus=vcpus_for(self._host.facts, [disk.attach for disk in disks]),
-                # An emulated CPU hangs a guest whose vCPU comes to it from another one (docs/lab.md).
-                pinned_to=int(self._host.facts["cpus"] or 1) if self._host.spec.simulated else 0,
+                # The emulator damages guests, and their host, that run on more than one of its CPUs (docs/lab.md).
+                # The first CPU has most of the host's interrupts, so it is the last.
+                kept_on=int(self._host.facts["cpus"] or 1) - 1 if self._host.spec.simulated else None,
             )
             create = partial(self._connection.handle.createXML, domain_xml(spec), libvirt.VIR_DOMAIN_START_AUTODESTROY)
+            hint = f"see /var/log/libvirt/qemu/{name}.log there"
             try:
-                domain: Any = self._connection.call("start the guest", create, deadline=CREATE_SECONDS)
-            except libvirt.libvirtError as error:
-                said = error.get_error_message()
-                if _PORT_TAKEN in said and attempt < _PORT_TRIES:
-                    continue
-                raise GuestError(
-                    f"host {self._host.name}: libvirt did not start the guest: {said}",
-                    hint=f"see /var/log/libvirt/qemu/{name}.log there",
-                ) from error
-            return domain, port
+                return self._connection.call("start the guest", create, deadline=CREATE_SECONDS, hint=hint), port
+            except Refused as error:
+                if _PORT_TAKEN not in error.message or attempt == _PORT_TRIES:
+                    raise
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _log_in(self, domain: Any, port: int, console: str) -> SshRunner:
@@ -183,17 +179,13 @@ class LibvirtHypervisor:
         target = SshTarget("127.0.0.1", port, "root", host.guest_files.key, host.guest_files.host_key)
 
         def still_running(_cause: str) -> None:
-            if not self._connection.call("tell the guest's state", domain.isActive, deadline=30):
+            if not self._is_running(domain):
                 raise GuestError(f"host {host.name}: the guest ended while it was booting{self._last_words(console)}")
 
         try:
             return SshRunner.connect_when_up(
                 target, name=f"guest on {host.name}", via=host.ssh, deadline=deadline, on_wait=still_running
             )
-        except libvirt.libvirtError as error:
-            raise GuestError(
-                f"host {host.name}: the guest ended while it was booting{self._last_words(console)}"
-            ) from error
         except HostError as error:
             raise GuestError(
                 f"host {host.name}: the guest did not answer over SSH within {format_duration(deadline)}: "
@@ -204,12 +196,21 @@ class LibvirtHypervisor:
     def _post_mortem(self, domain: Any, name: str, console: str) -> str:
         """What became of a guest that no longer answers: its state, and what it and QEMU said last."""
         try:
-            running = self._connection.call("tell the guest's state", domain.isActive, deadline=30)
-        except (libvirt.libvirtError, LabUnavailable) as error:
-            return f"libvirt does not know more: {error}"
+            running = self._is_running(domain)
+        except HostError as error:
+            return error.message
         log = f"/var/log/libvirt/qemu/{name}.log"
         said = self._last_words(console) + self._last_words(log, whose="QEMU's log")
         return f"libvirt says that it {'still runs' if running else 'has ended'}{said}"
+
+    def _is_running(self, domain: Any) -> bool:
+        """HostError where libvirt does not answer."""
+        try:
+            return bool(self._connection.call("tell the guest's state", domain.isActive, deadline=30))
+        except Refused as error:
+            if error.gone:
+                return False
+            raise
 
     def _last_words(self, file: str, whose: str = "its console") -> str:
         with suppress(HostError):
@@ -220,5 +221,5 @@ class LibvirtHypervisor:
 
     def _destroy(self, domain: Any) -> None:
         # A domain that has ended by itself, or with its connection, is as gone as one that is destroyed.
-        with suppress(libvirt.libvirtError, LabUnavailable):
+        with suppress(HostError):
             self._connection.call("destroy the guest", domain.destroy, deadline=60)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import libvirt
 
-from harness.errors import LabUnavailable
+from harness.errors import HostError, LabUnavailable
 from harness.lab.hosts import Host
 from harness.lab.transport.bounded import Overdue, within
 from harness.lab.transport.hostkeys import recall
@@ -27,22 +27,37 @@ T = TypeVar("T")
 libvirt.registerErrorHandler(lambda _context, _error: None, None)
 
 
+class Refused(HostError):
+    """libvirt answered with an error, or its connection is lost. `gone` says that the domain is not there any more."""
+
+    def __init__(self, message: str, *, hint: str | None, gone: bool) -> None:
+        super().__init__(message, hint=hint)
+        self.gone = gone
+
+
 class Connection:
-    """libvirt of one host. Every call has a deadline and raises LabUnavailable naming the host when it passes."""
+    """libvirt of one host. Every call has a deadline, and its errors name the host."""
 
     def __init__(self, handle: Any, host: str) -> None:
         self.handle = handle
         self.host = host
 
-    def call(self, what: str, action: Callable[[], T], *, deadline: float = CALL_SECONDS) -> T:
-        """What `action` returns. libvirt's own errors pass through: the caller knows what they mean there."""
+    def call(self, what: str, action: Callable[[], T], *, deadline: float = CALL_SECONDS, hint: str | None = None) -> T:
+        """What `action` returns; `what` says in a message what libvirt did not do.
+
+        Raises Refused with libvirt's own words and `hint`, HostError where it has not answered by the deadline.
+        """
         try:
             return within(deadline, action)
         except Overdue:
-            raise LabUnavailable(
+            raise HostError(
                 f"host {self.host}: libvirt did not {what} within {format_duration(deadline)}",
                 hint=f"see on {self.host}: systemctl status libvirtd; journalctl -u libvirtd",
             ) from None
+        except libvirt.libvirtError as error:
+            message = f"host {self.host}: libvirt did not {what}: {error.get_error_message()}"
+            gone = error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN
+            raise Refused(message, hint=hint, gone=gone) from error
 
 
 @contextmanager
@@ -60,7 +75,7 @@ def connect(host: Host) -> Iterator[Connection]:
         try:
             yield connection
         finally:
-            with suppress(libvirt.libvirtError, LabUnavailable):
+            with suppress(HostError):
                 connection.call("close", handle.close, deadline=20)
 
 

@@ -32,7 +32,7 @@ _COMMAND_LINE = (
 class GuestSpec:
     """A guest to be: memory in MiB; `ssh_port` is the port of its SSH server on the host's loopback.
 
-    `pinned_to` is how many CPUs the host has, where each vCPU has to stay on one of them; 0 lets them move.
+    `kept_on` is the CPU of the host that all vCPUs are kept on; None lets them move.
     """
 
     name: str
@@ -44,7 +44,7 @@ class GuestSpec:
     console: str
     disks: tuple[GuestDisk, ...]
     vcpus: int = 1
-    pinned_to: int = 0
+    kept_on: int | None = None
     memory_mib: int = 512
 
 
@@ -95,11 +95,10 @@ def domain_xml(spec: GuestSpec) -> str:
 
 
 def _pin(domain: ET.Element, spec: GuestSpec) -> None:
-    """From the last CPU down: the first has most of the host's interrupts."""
-    if spec.pinned_to:
+    if spec.kept_on is not None:
         tune = ET.SubElement(domain, "cputune")
         for vcpu in range(spec.vcpus):
-            ET.SubElement(tune, "vcpupin", vcpu=str(vcpu), cpuset=str((-1 - vcpu) % spec.pinned_to))
+            ET.SubElement(tune, "vcpupin", vcpu=str(vcpu), cpuset=str(spec.kept_on))
 
 
 def _user_network(domain: ET.Element, ssh_port: int, machine: Machine) -> None:

@@ -11,8 +11,8 @@ from xml.etree import ElementTree as ET
 
 import libvirt
 
-from harness.errors import GuestError, LabUnavailable, SafetyError
-from harness.guest.libvirt.connection import Connection
+from harness.errors import GuestError, HostError, SafetyError
+from harness.guest.libvirt.connection import Connection, Refused
 from harness.guest.libvirt.effective import live_xml
 from harness.guest.pci import PciDisk, given_back, mark
 from harness.lab.guard import inspect
@@ -48,29 +48,26 @@ def plugged(
 ) -> Iterator[None]:
     """The guest has the device for as long as this lasts; then the host has the disk again under its link.
 
-    Raises SafetyError where the host uses the disk, GuestError where the guest does not take it or does not let go of
-    it (it is destroyed then), HostError where the host does not get it back.
+    Raises SafetyError where the host uses the disk, GuestError where the guest does not let go of it (it is destroyed
+    then), HostError where the guest does not get it, or the host does not get it back.
     """
     require_unused(runner, disk)
     xml = hostdev_xml(disk.address, bus, alias)
     mark(runner, disk)
     released = True
     try:
-        try:
-            attach = partial(domain.attachDeviceFlags, xml, libvirt.VIR_DOMAIN_AFFECT_LIVE)
-            connection.call(f"give {disk.address} to the guest", attach, deadline=PLUG_SECONDS)
-        except libvirt.libvirtError as error:
-            raise GuestError(
-                f"host {connection.host}: the guest did not get {disk.path} ({disk.address}): "
-                f"{error.get_error_message()}",
-                hint="see dmesg there; another device of its IOMMU group may be in use",
-            ) from error
+        connection.call(
+            f"give {disk.path} ({disk.address}) to the guest",
+            partial(domain.attachDeviceFlags, xml, libvirt.VIR_DOMAIN_AFFECT_LIVE),
+            deadline=PLUG_SECONDS,
+            hint="see dmesg there; another device of its IOMMU group may be in use",
+        )
         yield
     finally:
         released = _unplugged(connection, domain, xml, alias)
         if not released:
             # A device goes back to the host with the process that has it.
-            with suppress(libvirt.libvirtError, LabUnavailable):
+            with suppress(HostError):
                 connection.call("destroy the guest", domain.destroy, deadline=60)
         given_back(runner, disk.address, disk.driver, disk.path)
     if not released:
@@ -101,14 +98,14 @@ def require_unused(runner: Runner, disk: PciDisk) -> None:
 def _unplugged(connection: Connection, domain: Any, xml: str, alias: str) -> bool:
     """Whether the guest has let go of the device, or is gone itself."""
     # Where it was not plugged in, or the guest has ended, libvirt refuses: both are what is wanted.
-    with suppress(libvirt.libvirtError, LabUnavailable):
+    with suppress(HostError):
         detach = partial(domain.detachDeviceFlags, xml, libvirt.VIR_DOMAIN_AFFECT_LIVE)
         connection.call("take the device back", detach, deadline=PLUG_SECONDS)
     end = time.monotonic() + RELEASE_SECONDS
     while time.monotonic() < end:
         try:
             live = live_xml(connection, domain)
-        except libvirt.libvirtError:
+        except Refused:
             return True
         if all(each.get("name") != alias for each in live.iterfind("devices/hostdev/alias")):
             return True

@@ -96,7 +96,7 @@ class MachineState:
     def start(self, images: ImageSet, accel: Accel, why: str) -> Machine:
         """Start the lab host from `images`. It is on its way up when this returns: nothing of it is proven yet."""
         if self.console.exists():
-            # Of a lab host that hung, this is the only witness.
+            # Of a lab host that hung or crashed, this is the only witness.
             self.console.replace(self.console.with_suffix(".previous.log"))
         self._make_disks()
         port = _free_port()
@@ -195,7 +195,9 @@ class MachineState:
             *("-serial", f"file:{self.console}"),
             *("-kernel", str(lab / "vmlinuz")),
             *("-initrd", str(lab / "initramfs")),
-            *("-append", "console=ttyS0 quiet net.ifnames=0 intel_iommu=on iommu=pt"),
+            # A kernel that found its memory damaged measures nothing more: its machine ends, and is started anew.
+            *("-append", "console=ttyS0 quiet net.ifnames=0 intel_iommu=on iommu=pt oops=panic panic=-1"),
+            "-no-reboot",
             *("-netdev", f"user,id=net0,hostfwd=tcp:127.0.0.1:{port}-:22"),
             *("-device", "virtio-net-pci,netdev=net0,romfile="),
             # The image stays as it was built: what the lab writes goes with it.

@@ -1,0 +1,67 @@
+"""What the tests of attachments share: the lab host as a run has it, its disks, and what was read back of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from harness.events import Events
+from harness.guest.hypervisors import hypervisor_of
+from harness.guest.protocol import Hypervisor
+from harness.image import ensure_images
+from harness.lab.embedded import lab as embedded
+from harness.lab.hosts import Host, open_host
+from harness.lab.inventory import DiskById
+from harness.layout.source import BlockSource
+from harness.results.configuration import configuration_check
+from harness.scenario.attach import Attachment
+
+MIB = 1024**2
+DIRECTORY = "/var/lib/virt-overhead/attach-test"
+
+
+@dataclass(frozen=True, slots=True)
+class Lab:
+    """The lab host as a run has it, and its disks that can be handed to a guest whole."""
+
+    host: Host
+    hypervisor: Hypervisor
+
+    @property
+    def nvme(self) -> DiskById:
+        return self._disk("nvme")
+
+    @property
+    def scsi(self) -> DiskById:
+        return self._disk("scsi")
+
+    def _disk(self, name: str) -> DiskById:
+        disk = self.host.spec.disk(name)
+        assert isinstance(disk, DiskById)
+        return disk
+
+
+@contextmanager
+def opened() -> Iterator[Lab]:
+    """The lab host, with `DIRECTORY` for files that are disks."""
+    with ExitStack() as stack:
+        host = stack.enter_context(open_host(embedded.inventory().hosts[0], ensure_images(Events()), Events()))
+        host.runner.run(["mkdir", "-p", DIRECTORY], deadline=20)
+        stack.callback(host.runner.run, ["rm", "-rf", DIRECTORY], deadline=60)
+        yield Lab(host, stack.enter_context(hypervisor_of(host, Events())))
+
+
+def a_disk(disk: DiskById) -> BlockSource:
+    return BlockSource(disk.id, "block", 0, 64 * MIB)
+
+
+def differences(asked: Mapping[str, Attachment], found: Mapping[str, dict[str, JsonValue]]) -> list[str]:
+    checks = {name: configuration_check(attach, found[name]) for name, attach in asked.items()}
+    return [
+        f"{name}: {check.detail if check else 'nothing was read back'}"
+        for name, check in checks.items()
+        if check is None or not check.ok or "not read back" in check.detail
+    ]
