@@ -79,7 +79,7 @@ class Bench:
                 self._environment.went_well()
                 return found
             except (HostError, GuestError) as error:
-                note = f"something hung in round {number} of {trial.group.id}; the lab is started again"
+                note = f"the lab failed in round {number} of {trial.group.id} and is started again"
                 self._environment.start_again(error, note)
 
     def _round(self, at: Session, trial: Trial, number: int, left: int) -> Mapping[str, Mapping[str, float]]:

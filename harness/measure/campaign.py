@@ -151,21 +151,21 @@ class Campaign:
         return at
 
     def _ready_or_again(self, group: Group, plan: Plan) -> Session:
-        """The session of the group's sitting; a simulated lab that hangs while it is made is started again."""
+        """The session of the group's sitting; a simulated lab that fails while it is made is started again."""
         while True:
             try:
                 return self._ready(group, plan)
             except (HostError, GuestError) as error:
-                note = f"something hung before {group.id} was measured; the lab was started again"
+                note = f"the lab failed before {group.id} was measured and was started again"
                 self._environment.start_again(error, note)
 
     def _round_or_again(self, at: Session, group: Group, plan: Plan, number: int) -> Session:
-        """Measure the round; in a simulated lab that hangs, start the lab again and measure the whole round anew."""
+        """Measure the round; in a simulated lab that fails, start the lab again and measure the whole round anew."""
         while True:
             try:
                 self._round(at, group, plan, number)
             except (HostError, GuestError) as error:
-                note = f"something hung in round {number} of {group.id}; the lab was started again; the round is new"
+                note = f"the lab failed in round {number} of {group.id} and was started again; the round is new"
                 self._environment.start_again(error, note)
                 self._ledger.drop(group.id, number)
                 at = self._ready_or_again(group, plan)

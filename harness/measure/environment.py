@@ -25,7 +25,7 @@ MOST_RESTARTS = 2
 class Environment:
     """One host and its current sitting. `host` and `session` are None until they were needed.
 
-    `restarts` tells of each time that a simulated lab hung and was started again.
+    `restarts` tells of each time that a simulated lab failed and was started again.
     """
 
     def __init__(self, spec: HostSpec, run_id: str, seed: int, images: ImageSet, phases: Phases) -> None:
@@ -63,9 +63,9 @@ class Environment:
         return self.session
 
     def start_again(self, error: HostError | GuestError, note: str) -> None:
-        """Take a simulated lab down that hangs; whoever needs it next starts it anew. `note` is kept in `restarts`.
+        """Take a simulated lab down that hung or crashed; who needs it next starts it anew. `restarts` keeps `note`.
 
-        There a hang is the emulator's, and tells nothing of what is measured. On a real host it is a finding: `error`
+        There it is the emulator's doing, and tells nothing of what is measured. On a real host it is a finding: `error`
         is raised, as it is after MOST_RESTARTS with nothing measured in between: see `went_well`.
         """
         if self.host is None or self.host.spec.simulated is None or self._in_a_row == MOST_RESTARTS:
@@ -78,7 +78,7 @@ class Environment:
             self.close()
 
     def went_well(self) -> None:
-        """A round was measured: what hangs after it is another hang."""
+        """A round was measured: what fails after it is another failure."""
         self._in_a_row = 0
 
     def close(self) -> None:

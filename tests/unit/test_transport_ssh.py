@@ -152,7 +152,7 @@ def test_a_connection_cut_in_the_middle_is_named_with_the_command(
 
     cutter = threading.Thread(target=cut)
     cutter.start()
-    with pytest.raises(HostError, match=r"connection to host lab was lost while running `sh -c .*`"):
+    with pytest.raises(HostError, match=r"host lab was lost while running `sh -c .*`: the far side closed it"):
         doomed.run(["sh", "-c", f"echo $$ >{pid_file}; exec sleep 60"], deadline=30)
     cutter.join()
     os.kill(int(pid_file.read_text()), signal.SIGTERM)

@@ -169,7 +169,7 @@ class Exchange:
         # paramiko closes the channels of a lost connection a moment before it calls the connection inactive.
         self._transport.join(0.5)
         if not self._transport.is_alive():
-            raise ConnectionLost(str(self._transport.get_exception() or "the far side closed it"))
+            raise ConnectionLost(str(self._transport.get_exception() or "") or "the far side closed it")
 
 
 def ender(transport: Transport, pid: int) -> Exchange:
