@@ -19,7 +19,7 @@ from harness.scenario.model import Arm, Job
 from harness.scenario.order import batches, job_order
 from harness.scenario.plan import Group
 
-START_SECONDS = 30.0
+START_SECONDS = 20.0
 JOB_SECONDS = 10.0
 """What fio may take beyond a job's time: opening, reaping, printing on a slow machine."""
 
