@@ -91,6 +91,10 @@ class Guest(Protocol):
         """
         ...
 
+    def post_mortem(self) -> str | None:
+        """What became of the guest, in words for the end of a message; None where it still answers."""
+        ...
+
 
 class Hypervisor(Protocol):
     """Makes guests on one host."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pydantic import JsonValue
 
 from harness.errors import GuestError
+from harness.guest.lost import explained
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
 from harness.lab.counters import HostCounters, Transferred, read_counters
 from harness.lab.cycles import CycleCount, counting
@@ -118,10 +119,15 @@ class Session:
         """The host's cycles are counted for as long as this lasts, `seconds` at most; none where it cannot count."""
         return counting(self.host.runner, seconds) if self.host.cycles.counted else nullcontext(CycleCount())
 
-    def holding(self, arm: Arm) -> AbstractContextManager[None]:
-        """The arm has its disk for as long as this lasts: one that is passed through is the guest's only then."""
+    @contextmanager
+    def holding(self, arm: Arm) -> Iterator[None]:
+        """The arm has its disk for as long as this lasts: one that is passed through is the guest's only then.
+
+        Where the guest is lost meanwhile, the error tells what became of it, also beside an arm of the host.
+        """
         in_guest = arm.place is Place.GUEST and arm.mode is not None
-        return self._guest.holding(arm.mode.name) if in_guest and arm.mode else nullcontext()
+        with explained(self.guest), self._guest.holding(arm.mode.name) if in_guest and arm.mode else nullcontext():
+            yield
 
     def probed(self, arm: Arm) -> None:
         """Let udev read what it wants of a disk that the host has just written to: it is nobody's I/O.
@@ -187,7 +193,7 @@ def session(
 
 
 def _read_back(guest: Guest, disk: str) -> dict[str, JsonValue]:
-    with guest.holding(disk):
+    with explained(guest), guest.holding(disk):
         return guest.effective(disk)
 
 

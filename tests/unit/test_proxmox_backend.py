@@ -390,7 +390,8 @@ def test_how_a_disk_is_attached_is_read_from_pve_qemu_and_guest(node: Node, clie
     disk = GuestDisk("thin", BlockSource("/dev/pve/vm-9000-disk-0", "block", 0, SPAN), attach)
     in_guest = BlockDevice("/dev/sda", {"guest_driver": "sd", "guest_queues": 2})
     played = PlayedShell({"qm showcmd": f"command\t{command}\n"})
-    guest = ProxmoxGuest(played, 1.0, {}, None, machine, played, {"thin": disk}, {"thin": "scsi0"}, {"thin": in_guest})
+    disks, keys, devices = {"thin": disk}, {"thin": "scsi0"}, {"thin": in_guest}
+    guest = ProxmoxGuest(played, 1.0, {}, None, machine, played, disks, keys, devices, lambda: None)
     effective = guest.effective("thin")
     check = configuration_check(attach, effective)
     assert check is not None

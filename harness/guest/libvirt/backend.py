@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -74,13 +74,8 @@ class LibvirtHypervisor:
                     self._events(Note(f"{error.message}; starting it again ({attempt + 1} of {BOOT_TRIES})"))
                     continue
                 self._events(StepFinished("boot the guest", boot_seconds))
-                guest = self._booted(domain, runner, boot_seconds, attached)
-                try:
-                    yield guest
-                except HostError as error:
-                    if runner.alive:
-                        raise
-                    raise GuestError(f"{error.message}; {self._post_mortem(domain, name, console)}") from error
+                post_mortem = partial(self._post_mortem, domain, runner, name, console)
+                yield self._booted(domain, runner, boot_seconds, attached, post_mortem)
                 return
             finally:
                 if runner is not None:
@@ -115,7 +110,14 @@ class LibvirtHypervisor:
                 removed.append(f"guest {domain.name()}")
         return removed + returned_all(self._host.runner)
 
-    def _booted(self, domain: Any, runner: SshRunner, boot_seconds: float, attached: Attachments) -> LibvirtGuest:
+    def _booted(
+        self,
+        domain: Any,
+        runner: SshRunner,
+        boot_seconds: float,
+        attached: Attachments,
+        post_mortem: Callable[[], str | None],
+    ) -> LibvirtGuest:
         system = GuestSystem(runner)
         return LibvirtGuest(
             runner=runner,
@@ -128,6 +130,7 @@ class LibvirtHypervisor:
             host=self._host.runner,
             system=system,
             attached=attached,
+            post_mortem=post_mortem,
         )
 
     def _threads(self, domain: Any) -> VmThreads | None:
@@ -193,8 +196,10 @@ class LibvirtHypervisor:
                 hint=f"its console is in {console} on {host.name}",
             ) from error
 
-    def _post_mortem(self, domain: Any, name: str, console: str) -> str:
-        """What became of a guest that no longer answers: its state, and what it and QEMU said last."""
+    def _post_mortem(self, domain: Any, runner: SshRunner, name: str, console: str) -> str | None:
+        """Of a guest that no longer answers its state, and what it and QEMU said last."""
+        if runner.alive:
+            return None
         try:
             running = self._is_running(domain)
         except HostError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
@@ -38,6 +38,7 @@ class LibvirtGuest:
         host: Runner,
         system: GuestSystem,
         attached: Attachments,
+        post_mortem: Callable[[], str | None],
     ) -> None:
         self.runner = runner
         self.boot_seconds = boot_seconds
@@ -49,6 +50,7 @@ class LibvirtGuest:
         self._host = host
         self._system = system
         self._attached = attached
+        self._post_mortem = post_mortem
         self._devices = dict(block_devices(system, attached.lasting, connection.host))
 
     def device(self, disk: str) -> str:
@@ -86,6 +88,9 @@ class LibvirtGuest:
                 yield
             finally:
                 del self._devices[serial]
+
+    def post_mortem(self) -> str | None:
+        return self._post_mortem()
 
     @cached_property
     def _running(self) -> Running:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,10 +120,6 @@ class ProxmoxHypervisor:
                     boot_seconds = time.monotonic() - started
                     self._events(StepFinished("boot the guest", boot_seconds))
                     yield self._booted(machine, runner, boot_seconds, disks, keys)
-                except HostError as error:
-                    if runner.alive:
-                        raise
-                    raise GuestError(f"{error.message}; {self._post_mortem(machine)}") from error
                 finally:
                     runner.close()
                 return
@@ -257,6 +254,7 @@ class ProxmoxHypervisor:
             _disks={disk.name: disk for disk in disks},
             _keys=keys,
             _devices=block_devices(system, [disk.serial for disk in disks], self._host.name),
+            _post_mortem=partial(_post_mortem, machine, runner),
         )
 
     def _threads(self, machine: Machine) -> VmThreads | None:
@@ -264,13 +262,6 @@ class ProxmoxHypervisor:
         with suppress(HostError):
             return find_threads(self._host.runner, PID_FILE.format(vmid=machine.vmid))
         return None
-
-    def _post_mortem(self, machine: Machine) -> str:
-        try:
-            status = machine.status()
-        except (HostError, LabUnavailable) as error:
-            return f"Proxmox VE does not know more: {error}"
-        return f"Proxmox VE says that VM {machine.vmid} is {status.get('qmpstatus', status.get('status'))}"
 
     def _destroy(self, machine: Machine) -> None:
         """Remove a VM, if it is there and ours: the id may have gone to somebody else."""
@@ -284,6 +275,16 @@ class ProxmoxHypervisor:
             # What locked it is gone; a token may not pass over that, root on the node may.
             self._host.runner.run(["qm", "unlock", str(machine.vmid)], deadline=30)
             machine.destroy()
+
+
+def _post_mortem(machine: Machine, runner: SshRunner) -> str | None:
+    if runner.alive:
+        return None
+    try:
+        status = machine.status()
+    except (HostError, LabUnavailable) as error:
+        return f"Proxmox VE does not know more: {error}"
+    return f"Proxmox VE says that VM {machine.vmid} is {status.get('qmpstatus', status.get('status'))}"
 
 
 def _source(disk: GuestDisk) -> str:

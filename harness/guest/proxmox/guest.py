@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -31,6 +31,7 @@ class ProxmoxGuest:
     _disks: Mapping[str, GuestDisk]
     _keys: Mapping[str, str]
     _devices: Mapping[str, BlockDevice]
+    _post_mortem: Callable[[], str | None]
 
     def device(self, disk: str) -> str:
         return self._devices[self._disks[disk].serial].path
@@ -78,3 +79,6 @@ class ProxmoxGuest:
     def holding(self, disk: str) -> Iterator[None]:  # noqa: ARG002 - a Guest
         """Nothing to do: no disk is passed through by VFIO here."""
         yield
+
+    def post_mortem(self) -> str | None:
+        return self._post_mortem()
