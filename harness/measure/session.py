@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
@@ -107,13 +108,16 @@ class Session:
     def counted(self, arm: Arm) -> Counted:
         """What is counted of the arm's I/O outside of fio, up to now."""
         in_guest = arm.place is Place.GUEST and arm.mode is not None
-        qemu = self._guest.transferred(arm.mode.name) if in_guest and arm.mode else None
-        exits = self._guest.exits() if in_guest else {}
         # Also beside an arm of the host: what its idle guest takes is not the arm's.
         vm = self.guest.threads if self.guest else None
         attach = arm.mode.attach if in_guest and arm.mode else None
         disks = self.layouts.disks(arm.mode) if attach is None or attach.host_counts else ()
-        return Counted(read_counters(self.host.runner, disks, vm), qemu, exits)
+        # Host and hypervisor are asked at the same time: nobody measures meanwhile, and each answer takes a while.
+        with ThreadPoolExecutor(max_workers=1) as beside:
+            host = beside.submit(read_counters, self.host.runner, disks, vm)
+            qemu = self._guest.transferred(arm.mode.name) if in_guest and arm.mode else None
+            exits = self._guest.exits() if in_guest else {}
+            return Counted(host.result(), qemu, exits)
 
     def counting_cycles(self, seconds: float) -> AbstractContextManager[CycleCount]:
         """The host's cycles are counted for as long as this lasts, `seconds` at most; none where it cannot count."""
@@ -128,14 +132,6 @@ class Session:
         in_guest = arm.place is Place.GUEST and arm.mode is not None
         with explained(self.guest), self._guest.holding(arm.mode.name) if in_guest and arm.mode else nullcontext():
             yield
-
-    def probed(self, arm: Arm) -> None:
-        """Let udev read what it wants of a disk that the host has just written to: it is nobody's I/O.
-
-        It probes each block device that a writer closes, about 1 MiB, which is much beside what a slow disk does.
-        """
-        if arm.place is not Place.GUEST and self.host.facts.has_tool("udevadm"):
-            self.host.runner.run(["udevadm", "settle", "--timeout=10"], deadline=20, check=False)
 
     def settle(self, arm: Arm) -> None:
         """Have on the disk what the host still caches of a buffered arm: the next arm is to have it for itself."""
