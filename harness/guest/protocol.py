@@ -102,7 +102,8 @@ class Hypervisor(Protocol):
     def guest(self, run_id: str, disks: Sequence[GuestDisk]) -> AbstractContextManager[Guest]:
         """A guest with these disks, booted to SSH; gone at the end.
 
-        Raises GuestError where it does not start or does not answer, Unsupported where a disk cannot be attached so.
+        Raises GuestError or HostError where it does not start or does not answer, Unsupported where a disk cannot be
+        attached so.
         """
         ...
 

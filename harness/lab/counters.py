@@ -14,6 +14,8 @@ _SECTOR = 512  # of /sys/block/*/stat, whatever the device's own sectors are
 # One program reads all of it: on an emulated host, each that is started costs more than the reading. The figures of a
 # block device, a process or a thread are a line of numbers; of other files only what is counted here is wanted.
 _READ = ("grep", "-sHE", "^ *[0-9]|^cpu|^ctxt |ctxt_switches")
+# A login of its own would cost more than the waiting.
+_SETTLED = ("sh", "-c", 'udevadm settle --timeout=10 2>/dev/null; exec "$@"', "sh")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +55,19 @@ class HostCounters:
     """Counts since some start, by the names that the journal has for what is counted between two moments."""
 
 
-def read_counters(runner: Runner, disks: Sequence[str], vm: VmThreads | None = None) -> HostCounters:
+def read_counters(
+    runner: Runner, disks: Sequence[str], vm: VmThreads | None = None, *, settled: bool = False
+) -> HostCounters:
     """The counters of the disks with these kernel names (`nvme0n1`, `dm-3`), of the CPUs, and of a guest's QEMU.
 
-    Of several disks each is also counted by its own name, as a member of an array. Source: the kernel's
-    Documentation/block/stat.rst and Documentation/filesystems/proc.rst. HostError where a device or the guest is gone.
+    Of several disks each is also counted by its own name, as a member of an array. With `settled`, udev has first done
+    what it has to do, where there is one, or has had 10 s for it. HostError where a device or the guest is gone.
+    Source: the kernel's Documentation/block/stat.rst and Documentation/filesystems/proc.rst.
     """
     stats = {disk: f"/sys/class/block/{disk}/stat" for disk in disks}
     files = ["/proc/stat", "/proc/uptime", *stats.values(), *(vm.files if vm else ())]
     # Its status says no more than the lines do: what is not there is missing among them.
-    printed = runner.run([*_READ, *files], deadline=30, check=False).stdout.splitlines()
+    printed = runner.run([*(_SETTLED if settled else ()), *_READ, *files], deadline=30, check=False).stdout.splitlines()
     lines: dict[str, list[str]] = {}
     for line in printed:
         file, _, text = line.partition(":")

@@ -18,10 +18,10 @@ _FIO = ("fio", "--output-format=json+", "-")
 ARGV = ("env", MARK, *_FIO)
 """fio alone, the same on host and guest. The job file comes on standard input."""
 
-# What the CPUs of fio's machine had done before and after, on standard error, and a wait for udev: a login of its own
-# for each would cost more than what it is for.
-_BETWEEN = f'c() {{ read -r cpu </proc/stat; echo "$cpu" >&2; }}; export {MARK}; c; "$@"; status=$?; c; '
-_SETTLED = "udevadm settle --timeout=10 2>/dev/null; "
+# With what the CPUs of fio's machine had done before and after, on standard error: a login of its own for each would
+# cost more than the reading.
+_WITH_CPU = f'c() {{ read -r cpu </proc/stat; echo "$cpu" >&2; }}; export {MARK}; c; "$@"; status=$?; c; exit $status'
+ARGV_WITH_CPU = ("sh", "-c", _WITH_CPU, "sh", *_FIO)
 
 ENGINE = "libaio"
 _RAMP = "-ramp"
@@ -59,15 +59,6 @@ class JobResult:
     user_seconds: float
     system_seconds: float
     switches: int
-
-
-def command(*, settled: bool) -> list[str]:
-    """fio between two readings of the CPUs of its machine; the job file comes on standard input.
-
-    With `settled`, it ends when udev has read what it wants of a disk that was written to: it probes each block device
-    that a writer closes, about 1 MiB, which is nobody's I/O, and much beside what a slow disk does.
-    """
-    return ["sh", "-c", f"{_BETWEEN}{_SETTLED if settled else ''}exit $status", "sh", *_FIO]
 
 
 def job_file(target: Target, jobs: Sequence[Job], seed: int) -> str:

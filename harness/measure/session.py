@@ -105,8 +105,12 @@ class Session:
         attach = arm.mode.attach if arm.mode else None
         return Target(source.path, source.offset, source.size, direct=attach.direct if attach else True)
 
-    def counted(self, arm: Arm) -> Counted:
-        """What is counted of the arm's I/O outside of fio, up to now."""
+    def counted(self, arm: Arm, *, written: bool = False) -> Counted:
+        """What is counted of the arm's I/O outside of fio, up to now.
+
+        A disk that the host has just `written` to is left to udev first: it probes each block device that a writer
+        closes, about 1 MiB, which is nobody's I/O, and much beside what a slow disk does.
+        """
         in_guest = arm.place is Place.GUEST and arm.mode is not None
         # Also beside an arm of the host: what its idle guest takes is not the arm's.
         vm = self.guest.threads if self.guest else None
@@ -114,7 +118,7 @@ class Session:
         disks = self.layouts.disks(arm.mode) if attach is None or attach.host_counts else ()
         # Host and hypervisor are asked at the same time: nobody measures meanwhile, and each answer takes a while.
         with ThreadPoolExecutor(max_workers=1) as beside:
-            host = beside.submit(read_counters, self.host.runner, disks, vm)
+            host = beside.submit(read_counters, self.host.runner, disks, vm, settled=written and not in_guest)
             qemu = self._guest.transferred(arm.mode.name) if in_guest and arm.mode else None
             exits = self._guest.exits() if in_guest else {}
             return Counted(host.result(), qemu, exits)

@@ -12,10 +12,10 @@ from harness.errors import MeasurementError
 from harness.lab.counters import cpu_time
 from harness.lab.cycles import CycleCount, Cycles
 from harness.lab.transport.base import Completed
-from harness.measure.fio import JobResult, command, job_file, parse
+from harness.measure.fio import ARGV_WITH_CPU, JobResult, job_file, parse
 from harness.measure.session import CountedBetween, Session
 from harness.results import Measurement, RunStore
-from harness.scenario.model import Arm, Job, Place
+from harness.scenario.model import Arm, Job
 from harness.scenario.order import batches, job_order
 from harness.scenario.plan import Group
 
@@ -41,7 +41,7 @@ def visit(
         for batch in batches(jobs, arm):
             before = counted
             done = _run(session, store, group, arm, batch, seed=seed, number=number)
-            counted = session.counted(arm)
+            counted = session.counted(arm, written=any(job.writes for job in batch))
             measurements += _kept(store, done, counted.since(before), group, arm, number=number, visit=again)
         session.settle(arm)
     return measurements
@@ -68,9 +68,7 @@ def _run(
     with _counting_cycles(session, jobs) as counted:
         started = time.time()
         clock = time.monotonic()
-        # No udev is in our guests.
-        settled = arm.place is not Place.GUEST and any(job.writes for job in jobs)
-        done = runner.run(command(settled=settled), stdin=text, deadline=_deadline(jobs), check=False)
+        done = runner.run(list(ARGV_WITH_CPU), stdin=text, deadline=_deadline(jobs), check=False)
         wall = time.monotonic() - clock
     raw = store.save_raw(
         f"{group.id}-round{number}-{arm.id}.json", done.stdout, command=f"{done.command} <<'JOBS'\n{text}JOBS"

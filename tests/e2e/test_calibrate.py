@@ -61,6 +61,8 @@ def test_a_delay_of_a_millisecond_is_recovered_in_the_guest_and_on_the_host(cali
     assert (delay.set_s, delay.of) == (1e-3, REPETITIONS)
     assert delay.recovered >= REPETITIONS - most_by_chance(REPETITIONS)
     assert delay.host_found_s[0] > 0
+    # Where the guest's own figures are steady enough to show a millisecond, at least one repetition has to show it.
+    assert delay.detected > 0 or delay.found_s[2] - delay.found_s[0] > 0.6e-3
     # Of this few rounds the point itself is known to about 20 %, and on a machine that does other work to less.
     for low, point, high in (delay.found_s, delay.host_found_s):
         assert low < point < high

@@ -126,6 +126,21 @@ def test_a_guest_that_is_gone_is_an_error_that_names_its_file() -> None:
         read_counters(RUNNER, [_any_device()], VmThreads(999999999, {999999999: "main"}, kvm=None))
 
 
+def test_udev_is_waited_for_before_the_reading_where_that_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = tmp_path / "asked"
+    udevadm = tmp_path / "udevadm"
+    udevadm.write_text(f'#!/bin/sh\necho "$@" >{asked}\nexit 1\n')
+    udevadm.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    disk = _any_device()
+    assert read_counters(RUNNER, [disk]).disk is not None
+    assert not asked.exists()
+    assert read_counters(RUNNER, [disk], settled=True).disk is not None
+    assert asked.read_text() == "settle --timeout=10\n"
+
+
 def test_a_device_that_is_gone_is_an_error_that_names_it() -> None:
     with pytest.raises(HostError, match="voh-gone"):
         read_counters(RUNNER, ["voh-gone"])

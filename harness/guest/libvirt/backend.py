@@ -163,8 +163,8 @@ class LibvirtHypervisor:
                 console=console,
                 disks=tuple(disks),
                 vcpus=vcpus_for(self._host.facts, [disk.attach for disk in disks]),
-                # The emulator damages guests, and their host, that run on more than one of its CPUs (docs/lab.md).
-                # The first CPU has most of the host's interrupts, so it is the last.
+                # Emulated guests that run on more than one CPU crash, and crash their host (docs/lab.md). The last CPU
+                # is used, because the first one handles most of the host's interrupts.
                 kept_on=int(self._host.facts["cpus"] or 1) - 1 if self._host.spec.simulated else None,
             )
             create = partial(self._connection.handle.createXML, domain_xml(spec), libvirt.VIR_DOMAIN_START_AUTODESTROY)
