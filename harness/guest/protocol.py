@@ -11,6 +11,7 @@ from typing import Protocol
 from pydantic import JsonValue
 
 from harness.lab.counters import Transferred
+from harness.lab.created import CreationLog, Entry, Removal
 from harness.lab.inventory import AnyDisk
 from harness.lab.transport.base import Runner
 from harness.lab.vm_threads import VmThreads
@@ -97,9 +98,9 @@ class Guest(Protocol):
 
 
 class Hypervisor(Protocol):
-    """Makes guests on one host."""
+    """Makes guests on one host. Everything it makes is in the run's creation log before it exists."""
 
-    def guest(self, run_id: str, disks: Sequence[GuestDisk]) -> AbstractContextManager[Guest]:
+    def guest(self, log: CreationLog, disks: Sequence[GuestDisk]) -> AbstractContextManager[Guest]:
         """A guest with these disks, booted to SSH; gone at the end.
 
         Raises GuestError or HostError where it does not start or does not answer, Unsupported where a disk cannot be
@@ -112,14 +113,17 @@ class Hypervisor(Protocol):
         ...
 
     def layouts(
-        self, disks: Sequence[AnyDisk], modes: Sequence[Mode], *, span: int, run_id: str
+        self, log: CreationLog, disks: Sequence[AnyDisk], modes: Sequence[Mode], *, span: int
     ) -> AbstractContextManager[Layouts]:
         """The layouts of `modes` on `disks`, each `span` bytes or what fits; everything is removed at the end.
 
-        Nothing is written before the guard was asked. Raises SafetyError, Unsupported or HostError.
+        Nothing is written before the guard has issued its permission. Raises SafetyError, Unsupported or HostError.
         """
         ...
 
-    def reap(self) -> list[str]:
-        """End every guest of ours on the host, whichever run made it, and tell their names."""
+    def remove(self, entry: Entry) -> Removal | None:
+        """Remove what a killed run created through this hypervisor, if it still is what the creation log says.
+
+        None where the entry is of another kind. Raises HostError or GuestError where it cannot be removed.
+        """
         ...

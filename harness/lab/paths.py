@@ -4,6 +4,10 @@ from __future__ import annotations
 
 STATE_DIRECTORY = "/var/lib/virt-overhead"
 IMAGE_DIRECTORY = f"{STATE_DIRECTORY}/images"
+CREATED_DIRECTORY = f"{STATE_DIRECTORY}/created"
+"""The creation log: a directory per run, a file per thing (harness/lab/created.py)."""
+LEFT_DIRECTORY = f"{STATE_DIRECTORY}/left"
+"""For each disk that a run has left, samples of its contents: by these a later run knows that nobody wrote to it since."""
 MOUNT_DIRECTORY = f"{STATE_DIRECTORY}/mnt"
 LEASE_DIRECTORY = "/run/virt-overhead"
 CONSOLE_DIRECTORY = f"{STATE_DIRECTORY}/console"

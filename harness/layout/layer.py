@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from harness.lab.transport.base import Runner
+from harness.lab.created import CreationLog
 from harness.layout.regions import Need, Region
 from harness.layout.source import Sources
 
@@ -25,10 +25,11 @@ class Layer(Protocol):
         ...
 
     def built(
-        self, runner: Runner, region: Region, name: str, span: int
+        self, log: CreationLog, region: Region, name: str, span: int
     ) -> AbstractContextManager[Mapping[str, Sources]]:
         """`span` bytes per mode, by the modes' names; gone at the end.
 
-        All that it makes on the host begins with `name`, which is the run's own and that of the base. Raises HostError.
+        `log` has the runner, and records what is made before it exists. All names on the host begin with `name`, which
+        is the run's own and that of the base. Raises HostError.
         """
         ...

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
+
+from harness.errors import SafetyError
+from harness.lab.guard.writable import Writable
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +21,15 @@ class BlockSource:
     offset: int
     size: int
     format: Literal["raw", "qcow2"] = "raw"
+    grant: Writable | None = field(default=None, compare=False, repr=False)
+    """The guard's permission to write there; a description without it cannot be written to."""
+
+    @property
+    def writable(self) -> Writable:
+        """The permission to write. Raises SafetyError where the guard has issued none."""
+        if self.grant is None:
+            raise SafetyError(f"{self.path} will not be written to: the guard has not checked it")
+        return self.grant
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,199 @@
+"""The creation log: what runs create on a host is recorded there first, and only what is recorded is ever removed.
+
+The log is a directory on the host, with a directory per run and a file per thing. A file is written and synced before
+its thing is created, and removed after its thing is gone. A thing is recorded with an identity that nothing else has (a
+UUID, an inode), and its removal checks that identity, in the same command. A name is never evidence.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from harness.cleanup import Cleanup
+from harness.errors import HostError
+from harness.lab.paths import CREATED_DIRECTORY
+from harness.lab.transport.base import Runner
+
+T = TypeVar("T", bound="Thing")
+
+REMEDY = "find out what uses it there (lsof, fuser, lsblk), end that, and: virt-overhead reap"
+
+# $1: the log, $2: the run, $3: the file. The content is on standard input.
+_WRITE = r"""
+umask 077
+mkdir -p "$1/$2" && cd "$1/$2" && cat >".$3" && sync ".$3" && mv -f ".$3" "$3" && sync . .. "$1"
+"""
+# $1: the log, $2: the run, $3: the file.
+_FORGET = r"""
+rm -f "$1/$2/$3" && rmdir --ignore-fail-on-non-empty "$1/$2" && sync "$1"
+"""
+# $1: the log. Each file: its name below the log on a line, its content on the next one.
+_READ = r"""
+[ -d "$1" ] || exit 0
+cd "$1" || exit
+for file in */*; do
+    [ -f "$file" ] || continue
+    echo "$file"
+    tr -d '\n' <"$file" || exit
+    echo
+done
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """How a removal ended: the thing was removed; it was gone already; or what is there now is not ours, and why."""
+
+    outcome: Literal["removed", "absent", "foreign"]
+    why: str = ""
+
+
+class Thing(BaseModel):
+    """Something that a run is about to create. A subclass per kind adds the identity, and what its removal needs.
+
+    `disks` holds the serial numbers of the disks under test that it is on; it is empty where it is on none.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    kind: str
+    disks: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """What messages call it."""
+        raise NotImplementedError
+
+
+class HostThing(Thing):
+    """A thing that commands on its host remove.
+
+    `removal` is a shell script that gets `arguments`. It checks the identity, removes the thing, and prints one of
+    `removed`, `absent` or `foreign: WHY` as its last line. It ends with a status other than 0 where it could not remove
+    the thing, or could not find out whose it is: then the thing stays in the log.
+    """
+
+    removal: ClassVar[str]
+    seconds: ClassVar[float] = 120.0
+
+    def arguments(self) -> Sequence[str]:
+        raise NotImplementedError
+
+    def remove(self, runner: Runner) -> Removal:
+        """Remove it if it is still what was created. Raises HostError."""
+        script = f'export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"\n{self.removal}'
+        printed = runner.run(["sh", "-c", script, "sh", *self.arguments()], deadline=self.seconds).stdout
+        outcome, _, why = (printed.splitlines() or [""])[-1].partition(": ")
+        match outcome:
+            case "removed" | "absent" | "foreign":
+                return Removal(outcome, why)
+        raise HostError(f"{runner.name}: the removal of {self.words} did not say how it ended: {printed.strip()!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file of the log: `record` is the thing as JSON has it, and empty where the file cannot be read."""
+
+    run_id: str
+    file: str
+    record: dict[str, Any]
+
+    @property
+    def kind(self) -> str:
+        return str(self.record.get("kind", ""))
+
+    @property
+    def disks(self) -> frozenset[str]:
+        """The serial numbers of the disks under test that the thing is on."""
+        disks = self.record.get("disks", ())
+        return frozenset(str(disk) for disk in disks) if isinstance(disks, list) else frozenset()
+
+    def parsed(self, kinds: Sequence[type[T]]) -> T | None:
+        """The thing, if it is of one of these kinds. Raises HostError where its record is not a valid one of its kind."""
+        for kind in kinds:
+            if kind.model_fields["kind"].default == self.kind:
+                try:
+                    return kind.model_validate_json(json.dumps(self.record))
+                except ValidationError as error:
+                    raise HostError(
+                        f"{self.run_id}/{self.file} of the creation log cannot be understood: {error}",
+                        hint="find out what it describes, remove that by hand, and then the file",
+                    ) from error
+        return None
+
+
+class CreationLog:
+    """The log of one run on one host."""
+
+    def __init__(self, runner: Runner, run_id: str, directory: str = CREATED_DIRECTORY) -> None:
+        self.runner = runner
+        self.run_id = run_id
+        self._directory = directory
+        self._last = 0
+
+    @contextmanager
+    def making(self, thing: Thing, remove: Callable[[], Removal]) -> Iterator[Entry]:
+        """Record the thing; the block creates it and works with it; `remove` removes it at the end.
+
+        What cannot be removed stays in the log, for `virt-overhead reap`, and is added to the error that ended the block.
+        Where the block ended well, a HostError names it.
+        """
+        with Cleanup(self.runner.name, REMEDY) as cleanup:
+            entry = self.record(thing)
+            cleanup.by(thing.words, lambda: self._finish(entry, thing, remove))
+            yield entry
+
+    @contextmanager
+    def making_here(self, thing: HostThing) -> Iterator[Entry]:
+        """The same for a thing that commands on the host remove."""
+        with self.making(thing, lambda: thing.remove(self.runner)) as entry:
+            yield entry
+
+    def record(self, thing: Thing) -> Entry:
+        """Write the thing to the log, synced. Raises HostError."""
+        # Files are named by time, so that a later part of the same run goes on after the earlier one.
+        self._last = max(time.time_ns(), self._last + 1)
+        entry = Entry(self.run_id, f"{self._last:020d}-{thing.kind}.json", json.loads(thing.model_dump_json()))
+        self._write(entry)
+        return entry
+
+    def forget(self, entry: Entry) -> None:
+        """Remove the record of a thing that is gone. Raises HostError."""
+        forget(self.runner, entry, self._directory)
+
+    def _write(self, entry: Entry) -> None:
+        arguments = [self._directory, entry.run_id, entry.file]
+        content = json.dumps(entry.record) + "\n"
+        self.runner.run(["sh", "-c", _WRITE, "sh", *arguments], stdin=content, deadline=60)
+
+    def _finish(self, entry: Entry, thing: Thing, remove: Callable[[], Removal]) -> None:
+        removal = remove()
+        self.forget(entry)
+        if removal.outcome == "foreign":
+            raise HostError(f"left alone, because it is not the one that was created: {removal.why}")
+
+
+def read_log(runner: Runner, directory: str = CREATED_DIRECTORY) -> list[Entry]:
+    """What runs have created on the host and not removed, in the order of creation. Raises HostError."""
+    lines = runner.run(["sh", "-c", _READ, "sh", directory], deadline=60).stdout.splitlines()
+    entries = []
+    for name, content in zip(lines[::2], lines[1::2], strict=True):
+        run_id, _, file = name.partition("/")
+        try:
+            record = json.loads(content)
+        except ValueError:
+            record = None
+        entries.append(Entry(run_id, file, record if isinstance(record, dict) else {}))
+    return sorted(entries, key=lambda entry: entry.file)
+
+
+def forget(runner: Runner, entry: Entry, directory: str = CREATED_DIRECTORY) -> None:
+    """Remove the record of a thing that is gone. Raises HostError."""
+    runner.run(["sh", "-c", _FORGET, "sh", directory, entry.run_id, entry.file], deadline=60)

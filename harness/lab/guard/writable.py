@@ -1,0 +1,139 @@
+"""The permission to write: only the guard issues it, and every command that destroys data needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.errors import SafetyError
+from harness.lab.created import Entry
+from harness.lab.pin import FACTS, BlockPin, FilePin, Pin, read_pins, run_pinned
+from harness.lab.transport.base import Completed, Runner
+
+_ISSUER = object()
+
+# $1: how many bases, then their kernel names; then kernel names of devices. Prints each device that is not on the bases
+# alone. What a device is on: its slaves (device-mapper, md), and of a partition its disk.
+_NOT_ON = (
+    FACTS
+    + r"""
+bases=" "; count=$1; shift
+while [ "$count" -gt 0 ]; do bases="$bases$1 "; shift; count=$((count - 1)); done
+is_on() { # NAME
+    case $bases in *" $1 "*) return 0;; esac
+    if [ -e "/sys/class/block/$1/partition" ]; then
+        set -- "$(readlink -f "/sys/class/block/$1/..")"
+        is_on "${1##*/}"
+        return
+    fi
+    ls "/sys/class/block/$1/slaves" 2>/dev/null | {
+        none=yes
+        while read -r below; do none=; is_on "$below" || exit 1; done
+        [ -z "$none" ]
+    }
+}
+for name; do
+    case $name in
+    [0-9]*) device=$(readlink -e "/sys/dev/block/$name") && is_on "${device##*/}" || echo "$name";;
+    *) is_on "$name" || echo "$name";;
+    esac
+done
+"""
+)
+
+
+class Writable:
+    """A block device or a file of a host that this run may overwrite, pinned to that one device.
+
+    `disks` holds the serial numbers of the disks under test that it is on; it is empty where it is on none. Only the
+    functions of `harness.lab.guard` make one: anything else gets a TypeError.
+    """
+
+    __slots__ = ("disks", "pin", "runner")
+
+    def __init__(self, runner: Runner, pin: Pin, disks: Sequence[str], *, issuer: object) -> None:
+        if issuer is not _ISSUER:
+            raise TypeError("only the guard issues a permission to write")
+        self.runner = runner
+        self.pin = pin
+        self.disks = tuple(disks)
+
+    @property
+    def path(self) -> str:
+        """The kernel's path of the device, or the path of the file."""
+        return self.pin.path
+
+    @property
+    def name(self) -> str:
+        """The kernel's name of the device, or the name of the file."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def size_bytes(self) -> int:
+        """Of a block device. Raises SafetyError for a file, whose size may change."""
+        if not isinstance(self.pin, BlockPin):
+            raise SafetyError(f"{self.runner.name}: {self.path} is a file, not a block device")
+        return self.pin.size_bytes
+
+    def run(
+        self, argv: Sequence[str], *, deadline: float, stdin: str | bytes | None = None, check: bool = True
+    ) -> Completed:
+        """Run a command that may write to the device, if that is still the same one. Raises SafetyError, HostError."""
+        return run_all([self], argv, deadline=deadline, stdin=stdin, check=check)
+
+    def __repr__(self) -> str:
+        return f"Writable({self.path})"
+
+
+def run_all(
+    devices: Sequence[Writable],
+    argv: Sequence[str],
+    *,
+    deadline: float,
+    stdin: str | bytes | None = None,
+    check: bool = True,
+) -> Completed:
+    """Run a command that may write to several devices, if all of them are still the same. Raises SafetyError, HostError."""
+    return run_pinned(
+        devices[0].runner, [each.pin for each in devices], argv, deadline=deadline, stdin=stdin, check=check
+    )
+
+
+def issue(runner: Runner, pin: Pin, disks: Sequence[str]) -> Writable:
+    """For the guard alone: the permission to write to what is pinned."""
+    return Writable(runner, pin, disks, issuer=_ISSUER)
+
+
+def built_on(bases: Sequence[Writable], paths: Sequence[str]) -> list[Writable]:
+    """What was built at `paths` on devices that may be written to: partitions, volumes, arrays, files of a file system.
+
+    The host shows for each that it is on `bases` and on nothing else. Raises SafetyError where it is on something else,
+    HostError where it is missing.
+    """
+    runner = bases[0].runner
+    disks = tuple(dict.fromkeys(disk for base in bases for disk in base.disks))
+    pins = read_pins(runner, paths)
+    names = [f"{_major_minor(pin.device)}" if isinstance(pin, FilePin) else pin.name for pin in pins]
+    words = [str(len(bases)), *(base.name for base in bases), *names]
+    elsewhere = runner.run(["sh", "-c", _NOT_ON, "sh", *words], deadline=30).stdout.split()
+    if elsewhere:
+        wrong = ", ".join(path for path, name in zip(paths, names, strict=True) if name in elsewhere)
+        raise SafetyError(
+            f"{runner.name}: {wrong} is not on {', '.join(base.path for base in bases)} alone, so nothing is written to it",
+            hint="something else there has the same name; see lsblk, and remove it or rename it",
+        )
+    return [issue(runner, pin, disks) for pin in pins]
+
+
+def created(runner: Runner, entry: Entry, paths: Sequence[str]) -> list[Writable]:
+    """What this run has just created by the service of a host (a volume of Proxmox VE), and recorded before.
+
+    `entry` is that record. Raises HostError where a path is missing.
+    """
+    return [issue(runner, pin, tuple(entry.disks)) for pin in read_pins(runner, paths)]
+
+
+def _major_minor(device: int) -> str:
+    """A device number as stat gives it (Linux, 64 bits), in the form of sysfs."""
+    major = ((device >> 8) & 0xFFF) | ((device >> 32) & ~0xFFF)
+    minor = (device & 0xFF) | ((device >> 12) & ~0xFF)
+    return f"{major}:{minor}"

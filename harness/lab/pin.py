@@ -1,0 +1,202 @@
+"""Pins block devices and files: a pinned command acts on the very device that was checked, or does not start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from harness.errors import HostError, SafetyError
+from harness.lab.transport.base import Completed, Runner, failed
+
+SECTOR = 512
+"""Bytes per unit of a block device's size in sysfs, whatever the device's own sectors are."""
+
+CHANGED = 90
+"""The exit status of a pinned command that did not start because a pin no longer holds."""
+
+# Shell functions. `facts_of NAME` sets number, diskseq, sectors and identity of the block device with that kernel name,
+# almost without processes: each costs more than the reading itself on an emulated host. The identity is a serial number,
+# the UUID of a device-mapper or md device, or the backing file of a loop device; a partition has that of its disk and
+# its own first sector.
+FACTS = r"""
+word() { # FILE: sets text to its first line, without blanks at the ends
+    text=
+    [ ! -r "$1" ] || { read -r text || :; } 2>/dev/null <"$1"
+}
+serial_of() { # NAME MAJOR:MINOR, of a whole device
+    for file in dm/uuid md/uuid loop/backing_file serial device/serial; do
+        word "/sys/class/block/$1/$file"
+        [ -z "$text" ] || { identity=$text; return; }
+    done
+    identity=
+    [ -r "/run/udev/data/b$2" ] || return 0
+    while IFS= read -r line; do
+        case $line in E:ID_SERIAL_SHORT=*) identity=${line#*=}; return;; esac
+    done <"/run/udev/data/b$2"
+}
+facts_of() { # NAME
+    at=/sys/class/block/$1
+    [ -e "$at/dev" ] || return 1
+    word "$at/size"; sectors=$text
+    word "$at/dev"; number=$text
+    if [ -e "$at/partition" ]; then
+        disk=$(readlink -f "$at/..") || return 1
+        disk=${disk##*/}
+        word "/sys/class/block/$disk/dev"; serial_of "$disk" "$text"
+        word "$at/start"; identity="$identity@$text"
+        word "/sys/class/block/$disk/diskseq"; diskseq=$text
+    else
+        serial_of "$1" "$number"
+        word "$at/diskseq"; diskseq=$text
+    fi
+}
+"""
+
+# $1: how many pins follow, each a path and what is expected of it; then the command. Every device stays open while the
+# command runs: the kernel gives the name and number of an open device to no other one.
+_PINNED = (
+    FACTS
+    + r"""
+changed() { echo "$1" >&2; exit 90; }
+check() { # PATH EXPECTED DESCRIPTOR
+    case $2 in
+    file:*) now=$(stat -L -c file:%d:%i "/proc/self/fd/$3") || changed "$1 is gone";;
+    *)
+        node=$(stat -L -c '%t %T' "/proc/self/fd/$3") && facts_of "${1##*/}" || changed "$1 is gone"
+        [ "$number" = "$((0x${node% *})):$((0x${node#* }))" ] || changed "$1 is another device node"
+        now="$number $diskseq $sectors $identity";;
+    esac
+    [ "$now" = "$2" ] || changed "$1 was ($2) and is ($now) now"
+}
+pins=$1 descriptor=3; shift
+while [ "$pins" -gt 0 ]; do
+    # Descriptors above 9 cannot be written as one digit; the last ones are checked as well, but not held open.
+    [ "$descriptor" -le 9 ] || descriptor=9
+    [ -e "$1" ] || changed "$1 is gone"
+    case $descriptor in # `command`, or the shell would end where it cannot open it
+    3) command exec 3<"$1";; 4) command exec 4<"$1";; 5) command exec 5<"$1";; 6) command exec 6<"$1";;
+    7) command exec 7<"$1";; 8) command exec 8<"$1";; 9) command exec 9<"$1";;
+    esac 2>/dev/null || changed "$1 cannot be opened"
+    check "$1" "$2" "$descriptor"
+    shift 2
+    descriptor=$((descriptor + 1)) pins=$((pins - 1))
+done
+"$@" 3<&- 4<&- 5<&- 6<&- 7<&- 8<&- 9<&-
+"""
+)
+
+# Paths. For each, a line: the path, its real path, and `block` with the facts or `file` with device and inode.
+_PINS = (
+    FACTS
+    + r"""
+export PATH="$PATH:/usr/sbin:/sbin"
+for path; do
+    real=$(readlink -e "$path") || { echo "there is no $path" >&2; exit 1; }
+    if [ -b "$real" ]; then
+        facts_of "${real##*/}" || { echo "the kernel does not know $real" >&2; exit 1; }
+        printf '%s\tblock\t%s\t%s\t%s\t%s\n' "$real" "$number" "$diskseq" "$sectors" "$identity"
+    elif [ -f "$real" ]; then
+        printf '%s\tfile\t%s\n' "$real" "$(stat -c '%d:%i' "$real")"
+    else echo "$path is neither a block device nor a file" >&2; exit 1; fi
+done
+"""
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPin:
+    """One block device: the kernel's path of it, and what the kernel gives to no other device until the next boot.
+
+    `number` is major:minor. `diskseq` is empty before Linux 5.15. `identity` is the serial number or the like.
+    """
+
+    path: str
+    number: str
+    diskseq: str
+    sectors: int
+    identity: str
+
+    @property
+    def size_bytes(self) -> int:
+        return self.sectors * SECTOR
+
+    @property
+    def name(self) -> str:
+        """The kernel's name: nvme0n1, dm-3."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def expected(self) -> str:
+        return f"{self.number} {self.diskseq} {self.sectors} {self.identity}"
+
+
+@dataclass(frozen=True, slots=True)
+class FilePin:
+    """One file: its path, the device number of its file system, and its inode."""
+
+    path: str
+    device: int
+    inode: int
+
+    @property
+    def expected(self) -> str:
+        return f"file:{self.device}:{self.inode}"
+
+
+Pin = BlockPin | FilePin
+
+
+def read_pins(runner: Runner, paths: Sequence[str]) -> list[Pin]:
+    """The pins of these devices and files as they are now. Links are followed. Raises HostError where one is missing."""
+    printed = runner.run(["sh", "-c", _PINS, "sh", *paths], deadline=30).stdout.splitlines()
+    if len(printed) != len(paths):
+        raise HostError(f"{runner.name}: {len(printed)} of {len(paths)} devices were described: {', '.join(paths)}")
+    return [_parsed(runner, line) for line in printed]
+
+
+def run_pinned(
+    runner: Runner,
+    pins: Iterable[Pin],
+    argv: Sequence[str],
+    *,
+    deadline: float,
+    stdin: str | bytes | None = None,
+    check: bool = True,
+) -> Completed:
+    """Run the command if every pin still holds at that moment, on the host, within the same command.
+
+    Raises SafetyError naming the device that is another one now, and whatever `Runner.run` raises.
+    """
+    done = runner.run(pinned(pins, argv), deadline=deadline, stdin=stdin, check=False)
+    require_unchanged(runner, done)
+    done = replace(done, argv=tuple(argv))
+    if check and done.status != 0:
+        raise failed(runner.name, done)
+    return done
+
+
+def pinned(pins: Iterable[Pin], argv: Sequence[str]) -> list[str]:
+    """The command that checks the pins and then runs `argv`; it ends with the status CHANGED where one does not hold."""
+    words = [word for pin in dict.fromkeys(pins) for word in (pin.path, pin.expected)]
+    return ["sh", "-c", _PINNED, "sh", str(len(words) // 2), *words, *argv]
+
+
+def require_unchanged(runner: Runner, done: Completed) -> None:
+    """Raise SafetyError where a pinned command did not start."""
+    if done.status == CHANGED:
+        raise SafetyError(
+            f"{runner.name}: nothing was done, because a disk is not the one that was checked: {done.stderr.strip()}",
+            hint="find out what was swapped, unplugged or attached again there (dmesg), then start anew",
+        )
+
+
+def _parsed(runner: Runner, line: str) -> Pin:
+    try:
+        path, kind, *facts = line.split("\t")
+        if kind == "file":
+            device, _, inode = facts[0].partition(":")
+            return FilePin(path, int(device), int(inode))
+        number, diskseq, sectors, identity = facts
+        return BlockPin(path, number, diskseq, int(sectors), identity)
+    except ValueError as error:
+        raise HostError(f"{runner.name}: a device was described as {line!r}, which is not understood") from error
