@@ -20,6 +20,7 @@ from harness.errors import ConfigError, HarnessError, LabUnavailable
 from harness.events import Events
 from harness.guest.hypervisors import hypervisor_of
 from harness.image import ImageSet, ensure_images
+from harness.lab.created import read_log
 from harness.lab.embedded import lab as embedded
 from harness.lab.hosts import open_host
 from harness.lab.inventory import HostSpec, Inventory, load_lab
@@ -270,7 +271,7 @@ def _reap_host(spec: HostSpec, images: ImageSet, events: Events, *, force: bool)
         if force:
             host.runner.run(["rm", "-f", f"{LEASE_DIRECTORY}/lease"], deadline=20)
         with lease(host.runner, host.name, "reap", events), hypervisor_of(host, events) as hypervisor:
-            return reap(host.runner, hypervisor, spec.disks)
+            return reap(host.runner, hypervisor, read_log(host.runner))
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ def calibrate(
     run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     store = RunStore.create(_runs(), run_id)
     phases = Phases(events)
-    environment = Environment(spec, run_id, seed, images, phases)
+    environment = Environment(spec, run_id, [disk], seed=seed, images=images, phases=phases)
     try:
         bench = Bench(environment, store, disk, run_id=run_id, seed=seed, phases=phases)
         # The delay first: where it is not measured that is known before minutes have passed.

@@ -12,6 +12,7 @@ from harness.calibrate.trials import LATE, PASSTHROUGH, PLAIN, SPAN, Trial
 from harness.errors import GuestError, HostError, Unsupported
 from harness.events import MeasurementFinished, MeasurementStarted, Note
 from harness.guest.protocol import Hypervisor
+from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
 from harness.layout.memory_disk import memory_disk
 from harness.layout.source import BlockSource
@@ -103,9 +104,9 @@ class Bench:
         return self._seconds / self._visits if self._visits else trial.job.wall + _VISIT_OVERHEAD
 
     @contextmanager
-    def _opened(self, host: Host, hypervisor: Hypervisor) -> Iterator[Session]:
+    def _opened(self, host: Host, hypervisor: Hypervisor, log: CreationLog) -> Iterator[Session]:
         with ExitStack() as stack:
-            beside = self._memory_disks(host, stack)
+            beside = self._memory_disks(log, stack)
             demand = Demand((self._disk,), modes=(PASSTHROUGH,), jobs=(), span=SPAN, conditioning="fill")
             yield stack.enter_context(
                 session(
@@ -113,20 +114,18 @@ class Bench:
                     hypervisor,
                     [host.spec.disk(self._disk)],
                     demand,
-                    run_id=self._run_id,
+                    log=log,
                     seed=self._seed,
                     phases=self._phases,
                     beside=beside,
                 )
             )
 
-    def _memory_disks(self, host: Host, stack: ExitStack) -> dict[Mode, BlockSource]:
+    def _memory_disks(self, log: CreationLog, stack: ExitStack) -> dict[Mode, BlockSource]:
         answers = {PLAIN: PLAIN_ANSWER_NS, LATE: PLAIN_ANSWER_NS + DELAY_NS}
         try:
             return {
-                mode: stack.enter_context(
-                    memory_disk(host.runner, self._run_id, mode.name, size=MEMORY_DISK_BYTES, answer_ns=answer)
-                )
+                mode: stack.enter_context(memory_disk(log, mode.name, size=MEMORY_DISK_BYTES, answer_ns=answer))
                 for mode, answer in answers.items()
             }
         except Unsupported as error:

@@ -89,12 +89,16 @@ class HostThing(Thing):
     def remove(self, runner: Runner) -> Removal:
         """Remove it if it is still what was created. Raises HostError."""
         script = f'export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"\n{self.removal}'
-        printed = runner.run(["sh", "-c", script, "sh", *self.arguments()], deadline=self.seconds).stdout
-        outcome, _, why = (printed.splitlines() or [""])[-1].partition(": ")
+        done = runner.run(["sh", "-c", script, "sh", *self.arguments()], deadline=self.seconds, check=False)
+        outcome, _, why = (done.stdout.splitlines() or [""])[-1].partition(": ")
+        if done.status != 0:
+            raise HostError(
+                f"{runner.name}: {self.words} cannot be removed: {done.stderr.strip() or 'no reason given'}"
+            )
         match outcome:
             case "removed" | "absent" | "foreign":
                 return Removal(outcome, why)
-        raise HostError(f"{runner.name}: the removal of {self.words} did not say how it ended: {printed.strip()!r}")
+        raise HostError(f"{runner.name}: the removal of {self.words} did not say how it ended: {done.stdout.strip()!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +120,7 @@ class Entry:
         return frozenset(str(disk) for disk in disks) if isinstance(disks, list) else frozenset()
 
     def parsed(self, kinds: Sequence[type[T]]) -> T | None:
-        """The thing, if it is of one of these kinds. Raises HostError where its record is not a valid one of its kind."""
+        """The thing, if it is of one of these kinds. Raises HostError where its record is not valid."""
         for kind in kinds:
             if kind.model_fields["kind"].default == self.kind:
                 try:
@@ -142,12 +146,12 @@ class CreationLog:
     def making(self, thing: Thing, remove: Callable[[], Removal]) -> Iterator[Entry]:
         """Record the thing; the block creates it and works with it; `remove` removes it at the end.
 
-        What cannot be removed stays in the log, for `virt-overhead reap`, and is added to the error that ended the block.
-        Where the block ended well, a HostError names it.
+        What cannot be removed stays in the log, for `virt-overhead reap`, and is added to the error that ended the
+        block. Where the block ended well, a HostError names it.
         """
         with Cleanup(self.runner.name, REMEDY) as cleanup:
             entry = self.record(thing)
-            cleanup.by(thing.words, lambda: self._finish(entry, thing, remove))
+            cleanup.by(thing.words, lambda: self._finish(entry, remove))
             yield entry
 
     @contextmanager
@@ -173,7 +177,7 @@ class CreationLog:
         content = json.dumps(entry.record) + "\n"
         self.runner.run(["sh", "-c", _WRITE, "sh", *arguments], stdin=content, deadline=60)
 
-    def _finish(self, entry: Entry, thing: Thing, remove: Callable[[], Removal]) -> None:
+    def _finish(self, entry: Entry, remove: Callable[[], Removal]) -> None:
         removal = remove()
         self.forget(entry)
         if removal.outcome == "foreign":

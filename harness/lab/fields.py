@@ -23,7 +23,8 @@ _MIB = 1024**2
 _NAME_OR_IPV4 = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _LINK = re.compile(r"/dev/disk/by-(?P<by>[a-z-]+)/[^/\s]+")
 _PART = re.compile(r"-part[0-9]+$")
-_BY_CONTENTS = ("label", "uuid", "partlabel", "partuuid")
+_BY_CONTENTS = ("label", "uuid", "partlabel", "partuuid", "designator", "gpt-auto-root")
+_BY_PLACE = ("path", "diskseq", "loop-inode", "loop-ref")
 _NOT_FILES = ("/dev", "/proc", "/sys")
 
 
@@ -65,6 +66,10 @@ def _disk_link(text: str) -> str:
         raise ValueError("allowed: a link such as /dev/disk/by-id/nvme-MODEL_SERIAL (ls -l /dev/disk/by-id/)")
     if link["by"] in _BY_CONTENTS:
         raise ValueError("names what is on a disk, which will be overwritten; allowed: a link in /dev/disk/by-id/")
+    if link["by"] in _BY_PLACE:
+        raise ValueError(
+            "names a slot or an order, where another disk may be tomorrow; allowed: a link in /dev/disk/by-id/"
+        )
     if _PART.search(text):
         raise ValueError("names a partition; allowed: the link of the whole disk, without -part...")
     return text

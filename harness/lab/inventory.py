@@ -29,6 +29,8 @@ class DiskById:
     id: str
     serial: str
     destroy: bool
+    overwrite_data: str | None = None
+    """The serial number again where data of an unknown kind may be overwritten."""
 
     @property
     def identity(self) -> str:
@@ -155,6 +157,7 @@ class _Table(BaseModel):
 class _Disk(_Table):
     id: DiskLink | None = None
     serial: Word | None = None
+    overwrite_data: Word | None = None
     file: BackingFile | None = None
     size: FileSize | None = None
     destroy: bool = False
@@ -263,6 +266,8 @@ def _disk(where: str, name: str, table: _Disk, kind: str, problems: list[str]) -
     if table.file is not None:
         if table.id or table.serial:
             problems.append(f"{where}: file and id cannot stand together; allowed: id + serial, or file + size")
+        elif table.overwrite_data is not None:
+            problems.append(f"{where}.overwrite_data: cannot stand together with file; allowed: only with id + serial")
         elif table.size is None:
             problems.append(f'{where}.size: missing; a disk made of a file needs it, for example "2 GiB"')
         else:
@@ -272,8 +277,14 @@ def _disk(where: str, name: str, table: _Disk, kind: str, problems: list[str]) -
     problems += [f"{where}.{key}: missing; {why}" for key in ("id", "serial") if getattr(table, key) is None]
     if table.size is not None:
         problems.append(f"{where}.size: of no use with id; allowed: only with file")
-    if table.id and table.serial:
-        return DiskById(name, table.id, table.serial, table.destroy)
+    overwrites = table.overwrite_data in (None, table.serial)
+    if not overwrites:
+        problems.append(
+            f'{where}.overwrite_data = "{table.overwrite_data}": is not the serial number of this disk; allowed: '
+            f'"{table.serial}", and only if nobody needs what is on it'
+        )
+    if table.id and table.serial and overwrites:
+        return DiskById(name, table.id, table.serial, table.destroy, table.overwrite_data)
     return None
 
 

@@ -15,9 +15,9 @@ CHANGED = 90
 """The exit status of a pinned command that did not start because a pin no longer holds."""
 
 # Shell functions. `facts_of NAME` sets number, diskseq, sectors and identity of the block device with that kernel name,
-# almost without processes: each costs more than the reading itself on an emulated host. The identity is a serial number,
-# the UUID of a device-mapper or md device, or the backing file of a loop device; a partition has that of its disk and
-# its own first sector.
+# almost without processes: each costs more than the reading itself on an emulated host. The identity is a serial
+# number, the UUID of a device-mapper or md device, or the backing file of a loop device; a partition has that of its
+# disk and its own first sector.
 FACTS = r"""
 word() { # FILE: sets text to its first line, without blanks at the ends
     text=
@@ -147,7 +147,7 @@ Pin = BlockPin | FilePin
 
 
 def read_pins(runner: Runner, paths: Sequence[str]) -> list[Pin]:
-    """The pins of these devices and files as they are now. Links are followed. Raises HostError where one is missing."""
+    """The pins of these devices and files as they are now. Links are followed. Raises HostError."""
     printed = runner.run(["sh", "-c", _PINS, "sh", *paths], deadline=30).stdout.splitlines()
     if len(printed) != len(paths):
         raise HostError(f"{runner.name}: {len(printed)} of {len(paths)} devices were described: {', '.join(paths)}")
@@ -176,7 +176,7 @@ def run_pinned(
 
 
 def pinned(pins: Iterable[Pin], argv: Sequence[str]) -> list[str]:
-    """The command that checks the pins and then runs `argv`; it ends with the status CHANGED where one does not hold."""
+    """The command that checks the pins and then runs `argv`; it ends with CHANGED where one does not hold."""
     words = [word for pin in dict.fromkeys(pins) for word in (pin.path, pin.expected)]
     return ["sh", "-c", _PINNED, "sh", str(len(words) // 2), *words, *argv]
 

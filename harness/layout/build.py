@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 
 from harness.errors import Unsupported
 from harness.events import Events
+from harness.lab.created import CreationLog
 from harness.lab.facts import HostFacts
 from harness.lab.inventory import DiskSpec
 from harness.lab.paths import TAG
 from harness.lab.transport.base import Runner
 from harness.layout import md
-from harness.layout.disks import CutDisk, cut_disks
+from harness.layout.disks import partitioned_disks
 from harness.layout.layers import BARE, Cut, cuts_of
-from harness.layout.regions import Need, Region, partitioned
+from harness.layout.regions import Need, PartitionedDisk, Region, array_partitioned
 from harness.layout.source import BlockSource, Sources
 from harness.scenario.layouts import Md
 from harness.scenario.model import Mode
@@ -71,20 +72,20 @@ class Layouts:
 
 @contextmanager
 def built(
-    runner: Runner,
+    log: CreationLog,
     facts: HostFacts,
     disks: Sequence[DiskSpec],
     modes: Sequence[Mode],
     *,
     span: int,
-    run_id: str,
     events: Events | None = None,
 ) -> Iterator[Layouts]:
     """The layouts of `modes` on `disks`, each `span` bytes or what fits; everything is removed at the end.
 
-    The first disk carries what is on one disk, and the first so many of them each array. The guard is asked of each
-    disk immediately before it is written to for the first time. Raises SafetyError, Unsupported or HostError.
+    The first disk carries what is on one disk, and the first so many of them each array. The guard checks each disk
+    immediately before it is written to for the first time. Raises SafetyError, Unsupported or HostError.
     """
+    runner = log.runner
     _require_tools(runner, facts)
     on_disk, *cuts = cuts_of(modes)
     arrays = [(cut, cut.base) for cut in cuts if isinstance(cut.base, Md)]
@@ -99,22 +100,22 @@ def built(
         for need in needs[: base.disks]:
             need[cut.label] = md.member_need(base, cut.needs.values())
     with ExitStack() as stack:
-        cut_up, span = stack.enter_context(cut_disks(runner, disks[:most], needs, span=span, run_id=run_id))
-        place = Place(runner, run_id, span, events or Events())
-        first = cut_up[0]
-        bare = BlockSource(first.device, "block", first.regions[BARE].offset, span)
+        ready, span = stack.enter_context(partitioned_disks(log, disks[:most], needs, span=span))
+        place = Place(log, span, events or Events())
+        first = ready[0]
+        bare = BlockSource(first.link, "block", first.regions[BARE].offset, span, grant=first.device)
         sources = {mode: Sources.same(bare) for mode in on_disk.bare}
         sources |= stack.enter_context(place.layers(on_disk, first.regions))
         members: dict[str, tuple[str, ...]] = {}
         for cut, base in arrays:
-            on_array = stack.enter_context(place.array(cut, base, cut_up[: base.disks]))
+            on_array = stack.enter_context(place.array(cut, base, ready[: base.disks]))
             sources |= on_array
-            members |= dict.fromkeys(on_array, tuple(disk.kernel_name for disk in cut_up[: base.disks]))
+            members |= dict.fromkeys(on_array, tuple(disk.device.name for disk in ready[: base.disks]))
         yield Layouts(
             device=bare,
             by_mode={name: each.guest for name, each in sources.items()},
             span=span,
-            disk=first.kernel_name,
+            disk=first.device.name,
             twins={name: each.twin for name, each in sources.items() if each.twin != each.guest},
             members=members,
         )
@@ -122,38 +123,37 @@ def built(
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where things are built, for which run, and how large the span of each mode is, in bytes."""
+    """For which run things are built, on which host, and how large the span of each mode is, in bytes."""
 
-    runner: Runner
-    run_id: str
+    log: CreationLog
     span: int
     events: Events
 
     @contextmanager
-    def array(self, cut: Cut, base: Md, disks: Sequence[CutDisk]) -> Iterator[dict[str, Sources]]:
+    def array(self, cut: Cut, base: Md, disks: Sequence[PartitionedDisk]) -> Iterator[dict[str, Sources]]:
         """The array over its regions of these disks, with all that is on it."""
-        members = [disk.regions[cut.label].device for disk in disks]
+        members = [disk.regions[cut.label] for disk in disks]
         sizes = [(what, need.bytes(self.span)) for what, need in cut.needs.items()]
         alignment = md.alignment(base)
-        name = f"{TAG}-{self.run_id}-{cut.label}"
+        name = f"{TAG}-{self.log.run_id}-{cut.label}"
         with (
-            md.array(self.runner, base, name, members, self.events) as device,
-            partitioned(self.runner, device, self.run_id, sizes, alignment=alignment, passing=True) as regions,
+            md.array(self.log, base, name, members, self.events) as device,
+            array_partitioned(self.log, device, sizes, alignment=alignment) as regions,
             self.layers(cut, regions) as layered,
         ):
-            bare = {
-                mode: Sources.same(BlockSource(device, "block", regions[BARE].offset, self.span)) for mode in cut.bare
-            }
-            yield bare | layered
+            bare = [
+                BlockSource(device.path, "block", regions[BARE].offset, self.span, grant=device) for _ in cut.bare[:1]
+            ]
+            yield {mode: Sources.same(source) for source in bare for mode in cut.bare} | layered
 
     @contextmanager
     def layers(self, cut: Cut, regions: Mapping[str, Region]) -> Iterator[dict[str, Sources]]:
         """What is built on the regions of this base."""
-        name = "-".join(filter(None, (TAG, self.run_id, cut.label)))
+        name = "-".join(filter(None, (TAG, self.log.run_id, cut.label)))
         sources: dict[str, Sources] = {}
         with ExitStack() as stack:
             for layer in cut.layers:
-                sources |= stack.enter_context(layer.built(self.runner, regions[layer.region], name, self.span))
+                sources |= stack.enter_context(layer.built(self.log, regions[layer.region], name, self.span))
             yield sources
 
 

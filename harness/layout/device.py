@@ -1,70 +1,132 @@
-"""The disk under test as a block device: a link to a real one, or a loop device on a file."""
+"""The disk under test as a block device: a link to a real one, or a loop device on a file that we make."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import ClassVar, Literal
 
 from harness.errors import SafetyError
+from harness.lab.created import CreationLog, HostThing
+from harness.lab.guard import serial_of
 from harness.lab.inventory import DiskByFile, DiskSpec
 from harness.lab.transport.base import Runner
-from harness.layout.undo import Undo
+from harness.layout.free_space import require_space
 
-# $1: the file behind the loop device. Where somebody else has that open, udev or lsblk for a moment, it goes when they
-# close it, and `losetup -d` does not wait for that.
+# $1: the file, $2: its device and inode. Where somebody else has the loop device open, udev or lsblk for a moment, it
+# goes when they close it, and `losetup -d` does not wait for that.
 _DETACH = r"""
-export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
-devices=$(losetup --list --noheadings --output NAME --associated "$1") || exit
-for device in $devices; do losetup -d "$device" || exit; done
+devices() { losetup --list --noheadings --output NAME,BACK-MAJ:MIN,BACK-INO | sed 's/  */ /g' | sed -n "s/ $key\$//p"; }
+number=${2%:*}
+key="$((number >> 8 & 0xfff | number >> 32 & ~0xfff)):$((number & 0xff | number >> 12 & ~0xff)) ${2#*:}"
+found=$(devices) || exit
+[ -n "$found" ] || { echo absent; exit; }
+for device in $found; do losetup -d "$device" || exit; done
 for try in 1 2 3 4 5 6 7 8 9 10; do
-    devices=$(losetup --list --noheadings --output NAME --associated "$1") || exit
-    [ -n "$devices" ] || exit 0
+    found=$(devices) || exit
+    [ -n "$found" ] || { echo removed; exit; }
     sleep 0.5
 done
-echo "somebody has" $devices open >&2
+echo "somebody has" $found open >&2
 exit 1
 """
-# $1: the file. It stays where the loop device does: without it, `reap` would not find that one.
+# $1: the file, $2: its device and inode, $3: the name it had while it was made.
 _REMOVE = r"""
-export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
+rm -f "$3"
+[ -e "$1" ] || { echo absent; exit; }
+now=$(stat -c %d:%i "$1") || exit
+[ "$now" = "$2" ] || { echo "foreign: $1 is another file, made later"; exit; }
 devices=$(losetup --list --noheadings --output NAME --associated "$1") || exit
 [ -z "$devices" ] || { echo "it is in use by" $devices >&2; exit 1; }
-rm -f "$1"
+rm -f "$1" && echo removed
 """
+# $1: the file, $2: a name beside it that nothing else has, $3: its size. The file has its own name only once it is in
+# the log, and never takes the place of another one.
+_MAKE = r"""
+umask 077
+set -C
+: >"$2" && truncate -s "$3" "$2" && stat -c %d:%i "$2"
+"""
+
+
+class BackingFile(HostThing):
+    """The file behind a loop device: `inode` is the device number of its file system, and its inode."""
+
+    kind: Literal["backing-file"] = "backing-file"
+    path: str
+    draft: str
+    inode: str
+
+    removal: ClassVar[str] = _REMOVE
+
+    @property
+    def words(self) -> str:
+        return f"the file {self.path}"
+
+    def arguments(self) -> Sequence[str]:
+        return [self.path, self.inode, self.draft]
+
+
+class LoopDevice(HostThing):
+    """The loop device on such a file."""
+
+    kind: Literal["loop-device"] = "loop-device"
+    path: str
+    inode: str
+
+    removal: ClassVar[str] = _DETACH
+
+    @property
+    def words(self) -> str:
+        return f"the loop device on {self.path}"
+
+    def arguments(self) -> Sequence[str]:
+        return [self.path, self.inode]
 
 
 @contextmanager
-def block_device(runner: Runner, disk: DiskSpec) -> Iterator[str]:
+def block_device(log: CreationLog, disk: DiskSpec) -> Iterator[str]:
     """The path of the disk's block device on the host, there for as long as this lasts."""
     if isinstance(disk, DiskByFile):
-        with _loop_device(runner, disk) as device:
+        with _loop_device(log, disk) as device:
             yield device
     else:
         yield disk.id
 
 
 @contextmanager
-def _loop_device(runner: Runner, disk: DiskByFile) -> Iterator[str]:
+def _loop_device(log: CreationLog, disk: DiskByFile) -> Iterator[str]:
+    runner, path = log.runner, str(disk.file)
+    refused = f"{runner.name}: disk {disk.name}, {disk.identity}, will not be written to: "
     if not disk.destroy:
         raise SafetyError(
-            f"{runner.name}: disk {disk.name}, {disk.identity}, will not be written to: its owner did not write "
-            "`destroy = true` in the lab file",
+            refused + "its owner did not write `destroy = true` in the lab file",
             hint=f"add it under disk.{disk.name} if nothing in that file is needed",
         )
-    file = str(disk.file)
-    if attached := loop_devices(runner, file):
+    if runner.run(["sh", "-c", '[ -e "$1" ] || [ -L "$1" ]', "sh", path], deadline=20, check=False).status == 0:
+        attached = loop_devices(runner, path)
         raise SafetyError(
-            f"{runner.name}: {file} is already the backing file of {', '.join(attached)}",
-            hint="if a killed run left it so: virt-overhead reap; else: losetup -d",
+            refused + "the file exists already" + (f", and is behind {', '.join(attached)}" if attached else ""),
+            hint="virt-overhead makes this file itself, and removes it; name a path where nothing is, or, if a killed "
+            "run left the file: virt-overhead reap",
         )
-    with Undo(runner) as undo:
-        if runner.run(["test", "-e", file], deadline=20, check=False).status != 0:
-            undo.by(f"the file {file}", ["sh", "-s", "--", file], stdin=_REMOVE, deadline=30)
-            runner.run(["truncate", "-s", str(disk.size), file], deadline=20)
-        undo.by(f"the loop device on {file}", ["sh", "-s", "--", file], stdin=_DETACH, deadline=30)
-        attach = ["losetup", "--find", "--show", "--partscan", "--direct-io=on", file]
-        yield runner.run(attach, deadline=30).stdout.strip()
+    require_space(runner, path, disk.size, refused)
+    draft = f"{disk.file.parent}/.{disk.file.name}.{uuid.uuid4()}"
+    try:
+        inode = runner.run(["sh", "-c", _MAKE, "sh", path, draft, str(disk.size)], deadline=20).stdout.strip()
+        file = BackingFile(disks=(serial_of(disk),), path=path, draft=draft, inode=inode)
+        with log.making_here(file):
+            # `ln` fails where somebody has made such a file by now.
+            runner.run(["ln", "-T", draft, path], deadline=20)
+            runner.run(["rm", "-f", draft], deadline=20)
+            with log.making_here(LoopDevice(disks=file.disks, path=path, inode=inode)):
+                attach = ["losetup", "--find", "--show", "--partscan", "--direct-io=on", path]
+                yield runner.run(attach, deadline=30).stdout.strip()
+    finally:
+        # Nobody else has this name.
+        runner.run(["rm", "-f", draft], deadline=20, check=False)
 
 
 def loop_devices(runner: Runner, file: str) -> list[str]:

@@ -1,50 +1,40 @@
-"""The disks under test, asked for one by one and cut into the regions that layouts and arrays need."""
+"""The disks under test, checked by the guard one by one and partitioned into the regions that layouts need."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 
 from harness.errors import SafetyError
-from harness.lab.guard import DiskSeen, require_writable
+from harness.lab.created import CreationLog
+from harness.lab.guard import Writable, require_writable
 from harness.lab.inventory import DiskSpec
-from harness.lab.transport.base import Runner
 from harness.layout.device import block_device
-from harness.layout.regions import Need, Region, partitioned, span_for, together
-
-
-@dataclass(frozen=True, slots=True)
-class CutDisk:
-    """A disk with our partition table: the path that names it, the kernel's name (`nvme0n1`), its regions."""
-
-    device: str
-    kernel_name: str
-    regions: Mapping[str, Region]
+from harness.layout.regions import Need, PartitionedDisk, disk_partitioned, span_for, together
 
 
 @contextmanager
-def cut_disks(
-    runner: Runner, disks: Sequence[DiskSpec], needs: Sequence[Mapping[str, Need]], *, span: int, run_id: str
-) -> Iterator[tuple[list[CutDisk], int]]:
-    """Each disk cut into the regions that it needs, and the span, in bytes, for which there is room on all of them.
+def partitioned_disks(
+    log: CreationLog, disks: Sequence[DiskSpec], needs: Sequence[Mapping[str, Need]], *, span: int
+) -> Iterator[tuple[list[PartitionedDisk], int]]:
+    """Each disk partitioned into the regions that it needs, and the span, in bytes, for which all of them have room.
 
-    The guard is asked of all disks before the first is written to, so that none is touched in vain, and again of each
-    immediately before. Raises SafetyError, Unsupported or HostError.
+    The guard checks all disks before the first is written to, so that none is written to in vain, and each of several
+    again immediately before. Raises SafetyError, Unsupported or HostError.
     """
+    runner = log.runner
     with ExitStack() as stack:
-        devices = [stack.enter_context(block_device(runner, disk)) for disk in disks]
-        seen = [require_writable(runner, disk, device) for disk, device in zip(disks, devices, strict=True)]
-        _require_distinct(runner, disks, seen)
-        span = min(_span(each.size_bytes, need, span) for each, need in zip(seen, needs, strict=True))
-        cut = []
-        for number, device in enumerate(devices):
-            if number:
-                require_writable(runner, disks[number], device)
-            sizes = [(what, need.bytes(span)) for what, need in needs[number].items()]
-            regions = stack.enter_context(partitioned(runner, device, run_id, sizes))
-            cut.append(CutDisk(device, seen[number].device.rpartition("/")[2], regions))
-        yield cut, span
+        devices = [stack.enter_context(block_device(log, disk)) for disk in disks]
+        writable = [require_writable(runner, disk, device) for disk, device in zip(disks, devices, strict=True)]
+        _require_distinct(disks, writable)
+        span = min(_span(each.size_bytes, need, span) for each, need in zip(writable, needs, strict=True))
+        made = []
+        for disk, device, permission, need in zip(disks, devices, writable, needs, strict=True):
+            if len(disks) > 1:
+                permission = require_writable(runner, disk, device)  # noqa: PLW2901 - the later one counts
+            sizes = [(what, each.bytes(span)) for what, each in need.items()]
+            made.append(stack.enter_context(disk_partitioned(log, disk, permission, sizes)))
+        yield made, span
 
 
 def _span(disk_bytes: int, needs: Mapping[str, Need], wanted: int) -> int:
@@ -52,11 +42,11 @@ def _span(disk_bytes: int, needs: Mapping[str, Need], wanted: int) -> int:
     return span_for(disk_bytes, fixed=need.fixed, shares=need.shares, wanted=wanted)
 
 
-def _require_distinct(runner: Runner, disks: Sequence[DiskSpec], seen: Sequence[DiskSeen]) -> None:
+def _require_distinct(disks: Sequence[DiskSpec], writable: Sequence[Writable]) -> None:
     names: dict[str, str] = {}
-    for disk, each in zip(disks, seen, strict=True):
-        if (other := names.setdefault(each.device, disk.name)) != disk.name:
+    for disk, each in zip(disks, writable, strict=True):
+        if (other := names.setdefault(each.path, disk.name)) != disk.name:
             raise SafetyError(
-                f"{runner.name}: disks {other} and {disk.name} are the same one, {each.device}",
+                f"{each.runner.name}: disks {other} and {disk.name} are the same one, {each.path}",
                 hint="correct their ids in the lab file: an array needs disks of its own",
             )

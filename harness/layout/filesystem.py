@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
+from harness.lab.created import CreationLog, HostThing
+from harness.lab.guard import Writable
 from harness.lab.paths import MOUNT_DIRECTORY
-from harness.lab.transport.base import Runner
 from harness.layout import qcow2, raw_file
+from harness.layout.identity import FIND
 from harness.layout.regions import Need, Region
 from harness.layout.source import Sources
-from harness.layout.undo import Undo
 from harness.scenario.layouts import Filesystem, Qcow2, RawFile
 
 MIB = 1024**2
@@ -22,16 +25,64 @@ SHARE_OVERHEAD = 0.05
 
 _MAKE: Mapping[Filesystem, tuple[str, ...]] = {
     # No lazy initialisation: it would write in the background while we measure.
-    "ext4": ("mkfs.ext4", "-q", "-F", "-m", "0", "-T", "largefile", "-E", "lazy_itable_init=0,lazy_journal_init=0"),
+    "ext4": (
+        "mkfs.ext4",
+        "-q",
+        "-F",
+        "-m",
+        "0",
+        "-T",
+        "largefile",
+        "-E",
+        "lazy_itable_init=0,lazy_journal_init=0",
+        "-U",
+    ),
     # Not discarded, for the whole disk was a moment ago.
-    "xfs": ("mkfs.xfs", "-q", "-f", "-K"),
+    "xfs": ("mkfs.xfs", "-q", "-f", "-K", "-m"),
 }
-# $1: the mount point.
-_UNMOUNT = r"""
-export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
-if mountpoint -q "$1"; then umount "$1" || exit; fi
-[ ! -d "$1" ] || rmdir "$1"
+# $1: the mount point, $2: the UUID of the file system, $3: the UUID of its partition. First what is mounted there is
+# looked at, then what the partition holds: it may have been made and not mounted yet.
+_REMOVE = (
+    FIND
+    + r"""
+done=absent
+if mountpoint -q "$1"; then
+    device=$(findmnt --noheadings --nofsroot --output SOURCE --mountpoint "$1" | tail -n 1)
+    now=$(blkid -p -s UUID -o value "$device") || { echo "what is on $device cannot be identified" >&2; exit 1; }
+    [ "$now" = "$2" ] || { echo "foreign: the file system $now is mounted at $1"; exit; }
+    umount "$1" || exit
+    done=removed
+fi
+[ ! -d "$1" ] || rmdir "$1" || exit
+device=$(partition_of "$3")
+if [ -n "$device" ]; then
+    exec 9<"$device" || exit
+    if [ "$(blkid -p -s UUID -o value "$device")" = "$2" ]; then
+        require_free "$device" && wipefs --all --quiet "$device" || exit
+        done=removed
+    fi
+fi
+echo "$done"
 """
+)
+
+
+class FilesystemMount(HostThing):
+    """A file system by its UUID, on the partition with the UUID `partuuid`, and where it is mounted."""
+
+    kind: Literal["filesystem"] = "filesystem"
+    point: str
+    uuid: str
+    partuuid: str
+
+    removal: ClassVar[str] = _REMOVE
+
+    @property
+    def words(self) -> str:
+        return f"the file system at {self.point}"
+
+    def arguments(self) -> Sequence[str]:
+        return [self.point, self.uuid, self.partuuid]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +103,25 @@ class Files:
         return Need(files.fixed + FIXED_OVERHEAD[self.filesystem], files.shares * (1 + SHARE_OVERHEAD))
 
     @contextmanager
-    def built(self, runner: Runner, region: Region, name: str, span: int) -> Iterator[Mapping[str, Sources]]:
-        point = f"{MOUNT_DIRECTORY}/{name}-{self.filesystem}"
-        with Undo(runner) as undo:
-            runner.run([*_MAKE[self.filesystem], region.device], deadline=300)
-            undo.by(f"the mount {point}", ["sh", "-s", "--", point], stdin=_UNMOUNT, deadline=120)
-            runner.run(["mkdir", "-p", point], deadline=20)
-            runner.run(["mount", "-t", self.filesystem, "-o", "noatime", region.device, point], deadline=60)
-            yield {mode: _made(runner, layout, f"{point}/{mode}", span) for mode, layout in self.modes}
+    def built(self, log: CreationLog, region: Region, name: str, span: int) -> Iterator[Mapping[str, Sources]]:
+        mount = FilesystemMount(
+            disks=region.device.disks,
+            point=f"{MOUNT_DIRECTORY}/{name}-{self.filesystem}",
+            uuid=str(uuid.uuid4()),
+            partuuid=region.partuuid,
+        )
+        device = region.device
+        identity = mount.uuid if self.filesystem == "ext4" else f"uuid={mount.uuid}"
+        with log.making_here(mount):
+            device.run([*_MAKE[self.filesystem], identity, device.path], deadline=300)
+            log.runner.run(["mkdir", "-p", MOUNT_DIRECTORY], deadline=20)
+            # Fails where something is there already.
+            log.runner.run(["mkdir", mount.point], deadline=20)
+            device.run(["mount", "-t", self.filesystem, "-o", "noatime", device.path, mount.point], deadline=60)
+            yield {mode: _made(device, layout, f"{mount.point}/{mode}", span) for mode, layout in self.modes}
 
 
-def _made(runner: Runner, layout: RawFile | Qcow2, path: str, span: int) -> Sources:
+def _made(region: Writable, layout: RawFile | Qcow2, path: str, span: int) -> Sources:
     if isinstance(layout, RawFile):
-        return Sources.same(raw_file.make(runner, f"{path}.raw", span, layout.preallocation))
-    return qcow2.make(runner, path, span, layout)
+        return Sources.same(raw_file.make(region, f"{path}.raw", span, layout.preallocation))
+    return qcow2.make(region, path, span, layout)

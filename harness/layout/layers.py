@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from harness.lab.transport.base import Runner
+from harness.lab.created import CreationLog
 from harness.layout.filesystem import Files
 from harness.layout.layer import Layer
 from harness.layout.lvm import ThinVolumes, Volumes
@@ -46,8 +46,8 @@ class Alone:
         return Need(0, 1)
 
     @contextmanager
-    def built(self, runner: Runner, region: Region, name: str, span: int) -> Iterator[Mapping[str, Sources]]:  # noqa: ARG002
-        yield {self.mode: Sources.same(BlockSource(region.device, "block", 0, span))}
+    def built(self, log: CreationLog, region: Region, name: str, span: int) -> Iterator[Mapping[str, Sources]]:  # noqa: ARG002
+        yield {self.mode: Sources.same(BlockSource(region.device.path, "block", 0, span, grant=region.device))}
 
 
 @dataclass(frozen=True, slots=True)

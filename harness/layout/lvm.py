@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
-from harness.lab.transport.base import Runner
+from harness.lab.created import CreationLog, HostThing
+from harness.lab.guard import Writable, built_on
+from harness.layout.identity import FIND, lvm_uuid
 from harness.layout.regions import Need, Region
 from harness.layout.source import BlockSource, Sources
-from harness.layout.undo import Undo
 
 MIB = 1024**2
 EXTENT = 4 * MIB
@@ -28,16 +30,62 @@ _QUIET = ["--yes", "--quiet", "--config", TRACELESS]
 _OURS_TO_ACTIVATE = ["--setautoactivation", "n"]
 # Neither zeroed nor wiped, for volumes are filled before anything is read.
 _UNWIPED = ["--zero", "n", "--wipesignatures", "n"]
-# $1: the volume group, $2: its partition, $3: LVM's settings. Tried twice, because udev may have had them open.
-_REMOVE = r"""
-export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
-config=$3
-run() { command=$1; shift; "$command" --config "$config" "$@"; }
-remove() { # command that removes, command that looks, what
-    run "$1" --yes --quiet --force "$3" 2>/dev/null || ! run "$2" "$3" >/dev/null 2>&1 || run "$1" --yes --quiet "$3"
-}
-remove vgremove vgs "$1" && remove pvremove pvs "$2"
+# $1: the volume group, $2: the UUID of its physical volume, $3: its volumes, $4: the UUID of its partition, $5: LVM's
+# settings. Removing is tried several times, because udev may have had a volume open.
+_REMOVE = (
+    FIND
+    + r"""
+group=$1 uuid=$2 wanted=$3 config=$5
+lvm_() { command=$1; shift; "$command" --config "$config" "$@"; }
+device=$(partition_of "$4")
+[ -n "$device" ] || { echo absent; exit; }
+exec 9<"$device" || exit
+type=$(blkid -p -s TYPE -o value "$device")
+[ -n "$type" ] || { echo absent; exit; }
+now=$(blkid -p -s UUID -o value "$device")
+[ "$type $now" = "LVM2_member $uuid" ] || { echo "foreign: $device holds $type $now"; exit; }
+found=$(lvm_ pvs --noheadings --separator '|' -o vg_name,vg_uuid "$device" 9<&- | tr -d ' ') || exit
+if [ -n "${found#|}" ]; then
+    [ "${found%|*}" = "$group" ] || { echo "foreign: the volume group is called ${found%|*} now"; exit; }
+    select="vg_uuid=${found#*|}"
+    members=$(lvm_ vgs --noheadings -o pv_uuid --select "$select" 9<&- | tr -d ' ') || exit
+    [ "$members" = "$uuid" ] || { echo "foreign: volume group $group has other physical volumes, too"; exit; }
+    for volume in $(lvm_ lvs --noheadings -o lv_name --select "$select" 9<&-); do
+        case " $wanted " in *" $volume "*) ;; *) echo "foreign: volume group $group has a volume $volume"; exit;; esac
+    done
+    for try in 1 2 3 4 5; do
+        said=$(lvm_ vgremove --yes --quiet --force --select "$select" 2>&1 9<&-) && break
+        sleep 0.3
+    done
+    [ -z "$(lvm_ vgs --noheadings -o vg_name --select "$select" 9<&-)" ] || { echo "$said" >&2; exit 1; }
+fi
+for try in 1 2 3 4 5; do
+    said=$(lvm_ pvremove --yes --quiet --force "$device" 2>&1 9<&-) && { echo removed; exit; }
+    sleep 0.3
+done
+echo "$said" >&2
+exit 1
 """
+)
+
+
+class VolumeGroup(HostThing):
+    """A volume group by the UUID of its one physical volume, on the partition with the UUID `partuuid`."""
+
+    kind: Literal["volume-group"] = "volume-group"
+    name: str
+    pv_uuid: str
+    volumes: tuple[str, ...]
+    partuuid: str
+
+    removal: ClassVar[str] = _REMOVE
+
+    @property
+    def words(self) -> str:
+        return f"the volume group {self.name}"
+
+    def arguments(self) -> Sequence[str]:
+        return [self.name, self.pv_uuid, " ".join(self.volumes), self.partuuid, TRACELESS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +100,12 @@ class Volumes:
         return Need(OVERHEAD, len(self.modes))
 
     @contextmanager
-    def built(self, runner: Runner, region: Region, name: str, span: int) -> Iterator[Mapping[str, Sources]]:
-        with _group(runner, name, region.device):
+    def built(self, log: CreationLog, region: Region, name: str, span: int) -> Iterator[Mapping[str, Sources]]:
+        with _group(log, name, region, self.modes):
             for mode in self.modes:
                 create = ["lvcreate", *_QUIET, *_UNWIPED, "--size", f"{span}b", "--name", mode, name]
-                runner.run(create, deadline=60)
-            yield _volumes(name, self.modes, span)
+                region.device.run(create, deadline=60)
+            yield _volumes(region.device, name, self.modes, span)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +121,20 @@ class ThinVolumes:
         return Need(OVERHEAD + sum(pool.fixed for pool in pools), sum(pool.shares for pool in pools))
 
     @contextmanager
-    def built(self, runner: Runner, region: Region, name: str, span: int) -> Iterator[Mapping[str, Sources]]:
+    def built(self, log: CreationLog, region: Region, name: str, span: int) -> Iterator[Mapping[str, Sources]]:
         group = f"{name}-thin"
-        with _group(runner, group, region.device):
+        names = [mode for mode, _ in self.modes]
+        with _group(log, group, region, [*names, *(_pool_name(chunk) for chunk in self._pools)]):
             for chunk, modes in self._pools.items():
-                pool = f"pool-{chunk // 1024}k"
+                pool = _pool_name(chunk)
                 chunks = len(modes) * -(-span // chunk)
                 size = ["--size", f"{chunks * chunk}b", "--poolmetadatasize", f"{_metadata_bytes(chunks)}b"]
                 options = ["--type", "thin-pool", "--chunksize", f"{chunk}b", *size, "--name", pool]
-                runner.run(["lvcreate", *_QUIET, *options, group], deadline=60)
+                region.device.run(["lvcreate", *_QUIET, *options, group], deadline=60)
                 for mode in modes:
                     options = ["--type", "thin", "--virtualsize", f"{span}b", "--thinpool", pool, "--name", mode]
-                    runner.run(["lvcreate", *_QUIET, *options, group], deadline=60)
-            yield _volumes(group, [mode for mode, _ in self.modes], span)
+                    region.device.run(["lvcreate", *_QUIET, *options, group], deadline=60)
+            yield _volumes(region.device, group, names, span)
 
     @property
     def _pools(self) -> dict[int, list[str]]:
@@ -106,14 +155,28 @@ def _metadata_bytes(chunks: int) -> int:
 
 
 @contextmanager
-def _group(runner: Runner, group: str, partition: str) -> Iterator[None]:
-    with Undo(runner) as undo:
-        undo.by(
-            f"the volume group {group}", ["sh", "-s", "--", group, partition, TRACELESS], stdin=_REMOVE, deadline=120
+def _group(log: CreationLog, name: str, region: Region, volumes: Sequence[str]) -> Iterator[None]:
+    device = region.device
+    group = VolumeGroup(
+        disks=device.disks, name=name, pv_uuid=lvm_uuid(), volumes=tuple(volumes), partuuid=region.partuuid
+    )
+    with log.making_here(group):
+        device.run(
+            ["pvcreate", *_QUIET, "--uuid", group.pv_uuid, "--norestorefile", device.path],
+            deadline=60,
         )
-        runner.run(["vgcreate", *_QUIET, *_OURS_TO_ACTIVATE, group, partition], deadline=60)
+        device.run(["vgcreate", *_QUIET, *_OURS_TO_ACTIVATE, name, device.path], deadline=60)
         yield
 
 
-def _volumes(group: str, modes: Sequence[str], span: int) -> dict[str, Sources]:
-    return {mode: Sources.same(BlockSource(f"/dev/{group}/{mode}", "block", 0, span)) for mode in modes}
+def _pool_name(chunk: int) -> str:
+    return f"pool-{chunk // 1024}k"
+
+
+def _volumes(device: Writable, group: str, modes: Sequence[str], span: int) -> dict[str, Sources]:
+    paths = [f"/dev/{group}/{mode}" for mode in modes]
+    granted = built_on([device], paths)
+    return {
+        mode: Sources.same(BlockSource(path, "block", 0, span, grant=grant))
+        for mode, path, grant in zip(modes, paths, granted, strict=True)
+    }

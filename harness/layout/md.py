@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import time
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import ClassVar, Literal
 
 from harness.errors import HostError
 from harness.events import Events, StepAdvanced
-from harness.lab.transport.base import Runner
-from harness.layout.regions import ALIGNMENT, TABLE_BYTES, Need, together
-from harness.layout.undo import Undo
+from harness.lab.created import CreationLog, HostThing
+from harness.lab.guard import Writable, built_on, run_all
+from harness.layout.identity import FIND
+from harness.layout.regions import ALIGNMENT, TABLE_BYTES, Need, Region, together
 from harness.scenario.layouts import Md, RaidLevel
 from harness.units import format_duration, format_size
 
@@ -51,28 +54,66 @@ for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
 done
 cat sync_completed
 """
-# The members. udev may hold an array for a moment, or put it together again from members that still say what they were.
-_DISMANTLE = r"""
-export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
-arrays() {
-    for member; do
-        device=$(readlink -e "$member") && ls "/sys/class/block/${device##*/}/holders"
-    done 2>/dev/null | sort -u
-}
+# $1: the UUID of the array as mdadm writes it, $2: how many UUIDs of partitions follow: the members, or those of the
+# arrays below. An array is stopped only if it has this UUID, and only members with this UUID lose their superblock.
+# udev may hold an array for a moment, or assemble it again from members that still have their superblock.
+_REMOVE = (
+    FIND
+    + r"""
+uuid=$1 legs=$2; shift 2
 settle() { ! command -v udevadm >/dev/null || udevadm settle --timeout=20; }
-for _ in $(seq 20); do
-    found=$(arrays "$@")
+uuid_of() { mdadm --examine --export "$1" 2>/dev/null | sed -n 's/^MD_UUID=//p'; }
+done=absent
+arrays() {
+    for at in /sys/block/md*/md; do
+        [ -d "$at" ] || continue
+        at=${at%/md}
+        # Before the first member has answered, the array itself is asked.
+        for member in "$at"/md/dev-*; do
+            [ "$(uuid_of "/dev/${member##*/dev-}")" != "$uuid" ] || { echo "${at##*/}"; break; }
+        done
+    done
+}
+settle
+for try in $(seq 20); do
+    found=$(arrays)
     [ -n "$found" ] || break
+    done=removed
     for array in $found; do said=$(mdadm --quiet --stop "/dev/$array" 2>&1) || sleep 0.2; done
+    settle
 done
-[ -z "$(arrays "$@")" ] || { echo "$said" >&2; exit 1; }
-for member; do
-    [ ! -b "$member" ] || ! mdadm --quiet --examine "$member" >/dev/null 2>&1 ||
-        mdadm --quiet --zero-superblock "$member" || exit
+[ -z "$(arrays)" ] || { echo "$said" >&2; exit 1; }
+if [ "$legs" = legs ]; then members=$(for leg; do readlink -e "$leg"; done)
+else members=$(for partition; do partition_of "$partition"; done); fi
+for member in $members; do
+    [ "$(uuid_of "$member")" = "$uuid" ] || continue
+    require_free "$member" && mdadm --quiet --zero-superblock "$member" || exit
+    done=removed
 done
 settle
-[ -z "$(arrays "$@")" ] || { echo "udev put it together again: $(arrays "$@")" >&2; exit 1; }
+[ -z "$(arrays)" ] || { echo "udev assembled it again: $(arrays)" >&2; exit 1; }
+echo "$done"
 """
+)
+
+
+class Array(HostThing):
+    """An md array by its UUID: over the partitions with the UUIDs `partuuids`, or over the arrays `legs`."""
+
+    kind: Literal["array"] = "array"
+    name: str
+    uuid: str
+    partuuids: tuple[str, ...] = ()
+    legs: tuple[str, ...] = ()
+
+    removal: ClassVar[str] = _REMOVE
+
+    @property
+    def words(self) -> str:
+        return f"the array {self.name}"
+
+    def arguments(self) -> Sequence[str]:
+        return [self.uuid, "legs", *self.legs] if self.legs else [self.uuid, "partitions", *self.partuuids]
 
 
 def data_disks(level: RaidLevel, disks: int) -> float:
@@ -104,53 +145,71 @@ def _of_each_member(need: Need, data: float, chunk: int) -> Need:
 
 
 @contextmanager
-def array(runner: Runner, md: Md, name: str, members: Sequence[str], events: Events) -> Iterator[str]:
-    """The kernel's path of a fresh array over these partitions, in sync; gone at the end, superblocks included.
+def array(log: CreationLog, md: Md, name: str, members: Sequence[Region], events: Events) -> Iterator[Writable]:
+    """A fresh array over these partitions, in sync; gone at the end, superblocks included.
 
     RAID 5 and 6 are synchronised first: until then the kernel reconstructs each stripe that is written, instead of
-    reading, modifying and writing what changes, and parity is none. RAID 1 and 10 are taken for in sync
+    reading, modifying and writing what changes, and there is no parity yet. RAID 1 and 10 are treated as in sync
     (`--assume-clean`): whatever is read of them was written before, to all mirrors. All but RAID 0 have the internal
-    bitmap that mdadm gives to members above 100 GB, as real arrays have it. Raises HostError.
+    bitmap that mdadm gives to members above 100 GB, as real arrays have it. Raises SafetyError, HostError.
     """
     per_leg = md.disks // md.legs
     with ExitStack() as stack:
         suffixes = ("",) if md.legs == 1 else ("a", "b")
-        legs = [
-            stack.enter_context(_array(runner, md.level, md.chunk, name + suffix, members[at : at + per_leg]))
-            for suffix, at in zip(suffixes, range(0, md.disks, per_leg), strict=True)
-        ]
+        legs = []
+        for suffix, at in zip(suffixes, range(0, md.disks, per_leg), strict=True):
+            over = members[at : at + per_leg]
+            described = _described(
+                name + suffix, [each.device for each in over], partuuids=[each.partuuid for each in over]
+            )
+            legs.append(stack.enter_context(_array(log, described, md.level, md.chunk, [each.device for each in over])))
         if md.level in _PARITY:
             for leg in legs:
-                _wait_until_synced(runner, leg, name, per_leg, events)
-        yield legs[0] if md.legs == 1 else stack.enter_context(_array(runner, 0, md.chunk, name, legs))
+                _wait_until_synced(leg, name, per_leg, events)
+        if md.legs == 1:
+            yield legs[0]
+        else:
+            # By the names that mdadm gives them: the kernel's may be others after the host was restarted.
+            stripe = _described(name, legs, legs=[f"/dev/md/{name}{suffix}" for suffix in suffixes])
+            yield stack.enter_context(_array(log, stripe, 0, md.chunk, legs))
+
+
+def _described(name: str, on: Sequence[Writable], *, partuuids: Sequence[str] = (), legs: Sequence[str] = ()) -> Array:
+    digits = uuid.uuid4().hex
+    # As mdadm writes it: four words of eight digits.
+    md_uuid = ":".join(digits[at : at + 8] for at in range(0, 32, 8))
+    disks = tuple(dict.fromkeys(disk for each in on for disk in each.disks))
+    return Array(disks=disks, name=name, uuid=md_uuid, partuuids=tuple(partuuids), legs=tuple(legs))
 
 
 @contextmanager
-def _array(runner: Runner, level: RaidLevel, chunk: int, name: str, members: Sequence[str]) -> Iterator[str]:
-    path = f"/dev/md/{name}"
+def _array(
+    log: CreationLog, described: Array, level: RaidLevel, chunk: int, members: Sequence[Writable]
+) -> Iterator[Writable]:
+    path = f"/dev/md/{described.name}"
     # A name without the host's in front, which would be cut off; and no question is asked.
     create = ["mdadm", "--create", path, "--quiet", "--run", "--metadata=1.2", "--homehost=any"]
-    create += [f"--level={level}", f"--raid-devices={len(members)}"]
+    create += [f"--uuid={described.uuid}", f"--level={level}", f"--raid-devices={len(members)}"]
     if level != 1:
         create.append(f"--chunk={chunk // KIB}")
     if level != 0:
         create.append("--bitmap=internal")
     if level in (1, 10):
         create.append("--assume-clean")
-    with Undo(runner) as undo:
-        undo.by(f"the array {name}", ["sh", "-s", "--", *members], stdin=_DISMANTLE, deadline=120)
-        runner.run([*create, *members], deadline=120)
-        made = runner.run(["sh", "-s", "--", path, str(_SYNC_LIMIT_KIB)], stdin=_READY, deadline=60)
-        yield made.stdout.strip()
+    with log.making_here(described):
+        run_all(members, [*create, *(member.path for member in members)], deadline=120)
+        made = log.runner.run(["sh", "-s", "--", path, str(_SYNC_LIMIT_KIB)], stdin=_READY, deadline=60)
+        (device,) = built_on(members, [made.stdout.strip()])
+        yield device
 
 
-def _wait_until_synced(runner: Runner, device: str, name: str, members: int, events: Events) -> None:
-    size = int(runner.run(["blockdev", "--getsize64", device], deadline=20).stdout)
+def _wait_until_synced(device: Writable, name: str, members: int, events: Events) -> None:
+    runner, size = device.runner, device.size_bytes
     # Bytes per member are at most those of the array.
     patience = PATIENCE + size / SLOWEST_SYNC
     end = time.monotonic() + patience
     while True:
-        said = runner.run(["sh", "-s", "--", device.rpartition("/")[2]], stdin=_SYNC, deadline=30).stdout.strip()
+        said = runner.run(["sh", "-s", "--", device.name], stdin=_SYNC, deadline=30).stdout.strip()
         if said == "synced":
             return
         left = end - time.monotonic()

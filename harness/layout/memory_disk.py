@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import ClassVar, Literal
 
 from harness.errors import Unsupported
+from harness.lab.created import CreationLog, HostThing
+from harness.lab.guard import created
 from harness.lab.paths import TAG
-from harness.lab.transport.base import Runner
 from harness.layout.source import BlockSource
-from harness.layout.undo import Undo
 
 NULL_BLK = "/sys/kernel/config/nullb"
 MIB = 1024**2
@@ -29,7 +30,30 @@ mkdir "$1" && cd "$1" && shift || exit 1
 for setting; do echo "${setting#*=}" >"${setting%%=*}" || exit 1; done
 ! command -v udevadm >/dev/null || udevadm settle --timeout=20
 """
-_REMOVE = '[ ! -d "$1" ] || { echo 0 >"$1/power"; rmdir "$1"; }'
+# $1: the directory of the disk, $2: the boot in which it was made: it is in memory.
+_REMOVE = r"""
+[ -d "$1" ] || { echo absent; exit; }
+read -r boot </proc/sys/kernel/random/boot_id
+[ "$boot" = "$2" ] || { echo "foreign: $1 was made after the host was started again"; exit; }
+echo 0 >"$1/power" && rmdir "$1" && echo removed
+"""
+
+
+class MemoryDisk(HostThing):
+    """A null_blk disk: its directory, and the boot of the host in which it was made."""
+
+    kind: Literal["memory-disk"] = "memory-disk"
+    directory: str
+    boot: str
+
+    removal: ClassVar[str] = _REMOVE
+
+    @property
+    def words(self) -> str:
+        return f"the disk in memory {self.directory.rpartition('/')[2]}"
+
+    def arguments(self) -> Sequence[str]:
+        return [self.directory, self.boot]
 
 
 def disk_name(run_id: str, name: str) -> str:
@@ -38,14 +62,14 @@ def disk_name(run_id: str, name: str) -> str:
 
 
 @contextmanager
-def memory_disk(runner: Runner, run_id: str, name: str, *, size: int, answer_ns: int) -> Iterator[BlockSource]:
+def memory_disk(log: CreationLog, name: str, *, size: int, answer_ns: int) -> Iterator[BlockSource]:
     """A disk of `size` bytes (whole MiB) in memory; each request is answered after `answer_ns` nanoseconds.
 
     It has room for 64 requests at a time, and nobody else's disk is touched. Raises Unsupported where the host's kernel
     has no null_blk, or one that cannot name its disks (before Linux 5.19), HostError where making it fails, and
     ValueError for a name that is too long. Source of the settings: the kernel's Documentation/block/null_blk.rst.
     """
-    called = disk_name(run_id, name)
+    runner, called = log.runner, disk_name(log.run_id, name)
     if len(called) > _LONGEST_NAME:
         raise ValueError(f"{called} is too long a name for a disk: at most {_LONGEST_NAME} characters")
     if runner.run(["sh", "-s", "--", NULL_BLK], stdin=_AVAILABLE, deadline=60, check=False).status == 3:
@@ -65,10 +89,12 @@ def memory_disk(runner: Runner, run_id: str, name: str, *, size: int, answer_ns:
         "submit_queues": 1,
         "power": 1,
     }
-    with Undo(runner) as undo:
-        undo.by(f"the disk in memory {called}", ["sh", "-s", "--", directory], stdin=_REMOVE, deadline=60)
+    boot = runner.run(["cat", "/proc/sys/kernel/random/boot_id"], deadline=20).stdout.strip()
+    with log.making_here(MemoryDisk(directory=directory, boot=boot)) as entry:
         words = [f"{key}={value}" for key, value in settings.items()]
+        # `mkdir` fails where there is such a disk already.
         runner.run(["sh", "-s", "--", directory, *words], stdin=_CREATE, deadline=60)
         if runner.run(["test", "-b", device], deadline=20, check=False).status != 0:
             raise Unsupported(f"{runner.name}: null_blk made no {device}", hint="it needs Linux 5.19 or newer")
-        yield BlockSource(device, "block", 0, size)
+        (grant,) = created(runner, entry, [device])
+        yield BlockSource(device, "block", 0, size, grant=grant)

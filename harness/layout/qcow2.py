@@ -5,7 +5,7 @@ What the guest loses against the twin so holds the cost of the format itself, be
 
 from __future__ import annotations
 
-from harness.lab.transport.base import Runner
+from harness.lab.guard import Writable, built_on, run_all
 from harness.layout import raw_file
 from harness.layout.regions import Need
 from harness.layout.source import BlockSource, Sources
@@ -28,8 +28,11 @@ def need(layout: Qcow2) -> Need:
     return Need(_FIXED_CLUSTERS * layout.cluster_size, 2 + _BYTES_PER_CLUSTER / layout.cluster_size)
 
 
-def make(runner: Runner, path: str, size: int, layout: Qcow2) -> Sources:
-    """`path`.qcow2 for the guest and `path`.raw for the host, `size` bytes each. Raises HostError."""
+def make(region: Writable, path: str, size: int, layout: Qcow2) -> Sources:
+    """`path`.qcow2 for the guest and `path`.raw for the host, `size` bytes each, on a file system of ours on `region`.
+
+    Raises SafetyError where `path` is on something else, HostError.
+    """
     image = f"{path}.qcow2"
     options = {
         "cluster_size": str(layout.cluster_size),
@@ -38,13 +41,15 @@ def make(runner: Runner, path: str, size: int, layout: Qcow2) -> Sources:
     }
     words = ",".join(f"{key}={value}" for key, value in options.items())
     create = ["qemu-img", "create", "-q", "-f", "qcow2", "-o", words, image, str(size)]
-    runner.run(create, deadline=60 + size / raw_file.SLOWEST_WRITE)
-    twin = raw_file.make(runner, f"{path}.raw", size, _TWIN[layout.preallocation])
-    return Sources(BlockSource(image, "file", 0, size, "qcow2"), twin)
+    region.run(create, deadline=60 + size / raw_file.SLOWEST_WRITE)
+    (file,) = built_on([region], [image])
+    twin = raw_file.make(region, f"{path}.raw", size, _TWIN[layout.preallocation])
+    return Sources(BlockSource(image, "file", 0, size, "qcow2", grant=file), twin)
 
 
-def fill(runner: Runner, sources: Sources) -> None:
+def fill(sources: Sources) -> None:
     """Write the twin's data into the image, every cluster: the host cannot fill it otherwise. Raises HostError."""
     copy = ["qemu-img", "convert", "-q", "-n", "-S", "0", "-T", "none", "-t", "none", "-f", "raw", "-O", "qcow2"]
     deadline = 60 + 2 * sources.twin.size / raw_file.SLOWEST_WRITE
-    runner.run([*copy, sources.twin.path, sources.guest.path], deadline=deadline)
+    writable = [sources.twin.writable, sources.guest.writable]
+    run_all(writable, [*copy, sources.twin.path, sources.guest.path], deadline=deadline)

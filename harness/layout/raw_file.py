@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.lab.transport.base import Runner
+from harness.lab.guard import Writable, built_on
 from harness.layout.regions import Need
 from harness.layout.source import BlockSource
 from harness.scenario.layouts import Preallocation
@@ -13,13 +13,17 @@ SLOWEST_WRITE = 2 * MIB
 NEED = Need(0, 1.0)
 
 
-def make(runner: Runner, path: str, size: int, preallocation: Preallocation) -> BlockSource:
-    """A file of `size` bytes, whole MiB. With `full` all of it is written with zeros. Raises HostError."""
+def make(region: Writable, path: str, size: int, preallocation: Preallocation) -> BlockSource:
+    """A file of `size` bytes, whole MiB, on a file system of ours on `region`; with `full` it is written with zeros.
+
+    Raises SafetyError where `path` is on something else, HostError.
+    """
     if preallocation == "off":
-        runner.run(["truncate", "-s", str(size), path], deadline=20)
+        region.run(["truncate", "-s", str(size), path], deadline=20)
     elif preallocation == "falloc":
-        runner.run(["fallocate", "-l", str(size), path], deadline=60)
+        region.run(["fallocate", "-l", str(size), path], deadline=60)
     else:
         write = ["dd", "if=/dev/zero", f"of={path}", "bs=1M", f"count={size // MIB}", "oflag=direct", "status=none"]
-        runner.run(write, deadline=60 + size / SLOWEST_WRITE)
-    return BlockSource(path, "file", 0, size)
+        region.run(write, deadline=60 + size / SLOWEST_WRITE)
+    (file,) = built_on([region], [path])
+    return BlockSource(path, "file", 0, size, grant=file)

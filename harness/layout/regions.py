@@ -1,17 +1,21 @@
-"""Cuts a disk or an array into regions by a partition table of ours, so that all layouts live side by side on it."""
+"""Partitions a disk or an array into regions, so that all layouts live side by side on it."""
 
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import ceil
 
 from harness.errors import HostError, Unsupported
+from harness.lab.created import CreationLog
+from harness.lab.guard import Writable, built_on
+from harness.lab.inventory import DiskByFile, DiskSpec
 from harness.lab.paths import TAG
-from harness.lab.transport.base import Runner
-from harness.layout.undo import Undo
+from harness.lab.pin import SECTOR, BlockPin
+from harness.layout.partition_table import PartitionTable, sample_positions
 from harness.units import format_size
 
 MIB = 1024**2
@@ -22,18 +26,19 @@ SMALLEST_SPAN = 16 * MIB
 TABLE_BYTES = 2 * MIB
 """GPT at both ends."""
 
-_BLANK_SECONDS = 300.0
+_WRITE_SECONDS = 300.0
 
-# $1: the device. wipefs fails where it is in use; not every disk can discard.
-_BLANK = r"""
+# $1: the device. What can be given back to the disk is given back; not every disk can. Both ends are left alone.
+_DISCARD = r"""
 export PATH="$PATH:/usr/sbin:/sbin"
-wipefs --all --quiet "$1" || exit
-blkdiscard -f "$1" 2>/dev/null
+size=$(blockdev --getsize64 "$1") || exit
+blkdiscard -f -o 1048576 -l $((size - 2097152)) "$1" 2>/dev/null || :
 ! command -v udevadm >/dev/null || udevadm settle --timeout=20
 """
 _PARTITIONS = r"""
+export PATH="$PATH:/usr/sbin:/sbin"
 ! command -v udevadm >/dev/null || udevadm settle --timeout=20
-lsblk -J -b -o NAME,PATH,TYPE,START "$1"
+lsblk -J -b -o NAME,PATH,TYPE,START,SIZE "$1"
 """
 
 
@@ -54,12 +59,13 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A partition of ours on the host. Offsets in bytes from the start of its base."""
+    """A partition of ours on the host, by the UUID that we gave it. Offsets in bytes from the start of its base."""
 
     what: str
-    device: str
+    device: Writable
     offset: int
     size: int
+    partuuid: str
 
 
 def together(needs: Iterable[Need], *, alignment: int = ALIGNMENT) -> Need:
@@ -84,61 +90,120 @@ def span_for(disk_bytes: int, *, fixed: int, shares: float, wanted: int) -> int:
 
 
 @contextmanager
-def partitioned(
-    runner: Runner,
-    device: str,
-    run_id: str,
-    sizes: Sequence[tuple[str, int]],
-    *,
-    alignment: int = ALIGNMENT,
-    passing: bool = False,
+def disk_partitioned(
+    log: CreationLog, disk: DiskSpec, device: Writable, sizes: Sequence[tuple[str, int]]
+) -> Iterator[PartitionedDisk]:
+    """Our partition table on the disk with one partition per (what, bytes); the table is removed at the end.
+
+    Every block between the ends is discarded before and after, where the disk can do that: an SSD then starts from the
+    same state in every run (SNIA calls it purged). Raises SafetyError, HostError.
+    """
+    plan = _Plan.of(sizes, ALIGNMENT)
+    table = PartitionTable(
+        disks=device.disks,
+        link="" if isinstance(disk, DiskByFile) else disk.id,
+        file=str(disk.file) if isinstance(disk, DiskByFile) else "",
+        identity=device.pin.identity if isinstance(device.pin, BlockPin) else "",
+        sectors=device.size_bytes // SECTOR,
+        ptuuid=plan.ptuuid,
+        partuuids=tuple(part.partuuid for part in plan.parts),
+        samples=sample_positions(device.size_bytes),
+    )
+    with log.making_here(table):
+        _write_table(device, plan, log.run_id)
+        device.run(["sh", "-c", _DISCARD, "sh", device.path], deadline=_WRITE_SECONDS)
+        yield PartitionedDisk(device, table.link or device.path, _regions(device, plan))
+
+
+@contextmanager
+def array_partitioned(
+    log: CreationLog, device: Writable, sizes: Sequence[tuple[str, int]], *, alignment: int
 ) -> Iterator[dict[str, Region]]:
-    """Our partition table on `device` with one partition per (what, bytes); it is blank before and after.
-
-    An SSD so starts from the same state in every run (SNIA calls it purged). A `passing` device, which is gone right
-    after this, is not made blank. Each region begins at a multiple of `alignment` bytes, which is one of MiB. The
-    caller has asked the guard. Names of partitions carry the run, so that `reap` knows them.
-    """
-    lines = ["label: gpt"]
-    offset = alignment
-    plan = []
-    for what, size in sizes:
-        whole = _up(size, ALIGNMENT)
-        lines.append(f'start={offset // MIB}MiB, size={whole // MIB}MiB, name="{TAG}:{run_id}:{what}"')
-        plan.append((what, offset, whole))
-        offset = _up(offset + whole, alignment)
-    with Undo(runner) as undo:
-        if not passing:
-            undo.by(f"partitions on {device}", ["sh", "-s", "--", device], stdin=_BLANK, deadline=_BLANK_SECONDS)
-            blank(runner, device)
-        # What was in a region before must not come to life when the region appears: an array, a volume group.
-        table = ["sfdisk", "--quiet", "--wipe", "always", "--wipe-partitions", "always", device]
-        runner.run(table, stdin="\n".join(lines) + "\n", deadline=60)
-        devices = _partition_devices(runner, device)
-        if len(devices) != len(plan):
-            # A kernel built without GPT takes the partitions from partx.
-            runner.run(["partx", "--update", device], deadline=60, check=False)
-            devices = _partition_devices(runner, device)
-        if len(devices) != len(plan):
-            raise HostError(
-                f"{runner.name}: the kernel shows {len(devices)} of {len(plan)} partitions of {device}",
-                hint="see dmesg there; a loop device needs partition scanning (losetup -P)",
-            )
-        yield {what: Region(what, path, at, size) for (what, at, size), path in zip(plan, devices, strict=True)}
+    """The same on an array, with which the table goes. Regions begin at multiples of `alignment` bytes, whole MiB."""
+    plan = _Plan.of(sizes, alignment)
+    _write_table(device, plan, log.run_id)
+    yield _regions(device, plan)
 
 
-def blank(runner: Runner, device: str) -> None:
-    """Remove our partition table, and give the blocks back where the disk can (discard).
+@dataclass(frozen=True, slots=True)
+class PartitionedDisk:
+    """A disk with our partition table, the link that outlasts a restart, and its regions by what they are for."""
 
-    Raises HostError where the disk is in use.
-    """
-    runner.run(["sh", "-s", "--", device], stdin=_BLANK, deadline=_BLANK_SECONDS)
+    device: Writable
+    link: str
+    regions: dict[str, Region]
 
 
-def _partition_devices(runner: Runner, device: str) -> list[str]:
-    said = runner.run(["sh", "-s", "--", device], stdin=_PARTITIONS, deadline=60).stdout
-    parts = [each for each in json.loads(said)["blockdevices"][0].get("children", ()) if each["type"] == "part"]
-    return [each["path"] for each in sorted(parts, key=lambda each: int(each["start"]))]
+@dataclass(frozen=True, slots=True)
+class _Part:
+    what: str
+    offset: int
+    size: int
+    partuuid: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A partition table to be written, with UUIDs that nothing else has."""
+
+    ptuuid: str
+    parts: tuple[_Part, ...]
+
+    @classmethod
+    def of(cls, sizes: Sequence[tuple[str, int]], alignment: int) -> _Plan:
+        offset = alignment
+        parts = []
+        for what, size in sizes:
+            whole = _up(size, ALIGNMENT)
+            parts.append(_Part(what, offset, whole, str(uuid.uuid4())))
+            offset = _up(offset + whole, alignment)
+        return cls(str(uuid.uuid4()), tuple(parts))
+
+    def script(self, run_id: str) -> str:
+        """What sfdisk reads. The names are for people."""
+        lines = ["label: gpt", f"label-id: {self.ptuuid}"]
+        lines += [
+            f"start={part.offset // MIB}MiB, size={part.size // MIB}MiB, uuid={part.partuuid}, "
+            f'name="{TAG}:{run_id}:{part.what}"'
+            for part in self.parts
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def _write_table(device: Writable, plan: _Plan, run_id: str) -> None:
+    # What was in a region before must not come to life when the region appears: an array, a volume group.
+    table = ["sfdisk", "--quiet", "--wipe", "always", "--wipe-partitions", "always", device.path]
+    device.run(table, stdin=plan.script(run_id), deadline=60)
+
+
+def _regions(device: Writable, plan: _Plan) -> dict[str, Region]:
+    found = _partition_devices(device)
+    if len(found) != len(plan.parts):
+        # A kernel built without GPT takes the partitions from partx.
+        device.run(["partx", "--update", device.path], deadline=60, check=False)
+        found = _partition_devices(device)
+    wanted = [(part.offset, part.size) for part in plan.parts]
+    if [place for _, place in found] != wanted:
+        raise HostError(
+            f"{device.runner.name}: the kernel shows {len(found)} partitions of {device.path} at {found}, and not the "
+            f"{len(wanted)} that were written",
+            hint="see dmesg there; a loop device needs partition scanning (losetup -P)",
+        )
+    partitions = built_on([device], [path for path, _ in found]) if found else []
+    return {
+        part.what: Region(part.what, partition, part.offset, part.size, part.partuuid)
+        for part, partition in zip(plan.parts, partitions, strict=True)
+    }
+
+
+def _partition_devices(device: Writable) -> list[tuple[str, tuple[int, int]]]:
+    """Path, and start and size in bytes, of each partition that the kernel has, in order of place."""
+    printed = device.runner.run(["sh", "-c", _PARTITIONS, "sh", device.path], deadline=60).stdout
+    children = json.loads(printed)["blockdevices"][0].get("children", ())
+    parts = [
+        (each["path"], (int(each["start"]) * SECTOR, int(each["size"]))) for each in children if each["type"] == "part"
+    ]
+    return sorted(parts, key=lambda part: part[1])
 
 
 def _up(size: int, step: int) -> int:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
+from harness.lab.created import CreationLog, HostThing
+from harness.lab.guard import Writable, created
 from harness.lab.paths import MOUNT_DIRECTORY
-from harness.lab.transport.base import Runner
+from harness.layout.identity import FIND
 from harness.layout.regions import Need, Region
 from harness.layout.source import BlockSource, Sources
-from harness.layout.undo import Undo
 from harness.scenario.layouts import ZfsFile, Zvol
 
 MIB = 1024**2
@@ -19,12 +21,50 @@ FIXED_OVERHEAD = 256 * MIB
 SHARE_OVERHEAD = 0.15
 """Checksums and trees of block pointers, and the part kept free: 1/32 of a large pool."""
 
-# $1: the pool, $2: where its datasets are mounted.
-_DESTROY = r"""
-export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
-! zpool list "$1" >/dev/null 2>&1 || zpool destroy "$1" || exit
-[ ! -d "$2" ] || rmdir "$2"
+# $1: the pool, $2: where its datasets are mounted, $3: the UUID of its partition. A pool cannot be given a UUID: it is
+# ours if it is on that partition and on nothing else.
+_REMOVE = (
+    FIND
+    + r"""
+done=absent
+device=$(partition_of "$3")
+if zpool list "$1" >/dev/null 2>&1; then
+    on=$(zpool list -v -H -P -L "$1" | sed -n 's/^\t\(\/[^\t]*\).*/\1/p') || exit
+    [ -n "$device" ] && [ "$on" = "$device" ] || { echo "foreign: a pool $1 is on $on"; exit; }
+    zpool destroy "$1" || exit
+    done=removed
+fi
+[ ! -d "$2" ] || rmdir "$2" || exit
+if [ -n "$device" ]; then
+    exec 9<"$device" || exit
+    case $(blkid -p -s TYPE -o value "$device") in
+    zfs_member)
+        [ "$(blkid -p -s LABEL -o value "$device")" = "$1" ] || { echo "foreign: $device is of another pool"; exit; }
+        require_free "$device" && zpool labelclear -f "$device" || exit
+        done=removed;;
+    esac
+fi
+echo "$done"
 """
+)
+
+
+class Pool(HostThing):
+    """A ZFS pool on the partition with the UUID `partuuid`, and where its datasets are mounted."""
+
+    kind: Literal["zfs-pool"] = "zfs-pool"
+    name: str
+    point: str
+    partuuid: str
+
+    removal: ClassVar[str] = _REMOVE
+
+    @property
+    def words(self) -> str:
+        return f"the pool {self.name}"
+
+    def arguments(self) -> Sequence[str]:
+        return [self.name, self.point, self.partuuid]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,27 +79,39 @@ class Datasets:
         return Need(FIXED_OVERHEAD, len(self.modes) * (1 + SHARE_OVERHEAD))
 
     @contextmanager
-    def built(self, runner: Runner, region: Region, name: str, span: int) -> Iterator[Mapping[str, Sources]]:
-        pool, point = f"{name}-zfs", f"{MOUNT_DIRECTORY}/{name}-zfs"
-        with Undo(runner) as undo:
-            undo.by(f"the pool {pool}", ["sh", "-s", "--", pool, point], stdin=_DESTROY, deadline=120)
-            # Without a cache file it is not imported when the host boots again.
-            options = ["-f", "-o", "ashift=12", "-o", "cachefile=none", "-O", "atime=off", "-m", point]
-            runner.run(["zpool", "create", *options, pool, region.device], deadline=120)
-            sources = {
-                mode: _made(runner, layout, f"{pool}/{mode}", f"{point}/{mode}", span) for mode, layout in self.modes
+    def built(self, log: CreationLog, region: Region, name: str, span: int) -> Iterator[Mapping[str, Sources]]:
+        device = region.device
+        pool = Pool(
+            disks=device.disks,
+            name=f"{name}-zfs",
+            point=f"{MOUNT_DIRECTORY}/{name}-zfs",
+            partuuid=region.partuuid,
+        )
+        with log.making_here(pool) as entry:
+            # Without a cache file it is not imported when the host boots again. Without -f, what is in use is refused.
+            options = ["-o", "ashift=12", "-o", "cachefile=none", "-O", "atime=off", "-m", pool.point]
+            device.run(["zpool", "create", *options, pool.name, device.path], deadline=120)
+            paths = {mode: _made(device, layout, pool, mode, span) for mode, layout in self.modes}
+            log.runner.run(["udevadm", "settle", "--timeout=20"], deadline=30)
+            # What a dataset is on, the kernel does not show: the pool has just been created, and is in the log.
+            granted = created(log.runner, entry, list(paths.values()))
+            yield {
+                mode: Sources.same(
+                    BlockSource(paths[mode], "block" if isinstance(layout, Zvol) else "file", 0, span, grant=grant)
+                )
+                for (mode, layout), grant in zip(self.modes, granted, strict=True)
             }
-            runner.run(["udevadm", "settle", "--timeout=20"], deadline=30)
-            yield sources
 
 
-def _made(runner: Runner, layout: Zvol | ZfsFile, dataset: str, mounted: str, span: int) -> Sources:
+def _made(device: Writable, layout: Zvol | ZfsFile, pool: Pool, mode: str, span: int) -> str:
+    dataset = f"{pool.name}/{mode}"
     if isinstance(layout, Zvol):
-        create = ["zfs", "create", "-V", str(span), "-o", f"volblocksize={layout.volblocksize}", dataset]
-        runner.run(create, deadline=60)
-        return Sources.same(BlockSource(f"/dev/zvol/{dataset}", "block", 0, span))
-    runner.run(["zfs", "create", "-o", f"recordsize={layout.recordsize}", dataset], deadline=60)
-    path = f"{mounted}/disk.raw"
+        device.run(
+            ["zfs", "create", "-V", str(span), "-o", f"volblocksize={layout.volblocksize}", dataset], deadline=60
+        )
+        return f"/dev/zvol/{dataset}"
+    device.run(["zfs", "create", "-o", f"recordsize={layout.recordsize}", dataset], deadline=60)
+    path = f"{pool.point}/{mode}/disk.raw"
     # Not allocated: each write goes to a new place anyway.
-    runner.run(["truncate", "-s", str(span), path], deadline=20)
-    return Sources.same(BlockSource(path, "file", 0, span))
+    device.run(["truncate", "-s", str(span), path], deadline=20)
+    return path

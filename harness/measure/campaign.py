@@ -52,7 +52,9 @@ class Campaign:
         self._images = images
         self._events = events
         self._phases = Phases(events)
-        self._environment = Environment(order.host, order.run_id, order.seed, images, self._phases)
+        self._environment = Environment(
+            order.host, order.run_id, order.disks, seed=order.seed, images=images, phases=self._phases
+        )
         self._ledger = Ledger(order, store, self._phases)
         self._broken: Exception | None = None
         self._measured: set[str] = set()

@@ -9,6 +9,7 @@ from dataclasses import replace
 from harness.analysis import steady_state
 from harness.errors import MeasurementError
 from harness.events import Events, Note, StepAdvanced
+from harness.lab.guard import run_all
 from harness.lab.transport.base import Runner
 from harness.layout import qcow2
 from harness.layout.build import Layouts
@@ -39,9 +40,9 @@ def condition(
     """
     regions = layouts.regions
     steady = method == "steady"
-    _fill(runner, regions.values(), block=STEADY_BLOCK if steady else FILL_BLOCK, times=STEADY_FILLS if steady else 1)
+    _fill(regions.values(), block=STEADY_BLOCK if steady else FILL_BLOCK, times=STEADY_FILLS if steady else 1)
     for image in layouts.images:
-        qcow2.fill(runner, image)
+        qcow2.fill(image)
     if not steady:
         return ConditioningRecord("fill", None, (), None)
     job = conditioning_job(jobs)
@@ -50,7 +51,7 @@ def condition(
     started = time.monotonic()
     for number in range(1, most + 1):
         for name, source in regions.items():
-            values[name].append(_work(runner, source, job, seed + number))
+            values[name].append(_work(source, job, seed + number))
         if number >= fewest and all(steady_state(each).is_steady for each in values.values()):
             break
         left = (most - number) * (time.monotonic() - started) / number
@@ -71,10 +72,13 @@ def conditioning_job(jobs: Sequence[Job]) -> Job:
     return replace(hardest, rate=None)
 
 
-def _fill(runner: Runner, sources: Collection[BlockSource], *, block: int, times: int) -> None:
-    spans = [(source.path, source.offset, source.size) for source in sources]
+def _fill(sources: Collection[BlockSource], *, block: int, times: int) -> None:
+    writable = [source.writable for source in sources]
+    runner = writable[0].runner
+    spans = [(each.path, source.offset, source.size) for each, source in zip(writable, sources, strict=True)]
     deadline = 120 + times * sum(size for _, _, size in spans) / SLOWEST_FILL
-    done = runner.run(list(ARGV), stdin=fill_file(spans, block=block, times=times), deadline=deadline, check=False)
+    fill = fill_file(spans, block=block, times=times)
+    done = run_all(writable, ARGV, stdin=fill, deadline=deadline, check=False)
     if done.status != 0:
         where = ", ".join(path for path, _, _ in spans)
         raise MeasurementError(
@@ -83,10 +87,12 @@ def _fill(runner: Runner, sources: Collection[BlockSource], *, block: int, times
         )
 
 
-def _work(runner: Runner, source: BlockSource, job: Job, seed: int) -> float:
+def _work(source: BlockSource, job: Job, seed: int) -> float:
     """I/Os per second of one round of the job on one region."""
-    text = job_file(Target(source.path, source.offset, source.size, direct=True), [job], seed)
-    done = runner.run(list(ARGV), stdin=text, deadline=_JOB_SECONDS + 3 * job.wall, check=False)
+    device = source.writable
+    runner = device.runner
+    text = job_file(Target(device.path, source.offset, source.size, direct=True), [job], seed)
+    done = device.run(ARGV, stdin=text, deadline=_JOB_SECONDS + 3 * job.wall, check=False)
     if done.status != 0:
         raise MeasurementError(
             f"{runner.name}: conditioning {source.path} failed: {(done.stderr or done.stdout).strip()[-400:]}",

@@ -48,6 +48,11 @@ class Order:
     seed: int
     command: str
 
+    @property
+    def disks(self) -> frozenset[str]:
+        """The names of all disks that the plans measure on."""
+        return frozenset(disk for plan in self.plans for disk in plan.disks)
+
     def budgets(self, cell: Cell, lab_kind: LabKind) -> dict[str, BudgetRule]:
         """The budgets that the cell is judged by in such a lab, by metric."""
         return budgets_for(self.scenarios[cell.scenario], cell, lab_kind)

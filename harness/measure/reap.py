@@ -1,128 +1,96 @@
-"""Finds by their tag, and removes, the things of ours that a killed run left on a host. Touches nothing else."""
+"""Removes what killed runs have left on a host: what the creation log lists and still is what was created."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Sequence
 
-from harness.errors import HostError
+from harness.errors import HarnessError, HostError
+from harness.guest.pci import PassedThrough
 from harness.guest.protocol import Hypervisor
-from harness.lab.guard import inspect, refusals
-from harness.lab.inventory import DiskByFile, DiskSpec
-from harness.lab.paths import CONSOLE_DIRECTORY, MARK, MOUNT_DIRECTORY, TAG
+from harness.lab.created import REMEDY, Entry, HostThing, Removal, forget
+from harness.lab.processes import Processes
 from harness.lab.transport.base import Runner
-from harness.layout.device import loop_devices
-from harness.layout.lvm import TRACELESS
-from harness.layout.memory_disk import NULL_BLK
-from harness.layout.regions import blank
+from harness.layout.device import BackingFile, LoopDevice
+from harness.layout.filesystem import FilesystemMount
+from harness.layout.lvm import VolumeGroup
+from harness.layout.md import Array
+from harness.layout.memory_disk import MemoryDisk
+from harness.layout.partition_table import PartitionTable
+from harness.layout.zfs import Pool
 
-# Prints a line per thing removed, and on standard error what could not be. Processes before what they use, mounts
-# before the volumes under them, these before the arrays, a stripe over arrays before its legs. An array is known by
-# what its members say, which also serves where udev put only a part of it together when the host booted.
-# Disks in memory are of null_blk: without power they give their memory back, and can be removed.
-_SWEEP = r"""
-export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
-status=0
-told() { # what, then the command that removes it
-    what=$1; shift
-    if said=$("$@" 2>&1); then echo "$what"; else echo "$what: $said" >&2; status=1; fi
-}
-ours() { grep -qzxF "$mark" "/proc/$1/environ" 2>/dev/null; }
-end() {
-    kill -KILL "$1" && for _ in $(seq 100); do ours "$1" || return 0; sleep 0.1; done
-    echo "it waits for a device"; return 1
-}
-ask_lvm() { command=$1; shift; "$command" --config "$traceless" "$@"; }
-no_group() {
-    volumes=$(ask_lvm vgs --noheadings -o pv_name "$1") &&
-        ask_lvm vgremove --yes --force --quiet "$1" && ask_lvm pvremove --yes --force --quiet $volumes
-}
-unmount() { umount "$1" && rmdir "$1"; }
-no_disk() { echo 0 >"$1/power" && rmdir "$1"; }
-members() { for member in "/sys/block/$1/md"/dev-*; do echo "/dev/${member##*/dev-}"; done; }
-name_of() { mdadm --examine --export "$1" 2>/dev/null | sed -n 's/^MD_NAME=//p' | sed 's/.*://'; }
-stop() { # udev may hold it for a moment
-    for _ in $(seq 25); do mdadm --quiet --stop "$1" 2>/dev/null && return; sleep 0.2; done
-    mdadm --quiet --stop "$1"
-}
-dismantle() { # array, members
-    stop "/dev/$1" && shift && mdadm --quiet --zero-superblock "$@"
-}
-mark=$5 traceless=$6
-for process in /proc/[0-9]*; do
-    pid=${process#/proc/}
-    if ours "$pid"; then told "process $(cat "$process/comm") ($pid)" end "$pid"; fi
-done
-if command -v zpool >/dev/null; then
-    for pool in $(zpool list -H -o name 2>/dev/null | grep "^$2-"); do
-        told "pool $pool" zpool destroy "$pool"
-    done
-fi
-for point in "$1"/*; do
-    [ -d "$point" ] || continue
-    if mountpoint -q "$point"; then told "mount $point" unmount "$point"; else rmdir "$point" 2>/dev/null; fi
-done
-if command -v vgs >/dev/null; then
-    for group in $(ask_lvm vgs --noheadings -o vg_name 2>/dev/null | tr -d ' ' | grep "^$2-"); do
-        told "volume group $group" no_group "$group"
-    done
-fi
-for level in stripe legs; do
-    for array in /sys/block/md*; do
-        [ -d "$array/md" ] && array=${array##*/} && found=$(members "$array") || continue
-        [ $level = legs ] || case $found in /dev/md*) ;; *) continue;; esac
-        name=$(for member in $found; do name_of "$member"; done | head -n 1)
-        case $name in "$2"-*) told "array $name" dismantle "$array" $found;; esac
-    done
-done
-for disk in "$4"/"$2"-*; do
-    [ -d "$disk" ] || continue
-    told "disk in memory ${disk##*/}" no_disk "$disk"
-done
-rm -f "$3"/"$2"-*.log
-exit $status
-"""
+HOST_THINGS: tuple[type[HostThing], ...] = (
+    Array,
+    BackingFile,
+    FilesystemMount,
+    LoopDevice,
+    MemoryDisk,
+    PartitionTable,
+    PassedThrough,
+    Pool,
+    Processes,
+    VolumeGroup,
+)
+"""Everything that runs create on a host by commands. A hypervisor removes what it has created itself."""
 
 
-def reap(runner: Runner, hypervisor: Hypervisor, disks: Iterable[DiskSpec]) -> list[str]:
-    """What was found and removed, in words. Call it only while holding the host's lease: else it ends a live run.
+def divided(entries: Sequence[Entry], disks: Collection[str]) -> tuple[list[Entry], list[Entry]]:
+    """The entries that are on one of these disks, by serial number, and the others. Pure.
 
-    Raises HostError where something of ours cannot be removed, for it would be measured along.
+    What is on no disk (processes, say) goes with the run that created it: if that run has used one of the disks.
     """
-    removed = hypervisor.reap() + sweep(runner)
-    for disk in disks:
-        removed += _disk(runner, disk)
-    return removed
+    runs = {entry.run_id for entry in entries if entry.disks & set(disks)}
+    mine = [entry for entry in entries if entry.disks & set(disks) or (not entry.disks and entry.run_id in runs)]
+    return mine, [entry for entry in entries if entry not in mine]
 
 
-def sweep(runner: Runner) -> list[str]:
-    """End and remove what is no guest and no partition: fio, mounts, volume groups, pools, arrays, disks in memory."""
-    arguments = [MOUNT_DIRECTORY, TAG, CONSOLE_DIRECTORY, NULL_BLK, MARK, TRACELESS]
-    swept = runner.run(["sh", "-s", "--", *arguments], stdin=_SWEEP, deadline=180, check=False)
-    if swept.status != 0:
+def described(entry: Entry) -> str:
+    """What an entry of the log is, for a list."""
+    thing = _parsed(entry)
+    what = thing.words if thing else str(entry.record.get("name") or entry.kind or "a record that cannot be read")
+    return f"{what}, of run {entry.run_id}"
+
+
+def reap(runner: Runner, hypervisor: Hypervisor, entries: Sequence[Entry]) -> list[str]:
+    """Remove these things, the latest first, and say in words what was done with each.
+
+    Call it only while holding the host's lease: else it ends a live run. Raises HostError where something cannot be
+    removed, after everything else was tried: it would disturb what is measured next.
+    """
+    done, failed = [], []
+    for entry in reversed(entries):
+        try:
+            removal = _removal(runner, hypervisor, entry)
+            what = described(entry)
+        except HarnessError as error:
+            failed.append(f"{entry.run_id}/{entry.file}: {error.message}")
+            continue
+        forget(runner, entry)
+        if removal.outcome == "removed":
+            done.append(f"removed what a killed run left: {what}")
+        elif removal.outcome == "foreign":
+            done.append(f"left alone: {what}: {removal.why}")
+    if failed:
         raise HostError(
-            f"{runner.name}: what a killed run left cannot be removed: {'; '.join(swept.stderr.splitlines())}",
-            hint="find out what uses it there (lsof, fuser), end that, and: virt-overhead reap",
+            f"{runner.name}: what a killed run left cannot be removed: "
+            + "; ".join(failed)
+            + (f" (done: {'; '.join(done)})" if done else ""),
+            hint=REMEDY,
         )
-    return swept.stdout.splitlines()
+    return done
 
 
-def _disk(runner: Runner, disk: DiskSpec) -> list[str]:
-    if not isinstance(disk, DiskByFile):
-        return _partitions(runner, disk, disk.id)
-    removed = []
-    for device in loop_devices(runner, str(disk.file)):
-        removed += _partitions(runner, disk, device)
-        seen = inspect(runner, device)
-        # A killed run may not have got as far as its partitions; whatever else uses the file shows as a reason.
-        if seen is not None and not refusals(disk, seen):
-            runner.run(["losetup", "-d", device], deadline=30)
-            removed.append(f"loop device {device}")
-    return removed
+def _removal(runner: Runner, hypervisor: Hypervisor, entry: Entry) -> Removal:
+    thing = _parsed(entry)
+    if thing is not None:
+        return thing.remove(runner)
+    removal = hypervisor.remove(entry)
+    if removal is None:
+        raise HostError(
+            f"{runner.name}: the creation log has an entry of the kind {entry.kind or 'unknown'!r}, which this version "
+            "of virt-overhead, or this kind of host, does not know"
+        )
+    return removal
 
 
-def _partitions(runner: Runner, disk: DiskSpec, device: str) -> list[str]:
-    seen = inspect(runner, device)
-    if seen is None or not seen.is_ours or not disk.destroy:
-        return []
-    blank(runner, device)
-    return [f"partitions {', '.join(seen.partitions)} of {disk.name}"]
+def _parsed(entry: Entry) -> HostThing | None:
+    return entry.parsed(HOST_THINGS)

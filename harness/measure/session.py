@@ -13,10 +13,11 @@ from harness.errors import GuestError
 from harness.guest.lost import explained
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
 from harness.lab.counters import HostCounters, Transferred, read_counters
+from harness.lab.created import CreationLog
 from harness.lab.cycles import CycleCount, counting
 from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk
-from harness.lab.transport.base import Runner
+from harness.lab.transport.base import Completed, Runner
 from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
 from harness.measure.conditioning import condition
@@ -103,7 +104,16 @@ class Session:
             return Target(self._guest.device(arm.mode.name), source.offset, source.size, direct=True)
         source = self.layouts.twin(arm.mode)
         attach = arm.mode.attach if arm.mode else None
-        return Target(source.path, source.offset, source.size, direct=attach.direct if attach else True)
+        return Target(source.writable.path, source.offset, source.size, direct=attach.direct if attach else True)
+
+    def run(self, arm: Arm, argv: Sequence[str], *, stdin: str, deadline: float) -> Completed:
+        """Run fio on this arm, whatever its exit status. On the host only if the arm's device is still the same one.
+
+        Raises SafetyError where it is another one now, HostError.
+        """
+        if arm.place is Place.GUEST:
+            return self.runner(arm).run(argv, stdin=stdin, deadline=deadline, check=False)
+        return self.layouts.twin(arm.mode).writable.run(argv, stdin=stdin, deadline=deadline, check=False)
 
     def counted(self, arm: Arm, *, written: bool = False) -> Counted:
         """What is counted of the arm's I/O outside of fio, up to now.
@@ -156,7 +166,7 @@ def session(
     disks: Sequence[AnyDisk],
     demand: Demand,
     *,
-    run_id: str,
+    log: CreationLog,
     seed: int,
     phases: Phases,
     beside: Mapping[Mode, BlockSource] | None = None,
@@ -174,7 +184,7 @@ def session(
     with ExitStack() as stack:
         names = " and ".join(disk.name for disk in disks)
         with phases.step("layouts", f"build {names}'s layouts"):
-            layouts = stack.enter_context(hypervisor.layouts(disks, usable, span=demand.span, run_id=run_id))
+            layouts = stack.enter_context(hypervisor.layouts(log, disks, usable, span=demand.span))
         sources = {mode.name: source for mode, source in elsewhere.items()}
         layouts = replace(layouts, by_mode={**layouts.by_mode, **sources})
         usable += elsewhere
@@ -186,7 +196,7 @@ def session(
         guest = None
         if attached:
             with phases.timed("boot"):
-                guest = stack.enter_context(hypervisor.guest(run_id, attached))
+                guest = stack.enter_context(hypervisor.guest(log, attached))
             _require_evidence(host, guest)
         effective = {disk.name: _read_back(guest, disk.name) for disk in attached} if guest else {}
         yield Session(host, layouts, guest, skipped, effective, conditioning)

@@ -68,7 +68,7 @@ def _run(
     with _counting_cycles(session, jobs) as counted:
         started = time.time()
         clock = time.monotonic()
-        done = runner.run(list(ARGV_WITH_CPU), stdin=text, deadline=_deadline(jobs), check=False)
+        done = session.run(arm, ARGV_WITH_CPU, stdin=text, deadline=_deadline(jobs))
         wall = time.monotonic() - clock
     raw = store.save_raw(
         f"{group.id}-round{number}-{arm.id}.json", done.stdout, command=f"{done.command} <<'JOBS'\n{text}JOBS"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import libvirt
 
@@ -21,8 +22,9 @@ from harness.guest.libvirt.guest import LibvirtGuest
 from harness.guest.libvirt.monitor import query_exits
 from harness.guest.libvirt.requirements import Versions
 from harness.guest.machine_size import vcpus_for
-from harness.guest.pci import returned_all
 from harness.guest.protocol import Guest, GuestDisk
+from harness.lab.created import CreationLog, Entry, Removal, Thing
+from harness.lab.guard import require_leading_to
 from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk, DiskByStorage
 from harness.lab.paths import CONSOLE_DIRECTORY, TAG
@@ -43,6 +45,19 @@ _PORT_TRIES = 5
 _PORT_TAKEN = "host forwarding"
 
 
+class Domain(Thing):
+    """A transient domain by its UUID, and the file with what its console said."""
+
+    kind: Literal["domain"] = "domain"
+    name: str
+    uuid: str
+    console: str
+
+    @property
+    def words(self) -> str:
+        return f"the guest {self.name}"
+
+
 class LibvirtHypervisor:
     """Makes guests on one host through its libvirt."""
 
@@ -52,16 +67,24 @@ class LibvirtHypervisor:
         self._events = events
 
     @contextmanager
-    def guest(self, run_id: str, disks: Sequence[GuestDisk]) -> Iterator[Guest]:
+    def guest(self, log: CreationLog, disks: Sequence[GuestDisk]) -> Iterator[Guest]:
         """A guest with these disks, booted to SSH; destroyed at the end, whatever came in between."""
-        name = f"{TAG}-{run_id}"
+        name = f"{TAG}-{log.run_id}"
         console = f"{CONSOLE_DIRECTORY}/{name}.log"
         attached = resolved(self._host.runner, self._host.name, disks)
         self._host.runner.run(["mkdir", "-p", CONSOLE_DIRECTORY], deadline=20)
+        made = Domain(disks=_on(disks), name=name, uuid=str(uuid.uuid4()), console=console)
+        with log.making(made, lambda: self._removed(made)):
+            yield from self._booted_guest(log, made, disks, attached)
+
+    def _booted_guest(
+        self, log: CreationLog, made: Domain, disks: Sequence[GuestDisk], attached: Attachments
+    ) -> Iterator[Guest]:
+        console = made.console
         for attempt in range(1, BOOT_TRIES + 1):
             self._events(StepStarted("boot the guest", _EXPECTED_BOOT_SECONDS))
             started = time.monotonic()
-            domain, port = self._create(name, run_id, console, disks)
+            domain, port = self._create(made, log.run_id, disks)
             runner = None
             try:
                 try:
@@ -74,8 +97,8 @@ class LibvirtHypervisor:
                     self._events(Note(f"{error.message}; starting it again ({attempt + 1} of {BOOT_TRIES})"))
                     continue
                 self._events(StepFinished("boot the guest", boot_seconds))
-                post_mortem = partial(self._post_mortem, domain, runner, name, console)
-                yield self._booted(domain, runner, boot_seconds, attached, post_mortem)
+                post_mortem = partial(self._post_mortem, domain, runner, made.name, console)
+                yield self._booted(log, domain, runner, attached, boot_seconds=boot_seconds, post_mortem=post_mortem)
                 return
             finally:
                 if runner is not None:
@@ -83,11 +106,11 @@ class LibvirtHypervisor:
                 self._destroy(domain)
 
     def layouts(
-        self, disks: Sequence[AnyDisk], modes: Sequence[Mode], *, span: int, run_id: str
+        self, log: CreationLog, disks: Sequence[AnyDisk], modes: Sequence[Mode], *, span: int
     ) -> AbstractContextManager[Layouts]:
         """The layouts of `modes`, built by commands on the host; everything is removed at the end."""
         ours = [disk for disk in disks if not isinstance(disk, DiskByStorage)]
-        return built(self._host.runner, self._host.facts, ours, modes, span=span, run_id=run_id, events=self._events)
+        return built(log, self._host.facts, ours, modes, span=span, events=self._events)
 
     def missing(self, mode: Mode, disk: AnyDisk) -> str | None:
         """Why the host cannot have `mode` on `disk`, with the remedy; None where it can."""
@@ -101,21 +124,36 @@ class LibvirtHypervisor:
         )
         return missing(self._host.runner, versions, int(self._host.facts["cpus"] or 1), mode.attach, disk)
 
-    def reap(self) -> list[str]:
-        """End every guest of ours on the host, whichever run made it, and tell their names."""
-        removed = []
-        for domain in self._connection.call("list its guests", self._connection.handle.listAllDomains):
-            if domain.name().startswith(f"{TAG}-"):
-                self._destroy(domain)
-                removed.append(f"guest {domain.name()}")
-        return removed + returned_all(self._host.runner)
+    def remove(self, entry: Entry) -> Removal | None:
+        """End the guest of the entry; None where the entry is not of a guest."""
+        made = entry.parsed([Domain])
+        return None if made is None else self._removed(made)
+
+    def _removed(self, made: Domain) -> Removal:
+        self._host.runner.run(["rm", "-f", made.console], deadline=20)
+        look = partial(self._connection.handle.lookupByUUIDString, made.uuid)
+        try:
+            domain = self._connection.call(f"look for the guest {made.name}", look)
+        except Refused as error:
+            if error.gone:
+                return Removal("absent")
+            raise
+        destroy = domain.destroy
+        try:
+            self._connection.call(f"end the guest {made.name}", destroy, deadline=60)
+        except Refused as error:
+            if not error.gone:
+                raise
+        return Removal("removed")
 
     def _booted(
         self,
+        log: CreationLog,
         domain: Any,
         runner: SshRunner,
-        boot_seconds: float,
         attached: Attachments,
+        *,
+        boot_seconds: float,
         post_mortem: Callable[[], str | None],
     ) -> LibvirtGuest:
         system = GuestSystem(runner)
@@ -128,6 +166,7 @@ class LibvirtHypervisor:
             connection=self._connection,
             domain=domain,
             host=self._host.runner,
+            log=log,
             system=system,
             attached=attached,
             post_mortem=post_mortem,
@@ -148,19 +187,21 @@ class LibvirtHypervisor:
         except GuestError:
             return False
 
-    def _create(self, name: str, run_id: str, console: str, disks: Sequence[GuestDisk]) -> tuple[Any, int]:
-        """Start the domain on a free port of the host, and tell which."""
+    def _create(self, made: Domain, run_id: str, disks: Sequence[GuestDisk]) -> tuple[Any, int]:
+        """Start the domain on a free port of the host; the domain and the port."""
         files = self._host.guest_files
+        require_leading_to({disk.source.path: disk.source.writable for disk in disks})
         for attempt in range(1, _PORT_TRIES + 1):
             port = random.choice(_PORTS)
             spec = GuestSpec(
-                name=name,
+                name=made.name,
+                uuid=made.uuid,
                 run_id=run_id,
                 accel=self._host.acceleration.accel,
                 kernel=files.kernel,
                 initramfs=files.initramfs,
                 ssh_port=port,
-                console=console,
+                console=made.console,
                 disks=tuple(disks),
                 vcpus=vcpus_for(self._host.facts, [disk.attach for disk in disks]),
                 # Emulated guests that run on more than one CPU crash, and crash their host (docs/lab.md). The last CPU
@@ -168,7 +209,7 @@ class LibvirtHypervisor:
                 kept_on=int(self._host.facts["cpus"] or 1) - 1 if self._host.spec.simulated else None,
             )
             create = partial(self._connection.handle.createXML, domain_xml(spec), libvirt.VIR_DOMAIN_START_AUTODESTROY)
-            hint = f"see /var/log/libvirt/qemu/{name}.log there"
+            hint = f"see /var/log/libvirt/qemu/{made.name}.log there"
             try:
                 return self._connection.call("start the guest", create, deadline=CREATE_SECONDS, hint=hint), port
             except Refused as error:
@@ -228,3 +269,8 @@ class LibvirtHypervisor:
         # A domain that has ended by itself, or with its connection, is as gone as one that is destroyed.
         with suppress(HostError):
             self._connection.call("destroy the guest", domain.destroy, deadline=60)
+
+
+def _on(disks: Sequence[GuestDisk]) -> tuple[str, ...]:
+    """The serial numbers of the disks under test that these are on."""
+    return tuple(dict.fromkeys(serial for disk in disks for serial in disk.source.writable.disks))

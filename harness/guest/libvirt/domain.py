@@ -36,6 +36,7 @@ class GuestSpec:
     """
 
     name: str
+    uuid: str
     run_id: str
     accel: str
     kernel: str
@@ -54,6 +55,7 @@ def domain_xml(spec: GuestSpec) -> str:
     ET.register_namespace("voh", NAMESPACE)
     domain = ET.Element("domain", type="kvm" if spec.accel == "kvm" else "qemu")
     _text(domain, "name", spec.name)
+    _text(domain, "uuid", spec.uuid)
     _text(ET.SubElement(domain, "metadata"), f"{{{NAMESPACE}}}run", spec.run_id)
     _text(domain, "memory", str(spec.memory_mib), unit="MiB")
     _text(domain, "vcpu", str(spec.vcpus))

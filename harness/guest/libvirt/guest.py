@@ -18,6 +18,7 @@ from harness.guest.libvirt.effective import Running, read_effective, read_passed
 from harness.guest.libvirt.monitor import query_exits, summed_exits, transferred
 from harness.guest.libvirt.vfio import plugged
 from harness.lab.counters import Transferred
+from harness.lab.created import CreationLog
 from harness.lab.transport.base import Runner
 from harness.lab.vm_threads import VmThreads
 
@@ -36,6 +37,7 @@ class LibvirtGuest:
         connection: Connection,
         domain: Any,
         host: Runner,
+        log: CreationLog,
         system: GuestSystem,
         attached: Attachments,
         post_mortem: Callable[[], str | None],
@@ -48,6 +50,7 @@ class LibvirtGuest:
         self._connection = connection
         self._domain = domain
         self._host = host
+        self._log = log
         self._system = system
         self._attached = attached
         self._post_mortem = post_mortem
@@ -82,7 +85,8 @@ class LibvirtGuest:
             return
         serial, alias = attached.serials[disk], alias_of(attached.disks[disk])
         pci, port = attached.passed[disk], attached.ports[disk]
-        with plugged(self._connection, self._domain, self._host, pci, bus=port, alias=alias):
+        grant = attached.disks[disk].source.writable
+        with plugged(self._connection, self._domain, self._log, pci, grant, bus=port, alias=alias):
             self._devices[serial] = plugged_in(self._system, serial, self._connection.host)
             try:
                 yield

@@ -11,12 +11,12 @@ from xml.etree import ElementTree as ET
 
 import libvirt
 
-from harness.errors import GuestError, HostError, SafetyError
+from harness.errors import GuestError, HostError
 from harness.guest.libvirt.connection import Connection, Refused
 from harness.guest.libvirt.effective import live_xml
-from harness.guest.pci import PciDisk, given_back, mark
-from harness.lab.guard import inspect
-from harness.lab.transport.base import Runner
+from harness.guest.pci import PassedThrough, PciDisk
+from harness.lab.created import CreationLog
+from harness.lab.guard import Writable, lend, take_back
 from harness.units import format_duration
 
 PLUG_SECONDS = 120.0
@@ -44,54 +44,41 @@ def hostdev_xml(address: str, bus: int, alias: str) -> str:
 
 @contextmanager
 def plugged(
-    connection: Connection, domain: Any, runner: Runner, disk: PciDisk, *, bus: int, alias: str
+    connection: Connection, domain: Any, log: CreationLog, disk: PciDisk, grant: Writable, *, bus: int, alias: str
 ) -> Iterator[None]:
     """The guest has the device for as long as this lasts; then the host has the disk again under its link.
 
-    Raises SafetyError where the host uses the disk, GuestError where the guest does not let go of it (it is destroyed
-    then), HostError where the guest does not get it, or the host does not get it back.
+    Raises SafetyError where the host uses the disk, or another one comes back; GuestError where the guest does not let
+    go of it (it is destroyed then); HostError where the guest does not get it, or the host does not get it back.
     """
-    require_unused(runner, disk)
+    loan = lend(grant, disk.path)
     xml = hostdev_xml(disk.address, bus, alias)
-    mark(runner, disk)
     released = True
     try:
-        connection.call(
-            f"give {disk.path} ({disk.address}) to the guest",
-            partial(domain.attachDeviceFlags, xml, libvirt.VIR_DOMAIN_AFFECT_LIVE),
-            deadline=PLUG_SECONDS,
-            hint="see dmesg there; another device of its IOMMU group may be in use",
-        )
-        yield
+        with log.making_here(
+            PassedThrough(disks=grant.disks, address=disk.address, driver=disk.driver, link=disk.path)
+        ):
+            try:
+                connection.call(
+                    f"give {disk.path} ({disk.address}) to the guest",
+                    partial(domain.attachDeviceFlags, xml, libvirt.VIR_DOMAIN_AFFECT_LIVE),
+                    deadline=PLUG_SECONDS,
+                    hint="see dmesg there; another device of its IOMMU group may be in use",
+                )
+                yield
+            finally:
+                released = _unplugged(connection, domain, xml, alias)
+                if not released:
+                    # A device goes back to the host with the process that has it.
+                    with suppress(HostError):
+                        connection.call("destroy the guest", domain.destroy, deadline=60)
     finally:
-        released = _unplugged(connection, domain, xml, alias)
-        if not released:
-            # A device goes back to the host with the process that has it.
-            with suppress(HostError):
-                connection.call("destroy the guest", domain.destroy, deadline=60)
-        given_back(runner, disk.address, disk.driver, disk.path)
+        take_back(loan)
     if not released:
         raise GuestError(
             f"host {connection.host}: the guest did not let go of {disk.path} within "
             f"{format_duration(RELEASE_SECONDS)}, and was destroyed",
             hint="its kernel needs PCI hot-plug (pciehp, acpiphp), and nothing in it may keep the disk busy",
-        )
-
-
-def require_unused(runner: Runner, disk: PciDisk) -> None:
-    """Raise SafetyError where the host itself has the disk in use: it would vanish under its feet."""
-    seen = inspect(runner, disk.path)
-    if seen is None:
-        raise SafetyError(f"{runner.name}: {disk.path} is no block device of the host now")
-    reasons = [f"{mount} is mounted" for mount in seen.mounts]
-    reasons += [f"{swap} is used as swap" for swap in seen.swaps]
-    reasons += [f"{holder} is in use" for holder in seen.holders]
-    if seen.is_root:
-        reasons.append("the host's root file system is on it")
-    if reasons:
-        raise SafetyError(
-            f"{runner.name}: {disk.path} will not be handed to a guest: {'; '.join(reasons)}",
-            hint="a disk that is passed through can carry no other mode at the same time",
         )
 
 

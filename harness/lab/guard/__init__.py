@@ -1,1 +1,22 @@
 """Decides what may be written to, and issues the permission that every destructive command needs."""
+
+from harness.lab.guard.evidence import Evidence, inspect
+from harness.lab.guard.grant import lend, require_writable, serial_of, take_back
+from harness.lab.guard.refusals import refusals, uses
+from harness.lab.guard.writable import Writable, built_on, created, require_leading_to, run_all
+
+__all__ = [
+    "Evidence",
+    "Writable",
+    "built_on",
+    "created",
+    "inspect",
+    "lend",
+    "refusals",
+    "require_leading_to",
+    "require_writable",
+    "run_all",
+    "serial_of",
+    "take_back",
+    "uses",
+]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from harness.errors import SafetyError
 from harness.lab.created import Entry
@@ -92,7 +92,7 @@ def run_all(
     stdin: str | bytes | None = None,
     check: bool = True,
 ) -> Completed:
-    """Run a command that may write to several devices, if all of them are still the same. Raises SafetyError, HostError."""
+    """Run a command that may write to several devices, if all are still the same. Raises SafetyError, HostError."""
     return run_pinned(
         devices[0].runner, [each.pin for each in devices], argv, deadline=deadline, stdin=stdin, check=check
     )
@@ -101,6 +101,22 @@ def run_all(
 def issue(runner: Runner, pin: Pin, disks: Sequence[str]) -> Writable:
     """For the guard alone: the permission to write to what is pinned."""
     return Writable(runner, pin, disks, issuer=_ISSUER)
+
+
+def renew(device: Writable, pin: Pin) -> None:
+    """For the guard alone: the same device, which the kernel knows by another number now."""
+    device.pin = pin
+
+
+def require_leading_to(devices: Mapping[str, Writable]) -> None:
+    """SafetyError where one of these paths, by which a guest will get it, does not lead to its device now."""
+    for path, device in devices.items():
+        leads = ["sh", "-c", '[ "$(readlink -e "$1")" = "$2" ]', "sh", path, device.path]
+        if device.run(leads, deadline=30, check=False).status != 0:
+            raise SafetyError(
+                f"{device.runner.name}: {path} does not lead to {device.path} any more, which the guard has checked",
+                hint="find out what was swapped or renamed there",
+            )
 
 
 def built_on(bases: Sequence[Writable], paths: Sequence[str]) -> list[Writable]:
@@ -118,7 +134,7 @@ def built_on(bases: Sequence[Writable], paths: Sequence[str]) -> list[Writable]:
     if elsewhere:
         wrong = ", ".join(path for path, name in zip(paths, names, strict=True) if name in elsewhere)
         raise SafetyError(
-            f"{runner.name}: {wrong} is not on {', '.join(base.path for base in bases)} alone, so nothing is written to it",
+            f"{runner.name}: {wrong} will not be written to: it is not only on {', '.join(base.path for base in bases)}",
             hint="something else there has the same name; see lsblk, and remove it or rename it",
         )
     return [issue(runner, pin, disks) for pin in pins]

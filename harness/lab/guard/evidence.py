@@ -1,0 +1,155 @@
+"""What a host shows of a disk: the evidence that the guard judges. A probe that could not tell is evidence as well."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from urllib.parse import unquote
+
+from harness.errors import HostError
+from harness.lab.guard.probes import END_BYTES, INSPECT, SAMPLE_BYTES, SAMPLES
+from harness.lab.pin import BlockPin
+from harness.lab.transport.base import Runner
+
+INSPECT_SECONDS = 120.0
+
+Contents = Literal["blank", "left", "data", "unknown"]
+"""Samples of a disk: all zero; as a run has left them, with zeros at both ends; anything else; or not readable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A disk as its host shows it.
+
+    Each tuple of texts names what was found, and is empty where the probe found nothing. `unknown` has, by probe, why
+    it could not tell.
+    """
+
+    pin: BlockPin
+    serials: tuple[str, ...]
+    backing_file: str
+    read_only: bool
+    is_whole_disk: bool
+    is_root: bool = False
+    mounts: tuple[str, ...] = ()
+    swaps: tuple[str, ...] = ()
+    holders: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    """Processes that have the disk or a partition of it open, in any namespace."""
+    claims: tuple[str, ...] = ()
+    """Devices of the disk that the kernel does not let one user have alone."""
+    definitions: tuple[str, ...] = ()
+    """Files of libvirt and Proxmox VE that give the disk to a guest or a storage."""
+    partitions: tuple[str, ...] = ()
+    """Kernel names of the partitions that the host has."""
+    signatures: tuple[str, ...] = ()
+    """`DEVICE: TYPE` of every signature on the disk and its partitions."""
+    contents: Contents = "blank"
+    unknown: Mapping[str, str] = field(default_factory=dict)
+
+
+def inspect(runner: Runner, device: str) -> Evidence | None:
+    """What the host shows of `device` now; None where there is no such block device. Raises HostError."""
+    # Random each time: what lies between the samples of one look may be in those of the next.
+    ends = range(0, END_BYTES, SAMPLE_BYTES)
+    inside = (f"inside{random.SystemRandom().random()}" for _ in range(SAMPLES))
+    positions = [*(f"ends{at}" for at in ends), *(f"ends{-at - SAMPLE_BYTES}" for at in ends), *inside]
+    printed = runner.run(["sh", "-c", INSPECT, "sh", device, *positions], deadline=INSPECT_SECONDS).stdout
+    answers = _Answers.of(printed)
+    if "missing" in answers.found:
+        return None
+    try:
+        return _evidence(answers)
+    except (KeyError, ValueError, IndexError, TypeError, RecursionError) as error:
+        raise HostError(
+            f"{runner.name}: what it says of {device} cannot be understood: {error!r}",
+            hint="lsblk, wipefs and findmnt of util-linux 2.33 or newer are needed there",
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    """What probes found, by name, and why others could not tell."""
+
+    found: Mapping[str, str]
+    unknown: Mapping[str, str]
+
+    @classmethod
+    def of(cls, printed: str) -> _Answers:
+        found: dict[str, str] = {}
+        unknown: dict[str, str] = {}
+        for line in printed.splitlines():
+            name, _, rest = line.partition("\t")
+            status, _, text = rest.partition("\t")
+            (found if status == "0" else unknown)[name] = unquote(text)
+        return cls(found, unknown)
+
+    def lines(self, name: str) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(line for line in self.found.get(name, "").splitlines() if line))
+
+
+_PROBES = (
+    "block",
+    "mounts",
+    "swaps",
+    "holders",
+    "roots",
+    "signatures",
+    "domains",
+    "proxmox",
+    "users",
+    "claim",
+    "contents",
+)
+"""Every one of them has to answer. A probe that is missing could not tell."""
+
+
+def _evidence(answers: _Answers) -> Evidence:
+    found = answers.found
+    number, diskseq, sectors, identity = found["facts"].split("\t")
+    pin = BlockPin(found["device"], number, diskseq, int(sectors), identity)
+    unknown = dict(answers.unknown)
+    unknown |= {name: "it gave no answer" for name in _PROBES if name not in found and name not in unknown}
+    node: dict[str, Any] = json.loads(found["block"])["blockdevices"][0] if "block" in found else {}
+    below = _descendants(node)
+    parts = [each for each in below if each["type"] == "part"]
+    signatures = json.loads(found.get("signatures") or "{}").get("signatures", ())
+    kind = str(node.get("type", ""))
+    return Evidence(
+        pin=pin,
+        serials=tuple(dict.fromkeys(found["serials"].split())),
+        backing_file=found["backing"],
+        read_only=bool(node.get("ro")),
+        # On device-mapper (a volume, a multipath) the kernel makes no partitions.
+        is_whole_disk=kind in ("disk", "loop") or kind.startswith("raid"),
+        is_root=bool({pin.name, *(each["kname"] for each in below)} & set(answers.lines("roots"))),
+        mounts=answers.lines("mounts"),
+        swaps=answers.lines("swaps"),
+        holders=answers.lines("holders"),
+        users=answers.lines("users"),
+        claims=answers.lines("claim"),
+        definitions=answers.lines("domains") + answers.lines("proxmox"),
+        partitions=tuple(each["kname"] for each in parts),
+        signatures=tuple(f"{each['device']}: {each['type']}" for each in signatures),
+        contents=_contents(found.get("contents"), found.get("left")),
+        unknown=unknown,
+    )
+
+
+def _contents(counted: str | None, left: str | None) -> Contents:
+    if counted is None:
+        return "unknown"
+    ends, inside = (int(count) for count in counted.split())
+    if ends:
+        return "data"
+    if not inside:
+        return "blank"
+    return "left" if left == "same" else "data"
+
+
+def _descendants(node: Mapping[str, Any]) -> Sequence[dict[str, Any]]:
+    children: list[dict[str, Any]] = node.get("children", [])
+    return [each for child in children for each in (child, *_descendants(child))]

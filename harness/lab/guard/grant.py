@@ -1,0 +1,110 @@
+"""Asks for permission to write to disks: inspects them on their host, and issues it or says why not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.errors import SafetyError
+from harness.lab.guard.evidence import Evidence, inspect
+from harness.lab.guard.refusals import NOT_RELEASED, refusals, uses
+from harness.lab.guard.writable import Writable, issue, renew
+from harness.lab.inventory import DiskById, DiskSpec
+from harness.lab.pin import BlockPin, read_pins, run_pinned
+from harness.lab.transport.base import Runner
+
+
+def require_writable(runner: Runner, spec: DiskSpec, device: str) -> Writable:
+    """The permission to write to the disk at `device`. Raises SafetyError with every reason against it, HostError."""
+    evidence = inspect(runner, device)
+    reasons = refusals(spec, evidence)
+    if reasons or evidence is None:
+        raise SafetyError(
+            f"{runner.name}: disk {spec.name}, {spec.identity}, will not be written to: " + "; ".join(reasons),
+            hint=_remedy(spec, evidence, reasons),
+        )
+    return issue(runner, evidence.pin, [serial_of(spec)])
+
+
+@dataclass(frozen=True, slots=True)
+class Loan:
+    """A disk that a guest gets as a whole, by PCI: by these facts it is known again when it comes back."""
+
+    device: Writable
+    link: str
+    table: str
+
+
+def lend(device: Writable, link: str) -> Loan:
+    """The disk at `link`, about to be handed to a guest as a whole. SafetyError where the host itself uses it."""
+    runner = device.runner
+    evidence = inspect(runner, link)
+    if evidence is None or evidence.pin != device.pin:
+        raise SafetyError(
+            f"{runner.name}: {link} does not lead to the disk that was checked, but to {evidence and evidence.pin}"
+        )
+    if reasons := [*uses(evidence)]:
+        raise SafetyError(
+            f"{runner.name}: {link} will not be handed to a guest: {'; '.join(reasons)}",
+            hint="a disk that is passed through can carry no other mode at the same time",
+        )
+    return Loan(device, link, _table(runner, evidence.pin))
+
+
+def take_back(loan: Loan) -> None:
+    """Make the permission for a disk that was lent hold again: the kernel has given it a new number.
+
+    It is the same disk where size, serial number and the UUID of our partition table are the same. Raises SafetyError,
+    HostError.
+    """
+    device, before = loan.device, loan.device.pin
+    (pin,) = read_pins(device.runner, [loan.link])
+    if isinstance(pin, BlockPin) and isinstance(before, BlockPin):
+        then = (before.sectors, before.identity, loan.table)
+        now = (pin.sectors, pin.identity, _table(device.runner, pin))
+        if now == then:
+            renew(device, pin)
+            return
+    raise SafetyError(
+        f"{device.runner.name}: {loan.link} is not the disk that the guest was given: it is {pin.expected}, and it was "
+        f"{before.expected}",
+        hint="see dmesg there",
+    )
+
+
+def _table(runner: Runner, pin: BlockPin) -> str:
+    asked = ["blkid", "-p", "-s", "PTUUID", "-o", "value", pin.path]
+    return run_pinned(runner, [pin], asked, deadline=30, check=False).stdout.strip()
+
+
+def serial_of(spec: DiskSpec) -> str:
+    """What the creation log calls the disk."""
+    return spec.serial if isinstance(spec, DiskById) else str(spec.file)
+
+
+def _remedy(spec: DiskSpec, evidence: Evidence | None, reasons: list[str]) -> str:
+    if evidence is None:
+        return "look for the disk with: ls -l /dev/disk/by-id/, and correct its id in the lab file"
+    if reasons == [NOT_RELEASED]:
+        return f"add it under disk.{spec.name} if nothing on that disk is needed"
+    if any("serial number" in reason for reason in reasons):
+        return "the link points at another disk than the lab file means: correct id and serial there"
+    return _remedy_of_contents(spec, evidence, reasons)
+
+
+def _remedy_of_contents(spec: DiskSpec, evidence: Evidence, reasons: list[str]) -> str:
+    if evidence.contents == "data" and not evidence.signatures and len(reasons) == 1:
+        if isinstance(spec, DiskById):
+            return (
+                f"if nobody needs that data, zero it (blkdiscard -z {evidence.pin.path}), or write "
+                f'overwrite_data = "{spec.serial}" under disk.{spec.name} in the lab file'
+            )
+        return f"if nobody needs that data, remove the file {spec.identity.rpartition(' ')[2]}"
+    if any(signature.endswith(": gpt") for signature in evidence.signatures):
+        return (
+            "if a killed run left it so, virt-overhead reap removes it; else make sure that nobody needs what is on "
+            f"{evidence.pin.path}, and remove it (wipefs -a), or name another disk"
+        )
+    return (
+        f"make sure that nobody needs what is on {evidence.pin.path}, then free it (umount, wipefs -a), or name another "
+        "disk"
+    )

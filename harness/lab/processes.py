@@ -1,0 +1,39 @@
+"""Programs that a run starts on a host and that go on when it is killed: fio, perf."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from harness.lab.created import HostThing
+
+# $1: what these processes have in their environment.
+_END = r"""
+marked() { grep -qzxF "$mark" "/proc/$1/environ" 2>/dev/null; }
+mark=$1 done=absent
+for process in /proc/[0-9]*; do
+    pid=${process#/proc/}
+    marked "$pid" || continue
+    kill -KILL "$pid" 2>/dev/null
+    done=removed
+    for try in $(seq 100); do marked "$pid" || break; sleep 0.1; done
+    ! marked "$pid" || { echo "process $pid does not end: it waits for a device" >&2; exit 1; }
+done
+echo "$done"
+"""
+
+
+class Processes(HostThing):
+    """All processes whose environment has `mark`, a variable with a value that no other run has."""
+
+    kind: Literal["processes"] = "processes"
+    mark: str
+
+    removal: ClassVar[str] = _END
+
+    @property
+    def words(self) -> str:
+        return "processes that measure"
+
+    def arguments(self) -> Sequence[str]:
+        return [self.mark]

@@ -1,0 +1,30 @@
+"""Shell functions that find things on a host by the UUIDs that we gave them, and UUIDs to give."""
+
+from __future__ import annotations
+
+import secrets
+import string
+
+# `partition_of UUID` prints the device of the partition with that UUID, by what is on the disk now. `require_free
+# DEVICE` fails where somebody uses the device.
+FIND = r"""
+partition_of() {
+    ! command -v udevadm >/dev/null || udevadm settle --timeout=20
+    candidates=$(readlink -e "/dev/disk/by-partuuid/$1") ||
+        candidates=$(for at in /sys/class/block/*/partition; do at=${at%/partition}; echo "/dev/${at##*/}"; done)
+    for candidate in $candidates; do
+        [ "$(blkid -p -s PART_ENTRY_UUID -o value "$candidate" 2>/dev/null)" != "$1" ] || { echo "$candidate"; return; }
+    done
+}
+require_free() {
+    perl -MFcntl -e 'sysopen(my $f, $ARGV[0], O_RDONLY | O_EXCL) or die "$ARGV[0] is in use: $!\n"' "$1"
+}
+"""
+
+_LVM_GROUPS = (6, 4, 4, 4, 4, 4, 6)
+
+
+def lvm_uuid() -> str:
+    """A UUID in LVM's own form, of 32 letters and digits."""
+    letters = string.ascii_letters + string.digits
+    return "-".join("".join(secrets.choice(letters) for _ in range(count)) for count in _LVM_GROUPS)

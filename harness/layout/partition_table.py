@@ -1,0 +1,109 @@
+"""Our partition table on a disk, as the creation log has it, and its removal."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from harness.lab.created import HostThing
+from harness.lab.guard.probes import END_BYTES, SAMPLE_BYTES, SAMPLED, SAMPLES
+from harness.lab.pin import FACTS
+from harness.layout.identity import FIND
+
+# $1: the disk's link, $2: else the file behind its loop device, $3: identity, $4: sectors, $5: UUID of the table, $6:
+# UUIDs of the partitions; then positions of samples. The disk is only left blank at its ends: what fio wrote in between
+# stays where the disk cannot discard, and samples of it are written down, by which the guard knows it again.
+_REMOVE = (
+    FACTS
+    + SAMPLED
+    + FIND
+    + r"""
+link=$1 file=$2 want_identity=$3 want_sectors=$4 ptuuid=$5 partuuids=$6; shift 6
+if [ -n "$file" ]; then
+    dev=$(losetup --list --noheadings --output NAME --associated "$file") || exit
+    [ -n "$dev" ] || { echo absent; exit; }
+    [ "$(echo $dev | wc -w)" -eq 1 ] || { echo "$file is behind several loop devices:" $dev >&2; exit 1; }
+else
+    dev=$(readlink -e "$link") || { echo "the disk $link is not attached" >&2; exit 1; }
+fi
+# Open from here to the end: the kernel gives the name of an open device to no other one.
+exec 9<"$dev" || exit
+facts_of "${dev##*/}" || exit
+[ "$identity $sectors" = "$want_identity $want_sectors" ] || {
+    echo "foreign: at $link$file is now a disk with the identity $identity and $sectors sectors"; exit; }
+settle() { ! command -v udevadm >/dev/null || udevadm settle --timeout=20; }
+readable() { dd if="$dev" of=/dev/null bs=1M "$@" status=none; }
+forget_partitions() { # udev may have one open for a moment
+    for try in 1 2 3 4 5 6 7 8 9 10; do
+        settle
+        blockdev --rereadpt "$dev" 2>/dev/null && break
+        sleep 0.3
+    done
+    settle
+    left=$(lsblk -nlo TYPE "$dev" | grep -cx part)
+    [ "$left" -eq 0 ] || partx --delete "$dev"
+}
+size=$((sectors * 512))
+# A disk that cannot be read has no table for blkid, which says so by the same status as of a disk without one.
+readable count=1 && readable iflag=skip_bytes skip=$((size - 1048576)) || { echo "$dev cannot be read" >&2; exit 1; }
+now=$(blkid -p -s PTUUID -o value "$dev")
+[ -n "$now" ] || { forget_partitions; echo absent; exit; }
+[ "$now" = "$ptuuid" ] || { echo "foreign: $dev has another partition table, $now"; exit; }
+found=$(sfdisk --dump "$dev" | sed -n 's/.*, uuid=\([0-9A-Fa-f-]*\).*/\1/p' | tr 'A-F\n' 'a-f ')
+[ "$found" = "$partuuids " ] || { echo "foreign: its partitions are not the ones that were made: $found"; exit; }
+settle
+parts=$(lsblk -nlpo PATH,TYPE "$dev" | sed -n 's/ *part$//p')
+for each in "$dev" $parts; do require_free "$each" || exit; done
+if [ -n "$parts" ]; then
+    # All that we put there was removed before. What is there now came later.
+    signatures=$(wipefs --noheadings --output DEVICE,TYPE,UUID $parts 2>&1) || { echo "$signatures" >&2; exit 1; }
+    [ -z "$signatures" ] || { echo "foreign: a partition of it has contents:" $signatures; exit; }
+fi
+blkdiscard -f -o 1048576 -l $((size - 2097152)) "$dev" 2>/dev/null
+settle
+umask 077
+left=$(left_file)
+mkdir -p "${left%/*}" && echo "$(digest_of "$dev" "$@")" "$@" >"$left.new" && sync "$left.new" &&
+    mv "$left.new" "$left" && sync "${left%/*}" || exit
+# The start last: as long as the table is there, this can be done again.
+zero() { dd if=/dev/zero of="$dev" bs=1M count=1 conv=notrunc,fsync oflag=seek_bytes seek="$1" status=none; }
+zero $((size - 1048576)) && zero 0 || exit
+forget_partitions
+echo removed
+"""
+)
+
+
+class PartitionTable(HostThing):
+    """A GPT on a disk: `link` or the `file` behind its loop device lead to it; the rest says whether it is still ours.
+
+    `samples` are positions in bytes: what is there at the end is written down, see `harness.lab.guard`.
+    """
+
+    kind: Literal["partition-table"] = "partition-table"
+    link: str
+    file: str
+    identity: str
+    sectors: int
+    ptuuid: str
+    partuuids: tuple[str, ...]
+    samples: tuple[int, ...]
+
+    removal: ClassVar[str] = _REMOVE
+    seconds: ClassVar[float] = 600.0
+
+    @property
+    def words(self) -> str:
+        return f"the partitions on {self.link or self.file}"
+
+    def arguments(self) -> Sequence[str]:
+        where = [self.link, self.file, self.identity, str(self.sectors), self.ptuuid, " ".join(self.partuuids)]
+        return [*where, *(str(position) for position in self.samples)]
+
+
+def sample_positions(size_bytes: int) -> tuple[int, ...]:
+    """Random positions of samples between the ends of a disk, in bytes, each a multiple of the size of a sample."""
+    first, last = END_BYTES // SAMPLE_BYTES, (size_bytes - END_BYTES) // SAMPLE_BYTES - 1
+    chance = random.SystemRandom()
+    return tuple(sorted(SAMPLE_BYTES * chance.randint(first, last) for _ in range(SAMPLES)))
