@@ -27,7 +27,7 @@ from harness.lab.inventory import HostSpec, Inventory, load_lab
 from harness.lab.lease import lease
 from harness.lab.paths import LEASE_DIRECTORY
 from harness.lab.transport.base import Runner
-from harness.measure.reap import reap
+from harness.measure.reap import described, reap
 from harness.progress import Progress, StandardOutput
 from harness.units import format_duration
 
@@ -124,9 +124,12 @@ def _parser() -> argparse.ArgumentParser:
     calibrator.add_argument("--seed", type=_from(0), help="the seed of all random orders, to repeat one")
     calibrator.set_defaults(run=_calibrate)
 
-    reaper = commands.add_parser("reap", help="remove what a killed run left on the lab's hosts")
+    reaper = commands.add_parser("reap", help="list what killed runs have left on the lab's hosts, and remove it")
     reaper.add_argument("--lab", type=Path, metavar="FILE", help="the lab file (default: the embedded lab)")
     reaper.add_argument("--host", metavar="NAME", help="only this host")
+    reaper.add_argument(
+        "--yes", action="store_true", help="remove it; without this it is only listed (embedded lab: removed)"
+    )
     reaper.add_argument("--force", action="store_true", help="also where another machine holds the lease")
     reaper.set_defaults(run=_reap)
     return parser
@@ -251,13 +254,19 @@ def _reap(options: argparse.Namespace) -> int:
     if options.host:
         inventory = inventory.only(options.host)
     events = _events()
-    found = False
+    found = waiting = False
     for spec in _reachable(inventory):
-        for what in _reap_host(spec, ensure_images(events), events, force=options.force):
-            print(f"host {spec.name}: removed {what}")
-            found = True
+        # Everything on the disposable lab host is ours.
+        remove = options.yes or spec.kind == "embedded"
+        lines = _reap_host(spec, ensure_images(events), events, remove=remove, force=options.force)
+        for line in lines:
+            print(f"host {spec.name}: {line}")
+        found = found or bool(lines)
+        waiting = waiting or (bool(lines) and not remove)
     if not found:
         print("nothing was left")
+    elif waiting:
+        print("nothing was removed; `virt-overhead reap --yes` removes what is listed here, and nothing else")
     return 0
 
 
@@ -266,12 +275,14 @@ def _reachable(inventory: Inventory) -> list[HostSpec]:
     return [host for host in inventory.hosts if host.kind != "embedded" or embedded.state().running()]
 
 
-def _reap_host(spec: HostSpec, images: ImageSet, events: Events, *, force: bool) -> list[str]:
+def _reap_host(spec: HostSpec, images: ImageSet, events: Events, *, remove: bool, force: bool) -> list[str]:
+    """What killed runs have left on the host, or with `remove`, what was done with it."""
     with open_host(spec, images, events) as host:
         if force:
             host.runner.run(["rm", "-f", f"{LEASE_DIRECTORY}/lease"], deadline=20)
         with lease(host.runner, host.name, "reap", events), hypervisor_of(host, events) as hypervisor:
-            return reap(host.runner, hypervisor, read_log(host.runner))
+            entries = read_log(host.runner)
+            return reap(host.runner, hypervisor, entries) if remove else [described(entry) for entry in entries]
 
 
 if __name__ == "__main__":

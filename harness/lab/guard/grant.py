@@ -105,6 +105,6 @@ def _remedy_of_contents(spec: DiskSpec, evidence: Evidence, reasons: list[str]) 
             f"{evidence.pin.path}, and remove it (wipefs -a), or name another disk"
         )
     return (
-        f"make sure that nobody needs what is on {evidence.pin.path}, then free it (umount, wipefs -a), or name another "
-        "disk"
+        f"make sure that nobody needs what is on {evidence.pin.path}, then free it (umount, wipefs -a), or name "
+        "another disk"
     )

@@ -101,6 +101,15 @@ holders() {
         done
         [ ! -d "/sys/class/block/$each/bcache" ] || echo "$each by bcache"
     done
+    # These hold a device without a claim that the kernel would show: another loop device, an NVMe or iSCSI target.
+    configured=/sys/kernel/config
+    for file in /sys/block/loop*/loop/backing_file "$configured"/nvmet/subsystems/*/namespaces/*/device_path \
+        "$configured"/target/core/*/*/udev_path; do
+        word "$file"
+        case $text in /dev/*) ;; *) continue;; esac
+        used=$(readlink -e "$text")
+        for each in $nodes; do [ "/dev/$each" != "$used" ] || echo "$each by ${file%/*}"; done
+    done
 }
 roots() {
     root=$(stat -c %d /) || return

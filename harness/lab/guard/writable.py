@@ -134,7 +134,7 @@ def built_on(bases: Sequence[Writable], paths: Sequence[str]) -> list[Writable]:
     if elsewhere:
         wrong = ", ".join(path for path, name in zip(paths, names, strict=True) if name in elsewhere)
         raise SafetyError(
-            f"{runner.name}: {wrong} will not be written to: it is not only on {', '.join(base.path for base in bases)}",
+            f"{runner.name}: {wrong} will not be written to: not on {', '.join(each.path for each in bases)} only",
             hint="something else there has the same name; see lsblk, and remove it or rename it",
         )
     return [issue(runner, pin, disks) for pin in pins]
