@@ -136,7 +136,7 @@ paths=$(for each in $nodes; do
     sed -n 's|^S:|/dev/|p' "/run/udev/data/b$text" 2>/dev/null
     word "/sys/class/block/$each/dm/name"
     [ -z "$text" ] || echo "/dev/mapper/$text"
-done; case $link in /dev/*) echo "$link";; esac)
+done; echo "$link")
 pci=$(readlink -f "/sys/class/block/$name/device" | tr / '\n' |
     grep -E '^[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$' | tail -n 1)
 slot=${pci#*:} function=${pci##*.}

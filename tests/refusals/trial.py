@@ -1,0 +1,66 @@
+"""Tries one case on a real device: the guard refuses, nothing is written, and without the case the disk is accepted."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+import pytest
+
+from harness.errors import SafetyError
+from harness.lab.guard import require_writable
+from harness.lab.inventory import DiskSpec
+from harness.lab.transport.base import Runner
+from tests.refusals.catalogue import Case
+
+_PATH = 'export LC_ALL=C HOME="${HOME:-/root}" PATH="$PATH:/usr/sbin:/sbin"\n'
+# Whatever cannot be read counts as well.
+_CHECKSUM = 'dd if="$1" bs=64K conv=noerror,sync status=none 2>/dev/null | sha256sum'
+_BLANK = """
+wipefs --all --quiet "$1"
+dd if=/dev/zero of="$1" bs=1M conv=notrunc,fsync status=none 2>/dev/null
+blockdev --rereadpt "$1" 2>/dev/null
+! command -v udevadm >/dev/null || udevadm settle --timeout=20
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A device of a host to try cases on: its kernel path, the link that the lab file has, and what the lab file says."""
+
+    runner: Runner
+    device: str
+    link: str
+    spec: DiskSpec
+    directory: str
+    """Of the host, empty, for the cases."""
+
+    def lacking(self, case: Case) -> list[str]:
+        """The programs that the case needs and the host does not have."""
+        ask = _PATH + "for tool; do command -v $tool >/dev/null || echo $tool; done"
+        return self.runner.run(["sh", "-c", ask, "sh", *case.needs], deadline=30).stdout.split()
+
+    def refused(self, case: Case) -> str:
+        """What the guard says of the disk that the case describes, with its names made general."""
+        place = f"{self.directory}/case"
+        self._sh('rm -rf "$2" && mkdir -p "$2"', place)
+        try:
+            self._sh(case.prepare, place)
+            before = self._sh(_CHECKSUM, place)
+            with pytest.raises(SafetyError) as error:
+                require_writable(self.runner, self.spec, self.link)
+            assert self._sh(_CHECKSUM, place) == before, "the disk has changed"
+        finally:
+            self._sh(case.undo or "true", place)
+            self._sh(_BLANK, place)
+        require_writable(self.runner, self.spec, self.link)
+        reasons = error.value.message.partition("will not be written to: ")[2]
+        name = self.device.rpartition("/")[2]
+        general = reasons.replace(place, "DIRECTORY").replace(self.link, "LINK").replace(self.device, "DISK")
+        return general.replace(name, "DISK")
+
+    def _sh(self, script: str, place: str) -> str:
+        words = ["sh", "-c", _PATH + script, "sh", self.device, place, self.link]
+        done = self.runner.run(words, deadline=120, check=False)
+        assert done.status == 0 or script == _BLANK, f"{shlex.join(words[3:])}: {done.stderr}"
+        return done.stdout
