@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import replace
 
 from harness.errors import GuestError, HarnessError, HostError
 from harness.events import Note
@@ -13,7 +14,7 @@ from harness.image import ImageSet
 from harness.lab.facts import require_fio
 from harness.lab.hosts import Host, open_host
 from harness.lab.inventory import HostSpec
-from harness.lab.lease import lease
+from harness.lab.lease import Lease, lease
 from harness.measure.phases import Phases
 from harness.measure.reap import reap
 from harness.measure.session import Demand, Session, session
@@ -39,6 +40,7 @@ class Environment:
         self._images = images
         self._phases = phases
         self._events = phases.events
+        self._lease: Lease | None = None
         self._hypervisor: Hypervisor | None = None
         self._key: Hashable = None
         self._host_stack = ExitStack()
@@ -84,17 +86,22 @@ class Environment:
     def close(self) -> None:
         """Take the disk's layouts and guest down, then let the host go, whatever fails on the way."""
         self.host = None
+        self._lease = None
         with self._host_stack:
             self._close_disk()
 
     def _opened(self) -> tuple[Host, Hypervisor]:
         """The host: leased, swept of what a killed run left, with its hypervisor at hand."""
+        if self._lease is not None:
+            self._lease.require_held()
         if self.host is None or self._hypervisor is None:
             with self._phases.timed("lab"):
                 stack = self._host_stack
                 host = stack.enter_context(open_host(self._spec, self._images, self._events))
                 require_fio(host.facts, host.name)
-                stack.enter_context(lease(host.runner, host.name, self._run_id, self._events, wait=LEASE_WAIT_SECONDS))
+                held = lease(host.runner, host.name, self._run_id, self._events, wait=LEASE_WAIT_SECONDS)
+                self._lease = stack.enter_context(held)
+                host = replace(host, runner=self._lease.runner)
                 self._hypervisor = stack.enter_context(hypervisor_of(host, self._events))
                 for what in reap(host.runner, self._hypervisor, host.spec.disks):
                     self._events(Note(f"host {host.name}: removed what a killed run left: {what}"))
