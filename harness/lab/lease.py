@@ -93,7 +93,9 @@ class Lease:
 
     def _why_ended(self) -> str:
         last = self._held.lines[-1]
-        return last.removeprefix("over ") if last.startswith("over ") else "its holder on the host was ended"
+        if last.startswith("over "):
+            return last.removeprefix("over ")
+        return "its holder on the host, or the connection to it, has ended"
 
     def _send(self) -> int:
         with self._sending:
