@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from harness.calibrate.assess import doubts
@@ -17,15 +18,14 @@ from harness.calibrate.trials import Order as CalibrationOrder
 from harness.doctor.command import Order, doctor, hosts_of
 from harness.doctor.findings import Finding
 from harness.errors import ConfigError, HarnessError, LabUnavailable
-from harness.events import Events
+from harness.events import Events, Note
 from harness.guest.hypervisors import hypervisor_of
 from harness.image import ImageSet, ensure_images
 from harness.lab.created import read_log
 from harness.lab.embedded import lab as embedded
 from harness.lab.hosts import open_host
 from harness.lab.inventory import HostSpec, Inventory, load_lab
-from harness.lab.lease import lease
-from harness.lab.paths import LEASE_DIRECTORY
+from harness.lab.lease import end_holder, lease
 from harness.lab.transport.base import Runner
 from harness.measure.reap import described, reap
 from harness.progress import Progress, StandardOutput
@@ -130,7 +130,7 @@ def _parser() -> argparse.ArgumentParser:
     reaper.add_argument(
         "--yes", action="store_true", help="remove it; without this it is only listed (embedded lab: removed)"
     )
-    reaper.add_argument("--force", action="store_true", help="also where another machine holds the lease")
+    reaper.add_argument("--force", action="store_true", help="also where a run has the host: that run is stopped")
     reaper.set_defaults(run=_reap)
     return parser
 
@@ -278,11 +278,13 @@ def _reachable(inventory: Inventory) -> list[HostSpec]:
 def _reap_host(spec: HostSpec, images: ImageSet, events: Events, *, remove: bool, force: bool) -> list[str]:
     """What killed runs have left on the host, or with `remove`, what was done with it."""
     with open_host(spec, images, events) as host:
-        if force:
-            host.runner.run(["rm", "-f", f"{LEASE_DIRECTORY}/lease"], deadline=20)
-        with lease(host.runner, host.name, "reap", events), hypervisor_of(host, events) as hypervisor:
-            entries = read_log(host.runner)
-            return reap(host.runner, hypervisor, entries) if remove else [described(entry) for entry in entries]
+        if force and (holder := end_holder(host.runner, host.name)):
+            events(Note(f"host {host.name}: stopped the run that had it: {holder}"))
+        with lease(host.runner, host.name, "reap", events) as held:
+            leased = replace(host, runner=held.runner)
+            with hypervisor_of(leased, events) as hypervisor:
+                entries = read_log(leased.runner)
+                return reap(leased.runner, hypervisor, entries) if remove else [described(entry) for entry in entries]
 
 
 if __name__ == "__main__":

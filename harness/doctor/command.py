@@ -22,7 +22,6 @@ from harness.lab.embedded import lab as embedded
 from harness.lab.facts import read_facts
 from harness.lab.hosts import connect
 from harness.lab.inventory import EMBEDDED, HostSpec, Inventory, load_lab
-from harness.lab.lease import is_gone
 from harness.lab.paths import LEASE_DIRECTORY
 from harness.lab.transport.base import Runner
 
@@ -154,8 +153,7 @@ def _require_tunable(seen: Seen, host: str) -> None:
         )
     if record := Record.parse(seen.text(RECORD_FILE)):
         raise held_already(f"host {host}", record)
-    holder = seen.text(f"{LEASE_DIRECTORY}/lease").strip()
-    if holder and not is_gone(holder):
+    if holder := seen.text(f"{LEASE_DIRECTORY}/lease"):
         raise LabUnavailable(
             f"host {host} is being measured by another run ({holder}): its settings stay as they are",
             hint="wait for it, or start that run by: virt-overhead doctor --tune -- pytest ...",

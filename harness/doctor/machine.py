@@ -85,7 +85,7 @@ def lease(seen: Seen) -> Iterator[Finding]:
     if holder := seen.text(f"{LEASE_DIRECTORY}/lease"):
         why = "two that measure at once measure each other, and what is said of load here is that run's"
         yield Finding(
-            "lease", f"held by {holder}", Level.ADVICE, why, "wait for that run; if it is gone: virt-overhead reap"
+            "lease", f"held by {holder}", Level.ADVICE, why, "wait for that run, or end it where it was started"
         )
 
 

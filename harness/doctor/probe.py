@@ -28,7 +28,7 @@ show() { grep -sH '' "$@"; }
 
 echo '#files'
 cpu=sys/devices/system/cpu
-show proc/loadavg proc/meminfo proc/swaps proc/cmdline proc/sys/kernel/numa_balancing ".$ours/lease" ".$ours/tuned" \
+show proc/loadavg proc/meminfo proc/swaps proc/cmdline proc/sys/kernel/numa_balancing ".$ours/tuned" \
     proc/sys/vm/dirty_ratio proc/sys/vm/dirty_bytes proc/sys/vm/dirty_background_ratio \
     proc/sys/vm/dirty_background_bytes
 show $cpu/cpufreq/policy*/scaling_governor $cpu/cpufreq/policy*/scaling_available_governors \
@@ -39,6 +39,11 @@ show sys/devices/system/clocksource/clocksource0/current_clocksource sys/devices
 show sys/kernel/mm/ksm/run sys/kernel/mm/transparent_hugepage/enabled sys/kernel/mm/transparent_hugepage/defrag
 show sys/module/kvm_intel/parameters/nested sys/module/kvm_amd/parameters/nested \
     sys/module/kvm/parameters/halt_poll_ns sys/module/pcie_aspm/parameters/policy
+# Without the lock its file is a dead run's.
+if [ -d ".$ours" ]; then
+    flock --shared --nonblock --conflict-exit-code 75 9 9<".$ours"
+    [ $? -ne 75 ] || echo "${ours#/}/lease:$(head -n 1 ".$ours/lease" || echo 'a run without a name so far')"
+fi 2>/dev/null
 if [ -r dev/kvm ] && [ -w dev/kvm ]; then echo dev/kvm:open; elif [ -e dev/kvm ]; then echo dev/kvm:closed; fi
 
 echo '#disks'

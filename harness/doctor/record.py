@@ -6,9 +6,9 @@ import json
 import os
 import socket
 from dataclasses import dataclass
-from pathlib import Path
 
 from harness.doctor.findings import Setting
+from harness.lab.identity import start_ticks
 from harness.lab.paths import LEASE_DIRECTORY
 
 RECORD_NAME = "tuned"
@@ -30,7 +30,7 @@ class Record:
 
     @classmethod
     def of_this_process(cls, before: tuple[Setting, ...]) -> Record:
-        return cls(socket.gethostname(), os.getpid(), _start_of(os.getpid()), before)
+        return cls(socket.gethostname(), os.getpid(), start_ticks(os.getpid()), before)
 
     @classmethod
     def parse(cls, text: str) -> Record | None:
@@ -54,17 +54,9 @@ class Record:
     @property
     def is_alive(self) -> bool:
         """Whether who changed the settings is known to be there still; of another machine's process nothing is."""
-        return self.machine == socket.gethostname() and _start_of(self.pid) == self.started
+        return self.machine == socket.gethostname() and start_ticks(self.pid) == self.started
 
     @property
     def is_dead(self) -> bool:
         """Whether who changed the settings is known to be gone."""
         return self.machine == socket.gethostname() and not self.is_alive
-
-
-def _start_of(pid: int) -> str:
-    """Field 22 of proc(5)'s stat; empty where there is no such process."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
-    except OSError:
-        return ""

@@ -18,7 +18,7 @@ from harness.lab.embedded.lab import embedded_lab
 from harness.lab.facts import HostFacts, read_facts
 from harness.lab.inventory import HostSpec
 from harness.lab.paths import IMAGE_DIRECTORY
-from harness.lab.transport.base import Runner
+from harness.lab.transport.base import HoldingRunner, Runner
 from harness.lab.transport.local import LocalRunner
 from harness.lab.transport.ssh import SshRunner, SshTarget
 from harness.scenario.model import LabKind
@@ -48,7 +48,7 @@ class Host:
     """A reachable host. `ssh` and `target` are None for this machine; a guest is reached through `ssh`."""
 
     spec: HostSpec
-    runner: Runner
+    runner: HoldingRunner
     ssh: SshRunner | None
     target: SshTarget | None
     facts: HostFacts
@@ -104,12 +104,12 @@ def open_host(spec: HostSpec, images: ImageSet, events: Events) -> Iterator[Host
         yield Host(spec, runner, ssh, target, facts, files, accelerated, cycles)
 
 
-def connect(spec: HostSpec) -> Runner:
+def connect(spec: HostSpec) -> HoldingRunner:
     """A runner on the host, for work that needs no guest image."""
     return _connect(spec)[0]
 
 
-def _connect(spec: HostSpec) -> tuple[Runner, SshRunner | None, SshTarget | None]:
+def _connect(spec: HostSpec) -> tuple[HoldingRunner, SshRunner | None, SshTarget | None]:
     if spec.ssh is None:
         return LocalRunner(f"host {spec.name}"), None, None
     known_hosts = user_state_path("virt-overhead") / "known_hosts"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 from harness.errors import HostError, SafetyError
 from harness.lab.transport.base import Completed, Runner, failed
@@ -52,12 +53,15 @@ facts_of() { # NAME
 }
 """
 
-# $1: how many pins follow, each a path and what is expected of it; then the command. Every device stays open while the
-# command runs: the kernel gives the name and number of an open device to no other one.
+# $1: a condition that has to be true, $2: how many pins follow, each a path and what is expected of it; then the
+# command. Every device stays open while the command runs: the kernel gives the name and number of an open device to no
+# other one.
 _PINNED = (
     FACTS
     + r"""
 changed() { echo "$1" >&2; exit 90; }
+eval "$1" || changed "this run has lost the lease of the host"
+shift
 check() { # PATH EXPECTED DESCRIPTOR
     case $2 in
     file:*) now=$(stat -L -c file:%d:%i "/proc/self/fd/$3") || changed "$1 is gone";;
@@ -101,6 +105,13 @@ for path; do
 done
 """
 )
+
+
+@runtime_checkable
+class Fenced(Protocol):
+    """A runner whose commands may write only while a shell condition is true on the host: that of a lease."""
+
+    fence: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +178,8 @@ def run_pinned(
 
     Raises SafetyError naming the device that is another one now, and whatever `Runner.run` raises.
     """
-    done = runner.run(pinned(pins, argv), deadline=deadline, stdin=stdin, check=False)
+    fence = runner.fence if isinstance(runner, Fenced) else "true"
+    done = runner.run(pinned(pins, argv, fence=fence), deadline=deadline, stdin=stdin, check=False)
     require_unchanged(runner, done)
     done = replace(done, argv=tuple(argv))
     if check and done.status != 0:
@@ -175,18 +187,19 @@ def run_pinned(
     return done
 
 
-def pinned(pins: Iterable[Pin], argv: Sequence[str]) -> list[str]:
-    """The command that checks the pins and then runs `argv`; it ends with CHANGED where one does not hold."""
+def pinned(pins: Iterable[Pin], argv: Sequence[str], *, fence: str = "true") -> list[str]:
+    """The command that checks the fence and the pins, and then runs `argv`; it ends with CHANGED where one fails."""
     words = [word for pin in dict.fromkeys(pins) for word in (pin.path, pin.expected)]
-    return ["sh", "-c", _PINNED, "sh", str(len(words) // 2), *words, *argv]
+    return ["sh", "-c", _PINNED, "sh", fence, str(len(words) // 2), *words, *argv]
 
 
 def require_unchanged(runner: Runner, done: Completed) -> None:
     """Raise SafetyError where a pinned command did not start."""
     if done.status == CHANGED:
         raise SafetyError(
-            f"{runner.name}: nothing was done, because a disk is not the one that was checked: {done.stderr.strip()}",
-            hint="find out what was swapped, unplugged or attached again there (dmesg), then start anew",
+            f"{runner.name}: a command that writes was not started: {done.stderr.strip()}",
+            hint="a disk was swapped, unplugged or attached again (see dmesg there), or another run has the host: start "
+            "anew when you know which",
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable
 from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import replace
 
 from harness.errors import GuestError, HarnessError, HostError
 from harness.events import Note
@@ -15,7 +16,7 @@ from harness.lab.facts import require_fio
 from harness.lab.guard import serial_of
 from harness.lab.hosts import Host, open_host
 from harness.lab.inventory import HostSpec
-from harness.lab.lease import lease
+from harness.lab.lease import Lease, lease
 from harness.lab.paths import MARK
 from harness.lab.processes import Processes
 from harness.measure.phases import Phases
@@ -49,6 +50,7 @@ class Environment:
         self._images = images
         self._phases = phases
         self._events = phases.events
+        self._lease: Lease | None = None
         self._hypervisor: Hypervisor | None = None
         self._key: Hashable = None
         self._host_stack = ExitStack()
@@ -96,6 +98,7 @@ class Environment:
     def close(self) -> None:
         """Take the disk's layouts and guest down, then let the host go, whatever fails on the way."""
         self.host = None
+        self._lease = None
         with self._host_stack:
             self._close_disk()
 
@@ -104,12 +107,16 @@ class Environment:
 
         What killed runs have left on the disks of this run is removed. What they left on others stays, and is reported.
         """
+        if self._lease is not None:
+            self._lease.require_held()
         if self.host is None or self._hypervisor is None or self._log is None:
             with self._phases.timed("lab"):
                 stack = self._host_stack
                 host = stack.enter_context(open_host(self._spec, self._images, self._events))
                 require_fio(host.facts, host.name)
-                stack.enter_context(lease(host.runner, host.name, self._run_id, self._events, wait=LEASE_WAIT_SECONDS))
+                held = lease(host.runner, host.name, self._run_id, self._events, wait=LEASE_WAIT_SECONDS)
+                self._lease = stack.enter_context(held)
+                host = replace(host, runner=self._lease.runner)
                 self._hypervisor = stack.enter_context(hypervisor_of(host, self._events))
                 self._clean(host, self._hypervisor)
                 self._log = CreationLog(host.runner, self._run_id)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from harness.events import Events
 from harness.lab.facts import HostFacts
 from harness.lab.inventory import DiskById
+from harness.lab.lease import lease
+from harness.lab.transport.local import LocalRunner
 
 DISK = DiskById("optane", "/dev/disk/by-id/nvme-900P", "PHM1", destroy=True)
 QUEUE = "sys/block/nvme0n1/queue"
@@ -91,6 +96,14 @@ class Tree:
 
     def remove(self, path: str) -> None:
         (self.root / path).unlink()
+
+    @contextmanager
+    def leased(self, run_id: str) -> Iterator[None]:
+        """A run measures on the host."""
+        directory = self.root / "run" / "virt-overhead"
+        directory.parent.mkdir(exist_ok=True)
+        with lease(LocalRunner("host node1"), "node1", run_id, Events(), directory=str(directory)):
+            yield
 
     def slow(self) -> None:
         """All that `--tune` mends: two governors, a scheduler, merging, accounting."""

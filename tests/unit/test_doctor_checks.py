@@ -118,7 +118,6 @@ def test_a_machine_without_sysfs_gets_not_available_and_no_complaint_for_it(tmp_
         (f"{QUEUE}/scheduler", "[mq-deadline]", "optane: I/O scheduler", ("mq-deadline (nvme0n1)", "ok")),
         (f"{QUEUE}/iostats", "0", "optane: I/O accounting", ("off (nvme0n1)", "problem")),
         (f"{QUEUE}/write_cache", "write back", "optane: write cache", ("write back (nvme0n1)", "ok")),
-        ("run/virt-overhead/lease", "run7 node9 12", "lease", ("held by run7 node9 12", "advice")),
     ],
 )
 def test_a_value_is_shown_and_judged(tree: Tree, path: str, text: str, check: str, shown: tuple[str, str]) -> None:
@@ -136,12 +135,23 @@ def test_a_value_is_shown_and_judged(tree: Tree, path: str, text: str, check: st
         (f"{THP}/enabled", "always [never]", "transparent huge pages", f"echo madvise > /{THP}/enabled"),
         (f"{QUEUE}/scheduler", "none [bfq]", "optane: I/O scheduler", f"echo none > /{QUEUE}/scheduler"),
         (f"{QUEUE}/iostats", "0", "optane: I/O accounting", f"echo 1 > /{QUEUE}/iostats"),
-        ("run/virt-overhead/lease", "run7 node9 12", "lease", "virt-overhead reap"),
     ],
 )
 def test_advice_is_a_command_for_the_host(tree: Tree, path: str, text: str, check: str, command: str) -> None:
     tree.write(path, text)
     assert command in said_of(see(tree), check).advice
+
+
+def test_a_run_that_measures_is_named(tree: Tree) -> None:
+    with tree.leased("run7"):
+        finding = said_of(see(tree), "lease")
+    assert finding.value.startswith("held by run7 of ")
+    assert (finding.level, finding.advice) == (Level.ADVICE, "wait for that run, or end it where it was started")
+
+
+def test_the_lease_of_a_killed_run_is_not_mentioned(tree: Tree) -> None:
+    tree.write("run/virt-overhead/lease", "run7 node9 12")
+    assert not [each for each in examine(see(tree), PROVEN) if each.check == "lease"]
 
 
 def test_mitigations_are_shown_in_full_and_never_advised_against(tree: Tree) -> None:

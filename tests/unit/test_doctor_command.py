@@ -260,8 +260,10 @@ def test_settings_of_a_process_that_lives_are_not_put_back(tree: Tree, capsys: p
 
 def test_settings_are_not_changed_under_a_run_that_measures(tree: Tree) -> None:
     as_root()
-    tree.write("run/virt-overhead/lease", "run7 elsewhere 12")
-    with pytest.raises(LabUnavailable, match=r"host node1 is being measured by another run \(run7 elsewhere 12\)"):
+    with (
+        tree.leased("run7"),
+        pytest.raises(LabUnavailable, match=r"host node1 is being measured by another run \(run7 of .*, process "),
+    ):
         doctor(HOST, Order(tune=True, window=0, root=str(tree.root), command=("true",)))
     assert tree.read(KSM) == "1"
 

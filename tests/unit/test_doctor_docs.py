@@ -25,10 +25,10 @@ def every_check(tmp_path: Path) -> set[str]:
     tree.write("proc/meminfo", "MemTotal: 33554432 kB\nHugePages_Total:     512\nHugePages_Free:      500")
     tree.write("sys/devices/system/node/node1/cpulist", "16-31")
     tree.write("proc/sys/kernel/numa_balancing", "1")
-    tree.write("run/virt-overhead/lease", "run7 node9 12")
     tree.write("run/virt-overhead/tuned", Record.of_this_process((Setting("/sys/x", "1"),)).text())
     facts = HostFacts({**FACTS.values, "hypervisor": "kvm"})
-    seen = look(LocalRunner(), facts, [DISK], root=str(tree.root), window=0)
+    with tree.leased("run7"):
+        seen = look(LocalRunner(), facts, [DISK], root=str(tree.root), window=0)
     disk = replace(seen.disks[0], link_power="max_performance")
     cases: list[Seen] = [
         replace(seen, disks=(disk,)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from harness.lab.hosts import GuestFiles, Host
 from harness.lab.inventory import DiskById, DiskByStorage, HostSpec
 from harness.lab.proxmox import GuestRules
 from harness.lab.transport.base import Completed
+from harness.lab.transport.held import Held
 from harness.layout.source import BlockSource
 from harness.results.configuration import configuration_check
 from harness.scenario.attach import Attach
@@ -83,6 +85,9 @@ class PlayedShell:
 
     def put(self, source: Path, target: str, *, deadline: float) -> None:  # noqa: ARG002 - a Runner
         raise AssertionError("nothing is copied to the node: its ISO goes through the API")
+
+    def hold(self, argv: Sequence[str], *, what: str, deadline: float) -> AbstractContextManager[Held]:  # noqa: ARG002 - a Runner
+        raise AssertionError("nothing is held on the node: its lease is the campaign's")
 
     def close(self) -> None:
         """Nothing is open."""

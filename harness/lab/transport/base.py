@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
 
 from harness.errors import HostError
+from harness.lab.transport.held import Held
 from harness.units import format_duration, format_size
 
 NO_SPACE = "No space left on device"
@@ -54,6 +56,18 @@ class Runner(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class HoldingRunner(Runner, Protocol):
+    """A Runner that can also have a command live as long as this process wants it to."""
+
+    def hold(self, argv: Sequence[str], *, what: str, deadline: float) -> AbstractContextManager[Held]:
+        """Run `argv` until the block ends, from the first line that it prints within `deadline` seconds.
+
+        The command must end when its standard input does: at the end of the block, of this process, or of the
+        connection. `what` names it in messages. Raises HostError where it cannot start or prints no line.
+        """
+        ...
 
 
 def failed(runner_name: str, done: Completed) -> HostError:

@@ -8,8 +8,8 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from errno import ENOSPC
 from pathlib import Path
 from typing import IO
@@ -24,6 +24,8 @@ from harness.lab.transport.base import (
     overdue,
     stdin_bytes,
 )
+from harness.lab.transport.held import Held, holding
+from harness.lab.transport.streams import PipeStream
 
 GRACE_SECONDS = 3.0
 CHUNK_BYTES = 1 << 20
@@ -71,16 +73,22 @@ class LocalRunner:
                     raise disk_full(self.name, target, size) from error
                 raise HostError(f"{self.name}: cannot write {target}: {error.strerror or error}") from error
 
+    @contextmanager
+    def hold(self, argv: Sequence[str], *, what: str, deadline: float) -> Iterator[Held]:
+        stream = PipeStream(self._start(argv, stderr=subprocess.STDOUT), _end_group)
+        with holding(self.name, what, stream, deadline=deadline) as held:
+            yield held
+
     def close(self) -> None:
         """Nothing is held open between commands."""
 
-    def _start(self, argv: Sequence[str]) -> subprocess.Popen[bytes]:
+    def _start(self, argv: Sequence[str], *, stderr: int = subprocess.PIPE) -> subprocess.Popen[bytes]:
         try:
             return subprocess.Popen(
                 argv,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stderr=stderr,
                 env=os.environ | {"LC_ALL": "C"},
                 start_new_session=True,
             )

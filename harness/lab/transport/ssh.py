@@ -7,7 +7,7 @@ import secrets
 import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -27,6 +27,8 @@ from harness.lab.transport.base import (
 from harness.lab.transport.bounded import Overdue, within
 from harness.lab.transport.exchange import ConnectionLost, Exchange, ender, is_missing_program
 from harness.lab.transport.handshake import Jump, NotUpYet, SshTarget, abandon, open_transport
+from harness.lab.transport.held import Held, holding
+from harness.lab.transport.streams import ChannelStream
 from harness.units import format_duration
 
 __all__ = ["SshRunner", "SshTarget"]
@@ -142,6 +144,19 @@ class SshRunner:
             said = done.stderr.strip() or f"fewer than {size} bytes arrived"
             raise HostError(f"{self.name}: cannot write {target}: {said}")
 
+    @contextmanager
+    def hold(self, argv: Sequence[str], *, what: str, deadline: float) -> Iterator[Held]:
+        try:
+            stream = within(deadline, lambda: ChannelStream.start(self._transport, argv, deadline))
+        except Overdue:
+            raise overdue(self.name, what, deadline, outcome=_UNKNOWN) from None
+        except ChannelException as error:
+            raise self._no_session(what, error) from error
+        except (SSHException, EOFError, OSError) as error:
+            raise self._lost(what, error) from error
+        with holding(self.name, what, stream, deadline=deadline) as held:
+            yield held
+
     def close(self) -> None:
         abandon(self._transport)
 
@@ -152,21 +167,27 @@ class SshRunner:
         except Overdue:
             raise overdue(self.name, what, deadline, outcome=self._end(exchange)) from None
         except ChannelException as error:
-            raise HostError(
-                f"{self.name}: no further session for `{what}`: {error.text}",
-                hint=f"raise MaxSessions in the sshd_config of {self.name}, or run fewer commands at once",
-            ) from error
+            raise self._no_session(what, error) from error
         except (ConnectionLost, SSHException, EOFError, OSError) as error:
-            raise HostError(
-                f"connection to {self.name} was lost while running `{what}`: {error or type(error).__name__}",
-                hint=f"check that {self.name} is still up",
-            ) from error
+            raise self._lost(what, error) from error
         except BaseException:
             self._end(exchange)
             raise
         if is_missing_program(exchange, status):
             raise missing_program(self.name, argv[0])
         return Completed(tuple(argv), status, exchange.stdout, exchange.stderr)
+
+    def _no_session(self, what: str, error: ChannelException) -> HostError:
+        return HostError(
+            f"{self.name}: no further session for `{what}`: {error.text}",
+            hint=f"raise MaxSessions in the sshd_config of {self.name}, or run fewer commands at once",
+        )
+
+    def _lost(self, what: str, error: Exception) -> HostError:
+        return HostError(
+            f"connection to {self.name} was lost while running `{what}`: {error or type(error).__name__}",
+            hint=f"check that {self.name} is still up",
+        )
 
     def _end(self, exchange: Exchange) -> str:
         """End the command on the far side; what became of it, in words. Closing the channel alone ends nothing."""
