@@ -103,8 +103,9 @@ class HostThing(Thing):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file of the log: `record` is the thing as JSON has it, and empty where the file cannot be read."""
+    """A file of the log in `directory`: `record` is the thing as JSON has it, and empty where the file cannot be read."""
 
+    directory: str
     run_id: str
     file: str
     record: dict[str, Any]
@@ -141,13 +142,14 @@ class CreationLog:
         self.run_id = run_id
         self._directory = directory
         self._last = 0
+        self._kept: set[str] = set()
 
     @contextmanager
     def making(self, thing: Thing, remove: Callable[[], Removal]) -> Iterator[Entry]:
         """Record the thing; the block creates it and works with it; `remove` removes it at the end.
 
-        What cannot be removed stays in the log, for `virt-overhead reap`, and is added to the error that ended the
-        block. Where the block ended well, a HostError names it.
+        What cannot be removed, or is not what was created any more, stays in the log with everything below it on its
+        disks. It is added to the error that ended the block. Where the block ended well, a HostError names it.
         """
         with Cleanup(self.runner.name, REMEDY) as cleanup:
             entry = self.record(thing)
@@ -164,13 +166,11 @@ class CreationLog:
         """Write the thing to the log, synced. Raises HostError."""
         # Files are named by time, so that a later part of the same run goes on after the earlier one.
         self._last = max(time.time_ns(), self._last + 1)
-        entry = Entry(self.run_id, f"{self._last:020d}-{thing.kind}.json", json.loads(thing.model_dump_json()))
+        entry = Entry(
+            self._directory, self.run_id, f"{self._last:020d}-{thing.kind}.json", json.loads(thing.model_dump_json())
+        )
         self._write(entry)
         return entry
-
-    def forget(self, entry: Entry) -> None:
-        """Remove the record of a thing that is gone. Raises HostError."""
-        forget(self.runner, entry, self._directory)
 
     def _write(self, entry: Entry) -> None:
         arguments = [self._directory, entry.run_id, entry.file]
@@ -178,10 +178,16 @@ class CreationLog:
         self.runner.run(["sh", "-c", _WRITE, "sh", *arguments], stdin=content, deadline=60)
 
     def _finish(self, entry: Entry, remove: Callable[[], Removal]) -> None:
-        removal = remove()
-        self.forget(entry)
-        if removal.outcome == "foreign":
-            raise HostError(f"left alone, because it is not the one that was created: {removal.why}")
+        if self._kept & entry.disks:
+            raise HostError("kept, because something on it is left")
+        try:
+            removal = remove()
+            if removal.outcome == "foreign":
+                raise HostError(f"left alone, because it is not what was created: {removal.why}")
+            forget(self.runner, entry)
+        except BaseException:
+            self._kept |= entry.disks
+            raise
 
 
 def read_log(runner: Runner, directory: str = CREATED_DIRECTORY) -> list[Entry]:
@@ -194,10 +200,10 @@ def read_log(runner: Runner, directory: str = CREATED_DIRECTORY) -> list[Entry]:
             record = json.loads(content)
         except ValueError:
             record = None
-        entries.append(Entry(run_id, file, record if isinstance(record, dict) else {}))
+        entries.append(Entry(directory, run_id, file, record if isinstance(record, dict) else {}))
     return sorted(entries, key=lambda entry: entry.file)
 
 
-def forget(runner: Runner, entry: Entry, directory: str = CREATED_DIRECTORY) -> None:
+def forget(runner: Runner, entry: Entry) -> None:
     """Remove the record of a thing that is gone. Raises HostError."""
-    runner.run(["sh", "-c", _FORGET, "sh", directory, entry.run_id, entry.file], deadline=60)
+    runner.run(["sh", "-c", _FORGET, "sh", entry.directory, entry.run_id, entry.file], deadline=60)

@@ -53,30 +53,46 @@ def described(entry: Entry) -> str:
 def reap(runner: Runner, hypervisor: Hypervisor, entries: Sequence[Entry]) -> list[str]:
     """Remove these things, the latest first, and say in words what was done with each.
 
-    Call it only while holding the host's lease: else it ends a live run. Raises HostError where something cannot be
-    removed, after everything else was tried: it would disturb what is measured next.
+    Where something cannot be removed, or is not what was created any more, everything that the same run has created below
+    it stays as well: a file that has somebody's data in it by now, say. Call this only while holding the host's lease:
+    else it ends a live run. Raises HostError where something stays, after everything else was tried.
     """
-    done, failed = [], []
-    for entry in reversed(entries):
+    done: list[str] = []
+    left: dict[str, Entry] = {}
+    for number, entry in reversed(list(enumerate(entries))):
+        what = _name(entry)
+        if any(above.run_id == entry.run_id and above.disks & entry.disks for above in left.values()):
+            left[f"{what}: kept, because something on it is left"] = entry
+            continue
         try:
             removal = _removal(runner, hypervisor, entry)
-            what = described(entry)
         except HarnessError as error:
-            failed.append(f"{entry.run_id}/{entry.file}: {error.message}")
+            left[f"{what}: {error.message}"] = entry
             continue
-        forget(runner, entry)
-        if removal.outcome == "removed":
+        if removal.outcome == "foreign":
+            said = f"{what}: left alone, because it is not what was created: {removal.why}"
+            if any(below.run_id == entry.run_id and below.disks & entry.disks for below in entries[:number]):
+                left[said] = entry
+                continue
+            done.append(said)
+        elif removal.outcome == "removed":
             done.append(f"removed what a killed run left: {what}")
-        elif removal.outcome == "foreign":
-            done.append(f"left alone: {what}: {removal.why}")
-    if failed:
+        forget(runner, entry)
+    if left:
+        files = ", ".join(f"{entry.directory}/{entry.run_id}/{entry.file}" for entry in left.values())
         raise HostError(
-            f"{runner.name}: what a killed run left cannot be removed: "
-            + "; ".join(failed)
-            + (f" (done: {'; '.join(done)})" if done else ""),
-            hint=REMEDY,
+            f"{runner.name}: not everything that killed runs have left can be removed:\n  "
+            + "\n  ".join([*left, *done]),
+            hint=f"{REMEDY}; what you want to keep, or remove by hand, leaves the log with its file: {files}",
         )
     return done
+
+
+def _name(entry: Entry) -> str:
+    try:
+        return described(entry)
+    except HarnessError:
+        return f"{entry.run_id}/{entry.file}"
 
 
 def _removal(runner: Runner, hypervisor: Hypervisor, entry: Entry) -> Removal:
@@ -86,8 +102,8 @@ def _removal(runner: Runner, hypervisor: Hypervisor, entry: Entry) -> Removal:
     removal = hypervisor.remove(entry)
     if removal is None:
         raise HostError(
-            f"{runner.name}: the creation log has an entry of the kind {entry.kind or 'unknown'!r}, which this version "
-            "of virt-overhead, or this kind of host, does not know"
+            f"the creation log has an entry {entry.run_id}/{entry.file} of the kind {entry.kind or 'unknown'!r}, which "
+            "this version of virt-overhead, or this kind of host, does not know"
         )
     return removal
 

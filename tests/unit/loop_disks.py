@@ -8,9 +8,11 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from harness.lab.created import CreationLog, Entry, Removal
 from harness.lab.transport.local import LocalRunner
 
 RUNNER = LocalRunner("host here")
@@ -32,6 +34,27 @@ def sparse(path: Path, size_bytes: int) -> Path:
     path.touch()
     os.truncate(path, size_bytes)
     return path
+
+
+class NoHypervisor:
+    """Stands for the hypervisor where only commands have created something on a host: no entry is one of its own."""
+
+    def remove(self, entry: Entry) -> Removal | None:
+        return None
+
+    def _never(self, *_: object, **__: object) -> Any:
+        raise AssertionError("no guest is asked for here")
+
+    guest = missing = layouts = _never
+
+
+NO_HYPERVISOR = NoHypervisor()
+
+
+def creation_log(directory: Path, run_id: str = "20260101-000000-abcd") -> CreationLog:
+    """The log of a run on this machine, kept below `directory`."""
+    (directory / "created").mkdir(exist_ok=True)
+    return CreationLog(RUNNER, run_id, str(directory / "created"))
 
 
 @contextmanager

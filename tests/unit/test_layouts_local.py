@@ -13,17 +13,20 @@ from pathlib import Path
 import pytest
 
 from harness.errors import HostError, SafetyError, Unsupported
+from harness.lab.created import CreationLog, read_log
 from harness.lab.facts import HostFacts, read_facts
 from harness.lab.inventory import DiskByFile
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts, built
+from harness.layout.disks import partitioned_disks
 from harness.layout.prerequisites import missing_prerequisite
-from harness.layout.regions import partitioned
+from harness.layout.regions import Need
+from harness.measure.reap import reap
 from harness.scenario.attach import Attach
 from harness.scenario.layouts import Device, Lvm, RawFile
 from harness.scenario.model import Mode
 from tests.unit.failing import outcomes
-from tests.unit.loop_disks import RUNNER, loop, require, run, sparse, traces
+from tests.unit.loop_disks import NO_HYPERVISOR, RUNNER, creation_log, loop, require, run, sparse, traces
 
 MIB = 1024**2
 RUN = "20260101-000000-abcd"
@@ -46,6 +49,7 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DiskByFile
     _require_direct_io(tmp_path)
     monkeypatch.setattr("harness.layout.filesystem.MOUNT_DIRECTORY", str(tmp_path / "mnt"))
     (tmp_path / "mnt").mkdir()
+    (tmp_path / "created").mkdir()
     before = traces(tmp_path)
     yield DiskByFile("loop", tmp_path / "disk.img", 1024 * MIB, destroy=True)
     assert traces(tmp_path) == before
@@ -63,7 +67,7 @@ def _require_direct_io(directory: Path) -> None:
 
 
 def build(disk: DiskByFile, facts: HostFacts, *modes: Mode, span: int = 64 * MIB) -> AbstractContextManager[Layouts]:
-    return built(RUNNER, facts, [disk], modes, span=span, run_id=RUN)
+    return built(creation_log(disk.file.parent), facts, [disk], modes, span=span)
 
 
 def loop_device(disk: DiskByFile) -> str:
@@ -79,21 +83,18 @@ def table(device: str) -> list[tuple[str, int, int]]:
 
 
 def test_a_table_of_ours_names_the_run_and_lies_where_it_says(disk: DiskByFile) -> None:
-    sparse(disk.file, disk.size)
-    with loop(disk.file) as device:
-        with partitioned(RUNNER, device, RUN, [("device", 64 * MIB), ("ext4", 100 * MIB + 1)]) as parts:
-            assert table(device) == [
-                (f"voh:{RUN}:device", 1 * MIB, 64 * MIB),
-                (f"voh:{RUN}:ext4", 65 * MIB, 101 * MIB),
-            ]
-            assert [(part.what, part.offset, part.size) for part in parts.values()] == [
-                ("device", 1 * MIB, 64 * MIB),
-                ("ext4", 65 * MIB, 101 * MIB),
-            ]
-            assert int(run("blockdev", "--getsize64", parts["ext4"].device)) == 101 * MIB
-        assert run("wipefs", device) == ""
-        assert len(run("lsblk", "-nlo", "NAME", device).split()) == 1
-    disk.file.unlink()
+    needs = {"device": Need(0, 1), "ext4": Need(36 * MIB + 1, 1)}
+    with partitioned_disks(creation_log(disk.file.parent), [disk], [needs], span=64 * MIB) as ((made,), span):
+        device, parts = loop_device(disk), made.regions
+        assert span == 64 * MIB
+        assert table(device) == [(f"voh:{RUN}:device", 1 * MIB, 64 * MIB), (f"voh:{RUN}:ext4", 65 * MIB, 101 * MIB)]
+        assert [(part.what, part.offset, part.size) for part in parts.values()] == [
+            ("device", 1 * MIB, 64 * MIB),
+            ("ext4", 65 * MIB, 101 * MIB),
+        ]
+        assert parts["ext4"].device.size_bytes == 101 * MIB
+        found = json.loads(run("sfdisk", "-J", device))["partitiontable"]["partitions"]
+        assert [each["uuid"].lower() for each in found] == [part.partuuid for part in parts.values()]
 
 
 def test_device_and_files_live_side_by_side_on_equal_spans(disk: DiskByFile, facts: HostFacts) -> None:
@@ -155,31 +156,26 @@ def test_nothing_is_left_when_a_step_fails_and_the_step_is_named(
     monkeypatch.undo()
 
 
-def test_whichever_command_fails_the_machine_is_as_before_or_told_what_is_left(
+def test_whichever_command_fails_the_machine_is_as_before_or_the_log_lists_what_is_left_and_reap_removes_it(
     disk: DiskByFile, facts: HostFacts, tmp_path: Path
 ) -> None:
     before = traces(tmp_path)
 
     def layouts(runner: Runner) -> AbstractContextManager[Layouts]:
-        return built(runner, facts, [disk], [PASSTHROUGH, RAW], span=16 * MIB, run_id=RUN)
+        log = CreationLog(runner, RUN, str(tmp_path / "created"))
+        return built(log, facts, [disk], [PASSTHROUGH, RAW], span=16 * MIB)
 
     def check(outcome: str) -> None:
         if outcome == "left":
-            clean_up(disk, tmp_path)
+            entries = read_log(RUNNER, str(tmp_path / "created"))
+            assert entries
+            reap(RUNNER, NO_HYPERVISOR, entries)
         assert traces(tmp_path) == before
 
     found = outcomes(RUNNER, layouts, check)
-    # The last four take away the mount, the partitions, the loop device and its file.
-    assert found[-5:] == ["left"] * 4 + ["built"]
-    # That the file is not there yet is asked by a command that fails.
-    assert set(found[:-5]) == {"clean", "built"}
-
-
-def clean_up(disk: DiskByFile, directory: Path) -> None:
-    """Remove what may be left, by hand."""
-    script = """for at in "$1"/mnt/*; do umount "$at"; rmdir "$at"; done
-        losetup --list --noheadings --output NAME --associated "$2" | xargs -r losetup -d; rm -f "$2"; true"""
-    run("sh", "-c", script, "sh", str(directory), str(disk.file))
+    # The mount, the partitions, the loop device and its file are removed, each by a command, and one for its record.
+    assert found[-10:].count("left") >= 8
+    assert set(found[:-10]) <= {"clean", "built", "left"}
 
 
 def break_tool(tool: str, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
@@ -193,33 +189,46 @@ def break_tool(tool: str, monkeypatch: pytest.MonkeyPatch, directory: Path) -> N
     monkeypatch.setenv("PATH", str(directory), prepend=os.pathsep)
 
 
-def test_a_file_that_was_there_is_used_and_kept(disk: DiskByFile, facts: HostFacts) -> None:
-    sparse(disk.file, 512 * MIB)
-    with build(disk, facts, PASSTHROUGH, RAW):
-        assert int(run("blockdev", "--getsize64", loop_device(disk))) == 512 * MIB
-    assert disk.file.stat().st_size == 512 * MIB
+@pytest.mark.parametrize("contents", [b"", b"\0" * MIB, b"a tar archive, or an image of a VM"])
+def test_a_file_that_exists_is_refused_whatever_it_holds_and_stays_as_it_is(
+    disk: DiskByFile, facts: HostFacts, contents: bytes
+) -> None:
+    disk.file.write_bytes(contents)
+    with pytest.raises(SafetyError, match=f"{disk.file}, will not be written to: the file exists already") as error:
+        with build(disk, facts, RAW):
+            pass
+    assert disk.file.read_bytes() == contents
+    assert error.value.hint is not None
+    assert "name a path where nothing is" in error.value.hint
     disk.file.unlink()
 
 
-def test_a_file_with_data_of_others_is_refused_and_stays_as_it_is(disk: DiskByFile, facts: HostFacts) -> None:
-    sparse(disk.file, 64 * MIB)
-    run("mkfs.ext4", "-q", "-F", str(disk.file))
-    before = disk.file.read_bytes()
-    with pytest.raises(SafetyError, match="ext4 is there and not of our making"), build(disk, facts, RAW):
+def test_a_link_to_nothing_in_place_of_the_file_is_not_followed(disk: DiskByFile, facts: HostFacts) -> None:
+    target = disk.file.parent / "elsewhere"
+    disk.file.symlink_to(target)
+    with pytest.raises(SafetyError, match="the file exists already"), build(disk, facts, RAW):
         pass
-    assert disk.file.read_bytes() == before
+    assert not target.exists()
     disk.file.unlink()
 
 
-def test_a_file_that_is_a_loop_device_already_is_refused(disk: DiskByFile, facts: HostFacts) -> None:
+def test_a_file_that_is_a_loop_device_already_is_refused_by_that(disk: DiskByFile, facts: HostFacts) -> None:
     sparse(disk.file, disk.size)
     with (
         loop(disk.file) as device,
-        pytest.raises(SafetyError, match=f"already the backing file of {device}"),
+        pytest.raises(SafetyError, match=f"the file exists already, and is behind {device}"),
         build(disk, facts, RAW),
     ):
         pass
     disk.file.unlink()
+
+
+def test_a_file_for_which_there_is_no_room_is_not_made(disk: DiskByFile, facts: HostFacts) -> None:
+    vast = replace(disk, size=1 << 50)
+    with pytest.raises(SafetyError, match=r"would take 1024 TiB, .* are free, and .* to stay free"):
+        with build(vast, facts, RAW):
+            pass
+    assert not disk.file.exists()
 
 
 def test_a_loop_device_that_somebody_has_open_for_a_moment_is_waited_for(disk: DiskByFile, facts: HostFacts) -> None:

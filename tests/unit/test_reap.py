@@ -1,60 +1,230 @@
-"""What a killed run left on a host goes; what cannot go is told, and never taken for gone."""
+"""What killed runs have left goes if it still is what was created; what is not ours, or cannot go, stays and is named."""
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
+import sys
+import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from harness.errors import HostError
-from harness.measure import reap
-from harness.measure.reap import sweep
-from tests.unit.loop_disks import RUNNER, require, run
+from harness.lab.created import CreationLog, Entry, read_log
+from harness.lab.facts import read_facts
+from harness.lab.inventory import DiskByFile
+from harness.lab.processes import Processes
+from harness.layout.build import built
+from harness.measure.reap import described, divided, reap
+from harness.scenario.attach import Attach
+from harness.scenario.layouts import Device, Partition, RawFile
+from harness.scenario.model import Mode
+from tests.unit.loop_disks import NO_HYPERVISOR, RUNNER, creation_log, loop, require, run, sparse, traces
 
-MARK = "VIRT_OVERHEAD=a-test"
+MIB = 1024**2
+RUN = "20260101-000000-abcd"
+MODES = (
+    Mode("passthrough", Device(), Attach()),
+    Mode("partition", Partition(), Attach()),
+    Mode("raw", RawFile(), Attach()),
+)
 
 
 @pytest.fixture
-def left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A mount as a run makes it, below directories that are this test's own."""
-    require("mountpoint", "umount")
-    monkeypatch.setattr(reap, "MARK", MARK)
-    monkeypatch.setattr(reap, "TAG", "voh-a-test")
-    for place in ("MOUNT_DIRECTORY", "CONSOLE_DIRECTORY", "NULL_BLK"):
-        monkeypatch.setattr(reap, place, str(tmp_path / place.lower()))
-    point = tmp_path / "mount_directory" / "run"
-    point.mkdir(parents=True)
-    if subprocess.run(["mount", "-t", "tmpfs", "none", point], check=False).returncode:
-        pytest.skip("nothing can be mounted here")
-    yield point
-    if point.is_mount():
-        run("umount", str(point))
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    require("sfdisk", "mkfs.ext4", "blkid", "mountpoint")
+    monkeypatch.setattr("harness.layout.filesystem.MOUNT_DIRECTORY", str(tmp_path / "mnt"))
+    (tmp_path / "mnt").mkdir()
+    (tmp_path / "created").mkdir()
+    return tmp_path
 
 
-@contextmanager
-def using(point: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that works in `point`."""
-    with subprocess.Popen([*words, "sleep", "60"], cwd=point) as process:
+def killed(place: Path) -> DiskByFile:
+    """Build layouts in a process that ends without any clean-up."""
+    disk = DiskByFile("loop", place / "disk.img", 512 * MIB, destroy=True)
+    if os.fork() == 0:
+        with built(creation_log(place), read_facts(RUNNER), [disk], MODES, span=32 * MIB):
+            os._exit(0)
+    assert os.wait()[1] == 0
+    return disk
+
+
+def entries(place: Path) -> list[Entry]:
+    return read_log(RUNNER, str(place / "created"))
+
+
+def reaped(place: Path) -> list[str]:
+    return reap(RUNNER, NO_HYPERVISOR, entries(place))
+
+
+def device_of(disk: DiskByFile) -> str:
+    return run("losetup", "--list", "--noheadings", "--output", "NAME", "-j", str(disk.file)).strip()
+
+
+def partition_of(disk: DiskByFile, number: int) -> str:
+    return f"{device_of(disk)}p{number}"
+
+
+def test_everything_that_a_killed_run_left_goes_the_latest_first(place: Path) -> None:
+    before = traces(place)
+    disk = killed(place)
+    mount = f"the file system at {place}/mnt/voh-{RUN}-ext4"
+    left = [f"the file {disk.file}", f"the loop device on {disk.file}", f"the partitions on {disk.file}", mount]
+    assert [described(entry) for entry in entries(place)] == [f"{what}, of run {RUN}" for what in left]
+    assert reaped(place) == [f"removed what a killed run left: {what}, of run {RUN}" for what in reversed(left)]
+    assert traces(place) == before
+    assert reaped(place) == []
+
+
+def test_a_file_system_that_somebody_made_in_a_partition_of_ours_stays_and_so_does_its_table(place: Path) -> None:
+    disk = killed(place)
+    theirs = partition_of(disk, 2)
+    run("mkfs.ext4", "-q", theirs)
+    before = run("sha256sum", theirs)
+    with pytest.raises(HostError, match="the partitions on .*: left alone, .*: a partition of it has contents"):
+        reaped(place)
+    assert run("sha256sum", theirs) == before
+    assert run("sfdisk", "-d", device_of(disk)).count(f'name="voh:{RUN}:') == 3
+    # Asked again, it is still there, with the loop device and the file that it is in.
+    with pytest.raises(HostError, match="the file .*: kept, because something on it is left"):
+        reaped(place)
+    assert run("sha256sum", theirs) == before
+    clean_up(disk)
+
+
+def test_a_partition_table_that_somebody_wrote_over_ours_stays(place: Path) -> None:
+    disk = killed(place)
+    device = device_of(disk)
+    run("umount", f"{place}/mnt/voh-{RUN}-ext4")
+    # The names of its partitions are ours: a name is not evidence.
+    run("sfdisk", "--quiet", device, text=f'label: gpt\nsize=64MiB, name="voh:{RUN}:device"\n')
+    before = run("sha256sum", device)
+    with pytest.raises(HostError, match=r"the partitions on .*: left alone, .*: /dev/loop\d+ has another partition"):
+        reaped(place)
+    assert run("sha256sum", device) == before
+    clean_up(disk)
+
+
+def test_a_partition_that_somebody_added_to_our_table_keeps_it_alone(place: Path) -> None:
+    disk = killed(place)
+    run("umount", f"{place}/mnt/voh-{RUN}-ext4")
+    run("sfdisk", "--quiet", "--append", "--no-reread", device_of(disk), text="size=16MiB\n")
+    with pytest.raises(HostError, match="the partitions on .*: left alone, .*: its partitions are not the ones"):
+        reaped(place)
+    clean_up(disk)
+
+
+def test_a_file_that_somebody_put_in_the_place_of_ours_stays(place: Path) -> None:
+    disk = killed(place)
+    device = device_of(disk)
+    run("umount", f"{place}/mnt/voh-{RUN}-ext4")
+    disk.file.rename(place / "moved")
+    disk.file.write_text("somebody's")
+    said = reaped(place)
+    assert f"the file {disk.file}, of run {RUN}: left alone, because it is not what was created" in said[-1]
+    assert disk.file.read_text() == "somebody's"
+    assert device not in run("losetup", "--list", "--noheadings", "--output", "NAME")
+
+
+def test_another_file_system_mounted_where_ours_was_stays_mounted(place: Path) -> None:
+    disk = killed(place)
+    point = f"{place}/mnt/voh-{RUN}-ext4"
+    run("umount", point)
+    theirs = sparse(place / "theirs.img", 64 * MIB)
+    with loop(theirs) as device:
+        run("mkfs.ext4", "-q", device)
+        run("mount", device, point)
+        with pytest.raises(HostError, match=f"the file system at {point}, of run {RUN}: left alone"):
+            reaped(place)
+        assert Path(point).is_mount()
+        run("umount", point)
+    assert disk.file.exists()
+    clean_up(disk)
+
+
+def test_what_somebody_uses_is_an_error_that_names_it_and_stays_in_the_log(place: Path) -> None:
+    disk = killed(place)
+    point = f"{place}/mnt/voh-{RUN}-ext4"
+    with subprocess.Popen(["sleep", "60"], cwd=point) as process:
         try:
-            yield process
+            with pytest.raises(HostError, match=f"the file system at {point}.* cannot be removed: .*busy"):
+                reaped(place)
+            assert process.poll() is None
         finally:
             process.kill()
+    assert f"the file system at {point}, of run {RUN}" in [described(entry) for entry in entries(place)]
+    reaped(place)
+    assert not disk.file.exists()
 
 
-def test_what_still_runs_is_ended_before_the_mount_under_it_goes(left: Path) -> None:
-    with using(left, "env", MARK) as process:
-        assert sweep(RUNNER) == [f"process sleep ({process.pid})", f"mount {left}"]
-        assert process.wait(timeout=5) == -9
-    assert not left.exists()
-    assert sweep(RUNNER) == []
+def clean_up(disk: DiskByFile) -> None:
+    run("sh", "-c", 'for at in "$1"/mnt/*; do umount "$at"; done; losetup -d "$2"; true', "sh",
+        str(disk.file.parent), device_of(disk))  # fmt: skip
 
 
-def test_a_mount_that_somebody_else_uses_is_told_and_not_taken_for_gone(left: Path) -> None:
-    with using(left) as process:
-        with pytest.raises(HostError, match=f"cannot be removed: mount {left}: .*busy"):
-            sweep(RUNNER)
-        assert process.poll() is None
-    assert left.is_mount()
+@pytest.fixture
+def marked() -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    mark = f"VIRT_OVERHEAD={uuid.uuid4()}"
+    with subprocess.Popen(["env", mark, "sleep", "60"]) as process:
+        yield process, mark
+        process.kill()
+
+
+def test_processes_of_a_killed_run_are_ended_and_those_with_another_mark_are_not(
+    place: Path, marked: tuple[subprocess.Popen[bytes], str]
+) -> None:
+    process, mark = marked
+    log = creation_log(place)
+    log.record(Processes(mark="VIRT_OVERHEAD=measuring"))
+    assert reaped(place) == []
+    assert process.poll() is None
+    log.record(Processes(mark=mark))
+    assert reaped(place) == [f"removed what a killed run left: processes that measure, of run {RUN}"]
+    assert process.wait(timeout=5) == -9
+
+
+def test_a_record_that_cannot_be_read_is_an_error_that_names_it_and_the_rest_is_done(place: Path) -> None:
+    creation_log(place).record(Processes(mark="VIRT_OVERHEAD=gone"))
+    (place / "created" / RUN / "00000000000000000001-array.json").write_text('{"kind": "arr')
+    with pytest.raises(HostError, match=f"{RUN}/00000000000000000001-array.json"):
+        reaped(place)
+    assert [entry.file for entry in entries(place)] == ["00000000000000000001-array.json"]
+
+
+def test_only_the_disks_of_a_run_are_cleaned_at_its_start() -> None:
+    def entry(run_id: str, kind: str, *disks: str) -> Entry:
+        return Entry("/log", run_id, f"{run_id}-{kind}", {"kind": kind, "disks": list(disks)})
+
+    mine = [entry("one", "partition-table", "S1"), entry("one", "domain", "S1", "S2"), entry("one", "processes")]
+    others = [entry("one", "partition-table", "S2"), entry("two", "partition-table", "S3"), entry("two", "processes")]
+    assert divided([*mine, *others], {"S1"}) == (mine, others)
+
+
+def test_a_record_is_there_before_the_thing_and_gone_after_it(place: Path) -> None:
+    log: CreationLog = creation_log(place)
+    thing = Processes(mark="VIRT_OVERHEAD=none")
+    with log.making_here(thing):
+        (entry,) = entries(place)
+        stored = json.loads((place / "created" / RUN / entry.file).read_text())
+        assert stored == {"kind": "processes", "disks": [], "mark": "VIRT_OVERHEAD=none"}
+    assert list((place / "created").iterdir()) == []
+
+
+def test_a_record_survives_a_kill_at_any_moment_of_writing_it(place: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from harness.lab.processes import Processes\n"
+        "from tests.unit.loop_disks import creation_log\n"
+        "log = creation_log(Path(sys.argv[1]))\n"
+        "print('ready', flush=True)\n"
+        "while True: log.record(Processes(mark='VIRT_OVERHEAD=none'))\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script, str(place)], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        while len(entries(place)) < 5:
+            pass
+        process.kill()
+    assert all(entry.kind == "processes" for entry in entries(place))

@@ -1,14 +1,17 @@
-"""What was made is undone, last thing first; what cannot be undone is told and hides no other error."""
+"""What was created is removed, last thing first; what cannot be removed is reported and hides no other error."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from harness.cleanup import Cleanup
 from harness.errors import HarnessError, HostError
-from harness.layout.undo import REMEDY, Undo
 from tests.unit.loop_disks import RUNNER
+
+REMEDY = "end what uses it, and: virt-overhead reap"
 
 
 def failing(what: str, said: str) -> tuple[str, list[str]]:
@@ -17,16 +20,17 @@ def failing(what: str, said: str) -> tuple[str, list[str]]:
 
 def work(*steps: tuple[str, list[str]], error: BaseException | None = None) -> None:
     """A block that has these things to undo, and may end by an error."""
-    with Undo(RUNNER) as undo:
+    with Cleanup(RUNNER.name, REMEDY) as cleanup:
         for what, argv in steps:
-            undo.by(what, argv, deadline=10)
+            cleanup.by(what, partial(RUNNER.run, argv, deadline=10))
         if error is not None:
             raise error
 
 
 def nested(error: BaseException) -> None:
-    with Undo(RUNNER) as disk:
-        disk.by(*failing("the disk", "held"), deadline=10)
+    with Cleanup(RUNNER.name, REMEDY) as disk:
+        what, argv = failing("the disk", "held")
+        disk.by(what, partial(RUNNER.run, argv, deadline=10))
         work(failing("the array", "busy"), error=error)
 
 
