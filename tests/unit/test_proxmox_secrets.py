@@ -85,6 +85,7 @@ def test_blanks_around_it_do_not_belong_to_it(
 def test_what_cannot_be_sent_is_refused_without_being_shown(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    *,
     kind: Literal["env", "keyring"],
     written: str,
     for_header: bool,
