@@ -14,6 +14,7 @@ from typing import Literal
 
 import pytest
 
+from harness.doctor.hold import run_command
 from harness.errors import ConfigError
 from harness.guest.proxmox.secrets import Secret, read_secret
 from harness.lab.proxmox import SecretSource
@@ -125,6 +126,16 @@ def test_a_variable_is_read_once_and_then_no_child_inherits_it(monkeypatch: pyte
     assert read(source) == VALUE
     monkeypatch.setenv("PVE_CANARY", "another one")
     assert read(source) == "another one"
+
+
+def test_the_command_of_the_doctor_is_the_only_child_that_inherits_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`virt-overhead doctor --tune -- pytest`: the doctor has logged in before, and the run has to log in as well."""
+    monkeypatch.setenv("PVE_CANARY", VALUE)
+    read(SecretSource("env", "PVE_CANARY"))
+    assert run_command(["sh", "-c", f'printf %s "$PVE_CANARY" >{tmp_path}/inherited']) == 0
+    assert (tmp_path / "inherited").read_text() == VALUE
 
 
 def test_a_secret_is_masked_in_all_its_forms() -> None:
