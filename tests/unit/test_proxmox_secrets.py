@@ -74,7 +74,7 @@ def test_blanks_around_it_do_not_belong_to_it(
     [
         ("canary-1\ncanary-2", False, "has a line break or another control character in it"),
         ("canary-1\ncanary-2", True, "has a line break or another control character in it"),
-        ("canary\x00-1", False, "has a line break or another control character in it"),
+        ("canary\x01-1", False, "has a line break or another control character in it"),
         ("canary\x7f-1", True, "has a line break or another control character in it"),
         ("canary\u2028-1", False, "has a line break or another control character in it"),
         ("canary-\u20ac", True, "has a character in it that is not ASCII"),
@@ -92,8 +92,6 @@ def test_what_cannot_be_sent_is_refused_without_being_shown(
     for_header: bool,
     said: str,
 ) -> None:
-    if kind == "env" and "\0" in written:
-        pytest.skip("no environment variable has a null character")
     source = stored(kind, written, tmp_path, monkeypatch)
     with pytest.raises(ConfigError) as error:
         read_secret(source, user="root@pam", where=WHERE, for_header=for_header)
