@@ -143,6 +143,14 @@ def test_a_secret_is_masked_in_all_its_forms() -> None:
     assert Secret("").hidden_in("nothing to hide") == "nothing to hide"
 
 
+def test_a_short_secret_is_masked_as_a_word_and_not_within_other_words() -> None:
+    assert (
+        Secret("ex").hidden_in("ex: password=ex&x=1: it does not exist, _ex")
+        == "***: password=***&x=1: it does not exist, _***"
+    )
+    assert Secret("12345678").hidden_in("%3D12345678A") == "%3D***A"
+
+
 def stored(
     kind: Literal["env", "file", "keyring"], written: str | bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> SecretSource:

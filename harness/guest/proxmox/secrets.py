@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import stat
 import unicodedata
 from pathlib import Path
@@ -19,6 +20,8 @@ from harness.lab.proxmox import SecretSource
 from harness.lab.withdrawn import withdrawn
 
 MASK = "***"
+_SHORT = 8
+"""Characters. Proxmox VE asks for as many in a new password; a token's value is longer."""
 _BREAKS = ("Cc", "Zl", "Zp")
 """Unicode's categories of control characters and line breaks."""
 
@@ -39,10 +42,16 @@ class Secret:
         return self._text
 
     def hidden_in(self, text: str) -> str:
-        """`text` without the secret: as it is, as it is written in a URL or a form, or as Python prints it."""
+        """`text` without the secret: as it is, as it is written in a URL or a form, or as Python prints it.
+
+        A short one is masked only where it is a word of its own: else "x" would be masked in "exists".
+        """
         written = (quote(self._text, safe="", errors="replace"), quote_plus(self._text, errors="replace"))
-        for form in sorted({self._text, repr(self._text)[1:-1], *written}, key=len, reverse=True):
-            text = text.replace(form, MASK) if form else text
+        for form in sorted({self._text, repr(self._text)[1:-1], *written} - {""}, key=len, reverse=True):
+            pattern = re.escape(form)
+            if len(form) < _SHORT:
+                pattern = rf"(?<![^\W_]){pattern}(?![^\W_])"
+            text = re.sub(pattern, MASK, text)
         return text
 
     @property
