@@ -27,6 +27,7 @@ from harness.lab.hosts import open_host
 from harness.lab.inventory import HostSpec, Inventory, load_lab
 from harness.lab.lease import end_holder, lease
 from harness.lab.transport.base import Runner
+from harness.lab.withdrawn import withdraw_secrets
 from harness.measure.reap import described, reap
 from harness.progress import Progress, StandardOutput
 from harness.units import format_duration
@@ -200,9 +201,7 @@ def _node_findings(host: HostSpec, runner: Runner) -> Sequence[Finding]:
 
 
 def _calibrate(options: argparse.Namespace) -> int:
-    inventory = load_lab(options.lab) if options.lab else embedded.inventory()
-    if options.host:
-        inventory = inventory.only(options.host)
+    inventory = _inventory(options)
     disks = {spec: disk_of(spec, options.disk) for spec in inventory.hosts}
     order = CalibrationOrder(
         groups=options.groups,
@@ -222,6 +221,12 @@ def _calibrate(options: argparse.Namespace) -> int:
             doubtful = True
         print(f"calibration: {path}")
     return FAILED if doubtful else 0
+
+
+def _inventory(options: argparse.Namespace) -> Inventory:
+    inventory = load_lab(options.lab) if options.lab else embedded.inventory()
+    withdraw_secrets(inventory.hosts)
+    return inventory.only(options.host) if options.host else inventory
 
 
 def _from(least: int) -> Callable[[str], int]:
@@ -250,9 +255,7 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _reap(options: argparse.Namespace) -> int:
-    inventory = load_lab(options.lab) if options.lab else embedded.inventory()
-    if options.host:
-        inventory = inventory.only(options.host)
+    inventory = _inventory(options)
     events = _events()
     found = waiting = False
     for spec in _reachable(inventory):

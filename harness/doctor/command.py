@@ -24,6 +24,7 @@ from harness.lab.hosts import connect
 from harness.lab.inventory import EMBEDDED, HostSpec, Inventory, load_lab
 from harness.lab.paths import LEASE_DIRECTORY
 from harness.lab.transport.base import Runner
+from harness.lab.withdrawn import withdraw_secrets
 
 THIS_MACHINE = Inventory("this machine", "smoke", (HostSpec("here", "local", ssh=None, disks=()),))
 
@@ -69,6 +70,7 @@ def hosts_of(lab: Path | None, host: str | None) -> Inventory:
             raise LabUnavailable("the embedded lab is not running", hint="start it with: virt-overhead lab up")
         return Inventory("the embedded lab", "smoke", (embedded.host_spec(machine),))
     inventory = load_lab(lab) if lab else THIS_MACHINE
+    withdraw_secrets(inventory.hosts)
     return inventory.only(host) if host else inventory
 
 

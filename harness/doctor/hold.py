@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from harness.errors import ConfigError
+from harness.lab.withdrawn import whole_environment
 
 Handler = Callable[[int, FrameType | None], object]
 
@@ -29,11 +30,12 @@ def run_command(argv: Sequence[str]) -> int:
     # A handler, where ignoring the signal would make the command ignore it as well.
     with _handlers({signal.SIGINT: lambda *_: None, signal.SIGTERM: hand_on, signal.SIGHUP: hand_on}):
         try:
-            process = subprocess.Popen(argv)
+            # The command may be a run of ours, which needs the secrets that were withdrawn here.
+            process = subprocess.Popen(argv, env=whole_environment())
         except OSError as error:
             raise ConfigError(
                 f"cannot run {argv[0]}: {error.strerror}", hint="after -- comes a command of this machine"
-            ) from error
+            ) from None
         status = process.wait()
     return status if status >= 0 else 128 - status
 

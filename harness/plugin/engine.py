@@ -16,6 +16,7 @@ from harness.errors import ConfigError, LabUnavailable, NotTried, Unsupported
 from harness.events import Events
 from harness.image import ImageSet, ensure_images
 from harness.lab.inventory import HostSpec
+from harness.lab.withdrawn import withdraw_secrets
 from harness.measure.campaign import Campaign
 from harness.measure.ledger import Order
 from harness.measure.resume import earlier_part
@@ -125,6 +126,8 @@ class Engine:
         return plan.with_rounds(self.options.rounds) if self.options.rounds else plan
 
     def _campaign(self, host: HostSpec) -> Campaign:
+        # Before the first child process. The controller of pytest-xdist, which starts workers, never comes here.
+        withdraw_secrets(self.options.hosts)
         if self._images is None:
             self._images = ensure_images(self.events)
         mine = {name: plan for name, plan in self.plans.items() if self._hosts[name] == host}

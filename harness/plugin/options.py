@@ -14,7 +14,7 @@ from typing import Literal, TypeVar, get_args
 import pytest
 
 from harness.lab.embedded.lab import inventory as embedded_inventory
-from harness.lab.inventory import Inventory, load_lab
+from harness.lab.inventory import HostSpec, Inventory, load_lab
 from harness.scenario.library import PROFILES
 
 LAB_FILE = "lab.toml"
@@ -31,9 +31,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the user asked for. `seed` is None where the run is to choose one."""
+    """What the user asked for. `seed` is None where the run is to choose one.
+
+    `inventory` has the hosts to measure on, `hosts` are all of the lab file.
+    """
 
     inventory: Inventory
+    hosts: tuple[HostSpec, ...]
     profile: str
     reports: Path
     seed: int | None
@@ -87,10 +91,12 @@ def add_options(parser: pytest.Parser) -> None:
 def read_options(config: pytest.Config) -> Options:
     """The options in force. Raises ConfigError for a lab file that cannot be used."""
     inventory = _inventory(config)
+    hosts = inventory.hosts
     if host := config.getoption("--host"):
         inventory = inventory.only(host)
     return Options(
         inventory=inventory,
+        hosts=hosts,
         profile=config.getoption("--profile") or inventory.profile,
         reports=config.getoption("--reports") or config.rootpath / "reports",
         seed=config.getoption("--seed"),

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import logging
 import pickle
+import subprocess
 import sys
 import tomllib
 import types
 from pathlib import Path
+from traceback import walk_tb
+from typing import Literal
 
 import pytest
 
+from harness.doctor.hold import run_command
 from harness.errors import ConfigError
 from harness.guest.proxmox.secrets import Secret, read_secret
 from harness.lab.proxmox import SecretSource
+from harness.lab.transport.local import LocalRunner
 
 WHERE = "host.pve.api.secret"
 VALUE = "the value itself"
@@ -54,6 +59,125 @@ def test_it_is_read_from_the_first_line_of_a_file_that_only_its_owner_reads(tmp_
     assert error.value.hint == f"chmod 600 {file}"
     file.chmod(0o600)
     assert read(SecretSource("file", str(file))) == VALUE
+
+
+@pytest.mark.parametrize("written", [f"{VALUE}\n", f"{VALUE}\r\n", f"  {VALUE}\t", f"\ufeff{VALUE}\n"], ids=repr)
+@pytest.mark.parametrize("kind", ["env", "file", "keyring"])
+def test_blanks_around_it_do_not_belong_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Literal["env", "file", "keyring"], written: str
+) -> None:
+    assert read(stored(kind, written.encode() if kind == "file" else written, tmp_path, monkeypatch)) == VALUE
+
+
+@pytest.mark.parametrize(
+    ("written", "for_header", "said"),
+    [
+        ("canary-1\ncanary-2", False, "has a line break or another control character in it"),
+        ("canary-1\ncanary-2", True, "has a line break or another control character in it"),
+        ("canary\x01-1", False, "has a line break or another control character in it"),
+        ("canary\x7f-1", True, "has a line break or another control character in it"),
+        ("canary\u2028-1", False, "has a line break or another control character in it"),
+        ("canary-\u20ac", True, "has a character in it that is not ASCII"),
+        ("canary-\udcff", False, "has a character in it that is not UTF-8"),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("kind", ["env", "keyring"])
+def test_what_cannot_be_sent_is_refused_without_being_shown(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    kind: Literal["env", "keyring"],
+    written: str,
+    for_header: bool,
+    said: str,
+) -> None:
+    source = stored(kind, written, tmp_path, monkeypatch)
+    with pytest.raises(ConfigError) as error:
+        read_secret(source, user="root@pam", where=WHERE, for_header=for_header)
+    assert said in error.value.message
+    assert error.value.message.startswith(f"{WHERE}: the {'token' if for_header else 'password'}")
+    assert_hidden(error.value, "canary")
+
+
+def test_a_password_may_have_letters_that_a_token_has_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read(stored("file", "Gr\u00fc\u00dfe \u20ac".encode(), tmp_path, monkeypatch)) == "Gr\u00fc\u00dfe \u20ac"
+
+
+def test_a_file_that_is_no_text_is_refused_without_being_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = stored("file", b"canary\xff\n", tmp_path, monkeypatch)
+    with pytest.raises(ConfigError, match="is not text in UTF-8") as error:
+        read(source)
+    assert_hidden(error.value, "canary")
+
+
+def test_a_variable_is_read_once_and_then_no_child_inherits_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PVE_CANARY", VALUE)
+    source = SecretSource("env", "PVE_CANARY")
+    assert read(source) == VALUE
+    for environment in (
+        LocalRunner().run(["env"], deadline=10).stdout,
+        subprocess.run(["env"], capture_output=True, text=True, check=True).stdout,
+    ):
+        assert "PATH=" in environment
+        assert VALUE not in environment
+    assert read(source) == VALUE
+    monkeypatch.setenv("PVE_CANARY", "another one")
+    assert read(source) == "another one"
+
+
+def test_the_command_of_the_doctor_is_the_only_child_that_inherits_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`virt-overhead doctor --tune -- pytest`: the doctor has logged in before, and the run has to log in as well."""
+    monkeypatch.setenv("PVE_CANARY", VALUE)
+    read(SecretSource("env", "PVE_CANARY"))
+    assert run_command(["sh", "-c", f'printf %s "$PVE_CANARY" >{tmp_path}/inherited']) == 0
+    assert (tmp_path / "inherited").read_text() == VALUE
+
+
+def test_a_secret_is_masked_in_all_its_forms() -> None:
+    secret = Secret("a b/\u00fc'\"")
+    quoted = "a b/\u00fc'\" a%20b%2F%C3%BC%27%22 a+b%2F%C3%BC%27%22 a b/\u00fc\\'\""
+    assert secret.hidden_in(f"<{quoted}>") == "<*** *** *** ***>"
+    assert Secret("").hidden_in("nothing to hide") == "nothing to hide"
+
+
+def test_a_short_secret_is_masked_as_a_word_and_not_within_other_words() -> None:
+    assert (
+        Secret("ex").hidden_in("ex: password=ex&x=1: it does not exist, _ex")
+        == "***: password=***&x=1: it does not exist, _***"
+    )
+    assert Secret("12345678").hidden_in("%3D12345678A") == "%3D***A"
+
+
+def stored(
+    kind: Literal["env", "file", "keyring"], written: str | bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> SecretSource:
+    """The secret as a user stores it, in one of the three places."""
+    if isinstance(written, bytes):
+        file = tmp_path / "secret"
+        file.write_bytes(written)
+        file.chmod(0o600)
+        return SecretSource("file", str(file))
+    if kind == "env":
+        monkeypatch.setenv("PVE_CANARY", written.removeprefix("\ufeff"))
+        return SecretSource("env", "PVE_CANARY")
+    keyring = types.ModuleType("keyring")
+    keyring.get_password = lambda _service, _user: written.removeprefix("\ufeff")  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "keyring", keyring)
+    return SecretSource("keyring", "pve")
+
+
+def assert_hidden(error: BaseException, canary: str) -> None:
+    """Neither the error nor what it was raised from has it: in words, attributes, or variables of our frames."""
+    assert canary not in f"{error!s} {error!r} {error.args} {vars(error)} {getattr(error, '__notes__', '')}"
+    for frame, _ in walk_tb(error.__traceback__):
+        if frame.f_code.co_filename != __file__:
+            assert canary not in repr(frame.f_locals)
+    for each in (error.__cause__, error.__context__):
+        if each is not None:
+            assert_hidden(each, canary)
 
 
 def test_it_is_read_from_the_keyring(monkeypatch: pytest.MonkeyPatch) -> None:

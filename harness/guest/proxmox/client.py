@@ -5,21 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
-from io import IOBase
 from typing import Any, Literal
-
-import requests
-from proxmoxer.core import ResourceException
 
 from harness.cleanup import Cleanup
 from harness.errors import HostError, LabUnavailable
-from harness.guest.proxmox.connection import is_distrust, log_in, unreachable, was_never_sent
+from harness.guest.proxmox.connection import log_in, unreachable
+from harness.guest.proxmox.failures import LoginRefused, Refused, Unanswered
 from harness.guest.proxmox.refusals import is_lock_timeout, remedy
 from harness.guest.proxmox.secrets import Secret
 from harness.guest.proxmox.tasks import TaskEnd, TaskFailed, TaskLog, is_upid, task_node
 from harness.lab.proxmox import ApiSpec
-from harness.lab.transport.bounded import Overdue, within
 
 READ_SECONDS = 60.0
 WRITE_SECONDS = 120.0
@@ -110,8 +105,8 @@ class Client:
             except PveError as error:
                 if not (error.lost or is_lock_timeout(error.said)) or time.monotonic() + pause > end:
                     raise
-            except requests.RequestException as error:
-                if is_distrust(error) or time.monotonic() + pause > end:
+            except Unanswered as error:
+                if error.final or time.monotonic() + pause > end:
                     raise unreachable(self.spec, self.host, error) from None
             time.sleep(pause)
         raise AssertionError("unreachable: the pauses have no end")
@@ -162,12 +157,12 @@ class Client:
                     return self._settled(change, error.message, end, before)
                 if not is_lock_timeout(error.said) or time.monotonic() + pause > end:
                     raise
-            except requests.RequestException as error:
+            except Unanswered as error:
                 cause = unreachable(self.spec, self.host, error)
-                if is_distrust(error) or (was_never_sent(error) and time.monotonic() + pause > end):
-                    raise cause from None
-                if not was_never_sent(error):
+                if not error.never_sent:
                     return self._settled(change, f"host {self.host}: {change}: {cause.message}", end, before)
+                if error.final or time.monotonic() + pause > end:
+                    raise cause from None
             time.sleep(pause)
         raise AssertionError("unreachable: the pauses have no end")
 
@@ -234,41 +229,22 @@ class Client:
         """One request. A ticket that is no longer valid is renewed once: PVE has done nothing then."""
         for attempt in (1, 2):
             try:
-                return within(max(end - time.monotonic(), _LEAST_SECONDS), partial(self._request, method, path, params))
-            except Overdue:
-                raise requests.ReadTimeout(f"no answer within its deadline to {method.upper()} {path}") from None
-            except ResourceException as error:
-                if error.status_code == _UNAUTHORIZED and attempt == 1 and self.spec.token is None:
+                return self._login.ask(max(end - time.monotonic(), _LEAST_SECONDS), method, path, params)
+            except LoginRefused as error:
+                # proxmoxer renews an old ticket on its way into a request.
+                raise LabUnavailable(f"host {self.host}: the login was not renewed: {error}") from None
+            except Refused as error:
+                if error.status == _UNAUTHORIZED and attempt == 1 and self.spec.token is None:
                     self._login.close()
                     self._login = log_in(self.spec, self._secret, self.host)
                     continue
-                said = _said(error)
-                message = f"host {self.host}: {method.upper()} {path}: Proxmox VE says {error.status_code}: {said}"
-                if error.status_code == _UNAUTHORIZED:
+                message = f"host {self.host}: {method.upper()} {path}: Proxmox VE says {error.status}: {error.said}"
+                if error.status == _UNAUTHORIZED:
                     raise LabUnavailable(message, hint=f"check user and secret under host.{self.host}.api") from None
-                raise PveError(message, status=error.status_code, said=said, hint=remedy(said, self.spec)) from None
-            except (PermissionError, KeyError) as error:
-                # proxmoxer renews an old ticket on its way into a request.
-                raise LabUnavailable(f"host {self.host}: the login was not renewed: {error}") from None
+                raise PveError(
+                    message, status=error.status, said=error.said, hint=remedy(error.said, self.spec)
+                ) from None
         raise AssertionError("unreachable: the second attempt returns or raises")
-
-    def _request(self, method: str, path: str, params: Params) -> Any:
-        return getattr(self._login.api(path), method)(**{key: _value(value) for key, value in params.items()})
-
-
-def _value(value: object) -> object:
-    if isinstance(value, IOBase):
-        # A file may have been read before, by a request that came to nothing.
-        value.seek(0)
-    return int(value) if isinstance(value, bool) else value
-
-
-def _said(error: ResourceException) -> str:
-    """PVE's own words: those on the whole, and those on single parameters."""
-    words = [str(error.content).strip()]
-    if isinstance(error.errors, Mapping):
-        words += [f"{key}: {str(text).strip()}" for key, text in error.errors.items() if key != "errors"]
-    return " ".join(word for word in words if word) or str(error.status_message)
 
 
 def _pauses() -> Iterator[float]:

@@ -31,7 +31,8 @@ def node_findings(host: HostSpec, runner: Runner) -> list[Finding]:
 @contextmanager
 def logged_in(name: str, spec: ProxmoxSpec) -> Iterator[Client]:
     """A client of the node's API for as long as this lasts."""
-    secret = read_secret(spec.api.secret, user=spec.api.who, where=f"host.{name}.api.secret")
+    api = spec.api
+    secret = read_secret(api.secret, user=api.who, where=f"host.{name}.api.secret", for_header=api.token is not None)
     client = Client(spec.api, secret, name)
     try:
         yield client

@@ -1,30 +1,75 @@
-"""Passwords and token values: read when they are needed, and shown nowhere."""
+"""Passwords and token values: read when they are needed, and shown nowhere.
+
+pytest can print the variables of every frame of an exception (`--showlocals`). So no function here has a secret in a
+variable of its own when it raises, and `Secret` is what all others have.
+"""
 
 from __future__ import annotations
 
 import importlib
 import os
+import re
 import stat
+import unicodedata
 from pathlib import Path
+from typing import IO
+from urllib.parse import quote, quote_plus
 
 from harness.errors import ConfigError
 from harness.lab.proxmox import SecretSource
+from harness.lab.withdrawn import withdrawn
+
+MASK = "***"
+_SHORT = 8
+"""Characters. Proxmox VE asks for as many in a new password; a token's value is longer."""
+_BREAKS = ("Cc", "Zl", "Zp")
+"""Unicode's categories of control characters and line breaks."""
 
 
 class Secret:
-    """Text that no representation shows: not in a log, a message, a traceback with its values, or a pickle."""
+    """Text that no representation shows: not in a log, a message, a traceback with its values, or a pickle.
+
+    Blanks around it do not belong to it: a file or a variable often ends with a newline.
+    """
 
     __slots__ = ("_text",)
 
     def __init__(self, text: str) -> None:
-        self._text = text
+        self._text = text.strip()
 
     def reveal(self) -> str:
-        """The text, for the one who sends it. Do not keep it."""
+        """The text, for the one who sends it. Do not keep it, also not in a variable of a function that may raise."""
         return self._text
 
+    def hidden_in(self, text: str) -> str:
+        """`text` without the secret: as it is, as it is written in a URL or a form, or as Python prints it.
+
+        A short one is masked only where it is a word of its own: else "x" would be masked in "exists".
+        """
+        written = (quote(self._text, safe="", errors="replace"), quote_plus(self._text, errors="replace"))
+        for form in sorted({self._text, repr(self._text)[1:-1], *written} - {""}, key=len, reverse=True):
+            pattern = re.escape(form)
+            if len(form) < _SHORT:
+                pattern = rf"(?<![^\W_]){pattern}(?![^\W_])"
+            text = re.sub(pattern, MASK, text)
+        return text
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._text
+
+    def unfit(self, *, for_header: bool) -> str | None:
+        """Why it cannot be sent, in words; None where it can. A password is sent in a form, a token in a header."""
+        if any(unicodedata.category(each) in _BREAKS for each in self._text):
+            return "has a line break or another control character in it"
+        try:
+            self._text.encode("ascii" if for_header else "utf-8")
+        except UnicodeEncodeError:
+            return f"has a character in it that is not {'ASCII' if for_header else 'UTF-8'}"
+        return None
+
     def __repr__(self) -> str:
-        return "Secret(***)"
+        return f"Secret({MASK})"
 
     __str__ = __repr__
 
@@ -35,35 +80,55 @@ class Secret:
         raise TypeError("a secret is not stored")
 
 
-def read_secret(source: SecretSource, *, user: str, where: str) -> Secret:
-    """The secret of `user`. ConfigError, which begins with `where` (`host.NAME.api.secret`), where it cannot be had."""
-    text = {"env": _from_environment, "file": _from_file, "keyring": _from_keyring}[source.kind](
+def read_secret(source: SecretSource, *, user: str, where: str, for_header: bool = False) -> Secret:
+    """The secret of `user`. ConfigError, which begins with `where` (`host.NAME.api.secret`), where it cannot be had.
+
+    `for_header`: it is a token's value, which is sent in an HTTP header.
+    """
+    secret = {"env": _from_environment, "file": _from_file, "keyring": _from_keyring}[source.kind](
         source.name, user, where
     )
-    if not text:
+    if secret.is_empty:
         raise ConfigError(f"{where}: {source.kind} {source.name} is empty")
-    return Secret(text)
+    if why := secret.unfit(for_header=for_header):
+        what = "token's value" if for_header else "password"
+        raise ConfigError(
+            f"{where}: the {what} in {source.kind} {source.name} {why}", hint=f"store the {what} alone, on one line"
+        )
+    return secret
 
 
-def _from_environment(name: str, _user: str, where: str) -> str:
-    if name not in os.environ:
+def _from_environment(name: str, _user: str, where: str) -> Secret:
+    secret = _found(withdrawn(name))
+    if secret is None:
         raise ConfigError(f"{where}: the environment has no variable {name}", hint=f"read -rs {name}; export {name}")
-    return os.environ[name]
+    return secret
 
 
-def _from_file(name: str, _user: str, where: str) -> str:
-    path = Path(name).expanduser()
+def _from_file(name: str, _user: str, where: str) -> Secret:
     try:
-        with path.open(encoding="utf-8") as file:
+        path = Path(name).expanduser()
+        with path.open("rb") as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             if mode & 0o077:
                 raise ConfigError(f"{where}: others may read {path} (mode {mode:04o})", hint=f"chmod 600 {path}")
-            return file.readline().rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{where}: {path} cannot be read: {getattr(error, 'strerror', error)}") from None
+            secret = _first_line(file)
+    except (OSError, RuntimeError) as error:
+        raise ConfigError(f"{where}: {name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if secret is None:
+        raise ConfigError(f"{where}: the first line of {path} is not text in UTF-8")
+    return secret
 
 
-def _from_keyring(service: str, user: str, where: str) -> str:
+def _first_line(file: IO[bytes]) -> Secret | None:
+    """None where it is not text. Without a variable for the bytes: see the top of this module."""
+    try:
+        return Secret(file.readline().decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        return None
+
+
+def _from_keyring(service: str, user: str, where: str) -> Secret:
     try:
         keyring = importlib.import_module("keyring")
     except ImportError:
@@ -72,12 +137,17 @@ def _from_keyring(service: str, user: str, where: str) -> str:
             hint="pip install keyring (virt-overhead's extra of that name), or use env or file",
         ) from None
     try:
-        found = keyring.get_password(service, user)
-    except keyring.errors.KeyringError as error:
+        found = _found(keyring.get_password(service, user))
+    except Exception as error:
+        # Backends raise what the library under them raises, D-Bus for example.
         raise ConfigError(f"{where}: the keyring does not answer: {error}") from None
     if found is None:
         raise ConfigError(
             f"{where}: the keyring has no entry of service {service} and user {user}",
             hint=f"keyring set {service} {user}",
         )
-    return str(found)
+    return found
+
+
+def _found(text: str | None) -> Secret | None:
+    return None if text is None else Secret(str(text))

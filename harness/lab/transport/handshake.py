@@ -116,19 +116,21 @@ def _load_key(name: str, target: SshTarget) -> PKey:
     try:
         return PKey.from_path(target.key)
     except OSError as error:
-        raise HostError(
+        failure = HostError(
             f"{name}: cannot read the SSH key {target.key}: {error.strerror or error}",
             hint="name an existing private key file that this user may read",
-        ) from error
-    except (PasswordRequiredException, TypeError) as error:
-        raise HostError(
+        )
+    except (PasswordRequiredException, TypeError):
+        failure = HostError(
             f"{name}: the SSH key {target.key} is locked by a passphrase",
             hint="use a key without one, made for the lab alone: ssh-keygen -t ed25519 -N '' -f FILE",
-        ) from error
+        )
     except Exception as error:
-        raise HostError(
+        failure = HostError(
             f"{name}: {target.key} is no SSH private key: {error}", hint="make one: ssh-keygen -t ed25519 -f FILE"
-        ) from error
+        )
+    # Not from within the handlers: the frames of what was raised there have the key in their variables.
+    raise failure
 
 
 def _expected_key(target: SshTarget, label: str) -> tuple[str, str] | None:
