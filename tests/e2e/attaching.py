@@ -12,9 +12,12 @@ from harness.events import Events
 from harness.guest.hypervisors import hypervisor_of
 from harness.guest.protocol import Hypervisor
 from harness.image import ensure_images
+from harness.lab.created import CreationLog
 from harness.lab.embedded import lab as embedded
+from harness.lab.guard import require_writable
 from harness.lab.hosts import Host, open_host
 from harness.lab.inventory import DiskById
+from harness.lab.transport.base import Runner
 from harness.layout.source import BlockSource
 from harness.results.configuration import configuration_check
 from harness.scenario.attach import Attachment
@@ -29,6 +32,9 @@ class Lab:
 
     host: Host
     hypervisor: Hypervisor
+
+    def log(self, run_id: str) -> CreationLog:
+        return CreationLog(self.host.runner, run_id)
 
     @property
     def nvme(self) -> DiskById:
@@ -54,8 +60,8 @@ def opened() -> Iterator[Lab]:
         yield Lab(host, stack.enter_context(hypervisor_of(host, Events())))
 
 
-def a_disk(disk: DiskById) -> BlockSource:
-    return BlockSource(disk.id, "block", 0, 64 * MIB)
+def a_disk(runner: Runner, disk: DiskById) -> BlockSource:
+    return BlockSource(disk.id, "block", 0, 64 * MIB, grant=require_writable(runner, disk, disk.id))
 
 
 def differences(asked: Mapping[str, Attachment], found: Mapping[str, dict[str, JsonValue]]) -> list[str]:

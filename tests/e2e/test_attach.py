@@ -12,6 +12,7 @@ from harness.layout.source import BlockSource
 from harness.scenario.attach import Attach
 from tests.e2e.attaching import DIRECTORY, MIB, Lab, a_disk, differences
 from tests.unit.attach_options import options
+from tests.unit.granted import granted
 
 # A disk costs the emulated guest a second and more, so several options are on one; each is on some disk of its bus.
 EVERY_OPTION: Mapping[str, Attach] = {
@@ -41,8 +42,8 @@ def guest(lab_host: Lab) -> Iterator[Guest]:
     """One guest with all disks: files with every option, and a LUN."""
     runner = lab_host.host.runner
     disks = [GuestDisk(name, a_file(runner, name), attach) for name, attach in EVERY_OPTION.items()]
-    disks.append(GuestDisk("lun", a_disk(lab_host.scsi), LUN))
-    with lab_host.hypervisor.guest("attach", disks) as running:
+    disks.append(GuestDisk("lun", a_disk(runner, lab_host.scsi), LUN))
+    with lab_host.hypervisor.guest(lab_host.log("attach"), disks) as running:
         yield running
 
 
@@ -62,7 +63,7 @@ def test_ide_disks_are_on_the_older_machine(lab_host: Lab) -> None:
     of_ide = options("ide")
     asked = {name: of_ide[name] for name in ("default", "writethrough", "discard", "512e")}
     disks = [GuestDisk(name, a_file(lab_host.host.runner, name), attach) for name, attach in asked.items()]
-    with lab_host.hypervisor.guest("attach-ide", disks) as guest:
+    with lab_host.hypervisor.guest(lab_host.log("attach-ide"), disks) as guest:
         found = {name: guest.effective(name) for name in asked}
     assert differences(asked, found) == []
     assert str(found["default"]["machine"]).startswith("pc-i440fx")
@@ -72,6 +73,6 @@ def a_file(runner: Runner, name: str) -> BlockSource:
     path = f"{DIRECTORY}/{name}"
     if name == "qcow2":
         runner.run(["qemu-img", "create", "-q", "-f", "qcow2", path, "16M"], deadline=30)
-        return BlockSource(path, "file", 0, 16 * MIB, format="qcow2")
+        return BlockSource(path, "file", 0, 16 * MIB, format="qcow2", grant=granted(path, runner))
     runner.run(["truncate", "-s", "16M", path], deadline=20)
-    return BlockSource(path, "file", 0, 16 * MIB)
+    return BlockSource(path, "file", 0, 16 * MIB, grant=granted(path, runner))

@@ -28,13 +28,13 @@ def refused(done: subprocess.CompletedProcess[str], *said: str) -> None:
 def test_a_wrong_serial_stops_the_run_before_anything_is_written(tmp_path: Path) -> None:
     lab = lab_file(tmp_path, serial="PHM123")
     done = measure(tmp_path, f"--lab={lab}", *ONE_CELL)
-    refused(done, "host kvm1: disk optane", "its serial is", "sim_optane", "not PHM123", "correct id and serial")
+    refused(done, "host kvm1: disk optane", "its serial number is", "sim_optane", "not PHM123", "correct id and serial")
 
 
 def test_a_missing_disk_is_named(tmp_path: Path) -> None:
     lab = lab_file(tmp_path, id="/dev/disk/by-id/nvme-gone")
     done = measure(tmp_path, f"--lab={lab}", *ONE_CELL)
-    refused(done, "/dev/disk/by-id/nvme-gone", "no such block device", "ls -l /dev/disk/by-id/")
+    refused(done, "/dev/disk/by-id/nvme-gone", "the host has no such block device", "ls -l /dev/disk/by-id/")
 
 
 def test_a_disk_that_its_owner_did_not_give_away_is_not_written_to(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_mounted_disk_is_not_written_to(tmp_path: Path, host: SshRunner) -> No
     host.run(["sh", "-c", f"mkfs.ext4 -q -F {device} && mount {device} /mnt"], deadline=60)
     try:
         done = measure(tmp_path, f"--lab={lab_file(tmp_path)}", *ONE_CELL)
-        refused(done, "/dev/sim_optane on /mnt is mounted", "ext4 is there and not of our making")
+        refused(done, "/dev/sim_optane on /mnt is mounted", "there is a signature on it: sim_optane: ext4")
         assert host.run(["mountpoint", "/mnt"], deadline=10, check=False).status == 0
     finally:
         host.run(["sh", "-c", f"umount /mnt; wipefs -a -q {device}"], deadline=60)
@@ -127,7 +127,7 @@ def test_reap_removes_what_a_killed_run_left(tmp_path: Path) -> None:
         run.communicate(timeout=60)
     done = command("reap")
     assert done.returncode == 0, done.stderr
-    for what in ("volume group voh-", "mount /var/lib/virt-overhead", "partitions voh:"):
+    for what in ("volume group voh-", "file system at /var/lib/virt-overhead", "partitions on /dev/disk/by-id/lab-sim"):
         assert what in done.stdout
     assert command("reap").stdout.endswith("nothing was left\n")
 

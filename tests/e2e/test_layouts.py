@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 import pytest
 
 from harness.events import Events
+from harness.lab.created import CreationLog, read_log
 from harness.lab.embedded.lab import inventory
 from harness.lab.facts import HostFacts, read_facts
 from harness.lab.inventory import DiskById, DiskSpec
@@ -15,16 +16,17 @@ from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner
 from harness.layout import md, qcow2
 from harness.layout.build import Layouts, Place, built
-from harness.layout.disks import cut_disks
+from harness.layout.disks import partitioned_disks
 from harness.layout.layers import cuts_of
 from harness.layout.prerequisites import missing_prerequisite
 from harness.measure.fio import ARGV
-from harness.measure.reap import sweep
+from harness.measure.reap import reap
 from harness.scenario.attach import Attach
 from harness.scenario.layouts import Device, Layout, Lvm, LvmThin, Md, Partition, Qcow2, RawFile, Zvol
 from harness.scenario.model import Mode
 from tests.e2e.machines import on_lab_host, traces
 from tests.unit.failing import outcomes
+from tests.unit.loop_disks import NO_HYPERVISOR
 
 KIB = 1024
 MIB = 1024**2
@@ -65,7 +67,7 @@ def build(
     runner: Runner, facts: HostFacts, disks: Sequence[DiskSpec], layouts: Mapping[str, Layout]
 ) -> AbstractContextManager[Layouts]:
     modes = [Mode(name, layout, Attach()) for name, layout in layouts.items()]
-    return built(runner, facts, disks, modes, span=SPAN, run_id=RUN)
+    return built(CreationLog(runner, RUN), facts, disks, modes, span=SPAN)
 
 
 def hold_what_is_written(host: Runner, layouts: Layouts) -> None:
@@ -88,7 +90,7 @@ def test_every_layer_of_one_disk_holds_what_is_written(host: SshRunner, facts: H
         assert set(layouts.twins) == {"qcow2", "qcow2-lazy"}
         hold_what_is_written(host, layouts)
         for image in layouts.images:
-            qcow2.fill(host, image)
+            qcow2.fill(image)
             compare = ["qemu-img", "compare", "-f", "qcow2", "-F", "raw", image.guest.path, image.twin.path]
             host.run(compare, deadline=60)
 
@@ -149,17 +151,22 @@ VOLUME = Mode("thin", LvmThin(), Attach())
 def test_whichever_command_of_an_array_fails_the_host_is_as_before_or_told_what_is_left(host: SshRunner) -> None:
     _, cut = cuts_of([ARRAY])
     needs = [{cut.label: md.member_need(Md(1, 2), cut.needs.values())}] * 2
-    with cut_disks(host, DISKS[:2], needs, span=SPAN, run_id=RUN) as (disks, span):
-        found = tried(host, lambda runner: Place(runner, RUN, span, Events()).array(cut, Md(1, 2), disks))
-    # The last command takes the array apart.
-    assert found == ["clean"] * 4 + ["left", "built"]
+    with partitioned_disks(CreationLog(host, "20260101-000000-base"), DISKS[:2], needs, span=SPAN) as (disks, span):
+        place = lambda runner: Place(CreationLog(runner, RUN), span, Events())  # noqa: E731
+        found = tried(host, lambda runner: place(runner).array(cut, Md(1, 2), disks))
+    # The last commands dismantle the array, and remove its record.
+    assert found[-3:] == ["left", "left", "built"]
+    assert set(found[:-3]) <= {"clean", "built"}
 
 
 def test_whichever_command_of_lvm_fails_the_host_is_as_before_or_told_what_is_left(host: SshRunner) -> None:
     (cut,) = cuts_of([VOLUME])
-    with cut_disks(host, DISKS[:1], [cut.needs], span=SPAN, run_id=RUN) as ((disk,), span):
-        found = tried(host, lambda runner: Place(runner, RUN, span, Events()).layers(cut, disk.regions))
-    assert found == ["clean"] * 3 + ["left", "built"]
+    log = CreationLog(host, "20260101-000000-base")
+    with partitioned_disks(log, DISKS[:1], [cut.needs], span=SPAN) as ((disk,), span):
+        place = lambda runner: Place(CreationLog(runner, RUN), span, Events())  # noqa: E731
+        found = tried(host, lambda runner: place(runner).layers(cut, disk.regions))
+    assert found[-3:] == ["left", "left", "built"]
+    assert set(found[:-3]) <= {"clean", "built"}
 
 
 def tried(host: Runner, layouts: Callable[[Runner], AbstractContextManager[object]]) -> list[str]:
@@ -168,7 +175,7 @@ def tried(host: Runner, layouts: Callable[[Runner], AbstractContextManager[objec
 
     def check(outcome: str) -> None:
         if outcome == "left":
-            sweep(host)
+            reap(host, NO_HYPERVISOR, [entry for entry in read_log(host) if entry.run_id == RUN])
         assert traces(host) == before
 
     return outcomes(host, layouts, check)

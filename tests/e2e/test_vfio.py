@@ -7,16 +7,19 @@ from collections.abc import Iterator
 import pytest
 
 from harness.errors import SafetyError
-from harness.guest.pci import behind, mark, returned_all
+from harness.guest.pci import PassedThrough, behind
 from harness.guest.protocol import Guest, GuestDisk
+from harness.lab.created import read_log
 from harness.lab.transport.base import Runner
+from harness.measure.reap import reap
 from harness.scenario.attach import Vfio
 from tests.e2e.attaching import Lab, a_disk, differences
 
 
 @pytest.fixture(scope="module")
 def guest(lab_host: Lab) -> Iterator[Guest]:
-    with lab_host.hypervisor.guest("vfio", [GuestDisk("vfio", a_disk(lab_host.nvme), Vfio())]) as running:
+    disk = GuestDisk("vfio", a_disk(lab_host.host.runner, lab_host.nvme), Vfio())
+    with lab_host.hypervisor.guest(lab_host.log("vfio"), [disk]) as running:
         yield running
 
 
@@ -59,7 +62,8 @@ def test_a_device_that_a_killed_run_left_without_its_driver_is_given_back(lab_ho
     before = drivers(runner)
     device = behind(runner, link)
     assert device is not None
-    mark(runner, device)
+    log = lab_host.log("vfio-killed")
+    log.record(PassedThrough(disks=("S",), address=device.address, driver=device.driver, link=link))
     taken = (
         'cd "/sys/bus/pci/devices/$1" && echo vfio-pci >driver_override && echo "$1" >driver/unbind && '
         'echo "$1" >/sys/bus/pci/drivers_probe && readlink driver'
@@ -67,18 +71,19 @@ def test_a_device_that_a_killed_run_left_without_its_driver_is_given_back(lab_ho
     try:
         assert "vfio-pci" in runner.run(["sh", "-c", taken, "sh", device.address], deadline=30).stdout
     finally:
-        returned = returned_all(runner)
-    assert returned == [f"{link}, back from a guest"]
+        entries = [entry for entry in read_log(runner) if entry.run_id == "vfio-killed"]
+        done = reap(runner, lab_host.hypervisor, entries)
+    assert done == [f"removed what a killed run left: {link}, which a guest had, of run vfio-killed"]
     assert drivers(runner) == before
     assert runner.run(["test", "-b", link], deadline=20, check=False).status == 0
-    assert returned_all(runner) == []
+    assert [entry for entry in read_log(runner) if entry.run_id == "vfio-killed"] == []
 
 
 def drivers(runner: Runner) -> str:
     """Which driver each PCI device of the host is bound to, and what we noted of devices that a guest has."""
     script = (
         'cd /sys/bus/pci/devices; for at in *; do echo "$at $(readlink $at/driver) $(cat $at/driver_override)"; '
-        "done; ls /run/virt-overhead/* 2>/dev/null; true"
+        "done; ls /var/lib/virt-overhead/created/*/*passed* 2>/dev/null; true"
     )
     return runner.run(["sh", "-c", script], deadline=20).stdout
 

@@ -10,6 +10,7 @@ import pytest
 from harness.calibrate.command import disk_of, summary
 from harness.cli import main
 from harness.errors import ConfigError, Unsupported
+from harness.lab.created import CreationLog
 from harness.lab.inventory import DiskByFile, HostSpec
 from harness.lab.transport.local import LocalRunner
 from harness.layout.memory_disk import memory_disk
@@ -98,7 +99,7 @@ def test_a_host_whose_kernel_makes_no_disks_in_memory_is_told_the_remedy(
     monkeypatch.setattr("harness.layout.memory_disk.NULL_BLK", str(tmp_path / "absent"))
     with (
         pytest.raises(Unsupported, match="no null_blk") as error,
-        memory_disk(LocalRunner("host here"), "run", "plain", size=1, answer_ns=1),
+        memory_disk(CreationLog(LocalRunner("host here"), "run"), "plain", size=1, answer_ns=1),
     ):
         pass
     assert "modprobe null_blk" in str(error.value)
@@ -107,6 +108,6 @@ def test_a_host_whose_kernel_makes_no_disks_in_memory_is_told_the_remedy(
 def test_a_name_that_the_kernel_would_cut_off_is_refused() -> None:
     with (
         pytest.raises(ValueError, match="too long"),
-        memory_disk(LocalRunner("host here"), "20260101-000000-abcd", "delayed", size=1, answer_ns=1),
+        memory_disk(CreationLog(LocalRunner("host here"), "20260101-000000-abcd"), "delayed", size=1, answer_ns=1),
     ):
         pass
