@@ -16,6 +16,7 @@ from harness.lab.transport.base import Runner
 from harness.lab.vm_threads import VmThreads
 from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
+from harness.run_id import RunId
 from harness.scenario.attach import Attachment
 from harness.scenario.model import Mode
 
@@ -99,7 +100,7 @@ class Guest(Protocol):
 class Hypervisor(Protocol):
     """Makes guests on one host."""
 
-    def guest(self, run_id: str, disks: Sequence[GuestDisk]) -> AbstractContextManager[Guest]:
+    def guest(self, run_id: RunId, disks: Sequence[GuestDisk]) -> AbstractContextManager[Guest]:
         """A guest with these disks, booted to SSH; gone at the end.
 
         Raises GuestError or HostError where it does not start or does not answer, Unsupported where a disk cannot be
@@ -112,7 +113,7 @@ class Hypervisor(Protocol):
         ...
 
     def layouts(
-        self, disks: Sequence[AnyDisk], modes: Sequence[Mode], *, span: int, run_id: str
+        self, disks: Sequence[AnyDisk], modes: Sequence[Mode], *, span: int, run_id: RunId
     ) -> AbstractContextManager[Layouts]:
         """The layouts of `modes` on `disks`, each `span` bytes or what fits; everything is removed at the end.
 

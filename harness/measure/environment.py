@@ -17,6 +17,7 @@ from harness.lab.lease import lease
 from harness.measure.phases import Phases
 from harness.measure.reap import reap
 from harness.measure.session import Demand, Session, session
+from harness.run_id import RunId
 
 LEASE_WAIT_SECONDS = 900.0
 MOST_RESTARTS = 2
@@ -28,7 +29,7 @@ class Environment:
     `restarts` tells of each time that a simulated lab failed and was started again.
     """
 
-    def __init__(self, spec: HostSpec, run_id: str, seed: int, images: ImageSet, phases: Phases) -> None:
+    def __init__(self, spec: HostSpec, run_id: RunId, seed: int, images: ImageSet, phases: Phases) -> None:
         self.host: Host | None = None
         self.session: Session | None = None
         self.restarts: list[str] = []

@@ -28,6 +28,7 @@ from harness.results import (
     decompositions,
     scalings,
 )
+from harness.run_id import RunId
 from harness.scenario.budgets import budgets_for
 from harness.scenario.model import BudgetRule, Cell, LabKind, Scenario
 from harness.scenario.plan import Group, Plan
@@ -40,7 +41,7 @@ class Order:
     `scenarios` are those of the plans, by name.
     """
 
-    run_id: str
+    run_id: RunId
     host: HostSpec
     plans: tuple[Plan, ...]
     scenarios: Mapping[str, Scenario]

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from harness.errors import ConfigError
+from harness.errors import ConfigError, ResultsError
 from harness.measure.ledger import Order
 from harness.results import Measurement, RunStore
+from harness.run_id import RunId
 from harness.scenario.library import profile_of
 from harness.scenario.model import Arm
 from harness.scenario.plan import Group
@@ -71,16 +72,26 @@ def asked(order: Order) -> dict[str, JsonValue]:
     return found
 
 
-def earlier_part(store: RunStore, host: str, profile: str) -> tuple[Earlier, int]:
-    """What the stored run holds, and its seed. ConfigError where it was measured elsewhere or otherwise."""
+def earlier_part(store: RunStore, host: str, profile: str) -> tuple[Earlier, RunId, int]:
+    """What the stored run holds, its id and its seed; the id is the stored one, wherever the directory is now.
+
+    ConfigError where it was measured on another host or with another profile, ResultsError where its id is not one.
+    """
     run = store.read_results()
+    try:
+        run_id = RunId(run.run.id)
+    except ValueError as error:
+        raise ResultsError(
+            f"{store.results_path}: run.id = {error}",
+            hint="the file was changed; take it from a backup, or measure anew, without --resume",
+        ) from None
     for what, then, now in (("host", run.lab.host, host), ("profile", run.run.profile, profile)):
         if then != now:
             raise ConfigError(
                 f"{store.path} cannot be resumed: its {what} is {then}, not {now}",
                 hint=f"give --{what}={then}, or measure anew, without --resume",
             )
-    return Earlier(store.read_journal().measurements, run.provenance or None), run.run.seed
+    return Earlier(store.read_journal().measurements, run.provenance or None), run_id, run.run.seed
 
 
 def _of_both(before: JsonValue, after: JsonValue) -> tuple[JsonValue, JsonValue]:

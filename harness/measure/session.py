@@ -23,6 +23,7 @@ from harness.measure.conditioning import condition
 from harness.measure.fio import Target
 from harness.measure.phases import Phases
 from harness.results import ConditioningRecord
+from harness.run_id import RunId
 from harness.scenario.model import Arm, Conditioning, Job, Mode, Place
 from harness.scenario.plan import Group, Plan
 
@@ -156,7 +157,7 @@ def session(
     disks: Sequence[AnyDisk],
     demand: Demand,
     *,
-    run_id: str,
+    run_id: RunId,
     seed: int,
     phases: Phases,
     beside: Mapping[Mode, BlockSource] | None = None,

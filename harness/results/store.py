@@ -18,8 +18,8 @@ from pydantic_core import PydanticSerializationError
 
 from harness.errors import ResultsError
 from harness.results.records import SCHEMA_VERSION, Measurement, Run
+from harness.run_id import RunId
 
-_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _LATEST = "latest"
 
 
@@ -44,12 +44,8 @@ class RunStore:
         self.report_path = path / "index.html"
 
     @classmethod
-    def create(cls, reports_dir: Path, run_id: str) -> Self:
+    def create(cls, reports_dir: Path, run_id: RunId) -> Self:
         """A new run's directory, with `latest` beside it pointing there."""
-        if not _RUN_ID.fullmatch(run_id) or run_id == _LATEST:
-            raise ResultsError(
-                f"{run_id!r} cannot name a run", hint=f"use letters, digits, '.', '_' and '-', and not {_LATEST!r}"
-            )
         store = cls(reports_dir / run_id)
         with _explained(store.path, "created"):
             reports_dir.mkdir(parents=True, exist_ok=True)
@@ -201,7 +197,7 @@ def _to_disk(file: IO[Any]) -> None:
     os.fsync(file.fileno())
 
 
-def _point_latest(link: Path, run_id: str) -> None:
+def _point_latest(link: Path, run_id: RunId) -> None:
     """Make `link` a symlink to the run beside it, at once for whoever reads it."""
     part = link.with_name(f"{link.name}.{os.getpid()}.part")
     with _explained(link, "updated"):

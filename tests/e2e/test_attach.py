@@ -9,6 +9,7 @@ import pytest
 from harness.guest.protocol import Guest, GuestDisk
 from harness.lab.transport.base import Runner
 from harness.layout.source import BlockSource
+from harness.run_id import RunId
 from harness.scenario.attach import Attach
 from tests.e2e.attaching import DIRECTORY, MIB, Lab, a_disk, differences
 from tests.unit.attach_options import options
@@ -42,7 +43,7 @@ def guest(lab_host: Lab) -> Iterator[Guest]:
     runner = lab_host.host.runner
     disks = [GuestDisk(name, a_file(runner, name), attach) for name, attach in EVERY_OPTION.items()]
     disks.append(GuestDisk("lun", a_disk(lab_host.scsi), LUN))
-    with lab_host.hypervisor.guest("attach", disks) as running:
+    with lab_host.hypervisor.guest(RunId.new(), disks) as running:
         yield running
 
 
@@ -62,7 +63,7 @@ def test_ide_disks_are_on_the_older_machine(lab_host: Lab) -> None:
     of_ide = options("ide")
     asked = {name: of_ide[name] for name in ("default", "writethrough", "discard", "512e")}
     disks = [GuestDisk(name, a_file(lab_host.host.runner, name), attach) for name, attach in asked.items()]
-    with lab_host.hypervisor.guest("attach-ide", disks) as guest:
+    with lab_host.hypervisor.guest(RunId.new(), disks) as guest:
         found = {name: guest.effective(name) for name in asked}
     assert differences(asked, found) == []
     assert str(found["default"]["machine"]).startswith("pc-i440fx")

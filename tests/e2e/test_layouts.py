@@ -20,6 +20,7 @@ from harness.layout.layers import cuts_of
 from harness.layout.prerequisites import missing_prerequisite
 from harness.measure.fio import ARGV
 from harness.measure.reap import sweep
+from harness.run_id import RunId
 from harness.scenario.attach import Attach
 from harness.scenario.layouts import Device, Layout, Lvm, LvmThin, Md, Partition, Qcow2, RawFile, Zvol
 from harness.scenario.model import Mode
@@ -29,7 +30,7 @@ from tests.unit.failing import outcomes
 KIB = 1024
 MIB = 1024**2
 SPAN = 16 * MIB
-RUN = "20260101-000000-abcd"
+RUN = RunId("20260101-000000-abcd")
 LAB = inventory().hosts[0]
 DISKS = [LAB.disk(name) for name in ("ssd1", "ssd2", "ssd3", "ssd4")]
 

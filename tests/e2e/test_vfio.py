@@ -10,13 +10,14 @@ from harness.errors import SafetyError
 from harness.guest.pci import behind, mark, returned_all
 from harness.guest.protocol import Guest, GuestDisk
 from harness.lab.transport.base import Runner
+from harness.run_id import RunId
 from harness.scenario.attach import Vfio
 from tests.e2e.attaching import Lab, a_disk, differences
 
 
 @pytest.fixture(scope="module")
 def guest(lab_host: Lab) -> Iterator[Guest]:
-    with lab_host.hypervisor.guest("vfio", [GuestDisk("vfio", a_disk(lab_host.nvme), Vfio())]) as running:
+    with lab_host.hypervisor.guest(RunId.new(), [GuestDisk("vfio", a_disk(lab_host.nvme), Vfio())]) as running:
         yield running
 
 

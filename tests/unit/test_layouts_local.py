@@ -19,6 +19,7 @@ from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts, built
 from harness.layout.prerequisites import missing_prerequisite
 from harness.layout.regions import partitioned
+from harness.run_id import RunId
 from harness.scenario.attach import Attach
 from harness.scenario.layouts import Device, Lvm, RawFile
 from harness.scenario.model import Mode
@@ -26,7 +27,7 @@ from tests.unit.failing import outcomes
 from tests.unit.loop_disks import RUNNER, loop, require, run, sparse, traces
 
 MIB = 1024**2
-RUN = "20260101-000000-abcd"
+RUN = RunId("20260101-000000-abcd")
 
 PASSTHROUGH = Mode("passthrough", Device(), Attach())
 RAW = Mode("raw", RawFile(), Attach())

@@ -6,6 +6,7 @@ rounds are played back (`recorded_campaign`).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -323,10 +324,9 @@ def play(run: Run, pytester: pytest.Pytester) -> Play:
     def play(
         randread: list[float], randwrite: list[float] = FINE, *, disk: float = 1.0, scenario: str = JUDGED
     ) -> Callable[..., pytest.RunResult]:
-        with (pytester.path / "conftest.py").open("a") as conftest:
-            conftest.write(PLAYBACK)
+        (pytester.path / "conftest.py").write_text((ROOT / "conftest.py").read_text() + PLAYBACK)
         (pytester.path / "scenarios" / "alpha.toml").write_text(scenario)
-        (pytester.path / "scenarios" / "beta.toml").unlink()
+        (pytester.path / "scenarios" / "beta.toml").unlink(missing_ok=True)
         recording: dict[str, Played] = {
             "randread-4k-qd32": {"guest": randread, "disk": disk},
             "randwrite-4k-qd32": {"guest": randwrite, "disk": 1.0},
@@ -435,3 +435,36 @@ def test_after_a_failure_later_cells_are_skipped_with_the_first_cause(play: Play
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(errors=1, skipped=3)
     result.stdout.fnmatch_lines(["SKIPPED [[]3] *: not tried: host node1 failed before: host node1: connection lost"])
+
+
+# --- resuming ---
+
+
+def the_run(reports: Path) -> Path:
+    """The directory of the only run."""
+    (found,) = (path for path in reports.iterdir() if not path.is_symlink())
+    return found
+
+
+def test_a_run_keeps_its_id_when_its_directory_is_renamed_and_it_is_resumed(
+    play: Play, pytester: pytest.Pytester
+) -> None:
+    play(FINE)("--rounds=2")
+    run = the_run(pytester.path / "reports")
+    renamed = run.rename(run.with_name('x", name="y'))
+    assert play(FINE)("--rounds=3", f"--resume={renamed}").ret == pytest.ExitCode.OK
+    assert json.loads((renamed / "results.json").read_text())["run"]["id"] == run.name
+
+
+@pytest.mark.parametrize("changed", ['x", name="y', "../../etc", "20260101-120000-ABCD", "20260101-120000-abcd\n"])
+def test_a_stored_run_whose_id_was_changed_is_refused_before_anything_is_named_after_it(
+    play: Play, pytester: pytest.Pytester, changed: str
+) -> None:
+    play(FINE)()
+    results = the_run(pytester.path / "reports") / "results.json"
+    document = json.loads(results.read_text())
+    document["run"]["id"] = changed
+    results.write_text(json.dumps(document))
+    said = usage_error(play(FINE)(f"--resume={results.parent}"))
+    assert f"{results}: run.id = {changed!r}: " in said
+    assert "its form is YYYYmmdd-HHMMSS-xxxx" in said

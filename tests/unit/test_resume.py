@@ -21,7 +21,7 @@ from harness.scenario.attach import Attach
 from harness.scenario.layouts import Lvm
 from harness.scenario.model import Arm, Cell, Scenario
 from harness.scenario.plan import Group, plan_for
-from tests.unit.runs import measure, optane, synthetic_run
+from tests.unit.runs import RUN_ID, measure, optane, synthetic_run
 
 (GROUP,) = plan_for(
     replace(optane(), modes=tuple(mode for mode in optane().modes if mode.name in ("host", "passthrough", "lvm"))),
@@ -101,7 +101,7 @@ def test_another_kernel_is_refused_by_name_with_both_values() -> None:
 
 
 ORDER = Order(
-    run_id="run",
+    run_id=RUN_ID,
     host=HostSpec("lab1", "local", None, (DiskById("optane", "/dev/disk/by-id/a", "A", destroy=True),)),
     plans=(),
     scenarios={"optane": optane()},
@@ -175,7 +175,7 @@ def test_a_run_of_before_this_was_kept_may_go_on() -> None:
 def stored(tmp_path: Path) -> RunStore:
     """A run of the profile smoke on the host lab1 that was cut short."""
     run = synthetic_run(status="interrupted")
-    store = RunStore.create(tmp_path, run.run.id)
+    store = RunStore.create(tmp_path, RUN_ID)
     for measurement in MEASURED:
         store.append(measurement)
     store.write_results(run)
@@ -183,7 +183,8 @@ def stored(tmp_path: Path) -> RunStore:
 
 
 def test_a_run_goes_on_with_its_seed_and_its_journal(stored: RunStore) -> None:
-    earlier, seed = earlier_part(stored, "lab1", "smoke")
+    earlier, run_id, seed = earlier_part(stored, "lab1", "smoke")
+    assert run_id == stored.read_results().run.id
     assert seed == stored.read_results().run.seed
     assert earlier.measurements == tuple(MEASURED)
     assert earlier.provenance == stored.read_results().provenance
@@ -206,4 +207,4 @@ def test_another_host_or_profile_is_refused_with_the_option_to_give(
 
 def test_a_directory_without_results_cannot_be_resumed(tmp_path: Path) -> None:
     with pytest.raises(ResultsError):
-        earlier_part(RunStore.create(tmp_path, "empty"), "lab1", "smoke")
+        earlier_part(RunStore.create(tmp_path, RUN_ID), "lab1", "smoke")

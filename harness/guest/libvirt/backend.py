@@ -30,6 +30,7 @@ from harness.lab.transport.ssh import SshRunner, SshTarget
 from harness.lab.vm_threads import VmThreads, find_threads
 from harness.layout.build import Layouts, built
 from harness.layout.prerequisites import missing_prerequisite
+from harness.run_id import RunId
 from harness.scenario.model import Mode
 from harness.units import format_duration
 
@@ -52,7 +53,7 @@ class LibvirtHypervisor:
         self._events = events
 
     @contextmanager
-    def guest(self, run_id: str, disks: Sequence[GuestDisk]) -> Iterator[Guest]:
+    def guest(self, run_id: RunId, disks: Sequence[GuestDisk]) -> Iterator[Guest]:
         """A guest with these disks, booted to SSH; destroyed at the end, whatever came in between."""
         name = f"{TAG}-{run_id}"
         console = f"{CONSOLE_DIRECTORY}/{name}.log"
@@ -83,7 +84,7 @@ class LibvirtHypervisor:
                 self._destroy(domain)
 
     def layouts(
-        self, disks: Sequence[AnyDisk], modes: Sequence[Mode], *, span: int, run_id: str
+        self, disks: Sequence[AnyDisk], modes: Sequence[Mode], *, span: int, run_id: RunId
     ) -> AbstractContextManager[Layouts]:
         """The layouts of `modes`, built by commands on the host; everything is removed at the end."""
         ours = [disk for disk in disks if not isinstance(disk, DiskByStorage)]
@@ -148,7 +149,7 @@ class LibvirtHypervisor:
         except GuestError:
             return False
 
-    def _create(self, name: str, run_id: str, console: str, disks: Sequence[GuestDisk]) -> tuple[Any, int]:
+    def _create(self, name: str, run_id: RunId, console: str, disks: Sequence[GuestDisk]) -> tuple[Any, int]:
         """Start the domain on a free port of the host, and tell which."""
         files = self._host.guest_files
         for attempt in range(1, _PORT_TRIES + 1):
