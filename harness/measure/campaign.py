@@ -14,9 +14,9 @@ from harness.image import ImageSet
 from harness.measure.environment import Environment
 from harness.measure.ledger import Ledger, Order
 from harness.measure.phases import MEASURE, Phases
-from harness.measure.provenance import lab_info, provenance
+from harness.measure.provenance import guest_provenance, lab_info, provenance
 from harness.measure.resume import Earlier, asked
-from harness.measure.session import Demand, Session
+from harness.measure.session import Demand, NothingToCompare, Session, require_guest
 from harness.measure.stopping import reason_to_stop
 from harness.measure.visit import visit
 from harness.results import (
@@ -85,10 +85,15 @@ class Campaign:
         return run
 
     def _measure(self, group: Group, plan: Plan) -> None:
-        at = self._ready_or_again(group, plan)
+        try:
+            at = self._ready_or_again(group, plan)
+            require_guest([cell.mode for cell in group.cells], at.skipped)
+        except NothingToCompare as nothing:
+            self._skip(group, plan, nothing)
+            return
         progress = _Progress(group, plan, started=time.monotonic())
         try:
-            kept = self._earlier.rounds(group, _visited(round_order(group, self.order.seed, 1), at))
+            kept = self._earlier.rounds(group, visited(round_order(group, self.order.seed, 1), at))
             with self._phases.step(MEASURE, f"measure {group.id}"):
                 while progress.stopped is None:
                     number = progress.rounds + 1
@@ -101,6 +106,15 @@ class Campaign:
             self._measured.add(group.id)
         finally:
             self._assemble(progress, at, final=progress.stopped is None or progress.last_look)
+
+    def _skip(self, group: Group, plan: Plan, nothing: NothingToCompare) -> None:
+        """Every cell of the group has its reason, and nothing is measured."""
+        contexts = {
+            cell.id: CellContext(self.order.host.name, group.id, plan.span, skipped=nothing.reason(cell.mode))
+            for cell in group.cells
+        }
+        self._ledger.assemble(group.cells, contexts)
+        self._measured.add(group.id)
 
     def _reason_to_stop(self, progress: _Progress, at: Session) -> str | None:
         plan, group = progress.plan, progress.group
@@ -142,12 +156,15 @@ class Campaign:
         return self._ledger.assemble(group.cells, contexts)
 
     def _ready(self, group: Group, plan: Plan) -> Session:
-        """The session of the group's sitting, with all its modes."""
+        """The session of the group's sitting, with all its modes; a resumed run is refused before anything is built."""
+        host = self._environment.opened()
+        found = {**provenance(host, self._images), "asked": asked(self.order)}
+        self._earlier.require_same(found)
+        self._ledger.lab = lab_info(host)
+        self._ledger.provenance |= found
+        self._ledger.family = self.order.family(host.lab_kind)
         at = self._environment.ready(Demand.of(plan, group))
-        self._ledger.lab = lab_info(at.host)
-        self._ledger.provenance = {**provenance(at, self._images), "asked": asked(self.order)}
-        self._ledger.family = self.order.family(at.host.lab_kind)
-        self._earlier.require_same(self._ledger.provenance)
+        self._ledger.provenance |= guest_provenance(at.guest)
         return at
 
     def _ready_or_again(self, group: Group, plan: Plan) -> Session:
@@ -175,7 +192,7 @@ class Campaign:
 
     def _round(self, at: Session, group: Group, plan: Plan, number: int) -> None:
         seen: Counter[Arm] = Counter()
-        for arm in _visited(round_order(group, self.order.seed, number), at):
+        for arm in visited(round_order(group, self.order.seed, number), at):
             seen[arm] += 1
             jobs = group.jobs_of(arm)
             self._events(MeasurementStarted(group.id, number, plan.rounds, arm.id, len(jobs), self._seconds_left()))
@@ -233,7 +250,7 @@ class _Progress:
         return elapsed * (self.rounds + 1) / self.rounds > self.plan.time_limit
 
 
-def _visited(order: Sequence[Arm], at: Session) -> list[Arm]:
+def visited(order: Sequence[Arm], at: Session) -> list[Arm]:
     """The order without the arms of modes that this host cannot have."""
     return [arm for arm in order if arm.mode is None or arm.mode.name not in at.skipped]
 

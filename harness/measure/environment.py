@@ -45,6 +45,10 @@ class Environment:
         self._host_stack = ExitStack()
         self._disk_stack = ExitStack()
 
+    def opened(self) -> Host:
+        """The host: opened at the first need, and again after a restart."""
+        return self._opened()[0]
+
     def ready(self, demand: Demand) -> Session:
         """The session that serves `demand`: kept while the demand stays the same, else built anew."""
 

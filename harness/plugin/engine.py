@@ -88,6 +88,8 @@ class Engine:
         except LabUnavailable as error:
             self.unavailable.setdefault(host.name, str(error))
             raise
+        if found.skipped:
+            self.unavailable.setdefault(host.name, found.skipped)
         self.measured += not found.skipped
         self._told[cell.id] = found.verdict
         return found

@@ -6,6 +6,7 @@ Everything but the measuring is the real campaign: its rounds, when they end, bu
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypedDict
 
@@ -16,7 +17,7 @@ from harness.lab.hosts import GuestFiles, Host
 from harness.lab.transport.local import LocalRunner
 from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
-from harness.measure.campaign import Campaign
+from harness.measure.campaign import Campaign, visited
 from harness.measure.session import Session
 from harness.results import ConditioningRecord, LabInfo, Measurement
 from harness.scenario.model import Job, Place
@@ -25,6 +26,7 @@ from harness.scenario.plan import Group, Plan
 
 HOST_IOPS = 10_000.0
 SECONDS = 3.0
+RECORDING = Path("recording.json")
 
 
 class Played(TypedDict):
@@ -34,9 +36,12 @@ class Played(TypedDict):
     disk: float
 
 
-def write_recording(path: Path, jobs: dict[str, Played]) -> None:
-    """Jobs by id; the last share of `guest` is that of all further rounds, and none is a host that fails."""
-    path.write_text(json.dumps(jobs))
+def write_recording(path: Path, jobs: dict[str, Played], skipped: Mapping[str, str] | None = None) -> None:
+    """Jobs by id; the last share of `guest` is that of all further rounds, and none is a host that fails.
+
+    `skipped` says of modes why the host cannot have them.
+    """
+    path.write_text(json.dumps({"jobs": jobs, "skipped": dict(skipped or {})}))
 
 
 class RecordedCampaign(Campaign):
@@ -55,11 +60,12 @@ class RecordedCampaign(Campaign):
             guest_files=GuestFiles("", "", Path(), ""),
             acceleration=Acceleration("kvm", "a guest was booted"),
         )
-        return Session(host, Layouts(device, {}, device.size, group.disk), None, {}, {}, _filled())
+        skipped = json.loads(RECORDING.read_text())["skipped"]
+        return Session(host, Layouts(device, {}, device.size, group.disk), None, skipped, {}, _filled())
 
     def _round(self, at: Session, group: Group, plan: Plan, number: int) -> None:  # noqa: ARG002 - as it is called
-        recording: dict[str, Played] = json.loads(Path("recording.json").read_text())
-        for arm in round_order(group, self.order.seed, number):
+        recording: dict[str, Played] = json.loads(RECORDING.read_text())["jobs"]
+        for arm in visited(round_order(group, self.order.seed, number), at):
             for job in group.jobs_of(arm):
                 played = recording[job.id]
                 if not played["guest"]:

@@ -322,7 +322,12 @@ def play(run: Run, pytester: pytest.Pytester) -> Play:
     """Has the randread and the randwrite guest of `alpha` show these shares of the host's IOPS in their rounds."""
 
     def play(
-        randread: list[float], randwrite: list[float] = FINE, *, disk: float = 1.0, scenario: str = JUDGED
+        randread: list[float],
+        randwrite: list[float] = FINE,
+        *,
+        disk: float = 1.0,
+        scenario: str = JUDGED,
+        lacks: tuple[str, ...] = (),
     ) -> Callable[..., pytest.RunResult]:
         (pytester.path / "conftest.py").write_text((ROOT / "conftest.py").read_text() + PLAYBACK)
         (pytester.path / "scenarios" / "alpha.toml").write_text(scenario)
@@ -331,7 +336,8 @@ def play(run: Run, pytester: pytest.Pytester) -> Play:
             "randread-4k-qd32": {"guest": randread, "disk": disk},
             "randwrite-4k-qd32": {"guest": randwrite, "disk": 1.0},
         }
-        write_recording(pytester.path / "recording.json", recording)
+        skipped = {mode: f"host node1: {mode}: no device-mapper" for mode in lacks}
+        write_recording(pytester.path / "recording.json", recording, skipped)
         return run
 
     return play
@@ -435,6 +441,74 @@ def test_after_a_failure_later_cells_are_skipped_with_the_first_cause(play: Play
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(errors=1, skipped=3)
     result.stdout.fnmatch_lines(["SKIPPED [[]3] *: not tried: host node1 failed before: host node1: connection lost"])
+
+
+# --- modes that the host cannot have ---
+
+TWO_MODES = JUDGED.replace('["host", "passthrough"]', '["host", "passthrough", "lvm"]')
+
+
+def measured(reports: Path) -> set[str]:
+    """The arms that the only run has measurements of."""
+    journal = the_run(reports) / "journal.jsonl"
+    lines = [json.loads(line) for line in journal.read_text().splitlines()] if journal.exists() else []
+    return {line["arm"] for line in lines if "arm" in line}
+
+
+def test_where_no_mode_can_be_had_nothing_is_measured_and_that_is_no_success(
+    play: Play, pytester: pytest.Pytester
+) -> None:
+    result = play(FINE, scenario=TWO_MODES, lacks=("passthrough", "lvm"))()
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(skipped=6)
+    result.stdout.fnmatch_lines(
+        [
+            "*= nothing was measured =*",
+            "no cell could be measured on node1; skips are no success: exit status 1",
+            "SKIPPED [[]2] *: host node1: lvm: no device-mapper",
+        ]
+    )
+    result.stdout.fnmatch_lines(
+        ["SKIPPED [[]2] *: the host alone is not measured: * host node1: lvm: no device-mapper*"]
+    )
+    reports = pytester.path / "reports"
+    assert measured(reports) == set()
+    stored = json.loads((the_run(reports) / "results.json").read_text())
+    assert [cell["skipped"] is not None for cell in stored["cells"]] == [True] * 6
+    assert stored["run"]["status"] == "complete"
+
+
+@pytest.mark.parametrize("lacks", [("passthrough", "lvm"), ("lvm",)], ids=["all", "one"])
+def test_a_mode_that_cannot_be_had_is_an_error_where_the_lab_is_required(play: Play, lacks: tuple[str, ...]) -> None:
+    result = play(FINE, scenario=TWO_MODES, lacks=lacks)("--require-lab")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    if len(lacks) == 2:
+        result.assert_outcomes(errors=6)
+    else:
+        result.assert_outcomes(passed=4, errors=2)
+    result.stdout.fnmatch_lines(["host node1: lvm: no device-mapper"])
+    assert "Traceback" not in result.stdout.str()
+
+
+def test_the_modes_that_can_be_had_are_measured_without_the_others(play: Play, pytester: pytest.Pytester) -> None:
+    result = play(FINE, scenario=TWO_MODES, lacks=("lvm",))()
+    assert result.ret == pytest.ExitCode.OK
+    result.assert_outcomes(passed=4, skipped=2)
+    assert measured(pytester.path / "reports") == {"host", "guest:passthrough"}
+
+
+def test_a_group_of_which_only_the_host_could_be_measured_is_left_alone(play: Play, pytester: pytest.Pytester) -> None:
+    # Of randwrite the LVM guest is wanted alone, and each job is a group: both are of one setup, which is built.
+    selected = ("-k", "(passthrough and randread) or (lvm and randwrite) or (host and randwrite)")
+    result = play(FINE, scenario=TWO_MODES, lacks=("lvm",))(*selected)
+    assert result.ret == pytest.ExitCode.OK
+    result.assert_outcomes(passed=1, skipped=2)
+    journal = the_run(pytester.path / "reports") / "journal.jsonl"
+    assert "randwrite" not in journal.read_text()
+
+
+def test_the_host_alone_is_measured_where_nothing_else_was_selected(play: Play) -> None:
+    play(FINE, scenario=TWO_MODES, lacks=("passthrough", "lvm"))("-k", "host").assert_outcomes(passed=2)
 
 
 # --- resuming ---
