@@ -71,12 +71,13 @@ class RecordedCampaign(Campaign):
                 if not played["guest"]:
                     raise HostError(f"{at.host.runner.name}: connection lost", hint="look at its console")
                 share = played["guest"][min(number, len(played["guest"])) - 1] if arm.place is Place.GUEST else 1.0
-                found = _measurement(group, arm.id, job, number, iops=share * HOST_IOPS, disk=played["disk"])
+                raw = self.store.save_raw(f"{group.id}-round{number}-{arm.id}.json", f"{share}\n", command="fio -")
+                found = _measurement(group, arm.id, job, number, raw, iops=share * HOST_IOPS, disk=played["disk"])
                 self.store.append(found)
                 self._ledger.add([found], fio_seconds=0.0)
 
 
-def _measurement(group: Group, arm: str, job: Job, number: int, *, iops: float, disk: float) -> Measurement:
+def _measurement(group: Group, arm: str, job: Job, number: int, raw: str, *, iops: float, disk: float) -> Measurement:
     moved = iops * job.bs * SECONDS
     direction = "written" if job.writes else "read"
     seen = disk * moved if arm.startswith("guest") else moved
@@ -91,7 +92,7 @@ def _measurement(group: Group, arm: str, job: Job, number: int, *, iops: float, 
         wall=SECONDS,
         metrics={"iops": iops, "bw": iops * job.bs, "lat_mean": job.iodepth / iops},
         io_bytes=round(moved),
-        raw=f"raw/{group.id}-round{number}.json",
+        raw=raw,
         counters={f"fio_{direction}": moved, f"disk_{direction}": seen},
     )
 

@@ -268,6 +268,7 @@ def _groups(
                 stopped="budget decided" if len(done) == rounds else None,
                 conditioning=_conditioning(ready),
                 drift=host_drift(own),
+                rounds=tuple(done),
             )
         )
     return tuple(group for group in found if group.orders)

@@ -7,6 +7,8 @@ rounds are played back (`recorded_campaign`).
 from __future__ import annotations
 
 import json
+import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -542,3 +544,42 @@ def test_a_stored_run_whose_id_was_changed_is_refused_before_anything_is_named_a
     said = usage_error(play(FINE)(f"--resume={results.parent}"))
     assert f"{results}: run.id = {changed!r}: " in said
     assert "its form is YYYYmmdd-HHMMSS-xxxx" in said
+
+
+KILLED = """
+
+import itertools, os, signal
+
+def _killed_at_{moment}(file, moments=itertools.count(1), to_disk=os.fsync):
+    if next(moments) == {moment}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    to_disk(file)
+
+os.fsync = _killed_at_{moment}
+"""
+
+
+@pytest.mark.parametrize("moment", [9, 12, 40], ids=["first round", "first group", "later group"])
+def test_a_run_that_was_killed_has_a_report_and_goes_on(play: Play, pytester: pytest.Pytester, moment: int) -> None:
+    go = play(FINE)
+    conftest = pytester.path / "conftest.py"
+    text = conftest.read_text()
+    conftest.write_text(text + KILLED.format(moment=moment))
+    assert go().ret == -signal.SIGKILL
+    conftest.write_text(text)
+    run = the_run(pytester.path / "reports")
+    shown = pytester.run(sys.executable, "-m", "harness.cli", "report", run)
+    assert shown.ret == 0
+    assert (run / "index.html").exists()
+    before = (run / "journal.jsonl").read_text()
+    result = go(f"--resume={run}")
+    assert result.ret == pytest.ExitCode.OK
+    result.assert_outcomes(passed=4)
+    journal = (run / "journal.jsonl").read_text()
+    assert journal.startswith(before)
+    lines = [line for line in map(json.loads, journal.splitlines()) if "arm" in line]
+    keys = [(line["group"], line["round"], line["arm"], line["job"], line["visit"]) for line in lines]
+    assert len(keys) == len(set(keys))
+    stored = json.loads((run / "results.json").read_text())
+    assert stored["run"]["status"] == "complete"
+    assert [len(cell["rounds"]) for cell in stored["cells"]] == [3] * 4

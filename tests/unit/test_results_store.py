@@ -19,9 +19,11 @@ from harness.results import (
     DriftRecord,
     Efficiency,
     GroupRecord,
+    Journal,
     LabInfo,
     Measurement,
     RegionSteadiness,
+    RoundEvent,
     Run,
     RunInfo,
     RunStore,
@@ -106,6 +108,8 @@ def example_run() -> Run:
                     "steady", JOB.id, (RegionSteadiness("device", (900.0, 800.0), 0.12, -0.12, steady=False),), False
                 ),
                 drift=(DriftRecord(JOB.id, change, too_much=True),),
+                rounds=(1, 2, 4),
+                abandoned=(3,),
             ),
         ),
         cells=tuple(assemble(cells, measurements, {cells[0].id: baseline, cells[1].id: context})),
@@ -133,6 +137,14 @@ def test_the_journal_comes_back_in_order(store: RunStore) -> None:
     assert store.read_journal().measurements == written
     assert store.read_journal().notes == ()
     assert len(store.journal_path.read_text().splitlines()) == 3
+
+
+def test_rounds_come_back_beside_their_measurements(store: RunStore) -> None:
+    written = RoundEvent("begun", "nvme0", 1, 2, None), RoundEvent("abandoned", "nvme0", 1, None, "the guest was lost")
+    store.append(written[0])
+    store.append(measured("host", 1, 1000.0))
+    store.append(written[1])
+    assert store.read_journal() == Journal((measured("host", 1, 1000.0),), written)
 
 
 def test_a_new_run_has_an_empty_journal(store: RunStore) -> None:
