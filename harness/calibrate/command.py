@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import shutil
 import time
 from contextlib import suppress
@@ -30,6 +29,7 @@ from harness.measure.calibration import (
 from harness.measure.environment import Environment
 from harness.measure.phases import Phases
 from harness.results import RunStore
+from harness.run_id import RunId
 from harness.units import format_duration
 
 
@@ -58,7 +58,7 @@ def calibrate(
 
     Raises what measuring raises; then, and when it is interrupted, the file stays as it was.
     """
-    run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+    run_id = RunId.new()
     store = RunStore.create(_runs(), run_id)
     phases = Phases(events)
     environment = Environment(spec, run_id, [disk], seed=seed, images=images, phases=phases)

@@ -21,6 +21,7 @@ from harness.measure.phases import Phases
 from harness.measure.session import Demand, Session, session
 from harness.measure.visit import visit
 from harness.results import RunStore
+from harness.run_id import RunId
 from harness.scenario.model import Mode, Place
 
 DELAY_NS = 1_000_000
@@ -38,7 +39,7 @@ class Bench:
     """A host with a guest that has the disk under test and, where the host can make them, two disks in memory."""
 
     def __init__(
-        self, environment: Environment, store: RunStore, disk: str, *, run_id: str, seed: int, phases: Phases
+        self, environment: Environment, store: RunStore, disk: str, *, run_id: RunId, seed: int, phases: Phases
     ) -> None:
         self._environment = environment
         self._store = store

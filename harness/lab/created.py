@@ -20,6 +20,7 @@ from harness.cleanup import Cleanup
 from harness.errors import HostError
 from harness.lab.paths import CREATED_DIRECTORY
 from harness.lab.transport.base import Runner
+from harness.run_id import RunId
 
 T = TypeVar("T", bound="Thing")
 
@@ -137,7 +138,7 @@ class Entry:
 class CreationLog:
     """The log of one run on one host."""
 
-    def __init__(self, runner: Runner, run_id: str, directory: str = CREATED_DIRECTORY) -> None:
+    def __init__(self, runner: Runner, run_id: RunId, directory: str = CREATED_DIRECTORY) -> None:
         self.runner = runner
         self.run_id = run_id
         self._directory = directory

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.analysis import Reason, Sequential
 from harness.errors import GuestError, HostError, NotTried
-from harness.events import Events, MeasurementFinished, MeasurementStarted
+from harness.events import Events, MeasurementFinished, MeasurementStarted, Note
 from harness.image import ImageSet
 from harness.measure.environment import Environment
 from harness.measure.ledger import Ledger, Order
 from harness.measure.phases import MEASURE, Phases
-from harness.measure.provenance import lab_info, provenance
-from harness.measure.resume import Earlier, asked
-from harness.measure.session import Demand, Session
+from harness.measure.provenance import guest_provenance, lab_info, provenance
+from harness.measure.resume import Earlier, asked, evaluation
+from harness.measure.session import Demand, NothingToCompare, Session, require_guest
 from harness.measure.stopping import reason_to_stop
 from harness.measure.visit import visit
 from harness.results import (
@@ -55,13 +55,18 @@ class Campaign:
         self._environment = Environment(
             order.host, order.run_id, order.disks, seed=order.seed, images=images, phases=self._phases
         )
-        self._ledger = Ledger(order, store, self._phases)
+        self._ledger = Ledger(order, store, self._phases, self._earlier.journal)
+        self._ledger.provenance = {"asked": asked(order), "evaluation": evaluation(order)}
         self._broken: Exception | None = None
         self._measured: set[str] = set()
+        self._reached = False
+        self._finished = self._earlier.run if self._earlier.finished(order) else None
         self._groups = {cell.id: (group, plan) for plan in order.plans for group in plan.groups for cell in group.cells}
 
     def record(self, cell: Cell) -> CellRecord:
         """The cell's record. Raises what stopped the measuring; NotTried with the first cause for later cells."""
+        if self._finished is not None:
+            return self._finished.cell(cell.id)
         group, plan = self._groups[cell.id]
         if group.id not in self._measured:
             if self._broken is not None:
@@ -73,36 +78,69 @@ class Campaign:
                 self._broken = error
                 raise
             finally:
-                self._ledger.write("running")
+                self._write("running")
         return self._ledger.records[cell.id]
 
     def close(self, *, interrupted: bool) -> Run:
         """Take everything down that was built, and write the final results. The run as it was stored."""
         groups = {group.id for plan in self.order.plans for group in plan.groups}
         status: RunStatus = "complete" if self._broken is None and self._measured == groups else "failed"
+        ended: RunStatus = "interrupted" if interrupted else status
         try:
             self._environment.close()
         finally:
-            run = self._ledger.write("interrupted" if interrupted else status)
+            run = self._complete(self._finished) if self._finished else self._write(ended)
         return run
 
+    def _complete(self, finished: Run) -> Run:
+        """The run that had been measured to its end, also where it was killed before it could say so."""
+        if finished.run.status != "complete":
+            finished = replace(finished, run=replace(finished.run, status="complete", finished=time.time()))
+            self.store.write_results(finished)
+        return finished
+
+    def _write(self, status: RunStatus) -> Run:
+        """Store the run as it stands. What an earlier part stored stays until the lab is found to be the same."""
+        stored = self._earlier.run
+        return self._ledger.write(status) if stored is None or self._reached else stored
+
     def _measure(self, group: Group, plan: Plan) -> None:
-        at = self._ready_or_again(group, plan)
+        self._earlier.require_same(self._ledger.provenance)
+        self._write("running")  # What --resume goes by is stored before anything is built,
+        try:
+            at = self._ready_or_again(group, plan)
+            require_guest([cell.mode for cell in group.cells], at.skipped)
+        except NothingToCompare as nothing:
+            self._resume()
+            self._skip(group, plan, nothing)
+            return
+        self._resume()
+        self._write("running")  # and where it is measured before anything is measured.
         progress = _Progress(group, plan, started=time.monotonic())
         try:
-            kept = self._earlier.rounds(group, _visited(round_order(group, self.order.seed, 1), at))
+            stored = deque(self._earlier.rounds(group, visited(round_order(group, self.order.seed, 1), at)))
             with self._phases.step(MEASURE, f"measure {group.id}"):
                 while progress.stopped is None:
-                    number = progress.rounds + 1
-                    if number in kept:
-                        self._ledger.add(kept[number], fio_seconds=0.0)
+                    if new := not stored:
+                        at = self._round_or_again(at, group, plan)
                     else:
-                        at = self._round_or_again(at, group, plan, number)
-                    progress.rounds = number
+                        self._ledger.add(stored.popleft(), fio_seconds=0.0)
+                    progress.rounds += 1
                     progress.stopped = self._reason_to_stop(progress, at)
+                    if new:
+                        self._write("running")
             self._measured.add(group.id)
         finally:
             self._assemble(progress, at, final=progress.stopped is None or progress.last_look)
+
+    def _skip(self, group: Group, plan: Plan, nothing: NothingToCompare) -> None:
+        """Every cell of the group has its reason, and nothing is measured."""
+        contexts = {
+            cell.id: CellContext(self.order.host.name, group.id, plan.span, skipped=nothing.reason(cell.mode))
+            for cell in group.cells
+        }
+        self._ledger.assemble(group.cells, contexts)
+        self._measured.add(group.id)
 
     def _reason_to_stop(self, progress: _Progress, at: Session) -> str | None:
         plan, group = progress.plan, progress.group
@@ -131,25 +169,31 @@ class Campaign:
         group = progress.group
         measured = self._ledger.of_group(group.id)
         drift = host_drift(measured)
+        orders = _orders(measured)
         self._ledger.groups[group.id] = GroupRecord(
             id=group.id,
             disk=group.disk,
-            orders=_orders(measured),
+            orders=tuple(orders.values()),
             looks=progress.sequential.looks,
             stopped=progress.stopped,
             conditioning=at.conditioning,
             drift=drift,
+            rounds=tuple(orders),
+            abandoned=tuple(sorted(self._ledger.abandoned(group.id))),
         )
         contexts = {cell.id: self._context(cell, progress, at, drift, final=final) for cell in group.cells}
         return self._ledger.assemble(group.cells, contexts)
 
     def _ready(self, group: Group, plan: Plan) -> Session:
-        """The session of the group's sitting, with all its modes."""
+        """The session of the group's sitting, with all its modes; a resumed run is refused before anything is built."""
+        host = self._environment.opened()
+        found = provenance(host, self._images)
+        self._earlier.require_same(found)
+        self._ledger.lab = lab_info(host)
+        self._ledger.provenance |= found
+        self._ledger.family = self.order.family(host.lab_kind)
         at = self._environment.ready(Demand.of(plan, group))
-        self._ledger.lab = lab_info(at.host)
-        self._ledger.provenance = {**provenance(at, self._images), "asked": asked(self.order)}
-        self._ledger.family = self.order.family(at.host.lab_kind)
-        self._earlier.require_same(self._ledger.provenance)
+        self._ledger.provenance |= guest_provenance(at.guest)
         return at
 
     def _ready_or_again(self, group: Group, plan: Plan) -> Session:
@@ -161,15 +205,25 @@ class Campaign:
                 note = f"the lab failed before {group.id} was measured and was started again"
                 self._environment.start_again(error, note)
 
-    def _round_or_again(self, at: Session, group: Group, plan: Plan, number: int) -> Session:
-        """Measure the round; in a simulated lab that fails, start the lab again and measure the whole round anew."""
+    def _resume(self) -> None:
+        """The first time that the lab was found to be the same: what an earlier part stored is ours from now on."""
+        if self._earlier.run is not None and not self._reached:
+            for note in self._earlier.journal.notes:
+                self._events(Note(note))
+            self._ledger.resume(self._earlier.run)
+        self._reached = True
+
+    def _round_or_again(self, at: Session, group: Group, plan: Plan) -> Session:
+        """Measure a round; in a simulated lab that fails, start the lab again and measure another one."""
         while True:
+            number = self._ledger.next_round(group.id)
+            whole = sum(len(group.jobs_of(arm)) for arm in visited(round_order(group, self.order.seed, number), at))
             try:
-                self._round(at, group, plan, number)
+                with self._ledger.round(group.id, number, whole):
+                    self._round(at, group, plan, number)
             except (HostError, GuestError) as error:
-                note = f"the lab failed in round {number} of {group.id} and was started again; the round is new"
+                note = f"the lab failed in round {number} of {group.id} and was started again; the round does not count"
                 self._environment.start_again(error, note)
-                self._ledger.drop(group.id, number)
                 at = self._ready_or_again(group, plan)
             else:
                 self._environment.went_well()
@@ -177,14 +231,15 @@ class Campaign:
 
     def _round(self, at: Session, group: Group, plan: Plan, number: int) -> None:
         seen: Counter[Arm] = Counter()
-        for arm in _visited(round_order(group, self.order.seed, number), at):
+        nth = len({each.round for each in self._ledger.of_group(group.id)}) + 1
+        for arm in visited(round_order(group, self.order.seed, number), at):
             seen[arm] += 1
             jobs = group.jobs_of(arm)
-            self._events(MeasurementStarted(group.id, number, plan.rounds, arm.id, len(jobs), self._seconds_left()))
+            self._events(MeasurementStarted(group.id, nth, plan.rounds, arm.id, len(jobs), self._seconds_left()))
             measurements = visit(at, self.store, group, arm, seed=self.order.seed, number=number, again=seen[arm])
             seconds = sum(each.seconds for each in measurements) + sum(job.ramp for job in jobs)
             self._ledger.add(measurements, fio_seconds=seconds)
-            self._events(MeasurementFinished(group.id, number, arm.id, seconds))
+            self._events(MeasurementFinished(group.id, nth, arm.id, seconds))
 
     def _context(
         self, cell: Cell, progress: _Progress, at: Session, drift: Sequence[DriftRecord], *, final: bool
@@ -235,17 +290,17 @@ class _Progress:
         return elapsed * (self.rounds + 1) / self.rounds > self.plan.time_limit
 
 
-def _visited(order: Sequence[Arm], at: Session) -> list[Arm]:
+def visited(order: Sequence[Arm], at: Session) -> list[Arm]:
     """The order without the arms of modes that this host cannot have."""
     return [arm for arm in order if arm.mode is None or arm.mode.name not in at.skipped]
 
 
-def _orders(measurements: Sequence[Measurement]) -> tuple[tuple[str, ...], ...]:
-    """For each round, the arms in the order in which they were measured."""
+def _orders(measurements: Sequence[Measurement]) -> dict[int, tuple[str, ...]]:
+    """By number of the round, the arms in the order in which they were measured."""
     rounds: dict[int, dict[tuple[str, int], None]] = {}
     for each in measurements:
         rounds.setdefault(each.round, {})[each.arm, each.visit] = None
-    return tuple(tuple(arm for arm, _ in rounds[number]) for number in sorted(rounds))
+    return {number: tuple(arm for arm, _ in rounds[number]) for number in sorted(rounds)}
 
 
 def _notes(arm: Arm, at: Session) -> list[str]:

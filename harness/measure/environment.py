@@ -22,6 +22,7 @@ from harness.lab.processes import Processes
 from harness.measure.phases import Phases
 from harness.measure.reap import divided, reap
 from harness.measure.session import Demand, Session, session
+from harness.run_id import RunId
 
 LEASE_WAIT_SECONDS = 900.0
 MOST_RESTARTS = 2
@@ -36,7 +37,7 @@ class Environment:
     """
 
     def __init__(
-        self, spec: HostSpec, run_id: str, disks: Collection[str], *, seed: int, images: ImageSet, phases: Phases
+        self, spec: HostSpec, run_id: RunId, disks: Collection[str], *, seed: int, images: ImageSet, phases: Phases
     ) -> None:
         self.host: Host | None = None
         self.session: Session | None = None
@@ -55,6 +56,10 @@ class Environment:
         self._key: Hashable = None
         self._host_stack = ExitStack()
         self._disk_stack = ExitStack()
+
+    def opened(self) -> Host:
+        """The host: opened at the first need, and again after a restart."""
+        return self._opened()[0]
 
     def ready(self, demand: Demand) -> Session:
         """The session that serves `demand`: kept while the demand stays the same, else built anew."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from pydantic import JsonValue
 
+from harness.errors import ResultsError
 from harness.lab.inventory import HostSpec
 from harness.measure.phases import MEASURE, Phases
 from harness.results import (
@@ -17,8 +19,10 @@ from harness.results import (
     CellRecord,
     Efficiency,
     GroupRecord,
+    Journal,
     LabInfo,
     Measurement,
+    RoundEvent,
     Run,
     RunInfo,
     RunStatus,
@@ -28,6 +32,7 @@ from harness.results import (
     decompositions,
     scalings,
 )
+from harness.run_id import RunId
 from harness.scenario.budgets import budgets_for
 from harness.scenario.model import BudgetRule, Cell, LabKind, Scenario
 from harness.scenario.plan import Group, Plan
@@ -40,7 +45,7 @@ class Order:
     `scenarios` are those of the plans, by name.
     """
 
-    run_id: str
+    run_id: RunId
     host: HostSpec
     plans: tuple[Plan, ...]
     scenarios: Mapping[str, Scenario]
@@ -65,10 +70,10 @@ class Order:
 class Ledger:
     """Measurements, cell and group records of one run. `fio_seconds` counts ramps and measured time.
 
-    `family` is how many budgets the run judges, measured already or not.
+    `family` is how many budgets the run judges, measured already or not; `earlier` the journal of a run that goes on.
     """
 
-    def __init__(self, order: Order, store: RunStore, phases: Phases) -> None:
+    def __init__(self, order: Order, store: RunStore, phases: Phases, earlier: Journal) -> None:
         self.fio_seconds = 0.0
         self.family = 0
         self.lab = LabInfo(
@@ -81,15 +86,51 @@ class Ledger:
         self._store = store
         self._phases = phases
         self._measurements: list[Measurement] = []
+        self._earlier = earlier
+        self._numbers: dict[str, set[int]] = {}
+        self._abandoned: dict[str, set[int]] = {}
         self._started = time.time()
 
     def add(self, measurements: Iterable[Measurement], *, fio_seconds: float) -> None:
         self._measurements += measurements
         self.fio_seconds += fio_seconds
 
-    def drop(self, group: str, number: int) -> None:
-        """Forget a round that was not finished; the journal keeps it."""
+    def next_round(self, group: str) -> int:
+        """A number that no round of the group has had, whatever became of it."""
+        return max(self._used(group), default=0) + 1
+
+    @contextmanager
+    def round(self, group: str, number: int, measurements: int) -> Iterator[None]:
+        """One round, of so many measurements. Where it fails or is interrupted it is abandoned, and does not count."""
+        self._used(group).add(number)
+        self._store.append(RoundEvent("begun", group, number, measurements, None))
+        try:
+            yield
+        except BaseException as error:
+            # Where not even this can be written, it is when the run is resumed: the round is not whole.
+            with suppress(ResultsError):
+                self.abandon(group, number, str(error).partition("\n")[0] or "interrupted")
+            raise
+
+    def abandon(self, group: str, number: int, why: str) -> None:
+        """Forget a round that was not finished. The journal keeps its measurements, and says that it is abandoned."""
         self._measurements = [each for each in self._measurements if (each.group, each.round) != (group, number)]
+        self.abandoned(group).add(number)
+        self._store.append(RoundEvent("abandoned", group, number, None, why))
+
+    def abandoned(self, group: str) -> set[int]:
+        """The numbers of the group's rounds that were begun and not finished."""
+        return self._abandoned.setdefault(group, self._earlier.abandoned(group))
+
+    def resume(self, stored: Run) -> None:
+        """Begin with the records of a run that is resumed: a group has them until it is assembled anew.
+
+        Rounds in which its process ended are abandoned.
+        """
+        self.groups |= {group.id: group for group in stored.groups}
+        self._records |= {cell.id: cell for cell in stored.cells}
+        for begun in self._earlier.unfinished:
+            self.abandon(begun.group, begun.round, "the run ended before the round did")
 
     @property
     def records(self) -> dict[str, CellRecord]:
@@ -133,10 +174,13 @@ class Ledger:
             groups,
             tuple(records.values()),
             decompositions(order.scenarios.values(), planned, records),
-            scalings(cells, records, self._measurements),
+            scalings(cells, records, (*self._earlier.measurements, *self._measurements)),
         )
         self._store.write_results(run)
         return run
+
+    def _used(self, group: str) -> set[int]:
+        return self._numbers.setdefault(group, self._earlier.numbers(group))
 
     def _planned_groups(self) -> Iterator[Group]:
         return (group for plan in self._order.plans for group in plan.groups)

@@ -7,10 +7,10 @@ from importlib.metadata import version
 
 from pydantic import JsonValue
 
+from harness.guest.protocol import Guest
 from harness.image import Image, ImageSet
 from harness.lab.hosts import Host
 from harness.measure.calibration import quoted
-from harness.measure.session import Session
 from harness.results import LabInfo
 
 
@@ -20,9 +20,8 @@ def lab_info(host: Host) -> LabInfo:
     return LabInfo(host.name, host.spec.kind, host.acceleration.accel, representative, why)
 
 
-def provenance(at: Session, images: ImageSet) -> dict[str, JsonValue]:
-    """Plain JSON values, by what they speak of."""
-    host = at.host
+def provenance(host: Host, images: ImageSet) -> dict[str, JsonValue]:
+    """Of the host and of what it is measured with: plain JSON values, by what they speak of."""
     found: dict[str, JsonValue] = {
         "harness": {"version": version("virt-overhead"), "python": platform.python_version()},
         "host": dict(host.facts.provenance),
@@ -30,11 +29,14 @@ def provenance(at: Session, images: ImageSet) -> dict[str, JsonValue]:
         "cycles": {"counted": host.cycles.counted, "why": host.cycles.why},
         "images": {image.name: _image(image) for image in (images.guest, images.emulator, images.lab)},
     }
-    if at.guest is not None:
-        found["guest"] = {**at.guest.evidence, "boot_seconds": round(at.guest.boot_seconds, 1)}
     if (calibration := quoted(host, images)) is not None:
         found["calibration"] = calibration
     return found
+
+
+def guest_provenance(guest: Guest | None) -> dict[str, JsonValue]:
+    """Of the guest, where there is one."""
+    return {"guest": {**guest.evidence, "boot_seconds": round(guest.boot_seconds, 1)}} if guest is not None else {}
 
 
 def _image(image: Image) -> dict[str, JsonValue]:

@@ -1,16 +1,17 @@
-"""Going on with a run that was cut short: whole rounds count, a round that was only begun is measured anew."""
+"""Going on with a run that was cut short: its whole rounds count, a round that was not finished does not."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from harness.errors import ConfigError
+from harness.errors import ConfigError, ResultsError
 from harness.measure.ledger import Order
-from harness.results import Measurement, RunStore
+from harness.results import Journal, Measurement, Run, RunStore
+from harness.run_id import RunId
 from harness.scenario.library import profile_of
 from harness.scenario.model import Arm
 from harness.scenario.plan import Group
@@ -21,31 +22,56 @@ _SAME = {"host": "host", "images": "images", "acceleration": "acceleration", "as
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """What an earlier part of the run measured, and where."""
+    """What an earlier part of the run stored; nothing for a new run."""
 
-    measurements: tuple[Measurement, ...] = ()
-    provenance: Mapping[str, JsonValue] | None = None
+    journal: Journal = field(default_factory=Journal)
+    run: Run | None = None
 
-    def rounds(self, group: Group, arms: Sequence[Arm]) -> dict[int, list[Measurement]]:
-        """The measurements of each round of `group` in which every job of every arm (twice where it is there twice)."""
+    def rounds(self, group: Group, arms: Sequence[Arm]) -> list[list[Measurement]]:
+        """The group's whole rounds, by number: each job of each arm was measured as often as the arm is in `arms`.
+
+        A round in which something was measured more often is not one: its parts may be hours apart.
+        """
         visits = Counter(arm.id for arm in arms)
-        wanted = {
-            (arm.id, job.id, visit)
-            for arm in arms
-            for job in group.jobs_of(arm)
-            for visit in range(1, visits[arm.id] + 1)
-        }
-        found: dict[int, dict[tuple[str, str, int], Measurement]] = {}
-        for each in self.measurements:
-            if each.group == group.id:
-                # Of a round that was begun twice the later part counts.
-                found.setdefault(each.round, {})[each.arm, each.job, each.visit] = each
-        return {number: list(round_.values()) for number, round_ in found.items() if round_.keys() == wanted}
+        wanted = sorted(
+            (arm, job.id, visit)
+            for arm, job in {(arm.id, job) for arm in arms for job in group.jobs_of(arm)}
+            for visit in range(1, visits[arm] + 1)
+        )
+        abandoned = self.journal.abandoned(group.id)
+        found: dict[int, list[Measurement]] = {}
+        for each in self.journal.measurements:
+            if each.group == group.id and each.round not in abandoned:
+                found.setdefault(each.round, []).append(each)
+        return [
+            found[number]
+            for number in sorted(found)
+            if sorted((each.arm, each.job, each.visit) for each in found[number]) == wanted
+        ]
+
+    def finished(self, order: Order) -> bool:
+        """Whether all of `order` was measured, and to the end that it asks for: then nothing is left to do."""
+        if self.run is None or self.run.provenance.get("evaluation") != evaluation(order):
+            return False
+        before, now = _of_both(self.run.provenance.get("asked"), asked(order))
+        if before != now:
+            return False
+        ended = {group.id for group in self.run.groups if group.stopped is not None}
+        skipped = {cell.id: cell.skipped is not None for cell in self.run.cells}
+        return all(
+            cell.id in skipped and (group.id in ended or skipped[cell.id])
+            for plan in order.plans
+            for group in plan.groups
+            for cell in group.cells
+        )
 
     def require_same(self, now: Mapping[str, JsonValue]) -> None:
-        """Raise ConfigError where host, images or what was asked for are not what they were."""
-        for key, what in _SAME.items() if self.provenance else ():
-            before, after = (self.provenance or {}).get(key), now.get(key)
+        """Raise ConfigError where something of `now` (host, images, what is asked for) is not what it was."""
+        stored = self.run.provenance if self.run is not None else {}
+        for key, what in _SAME.items():
+            if key not in now or key not in stored:
+                continue
+            before, after = stored.get(key), now[key]
             if key == "asked":
                 before, after = _of_both(before, after)
             if before != after:
@@ -71,16 +97,36 @@ def asked(order: Order) -> dict[str, JsonValue]:
     return found
 
 
-def earlier_part(store: RunStore, host: str, profile: str) -> tuple[Earlier, int]:
-    """What the stored run holds, and its seed. ConfigError where it was measured elsewhere or otherwise."""
+def evaluation(order: Order) -> dict[str, JsonValue]:
+    """What decides how many rounds there are and what is said of them, by scenario; a run may go on with another."""
+    found: dict[str, JsonValue] = {}
+    for plan in order.plans:
+        for scenario in (order.scenarios[group.scenario] for group in plan.groups):
+            rounds = f"{plan.rounds} to {plan.most_rounds} rounds, target {plan.target}, time limit {plan.time_limit}"
+            found[scenario.name] = f"{rounds}, {scenario.budgets}, {scenario.decompositions}"
+    return found
+
+
+def earlier_part(store: RunStore, host: str, profile: str) -> tuple[Earlier, RunId, int]:
+    """What the stored run holds, its id and its seed; the id is the stored one, wherever the directory is now.
+
+    ConfigError where it was measured on another host or with another profile, ResultsError where its id is not one.
+    """
     run = store.read_results()
+    try:
+        run_id = RunId(run.run.id)
+    except ValueError as error:
+        raise ResultsError(
+            f"{store.results_path}: run.id = {error}",
+            hint="the file was changed; take it from a backup, or measure anew, without --resume",
+        ) from None
     for what, then, now in (("host", run.lab.host, host), ("profile", run.run.profile, profile)):
         if then != now:
             raise ConfigError(
                 f"{store.path} cannot be resumed: its {what} is {then}, not {now}",
                 hint=f"give --{what}={then}, or measure anew, without --resume",
             )
-    return Earlier(store.read_journal().measurements, run.provenance or None), run.run.seed
+    return Earlier(store.read_journal(), run), run_id, run.run.seed
 
 
 def _of_both(before: JsonValue, after: JsonValue) -> tuple[JsonValue, JsonValue]:

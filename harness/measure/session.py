@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from pydantic import JsonValue
 
-from harness.errors import GuestError
+from harness.errors import GuestError, Unsupported
 from harness.guest.lost import explained
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
 from harness.lab.counters import HostCounters, Transferred, read_counters
@@ -46,6 +46,29 @@ class Demand:
         """What serves the group and all others of its sitting."""
         sitting = plan.sitting_of(group)
         return cls(sitting.disks, sitting.modes, sitting.jobs, plan.span, plan.conditioning)
+
+
+class NothingToCompare(Unsupported):
+    """The host cannot have any of the modes that are to be measured: its disk alone is not worth writing to.
+
+    `skipped` says of each mode why.
+    """
+
+    def __init__(self, skipped: Mapping[str, str]) -> None:
+        super().__init__("; ".join(skipped.values()))
+        self.skipped = skipped
+
+    def reason(self, mode: Mode) -> str:
+        """Why a cell of `mode` is skipped."""
+        return self.skipped.get(mode.name) or f"the host alone is not measured: {self.message}"
+
+
+def require_guest(modes: Sequence[Mode], skipped: Mapping[str, str]) -> None:
+    """Raise NothingToCompare where `modes` has modes with a guest, and all of them are `skipped`."""
+    reasons = {mode.name: skipped.get(mode.name) for mode in modes if mode.attach is not None}
+    found = {name: why for name, why in reasons.items() if why is not None}
+    if found and len(found) == len(reasons):
+        raise NothingToCompare(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,13 +196,15 @@ def session(
 ) -> Iterator[Session]:
     """Layouts and guest for what is demanded of `disks`, the baseline's first; all of it is gone at the end.
 
-    Modes whose prerequisite the host lacks are left out and told in `skipped`. `beside` holds modes that are not on
-    the disks, with the caller's source for each: the guest gets them, too.
+    Modes whose prerequisite the host lacks are left out and told in `skipped`. Raises NothingToCompare before anything
+    is built, where that leaves no guest. `beside` holds modes that are not on the disks, with the caller's source for
+    each: the guest gets them, too.
     """
     elsewhere = dict(beside or {})
     modes = demand.modes
     missing = {mode.name: hypervisor.missing(mode, disks[0]) for mode in modes}
     skipped = {name: f"host {host.name}: {why}" for name, why in missing.items() if why}
+    require_guest(modes, skipped)
     usable = [mode for mode in modes if mode.name not in skipped]
     with ExitStack() as stack:
         names = " and ".join(disk.name for disk in disks)

@@ -144,6 +144,8 @@ def record(cell: Cell, request: pytest.FixtureRequest) -> CellRecord:
     if isinstance(found, HarnessError):
         pytest.fail(str(found), pytrace=False)
     request.node.user_properties += cell_properties(found)
+    if found.skipped and engine.options.require_lab:
+        pytest.fail(found.skipped, pytrace=False)
     if found.skipped:
         pytest.skip(found.skipped)
     if found.verdict is Verdict.VOID and engine.expects_void(cell):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import random
-import secrets
 import shlex
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +21,7 @@ from harness.measure.resume import earlier_part
 from harness.plugin.options import Options
 from harness.report import write_report
 from harness.results import CellRecord, RunStore
+from harness.run_id import RunId
 from harness.scenario.model import Cell, Scenario
 from harness.scenario.plan import Plan, plan_for
 from harness.scenario.sittings import disks_needed
@@ -90,6 +89,8 @@ class Engine:
         except LabUnavailable as error:
             self.unavailable.setdefault(host.name, str(error))
             raise
+        if found.skipped:
+            self.unavailable.setdefault(host.name, found.skipped)
         self.measured += not found.skipped
         self._told[cell.id] = found.verdict
         return found
@@ -132,7 +133,7 @@ class Engine:
             self._images = ensure_images(self.events)
         mine = {name: plan for name, plan in self.plans.items() if self._hosts[name] == host}
         order = Order(
-            run_id=f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}",
+            run_id=RunId.new(),
             host=host,
             plans=tuple(mine.values()),
             scenarios={name: self.scenarios[name] for name in mine},
@@ -144,6 +145,6 @@ class Engine:
             store = RunStore.create(self.options.reports, order.run_id)
             return Campaign(order, store, self._images, self.events)
         store = RunStore.open(self.options.resume)
-        earlier, seed = earlier_part(store, host.name, self.options.profile)
-        order = replace(order, run_id=store.path.name, seed=seed)
+        earlier, run_id, seed = earlier_part(store, host.name, self.options.profile)
+        order = replace(order, run_id=run_id, seed=seed)
         return Campaign(order, store, self._images, self.events, earlier)

@@ -78,7 +78,9 @@ def add_options(parser: pytest.Parser) -> None:
         help="go on with the run stored there: its whole rounds count",
     )
     group.addoption(
-        "--require-lab", action="store_true", help="an unreachable lab is an error, where cells would be skipped"
+        "--require-lab",
+        action="store_true",
+        help="cells that the lab cannot measure (not reachable, or it lacks something) are errors, not skipped",
     )
     group.addoption(
         "--inconclusive",

@@ -79,9 +79,9 @@ def about_run(run: Run) -> Table:
 def provenance(run: Run) -> Table:
     """Every recorded version and setting, nested keys joined by dots.
 
-    Without what was asked for, of which the page tells above, mode by mode.
+    Without what was asked for, of which the page tells above, mode by mode, and how it is evaluated.
     """
-    found = {key: value for key, value in run.provenance.items() if key != "asked"}
+    found = {key: value for key, value in run.provenance.items() if key not in ("asked", "evaluation")}
     return Table(("what", "value"), tuple(_flat(found)))
 
 

@@ -18,7 +18,10 @@ class GroupView:
 
     @property
     def course(self) -> str:
-        """For example "5 rounds, looked at after 3 and 5 (planned: 3, 5, 8, 12). Ended by: budget decided."."""
+        """For example "5 rounds, looked at after 3 and 5 (planned: 3, 5, 8, 12). Ended by: budget decided.".
+
+        Rounds that were abandoned are named before the end.
+        """
         done = len(self.record.orders)
         looked = [str(look) for look in self.record.looks if look <= done]
         words = count(done, "round")
@@ -28,9 +31,18 @@ class GroupView:
             words += ", never looked at before its end"
         if len(self.record.looks) > 1:
             words += f" (planned: {', '.join(map(str, self.record.looks))})"
+        if abandoned := self.record.abandoned:
+            numbers = _listed([*map(str, abandoned)])
+            words += f". Abandoned, not counted: round{'s' * (len(abandoned) > 1)} {numbers}"
         return (
             f"{words}. {f'Ended by: {self.record.stopped}' if self.record.stopped else 'The group was not finished'}."
         )
+
+    @property
+    def orders(self) -> tuple[tuple[int, tuple[str, ...]], ...]:
+        """Each whole round's number, and its arms in the order in which they were measured."""
+        numbers = self.record.rounds or range(1, len(self.record.orders) + 1)
+        return tuple(zip(numbers, self.record.orders, strict=True))
 
     @property
     def drift(self) -> tuple[DriftView, ...]:

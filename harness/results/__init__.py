@@ -20,6 +20,7 @@ from harness.results.comparisons import (
 )
 from harness.results.decomposition import decompositions
 from harness.results.groups import drift_check, host_drift
+from harness.results.journal import Journal
 from harness.results.judging import corrected
 from harness.results.records import (
     SCHEMA_VERSION,
@@ -30,12 +31,13 @@ from harness.results.records import (
     LabInfo,
     Measurement,
     RegionSteadiness,
+    RoundEvent,
     Run,
     RunInfo,
     RunStatus,
 )
 from harness.results.scaling import scalings
-from harness.results.store import Journal, RunStore
+from harness.results.store import RunStore
 
 __all__ = [
     "CONFIDENCE",
@@ -58,6 +60,7 @@ __all__ = [
     "ModeDetail",
     "PooledPercentile",
     "RegionSteadiness",
+    "RoundEvent",
     "Run",
     "RunInfo",
     "RunStatus",

@@ -60,6 +60,24 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True)
+class RoundEvent:
+    """A round is begun, or abandoned before it was whole: one line of journal.jsonl."""
+
+    __pydantic_config__ = _STRICT
+
+    event: Literal["begun", "abandoned"]
+    """`abandoned`: the measurements of this round do not count. Its number is not used again."""
+    group: str
+    """The group, as in its measurements."""
+    round: int
+    """Number of the round; each is begun once."""
+    measurements: int | None
+    """How many a whole round has, where it is begun; null where it is abandoned."""
+    why: str | None
+    """Why it was abandoned; null where it is begun."""
+
+
+@dataclass(frozen=True, slots=True)
 class RegionSteadiness:
     """How one region of the disk came to its steady state, by SNIA's criteria over the last five rounds."""
 
@@ -118,7 +136,7 @@ class GroupRecord:
     disk: str
     """The disk under test."""
     orders: tuple[tuple[str, ...], ...]
-    """For each round the arms in the order in which they were measured."""
+    """For each whole round the arms in the order in which they were measured."""
     looks: tuple[int, ...]
     """After how many rounds the data may be looked at."""
     stopped: str | None
@@ -127,6 +145,10 @@ class GroupRecord:
     """How the disk was made ready."""
     drift: tuple[DriftRecord, ...]
     """By job; empty with fewer than 3 values of the host."""
+    rounds: tuple[int, ...] = ()
+    """Numbers of the whole rounds, in the order of `orders`; an abandoned round leaves a gap."""
+    abandoned: tuple[int, ...] = ()
+    """Numbers of the rounds that were begun and not finished; nothing of them is in any figure."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import IO, Any, Self
@@ -17,18 +16,11 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from harness.errors import ResultsError
-from harness.results.records import SCHEMA_VERSION, Measurement, Run
+from harness.results.journal import Entry, Journal
+from harness.results.records import SCHEMA_VERSION, Measurement, RoundEvent, Run
+from harness.run_id import RunId
 
-_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _LATEST = "latest"
-
-
-@dataclass(frozen=True, slots=True)
-class Journal:
-    """The measurements of a journal in the order they were finished, and notes on lines that a crash cut off."""
-
-    measurements: tuple[Measurement, ...]
-    notes: tuple[str, ...]
 
 
 class RunStore:
@@ -44,12 +36,8 @@ class RunStore:
         self.report_path = path / "index.html"
 
     @classmethod
-    def create(cls, reports_dir: Path, run_id: str) -> Self:
+    def create(cls, reports_dir: Path, run_id: RunId) -> Self:
         """A new run's directory, with `latest` beside it pointing there."""
-        if not _RUN_ID.fullmatch(run_id) or run_id == _LATEST:
-            raise ResultsError(
-                f"{run_id!r} cannot name a run", hint=f"use letters, digits, '.', '_' and '-', and not {_LATEST!r}"
-            )
         store = cls(reports_dir / run_id)
         with _explained(store.path, "created"):
             reports_dir.mkdir(parents=True, exist_ok=True)
@@ -61,6 +49,7 @@ class RunStore:
                     hint="choose another run id, or move the directory away",
                 ) from None
             (store.path / "raw").mkdir()
+            _directory_to_disk(store.path)
         _point_latest(reports_dir / _LATEST, run_id)
         return store
 
@@ -90,14 +79,21 @@ class RunStore:
                 with target.open("x", encoding="utf-8", errors="surrogateescape") as file:
                     file.write(text)
                     _to_disk(file)
-                if command is not None:
-                    (self.path / f"{relative}.command").write_text(command + "\n", encoding="utf-8")
-                return relative.as_posix()
+                break
             number += 1
+        beside = self.path / f"{relative}.command"
+        with _explained(beside, "written"):
+            if command is not None:
+                with beside.open("x", encoding="utf-8") as file:
+                    file.write(command + "\n")
+                    _to_disk(file)
+            _directory_to_disk(target.parent)
+        return relative.as_posix()
 
-    def append(self, measurement: Measurement) -> None:
+    def append(self, entry: Entry) -> None:
         """Add one line to the journal; when this returns, the line is on the disk."""
-        line = _dump(_measurements(), measurement, self.journal_path, indent=None).encode() + b"\n"
+        line = _dump(_entries(), entry, self.journal_path, indent=None).encode() + b"\n"
+        new = not self.journal_path.exists()
         with _explained(self.journal_path, "written"), self.journal_path.open("ab+") as file:
             # After a crash the last line may be cut off: what follows must not be glued to it.
             if file.seekable() and file.seek(0, os.SEEK_END):
@@ -106,10 +102,13 @@ class RunStore:
                     line = b"\n" + line
             file.write(line)
             _to_disk(file)
+            if new:
+                _directory_to_disk(self.path)
 
     def read_journal(self) -> Journal:
-        """The measurements so far. A line that a crash cut off is left out, with a note; no journal is an empty one."""
+        """The lines so far. A line that a crash cut off is left out, with a note; no journal is an empty one."""
         measurements: list[Measurement] = []
+        rounds: list[RoundEvent] = []
         notes: list[str] = []
         with _explained(self.journal_path, "read"):
             data = self.journal_path.read_bytes() if self.journal_path.exists() else b""
@@ -117,16 +116,19 @@ class RunStore:
             if not line.strip():
                 continue
             try:
-                json.loads(line)
+                document = json.loads(line)
             except ValueError:
                 name = self.journal_path.name
-                notes.append(f"{name}: line {number} was cut off, so one measurement is lost; the others are whole")
+                notes.append(f"{name}: line {number} was cut off and is left out; the others are whole")
                 continue
             try:
-                measurements.append(_measurements().validate_json(line))
+                if isinstance(document, dict) and "event" in document:
+                    rounds.append(_round_events().validate_json(line))
+                else:
+                    measurements.append(_measurements().validate_json(line))
             except ValidationError as error:
                 raise _unreadable(self.journal_path, f"line {number}: {_first(error)}") from None
-        return Journal(tuple(measurements), tuple(notes))
+        return Journal(tuple(measurements), tuple(rounds), tuple(notes))
 
     def write_results(self, run: Run) -> None:
         """Write results.json whole or not at all: what was there stays until the new one is complete."""
@@ -170,14 +172,25 @@ class RunStore:
                     file.write(text)
                     _to_disk(file)
                 part.replace(target)
+                _directory_to_disk(target.parent)
             except OSError:
                 part.unlink(missing_ok=True)
                 raise
 
 
 @cache
+def _entries() -> TypeAdapter[Entry]:
+    return TypeAdapter(Entry)
+
+
+@cache
 def _measurements() -> TypeAdapter[Measurement]:
     return TypeAdapter(Measurement)
+
+
+@cache
+def _round_events() -> TypeAdapter[RoundEvent]:
+    return TypeAdapter(RoundEvent)
 
 
 @cache
@@ -201,7 +214,16 @@ def _to_disk(file: IO[Any]) -> None:
     os.fsync(file.fileno())
 
 
-def _point_latest(link: Path, run_id: str) -> None:
+def _directory_to_disk(directory: Path) -> None:
+    """Have on the disk which files `directory` has: a file that is new or was replaced is lost without this."""
+    opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def _point_latest(link: Path, run_id: RunId) -> None:
     """Make `link` a symlink to the run beside it, at once for whoever reads it."""
     part = link.with_name(f"{link.name}.{os.getpid()}.part")
     with _explained(link, "updated"):
@@ -210,6 +232,7 @@ def _point_latest(link: Path, run_id: str) -> None:
         part.unlink(missing_ok=True)
         part.symlink_to(run_id)
         part.replace(link)
+        _directory_to_disk(link.parent)
 
 
 @contextmanager

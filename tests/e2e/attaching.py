@@ -20,6 +20,7 @@ from harness.lab.inventory import DiskById
 from harness.lab.transport.base import Runner
 from harness.layout.source import BlockSource
 from harness.results.configuration import configuration_check
+from harness.run_id import RunId
 from harness.scenario.attach import Attachment
 
 MIB = 1024**2
@@ -33,8 +34,9 @@ class Lab:
     host: Host
     hypervisor: Hypervisor
 
-    def log(self, run_id: str) -> CreationLog:
-        return CreationLog(self.host.runner, run_id)
+    def log(self) -> CreationLog:
+        """The creation log of a run of its own."""
+        return CreationLog(self.host.runner, RunId.new())
 
     @property
     def nvme(self) -> DiskById:

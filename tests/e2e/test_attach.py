@@ -43,7 +43,7 @@ def guest(lab_host: Lab) -> Iterator[Guest]:
     runner = lab_host.host.runner
     disks = [GuestDisk(name, a_file(runner, name), attach) for name, attach in EVERY_OPTION.items()]
     disks.append(GuestDisk("lun", a_disk(runner, lab_host.scsi), LUN))
-    with lab_host.hypervisor.guest(lab_host.log("attach"), disks) as running:
+    with lab_host.hypervisor.guest(lab_host.log(), disks) as running:
         yield running
 
 
@@ -63,7 +63,7 @@ def test_ide_disks_are_on_the_older_machine(lab_host: Lab) -> None:
     of_ide = options("ide")
     asked = {name: of_ide[name] for name in ("default", "writethrough", "discard", "512e")}
     disks = [GuestDisk(name, a_file(lab_host.host.runner, name), attach) for name, attach in asked.items()]
-    with lab_host.hypervisor.guest(lab_host.log("attach-ide"), disks) as guest:
+    with lab_host.hypervisor.guest(lab_host.log(), disks) as guest:
         found = {name: guest.effective(name) for name in asked}
     assert differences(asked, found) == []
     assert str(found["default"]["machine"]).startswith("pc-i440fx")

@@ -21,6 +21,7 @@ from harness.layout.layers import cuts_of
 from harness.layout.prerequisites import missing_prerequisite
 from harness.measure.fio import ARGV
 from harness.measure.reap import reap
+from harness.run_id import RunId
 from harness.scenario.attach import Attach
 from harness.scenario.layouts import Device, Layout, Lvm, LvmThin, Md, Partition, Qcow2, RawFile, Zvol
 from harness.scenario.model import Mode
@@ -31,7 +32,7 @@ from tests.unit.loop_disks import NO_HYPERVISOR
 KIB = 1024
 MIB = 1024**2
 SPAN = 16 * MIB
-RUN = "20260101-000000-abcd"
+RUN = RunId("20260101-000000-abcd")
 LAB = inventory().hosts[0]
 DISKS = [LAB.disk(name) for name in ("ssd1", "ssd2", "ssd3", "ssd4")]
 
@@ -151,7 +152,10 @@ VOLUME = Mode("thin", LvmThin(), Attach())
 def test_whichever_command_of_an_array_fails_the_host_is_as_before_or_told_what_is_left(host: SshRunner) -> None:
     _, cut = cuts_of([ARRAY])
     needs = [{cut.label: md.member_need(Md(1, 2), cut.needs.values())}] * 2
-    with partitioned_disks(CreationLog(host, "20260101-000000-base"), DISKS[:2], needs, span=SPAN) as (disks, span):
+    with partitioned_disks(CreationLog(host, RunId("20260101-000000-ba5e")), DISKS[:2], needs, span=SPAN) as (
+        disks,
+        span,
+    ):
         place = lambda runner: Place(CreationLog(runner, RUN), span, Events())  # noqa: E731
         found = tried(host, lambda runner: place(runner).array(cut, Md(1, 2), disks))
     # The last commands dismantle the array, and remove its record.
@@ -161,7 +165,7 @@ def test_whichever_command_of_an_array_fails_the_host_is_as_before_or_told_what_
 
 def test_whichever_command_of_lvm_fails_the_host_is_as_before_or_told_what_is_left(host: SshRunner) -> None:
     (cut,) = cuts_of([VOLUME])
-    log = CreationLog(host, "20260101-000000-base")
+    log = CreationLog(host, RunId("20260101-000000-ba5e"))
     with partitioned_disks(log, DISKS[:1], [cut.needs], span=SPAN) as ((disk,), span):
         place = lambda runner: Place(CreationLog(runner, RUN), span, Events())  # noqa: E731
         found = tried(host, lambda runner: place(runner).layers(cut, disk.regions))

@@ -19,7 +19,7 @@ from tests.e2e.attaching import Lab, a_disk, differences
 @pytest.fixture(scope="module")
 def guest(lab_host: Lab) -> Iterator[Guest]:
     disk = GuestDisk("vfio", a_disk(lab_host.host.runner, lab_host.nvme), Vfio())
-    with lab_host.hypervisor.guest(lab_host.log("vfio"), [disk]) as running:
+    with lab_host.hypervisor.guest(lab_host.log(), [disk]) as running:
         yield running
 
 
@@ -62,7 +62,7 @@ def test_a_device_that_a_killed_run_left_without_its_driver_is_given_back(lab_ho
     before = drivers(runner)
     device = behind(runner, link)
     assert device is not None
-    log = lab_host.log("vfio-killed")
+    log = lab_host.log()
     log.record(PassedThrough(disks=("S",), address=device.address, driver=device.driver, link=link))
     taken = (
         'cd "/sys/bus/pci/devices/$1" && echo vfio-pci >driver_override && echo "$1" >driver/unbind && '
@@ -71,12 +71,12 @@ def test_a_device_that_a_killed_run_left_without_its_driver_is_given_back(lab_ho
     try:
         assert "vfio-pci" in runner.run(["sh", "-c", taken, "sh", device.address], deadline=30).stdout
     finally:
-        entries = [entry for entry in read_log(runner) if entry.run_id == "vfio-killed"]
+        entries = [entry for entry in read_log(runner) if entry.run_id == log.run_id]
         done = reap(runner, lab_host.hypervisor, entries)
-    assert done == [f"removed what a killed run left: {link}, which a guest had, of run vfio-killed"]
+    assert done == [f"removed what a killed run left: {link}, which a guest had, of run {log.run_id}"]
     assert drivers(runner) == before
     assert runner.run(["test", "-b", link], deadline=20, check=False).status == 0
-    assert [entry for entry in read_log(runner) if entry.run_id == "vfio-killed"] == []
+    assert [entry for entry in read_log(runner) if entry.run_id == log.run_id] == []
 
 
 def drivers(runner: Runner) -> str:

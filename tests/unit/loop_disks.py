@@ -14,6 +14,7 @@ import pytest
 
 from harness.lab.created import CreationLog, Entry, Removal
 from harness.lab.transport.local import LocalRunner
+from harness.run_id import RunId
 
 RUNNER = LocalRunner("host here")
 _SYSTEM_PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
@@ -51,7 +52,7 @@ class NoHypervisor:
 NO_HYPERVISOR = NoHypervisor()
 
 
-def creation_log(directory: Path, run_id: str = "20260101-000000-abcd") -> CreationLog:
+def creation_log(directory: Path, run_id: RunId = RunId("20260101-000000-abcd")) -> CreationLog:  # noqa: B008
     """The log of a run on this machine, kept below `directory`."""
     (directory / "created").mkdir(exist_ok=True)
     return CreationLog(RUNNER, run_id, str(directory / "created"))

@@ -6,6 +6,7 @@ Everything but the measuring is the real campaign: its rounds, when they end, bu
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypedDict
 
@@ -16,7 +17,7 @@ from harness.lab.hosts import GuestFiles, Host
 from harness.lab.transport.local import LocalRunner
 from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
-from harness.measure.campaign import Campaign
+from harness.measure.campaign import Campaign, visited
 from harness.measure.session import Session
 from harness.results import ConditioningRecord, LabInfo, Measurement
 from harness.scenario.model import Job, Place
@@ -25,6 +26,7 @@ from harness.scenario.plan import Group, Plan
 
 HOST_IOPS = 10_000.0
 SECONDS = 3.0
+RECORDING = Path("recording.json")
 
 
 class Played(TypedDict):
@@ -34,9 +36,12 @@ class Played(TypedDict):
     disk: float
 
 
-def write_recording(path: Path, jobs: dict[str, Played]) -> None:
-    """Jobs by id; the last share of `guest` is that of all further rounds, and none is a host that fails."""
-    path.write_text(json.dumps(jobs))
+def write_recording(path: Path, jobs: dict[str, Played], skipped: Mapping[str, str] | None = None) -> None:
+    """Jobs by id; the last share of `guest` is that of all further rounds, and none is a host that fails.
+
+    `skipped` says of modes why the host cannot have them.
+    """
+    path.write_text(json.dumps({"jobs": jobs, "skipped": dict(skipped or {})}))
 
 
 class RecordedCampaign(Campaign):
@@ -55,22 +60,24 @@ class RecordedCampaign(Campaign):
             guest_files=GuestFiles("", "", Path(), ""),
             acceleration=Acceleration("kvm", "a guest was booted"),
         )
-        return Session(host, Layouts(device, {}, device.size, group.disk), None, {}, {}, _filled())
+        skipped = json.loads(RECORDING.read_text())["skipped"]
+        return Session(host, Layouts(device, {}, device.size, group.disk), None, skipped, {}, _filled())
 
     def _round(self, at: Session, group: Group, plan: Plan, number: int) -> None:  # noqa: ARG002 - as it is called
-        recording: dict[str, Played] = json.loads(Path("recording.json").read_text())
-        for arm in round_order(group, self.order.seed, number):
+        recording: dict[str, Played] = json.loads(RECORDING.read_text())["jobs"]
+        for arm in visited(round_order(group, self.order.seed, number), at):
             for job in group.jobs_of(arm):
                 played = recording[job.id]
                 if not played["guest"]:
                     raise HostError(f"{at.host.runner.name}: connection lost", hint="look at its console")
                 share = played["guest"][min(number, len(played["guest"])) - 1] if arm.place is Place.GUEST else 1.0
-                found = _measurement(group, arm.id, job, number, iops=share * HOST_IOPS, disk=played["disk"])
+                raw = self.store.save_raw(f"{group.id}-round{number}-{arm.id}.json", f"{share}\n", command="fio -")
+                found = _measurement(group, arm.id, job, number, raw, iops=share * HOST_IOPS, disk=played["disk"])
                 self.store.append(found)
                 self._ledger.add([found], fio_seconds=0.0)
 
 
-def _measurement(group: Group, arm: str, job: Job, number: int, *, iops: float, disk: float) -> Measurement:
+def _measurement(group: Group, arm: str, job: Job, number: int, raw: str, *, iops: float, disk: float) -> Measurement:
     moved = iops * job.bs * SECONDS
     direction = "written" if job.writes else "read"
     seen = disk * moved if arm.startswith("guest") else moved
@@ -85,7 +92,7 @@ def _measurement(group: Group, arm: str, job: Job, number: int, *, iops: float, 
         wall=SECONDS,
         metrics={"iops": iops, "bw": iops * job.bs, "lat_mean": job.iodepth / iops},
         io_bytes=round(moved),
-        raw=f"raw/{group.id}-round{number}.json",
+        raw=raw,
         counters={f"fio_{direction}": moved, f"disk_{direction}": seen},
     )
 

@@ -28,12 +28,14 @@ from harness.results import (
 )
 from harness.results.groups import drift_check, host_drift
 from harness.results.judging import corrected
+from harness.run_id import RunId
 from harness.scenario.attach import Attach
 from harness.scenario.library import PRESETS, parse_workload
 from harness.scenario.model import Arm, BudgetRule, Cell, Job, Place, Profile, Scenario
 from harness.scenario.order import job_order, round_order
 from harness.scenario.plan import Group, Plan, plan_for
 
+RUN_ID = RunId("20260101-120000-0001")
 STARTED = 1_760_000_000.0
 WHY = "nested KVM: QEMU emulates the disk, so its latency is the emulator's"
 
@@ -266,6 +268,7 @@ def _groups(
                 stopped="budget decided" if len(done) == rounds else None,
                 conditioning=_conditioning(ready),
                 drift=host_drift(own),
+                rounds=tuple(done),
             )
         )
     return tuple(group for group in found if group.orders)
@@ -334,7 +337,7 @@ def _run_info(scenario: Scenario, profile: str, status: RunStatus, measurements:
     fio = sum(measurement.wall for measurement in measurements)
     wall = fio / 0.9 if fio else 12.0
     return RunInfo(
-        id="20260101-120000-test",
+        id=RUN_ID,
         started=STARTED,
         finished=STARTED + wall if status == "complete" else None,
         command=f"pytest scenarios -k optane --profile {profile}",

@@ -99,7 +99,7 @@ def test_a_host_whose_kernel_makes_no_disks_in_memory_is_told_the_remedy(
     monkeypatch.setattr("harness.layout.memory_disk.NULL_BLK", str(tmp_path / "absent"))
     with (
         pytest.raises(Unsupported, match="no null_blk") as error,
-        memory_disk(CreationLog(LocalRunner("host here"), "run"), "plain", size=1, answer_ns=1),
+        memory_disk(CreationLog(LocalRunner("host here"), RunId.new()), "plain", size=1, answer_ns=1),
     ):
         pass
     assert "modprobe null_blk" in str(error.value)
@@ -108,6 +108,6 @@ def test_a_host_whose_kernel_makes_no_disks_in_memory_is_told_the_remedy(
 def test_a_name_that_the_kernel_would_cut_off_is_refused() -> None:
     with (
         pytest.raises(ValueError, match="too long"),
-        memory_disk(CreationLog(LocalRunner("host here"), "20260101-000000-abcd"), "delayed", size=1, answer_ns=1),
+        memory_disk(CreationLog(LocalRunner("host here"), RunId.new()), "delayed", size=1, answer_ns=1),
     ):
         pass

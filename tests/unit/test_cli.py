@@ -13,7 +13,7 @@ from harness import cli
 from harness.cli import main
 from harness.lab.inventory import HostSpec
 from harness.results import RunStore
-from tests.unit.runs import synthetic_run
+from tests.unit.runs import RUN_ID, synthetic_run
 
 
 @pytest.fixture(autouse=True)
@@ -103,7 +103,7 @@ def printed(run: Path, output: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_an_output_that_cannot_be_written_is_one_message_and_no_success(tmp_path: Path) -> None:
-    store = RunStore.create(tmp_path, "run")
+    store = RunStore.create(tmp_path, RUN_ID)
     store.write_results(synthetic_run())
     full = printed(store.path, "> /dev/full")
     assert (full.returncode, full.stderr) == (1, "virt-overhead: [Errno 28] No space left on device\n")

@@ -22,6 +22,7 @@ from harness.layout.disks import partitioned_disks
 from harness.layout.prerequisites import missing_prerequisite
 from harness.layout.regions import Need
 from harness.measure.reap import reap
+from harness.run_id import RunId
 from harness.scenario.attach import Attach
 from harness.scenario.layouts import Device, Lvm, RawFile
 from harness.scenario.model import Mode
@@ -29,7 +30,7 @@ from tests.unit.failing import outcomes
 from tests.unit.loop_disks import NO_HYPERVISOR, RUNNER, creation_log, loop, require, run, sparse, traces
 
 MIB = 1024**2
-RUN = "20260101-000000-abcd"
+RUN = RunId("20260101-000000-abcd")
 
 PASSTHROUGH = Mode("passthrough", Device(), Attach())
 RAW = Mode("raw", RawFile(), Attach())

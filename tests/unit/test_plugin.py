@@ -6,6 +6,9 @@ rounds are played back (`recorded_campaign`).
 
 from __future__ import annotations
 
+import json
+import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -321,17 +324,22 @@ def play(run: Run, pytester: pytest.Pytester) -> Play:
     """Has the randread and the randwrite guest of `alpha` show these shares of the host's IOPS in their rounds."""
 
     def play(
-        randread: list[float], randwrite: list[float] = FINE, *, disk: float = 1.0, scenario: str = JUDGED
+        randread: list[float],
+        randwrite: list[float] = FINE,
+        *,
+        disk: float = 1.0,
+        scenario: str = JUDGED,
+        lacks: tuple[str, ...] = (),
     ) -> Callable[..., pytest.RunResult]:
-        with (pytester.path / "conftest.py").open("a") as conftest:
-            conftest.write(PLAYBACK)
+        (pytester.path / "conftest.py").write_text((ROOT / "conftest.py").read_text() + PLAYBACK)
         (pytester.path / "scenarios" / "alpha.toml").write_text(scenario)
-        (pytester.path / "scenarios" / "beta.toml").unlink()
+        (pytester.path / "scenarios" / "beta.toml").unlink(missing_ok=True)
         recording: dict[str, Played] = {
             "randread-4k-qd32": {"guest": randread, "disk": disk},
             "randwrite-4k-qd32": {"guest": randwrite, "disk": 1.0},
         }
-        write_recording(pytester.path / "recording.json", recording)
+        skipped = {mode: f"host node1: {mode}: no device-mapper" for mode in lacks}
+        write_recording(pytester.path / "recording.json", recording, skipped)
         return run
 
     return play
@@ -435,3 +443,143 @@ def test_after_a_failure_later_cells_are_skipped_with_the_first_cause(play: Play
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(errors=1, skipped=3)
     result.stdout.fnmatch_lines(["SKIPPED [[]3] *: not tried: host node1 failed before: host node1: connection lost"])
+
+
+# --- modes that the host cannot have ---
+
+TWO_MODES = JUDGED.replace('["host", "passthrough"]', '["host", "passthrough", "lvm"]')
+
+
+def measured(reports: Path) -> set[str]:
+    """The arms that the only run has measurements of."""
+    journal = the_run(reports) / "journal.jsonl"
+    lines = [json.loads(line) for line in journal.read_text().splitlines()] if journal.exists() else []
+    return {line["arm"] for line in lines if "arm" in line}
+
+
+def test_where_no_mode_can_be_had_nothing_is_measured_and_that_is_no_success(
+    play: Play, pytester: pytest.Pytester
+) -> None:
+    result = play(FINE, scenario=TWO_MODES, lacks=("passthrough", "lvm"))()
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(skipped=6)
+    result.stdout.fnmatch_lines(
+        [
+            "*= nothing was measured =*",
+            "no cell could be measured on node1; skips are no success: exit status 1",
+            "SKIPPED [[]2] *: host node1: lvm: no device-mapper",
+        ]
+    )
+    result.stdout.fnmatch_lines(
+        ["SKIPPED [[]2] *: the host alone is not measured: * host node1: lvm: no device-mapper*"]
+    )
+    reports = pytester.path / "reports"
+    assert measured(reports) == set()
+    stored = json.loads((the_run(reports) / "results.json").read_text())
+    assert [cell["skipped"] is not None for cell in stored["cells"]] == [True] * 6
+    assert stored["run"]["status"] == "complete"
+
+
+@pytest.mark.parametrize("lacks", [("passthrough", "lvm"), ("lvm",)], ids=["all", "one"])
+def test_a_mode_that_cannot_be_had_is_an_error_where_the_lab_is_required(play: Play, lacks: tuple[str, ...]) -> None:
+    result = play(FINE, scenario=TWO_MODES, lacks=lacks)("--require-lab")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    if len(lacks) == 2:
+        result.assert_outcomes(errors=6)
+    else:
+        result.assert_outcomes(passed=4, errors=2)
+    result.stdout.fnmatch_lines(["host node1: lvm: no device-mapper"])
+    assert "Traceback" not in result.stdout.str()
+
+
+def test_the_modes_that_can_be_had_are_measured_without_the_others(play: Play, pytester: pytest.Pytester) -> None:
+    result = play(FINE, scenario=TWO_MODES, lacks=("lvm",))()
+    assert result.ret == pytest.ExitCode.OK
+    result.assert_outcomes(passed=4, skipped=2)
+    assert measured(pytester.path / "reports") == {"host", "guest:passthrough"}
+
+
+def test_a_group_of_which_only_the_host_could_be_measured_is_left_alone(play: Play, pytester: pytest.Pytester) -> None:
+    # Of randwrite the LVM guest is wanted alone, and each job is a group: both are of one setup, which is built.
+    selected = ("-k", "(passthrough and randread) or (lvm and randwrite) or (host and randwrite)")
+    result = play(FINE, scenario=TWO_MODES, lacks=("lvm",))(*selected)
+    assert result.ret == pytest.ExitCode.OK
+    result.assert_outcomes(passed=1, skipped=2)
+    journal = the_run(pytester.path / "reports") / "journal.jsonl"
+    assert "randwrite" not in journal.read_text()
+
+
+def test_the_host_alone_is_measured_where_nothing_else_was_selected(play: Play) -> None:
+    play(FINE, scenario=TWO_MODES, lacks=("passthrough", "lvm"))("-k", "host").assert_outcomes(passed=2)
+
+
+# --- resuming ---
+
+
+def the_run(reports: Path) -> Path:
+    """The directory of the only run."""
+    (found,) = (path for path in reports.iterdir() if not path.is_symlink())
+    return found
+
+
+def test_a_run_keeps_its_id_when_its_directory_is_renamed_and_it_is_resumed(
+    play: Play, pytester: pytest.Pytester
+) -> None:
+    play(FINE)("--rounds=2")
+    run = the_run(pytester.path / "reports")
+    renamed = run.rename(run.with_name('x", name="y'))
+    assert play(FINE)("--rounds=3", f"--resume={renamed}").ret == pytest.ExitCode.OK
+    assert json.loads((renamed / "results.json").read_text())["run"]["id"] == run.name
+
+
+@pytest.mark.parametrize("changed", ['x", name="y', "../../etc", "20260101-120000-ABCD", "20260101-120000-abcd\n"])
+def test_a_stored_run_whose_id_was_changed_is_refused_before_anything_is_named_after_it(
+    play: Play, pytester: pytest.Pytester, changed: str
+) -> None:
+    play(FINE)()
+    results = the_run(pytester.path / "reports") / "results.json"
+    document = json.loads(results.read_text())
+    document["run"]["id"] = changed
+    results.write_text(json.dumps(document))
+    said = usage_error(play(FINE)(f"--resume={results.parent}"))
+    assert f"{results}: run.id = {changed!r}: " in said
+    assert "its form is YYYYmmdd-HHMMSS-xxxx" in said
+
+
+KILLED = """
+
+import itertools, os, signal
+
+def _killed_at_{moment}(file, moments=itertools.count(1), to_disk=os.fsync):
+    if next(moments) == {moment}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    to_disk(file)
+
+os.fsync = _killed_at_{moment}
+"""
+
+
+@pytest.mark.parametrize("moment", [9, 12, 40], ids=["first round", "first group", "later group"])
+def test_a_run_that_was_killed_has_a_report_and_goes_on(play: Play, pytester: pytest.Pytester, moment: int) -> None:
+    go = play(FINE)
+    conftest = pytester.path / "conftest.py"
+    text = conftest.read_text()
+    conftest.write_text(text + KILLED.format(moment=moment))
+    assert go().ret == -signal.SIGKILL
+    conftest.write_text(text)
+    run = the_run(pytester.path / "reports")
+    shown = pytester.run(sys.executable, "-m", "harness.cli", "report", run)
+    assert shown.ret == 0
+    assert (run / "index.html").exists()
+    before = (run / "journal.jsonl").read_text()
+    result = go(f"--resume={run}")
+    assert result.ret == pytest.ExitCode.OK
+    result.assert_outcomes(passed=4)
+    journal = (run / "journal.jsonl").read_text()
+    assert journal.startswith(before)
+    lines = [line for line in map(json.loads, journal.splitlines()) if "arm" in line]
+    keys = [(line["group"], line["round"], line["arm"], line["job"], line["visit"]) for line in lines]
+    assert len(keys) == len(set(keys))
+    stored = json.loads((run / "results.json").read_text())
+    assert stored["run"]["status"] == "complete"
+    assert [len(cell["rounds"]) for cell in stored["cells"]] == [3] * 4

@@ -32,6 +32,7 @@ from harness.lab.transport.base import Completed
 from harness.lab.transport.held import Held
 from harness.layout.source import BlockSource
 from harness.results.configuration import configuration_check
+from harness.run_id import RunId
 from harness.scenario.attach import Attach
 from harness.scenario.layouts import Device, Lvm, LvmThin, Md, Qcow2, RawFile
 from harness.scenario.model import Mode
@@ -44,7 +45,7 @@ from tests.pve_double.testing import memory_node
 from tests.unit.proxmox_nodes import connected
 
 MIB = 1024**2
-RUN = "20261121-101500-ab12"
+RUN = RunId("20261121-101500-ab12")
 SPAN = 64 * MIB
 LINK = "/dev/disk/by-id/scsi-PVETEST_disk1"
 DISK = DiskById("optane", LINK, "PVETEST_disk1", destroy=True)

@@ -15,7 +15,7 @@ from harness.report import render_html, write_report
 from harness.report.model import report_view
 from harness.results import CellRecord, Run, RunStore
 from tests.unit.pages import Page, page
-from tests.unit.runs import synthetic_run
+from tests.unit.runs import RUN_ID, synthetic_run
 
 HOSTILE = "</script><script>alert(1)</script>"
 MINUS = "\N{MINUS SIGN}"
@@ -156,7 +156,7 @@ def test_disks_get_a_section_each() -> None:
 
 
 def test_report_is_made_from_the_store_alone(tmp_path: Path, smoke: Run, smoke_html: str) -> None:
-    store = RunStore.create(tmp_path, "one")
+    store = RunStore.create(tmp_path, RUN_ID)
     store.write_results(smoke)
     written = write_report(RunStore.open(tmp_path / "latest"))
     assert written.name == "index.html"

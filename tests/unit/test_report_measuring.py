@@ -35,10 +35,21 @@ def test_each_group_says_its_looks_and_why_it_ended(looked_at_page: Page) -> Non
 
 
 def test_a_group_that_was_interrupted_says_so(looked_at: Run) -> None:
-    cut = replace(looked_at.groups[0], orders=looked_at.groups[0].orders[:2], stopped=None)
+    whole = looked_at.groups[0]
+    cut = replace(whole, orders=whole.orders[:2], rounds=whole.rounds[:2], stopped=None)
     assert GroupView(cut).course == (
         "2 rounds, never looked at before its end (planned: 3, 5, 8, 12). The group was not finished."
     )
+
+
+def test_an_abandoned_round_is_named_and_leaves_a_gap_in_the_numbers(looked_at: Run) -> None:
+    group = replace(looked_at.groups[0], rounds=(1, 2, 5), abandoned=(3, 4))
+    assert "Abandoned, not counted: rounds 3 and 4. Ended by:" in GroupView(group).course
+    assert [number for number, _ in GroupView(group).orders] == [1, 2, 5]
+
+
+def test_the_orders_of_a_run_without_numbers_are_numbered_in_their_order(looked_at: Run) -> None:
+    assert [number for number, _ in GroupView(replace(looked_at.groups[0], rounds=())).orders] == [1, 2, 3]
 
 
 def test_the_order_of_arms_of_every_round_is_shown(looked_at: Run, looked_at_page: Page) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,12 @@ from harness.errors import ConfigError, ResultsError
 from harness.lab.inventory import DiskById, HostSpec
 from harness.measure.ledger import Order
 from harness.measure.resume import Earlier, asked, earlier_part
-from harness.results import Measurement, RunStore
+from harness.results import Journal, Measurement, RoundEvent, RunStore
 from harness.scenario.attach import Attach
 from harness.scenario.layouts import Lvm
 from harness.scenario.model import Arm, Cell, Scenario
 from harness.scenario.plan import Group, plan_for
-from tests.unit.runs import measure, optane, synthetic_run
+from tests.unit.runs import RUN_ID, measure, optane, synthetic_run
 
 (GROUP,) = plan_for(
     replace(optane(), modes=tuple(mode for mode in optane().modes if mode.name in ("host", "passthrough", "lvm"))),
@@ -30,14 +30,25 @@ from tests.unit.runs import measure, optane, synthetic_run
 MEASURED = measure(GROUP, 3)
 
 
-def rounds(measurements: Sequence[Measurement], arms: Sequence[Arm] = GROUP.arms, group: Group = GROUP) -> list[int]:
-    return list(Earlier(tuple(measurements)).rounds(group, arms))
+def rounds(
+    measurements: Sequence[Measurement],
+    arms: Sequence[Arm] = GROUP.arms,
+    group: Group = GROUP,
+    events: Sequence[RoundEvent] = (),
+) -> list[int]:
+    journal = Journal(tuple(measurements), tuple(events))
+    return [found[0].round for found in Earlier(journal).rounds(group, arms)]
+
+
+def ran(provenance: Mapping[str, JsonValue]) -> Earlier:
+    """A run with this provenance, of which nothing was measured."""
+    return Earlier(run=replace(synthetic_run(measured=0.0), provenance=dict(provenance)))
 
 
 def test_whole_rounds_count_with_all_that_was_measured_in_them() -> None:
-    kept = Earlier(tuple(MEASURED)).rounds(GROUP, GROUP.arms)
-    assert list(kept) == [1, 2, 3]
-    assert [measurement for number in kept for measurement in kept[number]] == MEASURED
+    assert rounds(MEASURED) == [1, 2, 3]
+    whole = Earlier(Journal(tuple(reversed(MEASURED)))).rounds(GROUP, GROUP.arms)
+    assert [measurement for found in whole for measurement in reversed(found)] == MEASURED
 
 
 def test_a_round_that_was_only_begun_does_not_count() -> None:
@@ -49,11 +60,30 @@ def test_a_round_in_the_middle_that_lacks_one_job_of_one_arm_does_not_count() ->
     assert rounds([each for each in MEASURED if each is not lost]) == [1, 3]
 
 
-def test_of_a_round_that_was_begun_twice_the_later_part_counts() -> None:
-    begun = [replace(each, metrics={"iops": 1.0}) for each in MEASURED if each.round == 3][:2]
-    again = [each for each in MEASURED if each.round == 3]
-    kept = Earlier((*begun, *again)).rounds(GROUP, GROUP.arms)
-    assert sorted(kept[3], key=lambda each: each.started) == again
+def test_a_round_of_which_a_part_was_measured_twice_does_not_count() -> None:
+    begun = [each for each in MEASURED if each.round == 3][:2]
+    assert rounds([*MEASURED, *begun]) == [1, 2]
+
+
+def test_a_round_that_was_abandoned_does_not_count_even_if_all_was_measured() -> None:
+    abandoned = RoundEvent("abandoned", GROUP.id, 2, None, "the guest was lost at its end")
+    assert rounds(MEASURED, events=[abandoned]) == [1, 3]
+    assert rounds(MEASURED, events=[replace(abandoned, group="another")]) == [1, 2, 3]
+
+
+def test_a_round_is_unfinished_until_it_is_whole_or_abandoned() -> None:
+    own = [each for each in MEASURED if each.round == 3]
+    begun = RoundEvent("begun", GROUP.id, 3, len(own), None)
+    abandoned = RoundEvent("abandoned", GROUP.id, 3, None, "interrupted")
+    assert Journal(tuple(own[:-1]), (begun,)).unfinished == (begun,)
+    assert Journal((), (begun,)).unfinished == (begun,)
+    assert Journal(tuple(own), (begun,)).unfinished == ()
+    assert Journal(tuple(own[:1]), (begun, abandoned)).unfinished == ()
+
+
+def test_a_number_is_used_once_whatever_became_of_the_round() -> None:
+    events = (RoundEvent("begun", GROUP.id, 5, 9, None), RoundEvent("begun", "another", 9, 9, None))
+    assert Journal(tuple(MEASURED), events).numbers(GROUP.id) == {1, 2, 3, 5}
 
 
 def test_a_bracketed_round_needs_its_host_twice() -> None:
@@ -86,22 +116,23 @@ BEFORE: dict[str, JsonValue] = {"host": {"kernel": "6.12.1", "fio": "fio-3.39"},
 
 @pytest.mark.parametrize("now", [BEFORE, {**BEFORE, "guest": 2}], ids=["the same", "another boot"])
 def test_the_same_host_and_images_may_go_on(now: dict[str, JsonValue]) -> None:
-    Earlier((), BEFORE).require_same(now)
+    ran(BEFORE).require_same(now)
 
 
 def test_a_run_that_never_reached_its_host_may_go_on_on_any() -> None:
     Earlier().require_same(BEFORE)
+    ran({"asked": {}}).require_same(BEFORE)
 
 
 def test_another_kernel_is_refused_by_name_with_both_values() -> None:
     now: dict[str, JsonValue] = {**BEFORE, "host": {"kernel": "6.12.9", "fio": "fio-3.39"}}
     with pytest.raises(ConfigError, match=r"its host changed: kernel was 6\.12\.1, is 6\.12\.9\n") as caught:
-        Earlier((), BEFORE).require_same(now)
+        ran(BEFORE).require_same(now)
     assert caught.value.hint == "measure anew, without --resume"
 
 
 ORDER = Order(
-    run_id="run",
+    run_id=RUN_ID,
     host=HostSpec("lab1", "local", None, (DiskById("optane", "/dev/disk/by-id/a", "A", destroy=True),)),
     plans=(),
     scenarios={"optane": optane()},
@@ -143,7 +174,7 @@ OTHER_DISK = replace(ORDER.host, disks=(DiskById("optane", "/dev/disk/by-id/b", 
 def test_rounds_that_measured_something_else_are_refused_by_the_key_that_changed(now: Order, said: str) -> None:
     stored = json.loads(json.dumps(asked(ORDER)))
     with pytest.raises(ConfigError) as caught:
-        Earlier((), {"asked": stored}).require_same({"asked": asked(now)})
+        ran({"asked": stored}).require_same({"asked": asked(now)})
     assert caught.value.message.startswith("the run cannot be resumed: its scenario or lab file changed: ")
     assert re.search(said, caught.value.message)
 
@@ -161,11 +192,11 @@ def test_rounds_that_measured_something_else_are_refused_by_the_key_that_changed
 )
 def test_a_run_may_go_on_with_more_rounds_other_budgets_or_another_selection(now: Order) -> None:
     stored = json.loads(json.dumps(asked(ORDER)))
-    Earlier((), {"asked": stored}).require_same({"asked": asked(now)})
+    ran({"asked": stored}).require_same({"asked": asked(now)})
 
 
 def test_a_run_of_before_this_was_kept_may_go_on() -> None:
-    Earlier((), {"host": {}}).require_same({"host": {}, "asked": asked(ORDER)})
+    ran({"host": {}}).require_same({"host": {}, "asked": asked(ORDER)})
 
 
 # --- the stored run ---
@@ -175,7 +206,7 @@ def test_a_run_of_before_this_was_kept_may_go_on() -> None:
 def stored(tmp_path: Path) -> RunStore:
     """A run of the profile smoke on the host lab1 that was cut short."""
     run = synthetic_run(status="interrupted")
-    store = RunStore.create(tmp_path, run.run.id)
+    store = RunStore.create(tmp_path, RUN_ID)
     for measurement in MEASURED:
         store.append(measurement)
     store.write_results(run)
@@ -183,10 +214,11 @@ def stored(tmp_path: Path) -> RunStore:
 
 
 def test_a_run_goes_on_with_its_seed_and_its_journal(stored: RunStore) -> None:
-    earlier, seed = earlier_part(stored, "lab1", "smoke")
+    earlier, run_id, seed = earlier_part(stored, "lab1", "smoke")
+    assert run_id == stored.read_results().run.id
     assert seed == stored.read_results().run.seed
-    assert earlier.measurements == tuple(MEASURED)
-    assert earlier.provenance == stored.read_results().provenance
+    assert earlier.journal.measurements == tuple(MEASURED)
+    assert earlier.run == stored.read_results()
 
 
 @pytest.mark.parametrize(
@@ -206,4 +238,4 @@ def test_another_host_or_profile_is_refused_with_the_option_to_give(
 
 def test_a_directory_without_results_cannot_be_resumed(tmp_path: Path) -> None:
     with pytest.raises(ResultsError):
-        earlier_part(RunStore.create(tmp_path, "empty"), "lab1", "smoke")
+        earlier_part(RunStore.create(tmp_path, RUN_ID), "lab1", "smoke")

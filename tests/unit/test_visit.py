@@ -27,6 +27,7 @@ from harness.results import ConditioningRecord, Measurement, RunStore
 from harness.scenario.layouts import Device
 from harness.scenario.model import Arm, Cell, Job, Mode, Place
 from harness.scenario.plan import Group
+from tests.unit.runs import RUN_ID
 
 FIO = Path(__file__).parent / "data" / "fio"
 READ = Job("randread", 4096, 8, ramp=0, seconds=1)
@@ -60,7 +61,7 @@ def measured(tmp_path: Path, *jobs: Job, counted: bool = True) -> list[Measureme
     device = BlockSource("/dev/nowhere", "block", 0, 1 << 20)
     at = Session(host, Layouts(device, {}, device.size, DISK), None, {}, {}, ConditioningRecord("fill", None, (), None))
     group = Group("g", "disk", "s", tuple(Cell("s", "disk", HOST_MODE, job) for job in jobs))
-    store = RunStore.create(tmp_path / "reports", "run")
+    store = RunStore.create(tmp_path / "reports", RUN_ID)
     return visit(at, store, group, Arm(Place.HOST), seed=1, number=1)
 
 

@@ -32,6 +32,7 @@ from harness.lab.transport.ssh import SshRunner, SshTarget
 from harness.lab.vm_threads import VmThreads, find_threads
 from harness.layout.build import Layouts, built
 from harness.layout.prerequisites import missing_prerequisite
+from harness.run_id import RunId
 from harness.scenario.model import Mode
 from harness.units import format_duration
 
@@ -187,7 +188,7 @@ class LibvirtHypervisor:
         except GuestError:
             return False
 
-    def _create(self, made: Domain, run_id: str, disks: Sequence[GuestDisk]) -> tuple[Any, int]:
+    def _create(self, made: Domain, run_id: RunId, disks: Sequence[GuestDisk]) -> tuple[Any, int]:
         """Start the domain on a free port of the host; the domain and the port."""
         files = self._host.guest_files
         require_leading_to({disk.source.path: disk.source.writable for disk in disks})

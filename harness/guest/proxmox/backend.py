@@ -34,6 +34,7 @@ from harness.lab.proxmox import ROOT, GuestRules
 from harness.lab.transport.ssh import SshRunner, SshTarget
 from harness.lab.vm_threads import VmThreads, find_threads
 from harness.layout.build import Layouts
+from harness.run_id import RunId
 from harness.scenario.attach import Attach
 from harness.scenario.model import Mode
 
@@ -77,7 +78,9 @@ class ProxmoxHypervisor:
         return too_many_queues(mode.attach, int(self._host.facts["cpus"] or 1))
 
     @contextmanager
-    def layouts(self, disks: Sequence[AnyDisk], modes: Sequence[Mode], *, span: int, run_id: str) -> Iterator[Layouts]:
+    def layouts(
+        self, disks: Sequence[AnyDisk], modes: Sequence[Mode], *, span: int, run_id: RunId
+    ) -> Iterator[Layouts]:
         """The layouts of `modes` on the first disk, made through Proxmox VE; everything is removed at the end."""
         disk = disks[0]
         for mode in modes:
@@ -99,7 +102,7 @@ class ProxmoxHypervisor:
                     yield found
 
     @contextmanager
-    def guest(self, run_id: str, disks: Sequence[GuestDisk]) -> Iterator[Guest]:
+    def guest(self, run_id: RunId, disks: Sequence[GuestDisk]) -> Iterator[Guest]:
         """A guest with these disks, booted to SSH; removed at the end with the volumes that it holds."""
         self._require_attachable(disks)
         with self._machine(run_id, disks) as machine:
@@ -133,7 +136,7 @@ class ProxmoxHypervisor:
         return removed + [f"storage {name}" for name in reap_stores(self._client)]
 
     @contextmanager
-    def _holder(self, disk: AnyDisk, modes: Sequence[Mode], run_id: str) -> Iterator[int]:
+    def _holder(self, disk: AnyDisk, modes: Sequence[Mode], run_id: RunId) -> Iterator[int]:
         """The VM that volumes of the run belong to; 0 where there are none."""
         if not isinstance(disk, DiskByStorage) and not any(isinstance(mode.layout, Stored) for mode in modes):
             yield 0
@@ -142,7 +145,7 @@ class ProxmoxHypervisor:
             yield machine.vmid
 
     @contextmanager
-    def _machine(self, run_id: str, disks: Sequence[GuestDisk]) -> Iterator[Machine]:
+    def _machine(self, run_id: RunId, disks: Sequence[GuestDisk]) -> Iterator[Machine]:
         holders = {disk.source.vmid for disk in disks if isinstance(disk.source, PveVolume)}
         if not holders:
             with self._shell(run_id) as machine:
@@ -156,7 +159,7 @@ class ProxmoxHypervisor:
             yield machine
 
     @contextmanager
-    def _shell(self, run_id: str) -> Iterator[Machine]:
+    def _shell(self, run_id: RunId) -> Iterator[Machine]:
         """A VM without disks under test; gone at the end."""
         rules, vcpus = self._rules, vcpus_for(self._host.facts)
         with self._client.cleanup() as cleanup:

@@ -23,6 +23,7 @@ from harness.layout.layer import Layer
 from harness.layout.layers import BARE, Alone
 from harness.layout.regions import Need
 from harness.layout.source import BlockSource, Sources
+from harness.run_id import RunId
 from harness.scenario.layouts import Device, Partition
 from harness.scenario.model import Mode
 from harness.units import format_size
@@ -70,7 +71,7 @@ def _not_stored(mode: Mode, disk: DiskByStorage) -> str | None:
 
 
 @contextmanager
-def on_disk(stores: Stores, disk: DiskById, modes: Sequence[Mode], *, span: int, run_id: str) -> Iterator[Layouts]:
+def on_disk(stores: Stores, disk: DiskById, modes: Sequence[Mode], *, span: int, run_id: RunId) -> Iterator[Layouts]:
     """The disk cut into regions of ours, with a storage of PVE's for each kind of layout; blank again at the end.
 
     Raises SafetyError where somebody of the node claims the disk, Unsupported, HostError.

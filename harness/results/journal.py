@@ -1,0 +1,41 @@
+"""What journal.jsonl says: the measurements, and which rounds were begun and given up. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from harness.results.records import Measurement, RoundEvent
+
+Entry = Measurement | RoundEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """The lines of a journal in their order, and notes on lines that a crash cut off."""
+
+    measurements: tuple[Measurement, ...] = ()
+    rounds: tuple[RoundEvent, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def numbers(self, group: str) -> set[int]:
+        """The numbers of rounds that the group has used, for whatever came of them."""
+        measured = {each.round for each in self.measurements if each.group == group}
+        return measured | {each.round for each in self.rounds if each.group == group}
+
+    def abandoned(self, group: str) -> set[int]:
+        """The numbers of the group's rounds that were given up: their measurements do not count."""
+        return {each.round for each in self.rounds if each.group == group and each.event == "abandoned"}
+
+    @property
+    def unfinished(self) -> tuple[RoundEvent, ...]:
+        """The rounds that were begun and neither finished nor given up: the process ended in them."""
+        measured = Counter((each.group, each.round) for each in self.measurements)
+        return tuple(
+            each
+            for each in self.rounds
+            if each.event == "begun"
+            and each.measurements is not None
+            and measured[each.group, each.round] < each.measurements
+            and each.round not in self.abandoned(each.group)
+        )

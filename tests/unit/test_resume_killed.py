@@ -1,0 +1,259 @@
+"""A run that was killed at any moment goes on: whole rounds count, nothing is measured twice or written over."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.errors import GuestError, ResultsError
+from harness.events import Event, Note
+from harness.report import write_report
+from harness.results import Journal, Run, RunStore
+from tests.unit.killed_campaign import ROUNDS, campaign, measured, plan, scenario
+from tests.unit.recorded_campaign import RecordedCampaign
+from tests.unit.runs import RUN_ID
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def campaigns(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a campaign for each moment at which one was killed, and a whole one."""
+    here = tmp_path_factory.mktemp("campaigns")
+    words = [sys.executable, "-m", "tests.unit.killed_campaign"]
+    subprocess.run(words, cwd=here, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True, timeout=300)
+    return here
+
+
+@pytest.fixture(autouse=True)
+def _here(campaigns: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(campaigns)
+
+
+@pytest.fixture
+def whole(campaigns: Path, tmp_path: Path) -> RunStore:
+    """A copy of the run that was not killed."""
+    return copied(campaigns / "whole", tmp_path)
+
+
+def copied(reports: Path, to: Path) -> RunStore:
+    shutil.copytree(reports, to / reports.name, symlinks=True)
+    return RunStore.open(to / reports.name / RUN_ID)
+
+
+def keys(journal: Journal) -> list[tuple[object, ...]]:
+    return [(each.group, each.round, each.arm, each.job, each.visit) for each in journal.measurements]
+
+
+def whole_rounds(journal: Journal) -> set[tuple[str, int]]:
+    """By group and number, what the journal shows by itself: as many measurements as were announced."""
+    found = Counter((each.group, each.round) for each in journal.measurements)
+    return {
+        (begun.group, begun.round)
+        for begun in journal.rounds
+        if begun.event == "begun" and begun.measurements == found[begun.group, begun.round]
+        if begun.round not in journal.abandoned(begun.group)
+    }
+
+
+def files(store: RunStore) -> dict[str, tuple[str, int]]:
+    """The raw outputs: content and when they were written."""
+    raw = store.path / "raw"
+    return {path.name: (path.read_text(), path.stat().st_mtime_ns) for path in raw.iterdir()}
+
+
+def require_resumed(store: RunStore, heard: list[Event] | None = None) -> Run:
+    """Resume the run, and check all that must hold whenever it was killed."""
+    before, raw = store.read_journal(), files(store)
+    write_report(store)  # What there is can be shown before it goes on.
+    measured(campaign(store, resume=True, heard=(heard if heard is not None else []).append))
+    run, after = store.read_results(), store.read_journal()
+    assert run.run.status == "complete"
+    assert len(keys(after)) == len(set(keys(after)))
+    assert after.measurements[: len(before.measurements)] == before.measurements
+    assert whole_rounds(before) <= whole_rounds(after)
+    for group in plan().groups:
+        numbers = {number for name, number in whole_rounds(after) if name == group.id}
+        assert len(numbers) == ROUNDS
+        assert {each.round for each in after.rounds if each.group == group.id} - numbers == after.abandoned(group.id)
+        assert all(run.cell(cell.id).rounds == tuple(sorted(numbers)) for cell in group.cells)
+        (record,) = (each for each in run.groups if each.id == group.id)
+        assert (record.rounds, record.abandoned) == (tuple(sorted(numbers)), tuple(sorted(after.abandoned(group.id))))
+    now = files(store)
+    assert {name: now[name] for name in raw} == raw
+    return run
+
+
+def killed(campaigns: Path) -> Iterator[Path]:
+    yield from sorted(campaigns.glob("killed-*"), key=lambda path: int(path.name.partition("-")[2]))
+
+
+# --- killed at a moment ---
+
+
+def test_a_run_goes_on_from_every_moment_at_which_it_wrote_something(campaigns: Path, tmp_path: Path) -> None:
+    resumed = 0
+    for reports in killed(campaigns):
+        store = copied(reports, tmp_path)
+        if store.results_path.exists():
+            require_resumed(store)
+            resumed += 1
+        else:
+            # Only before anything is built: there is nothing to lose.
+            assert not store.journal_path.exists()
+            with pytest.raises(ResultsError, match="does not exist"):
+                campaign(store, resume=True)
+    assert resumed > 50
+
+
+def test_a_run_that_was_killed_and_killed_again_goes_on(campaigns: Path, tmp_path: Path) -> None:
+    reports = [path for path in killed(campaigns) if (path / RUN_ID / "journal.jsonl").exists()][25]
+    store = copied(reports, tmp_path)
+    for moment in range(1, 1000):
+        child = subprocess.run(
+            [sys.executable, "-c", AGAIN, str(store.path), str(3 * moment)],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            timeout=60,
+            check=False,
+        )
+        if child.returncode == 0:
+            break
+        assert child.returncode == -signal.SIGKILL
+    assert moment > 1
+    require_resumed(store)
+
+
+AGAIN = """
+import sys
+from pathlib import Path
+from harness.results import RunStore
+from tests.unit import killed_campaign as one
+
+store = RunStore.open(Path(sys.argv[1]))
+one._kill_at(int(sys.argv[2]))
+one.measured(one.campaign(store, resume=True))
+"""
+
+
+@pytest.mark.parametrize("cut", [0, 1, 40, -1], ids=["between lines", "1 byte", "40 bytes", "all but its end"])
+def test_a_journal_goes_on_after_each_of_its_lines_and_within_the_next(
+    campaigns: Path, whole: RunStore, tmp_path: Path, cut: int
+) -> None:
+    begun = next(path for path in killed(campaigns) if (path / RUN_ID / "results.json").exists())
+    lines = whole.journal_path.read_bytes().splitlines(keepends=True)
+    for number, line in enumerate(lines):
+        store = copied(begun, tmp_path / f"{number}")
+        part = line.rstrip()[:cut] if cut else b""
+        store.journal_path.write_bytes(b"".join(lines[:number]) + part)
+        for raw in (each.raw for each in store.read_journal().measurements):
+            shutil.copy2(whole.path / raw, store.path / raw)
+        notes = store.read_journal().notes
+        assert len(notes) == bool(part)
+        heard: list[Event] = []
+        require_resumed(store, heard)
+        assert [event.text for event in heard if isinstance(event, Note)] == list(notes)
+        require_finished(store)
+
+
+def require_finished(store: RunStore) -> None:
+    """Resuming it measures nothing, and leaves results and journal as they are."""
+    files_before = files(store)
+    results, journal = store.results_path.read_bytes(), store.journal_path.read_bytes()
+    assert store.read_results().run.status == "complete"
+    measured(campaign(store, resume=True))
+    assert (store.results_path.read_bytes(), store.journal_path.read_bytes()) == (results, journal)
+    assert files(store) == files_before
+
+
+# --- a run that was measured to its end ---
+
+
+def test_a_complete_run_is_left_as_it_is(whole: RunStore) -> None:
+    require_finished(whole)
+
+
+def test_a_run_that_was_killed_after_its_last_round_is_complete_without_another_one(whole: RunStore) -> None:
+    journal = whole.journal_path.read_bytes()
+    run = whole.read_results()
+    whole.write_results(replace(run, run=replace(run.run, status="running", finished=None)))
+    measured(campaign(whole, resume=True))
+    assert whole.journal_path.read_bytes() == journal
+    assert whole.read_results().run.status == "complete"
+    # Killed before the last group was assembled: as after the last round.
+    last = replace(run.groups[-1], stopped=None)
+    whole.write_results(replace(run, run=replace(run.run, status="running"), groups=(*run.groups[:-1], last)))
+    measured(campaign(whole, resume=True))
+    assert whole.journal_path.read_bytes() == journal
+    assert whole.read_results().groups == run.groups
+
+
+def test_a_complete_run_is_judged_anew_by_another_budget_without_another_round(whole: RunStore) -> None:
+    journal = whole.journal_path.read_bytes()
+    measured(campaign(whole, resume=True, of=scenario(budget=0.5)))
+    assert whole.journal_path.read_bytes() == journal
+    assert {budget.share for cell in whole.read_results().cells for budget in cell.budget} == {0.5}
+
+
+def test_a_complete_run_goes_on_where_more_rounds_are_asked_for(whole: RunStore) -> None:
+    run = measured(campaign(whole, resume=True, of=scenario(rounds=3)))
+    assert {cell.rounds for cell in run.cells} == {(1, 2, 3)}
+
+
+# --- a round that fails ---
+
+
+class LosesGuest(RecordedCampaign):
+    """Its guest is lost in round 2 of each group, after the host's part."""
+
+    def _round(self, at, group, plan, number):  # type: ignore[no-untyped-def]
+        super()._round(at, group, plan, number)
+        if number == 2:
+            raise GuestError("the guest was lost")
+
+
+def test_a_round_that_failed_is_abandoned_with_the_reason_and_its_number_is_not_used_again(
+    tmp_path: Path,
+) -> None:
+    first = campaign(store := RunStore.create(tmp_path, RUN_ID), resume=False)
+    failing = LosesGuest(first.order, store, first._images, first._events)
+    with pytest.raises(GuestError):
+        measured(failing)
+    run = failing.close(interrupted=False)
+    assert run.run.status == "failed"
+    (abandoned,) = (each for each in store.read_journal().rounds if each.event == "abandoned")
+    assert (abandoned.round, abandoned.why) == (2, "the guest was lost")
+    assert {cell.rounds for cell in run.cells} == {(1,)}
+    assert (run.groups[0].rounds, run.groups[0].abandoned) == ((1,), (2,))
+    write_report(store)
+    assert "1 round, never looked at before its end. Abandoned, not counted: round 2." in store.report_path.read_text()
+    assert require_resumed(store).groups[0].rounds == (1, 3)
+
+
+# --- what is stored of a run that goes on, until the lab is reached ---
+
+
+class NotReached(RecordedCampaign):
+    def _ready(self, group, plan):  # type: ignore[no-untyped-def]  # noqa: ARG002 - as it is called
+        raise GuestError("it did not boot")
+
+
+def test_results_stay_as_they_are_where_a_resumed_run_does_not_reach_its_lab(campaigns: Path, tmp_path: Path) -> None:
+    reports = [path for path in killed(campaigns) if (path / RUN_ID / "journal.jsonl").exists()][30]
+    store = copied(reports, tmp_path)
+    before = store.results_path.read_bytes(), store.journal_path.read_bytes()
+    resumed = campaign(store, resume=True)
+    failing = NotReached(resumed.order, store, resumed._images, resumed._events, resumed._earlier)
+    with pytest.raises(GuestError):
+        measured(failing)
+    failing.close(interrupted=False)
+    assert (store.results_path.read_bytes(), store.journal_path.read_bytes()) == before
+    require_resumed(store)

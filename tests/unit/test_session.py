@@ -1,0 +1,66 @@
+"""A setup on a disk: what is built on a real loop device, by which modes the host can have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import libvirt
+import pytest
+
+from harness.errors import Unsupported
+from harness.events import Events
+from harness.guest.libvirt.backend import LibvirtHypervisor
+from harness.guest.libvirt.connection import Connection
+from harness.lab.accel import Acceleration
+from harness.lab.facts import HostFacts, read_facts
+from harness.lab.hosts import GuestFiles, Host
+from harness.lab.inventory import DiskByFile, HostSpec
+from harness.measure.phases import Phases
+from harness.measure.session import Demand, session
+from harness.run_id import RunId
+from harness.scenario.attach import Attach
+from harness.scenario.layouts import Device, Lvm
+from harness.scenario.model import Mode
+from tests.unit.loop_disks import RUNNER, require, traces
+
+MIB = 1024**2
+HOST = Mode("host", Device(), None)
+LVM = Mode("lvm", Lvm(), Attach())
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    """This machine, without what LVM needs, and with a disk in a file that is made when it is needed."""
+    require("sfdisk", "fio")
+    disk = DiskByFile("loop", tmp_path / "disk.img", 256 * MIB, destroy=True)
+    return Host(
+        spec=HostSpec("here", "local", ssh=None, disks=(disk,)),
+        runner=RUNNER,
+        ssh=None,
+        target=None,
+        facts=HostFacts({**read_facts(RUNNER).provenance, "devmapper": "", "lvm": ""}),
+        guest_files=GuestFiles("", "", Path(), ""),
+        acceleration=Acceleration("kvm", "as said"),
+    )
+
+
+@pytest.fixture
+def hypervisor(host: Host) -> Iterator[LibvirtHypervisor]:
+    handle = libvirt.open("test:///default")
+    try:
+        yield LibvirtHypervisor(host, Connection(handle, "here"), Events())
+    finally:
+        handle.close()
+
+
+def test_a_disk_is_not_touched_where_the_host_can_have_none_of_the_modes(
+    host: Host, hypervisor: LibvirtHypervisor, tmp_path: Path
+) -> None:
+    before = traces(tmp_path)
+    demand = Demand(("loop",), (HOST, LVM), jobs=(), span=64 * MIB, conditioning="fill")
+    opened = session(host, hypervisor, host.spec.disks, demand, run_id=RunId.new(), seed=1, phases=Phases(Events()))
+    with pytest.raises(Unsupported) as refused, opened:
+        pytest.fail("it was opened")
+    assert "lvm" in refused.value.message
+    assert traces(tmp_path) == before
