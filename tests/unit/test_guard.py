@@ -1,4 +1,4 @@
-"""Which disks are written to: the judgement for every reason against one, and the evidence from real devices."""
+"""Which disks may be written to: the judgement for every reason against one, and the evidence from real devices."""
 
 from __future__ import annotations
 
@@ -9,74 +9,86 @@ from typing import Any
 
 import pytest
 
-from harness.errors import SafetyError
-from harness.lab.guard import DiskSeen, inspect, refusals, require_writable
+from harness.errors import HostError, SafetyError
+from harness.lab.guard import Evidence, Writable, built_on, inspect, lend, refusals, require_writable
 from harness.lab.inventory import DiskByFile, DiskById, DiskSpec
+from harness.lab.pin import BlockPin
 from harness.lab.transport.base import Completed
-from tests.unit.loop_disks import RUNNER, loop, mounted, partition, require, run, sparse
+from tests.unit.granted import granted
+from tests.unit.loop_disks import RUNNER, loop, partition, require, run, sparse
 
 BY_ID = DiskById("optane", "/dev/disk/by-id/nvme-900P", "PHM1", destroy=True)
 BY_FILE = DiskByFile("loop", Path("/var/tmp/loop.img"), 2 << 30, destroy=True)
-BLANK = DiskSeen(
-    device="/dev/nvme0n1",
+BLANK = Evidence(
+    pin=BlockPin("/dev/nvme0n1", "259:0", "7", 256 << 21, "PHM1"),
     serials=("INTEL_900P_PHM1", "PHM1"),
     backing_file="",
-    size_bytes=256 << 30,
     read_only=False,
     is_whole_disk=True,
-    mounts=(),
-    holders=(),
-    swaps=(),
-    is_root=False,
-    partitions=(),
-    signatures=(),
 )
-OURS = replace(BLANK, partitions=("voh:run:device", "voh:run:lvm"), signatures=("nvme0n1: gpt", "nvme0n1p2: LVM2"))
 
 
 @pytest.mark.parametrize(
-    ("spec", "seen"),
-    [(BY_ID, BLANK), (BY_ID, OURS), (BY_FILE, replace(BLANK, serials=(), backing_file="/var/tmp/loop.img"))],
-    ids=["blank", "what a killed run of ours left", "a loop device on its file"],
+    ("spec", "evidence"),
+    [
+        (BY_ID, BLANK),
+        (BY_ID, replace(BLANK, contents="left")),
+        (replace(BY_ID, overwrite_data="PHM1"), replace(BLANK, contents="data")),
+        (BY_FILE, replace(BLANK, serials=(), backing_file="/var/tmp/loop.img")),
+    ],
+    ids=["blank", "as a run has left it", "data that the owner gave up", "a loop device on its file"],
 )
-def test_a_disk_with_nothing_of_others_is_accepted(spec: DiskSpec, seen: DiskSeen) -> None:
-    assert refusals(spec, seen) == []
+def test_a_disk_that_nobody_needs_is_accepted(spec: DiskSpec, evidence: Evidence) -> None:
+    assert refusals(spec, evidence) == []
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"serials": ("PHM2",)}, "its serial is PHM2, not PHM1"),
-        ({"serials": ("A_PHM2", "PHM2")}, "its serial is A_PHM2 or PHM2, not PHM1"),
-        ({"serials": ()}, "its serial is unknown, not PHM1"),
+        ({"serials": ("PHM2",)}, "its serial number is PHM2, not PHM1"),
+        ({"serials": ("A_PHM2", "PHM2")}, "its serial number is A_PHM2 or PHM2, not PHM1"),
+        ({"serials": ()}, "its serial number is unknown, not PHM1"),
         ({"is_whole_disk": False}, "it is not a whole disk"),
         ({"read_only": True}, "it is read-only"),
         ({"is_root": True}, "the host's root file system is on it"),
         ({"mounts": ("/dev/nvme0n1p1 on /data",)}, "/dev/nvme0n1p1 on /data is mounted"),
         ({"swaps": ("/dev/nvme0n1p3",)}, "/dev/nvme0n1p3 is used as swap"),
-        ({"holders": ("nvme0n1 by dm-0",)}, "nvme0n1 by dm-0 is in use (LVM, md, multipath or the like)"),
-        ({"signatures": ("nvme0n1: ext4",)}, "nvme0n1: ext4 is there and not of our making"),
-        ({"partitions": ("EFI", "")}, "it has partitions that are not of our making"),
+        ({"holders": ("nvme0n1 by dm-0 (data), LVM",)}, "nvme0n1 by dm-0 (data), LVM is in use"),
+        ({"users": ("/dev/nvme0n1 by qemu (process 12)",)}, "/dev/nvme0n1 by qemu (process 12) is open"),
+        ({"claims": ("/dev/nvme0n1: busy",)}, "/dev/nvme0n1: busy: the kernel does not let one program have it alone"),
+        ({"definitions": ("/etc/x names it",)}, "a virtual machine or a storage is defined with it: /etc/x names it"),
+        ({"signatures": ("nvme0n1: ext4",)}, "there is a signature on it: nvme0n1: ext4"),
+        ({"partitions": ("nvme0n1p1",)}, "it has partitions: nvme0n1p1"),
         (
-            {"partitions": ("voh:run:device", "EFI"), "signatures": ("nvme0n1: gpt",)},
-            "nvme0n1: gpt is there and not of our making",
+            {"contents": "data"},
+            "it holds data of an unknown kind: encrypted volumes, raw databases and wiped disks look like this, and "
+            "only its owner knows",
         ),
-        ({"partitions": ("vohoo",), "signatures": ("nvme0n1: gpt",)}, "nvme0n1: gpt is there and not of our making"),
+        (
+            {"unknown": {"signatures": "Input/output error"}},
+            "the probe `signatures` could not tell: Input/output error",
+        ),
     ],
 )
-def test_each_reason_against_a_disk_is_told_by_itself(change: dict[str, Any], reason: str) -> None:
+def test_each_reason_against_a_disk_is_given_by_itself(change: dict[str, Any], reason: str) -> None:
     assert refusals(BY_ID, replace(BLANK, **change)) == [reason]
 
 
-@pytest.mark.parametrize("change", [{"mounts": ("/dev/a on /b",)}, {"holders": ("a by dm-0",)}, {"is_root": True}])
-def test_what_is_in_use_is_refused_though_it_bears_our_name(change: dict[str, Any]) -> None:
-    assert len(refusals(BY_ID, replace(OURS, **change))) == 1
+@pytest.mark.parametrize("change", [{"signatures": ("nvme0n1: ext4",)}, {"partitions": ("nvme0n1p1",)}])
+def test_contents_that_are_known_are_refused_whatever_the_owner_wrote(change: dict[str, Any]) -> None:
+    assert refusals(replace(BY_ID, overwrite_data="PHM1"), replace(BLANK, contents="data", **change)) != []
+
+
+def test_the_serial_number_of_another_disk_gives_nothing_up() -> None:
+    assert refusals(replace(BY_ID, overwrite_data="PHM2"), replace(BLANK, contents="data")) != []
 
 
 @pytest.mark.parametrize("spec", [BY_ID, BY_FILE])
 def test_a_disk_that_its_owner_did_not_release_is_refused(spec: DiskById | DiskByFile) -> None:
-    seen = replace(BLANK, backing_file="/var/tmp/loop.img")
-    assert refusals(replace(spec, destroy=False), seen) == ["its owner did not write `destroy = true` in the lab file"]
+    evidence = replace(BLANK, backing_file="/var/tmp/loop.img")
+    assert refusals(replace(spec, destroy=False), evidence) == [
+        "its owner did not write `destroy = true` in the lab file"
+    ]
 
 
 def test_a_loop_device_on_another_file_is_refused() -> None:
@@ -86,19 +98,21 @@ def test_a_loop_device_on_another_file_is_refused() -> None:
 
 
 def test_a_disk_that_is_not_there_is_refused() -> None:
-    assert refusals(BY_ID, None) == ["there is no such block device on the host"]
+    assert refusals(BY_ID, None) == ["the host has no such block device"]
 
 
-def test_all_reasons_are_told_at_once() -> None:
+def test_all_reasons_are_given_at_once() -> None:
     assert len(refusals(BY_ID, replace(BLANK, serials=(), is_root=True, read_only=True))) == 3
 
 
 class Recorded:
-    """A host that says of a disk what a host of Debian 13 said (data/guard)."""
+    """A host that answers of a disk what a host of Debian 13 answered (data/guard), with some lines changed."""
 
-    def __init__(self, recording: str) -> None:
+    def __init__(self, recording: str, *, without: str = "", instead: str = "") -> None:
         self.name = "host there"
-        self._said = (Path(__file__).parent / "data" / "guard" / f"{recording}.txt").read_text()
+        lines = (Path(__file__).parent / "data" / "guard" / f"{recording}.txt").read_text().splitlines()
+        kept = [line for line in lines if not without or line.partition("\t")[0] != without]
+        self._answer = "\n".join([*kept, instead])
 
     def run(
         self,
@@ -108,7 +122,7 @@ class Recorded:
         stdin: str | bytes | None = None,  # noqa: ARG002
         check: bool = True,  # noqa: ARG002
     ) -> Completed:
-        return Completed(tuple(argv), 0, self._said, "")
+        return Completed(tuple(argv), 0, self._answer, "")
 
     def put(self, source: Path, target: str, *, deadline: float) -> None:
         raise NotImplementedError
@@ -122,12 +136,14 @@ class Recorded:
     [
         ("scsi", "/dev/sda", "sim_scsi"),
         ("nvme", "/dev/nvme0n1", "sim_nvme"),
-        ("md", "/dev/md127", "5406367e:9acc34e6:c6bc2170:54d01746"),
+        ("md", "/dev/md127", "a61d194b:7b58769a:09da19f2:a3fed8e4"),
     ],
 )
-def test_a_disk_of_each_kind_is_known_by_its_serial_and_by_no_other(recording: str, device: str, serial: str) -> None:
+def test_a_disk_of_each_kind_is_known_by_its_serial_number_and_by_no_other(
+    recording: str, device: str, serial: str
+) -> None:
     spec = DiskById("disk", "/dev/disk/by-id/disk", serial, destroy=True)
-    assert require_writable(Recorded(recording), spec, spec.id).device == device
+    assert require_writable(Recorded(recording), spec, spec.id).path == device
     (reason,) = refusals(replace(spec, serial=serial[:-1]), inspect(Recorded(recording), spec.id))
     assert reason.endswith(f"not {serial[:-1]}")
 
@@ -135,15 +151,50 @@ def test_a_disk_of_each_kind_is_known_by_its_serial_and_by_no_other(recording: s
 def test_a_member_of_an_array_is_refused_by_the_array_that_holds_it() -> None:
     spec = DiskById("ssd1", "/dev/disk/by-id/lab-sim_ssd1", "sim_ssd1", destroy=True)
     assert refusals(spec, inspect(Recorded("member"), spec.id)) == [
-        "sim_ssd1 by md127 is in use (LVM, md, multipath or the like)",
-        "sim_ssd1: linux_raid_member is there and not of our making",
+        "sim_ssd1 by md127, md is in use",
+        "there is a signature on it: sim_ssd1: linux_raid_member",
     ]
 
 
-def test_a_device_of_device_mapper_is_known_by_its_uuid_and_refused_for_it_takes_no_partitions() -> None:
-    uuid = "LVM-77VxU2lbSQzI9NYCxsVfD3ot0r8CcXYocAGRfzOqRufz1UUWj0tKi2lgRn8228D2"
+def test_a_device_of_device_mapper_is_known_by_its_uuid_and_refused_because_it_takes_no_partitions() -> None:
+    uuid = "LVM-dCCMSrGLoicDNm90X2l3PCtGf33EziesWsKDUUUXKt6A4G8cALrLTuRtNEc8ikwL"
     spec = DiskById("volume", f"/dev/disk/by-id/dm-uuid-{uuid}", uuid, destroy=True)
     assert refusals(spec, inspect(Recorded("lv"), spec.id)) == ["it is not a whole disk"]
+
+
+PROBES = (
+    "tools",
+    "block",
+    "mounts",
+    "swaps",
+    "holders",
+    "roots",
+    "signatures",
+    "domains",
+    "proxmox",
+    "users",
+    "claim",
+    "contents",
+)
+
+
+@pytest.mark.parametrize("probe", PROBES)
+def test_a_probe_that_gives_no_answer_or_fails_is_a_refusal(probe: str) -> None:
+    spec = DiskById("disk", "/dev/disk/by-id/disk", "sim_scsi", destroy=True, overwrite_data="sim_scsi")
+    assert refusals(spec, inspect(Recorded("scsi"), spec.id)) == []
+    silent = refusals(spec, inspect(Recorded("scsi", without=probe), spec.id))
+    assert f"the probe `{probe}` could not tell: it gave no answer" in silent
+    failed = Recorded("scsi", without=probe, instead=f"{probe}\t1\tInput/output error")
+    assert f"the probe `{probe}` could not tell: Input/output error" in refusals(spec, inspect(failed, spec.id))
+
+
+@pytest.mark.parametrize(
+    "answer", ["{", "[]", '{"blockdevices": []}', '{"blockdevices": [{"children": 5}]}', "[" * 9999]
+)
+def test_an_answer_that_cannot_be_understood_is_an_error_that_names_host_and_disk(answer: str) -> None:
+    odd = Recorded("scsi", without="block", instead=f"block\t0\t{answer}")
+    with pytest.raises(HostError, match="host there: what it says of /dev/sda cannot be understood"):
+        inspect(odd, "/dev/sda")
 
 
 @pytest.fixture
@@ -156,62 +207,85 @@ def by_file(file: Path) -> DiskByFile:
     return DiskByFile("loop", file, 64 << 20, destroy=True)
 
 
-def seen_on(device: str) -> DiskSeen:
-    seen = inspect(RUNNER, device)
-    assert seen is not None
-    return seen
+def found_on(device: str) -> Evidence:
+    evidence = inspect(RUNNER, device)
+    assert evidence is not None
+    return evidence
 
 
 def test_a_blank_loop_device_may_be_written_to(file: Path) -> None:
     with loop(file) as device:
-        seen = require_writable(RUNNER, by_file(file), device)
-    assert (seen.device, seen.backing_file, seen.size_bytes) == (device, str(file), 64 << 20)
-    assert not seen.is_ours
+        allowed = require_writable(RUNNER, by_file(file), device)
+    assert (allowed.path, allowed.disks, allowed.size_bytes) == (device, (str(file),), 64 << 20)
+
+
+def test_only_the_guard_issues_a_permission(file: Path) -> None:
+    with loop(file) as device:
+        pin = found_on(device).pin
+        with pytest.raises(TypeError, match="only the guard issues"):
+            Writable(RUNNER, pin, [], issuer=object())
 
 
 def test_a_file_system_on_the_disk_is_refused_by_its_name_with_a_remedy(file: Path) -> None:
     with loop(file) as device:
         run("mkfs.ext4", "-q", device)
-        with pytest.raises(
-            SafetyError, match=r"host here: disk loop, loop device on .*: ext4 is there and not"
-        ) as error:
+        with pytest.raises(SafetyError, match=r"host here: disk loop, loop device on .*: ext4") as error:
             require_writable(RUNNER, by_file(file), device)
     assert error.value.hint is not None
-    assert f"nothing on {device} is needed" in error.value.hint
+    assert f"nobody needs what is on {device}" in error.value.hint
 
 
-def test_a_mounted_disk_is_refused_by_its_mount_point(file: Path, tmp_path: Path) -> None:
-    with loop(file) as device:
-        run("mkfs.ext4", "-q", device)
-        with mounted(device, tmp_path / "at"):
-            assert f"{device} on {tmp_path / 'at'} is mounted" in refusals(by_file(file), seen_on(device))
-
-
-def test_partitions_that_bear_our_name_are_ours(file: Path) -> None:
-    require("sfdisk")
-    with loop(file) as device:
-        partition(device, "voh:20260101-000000-abcd:device", "voh:20260101-000000-abcd:ext4")
-        seen = require_writable(RUNNER, by_file(file), device)
-        assert seen.is_ours
-        assert seen.partitions == ("voh:20260101-000000-abcd:device", "voh:20260101-000000-abcd:ext4")
-
-
-@pytest.mark.parametrize("names", [("EFI system", "data"), ("voh:run:device", "data"), ("",)])
-def test_partitions_of_others_are_refused_also_beside_ours(file: Path, names: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("names", [("EFI system", "data"), ("voh:20260101-000000-abcd:device",), ("",)])
+def test_partitions_are_refused_whatever_they_are_called(file: Path, names: tuple[str, ...]) -> None:
     require("sfdisk")
     with loop(file) as device:
         partition(device, *names)
-        reasons = refusals(by_file(file), seen_on(device))
-    assert f"{Path(device).name}: gpt is there and not of our making" in reasons
+        with pytest.raises(SafetyError, match="there is a signature on it: loop.*: gpt") as error:
+            require_writable(RUNNER, by_file(file), device)
+    assert "virt-overhead reap removes it" in str(error.value.hint)
 
 
 def test_a_read_only_disk_is_refused(file: Path) -> None:
     with loop(file) as device:
         run("blockdev", "--setro", device)
         try:
-            assert refusals(by_file(file), seen_on(device)) == ["it is read-only"]
+            assert refusals(by_file(file), found_on(device)) == ["it is read-only"]
         finally:
             run("blockdev", "--setrw", device)
+
+
+@pytest.mark.parametrize("tool", ["wipefs", "lsblk", "perl", "awk", "sed", "grep", "sort"])
+def test_a_host_on_which_a_probe_fails_is_refused(
+    file: Path, tool: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run("mkfs.ext4", "-q", "-F", str(file))
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / tool).write_text("#!/bin/sh\necho it is broken >&2\nexit 1\n")
+    (broken / tool).chmod(0o755)
+    with loop(file) as device:
+        monkeypatch.setenv("PATH", str(broken), prepend=":")
+        with pytest.raises((SafetyError, HostError), match="could not tell: |cannot be understood"):
+            require_writable(RUNNER, by_file(file), device)
+        monkeypatch.undo()
+
+
+def test_a_disk_of_which_a_guest_gets_another_one_is_not_lent(file: Path, tmp_path: Path) -> None:
+    with loop(file) as device, loop(sparse(tmp_path / "other.img", 64 << 20)) as other:
+        with pytest.raises(SafetyError, match="does not lead to the disk that was checked"):
+            lend(granted(device), other)
+
+
+def test_what_is_not_on_the_checked_disk_gets_no_permission(file: Path, tmp_path: Path) -> None:
+    require("sfdisk")
+    with loop(file) as device, loop(sparse(tmp_path / "other.img", 64 << 20)) as other:
+        run("sfdisk", "--quiet", device, text="label: gpt\nsize=16MiB\n")
+        run("partx", "--update", device)
+        (allowed,) = built_on([granted(device)], [f"{device}p1"])
+        assert allowed.path == f"{device}p1"
+        for elsewhere in (other, str(file)):
+            with pytest.raises(SafetyError, match=f"{elsewhere} will not be written to: not on {device} only"):
+                built_on([granted(device)], [elsewhere])
 
 
 def test_the_disk_of_the_root_file_system_is_refused() -> None:
@@ -220,13 +294,13 @@ def test_the_disk_of_the_root_file_system_is_refused() -> None:
     if not source.startswith("/dev/") or not Path(source).is_block_device():
         pytest.skip(f"/ is on {source}, which is no block device")
     disk = run("lsblk", "-nspo", "PATH", source).split()[-1]
-    seen = seen_on(disk)
-    assert "the host's root file system is on it" in refusals(DiskById("disk", disk, "x", destroy=True), seen)
+    evidence = found_on(disk)
+    assert "the host's root file system is on it" in refusals(DiskById("disk", disk, "x", destroy=True), evidence)
 
 
 def test_a_link_to_nothing_is_refused_with_where_to_look(tmp_path: Path) -> None:
     spec = DiskById("optane", str(tmp_path / "nvme-900P"), "PHM1", destroy=True)
-    with pytest.raises(SafetyError, match="there is no such block device on the host") as error:
+    with pytest.raises(SafetyError, match="the host has no such block device") as error:
         require_writable(RUNNER, spec, spec.id)
     assert error.value.hint is not None
     assert "ls -l /dev/disk/by-id/" in error.value.hint

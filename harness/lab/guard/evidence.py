@@ -92,6 +92,7 @@ class _Answers:
 
 
 _PROBES = (
+    "tools",
     "block",
     "mounts",
     "swaps",

@@ -41,15 +41,19 @@ INSPECT = (
     + SAMPLED
     + r"""
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
-escaped() { sed -e 's/%/%25/g' -e 's/\t/%09/g' | awk '{ printf "%s%s", separator, $0; separator = "%0a" }'; }
-say() { printf '%s\t0\t%s\n' "$1" "$(printf '%s' "$2" | escaped)"; }
+escape='{ gsub(/%/, "%25"); gsub(/\t/, "%09"); printf "%s%s", separator, $0; separator = "%0a" }'
+line() { # NAME STATUS TEXT
+    text=$(printf '%s\n' "$3" | awk "$escape") || { set -- "$1" 98 ""; text="awk does not work there"; }
+    printf '%s\t%s\t%s\n' "$1" "$2" "$text"
+}
+say() { line "$1" 0 "$2"; }
 ask() { # NAME COMMAND...
     probe=$1; shift
     said=$("$@" 2>"$errors"); status=$?
     # Some tools say that they failed on standard error alone, and end with 0.
     [ ! -s "$errors" ] || { said="$said
 $(head -n 3 "$errors")"; [ "$status" -ne 0 ] || status=99; }
-    printf '%s\t%s\t%s\n' "$probe" "$status" "$(printf '%s' "$said" | escaped)"
+    line "$probe" "$status" "$said"
 }
 link=$1; shift
 dev=$(readlink -e "$link") && [ -b "$dev" ] || { say missing "$link"; exit 0; }
@@ -72,15 +76,16 @@ say backing "$(cat "/sys/class/block/$name/loop/backing_file" 2>/dev/null)"
 ask block lsblk -J -b -o NAME,PATH,KNAME,TYPE,SIZE,RO,MAJ:MIN "$dev"
 nodes=$(lsblk -nlo KNAME "$dev" 2>/dev/null | sort -u)
 parts=$(for each in $nodes; do [ ! -e "/sys/class/block/$each/partition" ] || echo "/dev/$each"; done)
-# By number, because a path may mean something else in another namespace or container.
-numbers=$(for each in $nodes; do cat "/sys/class/block/$each/dev"; done)
 
-mounts() { # in every mount namespace
-    for number in $numbers; do
-        awk -v number="$number" '$3 == number { print $5 }' /proc/[0-9]*/mountinfo 2>/dev/null | sort -u |
-            sed "s|^|/dev/$(basename "$(readlink -f "/sys/dev/block/$number")") on |"
+# What the other probes are made of: where one of these does nothing, they would find nothing.
+tools() {
+    for tool in awk cat cut find grep head readlink sed sort stat tail tr; do
+        command -v "$tool" >/dev/null || echo "$tool is not installed there" >&2
     done
+    [ "$(printf 'b\na\n' | sort | sed 's/^/x/' | grep -n x | awk '{ print $1 }' | head -n 2 | tr '\n' ' ')" = "1:xa 2:xb " ] ||
+        echo "sort, sed, grep, awk, head or tr does not work there" >&2
 }
+ask tools tools
 swaps() {
     [ -r /proc/swaps ] || { echo "/proc/swaps cannot be read" >&2; return 1; }
     tail -n +2 /proc/swaps | cut -d' ' -f1 | while read -r swap; do
@@ -120,7 +125,6 @@ roots() {
     }
     lsblk -nsro KNAME "/dev/$(basename "$(readlink -f "/sys/dev/block/$major:$minor")")"
 }
-ask mounts mounts
 ask swaps swaps
 ask holders holders
 ask roots roots
@@ -176,10 +180,10 @@ command -v perl >/dev/null || {
     printf 'contents\t1\tperl is not installed there: apt-get install perl-base\n'
     exit 0
 }
-perl - "$dev" "$(echo $parts)" "$@" <<'PERL'
+perl - "$dev" "$(echo $parts)" "$(echo $nodes)" "$@" <<'PERL'
 use strict;
 use Fcntl;
-my ($device, $parts, @positions) = @ARGV;
+my ($device, $parts, $nodes, @positions) = @ARGV;
 my $length = 65536; # SAMPLE_BYTES
 sub say_ {
     my ($name, $status, $text) = @_;
@@ -188,6 +192,19 @@ sub say_ {
 }
 my %numbers;
 for my $each ($device, split ' ', $parts) { my @status = stat $each; $numbers{$status[6]} = $each if @status; }
+# In every mount namespace, and by number: a path may mean something else there.
+my (%mounts, $readable);
+my %kernel_names = map { my $file; open($file, '<', "/sys/class/block/$_/dev") ? (<$file> =~ s/\s+$//r => $_) : () }
+    split ' ', $nodes;
+for my $file (glob '/proc/[0-9]*/mountinfo') {
+    open my $input, '<', $file or next;
+    while (my $mount = <$input>) {
+        my @field = split ' ', $mount;
+        $readable = 1;
+        $mounts{"/dev/$kernel_names{$field[2]} on $field[4]"} = 1 if exists $kernel_names{$field[2]};
+    }
+}
+say_('mounts', $readable && %kernel_names ? 0 : 1, join "\n", sort keys %mounts);
 # udev may have it open for a moment after something wrote to it.
 my ($users, $claimed);
 for my $try (1 .. 20) {

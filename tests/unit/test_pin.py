@@ -1,0 +1,142 @@
+"""A pinned command acts on the device or file that was checked, or does not start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.errors import HostError, SafetyError
+from harness.lab.pin import BlockPin, Fenced, read_pins, run_pinned
+from harness.lab.transport.base import Completed
+from harness.lab.transport.local import LocalRunner
+from tests.unit.loop_disks import RUNNER, loop, require, run, sparse
+
+MIB = 1 << 20
+ZERO = ["dd", "if=/dev/zero", "bs=1M", "count=1", "conv=notrunc", "status=none"]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    require("losetup")
+    first, second = (sparse(tmp_path / name, 16 * MIB) for name in ("first.img", "second.img"))
+    for file in (first, second):
+        file.write_bytes(b"precious" * (2 * MIB))
+    return first, second
+
+
+def wiped(file: Path) -> bool:
+    return file.read_bytes()[:MIB] == bytes(MIB)
+
+
+def test_the_command_runs_while_the_device_is_the_same(files: tuple[Path, Path]) -> None:
+    with loop(files[0]) as device:
+        (pin,) = read_pins(RUNNER, [device])
+        assert isinstance(pin, BlockPin)
+        assert (pin.path, pin.size_bytes, pin.identity) == (device, 16 * MIB, str(files[0]))
+        done = run_pinned(RUNNER, [pin], [*ZERO, f"of={pin.path}", "oflag=sync"], deadline=20)
+    assert done.argv == (*ZERO, f"of={pin.path}", "oflag=sync")
+    assert wiped(files[0])
+
+
+def test_a_disk_that_was_swapped_into_the_same_place_is_not_written_to(files: tuple[Path, Path]) -> None:
+    """The kernel gives a name and a number again: that is how a disk in the same slot looks."""
+    first, second = files
+    with loop(first) as device:
+        (pin,) = read_pins(RUNNER, [device])
+    run("losetup", device, str(second))
+    try:
+        with pytest.raises(SafetyError, match=rf"{device} was \(.*first.img\) and is \(.*second.img\) now"):
+            run_pinned(RUNNER, [pin], [*ZERO, f"of={device}"], deadline=20)
+    finally:
+        run("losetup", "-d", device)
+    assert not wiped(second)
+
+
+def test_the_same_file_attached_again_is_another_device(files: tuple[Path, Path]) -> None:
+    """Nobody knows what happened to it in between."""
+    with loop(files[0]) as device:
+        (pin,) = read_pins(RUNNER, [device])
+    run("losetup", device, str(files[0]))
+    try:
+        with pytest.raises(SafetyError, match="a command that writes was not started"):
+            run_pinned(RUNNER, [pin], [*ZERO, f"of={device}"], deadline=20)
+    finally:
+        run("losetup", "-d", device)
+    assert not wiped(files[0])
+
+
+def test_a_device_that_is_gone_is_named(files: tuple[Path, Path]) -> None:
+    with loop(files[0]) as device:
+        (pin,) = read_pins(RUNNER, [device])
+    with pytest.raises(SafetyError, match=device):
+        run_pinned(RUNNER, [pin], ["true"], deadline=20)
+
+
+def test_another_file_at_the_same_path_is_not_written_to(files: tuple[Path, Path]) -> None:
+    first, second = files
+    (pin,) = read_pins(RUNNER, [str(first)])
+    first.rename(first.parent / "moved.img")
+    second.rename(first)
+    with pytest.raises(SafetyError, match=f"{first} was "):
+        run_pinned(RUNNER, [pin], [*ZERO, f"of={first}"], deadline=20)
+    assert not wiped(first)
+
+
+def test_one_pin_of_several_that_does_not_hold_stops_the_command(files: tuple[Path, Path], tmp_path: Path) -> None:
+    many = [sparse(tmp_path / f"{number}.img", MIB) for number in range(12)]
+    pins = read_pins(RUNNER, [str(file) for file in (*many, *files)])
+    run_pinned(RUNNER, pins, ["true"], deadline=20)
+    files[1].unlink()
+    with pytest.raises(SafetyError, match=f"{files[1]} is gone"):
+        run_pinned(RUNNER, pins, [*ZERO, f"of={files[0]}"], deadline=20)
+    assert not wiped(files[0])
+
+
+def test_the_commands_own_failure_is_its_own(files: tuple[Path, Path]) -> None:
+    pins = read_pins(RUNNER, [str(files[0])])
+    with pytest.raises(HostError, match="`false` ended with status 1"):
+        run_pinned(RUNNER, pins, ["false"], deadline=20)
+    assert run_pinned(RUNNER, pins, ["sh", "-c", "exit 7"], deadline=20, check=False).status == 7
+
+
+def test_the_device_is_held_open_while_the_command_runs_but_not_by_the_command(files: tuple[Path, Path]) -> None:
+    with loop(files[0]) as device:
+        (pin,) = read_pins(RUNNER, [device])
+        script = 'for at in /proc/$PPID/fd/*; do readlink "$at"; done; echo --; for at in /proc/$$/fd/*; do readlink "$at"; done; :'
+        shell, _, command = run_pinned(RUNNER, [pin], ["sh", "-c", script], deadline=20).stdout.partition("--")
+    assert device in shell.split()
+    assert device not in command.split()
+
+
+class LeasedRunner(LocalRunner):
+    """A runner whose lease is a file that is there."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__("host here")
+        self.fence = f"[ -e '{file}' ]"
+
+
+def test_a_command_is_not_started_once_the_lease_is_lost(files: tuple[Path, Path], tmp_path: Path) -> None:
+    held = tmp_path / "held"
+    held.touch()
+    runner = LeasedRunner(held)
+    assert isinstance(runner, Fenced)
+    pins = read_pins(runner, [str(files[0])])
+    assert run_pinned(runner, pins, ["true"], deadline=20).status == 0
+    held.unlink()
+    with pytest.raises(SafetyError, match="this run has lost the lease of the host"):
+        run_pinned(runner, pins, [*ZERO, f"of={files[0]}"], deadline=20)
+    assert not wiped(files[0])
+
+
+def test_what_is_neither_a_device_nor_a_file_cannot_be_pinned(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "absent", Path("/dev/null")):
+        with pytest.raises(HostError):
+            read_pins(RUNNER, [str(path)])
+
+
+def test_a_completed_command_is_shown_as_it_was_asked_for(tmp_path: Path) -> None:
+    file = sparse(tmp_path / "file", 1)
+    done: Completed = run_pinned(RUNNER, read_pins(RUNNER, [str(file)]), ["echo", "done"], deadline=20)
+    assert (done.command, done.stdout) == ("echo done", "done\n")
