@@ -21,16 +21,24 @@ JSON_DEPTH = 64
 """fio's output has 6 levels, QEMU's and Proxmox VE's about 10."""
 
 
-def _not_finite(text: str) -> float:
-    raise ValueError(f"{text[:40]} is not a finite number")
+def count(value: object) -> int:
+    """The number of something in a document; ValueError for anything else, such as a negative or a very large one."""
+    if type(value) is not int or not 0 <= value < 1 << 64:
+        raise ValueError(f"{str(value)[:40]!r} is not a count")
+    return value
 
 
-def _finite(text: str) -> float:
+def finite(text: str) -> float:
+    """The number in `text`; ValueError for anything else, also for "nan" and "inf"."""
     number = float(text)
     return number if math.isfinite(number) else _not_finite(text)
 
 
-_DECODER = json.JSONDecoder(parse_constant=_not_finite, parse_float=_finite)
+def _not_finite(text: str) -> float:
+    raise ValueError(f"{text[:40]} is not a finite number")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_not_finite, parse_float=finite)
 
 
 @contextmanager
@@ -48,6 +56,7 @@ def reading(source: str, error: type[HarnessError] = HostError, *, hint: str | N
         ArithmeticError,
         RecursionError,
         StopIteration,
+        SyntaxError,  # of XML
     ) as cause:
         raise error(f"{source} cannot be read: {_in_words(cause)}", hint=hint) from cause
 
@@ -79,7 +88,7 @@ def parse_json(
 
 def _nests_within(document: object, depth: int) -> bool:
     level = [document]
-    for _ in range(depth + 1):
+    for _ in range(depth):
         level = [
             inner
             for outer in level

@@ -25,6 +25,7 @@ from harness.lab.inventory import EMBEDDED, HostSpec, Inventory, load_lab
 from harness.lab.lease import is_gone
 from harness.lab.paths import LEASE_DIRECTORY
 from harness.lab.transport.base import Runner
+from harness.untrusted import reading
 
 THIS_MACHINE = Inventory("this machine", "smoke", (HostSpec("here", "local", ssh=None, disks=()),))
 
@@ -106,7 +107,8 @@ def _look_at(spec: HostSpec, order: Order, stack: ExitStack, notes: Console, bey
         facts = read_facts(runner)
         _restore_left_over(runner, order, notes)
         seen = look(runner, facts, spec.disks, root=order.root, window=order.window)
-        findings = [each for each in examine(seen, known_proof(facts)) if _concerns(each, spec)]
+        with reading(f"host {spec.name}: its settings"):
+            findings = [each for each in examine(seen, known_proof(facts)) if _concerns(each, spec)]
         return _Patient(spec, runner, seen, (*findings, *beyond(spec, runner)))
     except HarnessError as error:
         return _Patient(spec, error=str(error))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from harness.errors import HostError
 from harness.lab.paths import LEASE_DIRECTORY
 from harness.lab.transport.base import Runner
+from harness.untrusted import reading
 
 BACK_SECONDS = 60
 MARKS = f"{LEASE_DIRECTORY}/passed-through"
@@ -102,7 +103,9 @@ class PciDisk:
 
 def behind(runner: Runner, path: str) -> PciDisk | None:
     """The PCI device behind the disk at `path`; None where there is not exactly one (a loop device, two paths)."""
-    return parse(path, runner.run(["sh", "-s", "--", path], stdin=_LOOK, deadline=60).stdout)
+    printed = runner.run(["sh", "-s", "--", path], stdin=_LOOK, deadline=60).stdout
+    with reading(f"{runner.name}: the PCI device behind {path}"):
+        return parse(path, printed)
 
 
 def parse(path: str, printed: str) -> PciDisk | None:

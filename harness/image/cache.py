@@ -15,6 +15,7 @@ from platformdirs import user_cache_path
 
 from harness.errors import ConfigError, LabUnavailable
 from harness.events import Events, Note
+from harness.files import move
 from harness.image import manifest as manifests
 from harness.image.manifest import DamagedError, Manifest
 from harness.image.recipe import Recipe
@@ -170,8 +171,7 @@ class Cache:
         path = self.path(recipe)
         if path.exists():
             path.rename(Path(tempfile.mkdtemp(prefix=_RETIRED, dir=self.directory)) / path.name)
-        out.rename(path)
-        manifests.sync(self.directory)
+        move(out, path)
         self._sweep(_RETIRED)
 
     def prune(self, recipes: Sequence[Recipe]) -> None:

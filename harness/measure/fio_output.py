@@ -67,7 +67,9 @@ def read_entries(output: str, names: list[str], where: str) -> dict[str, JobEntr
     jobs = document.get("jobs", [])
     entries: dict[Any, Any] = {}
     if isinstance(jobs, list):
-        entries = {each["jobname"]: each for each in jobs if isinstance(each, dict) and type(each.get("jobname")) is str}
+        entries = {
+            each["jobname"]: each for each in jobs if isinstance(each, dict) and type(each.get("jobname")) is str
+        }
     missing = [name for name in names if name not in entries]
     if missing:
         raise MeasurementError(f"{source} lacks {', '.join(missing)}", hint=_KEPT)
@@ -88,4 +90,3 @@ def _entry(found: object, name: str, source: str) -> JobEntry:
         first = error.errors(include_url=False, include_input=False)[0]
         key = ".".join(map(str, first["loc"]))
         raise MeasurementError(f"{source} cannot be read: job {name}, {key}: {first['msg']}", hint=_KEPT) from None
-

@@ -17,10 +17,14 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from harness.errors import ResultsError
+from harness.files import move, write_atomically
 from harness.results.records import SCHEMA_VERSION, Measurement, Run
+from harness.untrusted import parse_json
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _LATEST = "latest"
+_DOCUMENT_BYTES = 1 << 30
+"""A file of ours, larger than any that we write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +121,8 @@ class RunStore:
             if not line.strip():
                 continue
             try:
-                json.loads(line)
-            except ValueError:
+                parse_json(line, f"line {number}", ResultsError, most_bytes=_DOCUMENT_BYTES)
+            except ResultsError:
                 name = self.journal_path.name
                 notes.append(f"{name}: line {number} was cut off, so one measurement is lost; the others are whole")
                 continue
@@ -148,9 +152,9 @@ class RunStore:
                     hint=f"{self.journal_path.name} and raw/ beside it hold what was measured; else measure again",
                 ) from None
         try:
-            document = json.loads(text)
-        except ValueError as error:
-            raise _unreadable(self.results_path, str(error)) from None
+            document = parse_json(text, "it", ResultsError, most_bytes=_DOCUMENT_BYTES)
+        except ResultsError as error:
+            raise _unreadable(self.results_path, error.message) from None
         version = document.get("schema") if isinstance(document, dict) else None
         if isinstance(version, int) and version > SCHEMA_VERSION:
             raise ResultsError(
@@ -163,16 +167,8 @@ class RunStore:
             raise _unreadable(self.results_path, _first(error)) from None
 
     def _replace(self, target: Path, text: str) -> None:
-        part = target.with_name(f"{target.name}.part")
         with _explained(target, "written"):
-            try:
-                with part.open("w", encoding="utf-8") as file:
-                    file.write(text)
-                    _to_disk(file)
-                part.replace(target)
-            except OSError:
-                part.unlink(missing_ok=True)
-                raise
+            write_atomically(target, text)
 
 
 @cache
@@ -209,7 +205,7 @@ def _point_latest(link: Path, run_id: str) -> None:
             raise ResultsError(f"{link} is not a link, so it cannot point at run {run_id}", hint=f"move {link} away")
         part.unlink(missing_ok=True)
         part.symlink_to(run_id)
-        part.replace(link)
+        move(part, link)
 
 
 @contextmanager

@@ -14,7 +14,8 @@ from proxmoxer.core import ResourceException
 
 from harness.cleanup import Cleanup
 from harness.errors import HostError, LabUnavailable
-from harness.guest.proxmox.connection import is_distrust, log_in, unreachable, was_never_sent
+from harness.guest.proxmox.answers import limit_answers
+from harness.guest.proxmox.connection import Login, is_distrust, log_in, unreachable, was_never_sent
 from harness.guest.proxmox.refusals import is_lock_timeout, remedy
 from harness.guest.proxmox.secrets import Secret
 from harness.guest.proxmox.tasks import TaskEnd, TaskFailed, TaskLog, is_upid, task_node
@@ -87,7 +88,7 @@ class Client:
         self.spec = spec
         self.host = host
         self._secret = secret
-        self._login = log_in(spec, secret, host)
+        self._login = self._logged_in()
 
     def close(self) -> None:
         self._login.close()
@@ -240,7 +241,7 @@ class Client:
             except ResourceException as error:
                 if error.status_code == _UNAUTHORIZED and attempt == 1 and self.spec.token is None:
                     self._login.close()
-                    self._login = log_in(self.spec, self._secret, self.host)
+                    self._login = self._logged_in()
                     continue
                 said = _said(error)
                 message = f"host {self.host}: {method.upper()} {path}: Proxmox VE says {error.status_code}: {said}"
@@ -251,6 +252,12 @@ class Client:
                 # proxmoxer renews an old ticket on its way into a request.
                 raise LabUnavailable(f"host {self.host}: the login was not renewed: {error}") from None
         raise AssertionError("unreachable: the second attempt returns or raises")
+
+    def _logged_in(self) -> Login:
+        login = log_in(self.spec, self._secret, self.host)
+        for session in login.sessions:
+            limit_answers(session, f"host {self.host}: Proxmox VE")
+        return login
 
     def _request(self, method: str, path: str, params: Params) -> Any:
         return getattr(self._login.api(path), method)(**{key: _value(value) for key, value in params.items()})
