@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from harness.errors import MeasurementError
 from harness.lab.counters import Transferred
+from harness.lab.fio_path import fio_path
 from harness.lab.paths import MARK
 from harness.measure.fio_output import JobEntry, read_entries
 from harness.scenario.model import Job
@@ -62,13 +63,13 @@ class JobResult:
 
 
 def job_file(target: Target, jobs: Sequence[Job], seed: int) -> str:
-    """One fio job file that runs `jobs` one after the other on `target`.
+    """One fio job file that runs `jobs` one after the other on `target`. MeasurementError where fio cannot name it.
 
     One process for all of them: in a nested guest, starting fio costs as much as a short measurement.
     """
     lines = [
         "[global]",
-        f"filename={target.path}",
+        f"filename={_filename(target.path)}",
         f"offset={target.offset}",
         f"size={target.size}",
         # Without this a missing device would become a file in RAM, and a very fast one.
@@ -133,7 +134,8 @@ def _milliseconds(seconds: float) -> str:
 def fill_file(targets: Sequence[tuple[str, int, int]], *, block: int, times: int = 1) -> str:
     """A job file that fills each (path, offset, size) with data that no layer can compress or drop.
 
-    `block` is the size of each write in bytes; `times` is how often every block is written.
+    `block` is the size of each write in bytes; `times` is how often every block is written. MeasurementError where fio
+    cannot name a path.
     """
     lines = [
         "[global]",
@@ -150,8 +152,17 @@ def fill_file(targets: Sequence[tuple[str, int, int]], *, block: int, times: int
         "disk_util=0",
     ]
     for number, (path, offset, size) in enumerate(targets):
-        lines += ["", f"[fill{number}]", "stonewall", f"filename={path}", f"offset={offset}", f"size={size}"]
+        lines += ["", f"[fill{number}]", "stonewall", f"filename={_filename(path)}", f"offset={offset}", f"size={size}"]
     return "\n".join(lines) + "\n"
+
+
+def _filename(path: str) -> str:
+    try:
+        return fio_path(path)
+    except ValueError as error:
+        raise MeasurementError(
+            f"{path!r} cannot be measured: {error}", hint="name the disk, or the directory of its storage, otherwise"
+        ) from None
 
 
 def parse(output: str, jobs: Sequence[Job], where: str) -> list[JobResult]:
