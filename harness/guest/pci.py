@@ -1,18 +1,12 @@
-"""The PCI device behind a disk: whether a guest may have it, and the way back to its driver on the host."""
+"""The PCI device behind a disk, and whether a guest may have it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from harness.errors import HostError
-from harness.lab.paths import LEASE_DIRECTORY
 from harness.lab.transport.base import Runner
 from harness.untrusted import reading
-
-BACK_SECONDS = 60
-MARKS = f"{LEASE_DIRECTORY}/passed-through"
-"""A file per device that a guest has or had, named by its address, with the link of its disk: for `returned_all`."""
 
 # $1: the disk's link or device. A line per fact: a word, a tab and a text. The namespace of an NVMe may hang on its
 # subsystem instead of its controller (native multipath), so the way up is by the controller that both name.
@@ -46,29 +40,6 @@ printf 'serial\t%s\n' "$(cat "/sys/block/$name/device/serial" 2>/dev/null | tr -
 [ -d /sys/bus/pci/drivers/vfio-pci ] || modprobe vfio-pci 2>/dev/null
 [ -d /sys/bus/pci/drivers/vfio-pci ] && printf 'vfio\tyes\n'
 exit 0
-"""
-
-# $1: address, $2: its driver on the host, $3: the disk's link, $4: seconds, $5: the mark. First the driver that it has
-# now has to let go of it, where that is not its own; then its own is to take it, as if it had just been found.
-_RETURN = r"""
-export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
-pci=/sys/bus/pci/devices/$1
-bound() { driver=$(readlink "$pci/driver"); echo "${driver##*/}"; }
-tries=$(($4 * 10))
-while [ "$(bound)" != "$2" ] || [ ! -b "$3" ]; do
-    if [ "$(bound)" != "$2" ]; then
-        echo >"$pci/driver_override"
-        [ -e "$pci/driver" ] && echo "$1" >"$pci/driver/unbind"
-        modprobe "$2" 2>/dev/null
-        echo "$1" >/sys/bus/pci/drivers_probe
-    fi 2>/dev/null
-    tries=$((tries - 1))
-    [ "$tries" -gt 0 ] || { now=$(bound); echo "its driver is ${now:-none}" >&2; exit 1; }
-    sleep 0.1
-done
-command -v udevadm >/dev/null && udevadm settle --timeout=20
-rm -f "$5"
-rmdir "${5%/*}" 2>/dev/null || true
 """
 
 _BRIDGE = "0x06"
@@ -157,36 +128,3 @@ def _refusals(disk: PciDisk) -> Iterator[str]:
         yield f"{disk.address} tells no serial number, by which the guest would find the disk"
     if not disk.has_vfio:
         yield "the host's kernel has no vfio-pci: load it with modprobe vfio-pci, or use a kernel that has it"
-
-
-def mark(runner: Runner, disk: PciDisk) -> None:
-    """Note on the host that a guest gets the device, so that it is given back also after a crash of this process."""
-    file = f"{MARKS}/{disk.address}"
-    runner.run(["mkdir", "-p", MARKS], deadline=20)
-    runner.run(["tee", file], stdin=f"{disk.driver}\n{disk.path}\n", deadline=20)
-
-
-def given_back(runner: Runner, address: str, driver: str, path: str) -> None:
-    """Wait until the host has the disk again under its link, binding its driver where nothing else did.
-
-    Raises HostError, with what to do by hand, where it is not back after BACK_SECONDS.
-    """
-    arguments = [address, driver, path, str(BACK_SECONDS), f"{MARKS}/{address}"]
-    done = runner.run(["sh", "-s", "--", *arguments], stdin=_RETURN, deadline=BACK_SECONDS * 2, check=False)
-    if done.status != 0:
-        raise HostError(
-            f"{runner.name}: {path} did not come back from the guest within {BACK_SECONDS} s: {done.stderr.strip()}",
-            hint=f"there: echo {address} >/sys/bus/pci/devices/{address}/driver/unbind; "
-            f"echo >/sys/bus/pci/devices/{address}/driver_override; echo {address} >/sys/bus/pci/drivers_probe",
-        )
-
-
-def returned_all(runner: Runner) -> list[str]:
-    """Give back what guests of killed runs had, and tell it. The guests must have ended."""
-    listing = f'cd {MARKS} 2>/dev/null && for file in *; do [ -f "$file" ] && echo "$file" $(cat "$file"); done; true'
-    returned = []
-    for line in runner.run(["sh", "-c", listing], deadline=20).stdout.splitlines():
-        address, driver, path = line.split()
-        given_back(runner, address, driver, path)
-        returned.append(f"{path}, back from a guest")
-    return returned

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from harness.errors import SafetyError
-from harness.guest.pci import behind, mark, returned_all
+from harness.guest.pci import behind
+from harness.guest.pci_return import mark, returned_all
 from harness.guest.protocol import Guest, GuestDisk
 from harness.lab.transport.base import Runner
 from harness.scenario.attach import Vfio

@@ -21,7 +21,7 @@ from harness.guest.libvirt.guest import LibvirtGuest
 from harness.guest.libvirt.monitor import query_exits
 from harness.guest.libvirt.requirements import Versions
 from harness.guest.machine_size import vcpus_for
-from harness.guest.pci import returned_all
+from harness.guest.pci_return import returned_all
 from harness.guest.protocol import Guest, GuestDisk
 from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk, DiskByStorage

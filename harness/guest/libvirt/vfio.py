@@ -14,7 +14,8 @@ import libvirt
 from harness.errors import GuestError, HostError, SafetyError
 from harness.guest.libvirt.connection import Connection, Refused
 from harness.guest.libvirt.effective import live_xml
-from harness.guest.pci import PciDisk, given_back, mark
+from harness.guest.pci import PciDisk
+from harness.guest.pci_return import given_back, mark
 from harness.lab.guard import inspect
 from harness.lab.transport.base import Runner
 from harness.units import format_duration
