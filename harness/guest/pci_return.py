@@ -18,8 +18,8 @@ _ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 # Two lines, each with its end: what a crash cut off is not one.
 _MARK = re.compile(r"(?P<driver>[A-Za-z0-9_-]+)\t(?P<path>/dev/[^\t]+)\t")
 
-# $1: the directory of marks, $2: the mark's name, $3: its size in bytes. The mark appears whole or not at all, and is on
-# the disk before the device is handed over. The size tells whether all of it arrived.
+# $1: the directory of marks, $2: the mark's name, $3: its size in bytes. The mark appears whole or not at all, and is
+# on the disk before the device is handed over. The size tells whether all of it arrived.
 _WRITE = r"""
 umask 077
 part=$1/.$2.$$.part
