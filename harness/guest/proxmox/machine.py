@@ -23,6 +23,7 @@ DESTROY_SECONDS = 180.0
 COUNT_SECONDS = 15.0
 _POLL_SECONDS = 0.5
 _SILENT = "QEMU guest agent is not running"
+_NO_FILE = "No such file"
 _CONSOLES = ("vncproxy", "spiceproxy")
 _OFFLINE = ("is not online", "unable to activate storage", "mount error")
 """What PVE says of a storage that it cannot reach."""
@@ -179,6 +180,17 @@ class Machine:
             said = status.get("err-data") or status.get("out-data") or "(it printed nothing)"
             raise GuestError(f"host {self.client.host}: VM {self.vmid}: `{script}` failed in the guest: {said.strip()}")
         return True
+
+    def read_file(self, path: str) -> str | None:
+        """A small text file of the guest, by its agent; None while no agent answers, or there is no such file."""
+        try:
+            found = self.client.get(f"{self.path}/agent/file-read", {"file": path}, deadline=10)
+        except PveError as error:
+            if error.lost or any(word in error.said for word in (_SILENT, _NO_FILE)):
+                return None
+            raise
+        with self._reading(f"file {path}"):
+            return str(found["content"])
 
     def _exec_status(self, pid: int) -> dict[str, Any]:
         """How a command of the agent's ended. It is told once: where that answer was lost, the command is forgotten."""
