@@ -30,6 +30,7 @@ from harness.lab.transport.base import Runner
 from harness.lab.withdrawn import withdraw_secrets
 from harness.measure.reap import described, reap
 from harness.progress import Progress, StandardOutput
+from harness.signals import ended_like_ctrl_c
 from harness.units import format_duration
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -45,8 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     options.rest = rest
     try:
-        status: int = options.run(options)
-        sys.stdout.flush()
+        with ended_like_ctrl_c():
+            status: int = options.run(options)
+            sys.stdout.flush()
     except ConfigError as error:
         sys.stderr.write(f"virt-overhead: {error}\n")
         return USAGE

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+_LONGEST = 8000
+"""Characters of a message. Messages quote what programs print, which may be megabytes without a line break."""
+
 
 class HarnessError(Exception):
     """A failure that we explain ourselves: `message` says what happened and where, `hint` what to do next."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
+        if len(message) > _LONGEST:
+            left_out = f" [{len(message) - _LONGEST} characters left out] "
+            message = message[: _LONGEST // 2] + left_out + message[-_LONGEST // 2 :]
         super().__init__(message)
         self.message = message
         self.hint = hint

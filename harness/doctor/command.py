@@ -12,7 +12,7 @@ from rich.console import Console
 
 from harness.doctor.examine import examine, known_proof
 from harness.doctor.findings import Finding, as_records, has_problem
-from harness.doctor.hold import interrupted_by_sigterm, run_command, until_interrupted
+from harness.doctor.hold import run_command, until_interrupted
 from harness.doctor.probe import WINDOW_SECONDS, Seen, look
 from harness.doctor.record import RECORD_FILE, Record
 from harness.doctor.screen import finding_lines, tuning_lines
@@ -25,6 +25,8 @@ from harness.lab.inventory import EMBEDDED, HostSpec, Inventory, load_lab
 from harness.lab.paths import LEASE_DIRECTORY
 from harness.lab.transport.base import Runner
 from harness.lab.withdrawn import withdraw_secrets
+from harness.signals import ended_like_ctrl_c
+from harness.untrusted import reading
 
 THIS_MACHINE = Inventory("this machine", "smoke", (HostSpec("here", "local", ssh=None, disks=()),))
 
@@ -88,7 +90,7 @@ def doctor(inventory: Inventory, order: Order, beyond: Beyond = lambda _host, _r
     # With --json, standard output is for JSON alone.
     notes = Console(highlight=False, stderr=order.as_json)
     with ExitStack() as stack:
-        stack.enter_context(interrupted_by_sigterm())
+        stack.enter_context(ended_like_ctrl_c())
         patients = [_look_at(spec, order, stack, notes, beyond) for spec in inventory.hosts]
         _show(patients, order, out)
         if order.tune:
@@ -107,7 +109,8 @@ def _look_at(spec: HostSpec, order: Order, stack: ExitStack, notes: Console, bey
         facts = read_facts(runner)
         _restore_left_over(runner, order, notes)
         seen = look(runner, facts, spec.disks, root=order.root, window=order.window)
-        findings = [each for each in examine(seen, known_proof(facts)) if _concerns(each, spec)]
+        with reading(f"host {spec.name}: its settings"):
+            findings = [each for each in examine(seen, known_proof(facts)) if _concerns(each, spec)]
         return _Patient(spec, runner, seen, (*findings, *beyond(spec, runner)))
     except HarnessError as error:
         return _Patient(spec, error=str(error))

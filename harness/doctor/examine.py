@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from itertools import chain
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from harness.doctor import cpu, disk, machine, memory
 from harness.doctor.findings import Finding, Level
 from harness.doctor.probe import Seen
 from harness.doctor.record import RECORD_FILE, Record
-from harness.lab.accel import Acceleration, probes_file
+from harness.lab.accel import Acceleration, probes_file, read_answers
 from harness.lab.facts import HostFacts
 
 
@@ -27,11 +26,7 @@ def known_proof(facts: HostFacts, probes: Path | None = None) -> Acceleration | 
     """
     # What the embedded lab remembers of this machine is of no use here: it also says "tcg" where KVM does not nest.
     host = f"{facts['hostname']}, {facts['kernel']}, {facts['cpu']}, {facts['qemu']}, guest "
-    try:
-        known = json.loads((probes or probes_file()).read_text())
-        answers = [Acceleration(**answer) for key, answer in known.items() if key.startswith(host)]
-    except (OSError, ValueError, TypeError, AttributeError):
-        return None
+    answers = [answer for key, answer in read_answers(probes or probes_file()).items() if key.startswith(host)]
     return answers[-1] if answers else None
 
 

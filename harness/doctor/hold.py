@@ -5,14 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from types import FrameType
 
 from harness.errors import ConfigError
 from harness.lab.withdrawn import whole_environment
-
-Handler = Callable[[int, FrameType | None], object]
+from harness.signals import handling
 
 
 def run_command(argv: Sequence[str]) -> int:
@@ -28,7 +26,7 @@ def run_command(argv: Sequence[str]) -> int:
             process.send_signal(number)
 
     # A handler, where ignoring the signal would make the command ignore it as well.
-    with _handlers({signal.SIGINT: lambda *_: None, signal.SIGTERM: hand_on, signal.SIGHUP: hand_on}):
+    with handling({signal.SIGINT: lambda *_: None, signal.SIGTERM: hand_on, signal.SIGHUP: hand_on}):
         try:
             # The command may be a run of ours, which needs the secrets that were withdrawn here.
             process = subprocess.Popen(argv, env=whole_environment())
@@ -47,25 +45,6 @@ def until_interrupted(ready: Callable[[], None]) -> None:
     def end(_number: int, _frame: FrameType | None) -> None:
         ended.set()
 
-    with _handlers(dict.fromkeys((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), end)):
+    with handling(dict.fromkeys((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), end)):
         ready()
         ended.wait()
-
-
-@contextmanager
-def interrupted_by_sigterm() -> Iterator[None]:
-    """SIGTERM and SIGHUP end what is done here as Ctrl-C does, so that it is cleaned up after."""
-    with _handlers(dict.fromkeys((signal.SIGTERM, signal.SIGHUP), signal.default_int_handler)):
-        yield
-
-
-@contextmanager
-def _handlers(wanted: Mapping[signal.Signals, Handler]) -> Iterator[None]:
-    # What was ignored from the beginning stays so: nohup means it.
-    heard = {number: handler for number, handler in wanted.items() if signal.getsignal(number) is not signal.SIG_IGN}
-    before = {number: signal.signal(number, handler) for number, handler in heard.items()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -12,6 +12,7 @@ from harness.lab.facts import HostFacts
 from harness.lab.inventory import DiskById, DiskSpec
 from harness.lab.paths import LEASE_DIRECTORY
 from harness.lab.transport.base import Runner
+from harness.untrusted import reading
 
 WINDOW_SECONDS = 1.0
 """How long CPUs and disks are watched: long enough for the kernel's ticks of 1 to 10 ms, short for who waits."""
@@ -178,17 +179,17 @@ def look(
         raise HostError(
             f"{runner.name}: its settings could not be read: {said}", hint="a Linux host is needed, with sh"
         )
-    guests = {int(path.split("/")[2]): tuple(text.split("\t")) for path, text in sections["guests"].items()}
-    return Seen(
-        facts=facts,
-        files={**sections["files"], **sections["disks"]},
-        disks=tuple(_disk(disk, number, sections["disks"]) for number, disk in enumerate(disks)),
-        guests=guests,
-        before=sections["before"],
-        after=sections["after"],
-        seconds=window,
-        root=root,
-    )
+    with reading(f"{runner.name}: its settings"):
+        return Seen(
+            facts=facts,
+            files={**sections["files"], **sections["disks"]},
+            disks=tuple(_disk(disk, number, sections["disks"]) for number, disk in enumerate(disks)),
+            guests={int(path.split("/")[2]): tuple(text.split("\t")) for path, text in sections["guests"].items()},
+            before=sections["before"],
+            after=sections["after"],
+            seconds=window,
+            root=root,
+        )
 
 
 def processes(seen: Seen) -> list[Process]:

@@ -71,6 +71,8 @@ def needed(host: HostSpec, spec: ProxmoxSpec) -> list[Needed]:
         found.append(Needed("/storage", "Datastore.AllocateSpace", "clones of a template"))
     if rules.network == "static":
         found.append(Needed("/vms", "VM.GuestAgent.Unrestricted", "setting the guest's address"))
+    if rules.template is not None and rules.reach == "direct":
+        found.append(Needed("/vms", "VM.GuestAgent.FileRead", "the host key of a clone"))
     if host.disks:
         found += [Needed("/", each, "layouts on a disk") for each in ("Sys.Audit", "Sys.Modify")]
         found += [

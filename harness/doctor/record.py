@@ -8,8 +8,10 @@ import socket
 from dataclasses import dataclass
 
 from harness.doctor.findings import Setting
+from harness.errors import HostError
 from harness.lab.identity import start_ticks
 from harness.lab.paths import LEASE_DIRECTORY
+from harness.untrusted import parse_json, reading
 
 RECORD_NAME = "tuned"
 # On a file system that a reboot empties, as it resets what is in sysfs.
@@ -36,16 +38,23 @@ class Record:
     def parse(cls, text: str) -> Record | None:
         """The record that was written as `text`; None for any other text."""
         try:
-            said = json.loads(text)
-            before = tuple(Setting(path, value) for path, value in said["before"])
-            return cls(said["machine"], said["pid"], said["started"], before)
-        except (ValueError, TypeError, KeyError):
+            with reading(RECORD_FILE):
+                found = parse_json(text, RECORD_FILE)
+                before = tuple(Setting(path, value) for path, value in found["before"])
+                record = cls(found["machine"], found["pid"], found["started"], before)
+                return record if record._is_plain else None
+        except HostError:
             return None
 
     def text(self) -> str:
         before = [[setting.path, setting.value] for setting in self.before]
         said = {"machine": self.machine, "pid": self.pid, "started": self.started, "before": before}
         return json.dumps(said, indent=1) + "\n"
+
+    @property
+    def _is_plain(self) -> bool:
+        texts = [self.machine, self.started, *(text for each in self.before for text in (each.path, each.value))]
+        return type(self.pid) is int and all(isinstance(text, str) for text in texts)
 
     @property
     def holder(self) -> str:

@@ -13,6 +13,7 @@ from harness.doctor.record import RECORD_NAME, Record
 from harness.errors import HostError
 from harness.lab.paths import LEASE_DIRECTORY
 from harness.lab.transport.base import Runner
+from harness.untrusted import reading
 
 DEADLINE_SECONDS = 30.0
 
@@ -150,14 +151,16 @@ def _put_back(runner: Runner, file: str, record: Record) -> None:
 
 def _read(runner: Runner, paths: Sequence[str]) -> dict[str, str]:
     said = runner.run(["sh", "-c", _READ], stdin=_lines(paths), deadline=DEADLINE_SECONDS).stdout
-    return dict(line.split("\t", 1) for line in said.splitlines())
+    with reading(f"{runner.name}: the settings that it shows"):
+        return dict(line.split("\t", 1) for line in said.splitlines())
 
 
 def _write(runner: Runner, settings: Sequence[Setting]) -> dict[str, tuple[str, str]]:
     """For each file that is there: its value afterwards, and what the kernel said where it refused."""
     lines = _lines([f"{setting.path}\t{setting.value}" for setting in settings])
     said = runner.run(["sh", "-c", _WRITE], stdin=lines, deadline=DEADLINE_SECONDS).stdout
-    return {path: (value, why) for path, value, why in (line.split("\t", 2) for line in said.splitlines())}
+    with reading(f"{runner.name}: the settings that it shows"):
+        return {path: (value, why) for path, value, why in (line.split("\t", 2) for line in said.splitlines())}
 
 
 def _lines(words: Sequence[str]) -> str:

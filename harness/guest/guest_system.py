@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pydantic import JsonValue
 
 from harness.errors import GuestError, HostError
 from harness.lab.transport.base import Runner
+from harness.untrusted import reading
 
 READY_SECONDS = 60
 APPEAR_SECONDS = 30.0
@@ -97,7 +99,9 @@ class GuestSystem:
 
 def block_devices(system: GuestSystem, serials: Sequence[str], host: str) -> Mapping[str, BlockDevice]:
     """The guest's disks by serial. GuestError where one of `serials` is not there."""
-    found = parse_disks(system.shell(_DISKS))
+    printed = system.shell(_DISKS)
+    with reading(f"guest on {host}: its list of disks", GuestError):
+        found = parse_disks(printed)
     missing = [serial for serial in serials if serial not in found]
     if missing:
         raise GuestError(
@@ -132,7 +136,7 @@ def parse_disks(printed: str) -> dict[str, BlockDevice]:
 def _value(key: str, text: str) -> JsonValue:
     if key in _FLAGS:
         return text == "1"
-    return int(text) if text.isdigit() else text
+    return int(text) if re.fullmatch("[0-9]{1,18}", text) else text
 
 
 def evidence(system: GuestSystem) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The PCI device behind a disk: whether a guest may have it, and the way back to its driver on the host."""
+"""The PCI device behind a disk, and whether a guest may have it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 from harness.errors import HostError
 from harness.lab.created import HostThing, Removal
 from harness.lab.transport.base import Runner
+from harness.untrusted import reading
 
 BACK_SECONDS = 60
 
@@ -105,7 +106,9 @@ class PciDisk:
 
 def behind(runner: Runner, path: str) -> PciDisk | None:
     """The PCI device behind the disk at `path`; None where there is not exactly one (a loop device, two paths)."""
-    return parse(path, runner.run(["sh", "-s", "--", path], stdin=_LOOK, deadline=60).stdout)
+    printed = runner.run(["sh", "-s", "--", path], stdin=_LOOK, deadline=60).stdout
+    with reading(f"{runner.name}: the PCI device behind {path}"):
+        return parse(path, printed)
 
 
 def parse(path: str, printed: str) -> PciDisk | None:

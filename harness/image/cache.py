@@ -15,6 +15,7 @@ from platformdirs import user_cache_path
 
 from harness.errors import ConfigError, LabUnavailable
 from harness.events import Events, Note
+from harness.files import move
 from harness.image import manifest as manifests
 from harness.image.manifest import DamagedError, Manifest
 from harness.image.recipe import Recipe
@@ -24,6 +25,8 @@ KEPT_PER_NAME = 2
 _LOCK_SECONDS = 3600.0
 _BUILDING = ".building-"
 _RETIRED = ".retired-"
+_PRIVATE = 0o700
+"""The mode of an image's directory: the private host keys of guest and lab are in their images."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +122,9 @@ class Cache:
             manifests.check(path, manifest, thorough=thorough)
         except DamagedError as error:
             return Missing(str(error))
-        with suppress(OSError):  # what was used last is pruned last
-            os.utime(path)
+        with suppress(OSError):
+            os.utime(path)  # what was used last is pruned last
+            path.chmod(_PRIVATE)  # images of earlier versions were readable by all
         return _KINDS.get(recipe.name, Image)(recipe.name, manifest.digest, path, manifest)
 
     @contextmanager
@@ -164,14 +168,13 @@ class Cache:
     def install(self, recipe: Recipe, out: Path, manifest: Manifest) -> None:
         """Make the finished directory `out` the image of `recipe`, in place of one that may be there."""
         for file in out.iterdir():
-            file.chmod(0o444 | file.stat().st_mode & 0o111)  # nobody means to write to an image
-        out.chmod(0o755)
+            file.chmod(0o400 | file.stat().st_mode & 0o100)  # nobody means to write to an image
+        out.chmod(_PRIVATE)
         manifests.write(manifest, out)
         path = self.path(recipe)
         if path.exists():
             path.rename(Path(tempfile.mkdtemp(prefix=_RETIRED, dir=self.directory)) / path.name)
-        out.rename(path)
-        manifests.sync(self.directory)
+        move(out, path)
         self._sweep(_RETIRED)
 
     def prune(self, recipes: Sequence[Recipe]) -> None:

@@ -13,6 +13,7 @@ from filelock import FileLock
 from platformdirs import user_data_path
 
 from harness.errors import ConfigError
+from harness.files import move, sync
 
 _NAME = "id_ed25519"
 _KEYGEN_SECONDS = 30
@@ -62,9 +63,8 @@ def _make(private: Path) -> None:
         done = _keygen("-q", "-t", "ed25519", "-N", "", "-C", "virt-overhead", "-f", str(made))
         if done.returncode != 0:
             raise ConfigError(f"ssh-keygen could not make {private}: {done.stderr.strip()}")
-        with made.open("rb") as file:
-            os.fsync(file.fileno())
-        made.replace(private)
+        sync(made)
+        move(made, private)
 
 
 def _public_half(private: Path) -> str:

@@ -12,6 +12,8 @@ from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
+from harness.files import sync
+
 NAME = "manifest.json"
 _CHUNK = 1 << 20
 
@@ -109,12 +111,3 @@ def sha256_of(path: Path) -> str:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
     return digest.hexdigest()
-
-
-def sync(path: Path) -> None:
-    """Bring a file or a directory to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -7,12 +7,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from platformdirs import user_cache_path
 
+from harness.errors import HostError
+from harness.files import write_atomically
 from harness.lab.transport.base import Runner
 from harness.units import format_duration
+from harness.untrusted import parse_json, reading
 
 Accel = Literal["kvm", "tcg"]
 
@@ -75,12 +78,20 @@ def probes_file() -> Path:
 
 def remembered(path: Path, key: str, ask: Callable[[], Acceleration]) -> Acceleration:
     """The answer kept in `path` under `key`, else that of `ask`, kept for the next time: a probe takes a boot."""
-    try:
-        known = json.loads(path.read_text())
-    except (OSError, ValueError):
-        known = {}
+    known = read_answers(path)
     if key not in known:
-        known[key] = asdict(ask())
+        known[key] = ask()
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(known, indent=1))
-    return Acceleration(**known[key])
+        write_atomically(path, json.dumps({name: asdict(answer) for name, answer in known.items()}, indent=1))
+    return known[key]
+
+
+def read_answers(path: Path) -> dict[str, Acceleration]:
+    """The answers kept in `path`, by their keys; none where it cannot be read, for a probe can be repeated."""
+    try:
+        with reading(str(path)):
+            found = parse_json(path.read_bytes(), str(path)).items()
+            answers = {key: Acceleration(each["accel"], each["why"]) for key, each in found}
+    except (OSError, HostError):
+        return {}
+    return {key: each for key, each in answers.items() if each.accel in get_args(Accel) and isinstance(each.why, str)}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from harness.errors import HostError
 from harness.lab.transport.base import Runner
 from harness.lab.vm_threads import TICK, VmThreads
+from harness.untrusted import finite, reading
 
 _SECTOR = 512  # of /sys/block/*/stat, whatever the device's own sectors are
 
@@ -75,7 +76,7 @@ def read_counters(
     for file in stats.values():
         if file not in lines:
             raise HostError(f"{runner.name}: {file} cannot be read: the device is gone")
-    try:
+    with reading(f"{runner.name}: its counters ({printed[:3]})"):
         members = {disk: _Disk.of(lines[file][0]) for disk, file in stats.items()}
         named = _host_counts(lines) | (vm.counts(lines) if vm else {})
         if len(members) > 1:
@@ -85,8 +86,6 @@ def read_counters(
             cpu=cpu_time(lines["/proc/stat"][0]),
             named=named,
         )
-    except (LookupError, ValueError) as error:
-        raise HostError(f"{runner.name}: its counters cannot be read: {error} in {printed[:3]}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +120,10 @@ def _host_counts(lines: Mapping[str, list[str]]) -> dict[str, float]:
     cpus = [line for line in lines["/proc/stat"] if line.startswith("cpu")]
     switches = next(line for line in lines["/proc/stat"] if line.startswith("ctxt "))
     _, _, _, idle, iowait, _, _, steal = (int(field) for field in cpus[0].split()[1:9])
-    elapsed = float(lines["/proc/uptime"][0].split()[0])
+    elapsed = finite(lines["/proc/uptime"][0].split()[0])
     return {
         "host_busy_s": elapsed * (len(cpus) - 1) - (idle + iowait + steal) * TICK,
-        "host_switches": float(switches.split()[1]),
+        "host_switches": finite(switches.split()[1]),
     }
 
 

@@ -11,6 +11,7 @@ from harness.errors import HostError
 from harness.lab.facts import HostFacts
 from harness.lab.paths import LEASE_DIRECTORY, MARK
 from harness.lab.transport.base import Runner
+from harness.untrusted import finite, reading
 
 CYCLES = "cycles"
 """perf's name of the event: cycles in which a CPU is not halted."""
@@ -111,7 +112,8 @@ def cycle_counting(runner: Runner, facts: HostFacts) -> CycleCounting:
     done = runner.run(["sh", "-s", "--", *_command(CYCLES)], stdin=_PROBE, deadline=_DEADLINE, check=False)
     if done.status == 4:
         return CycleCounting(False, "the CPUs are never halted (idle=poll), so waiting would be counted as work")
-    tried = parse_counts(done.stdout.splitlines(), done.stderr)
+    with reading(f"{runner.name}: what perf printed"):
+        tried = parse_counts(done.stdout.splitlines(), done.stderr)
     return CycleCounting(True, facts["perf"]) if tried.counts else CycleCounting(False, tried.note)
 
 
@@ -156,9 +158,9 @@ def parse_counts(printed: Iterable[str], said: str) -> Cycles:
             return Cycles(note=_NO_COUNTER)
         if value == "<not counted>":
             return Cycles(note=_TAKEN)
-        counts[name] += float(value)
+        counts[name] += finite(value)
         missing.discard(name)
-        share = min(share, float(on) / 100)
+        share = min(share, finite(on) / 100)
     if missing:
         return Cycles(note=f"perf counted nothing: {_complaint(said)}")
     return Cycles({**counts, SHARE: share}, _TURNS if share < _ALL_THE_TIME else "")
@@ -166,7 +168,8 @@ def parse_counts(printed: Iterable[str], said: str) -> Cycles:
 
 def _stop(runner: Runner, directory: str) -> Cycles:
     done = runner.run(["sh", "-s", "--", directory, MARK], stdin=_STOP, deadline=_DEADLINE, check=False)
-    return parse_counts(done.stdout.splitlines(), done.stderr)
+    with reading(f"{runner.name}: what perf printed"):
+        return parse_counts(done.stdout.splitlines(), done.stderr)
 
 
 def _command(event: str) -> Sequence[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -44,6 +45,8 @@ done 2>/dev/null
 say user "$(id -u)"
 """
 
+_NUMBERS = ("cpus", "memory_bytes", "swap_bytes", "user")
+
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
@@ -81,6 +84,12 @@ def read_facts(runner: Runner) -> HostFacts:
     values = dict(line.split("=", 1) for line in printed.splitlines() if "=" in line)
     if "kernel" not in values:
         raise HostError(f"{runner.name}: it does not tell its kernel: is it a Linux machine with a POSIX shell?")
+    for name in _NUMBERS:
+        if not re.fullmatch("[0-9]{0,18}", values.get(name, "")):
+            raise HostError(
+                f"{runner.name}: {name} is {values[name][:60]!r}, which is not a number",
+                hint=f"check what /proc/cpuinfo and /proc/meminfo show on {runner.name}",
+            )
     return HostFacts(values)
 
 

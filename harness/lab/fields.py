@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator
 from harness.config.names import choices, plain_name
 from harness.config.values import absolute_path, word
 from harness.errors import ConfigError
+from harness.lab.fio_path import fio_path
 from harness.lab.transport.hostkeys import split_key
 from harness.scenario.library import PROFILES
 from harness.units import format_size, parse_size
@@ -72,6 +73,11 @@ def _disk_link(text: str) -> str:
         )
     if _PART.search(text):
         raise ValueError("names a partition; allowed: the link of the whole disk, without -part...")
+    try:
+        fio_path(text)
+    except ValueError as error:
+        # Found out later, the disk would have been wiped already.
+        raise ValueError(f"{error}; allowed: another link to the disk (ls -l /dev/disk/by-*/)") from None
     return text
 
 

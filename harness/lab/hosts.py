@@ -26,6 +26,9 @@ from harness.scenario.model import LabKind
 CONNECT_SECONDS = 30.0
 COPY_SECONDS = 600.0
 
+# $1: a file. Copies of earlier versions were readable by all; those of the embedded lab are on a read-only CD.
+_FOUND = '[ -e "$1" ] || exit 1; chmod 0600 "$1" 2>/dev/null; exit 0'
+
 
 @dataclass(frozen=True, slots=True)
 class GuestFiles:
@@ -133,14 +136,22 @@ def _require_root(spec: HostSpec, facts: HostFacts) -> None:
 def _guest_files(runner: Runner, images: ImageSet, events: Events) -> GuestFiles:
     """The guest image on the host, copied there once per digest."""
     directory = f"{IMAGE_DIRECTORY}/{images.guest.digest}"
+    copy_guest(runner, images.guest.path, directory, events)
+    return _described(images, directory)
+
+
+def copy_guest(runner: Runner, image: Path, directory: str, events: Events) -> None:
+    """Copy the guest's kernel and initramfs from `image` to `directory` of the host, where they are missing.
+
+    Only root may read them: the guest's private host key is in the initramfs. libvirt makes both files those of QEMU's
+    user when it starts a guest (`dynamic_ownership`, as it does with the disks), who needs to enter the directory.
+    """
     for name in ("vmlinuz", "initramfs"):
         target = f"{directory}/{name}"
-        if runner.run(["test", "-e", target], deadline=20, check=False).status != 0:
+        if runner.run(["sh", "-c", _FOUND, "sh", target], deadline=20, check=False).status != 0:
             events(Note(f"{runner.name}: copying the guest's {name}"))
-            runner.run(["mkdir", "-p", directory], deadline=20)
-            runner.put(images.guest.path / name, target, deadline=COPY_SECONDS)
-            runner.run(["chmod", "0644", target], deadline=20)
-    return _described(images, directory)
+            runner.run(["sh", "-c", 'mkdir -p "$1" && chmod 0711 "$1"', "sh", directory], deadline=20)
+            runner.put(image / name, target, deadline=COPY_SECONDS)
 
 
 def _described(images: ImageSet, directory: str = "") -> GuestFiles:

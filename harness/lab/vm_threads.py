@@ -9,6 +9,7 @@ from typing import Literal
 
 from harness.errors import HostError
 from harness.lab.transport.base import Runner
+from harness.untrusted import finite, reading
 
 Role = Literal["vcpu", "iothread", "main"]
 
@@ -78,12 +79,14 @@ class VmThreads:
             "qemu_preemptions": preemptions,
         }
         exits = {f"kvm_{name}": lines.get(f"{self.kvm}/{name}") for name in EXITS}
-        return found | {name: float(read[0]) for name, read in exits.items() if read}
+        return found | {name: finite(read[0]) for name, read in exits.items() if read}
 
 
 def find_threads(runner: Runner, pid_file: str) -> VmThreads:
     """The threads of the QEMU whose id is in `pid_file`. HostError where there is none."""
-    return parse_threads(runner.run(["sh", "-s", "--", pid_file], stdin=_FIND, deadline=30).stdout.splitlines())
+    printed = runner.run(["sh", "-s", "--", pid_file], stdin=_FIND, deadline=30).stdout.splitlines()
+    with reading(f"{runner.name}: the threads of QEMU ({pid_file})"):
+        return parse_threads(printed)
 
 
 def parse_threads(printed: Iterable[str]) -> VmThreads:
@@ -127,4 +130,4 @@ class _Times:
 
 
 def _value(lines: Mapping[str, list[str]], file: str, name: str) -> float:
-    return next(float(line.split()[1]) for line in lines.get(file, ()) if line.startswith(f"{name}:"))
+    return next(finite(line.split()[1]) for line in lines.get(file, ()) if line.startswith(f"{name}:"))

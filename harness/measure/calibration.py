@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +13,7 @@ from platformdirs import user_state_path
 from pydantic import ConfigDict, JsonValue, TypeAdapter, ValidationError
 
 from harness.errors import ResultsError
+from harness.files import write_atomically
 from harness.image import ImageSet
 from harness.lab.hosts import Host
 
@@ -123,16 +122,7 @@ def write(path: Path, calibration: Calibration) -> None:
     text = json.dumps(asdict(calibration), indent=1) + "\n"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, part = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".part", dir=path.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(part).replace(path)
-        except BaseException:
-            Path(part).unlink(missing_ok=True)
-            raise
+        write_atomically(path, text)
     except OSError as error:
         raise ResultsError(
             f"{path} cannot be written: {error.strerror or error}", hint="this user must be able to write there"

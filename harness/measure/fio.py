@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from harness.errors import MeasurementError
 from harness.lab.counters import Transferred
+from harness.lab.fio_path import fio_path
 from harness.lab.paths import MARK
+from harness.measure.fio_output import JobEntry, read_entries
 from harness.scenario.model import Job
+from harness.untrusted import reading
 
 _FIO = ("fio", "--output-format=json+", "-")
 ARGV = ("env", MARK, *_FIO)
@@ -62,13 +63,13 @@ class JobResult:
 
 
 def job_file(target: Target, jobs: Sequence[Job], seed: int) -> str:
-    """One fio job file that runs `jobs` one after the other on `target`.
+    """One fio job file that runs `jobs` one after the other on `target`. MeasurementError where fio cannot name it.
 
     One process for all of them: in a nested guest, starting fio costs as much as a short measurement.
     """
     lines = [
         "[global]",
-        f"filename={target.path}",
+        f"filename={_filename(target.path)}",
         f"offset={target.offset}",
         f"size={target.size}",
         # Without this a missing device would become a file in RAM, and a very fast one.
@@ -133,7 +134,8 @@ def _milliseconds(seconds: float) -> str:
 def fill_file(targets: Sequence[tuple[str, int, int]], *, block: int, times: int = 1) -> str:
     """A job file that fills each (path, offset, size) with data that no layer can compress or drop.
 
-    `block` is the size of each write in bytes; `times` is how often every block is written.
+    `block` is the size of each write in bytes; `times` is how often every block is written. MeasurementError where fio
+    cannot name a path.
     """
     lines = [
         "[global]",
@@ -150,82 +152,59 @@ def fill_file(targets: Sequence[tuple[str, int, int]], *, block: int, times: int
         "disk_util=0",
     ]
     for number, (path, offset, size) in enumerate(targets):
-        lines += ["", f"[fill{number}]", "stonewall", f"filename={path}", f"offset={offset}", f"size={size}"]
+        lines += ["", f"[fill{number}]", "stonewall", f"filename={_filename(path)}", f"offset={offset}", f"size={size}"]
     return "\n".join(lines) + "\n"
+
+
+def _filename(path: str) -> str:
+    try:
+        return fio_path(path)
+    except ValueError as error:
+        raise MeasurementError(
+            f"{path!r} cannot be measured: {error}", hint="name the disk, or the directory of its storage, otherwise"
+        ) from None
 
 
 def parse(output: str, jobs: Sequence[Job], where: str) -> list[JobResult]:
     """The results of `jobs` from fio's JSON+, in their order. MeasurementError where fio failed or left one out."""
-    document = _document(output, where)
-    by_name: dict[str, Any] = {entry["jobname"]: entry for entry in document.get("jobs", ())}
     names = [name for job in jobs for name in ((job.id, f"{job.id}{_RAMP}") if job.ramp else (job.id,))]
-    missing = [name for name in names if name not in by_name]
-    if missing:
-        raise MeasurementError(f"{where}: fio's output lacks {', '.join(missing)}", hint="its raw output is kept")
-    return [_result(job, by_name[job.id], by_name[f"{job.id}{_RAMP}"] if job.ramp else None, where) for job in jobs]
+    entries = read_entries(output, names, where)
+    # Numbers that fio prints are right one by one, and may still be impossible together.
+    with reading(f"{where}: fio's output", MeasurementError, hint="its raw output is kept in raw/ of the run"):
+        return [_result(job, entries[job.id], entries[f"{job.id}{_RAMP}"] if job.ramp else None, where) for job in jobs]
 
 
-def _document(output: str, where: str) -> dict[str, Any]:
-    # fio prints notes and warnings before its JSON.
-    start = output.find("{")
-    try:
-        document: dict[str, Any] = json.JSONDecoder().raw_decode(output[start:])[0] if start >= 0 else {}
-    except ValueError as error:
-        raise MeasurementError(f"{where}: fio's output is cut off or no JSON: {error}") from error
-    if not document:
-        raise MeasurementError(f"{where}: fio printed no result: {output.strip()[-300:] or '(nothing)'}")
-    return document
-
-
-def _result(job: Job, entry: Mapping[str, Any], ramp: Mapping[str, Any] | None, where: str) -> JobResult:
+def _result(job: Job, entry: JobEntry, ramp: JobEntry | None, where: str) -> JobResult:
     entries = [entry] if ramp is None else [ramp, entry]
-    for each in entries:
-        if each.get("error"):
-            raise MeasurementError(
-                f"{where}: fio's job {job.id} failed with error {each['error']}",
-                hint="its raw output is kept; EIO (5) means that the disk or a layer under it failed",
-            )
-    sides = [entry[side] for side in ("read", "write") if entry[side]["total_ios"]]
+    sides = [side for side in entry.directions if side.total_ios]
     if not sides:
         raise MeasurementError(f"{where}: fio's job {job.id} completed no I/O at all")
-    total = sum(side["total_ios"] for side in sides)
-
-    def mean_seconds(kind: str) -> float:
-        return float(sum(side[kind]["mean"] * side["total_ios"] for side in sides) / total / 1e9)
-
-    bins = histogram(sides)
+    total = sum(side.total_ios for side in sides)
+    bins: Counter[int] = Counter()
+    for side in sides:
+        bins.update(side.clat_ns.bins)
     metrics = {
-        "iops": float(sum(side["iops"] for side in sides)),
-        "bw": float(sum(side["bw_bytes"] for side in sides)),
-        "lat_mean": mean_seconds("lat_ns"),
-        "clat_mean": mean_seconds("clat_ns"),
+        "iops": sum(side.iops for side in sides),
+        "bw": float(sum(side.bw_bytes for side in sides)),
+        "lat_mean": sum(side.lat_ns.mean * side.total_ios for side in sides) / total / 1e9,
+        "clat_mean": sum(side.clat_ns.mean * side.total_ios for side in sides) / total / 1e9,
         **percentiles(bins),
     }
-    seconds = max(side["runtime"] for side in sides) / 1000
     return JobResult(
         job=job.id,
-        seconds=seconds,
-        io_bytes=sum(side["io_bytes"] for side in sides),
+        seconds=max(side.runtime for side in sides) / 1000,
+        io_bytes=sum(side.io_bytes for side in sides),
         metrics=metrics,
         histogram=bins,
         transferred=Transferred(
-            read=sum(each["read"]["io_bytes"] for each in entries),
-            written=sum(each["write"]["io_bytes"] for each in entries),
+            read=sum(each.read.io_bytes for each in entries),
+            written=sum(each.write.io_bytes for each in entries),
         ),
-        ios=sum(each[side]["total_ios"] for each in entries for side in ("read", "write")),
-        user_seconds=sum(each["usr_cpu"] * each["job_runtime"] for each in entries) / 100_000,
-        system_seconds=sum(each["sys_cpu"] * each["job_runtime"] for each in entries) / 100_000,
-        switches=sum(each["ctx"] for each in entries),
+        ios=sum(side.total_ios for each in entries for side in each.directions),
+        user_seconds=sum(each.usr_cpu * each.job_runtime for each in entries) / 100_000,
+        system_seconds=sum(each.sys_cpu * each.job_runtime for each in entries) / 100_000,
+        switches=sum(each.ctx for each in entries),
     )
-
-
-def histogram(sides: Sequence[Mapping[str, Any]]) -> Counter[int]:
-    """Completions by latency in ns, summed over fio's directions: the bins of JSON+."""
-    bins: Counter[int] = Counter()
-    for side in sides:
-        for latency_ns, count in side["clat_ns"].get("bins", {}).items():
-            bins[int(latency_ns)] += count
-    return bins
 
 
 def percentiles(bins: Mapping[int, int]) -> dict[str, float]:

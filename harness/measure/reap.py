@@ -36,10 +36,15 @@ HOST_THINGS: tuple[type[HostThing], ...] = (
 def divided(entries: Sequence[Entry], disks: Collection[str]) -> tuple[list[Entry], list[Entry]]:
     """The entries that are on one of these disks, by serial number, and the others. Pure.
 
-    What is on no disk (processes, say) goes with the run that created it: if that run has used one of the disks.
+    What is on no disk (processes, say) goes with the run that created it: if that run has used one of the disks. A
+    record that cannot be read stays, so that it does not keep every later run from starting.
     """
     runs = {entry.run_id for entry in entries if entry.disks & set(disks)}
-    mine = [entry for entry in entries if entry.disks & set(disks) or (not entry.disks and entry.run_id in runs)]
+    mine = [
+        entry
+        for entry in entries
+        if entry.disks & set(disks) or (entry.kind and not entry.disks and entry.run_id in runs)
+    ]
     return mine, [entry for entry in entries if entry not in mine]
 
 

@@ -18,6 +18,7 @@ from harness.results import Measurement, RunStore
 from harness.scenario.model import Arm, Job
 from harness.scenario.order import batches, job_order
 from harness.scenario.plan import Group
+from harness.untrusted import reading
 
 START_SECONDS = 20.0
 JOB_SECONDS = 10.0
@@ -79,7 +80,7 @@ def _run(
             f"{where}: fio ended with status {done.status}: {(done.stderr or done.stdout).strip()[-400:]}",
             hint=f"its output is in {store.path / raw}",
         )
-    return _Ran(jobs, parse(done.stdout, jobs, where), raw, started, wall, _cpu_busy(done), counted.cycles)
+    return _Ran(jobs, parse(done.stdout, jobs, where), raw, started, wall, _cpu_busy(done, where), counted.cycles)
 
 
 def _counting_cycles(session: Session, jobs: Sequence[Job]) -> AbstractContextManager[CycleCount]:
@@ -149,10 +150,11 @@ def _named(job: Job, counted: CountedBetween, *, alone: bool) -> dict[str, float
     return {name: count for name, count in counted.named.items() if name.startswith("member:") and name.endswith(mine)}
 
 
-def _cpu_busy(done: Completed) -> float | None:
+def _cpu_busy(done: Completed, where: str) -> float | None:
     """The share of the time that the CPUs of fio's machine were busy: host or guest."""
     lines = [line for line in done.stderr.splitlines() if line.startswith("cpu ")]
-    return cpu_time(lines[-1]).busy_since(cpu_time(lines[0])) if len(lines) > 1 else None
+    with reading(f"{where}: the CPU times in /proc/stat", MeasurementError):
+        return cpu_time(lines[-1]).busy_since(cpu_time(lines[0])) if len(lines) > 1 else None
 
 
 def _deadline(jobs: Sequence[Job]) -> float:

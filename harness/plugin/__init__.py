@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from harness.results import CellRecord
 from harness.scenario.load import find_scenarios, load_scenario
 from harness.scenario.model import Cell, Scenario
 from harness.scenario.plan import expand
+from harness.signals import ended_like_ctrl_c
 
 _ENGINE = pytest.StashKey[Engine]()
 _OPTIONS = pytest.StashKey[Options]()
@@ -117,9 +118,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             # A worker has no way to end the run: its cells are skipped one by one with this reason.
             if not hasattr(session.config, "workerinput"):
                 raise pytest.UsageError(str(error)) from None
-        if not hasattr(session.config, "workerinput"):
-            # A run that is told to end takes its guests down as one that is interrupted does.
-            signal.signal(signal.SIGTERM, _interrupted)
+        # Such a run takes its guests down as one that is interrupted by Ctrl-C does.
+        stack = ExitStack()
+        stack.enter_context(ended_like_ctrl_c())
+        session.config.add_cleanup(stack.close)
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
@@ -259,10 +261,6 @@ def _measured(engine: Engine, cell: Cell) -> CellRecord | HarnessError:
         return engine.record(cell)
     except HarnessError as error:
         return error
-
-
-def _interrupted(_number: int, _frame: object) -> None:
-    raise KeyboardInterrupt
 
 
 __all__: Sequence[str] = ("record", "verdict")

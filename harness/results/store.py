@@ -16,11 +16,15 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from harness.errors import ResultsError
+from harness.files import move, sync, write_atomically
 from harness.results.journal import Entry, Journal
 from harness.results.records import SCHEMA_VERSION, Measurement, RoundEvent, Run
 from harness.run_id import RunId
+from harness.untrusted import parse_json
 
 _LATEST = "latest"
+_DOCUMENT_BYTES = 1 << 30
+"""A file of ours, larger than any that we write."""
 
 
 class RunStore:
@@ -49,7 +53,7 @@ class RunStore:
                     hint="choose another run id, or move the directory away",
                 ) from None
             (store.path / "raw").mkdir()
-            _directory_to_disk(store.path)
+            sync(store.path)
         _point_latest(reports_dir / _LATEST, run_id)
         return store
 
@@ -87,7 +91,7 @@ class RunStore:
                 with beside.open("x", encoding="utf-8") as file:
                     file.write(command + "\n")
                     _to_disk(file)
-            _directory_to_disk(target.parent)
+            sync(target.parent)
         return relative.as_posix()
 
     def append(self, entry: Entry) -> None:
@@ -103,7 +107,7 @@ class RunStore:
             file.write(line)
             _to_disk(file)
             if new:
-                _directory_to_disk(self.path)
+                sync(self.path)
 
     def read_journal(self) -> Journal:
         """The lines so far. A line that a crash cut off is left out, with a note; no journal is an empty one."""
@@ -116,8 +120,8 @@ class RunStore:
             if not line.strip():
                 continue
             try:
-                document = json.loads(line)
-            except ValueError:
+                document = parse_json(line, f"line {number}", ResultsError, most_bytes=_DOCUMENT_BYTES)
+            except ResultsError:
                 name = self.journal_path.name
                 notes.append(f"{name}: line {number} was cut off and is left out; the others are whole")
                 continue
@@ -150,9 +154,9 @@ class RunStore:
                     hint=f"{self.journal_path.name} and raw/ beside it hold what was measured; else measure again",
                 ) from None
         try:
-            document = json.loads(text)
-        except ValueError as error:
-            raise _unreadable(self.results_path, str(error)) from None
+            document = parse_json(text, "it", ResultsError, most_bytes=_DOCUMENT_BYTES)
+        except ResultsError as error:
+            raise _unreadable(self.results_path, error.message) from None
         version = document.get("schema") if isinstance(document, dict) else None
         if isinstance(version, int) and version > SCHEMA_VERSION:
             raise ResultsError(
@@ -165,17 +169,8 @@ class RunStore:
             raise _unreadable(self.results_path, _first(error)) from None
 
     def _replace(self, target: Path, text: str) -> None:
-        part = target.with_name(f"{target.name}.part")
         with _explained(target, "written"):
-            try:
-                with part.open("w", encoding="utf-8") as file:
-                    file.write(text)
-                    _to_disk(file)
-                part.replace(target)
-                _directory_to_disk(target.parent)
-            except OSError:
-                part.unlink(missing_ok=True)
-                raise
+            write_atomically(target, text)
 
 
 @cache
@@ -214,15 +209,6 @@ def _to_disk(file: IO[Any]) -> None:
     os.fsync(file.fileno())
 
 
-def _directory_to_disk(directory: Path) -> None:
-    """Have on the disk which files `directory` has: a file that is new or was replaced is lost without this."""
-    opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
-
-
 def _point_latest(link: Path, run_id: RunId) -> None:
     """Make `link` a symlink to the run beside it, at once for whoever reads it."""
     part = link.with_name(f"{link.name}.{os.getpid()}.part")
@@ -231,8 +217,7 @@ def _point_latest(link: Path, run_id: RunId) -> None:
             raise ResultsError(f"{link} is not a link, so it cannot point at run {run_id}", hint=f"move {link} away")
         part.unlink(missing_ok=True)
         part.symlink_to(run_id)
-        part.replace(link)
-        _directory_to_disk(link.parent)
+        move(part, link)
 
 
 @contextmanager

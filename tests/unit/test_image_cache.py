@@ -121,6 +121,15 @@ def test_a_damaged_image_is_built_again_and_the_damage_told(bench: Workbench, da
     assert said in bench.notes
 
 
+def test_only_their_owner_reads_images_for_they_hold_private_host_keys(bench: Workbench) -> None:
+    path = bench.provide()["guest"].path
+    assert path.stat().st_mode & 0o777 == 0o700
+    assert {each.stat().st_mode & 0o077 for each in path.iterdir() if each.name != "manifest.json"} == {0}
+    path.chmod(0o755)  # as earlier versions left it
+    bench.provide()
+    assert path.stat().st_mode & 0o777 == 0o700
+
+
 def test_damage_that_size_and_time_hide_is_found_when_asked(bench: Workbench) -> None:
     vmlinuz = bench.provide()["guest"].vmlinuz
     before = vmlinuz.stat()

@@ -137,6 +137,10 @@ OPTANE, LOOP = "host.node1.disk.optane", "host.here.disk.loop"
                 ("/dev/disk/by-label/data", BY_CONTENTS),
                 ("/dev/disk/by-partuuid/0815", BY_CONTENTS),
                 (
+                    "/dev/disk/by-id/wwn-1#2",
+                    "fio reads what follows # as a comment; allowed: another link to the disk (ls -l /dev/disk/by-*/)",
+                ),
+                (
                     "/dev/disk/by-id/nvme-INTEL_900P-part1",
                     "names a partition; allowed: the link of the whole disk, without -part...",
                 ),

@@ -328,7 +328,7 @@ def test_a_storage_of_another_type_is_refused_by_name(client: Client, iso: Path)
 def test_a_guest_that_does_not_answer_is_told_and_removed(
     client: Client, iso: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.guest.proxmox.backend.BOOT_SECONDS", {"tcg": 2.0})
+    monkeypatch.setattr("harness.guest.proxmox.login.BOOT_SECONDS", {"tcg": 2.0})
     (iso.parent / "key").write_text("no key")
     ours = hypervisor(client, iso, shell())
     with (
@@ -347,7 +347,7 @@ def test_a_guest_has_its_disks_as_asked_for(client: Client, iso: Path, monkeypat
         seen.update(client.get("nodes/pve/qemu/9000/config"))
         raise GuestError("that is enough")
 
-    monkeypatch.setattr(ProxmoxHypervisor, "_log_in", look)
+    monkeypatch.setattr("harness.guest.proxmox.backend.log_in", look)
     ours = hypervisor(client, iso, shell())
     attach = Attach(cache="directsync", aio="io_uring", queues=3)
     passed = GuestDisk("passthrough", BlockSource(LINK, "block", MIB, SPAN), attach)

@@ -143,9 +143,9 @@ def test_the_docs_name_every_check_and_no_other() -> None:
 def test_the_role_of_the_docs_has_exactly_what_is_needed() -> None:
     roles = {name: set(given.split()) for name, given in re.findall(r'pveum role add (\w+) --privs "([^"]+)"', DOCS)}
     static = replace(NODE, guest=replace(NODE.guest, network="static", address="192.0.2.5/24"))
-    clones = replace(NODE, guest=replace(NODE.guest, template=900))
+    clones = replace(NODE, guest=replace(NODE.guest, template=900, reach="direct"))
     asked = [*needed(HOST, static), *needed(HOST, clones)]
-    optional = {"VM.GuestAgent.Unrestricted", "VM.Clone", "VM.Config.Cloudinit"}
+    optional = {"VM.GuestAgent.Unrestricted", "VM.GuestAgent.FileRead", "VM.Clone", "VM.Config.Cloudinit"}
     wanted = {
         "VohGuests": {each.privilege for each in asked if each.path == "/vms"} - optional,
         "VohMedia": {each.privilege for each in asked if each.path == "/storage/local"},

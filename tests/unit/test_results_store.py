@@ -36,6 +36,7 @@ from harness.scenario.attach import Attach
 from harness.scenario.layouts import Device, Lvm
 from harness.scenario.model import BudgetRule, Cell, Job, Mode
 from tests.unit.runs import RUN_ID
+from tests.unit.transport_servers import small_filesystem
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCHEMA = json.loads((DOCS / "results.schema.json").read_text())
@@ -234,13 +235,17 @@ def test_a_full_disk_is_named_when_the_journal_grows(store: RunStore) -> None:
     assert "free space on the file system of" in str(caught.value.hint)
 
 
-def test_a_full_disk_leaves_the_results_that_were_there(store: RunStore) -> None:
-    store.write_results(example_run())
-    (store.path / "results.json.part").symlink_to("/dev/full")
-    with pytest.raises(ResultsError, match="No space left on device"):
+def test_a_full_disk_leaves_the_results_that_were_there(tmp_path: Path) -> None:
+    with small_filesystem(tmp_path):
+        store = RunStore.create(tmp_path, "r1")
         store.write_results(example_run())
-    assert store.read_results() == example_run()
-    assert not (store.path / "results.json.part").is_symlink()
+        filler = store.path / "filler"
+        with pytest.raises(OSError, match="No space left on device"):
+            filler.write_bytes(bytes(4 << 20))
+        with pytest.raises(ResultsError, match="No space left on device"):
+            store.write_results(example_run())
+        assert store.read_results() == example_run()
+        assert {each.name for each in store.path.iterdir()} == {"raw", "results.json", "filler"}
 
 
 # --- what cannot be read or written ---

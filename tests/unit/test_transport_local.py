@@ -25,6 +25,15 @@ def test_a_failed_command_is_an_error_that_quotes_the_end_of_stderr() -> None:
         RUNNER.run(["sh", "-c", "echo no such volume >&2; exit 5"], deadline=5)
 
 
+def test_a_message_quotes_a_line_of_megabytes_in_part() -> None:
+    with pytest.raises(HostError, match="characters left out") as caught:
+        RUNNER.run(
+            ["sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x >&2; echo 'the cause' >&2; exit 5"], deadline=20
+        )
+    assert len(caught.value.message) < 10_000
+    assert caught.value.message.endswith("the cause")
+
+
 def test_large_outputs_on_both_streams_do_not_block_each_other() -> None:
     done = RUNNER.run(["sh", "-c", "head -c 3000000 /dev/zero >&2; head -c 3000000 /dev/zero"], deadline=20)
     assert (len(done.stdout), len(done.stderr)) == (3_000_000, 3_000_000)

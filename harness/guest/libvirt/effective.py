@@ -15,6 +15,7 @@ from harness.guest.libvirt.monitor import ask, of_device
 from harness.guest.libvirt.process import QemuProcess, read_process
 from harness.guest.pci import PciDisk
 from harness.lab.transport.base import Runner
+from harness.untrusted import reading
 
 _DISKS = "devices/disk"
 
@@ -54,11 +55,17 @@ def running(connection: Connection, domain: Any, host: Runner) -> Running:
 
 def live_xml(connection: Connection, domain: Any) -> ET.Element:
     """The domain as libvirt runs it now."""
-    return ET.fromstring(connection.call("show the guest", domain.XMLDesc, deadline=60))
+    with reading(f"host {connection.host}: libvirt's XML of the guest", GuestError):
+        return ET.fromstring(connection.call("show the guest", domain.XMLDesc, deadline=60))
 
 
 def read_effective(connection: Connection, domain: Any, guest: Running, alias: str) -> dict[str, JsonValue]:
     """What libvirt, QEMU's block layer, QEMU's device and QEMU's process make of the disk with this alias."""
+    with reading(f"host {connection.host}: how QEMU serves the guest's disk {alias}", GuestError):
+        return _effective(connection, domain, guest, alias)
+
+
+def _effective(connection: Connection, domain: Any, guest: Running, alias: str) -> dict[str, JsonValue]:
     live = guest.live
     disk = disk_of(live, alias)
     driver = _attributes(disk.find("driver"))
@@ -86,7 +93,8 @@ def read_passed_through(
     connection: Connection, domain: Any, host: Runner, disk: PciDisk, alias: str
 ) -> dict[str, JsonValue]:
     """Which device of the host QEMU hands through under this alias, and which driver the host has for it."""
-    device = QemuDevice(connection, domain, alias)
+    with reading(f"host {connection.host}: how QEMU hands {alias} through", GuestError):
+        device = QemuDevice(connection, domain, alias)
     link = f"/sys/bus/pci/devices/{disk.address}/driver"
     return {
         "qemu_device": device.get("type"),
@@ -159,7 +167,9 @@ class QemuDevice:
         self._connection = connection
         self._domain = domain
         self._path = f"/machine/peripheral/{alias}"
-        self._names = {each["name"] for each in ask(connection, domain, "qom-list", path=self._path)}
+        listed = ask(connection, domain, "qom-list", path=self._path)
+        with reading(f"host {connection.host}: the properties of QEMU's device {alias}", GuestError):
+            self._names = {each["name"] for each in listed}
 
     def get(self, name: str) -> Any:
         """The property's value; None where the device has no such property."""

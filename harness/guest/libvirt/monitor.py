@@ -14,8 +14,10 @@ from harness.lab.counters import Transferred
 from harness.lab.transport.bounded import Overdue, within
 from harness.lab.vm_threads import EXITS
 from harness.units import format_duration
+from harness.untrusted import count, parse_json, reading
 
 _SECONDS = 30.0
+_NO_QEMU = "check which QEMU the guest runs in: virt-overhead doctor"
 
 
 def ask(connection: Connection, domain: Any, command: str, **arguments: object) -> Any:
@@ -32,11 +34,17 @@ def ask(connection: Connection, domain: Any, command: str, **arguments: object) 
         raise GuestError(
             f"host {connection.host}: QEMU could not be asked {command}: {error.get_error_message()}"
         ) from error
-    found = json.loads(answer)
-    if "return" not in found:
-        why = found.get("error", {}).get("desc", answer)
-        raise GuestError(f"host {connection.host}: QEMU refused {command}: {why}")
-    return found["return"]
+    return answer_of(answer, command, f"host {connection.host}: QEMU")
+
+
+def answer_of(text: str, command: str, who: str) -> Any:
+    """What QEMU returns in its answer to `command`. GuestError where it refuses, or where that is not an answer."""
+    source = f"{who}: its answer to {command}"
+    with reading(source, GuestError, hint=_NO_QEMU):
+        found = parse_json(text, source, GuestError, hint=_NO_QEMU)
+        if "return" not in found:
+            raise GuestError(f"{who} refused {command}: {str(found.get('error', {}).get('desc', text))[:300]}")
+        return found["return"]
 
 
 def of_device(alias: str, entries: list[dict[str, Any]]) -> dict[str, Any] | None:
@@ -49,10 +57,12 @@ def of_device(alias: str, entries: list[dict[str, Any]]) -> dict[str, Any] | Non
 
 def transferred(connection: Connection, domain: Any, alias: str) -> Transferred:
     """What the device libvirt calls `alias` was asked to read and to write, as QEMU counts it."""
-    entry = of_device(alias, ask(connection, domain, "query-blockstats"))
-    if entry is None:
-        raise GuestError(f"host {connection.host}: QEMU counts nothing for the guest's disk {alias}")
-    return Transferred(entry["stats"]["rd_bytes"], entry["stats"]["wr_bytes"])
+    entries = ask(connection, domain, "query-blockstats")
+    with reading(f"host {connection.host}: QEMU's counts for the guest's disk {alias}", GuestError, hint=_NO_QEMU):
+        entry = of_device(alias, entries)
+        if entry is None:
+            raise GuestError(f"host {connection.host}: QEMU counts nothing for the guest's disk {alias}")
+        return Transferred(count(entry["stats"]["rd_bytes"]), count(entry["stats"]["wr_bytes"]))
 
 
 def query_exits(connection: Connection, domain: Any) -> list[dict[str, Any]]:
@@ -66,8 +76,9 @@ def query_exits(connection: Connection, domain: Any) -> list[dict[str, Any]]:
 def summed_exits(by_vcpu: list[dict[str, Any]]) -> dict[str, float]:
     """The counts of all vCPUs together, as `kvm_exits`, `kvm_halt_exits`, ...; what KVM lacks is absent."""
     counts: dict[str, float] = {}
-    for vcpu in by_vcpu:
-        for each in vcpu["stats"]:
-            name = f"kvm_{each['name']}"
-            counts[name] = counts.get(name, 0.0) + each["value"]
+    with reading("QEMU's answer to query-stats", GuestError, hint=_NO_QEMU):
+        for vcpu in by_vcpu:
+            for each in vcpu["stats"]:
+                name = f"kvm_{each['name']}"
+                counts[name] = counts.get(name, 0.0) + count(each["value"])
     return counts

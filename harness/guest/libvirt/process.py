@@ -7,7 +7,6 @@ but may drop one later, which it tells in its log alone.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,6 +14,7 @@ from typing import Any
 
 from harness.errors import GuestError
 from harness.lab.transport.base import Runner
+from harness.untrusted import parse_json, reading
 
 # $1: the guest's name. A ring of Linux AIO is a mapping of the process, one of io_uring a file it has open.
 _LOOK = r"""
@@ -55,7 +55,7 @@ class QemuProcess:
 
     def _chain(self, node: str) -> Iterator[Mapping[str, Any]]:
         """The node that a device works on (raw, qcow2), and those below it down to the file or host device."""
-        while True:
+        for _ in range(len(self.nodes) + 1):
             if node not in self.nodes:
                 raise GuestError(f"QEMU was not told of a block device {node}; it knows {', '.join(self.nodes)}")
             found = self.nodes[node]
@@ -63,12 +63,14 @@ class QemuProcess:
             if not isinstance(found.get("file"), str):
                 return
             node = found["file"]
+        raise GuestError(f"QEMU's block device {node} is its own layer")
 
 
 def read_process(runner: Runner, guest: str) -> QemuProcess:
     """The QEMU process of the running guest called `guest` in libvirt."""
     looked = runner.run(["sh", "-s", "--", guest], stdin=_LOOK, deadline=30, check=False).stdout
-    process = parse_process(looked)
+    with reading(f"{runner.name}: the command line of QEMU, guest {guest},", GuestError):
+        process = parse_process(looked)
     if not process.nodes and "argument" not in looked:
         raise GuestError(f"{runner.name}: no QEMU process of guest {guest} is found by /run/libvirt/qemu/{guest}.pid")
     return process
@@ -82,7 +84,7 @@ def parse_process(looked: str) -> QemuProcess:
     nodes = {}
     for option, value in pairwise(arguments):
         if option == "-blockdev" and value.startswith("{"):
-            node = json.loads(value)
+            node = parse_json(value, "-blockdev", GuestError)
             nodes[node["node-name"]] = node
     rings = {engine: int(text) for engine, text in lines if engine in _ENGINES}
     dropped = (engine for engine, name in _ENGINES.items() if any(f"Unable to use {name}," in text for text in said))

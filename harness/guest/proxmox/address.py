@@ -10,6 +10,7 @@ from typing import Any
 from harness.errors import GuestError
 from harness.guest.proxmox.machine import Machine
 from harness.lab.proxmox import GuestRules
+from harness.untrusted import reading
 
 _POLL_SECONDS = 1.0
 
@@ -22,7 +23,9 @@ def address_of(machine: Machine, rules: GuestRules, end: float) -> str:
     while True:
         interfaces = machine.interfaces()
         heard = heard or interfaces is not None
-        if address := first_address(interfaces or ()):
+        with reading(f"host {machine.client.host}: VM {machine.vmid}: its list of network interfaces", GuestError):
+            address = first_address(interfaces or ())
+        if address:
             return address
         if not machine.running:
             raise GuestError(f"host {machine.client.host}: VM {machine.vmid} ended while it was booting")

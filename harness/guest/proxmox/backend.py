@@ -14,13 +14,13 @@ from harness.events import Events, Note, StepFinished, StepStarted
 from harness.guest.guest_system import GuestSystem, block_devices, evidence
 from harness.guest.machine_size import too_many_queues, vcpus_for
 from harness.guest.protocol import Guest, GuestDisk
-from harness.guest.proxmox.address import address_of, set_address
 from harness.guest.proxmox.client import Client, PveError
 from harness.guest.proxmox.drive import drive_keys, drive_string, not_offered
 from harness.guest.proxmox.guest import ProxmoxGuest
 from harness.guest.proxmox.iso import ensure_iso
 from harness.guest.proxmox.layers import Stored
 from harness.guest.proxmox.layouts import missing, on_disk, on_storages
+from harness.guest.proxmox.login import log_in
 from harness.guest.proxmox.look import logged_in
 from harness.guest.proxmox.machine import Machine, exists, ours
 from harness.guest.proxmox.new_machine import clone, create
@@ -31,18 +31,15 @@ from harness.guest.proxmox.vm import clone_parameters, marks, run_of, shell_para
 from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk, DiskById, DiskByStorage
 from harness.lab.proxmox import ROOT, GuestRules
-from harness.lab.transport.ssh import SshRunner, SshTarget
+from harness.lab.transport.ssh import SshRunner
 from harness.lab.vm_threads import VmThreads, find_threads
 from harness.layout.build import Layouts
 from harness.run_id import RunId
 from harness.scenario.attach import Attach
 from harness.scenario.model import Mode
 
-BOOT_SECONDS = {"kvm": 180.0, "tcg": 420.0}
-"""Firmware reads the ISO: seconds on hardware, a minute and more where the node itself is emulated."""
 BOOT_TRIES = 2
 _EXPECTED_BOOT_SECONDS = 20.0
-_SSH_PORT = 22
 
 # A template is somebody's system. What our own image leaves in /run is made up for, by the same means.
 _ADOPT = r"""
@@ -112,7 +109,7 @@ class ProxmoxHypervisor:
                 self._events(StepStarted("boot the guest", _EXPECTED_BOOT_SECONDS))
                 machine.start()
                 try:
-                    runner = self._log_in(machine)
+                    runner = log_in(machine, self._host, self._rules)
                 except GuestError as error:
                     if attempt == BOOT_TRIES:
                         raise
@@ -208,33 +205,6 @@ class ProxmoxHypervisor:
         except ValueError as error:
             raise Unsupported(f"host {self._host.name}: {error}") from None
 
-    def _log_in(self, machine: Machine) -> SshRunner:
-        host, rules = self._host, self._rules
-        end = time.monotonic() + BOOT_SECONDS[host.acceleration.accel]
-        try:
-            if rules.network == "static":
-                set_address(machine, rules, end)
-            address = address_of(machine, rules, end)
-            return SshRunner.connect_when_up(
-                SshTarget(address, _SSH_PORT, "root", host.guest_files.key, self._host_key),
-                name=f"guest on {host.name}",
-                via=host.ssh if rules.reach == "node" else None,
-                deadline=max(end - time.monotonic(), 5.0),
-                on_wait=lambda _cause: _require_running(machine),
-            )
-        except GuestError:
-            raise
-        except HostError as error:
-            raise GuestError(
-                f"host {host.name}: VM {machine.vmid} did not answer over SSH: {error.message}",
-                hint=f"its console: qm terminal {machine.vmid} on {host.name}",
-            ) from error
-
-    @property
-    def _host_key(self) -> str | None:
-        """That of our image; a clone of a template has made itself one, and is reached by the node, which is known."""
-        return self._host.guest_files.host_key if self._rules.template is None else None
-
     def _booted(
         self,
         machine: Machine,
@@ -292,11 +262,3 @@ def _post_mortem(machine: Machine, runner: SshRunner) -> str | None:
 
 def _source(disk: GuestDisk) -> str:
     return disk.source.volid if isinstance(disk.source, PveVolume) else disk.source.path
-
-
-def _require_running(machine: Machine) -> None:
-    if not machine.running:
-        raise GuestError(
-            f"host {machine.client.host}: VM {machine.vmid} ended while it was booting",
-            hint=f"see its task log on {machine.client.spec.node}",
-        )

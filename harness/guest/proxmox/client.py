@@ -82,7 +82,7 @@ class Client:
         self.spec = spec
         self.host = host
         self._secret = secret
-        self._login = log_in(spec, secret, host)
+        self._login = log_in(self.spec, self._secret, self.host)
 
     def close(self) -> None:
         self._login.close()

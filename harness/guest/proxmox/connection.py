@@ -18,6 +18,7 @@ from requests.adapters import HTTPAdapter
 from requests.utils import get_environ_proxies, select_proxy
 
 from harness.errors import LabUnavailable
+from harness.guest.proxmox.answers import limit_answers
 from harness.guest.proxmox.failures import LoginRefused, NotProxmox, Redirected, Trouble, Unanswered, without_secret
 from harness.guest.proxmox.secrets import MASK, Secret
 from harness.lab.proxmox import ApiSpec
@@ -148,6 +149,7 @@ def log_in(spec: ApiSpec, secret: Secret, host: str) -> Login:
     for each in (http, session):
         each.adapters.clear()
         each.mount("https://", _NodeAlone(spec.fingerprint))
+        limit_answers(each, f"host {host}: Proxmox VE")
     # The fingerprint is compared in place of the chain of signatures and the name.
     verify: bool | str = False if spec.fingerprint else str(spec.ca_file) if spec.ca_file else True
     base_url = f"{_address(spec)}/api2/json"

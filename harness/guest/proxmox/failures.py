@@ -10,6 +10,7 @@ import requests
 from proxmoxer.core import ResourceException
 from urllib3.exceptions import NewConnectionError, ProxyError
 
+from harness.errors import HostError
 from harness.guest.proxmox.secrets import MASK, Secret
 
 
@@ -80,6 +81,8 @@ def without_secret(error: Exception, secret: Secret) -> Exception:
     """The exception to raise in place of this one. Whoever answered may have quoted the request: that is masked too."""
     if isinstance(error, LoginRefused):
         return LoginRefused(str(error))
+    if isinstance(error, HostError):
+        return Unanswered(Trouble.NOT_PROXMOX, _shown(secret.hidden_in(error.message)))
     if isinstance(error, ResourceException):
         return Refused(error.status_code, secret.hidden_in(_said(error)))
     return Unanswered(_trouble(error), _shown(secret.hidden_in(_words(error))))

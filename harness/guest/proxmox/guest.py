@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
+from harness.errors import GuestError
 from harness.guest.guest_system import BlockDevice
 from harness.guest.protocol import GuestDisk
 from harness.guest.proxmox.drive import drive_options
@@ -49,6 +50,11 @@ class ProxmoxGuest:
     def effective(self, disk: str) -> dict[str, JsonValue]:
         key = self._keys[disk]
         config = self._machine.config()
+        if key not in config:
+            raise GuestError(
+                f"host {self._node.name}: VM {self._machine.vmid} has no drive {key} any more",
+                hint="somebody detached it while the guest was running: see the task log of the node",
+            )
         options = drive_options(str(config[key]))
         process = read_process(self._node, self._machine.vmid)
         qemu = process.drive(key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from harness.guest.proxmox.tasks import TaskEnd
 from harness.guest.proxmox.vm import run_of
 from harness.lab.counters import Transferred
 from harness.lab.paths import TAG
+from harness.untrusted import count, reading
 
 CONFIG_SECONDS = 180.0
 START_SECONDS = 120.0
@@ -22,6 +23,7 @@ DESTROY_SECONDS = 180.0
 COUNT_SECONDS = 15.0
 _POLL_SECONDS = 0.5
 _SILENT = "QEMU guest agent is not running"
+_NO_FILE = "No such file"
 _CONSOLES = ("vncproxy", "spiceproxy")
 _OFFLINE = ("is not online", "unable to activate storage", "mount error")
 """What PVE says of a storage that it cannot reach."""
@@ -42,16 +44,17 @@ class Machine:
 
     def config(self) -> dict[str, Any]:
         """What is in effect; changes that wait for the VM's next start are not in it."""
-        found: dict[str, Any] = self.client.get(f"{self.path}/config", {"current": 1})
-        return found
+        return self._table(self.client.get(f"{self.path}/config", {"current": 1}), "configuration")
 
     def pending(self) -> dict[str, str]:
         """What is not in effect yet of the changes that were asked for, in words, by the setting's name."""
-        return {
-            str(each["key"]): "its removal" if each.get("delete") else str(each["pending"])
-            for each in self.client.get(f"{self.path}/pending")
-            if each.get("delete") or "pending" in each
-        }
+        listed = self.client.get(f"{self.path}/pending")
+        with self._reading("pending changes"):
+            return {
+                str(each["key"]): "its removal" if each.get("delete") else str(each["pending"])
+                for each in listed
+                if each.get("delete") or "pending" in each
+            }
 
     def set(self, settings: Mapping[str, object]) -> None:
         """Change the configuration, by the call that PVE works on in a task, so that no proxy gives up on it.
@@ -120,24 +123,24 @@ class Machine:
 
     @property
     def running(self) -> bool:
-        return bool(self.status()["status"] == "running")
+        return bool(self.status().get("status") == "running")
 
     def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.client.get(f"{self.path}/status/current")
-        return found
+        return self._table(self.client.get(f"{self.path}/status/current"), "status")
 
     def transferred(self, key: str) -> Transferred:
         """What the guest asked of the drive `key`, as QEMU counts it (its query-blockstats)."""
         end = time.monotonic() + COUNT_SECONDS
         # PVE leaves the counts out where QEMU does not answer it in time.
-        while not (status := self.status()).get("blockstat") and status["status"] == "running":
+        while not (status := self.status()).get("blockstat") and status.get("status") == "running":
             if time.monotonic() >= end:
                 break
             time.sleep(_POLL_SECONDS)
-        counted = status.get("blockstat", {}).get(key)
-        if counted is None:
-            raise GuestError(f"host {self.client.host}: QEMU counts nothing for {key} of VM {self.vmid}")
-        return Transferred(int(counted["rd_bytes"]), int(counted["wr_bytes"]))
+        with self._reading(f"counts for {key}"):
+            counted = (status.get("blockstat") or {}).get(key)
+            if counted is None:
+                raise GuestError(f"host {self.client.host}: QEMU counts nothing for {key} of VM {self.vmid}")
+            return Transferred(count(int(counted["rd_bytes"])), count(int(counted["wr_bytes"])))
 
     def interfaces(self) -> list[dict[str, Any]] | None:
         """The guest's network interfaces as its agent tells them; None while no agent answers."""
@@ -147,8 +150,9 @@ class Machine:
             if _SILENT in error.said or error.lost:
                 return None
             raise
-        listed: list[dict[str, Any]] = found["result"]
-        return listed
+        with self._reading("list of network interfaces"):
+            listed: list[dict[str, Any]] = found["result"]
+            return listed
 
     def run_by_agent(self, script: str, *, deadline: float) -> bool:
         """Run a shell script, which may be run twice, in the guest through its agent; False while no agent answers."""
@@ -177,15 +181,35 @@ class Machine:
             raise GuestError(f"host {self.client.host}: VM {self.vmid}: `{script}` failed in the guest: {said.strip()}")
         return True
 
+    def read_file(self, path: str) -> str | None:
+        """A small text file of the guest, by its agent; None while no agent answers, or there is no such file."""
+        try:
+            found = self.client.get(f"{self.path}/agent/file-read", {"file": path}, deadline=10)
+        except PveError as error:
+            if error.lost or any(word in error.said for word in (_SILENT, _NO_FILE)):
+                return None
+            raise
+        with self._reading(f"file {path}"):
+            return str(found["content"])
+
     def _exec_status(self, pid: int) -> dict[str, Any]:
         """How a command of the agent's ended. It is told once: where that answer was lost, the command is forgotten."""
         try:
-            found: dict[str, Any] = self.client.get(f"{self.path}/agent/exec-status", {"pid": pid})
+            found = self.client.get(f"{self.path}/agent/exec-status", {"pid": pid})
         except PveError as error:
             if _FORGOTTEN not in error.said:
                 raise
             return {"exited": 1, "forgotten": 1}
-        return found
+        return self._table(found, "answer of the guest agent")
+
+    def _reading(self, what: str) -> AbstractContextManager[None]:
+        return reading(f"host {self.client.host}: VM {self.vmid}: its {what}", GuestError)
+
+    def _table(self, found: object, what: str) -> dict[str, Any]:
+        with self._reading(what):
+            if not isinstance(found, dict):
+                raise TypeError(f"it is {type(found).__name__} instead of an object")
+            return found
 
     def stop(self, **options: int) -> None:
         """End it. One that does not run is as good as stopped."""
@@ -246,7 +270,8 @@ class Machine:
     def _active_tasks(self) -> list[str]:
         """The kinds of those that run; but for a console that somebody looks at, which ends with the VM."""
         tasks = self.client.get(f"{self.client.node}/tasks", {"source": "active", "vmid": self.vmid})
-        return [str(each["type"]) for each in tasks if each["type"] not in _CONSOLES]
+        with self._reading("list of tasks"):
+            return [str(each["type"]) for each in tasks if each["type"] not in _CONSOLES]
 
 
 def require_all(machine: Machine, end: TaskEnd, what: str) -> None:
@@ -261,14 +286,21 @@ def require_all(machine: Machine, end: TaskEnd, what: str) -> None:
 
 def exists(client: Client, vmid: int) -> bool:
     """Whether the node has such a VM. (A GET of one that is missing answers 500, as much else does.)"""
-    return any(int(each["vmid"]) == vmid for each in client.get(f"{client.node}/qemu"))
+    return any(number == vmid for number, _ in _listed(client))
 
 
 def ours(client: Client) -> list[tuple[Machine, str]]:
     """Every VM of ours on the node, whichever run made it, with that run."""
     found = []
-    for each in client.get(f"{client.node}/qemu"):
-        machine = Machine(client, int(each["vmid"]))
-        if str(each.get("name", "")).startswith(f"{TAG}-") and (run := run_of(machine.config())):
+    for vmid, name in _listed(client):
+        machine = Machine(client, vmid)
+        if name.startswith(f"{TAG}-") and (run := run_of(machine.config())):
             found.append((machine, run))
     return found
+
+
+def _listed(client: Client) -> list[tuple[int, str]]:
+    """The ids and names of all VMs on the node."""
+    listed = client.get(f"{client.node}/qemu")
+    with reading(f"host {client.host}: the list of VMs of its API"):
+        return [(int(each["vmid"]), str(each.get("name", ""))) for each in listed]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from harness.errors import GuestError
 from harness.guest.proxmox.resolved import Resolved, resolved
 from harness.lab.transport.base import Runner
+from harness.untrusted import reading
 
 PID_FILE = "/var/run/qemu-server/{vmid}.pid"
 
@@ -35,7 +36,8 @@ class QemuProcess:
 
     def drive(self, key: str) -> Resolved:
         """How QEMU serves the drive; GuestError where it has none of that name."""
-        found = resolved(self.arguments, key)
+        with reading(f"QEMU's arguments for the drive {key}", GuestError):
+            found = resolved(self.arguments, key)
         if found is None:
             raise GuestError(f"QEMU was started without the drive {key}")
         return found
@@ -49,7 +51,8 @@ def read_process(runner: Runner, vmid: int) -> QemuProcess:
     """The process of a running VM. GuestError where neither it nor PVE tells its arguments."""
     pid_file = PID_FILE.format(vmid=vmid)
     looked = runner.run(["sh", "-s", "--", pid_file, str(vmid)], stdin=_LOOK, deadline=60, check=False)
-    process = parse_process(looked.stdout)
+    with reading(f"{runner.name}: the command line of QEMU, VM {vmid},", GuestError):
+        process = parse_process(looked.stdout)
     if not process.arguments:
         raise GuestError(
             f"{runner.name}: neither {pid_file} nor `qm showcmd {vmid}` tells how QEMU was started: "

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from harness.errors import GuestError
 from harness.guest.proxmox.drive import CACHES
+from harness.untrusted import parse_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ def _blockdev(options: Iterable[tuple[str, str]], key: str) -> dict[str, Any] | 
     for option, text in options:
         if option != "blockdev" or not text.startswith("{"):
             continue
-        node = json.loads(text)
+        node = parse_json(text, "QEMU's -blockdev", GuestError)
         if node.get("node-name") != f"drive-{key}":
             continue
         layers = [node]

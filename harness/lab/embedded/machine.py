@@ -16,11 +16,14 @@ from pathlib import Path
 from typing import Literal
 
 from filelock import FileLock, Timeout
+from pydantic import TypeAdapter, ValidationError
 
-from harness.errors import LabUnavailable
+from harness.errors import HostError, LabUnavailable
+from harness.files import write_atomically
 from harness.image import ImageSet
 from harness.lab.embedded.disks import EMULATED, EmulatedDisk, creation_script
 from harness.units import format_duration
+from harness.untrusted import parse_json
 
 Accel = Literal["kvm", "tcg"]
 
@@ -45,6 +48,9 @@ class Machine:
     made_of: tuple[str, ...]
     """The digests of its images, and that of its hardware and disks."""
     started: float
+
+
+_RECORD = TypeAdapter(Machine)
 
 
 class MachineState:
@@ -76,8 +82,8 @@ class MachineState:
     def running(self) -> Machine | None:
         """The machine that runs now, found by its process rather than by what was written down alone."""
         try:
-            known = Machine(**json.loads(self.record.read_text()))
-        except (OSError, ValueError, TypeError):
+            known = _RECORD.validate_python(parse_json(self.record.read_bytes(), str(self.record)))
+        except (OSError, HostError, ValidationError):
             return None
         return known if known.pid in self.processes() else None
 
@@ -127,7 +133,7 @@ class MachineState:
             made_of=self.made_of(images, accel),
             started=time.time(),
         )
-        self.record.write_text(json.dumps(asdict(machine)))
+        write_atomically(self.record, json.dumps(asdict(machine)))
         return machine
 
     def fits(self, machine: Machine, images: ImageSet) -> bool:

@@ -15,6 +15,49 @@ from harness.units import format_duration, format_size
 
 NO_SPACE = "No space left on device"
 
+STDOUT_BYTES = 32 << 20
+"""The most that a command may print. fio prints at most 2 MiB for the jobs of one process."""
+STDERR_BYTES = 4 << 20
+
+
+class TooMuchOutput(Exception):
+    """A command printed more than is read: which stream, and its limit in bytes."""
+
+    def __init__(self, stream: str, limit: int) -> None:
+        super().__init__(f"more than {format_size(limit)} on {stream}")
+
+
+class Output:
+    """One output stream of a command as it arrives: at most `limit` bytes of it."""
+
+    def __init__(self, stream: str, limit: int) -> None:
+        self._stream = stream
+        self._limit = limit
+        self._data = bytearray()
+
+    def add(self, chunk: bytes) -> None:
+        """Raises TooMuchOutput; what arrived is then dropped."""
+        if len(self._data) + len(chunk) > self._limit:
+            self._data.clear()
+            raise TooMuchOutput(self._stream, self._limit)
+        self._data += chunk
+
+    def head(self, size: int) -> bytes:
+        return bytes(self._data[:size])
+
+    @property
+    def data(self) -> bytes:
+        return bytes(self._data)
+
+    @property
+    def text(self) -> str:
+        return self._data.decode(errors="replace")
+
+
+def outputs() -> tuple[Output, Output]:
+    """Standard output and standard error of a command, empty."""
+    return Output("standard output", STDOUT_BYTES), Output("standard error", STDERR_BYTES)
+
 
 @dataclass(frozen=True, slots=True)
 class Completed:
@@ -45,14 +88,17 @@ class Runner(Protocol):
     ) -> Completed:
         """Run `argv` (no shell, LC_ALL=C) and wait at most `deadline` seconds.
 
-        Raises HostError naming machine and command when the deadline passes (the command is ended), the program
-        is not installed or the connection is lost, and with `check` also when the exit status is not 0 (with the
-        end of stderr).
+        Raises HostError naming machine and command when the deadline passes or the command prints more than
+        STDOUT_BYTES or STDERR_BYTES (the command is ended), the program is not installed or the connection is lost,
+        and with `check` also when the exit status is not 0 (with the end of stderr).
         """
         ...
 
     def put(self, source: Path, target: str, *, deadline: float) -> None:
-        """Copy a file's content there; `target` appears whole or not at all. Needs sh, cat, wc, mv and rm there."""
+        """Copy a file's content there; `target` appears whole or not at all, and survives a power failure.
+
+        Only the user who copies it may read it. Needs sh, cat, wc, sync, mv, dirname and rm there.
+        """
         ...
 
     def close(self) -> None: ...
@@ -82,6 +128,14 @@ def overdue(runner_name: str, command: str, deadline: float, *, outcome: str) ->
     return HostError(
         f"{runner_name}: `{command}` was not done after {format_duration(deadline)}; {outcome}",
         hint="see what keeps the machine busy, or allow the command more time",
+    )
+
+
+def too_much(runner_name: str, command: str, excess: TooMuchOutput, *, outcome: str) -> HostError:
+    """The error for a command that printed more than is read; `outcome` says what became of the process."""
+    return HostError(
+        f"{runner_name}: `{command}` printed {excess}; {outcome}",
+        hint=f"run the command on {runner_name} to see what it prints",
     )
 
 

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 
 from paramiko import Channel, SSHException, Transport
 
+from harness.lab.transport.base import outputs
+
 # The channel's timeout: how often a blocked read looks at standard error, and a blocked write at `abandoned`.
 POLL_SECONDS = 0.2
 # Larger than what arrives in one poll, so that a full standard error does not hold up standard output.
@@ -16,7 +18,9 @@ WINDOW_BYTES = 16 << 20
 PACKET_BYTES = 32 << 10
 MISSING_PROGRAM = 127
 
-_PID = re.compile(rb"virt-overhead-pid (\d+)\n")
+_PID = re.compile(rb"virt-overhead-pid (\d{1,10})\n")
+# It is the first that the command prints; only the far shell's own start-up files may print before it.
+_PID_WITHIN_BYTES = 64 << 10
 
 # Ends a command and everything that came of it: members of its session or group, and children of those (fio puts
 # its jobs in sessions of their own). TERM first, then KILL. Builtins only but for sleep: forks are dear in a guest.
@@ -61,18 +65,19 @@ class Exchange:
         self._transport = transport
         self._argv = argv
         self.requested = False
+        self.pid: int | None = None
+        """The command's process id on the far side, once it has started there."""
         self._channel: Channel | None = None
         self._abandoned = threading.Event()
         self._started = threading.Event()
-        self._stdout = bytearray()
-        self._stderr = bytearray()
+        self._stdout, self._stderr = outputs()
 
     def converse(self, deadline: float, stdin: Iterable[bytes] | None = None) -> int:
         """Run the command to its end; its exit status, negative when a signal ended it.
 
         `deadline` bounds the opening of the channel alone: the caller waits no longer for the rest either.
 
-        Raises ConnectionLost, or what paramiko raises where a channel cannot be opened.
+        Raises ConnectionLost, TooMuchOutput, or what paramiko raises where a channel cannot be opened.
         """
         channel = self._transport.open_channel("session", window_size=WINDOW_BYTES, timeout=deadline + 1.0)
         self._channel = channel
@@ -108,18 +113,12 @@ class Exchange:
         return self.pid
 
     @property
-    def pid(self) -> int | None:
-        """The command's process id on the far side, once it has started there."""
-        match = _PID.search(bytes(self._stderr))
-        return int(match[1]) if match else None
-
-    @property
     def stdout(self) -> str:
-        return self._stdout.decode(errors="replace")
+        return self._stdout.text
 
     @property
     def stderr(self) -> str:
-        return _PID.sub(b"", bytes(self._stderr), count=1).decode(errors="replace")
+        return _PID.sub(b"", self._stderr.data, count=1).decode(errors="replace")
 
     def _feed(self, channel: Channel, stdin: Iterable[bytes]) -> None:
         try:
@@ -153,15 +152,20 @@ class Exchange:
                 data = b""
             else:
                 at_end = not data
-            self._stdout += data
             # The end of the channel is the end of both streams, so after it this never blocks.
             while at_end or channel.recv_stderr_ready():
-                data = channel.recv_stderr(WINDOW_BYTES)
-                if not data:
+                complaint = channel.recv_stderr(WINDOW_BYTES)
+                if not complaint:
                     break
-                self._stderr += data
-                if not self._started.is_set() and self.pid is not None:
-                    self._started.set()
+                self._look_for_pid(complaint)
+                self._stderr.add(complaint)
+            # Last: to end a command that prints too much, its process id must be known.
+            self._stdout.add(data)
+
+    def _look_for_pid(self, complaint: bytes) -> None:
+        if self.pid is None and (match := _PID.search(self._stderr.head(_PID_WITHIN_BYTES) + complaint)):
+            self.pid = int(match[1])
+            self._started.set()
 
     def _check_whole(self, channel: Channel) -> None:
         if channel.eof_received:

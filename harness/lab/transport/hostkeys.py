@@ -52,9 +52,13 @@ def remember(known_hosts: Path, label: str, key: str) -> None:
         file.write(f"{label} {key}\n")
 
 
-def changed_key(name: str, address: str, *, expected: str, shown: str, remedy: str) -> HostError:
+class WrongHostKey(HostError):
+    """A machine shows another host key than the expected one: it is not the machine that is meant."""
+
+
+def changed_key(name: str, address: str, *, expected: str, shown: str, remedy: str) -> WrongHostKey:
     """The error for a host that shows another key; `expected` and `shown` are key bodies."""
-    return HostError(
+    return WrongHostKey(
         f"{name}: the host key of {address} is not the expected one: "
         f"expected {fingerprint(expected)}, shown {fingerprint(shown)}",
         hint=remedy,

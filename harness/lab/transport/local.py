@@ -6,7 +6,6 @@ import os
 import shlex
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -15,16 +14,20 @@ from pathlib import Path
 from typing import IO
 
 from harness.errors import HostError
+from harness.files import replacing
 from harness.lab.transport.base import (
     Completed,
+    TooMuchOutput,
     disk_full,
     failed,
     missing_program,
     open_source,
     overdue,
     stdin_bytes,
+    too_much,
 )
 from harness.lab.transport.held import Held, holding
+from harness.lab.transport.pipes import converse
 from harness.lab.transport.streams import PipeStream
 
 GRACE_SECONDS = 3.0
@@ -47,17 +50,16 @@ class LocalRunner:
     ) -> Completed:
         process = self._start(argv)
         try:
-            stdout, stderr = process.communicate(stdin_bytes(stdin), timeout=deadline)
+            stdout, stderr = converse(process, stdin_bytes(stdin), deadline)
         except subprocess.TimeoutExpired:
-            outcome = "it was ended" if _end_group(process) else "it cannot be killed (waiting for a device?)"
-            raise overdue(self.name, shlex.join(argv), deadline, outcome=outcome) from None
+            raise overdue(self.name, shlex.join(argv), deadline, outcome=_ended(process)) from None
+        except TooMuchOutput as excess:
+            raise too_much(self.name, shlex.join(argv), excess, outcome=_ended(process)) from None
         except BaseException:
             # A Ctrl-C of the terminal does not reach the command: it has a process group of its own.
             _end_group(process)
             raise
-        done = Completed(
-            tuple(argv), process.returncode, stdout.decode(errors="replace"), stderr.decode(errors="replace")
-        )
+        done = Completed(tuple(argv), process.returncode, stdout.text, stderr.text)
         if check and done.status != 0:
             raise failed(self.name, done)
         return done
@@ -96,20 +98,17 @@ class LocalRunner:
             raise missing_program(self.name, argv[0]) from error
 
     def _put(self, original: IO[bytes], target: Path, give_up_at: float, deadline: float) -> None:
-        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as copy:
-            partial = Path(copy.name)
-            try:
-                while chunk := original.read(CHUNK_BYTES):
-                    copy.write(chunk)
-                    if time.monotonic() > give_up_at:
-                        raise overdue(self.name, f"copy to {target}", deadline, outcome="nothing of it was kept")
-                copy.close()
-                # A temporary file is 0600; the far side of an SshRunner creates files under its umask.
-                partial.chmod(0o644)
-                partial.replace(target)
-            except BaseException:
-                partial.unlink(missing_ok=True)
-                raise
+        # Readable by its owner alone: the guest image has the guest's private host key in it.
+        with replacing(target, mode=0o600) as copy:
+            while chunk := original.read(CHUNK_BYTES):
+                copy.write(chunk)
+                if time.monotonic() > give_up_at:
+                    raise overdue(self.name, f"copy to {target}", deadline, outcome="nothing of it was kept")
+
+
+def _ended(process: subprocess.Popen[bytes]) -> str:
+    """End the command; what became of it, in words."""
+    return "it was ended" if _end_group(process) else "it cannot be killed (waiting for a device?)"
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> bool:

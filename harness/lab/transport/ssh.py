@@ -17,12 +17,14 @@ from harness.errors import HostError
 from harness.lab.transport.base import (
     NO_SPACE,
     Completed,
+    TooMuchOutput,
     disk_full,
     failed,
     missing_program,
     open_source,
     overdue,
     stdin_bytes,
+    too_much,
 )
 from harness.lab.transport.bounded import Overdue, within
 from harness.lab.transport.exchange import ConnectionLost, Exchange, ender, is_missing_program
@@ -45,10 +47,13 @@ PID_SECONDS = 3.0
 _UNKNOWN = "the machine does not answer, so the command may still run there"
 CHUNK_BYTES = 256 << 10
 
-# $1 target, $2 partial file, $3 bytes. The count tells a whole file from one cut off with the connection.
+# $1 target, $2 partial file, $3 bytes. The count tells a whole file from one cut off with the connection. The file is
+# on the disk before it gets its name, and the name before this ends; an old `sync` knows no files, and syncs all.
 _PUT = (
-    "trap 'rm -f \"$2\"' EXIT; trap 'exit 1' HUP TERM; "
-    'cat >"$2" && [ "$(wc -c <"$2")" -eq "$3" ] && mv -f "$2" "$1" && trap - EXIT'
+    "umask 077; trap 'rm -f \"$2\"' EXIT; trap 'exit 1' HUP TERM; "
+    'durable() { sync "$1" 2>/dev/null || sync; }; '
+    'cat >"$2" && [ "$(wc -c <"$2")" -eq "$3" ] && durable "$2" && mv -f "$2" "$1" && durable "$(dirname "$1")" '
+    "&& trap - EXIT"
 )
 
 
@@ -166,6 +171,8 @@ class SshRunner:
             status = within(deadline, lambda: exchange.converse(deadline, stdin))
         except Overdue:
             raise overdue(self.name, what, deadline, outcome=self._end(exchange)) from None
+        except TooMuchOutput as excess:
+            raise too_much(self.name, what, excess, outcome=self._end(exchange)) from None
         except ChannelException as error:
             raise self._no_session(what, error) from error
         except (ConnectionLost, SSHException, EOFError, OSError) as error:

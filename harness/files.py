@@ -1,0 +1,52 @@
+"""Writes files so that a crash or a power failure leaves the old content or the new one, never a part of it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+
+def write_atomically(target: Path, content: str | bytes) -> None:
+    """Make `content` the content of `target`, which is on the disk when this returns. Raises OSError."""
+    with replacing(target) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def replacing(target: Path, *, mode: int = 0o666) -> Iterator[IO[bytes]]:
+    """A file beside `target` that takes its place at the end of the block. After an error nothing has changed.
+
+    `mode` is that of the new file, less the umask. Raises OSError.
+    """
+    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    try:
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        move(part, target)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def move(source: Path, target: Path) -> None:
+    """Rename `source` to `target`, in place of what may be there; the new name is on the disk when this returns.
+
+    The content of `source` must be on the disk already: see `sync`.
+    """
+    source.replace(target)
+    sync(target.parent)
+
+
+def sync(path: Path) -> None:
+    """Bring a file or a directory to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

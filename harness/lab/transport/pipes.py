@@ -1,0 +1,76 @@
+"""One local process and its three pipes: feeds it and reads what it prints, up to a limit and a deadline."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import subprocess
+import time
+from contextlib import suppress
+from typing import IO
+
+from harness.lab.transport.base import Output, outputs
+
+_CHUNK_BYTES = 64 << 10
+# What a pipe takes without blocking once it is ready (pipe(7)): PIPE_BUF.
+_WRITE_BYTES = 4096
+
+
+def converse(process: subprocess.Popen[bytes], stdin: bytes, deadline: float) -> tuple[Output, Output]:
+    """Give the process `stdin`, and wait until it has ended and closed both outputs; these.
+
+    Raises subprocess.TimeoutExpired after `deadline` seconds and TooMuchOutput. The process then still runs.
+    """
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    give_up_at = time.monotonic() + deadline
+    stdout, stderr = outputs()
+    unsent = memoryview(stdin)
+    with selectors.DefaultSelector() as pipes:
+        pipes.register(process.stdout, selectors.EVENT_READ, stdout)
+        pipes.register(process.stderr, selectors.EVENT_READ, stderr)
+        if unsent:
+            pipes.register(process.stdin, selectors.EVENT_WRITE)
+        else:
+            _close(process.stdin)
+        while pipes.get_map():
+            ready = pipes.select(_remaining(process, deadline, give_up_at))
+            for key, _ in ready:
+                if key.data is None:
+                    unsent = _feed(process.stdin, unsent)
+                    at_end = not unsent
+                else:
+                    at_end = not _read(key.fd, key.data)
+                if at_end:
+                    pipes.unregister(key.fileobj)
+                    _close(key.fileobj)  # type: ignore[arg-type] # the three pipes registered above
+    process.wait(_remaining(process, deadline, give_up_at))
+    return stdout, stderr
+
+
+def _remaining(process: subprocess.Popen[bytes], deadline: float, give_up_at: float) -> float:
+    remaining = give_up_at - time.monotonic()
+    if remaining <= 0:
+        raise subprocess.TimeoutExpired(process.args, deadline)
+    return remaining
+
+
+def _read(descriptor: int, output: Output) -> bool:
+    """Read what there is; False at the end of the stream."""
+    chunk = os.read(descriptor, _CHUNK_BYTES)
+    output.add(chunk)
+    return bool(chunk)
+
+
+def _feed(pipe: IO[bytes], unsent: memoryview) -> memoryview:
+    """What is left to send. A command that reads no more of it gets no more."""
+    try:
+        return unsent[os.write(pipe.fileno(), unsent[:_WRITE_BYTES]) :]
+    except BrokenPipeError:
+        return unsent[:0]
+
+
+def _close(pipe: IO[bytes]) -> None:
+    with suppress(BrokenPipeError):
+        pipe.close()

@@ -1,0 +1,92 @@
+"""fio's JSON+ as typed values: nothing in it is used before it is known to be what fio prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from harness.errors import MeasurementError
+from harness.untrusted import parse_json
+
+_KEPT = "its raw output is kept in raw/ of the run"
+_Count = Annotated[int, Field(ge=0, lt=1 << 63)]
+_Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+# Keys of JSON are text.
+_Nanoseconds = Annotated[int, Field(strict=False, ge=0, lt=1 << 63)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+
+class Latency(_Part):
+    """Latencies of one direction: their mean in ns, and completions by latency in ns."""
+
+    mean: _Number
+    bins: Mapping[_Nanoseconds, _Count] = {}
+
+
+class Direction(_Part):
+    """What a job read or wrote. `runtime` in ms."""
+
+    io_bytes: _Count
+    bw_bytes: _Count
+    iops: _Number
+    runtime: _Count
+    total_ios: _Count
+    clat_ns: Latency
+    lat_ns: Latency
+
+
+class JobEntry(_Part):
+    """One job of fio's output. CPU times in percent of `job_runtime`, which is in ms."""
+
+    read: Direction
+    write: Direction
+    usr_cpu: _Number
+    sys_cpu: _Number
+    ctx: _Count
+    job_runtime: _Count
+
+    @property
+    def directions(self) -> tuple[Direction, Direction]:
+        return self.read, self.write
+
+
+_ENTRY = TypeAdapter(JobEntry)
+
+
+def read_entries(output: str, names: list[str], where: str) -> dict[str, JobEntry]:
+    """The jobs called `names` in what fio printed. MeasurementError where one is missing or is not fio's."""
+    if "{" not in output:
+        raise MeasurementError(f"{where}: fio printed no result: {output.strip()[-300:] or '(nothing)'}")
+    source = f"{where}: fio's output"
+    document = parse_json(output, source, MeasurementError, hint=_KEPT, after_notes=True)
+    jobs = document.get("jobs", [])
+    entries: dict[Any, Any] = {}
+    if isinstance(jobs, list):
+        entries = {
+            each["jobname"]: each for each in jobs if isinstance(each, dict) and type(each.get("jobname")) is str
+        }
+    missing = [name for name in names if name not in entries]
+    if missing:
+        raise MeasurementError(f"{source} lacks {', '.join(missing)}", hint=_KEPT)
+    for name in names:
+        # Looked at first: of a job that failed, fio may leave out the rest.
+        if failed := entries[name].get("error"):
+            raise MeasurementError(
+                f"{where}: fio's job {name} failed with error {str(failed)[:40]}",
+                hint=f"{_KEPT}; EIO (5) means that the disk or a layer under it failed",
+            )
+    return {name: _entry(entries[name], name, source) for name in names}
+
+
+def _entry(found: object, name: str, source: str) -> JobEntry:
+    try:
+        return _ENTRY.validate_python(found)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        key = ".".join(map(str, first["loc"]))
+        raise MeasurementError(f"{source} cannot be read: job {name}, {key}: {first['msg']}", hint=_KEPT) from None

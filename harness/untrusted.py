@@ -1,0 +1,108 @@
+"""Reads what other machines and programs printed, with limits on size and nesting: a mistake in it is our own error.
+
+A host, a guest, QEMU and a file that another program may have changed can send anything. None of it may fill the memory
+or end the run with a traceback.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from harness.errors import HarnessError, HostError
+from harness.units import format_size
+
+JSON_BYTES = 16 << 20
+"""More than any machine has reason to send: fio's JSON+ has at most 2 MiB for the jobs of one process."""
+JSON_DEPTH = 64
+"""fio's output has 6 levels, QEMU's and Proxmox VE's about 10."""
+
+
+def count(value: object) -> int:
+    """The number of something in a document; ValueError for anything else, such as a negative or a very large one."""
+    if type(value) is not int or not 0 <= value < 1 << 64:
+        raise ValueError(f"{str(value)[:40]!r} is not a count")
+    return value
+
+
+def finite(text: str) -> float:
+    """The number in `text`; ValueError for anything else, also for "nan" and "inf"."""
+    number = float(text)
+    return number if math.isfinite(number) else _not_finite(text)
+
+
+def _not_finite(text: str) -> float:
+    raise ValueError(f"{text[:40]} is not a finite number")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_not_finite, parse_float=finite)
+
+
+@contextmanager
+def reading(source: str, error: type[HarnessError] = HostError, *, hint: str | None = None) -> Iterator[None]:
+    """Raise `error` naming `source` for what goes wrong in reading it: a missing key, a wrong type, a bad number."""
+    try:
+        yield
+    except HarnessError:
+        raise
+    except (
+        ValueError,
+        TypeError,
+        AttributeError,
+        LookupError,
+        ArithmeticError,
+        RecursionError,
+        StopIteration,
+        SyntaxError,  # of XML
+    ) as cause:
+        raise error(f"{source} cannot be read: {_in_words(cause)}", hint=hint) from cause
+
+
+def parse_json(
+    text: str | bytes,
+    source: str,
+    error: type[HarnessError] = HostError,
+    *,
+    hint: str | None = None,
+    after_notes: bool = False,
+    most_bytes: int = JSON_BYTES,
+) -> Any:
+    """The JSON document in `text`; `error` naming `source` where it is too large, too deep or not JSON.
+
+    NaN and infinite numbers are not JSON. With `after_notes`, the document is the first object in the text: programs
+    print notes before it.
+    """
+    if len(text) > most_bytes:
+        raise error(f"{source} has {format_size(len(text))}; at most {format_size(most_bytes)} is read", hint=hint)
+    with reading(source, error, hint=hint):
+        decoded = text.decode() if isinstance(text, bytes) else text
+        start = max(decoded.find("{"), 0) if after_notes else 0
+        found = _DECODER.raw_decode(decoded[start:])[0] if after_notes else _DECODER.decode(decoded)
+        if not _nests_within(found, JSON_DEPTH):
+            raise ValueError(f"it is nested more than {JSON_DEPTH} levels deep")
+        return found
+
+
+def _nests_within(document: object, depth: int) -> bool:
+    level = [document]
+    for _ in range(depth):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, (dict, list))
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return True
+    return False
+
+
+def _in_words(cause: Exception) -> str:
+    if isinstance(cause, RecursionError):
+        return f"it is nested more than {JSON_DEPTH} levels deep"
+    if isinstance(cause, KeyError):
+        return f"there is no {str(cause)[:200]}"
+    return (str(cause) or type(cause).__name__)[:300]

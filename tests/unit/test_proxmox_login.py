@@ -1,0 +1,177 @@
+"""Which host key a VM has to show: a real SSH server stands for the guest, the double for the node and its agent."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from harness.errors import GuestError
+from harness.guest.proxmox.client import Client
+from harness.guest.proxmox.login import KEY_FILE, log_in
+from harness.guest.proxmox.machine import Machine
+from harness.guest.proxmox.new_machine import create
+from harness.guest.proxmox.secrets import Secret
+from harness.guest.proxmox.vm import shell_parameters
+from harness.lab.accel import Acceleration
+from harness.lab.facts import HostFacts
+from harness.lab.hosts import GuestFiles, Host
+from harness.lab.inventory import HostSpec
+from harness.lab.proxmox import GuestRules
+from harness.lab.transport.local import LocalRunner
+from tests.pve_double.executor.memory import MemoryExecutor
+from tests.pve_double.server import Serving, serve
+from tests.pve_double.state import Node
+from tests.pve_double.testing import memory_node
+from tests.unit.proxmox_nodes import connected
+from tests.unit.transport_servers import USER, Server, make_key, sshd
+
+DIRECT = GuestRules(
+    vmids=(9000, 9001),
+    kvm=False,
+    cpu="max",
+    network="cloud-init",
+    address="127.0.0.1/8",
+    reach="direct",
+    template=900,
+)
+
+
+@dataclass
+class Started:
+    """A VM that runs, whose SSH server is `server`, with the files that its agent reads."""
+
+    node: Node
+    machine: Machine
+    host: Host
+    server: Server
+
+    @property
+    def files(self) -> dict[str, str]:
+        assert isinstance(self.node.executor, MemoryExecutor)
+        return self.node.executor.guests[self.machine.vmid].files
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    if USER != "root":
+        pytest.skip("guests are logged in to as root, so root is needed")
+    with sshd(tmp_path_factory.mktemp("guest")) as found:
+        yield found
+
+
+@pytest.fixture
+def serving() -> Iterator[Serving]:
+    with serve(memory_node(cpus=4)) as found:
+        yield found
+
+
+@pytest.fixture
+def started(serving: Serving, server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Started]:
+    monkeypatch.setattr("harness.guest.proxmox.login._SSH_PORT", server.port)
+    monkeypatch.setattr("harness.guest.proxmox.login._POLL_SECONDS", 0.05)
+    with connected(serving) as client:
+        yield start(serving.node, client, server)
+
+
+def start(node: Node, client: Client, server: Server) -> Started:
+    machine = create(client, DIRECT, shell_parameters(DIRECT, "20261121-101500-ab12", "local:iso/mini.iso", 2))
+    machine.start()
+    host = Host(
+        spec=HostSpec("node1", "proxmox", ssh=None, disks=()),
+        runner=LocalRunner("host node1"),
+        ssh=None,
+        target=None,
+        facts=HostFacts({}),
+        guest_files=GuestFiles("", "", server.user_key, ""),
+        acceleration=Acceleration("tcg", "kvm = false"),
+    )
+    return Started(node, machine, host, server)
+
+
+def test_a_clone_is_known_by_the_host_key_that_its_agent_reads(started: Started) -> None:
+    started.files[KEY_FILE] = f"{started.server.host_key.strip()} root@clone\n"
+    runner = log_in(started.machine, started.host, DIRECT)
+    try:
+        assert runner.run(["echo", "here"], deadline=20).stdout == "here\n"
+    finally:
+        runner.close()
+
+
+def test_a_machine_that_answers_in_the_place_of_the_clone_is_refused(started: Started, tmp_path: Path) -> None:
+    started.files[KEY_FILE] = make_key(tmp_path / "of_the_clone")
+    with pytest.raises(GuestError, match=r"the host key of 127.0.0.1:\d+ is not the expected one"):
+        log_in(started.machine, started.host, DIRECT)
+
+
+def test_a_key_that_is_made_late_is_waited_for(started: Started) -> None:
+    # cloud-init makes the keys when the agent is up already.
+    made = threading.Timer(0.5, lambda: started.files.update({KEY_FILE: started.server.host_key}))
+    made.start()
+    log_in(started.machine, started.host, DIRECT).close()
+    made.join()
+
+
+def test_a_key_that_is_replaced_in_the_first_boot_is_read_again(
+    started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = iter([make_key(tmp_path / "of_the_template"), started.server.host_key])
+    read = Machine.read_file
+
+    def replaced(machine: Machine, path: str) -> str | None:
+        started.files[path] = next(keys)
+        return read(machine, path)
+
+    monkeypatch.setattr(Machine, "read_file", replaced)
+    log_in(started.machine, started.host, DIRECT).close()
+
+
+@pytest.mark.parametrize("content", [None, "", "-----BEGIN", "ssh-rsa AAAA"])
+def test_a_clone_that_does_not_tell_its_key_is_refused_with_the_remedy(
+    started: Started, monkeypatch: pytest.MonkeyPatch, content: str | None
+) -> None:
+    monkeypatch.setattr("harness.guest.proxmox.login.BOOT_SECONDS", {"tcg": 0.5})
+    if content is not None:
+        started.files[KEY_FILE] = content
+    with pytest.raises(GuestError, match="its agent does not tell its host key") as caught:
+        log_in(started.machine, started.host, DIRECT)
+    assert 'set reach = "node"' in (caught.value.hint or "")
+
+
+def test_a_clone_without_an_agent_is_refused_with_the_remedy(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.guest.proxmox.login.BOOT_SECONDS", {"tcg": 0.5})
+    process = started.node.machine(started.machine.vmid).process
+    assert process is not None
+    process.answers_from = time.monotonic() + 3600
+    with pytest.raises(GuestError, match="its agent does not tell its host key") as caught:
+        log_in(started.machine, started.host, DIRECT)
+    assert "install qemu-guest-agent" in (caught.value.hint or "")
+
+
+def test_a_missing_privilege_is_named(serving: Serving, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.guest.proxmox.login._SSH_PORT", server.port)
+    with connected(serving) as root:
+        started = start(serving.node, root, server)
+    serving.node.access.add_token("root@pam", "t1", privsep=True, value="a-value")
+    with connected(serving, token="t1", secret=Secret("a-value")) as client:
+        machine = replace(started.machine, client=client)
+        with pytest.raises(GuestError) as caught:
+            log_in(machine, started.host, DIRECT)
+    assert "VM.GuestAgent.FileRead" in str(caught.value)
+
+
+def test_through_the_node_a_clone_needs_no_agent(started: Started) -> None:
+    log_in(started.machine, started.host, replace(DIRECT, reach="node")).close()
+
+
+def test_our_own_image_shows_the_key_of_its_build(started: Started, tmp_path: Path) -> None:
+    ours = replace(DIRECT, template=None)
+    files = replace(started.host.guest_files, host_key=started.server.host_key)
+    log_in(started.machine, replace(started.host, guest_files=files), ours).close()
+    wrong = replace(files, host_key=make_key(tmp_path / "other"))
+    with pytest.raises(GuestError, match="is not the expected one"):
+        log_in(started.machine, replace(started.host, guest_files=wrong), ours)

@@ -1,0 +1,153 @@
+"""A run that is told to end, or whose terminal is closed, takes down what it made as after Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.unit.test_plugin import FINE, Play, play, run
+from tests.unit.transport_servers import gone
+
+pytest_plugins = ["pytester"]
+__all__ = ["play", "run"]
+
+# Its first round is a command that does not end by itself; its end a command that has to run.
+WAITING = """
+    from harness.lab.transport.local import LocalRunner
+
+    class Waiting(RecordedCampaign):
+        def _round(self, at, group, plan, number):
+            at.host.runner.run(["sh", "-c", "echo $$ >measuring.part; mv measuring.part measuring; exec sleep 300"],
+                               deadline=300)
+
+        def close(self, *, interrupted):
+            print("taking down what was made", flush=True)
+            LocalRunner().run(["sh", "-c", "sleep 0.3; echo $0 >taken-down", str(interrupted)], deadline=20)
+            return super().close(interrupted=interrupted)
+
+    engine.Campaign = Waiting
+"""
+NOT_IGNORED = pytest.mark.skipif(
+    signal.getsignal(signal.SIGHUP) is signal.SIG_IGN, reason="whoever started the tests has them ignore SIGHUP"
+)
+
+
+@pytest.fixture
+def waiting(play: Play, pytester: pytest.Pytester) -> Path:
+    play(FINE)
+    with (pytester.path / "conftest.py").open("a") as conftest:
+        conftest.write(WAITING)
+    return pytester.path
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", "alpha", *arguments]
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    give_up_at = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < give_up_at, what
+        time.sleep(0.05)
+
+
+def taken_down(directory: Path) -> bool:
+    run_ended = (directory / "taken-down").exists() and (directory / "taken-down").read_text() == "True\n"
+    return run_ended and gone(int((directory / "measuring").read_text()))
+
+
+@NOT_IGNORED
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_run_that_is_told_to_end_takes_down_what_it_made(waiting: Path, number: signal.Signals) -> None:
+    with subprocess.Popen(command(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        wait_for((waiting / "measuring").exists, "it does not measure")
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, output
+    assert taken_down(waiting)
+
+
+@NOT_IGNORED
+@pytest.mark.parametrize("capture", ["--capture=fd", "--capture=no"])
+def test_a_run_whose_terminal_is_closed_takes_down_what_it_made(waiting: Path, capture: str) -> None:
+    ours, theirs = os.openpty()
+    at_terminal = "import os, sys; os.login_tty(os.dup(0)); os.execv(sys.argv[1], sys.argv[1:])"
+    argv = [sys.executable, "-c", at_terminal, *command(capture, "-v")]
+    process = subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    os.set_blocking(ours, False)
+
+    def measuring() -> bool:
+        # Nobody reads a terminal that is full: the run would wait for it.
+        with suppress(BlockingIOError):
+            os.read(ours, 1 << 16)
+        return (waiting / "measuring").exists()
+
+    wait_for(measuring, "it does not measure")
+    os.close(ours)
+    assert process.wait(60) == pytest.ExitCode.INTERRUPTED
+    assert taken_down(waiting)
+
+
+@NOT_IGNORED
+def test_a_second_hangup_does_not_end_the_taking_down(waiting: Path) -> None:
+    with subprocess.Popen(command(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        wait_for((waiting / "measuring").exists, "it does not measure")
+        process.send_signal(signal.SIGHUP)
+        wait_for(lambda: gone(int((waiting / "measuring").read_text())), "the command goes on")
+        process.send_signal(signal.SIGHUP)
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, output
+    assert taken_down(waiting)
+
+
+def test_under_nohup_a_hangup_ends_nothing(waiting: Path) -> None:
+    ignoring = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *command()]
+    with subprocess.Popen(ignoring, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        wait_for((waiting / "measuring").exists, "it does not measure")
+        process.send_signal(signal.SIGHUP)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.5)
+        assert not (waiting / "taken-down").exists()
+        process.terminate()
+        process.communicate(timeout=60)
+    assert taken_down(waiting)
+
+
+COMMAND = """
+import sys, time
+from pathlib import Path
+from harness import cli
+
+def work(options):
+    try:
+        Path(sys.argv[1], "working").touch()
+        time.sleep(300)
+    finally:
+        print("taking down", flush=True)
+        Path(sys.argv[1], "taken-down").touch()
+
+cli._images = work
+sys.exit(cli.main(["images"]))
+"""
+
+
+@NOT_IGNORED
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_every_command_ends_as_after_ctrl_c(tmp_path: Path, number: signal.Signals) -> None:
+    root = Path(__file__).parents[2]
+    with subprocess.Popen([sys.executable, "-c", COMMAND, str(tmp_path)], cwd=root, stderr=subprocess.PIPE) as process:
+        wait_for((tmp_path / "working").exists, "it does not work")
+        process.send_signal(number)
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert said == b"virt-overhead: interrupted\n"
+    assert (tmp_path / "taken-down").exists()
