@@ -156,8 +156,7 @@ def test_whichever_command_of_an_array_fails_the_host_is_as_before_or_told_what_
         disks,
         span,
     ):
-        place = lambda runner: Place(CreationLog(runner, RUN), span, Events())  # noqa: E731
-        found = tried(host, lambda runner: place(runner).array(cut, Md(1, 2), disks))
+        found = tried(host, lambda runner: place(runner, span).array(cut, Md(1, 2), disks))
     # The last commands dismantle the array, and remove its record.
     assert found[-3:] == ["left", "left", "built"]
     assert set(found[:-3]) <= {"clean", "built"}
@@ -167,10 +166,13 @@ def test_whichever_command_of_lvm_fails_the_host_is_as_before_or_told_what_is_le
     (cut,) = cuts_of([VOLUME])
     log = CreationLog(host, RunId("20260101-000000-ba5e"))
     with partitioned_disks(log, DISKS[:1], [cut.needs], span=SPAN) as ((disk,), span):
-        place = lambda runner: Place(CreationLog(runner, RUN), span, Events())  # noqa: E731
-        found = tried(host, lambda runner: place(runner).layers(cut, disk.regions))
+        found = tried(host, lambda runner: place(runner, span).layers(cut, disk.regions))
     assert found[-3:] == ["left", "left", "built"]
     assert set(found[:-3]) <= {"clean", "built"}
+
+
+def place(runner: Runner, span: int) -> Place:
+    return Place(CreationLog(runner, RUN), span, Events())
 
 
 def tried(host: Runner, layouts: Callable[[Runner], AbstractContextManager[object]]) -> list[str]:

@@ -40,7 +40,7 @@ def sparse(path: Path, size_bytes: int) -> Path:
 class NoHypervisor:
     """Stands for the hypervisor where only commands have created something on a host: no entry is one of its own."""
 
-    def remove(self, entry: Entry) -> Removal | None:
+    def remove(self, _entry: Entry) -> Removal | None:
         return None
 
     def _never(self, *_: object, **__: object) -> Any:

@@ -15,6 +15,7 @@ from harness.lab.inventory import DiskByFile, HostSpec
 from harness.lab.transport.local import LocalRunner
 from harness.layout.memory_disk import memory_disk
 from harness.measure.calibration import Calibration, Conditions, Delay
+from harness.run_id import RunId
 
 DISKS = tuple(DiskByFile(name, Path(f"/{name}"), 1, destroy=True) for name in ("optane", "hdd"))
 HOST = HostSpec("node1", "local", ssh=None, disks=DISKS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import tarfile
 from dataclasses import replace
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import MeasurementError
+from harness.errors import MeasurementError, SafetyError
 from harness.events import Event, Events, Note, StepAdvanced
 from harness.image.cache import Cache, Missing, cache_root
 from harness.image.recipe import load_recipes
@@ -18,8 +19,9 @@ from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
 from harness.measure.conditioning import condition, conditioning_job
 from harness.scenario.library import parse_workload
-from harness.scenario.model import Job
+from harness.scenario.model import Conditioning, Job
 from harness.scenario.plan import STEADY_ROUNDS
+from tests.unit.granted import granted
 
 MIB = 1024**2
 SPAN = 2 * MIB
@@ -84,8 +86,9 @@ def layouts(tmp_path: Path) -> Layouts:
     device, lvm = tmp_path / "device", tmp_path / "lvm"
     device.write_bytes(bytes(MIB + SPAN + MIB))
     lvm.write_bytes(bytes(SPAN))
-    bare = BlockSource(str(device), "block", MIB, SPAN)
-    return Layouts(bare, {"passthrough": bare, "lvm": BlockSource(str(lvm), "file", 0, SPAN)}, SPAN, "device")
+    bare = BlockSource(str(device), "block", MIB, SPAN, grant=granted(str(device)))
+    volume = BlockSource(str(lvm), "file", 0, SPAN, grant=granted(str(lvm)))
+    return Layouts(bare, {"passthrough": bare, "lvm": volume}, SPAN, "device")
 
 
 def untouched(data: bytes) -> int:
@@ -120,8 +123,27 @@ def test_working_until_steady_tells_each_regions_rounds_once(runner: LocalRunner
 
 
 @pytest.mark.parametrize("method", ["fill", "steady"])
-def test_a_region_that_is_gone_is_an_error_that_names_it(runner: LocalRunner, layouts: Layouts, method: str) -> None:
-    gone = replace(layouts, device=replace(layouts.device, path=f"{layouts.device.path}-gone"))
-    with pytest.raises(MeasurementError, match=r"host here: filling .*device-gone, .*lvm failed: ") as caught:
-        condition(runner, gone, method, [job("randwrite-4k")], seed=1, events=Events())  # type: ignore[arg-type]
+def test_a_region_that_is_another_one_by_now_is_not_written_to(
+    runner: LocalRunner, layouts: Layouts, method: Conditioning
+) -> None:
+    device = Path(layouts.device.path)
+    device.rename(device.with_name("moved"))
+    device.write_bytes(bytes(MIB + SPAN + MIB))
+    with pytest.raises(SafetyError, match=f"host here: a command that writes was not started: {device} was"):
+        condition(runner, layouts, method, [job("randwrite-4k")], seed=1, events=Events())
+    assert untouched(device.read_bytes()) == (MIB + SPAN + MIB) // 4096
+
+
+def test_a_source_that_the_guard_has_not_checked_is_not_written_to(runner: LocalRunner, layouts: Layouts) -> None:
+    unchecked = replace(layouts, device=replace(layouts.device, grant=None), by_mode={})
+    with pytest.raises(SafetyError, match="the guard has not checked it"):
+        condition(runner, unchecked, "fill", [job("randwrite-4k")], seed=1, events=Events())
+
+
+def test_a_region_that_is_too_small_is_an_error_that_names_it(runner: LocalRunner, layouts: Layouts) -> None:
+    short = replace(layouts, device=replace(layouts.device, offset=100 * MIB, kind="file"), by_mode={})
+    Path(layouts.device.path).chmod(0o400)
+    os.truncate(layouts.device.path, MIB)
+    with pytest.raises(MeasurementError, match=r"host here: filling .*device failed: ") as caught:
+        condition(runner, short, "fill", [job("randread-4k")], seed=1, events=Events())
     assert "dmesg" in str(caught.value.hint)

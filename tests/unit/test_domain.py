@@ -39,6 +39,7 @@ NEW = Versions(libvirt=99_000_000, qemu=99_000_000)
 def guest(*disks: GuestDisk, accel: str = "kvm") -> GuestSpec:
     return GuestSpec(
         name="voh-run",
+        uuid="6f0b8f6e-5d0a-4f5e-9a0e-0d5b1d0c9a11",
         run_id="run",
         accel=accel,
         kernel="/images/vmlinuz",

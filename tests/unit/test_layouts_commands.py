@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -9,24 +10,30 @@ import pytest
 
 from harness.errors import HostError
 from harness.events import Event, Events, StepAdvanced
+from harness.lab.created import CreationLog
 from harness.lab.paths import MOUNT_DIRECTORY
 from harness.lab.transport.base import Completed
 from harness.layout import md
 from harness.layout.regions import Region
 from harness.layout.source import BlockSource, Sources
 from harness.layout.zfs import Datasets
+from harness.run_id import RunId
 from harness.scenario.layouts import Md, ZfsFile, Zvol
+from tests.unit.granted import pretended
 
 MIB = 1024**2
 NAME = "voh-20260101-000000-abcd"
 
 
 class Listening:
-    """A host that writes down what it is told, and answers as `answer` says: of the words, to its script."""
+    """A host that writes down the commands it is given, and answers as `answer` says: of the words, to its script.
+
+    Every device is there. What checks a pin, and what writes to the creation log, is not written down.
+    """
 
     def __init__(self, answer: Callable[[Sequence[str], str], str] = lambda _words, _script: "") -> None:
         self.name = "host here"
-        self.told: list[str] = []
+        self.commands: list[str] = []
         self._answer = answer
 
     def run(
@@ -37,8 +44,22 @@ class Listening:
         stdin: str | bytes | None = None,
         check: bool = True,  # noqa: ARG002
     ) -> Completed:
-        self.told.append(" ".join(argv))
-        return Completed(tuple(argv), 0, self._answer(argv, str(stdin or "")), "")
+        return Completed(tuple(argv), 0, self._said(list(argv), str(stdin or "")), "")
+
+    def _said(self, argv: list[str], stdin: str) -> str:
+        script = argv[2] if argv[:2] == ["sh", "-c"] else ""
+        if "pins=$1 descriptor=3" in script:
+            _, *argv = argv[4:]
+            argv = argv[1 + 2 * int(argv[0]) :]
+        elif "neither a block device nor a file" in script:
+            return "".join(f"{path}\tblock\t9:127\t5\t{64 * MIB // 512}\tid\n" for path in argv[4:])
+        elif script.startswith("export LC_ALL=C PATH"):
+            self.commands.append(f"remove {' '.join(argv[4:])}")
+            return "removed\n"
+        elif "$1" in script:
+            return ""
+        self.commands.append(" ".join(argv))
+        return self._answer(argv, stdin)
 
     def put(self, source: Path, target: str, *, deadline: float) -> None:
         raise NotImplementedError
@@ -47,7 +68,9 @@ class Listening:
         raise NotImplementedError
 
     def creations(self) -> list[str]:
-        return [told for told in self.told if told.startswith("mdadm --create")]
+        """The commands that create an array, each with its own UUID left out."""
+        created = [command for command in self.commands if command.startswith("mdadm --create")]
+        return [re.sub(" --uuid=[0-9a-f:]{35} ", " ", command) for command in created]
 
 
 class ArrayHost(Listening):
@@ -55,15 +78,25 @@ class ArrayHost(Listening):
 
     def __init__(self, asked: int = 1) -> None:
         super().__init__(self._say)
+        self.waited = 0
         self._left = asked
 
-    def _say(self, words: Sequence[str], script: str) -> str:
-        if words[0] == "blockdev":
-            return f"{64 * MIB}\n"
+    def _say(self, words: Sequence[str], script: str) -> str:  # noqa: ARG002 - as it is called
         if "resync_start" in script:
             self._left -= 1
+            self.waited += 1
             return "synced\n" if self._left <= 0 else "4096 / 131072\n"
         return "/dev/md127\n" if "sync_speed_max" in script else ""
+
+
+def log(host: Listening) -> CreationLog:
+    return CreationLog(host, RunId(NAME.removeprefix("voh-")))
+
+
+def regions(host: Listening, letters: str) -> list[Region]:
+    return [
+        Region("m0", pretended(f"/dev/sd{letter}1", host), MIB, 64 * MIB, f"partuuid-{letter}") for letter in letters
+    ]
 
 
 @pytest.mark.parametrize(
@@ -79,19 +112,21 @@ class ArrayHost(Listening):
 )
 def test_each_level_has_its_options_and_only_parity_is_waited_for(base: Md, options: str) -> None:
     host = ArrayHost()
-    members = [f"/dev/sd{letter}1" for letter in "abcd"[: base.disks]]
-    with md.array(host, base, f"{NAME}-m0", members, Events()) as device:
-        assert device == "/dev/md127"
+    letters = "abcd"[: base.disks]
+    with md.array(log(host), base, f"{NAME}-m0", regions(host, letters), Events()) as device:
+        assert device.path == "/dev/md127"
+    members = " ".join(f"/dev/sd{letter}1" for letter in letters)
     assert host.creations() == [
-        f"mdadm --create /dev/md/{NAME}-m0 --quiet --run --metadata=1.2 --homehost=any {options} {' '.join(members)}"
+        f"mdadm --create /dev/md/{NAME}-m0 --quiet --run --metadata=1.2 --homehost=any {options} {members}"
     ]
-    assert any(told.startswith("blockdev") for told in host.told) == (base.level in (5, 6))
-    assert host.told[-1] == f"sh -s -- {' '.join(members)}"
+    assert (host.waited > 0) == (base.level in (5, 6))
+    (removal,) = [command for command in host.commands if command.startswith("remove ")]
+    assert removal.endswith(" partitions " + " ".join(f"partuuid-{letter}" for letter in letters))
 
 
 def test_two_legs_are_two_arrays_and_a_stripe_over_them() -> None:
     host = ArrayHost()
-    with md.array(host, Md(5, 6, legs=2), f"{NAME}-m0", [f"/dev/sd{letter}1" for letter in "abcdef"], Events()):
+    with md.array(log(host), Md(5, 6, legs=2), f"{NAME}-m0", regions(host, "abcdef"), Events()):
         pass
     first, second, stripe = host.creations()
     assert f"{NAME}-m0a " in first
@@ -100,17 +135,18 @@ def test_two_legs_are_two_arrays_and_a_stripe_over_them() -> None:
     assert second.endswith(" /dev/sdd1 /dev/sde1 /dev/sdf1")
     assert f"{NAME}-m0 " in stripe
     assert stripe.endswith("--level=0 --raid-devices=2 --chunk=512 /dev/md127 /dev/md127")
-    # The stripe is taken apart before its legs.
-    assert host.told[-3:] == [
-        "sh -s -- /dev/md127 /dev/md127",
-        "sh -s -- /dev/sdd1 /dev/sde1 /dev/sdf1",
-        "sh -s -- /dev/sda1 /dev/sdb1 /dev/sdc1",
+    # The stripe is dismantled before its legs.
+    assert [command.partition(" ")[2].partition(" ")[2] for command in host.commands[-3:]] == [
+        f"legs /dev/md/{NAME}-m0a /dev/md/{NAME}-m0b",
+        "partitions partuuid-d partuuid-e partuuid-f",
+        "partitions partuuid-a partuuid-b partuuid-c",
     ]
 
 
 def test_waiting_for_the_resync_tells_how_far_it_is() -> None:
     seen: list[Event] = []
-    with md.array(ArrayHost(asked=3), Md(6, 4), f"{NAME}-m0", ["/dev/a"] * 4, Events(seen.append)):
+    host = ArrayHost(asked=3)
+    with md.array(log(host), Md(6, 4), f"{NAME}-m0", regions(host, "abcd"), Events(seen.append)):
         pass
     assert [each.how_far for each in seen if isinstance(each, StepAdvanced)] == ["4096 / 131072 sectors"] * 2
 
@@ -123,27 +159,27 @@ def test_an_array_that_is_never_in_sync_is_an_error_that_says_where_to_look(monk
         pytest.raises(
             HostError, match=r"array voh-.*-m0 of 4 disks and 64 MiB is not in sync .*: 4096 / 131072"
         ) as error,
-        md.array(host, Md(6, 4), f"{NAME}-m0", ["/dev/a"] * 4, Events()),
+        md.array(log(host), Md(6, 4), f"{NAME}-m0", regions(host, "abcd"), Events()),
     ):
         pass
     assert "/proc/mdstat" in str(error.value.hint)
-    assert host.told[-1].startswith("sh -s -- /dev/a")
+    assert host.commands[-1].startswith("remove ")
 
 
 def test_volumes_and_files_of_zfs_share_a_pool_that_no_boot_imports() -> None:
     host = Listening()
     layer = Datasets((("zvol", Zvol(16384)), ("file", ZfsFile(65536))))
-    region = Region("zfs", "/dev/sda3", MIB, layer.need.bytes(64 * MIB))
+    region = Region("zfs", pretended("/dev/sda3", host), MIB, layer.need.bytes(64 * MIB), "partuuid-a")
     pool = f"{NAME}-zfs"
-    with layer.built(host, region, NAME, 64 * MIB) as sources:
+    with layer.built(log(host), region, NAME, 64 * MIB) as sources:
         assert sources == {
             "zvol": Sources.same(BlockSource(f"/dev/zvol/{pool}/zvol", "block", 0, 64 * MIB)),
             "file": Sources.same(BlockSource(f"{MOUNT_DIRECTORY}/{pool}/file/disk.raw", "file", 0, 64 * MIB)),
         }
-    create, zvol, dataset, file, _, destroy = host.told
-    assert create.startswith("zpool create -f -o ashift=12 -o cachefile=none ")
+    create, zvol, dataset, file, _, destroy = host.commands
+    assert create.startswith("zpool create -o ashift=12 -o cachefile=none ")
     assert create.endswith(f" -m {MOUNT_DIRECTORY}/{pool} {pool} /dev/sda3")
     assert zvol == f"zfs create -V {64 * MIB} -o volblocksize=16384 {pool}/zvol"
     assert dataset == f"zfs create -o recordsize=65536 {pool}/file"
     assert file == f"truncate -s {64 * MIB} {MOUNT_DIRECTORY}/{pool}/file/disk.raw"
-    assert destroy == f"sh -s -- {pool} {MOUNT_DIRECTORY}/{pool}"
+    assert destroy == f"remove {pool} {MOUNT_DIRECTORY}/{pool} partuuid-a"

@@ -183,7 +183,18 @@ def test_every_attachment_that_is_offered_comes_back_as_asked_for_and_as_libvirt
 def as_libvirt_has_it(attach: Attach) -> tuple[str, str, bool]:
     """Cache, aio and iothread of the disk in the domain that libvirt is given for the same attachment."""
     disk = GuestDisk("mode", BlockSource("/dev/pve/volume", "block", 0, 1), attach)
-    spec = GuestSpec("voh-run", "run", "kvm", "/kernel", "/initramfs", 20022, "/console", (disk,), vcpus=2)
+    spec = GuestSpec(
+        "voh-run",
+        "6f0b8f6e-5d0a-4f5e-9a0e-0d5b1d0c9a11",
+        "run",
+        "kvm",
+        "/kernel",
+        "/initramfs",
+        20022,
+        "/console",
+        (disk,),
+        vcpus=2,
+    )
     domain = ET.fromstring(domain_xml(spec))
     driver = domain.find("devices/disk/driver")
     assert driver is not None

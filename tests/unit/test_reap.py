@@ -1,4 +1,4 @@
-"""What killed runs have left goes if it still is what was created; what is not ours, or cannot go, stays and is named."""
+"""What killed runs have left goes if it still is what was created; what is not ours, or cannot go, stays."""
 
 from __future__ import annotations
 

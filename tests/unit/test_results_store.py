@@ -237,7 +237,7 @@ def test_a_full_disk_is_named_when_the_journal_grows(store: RunStore) -> None:
 
 def test_a_full_disk_leaves_the_results_that_were_there(tmp_path: Path) -> None:
     with small_filesystem(tmp_path):
-        store = RunStore.create(tmp_path, "r1")
+        store = RunStore.create(tmp_path, RUN_ID)
         store.write_results(example_run())
         filler = store.path / "filler"
         with pytest.raises(OSError, match="No space left on device"):

@@ -13,6 +13,7 @@ from harness.events import Events
 from harness.guest.libvirt.backend import LibvirtHypervisor
 from harness.guest.libvirt.connection import Connection
 from harness.lab.accel import Acceleration
+from harness.lab.created import CreationLog
 from harness.lab.facts import HostFacts, read_facts
 from harness.lab.hosts import GuestFiles, Host
 from harness.lab.inventory import DiskByFile, HostSpec
@@ -59,7 +60,8 @@ def test_a_disk_is_not_touched_where_the_host_can_have_none_of_the_modes(
 ) -> None:
     before = traces(tmp_path)
     demand = Demand(("loop",), (HOST, LVM), jobs=(), span=64 * MIB, conditioning="fill")
-    opened = session(host, hypervisor, host.spec.disks, demand, run_id=RunId.new(), seed=1, phases=Phases(Events()))
+    log = CreationLog(RUNNER, RunId.new(), str(tmp_path / "created"))
+    opened = session(host, hypervisor, host.spec.disks, demand, log=log, seed=1, phases=Phases(Events()))
     with pytest.raises(Unsupported) as refused, opened:
         pytest.fail("it was opened")
     assert "lvm" in refused.value.message

@@ -27,6 +27,7 @@ from harness.results import ConditioningRecord, Measurement, RunStore
 from harness.scenario.layouts import Device
 from harness.scenario.model import Arm, Cell, Job, Mode, Place
 from harness.scenario.plan import Group
+from tests.unit.granted import granted
 from tests.unit.runs import RUN_ID
 
 FIO = Path(__file__).parent / "data" / "fio"
@@ -58,7 +59,9 @@ def measured(tmp_path: Path, *jobs: Job, counted: bool = True) -> list[Measureme
         acceleration=Acceleration("kvm", "as said"),
         cycles=CycleCounting(counted, "as said"),
     )
-    device = BlockSource("/dev/nowhere", "block", 0, 1 << 20)
+    disk = tmp_path / "disk"
+    disk.touch()
+    device = BlockSource(str(disk), "file", 0, 1 << 20, grant=granted(str(disk)))
     at = Session(host, Layouts(device, {}, device.size, DISK), None, {}, {}, ConditioningRecord("fill", None, (), None))
     group = Group("g", "disk", "s", tuple(Cell("s", "disk", HOST_MODE, job) for job in jobs))
     store = RunStore.create(tmp_path / "reports", RUN_ID)
