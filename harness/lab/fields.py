@@ -26,6 +26,7 @@ _LINK = re.compile(r"/dev/disk/by-(?P<by>[a-z-]+)/[^/\s]+")
 _PART = re.compile(r"-part[0-9]+$")
 _BY_CONTENTS = ("label", "uuid", "partlabel", "partuuid", "designator", "gpt-auto-root")
 _BY_PLACE = ("path", "diskseq", "loop-inode", "loop-ref")
+_A_LINK = "allowed: a link such as /dev/disk/by-id/nvme-MODEL_SERIAL (ls -l /dev/disk/by-id/)"
 _NOT_FILES = ("/dev", "/proc", "/sys")
 
 
@@ -64,13 +65,11 @@ def _disk_link(text: str) -> str:
     """A link to a whole disk that is there whatever the disk holds: what is on it goes as soon as it is used."""
     link = _LINK.fullmatch(text)
     if link is None or text.endswith(("/.", "/..")):
-        raise ValueError("allowed: a link such as /dev/disk/by-id/nvme-MODEL_SERIAL (ls -l /dev/disk/by-id/)")
+        raise ValueError(_A_LINK)
     if link["by"] in _BY_CONTENTS:
         raise ValueError("names what is on a disk, which will be overwritten; allowed: a link in /dev/disk/by-id/")
     if link["by"] in _BY_PLACE:
-        raise ValueError(
-            "names a slot or an order, where another disk may be tomorrow; allowed: a link in /dev/disk/by-id/"
-        )
+        raise ValueError("names a slot, where another disk may be tomorrow; allowed: a link in /dev/disk/by-id/")
     if _PART.search(text):
         raise ValueError("names a partition; allowed: the link of the whole disk, without -part...")
     try:

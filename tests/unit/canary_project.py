@@ -1,7 +1,7 @@
 """A project in which every login fails in its own way: what pytest runs in for tests/unit/test_canary_secrets.py.
 
 Each failure has a host, a scenario, and secrets of its own, which look like nothing else: canaries. The measuring
-itself is the plugin's; what would touch this machine (images, its lease, what reap sweeps) is left out by a conftest.
+itself is the plugin's; what would touch this machine (images, its lease, its creation log) is replaced by a conftest.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ ROOT = Path(__file__).parents[2]
 OTHER_FINGERPRINT = ":".join(["00"] * 32)
 
 _CONFTEST = """
+from functools import partial
 from types import SimpleNamespace
 
 pytest_plugins = ["harness.plugin"]
@@ -51,7 +52,8 @@ def pytest_configure():
     environment.lease = lambda runner, host, *more, **options: lease(
         runner, host, *more, directory="@LEASES@/" + host, **options
     )
-    environment.reap = lambda runner, hypervisor, disks: hypervisor.reap()
+    environment.read_log = lambda runner: []
+    environment.CreationLog = partial(environment.CreationLog, directory="@LEASES@/created")
     iso = SimpleNamespace(name="none")
     manifest = SimpleNamespace(host_key="", files={"none": SimpleNamespace(sha256="")})
     guest = SimpleNamespace(iso=iso, digest="0", path=None, manifest=manifest)

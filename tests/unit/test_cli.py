@@ -69,17 +69,21 @@ def test_a_host_of_ones_own_is_reaped_also_where_it_is_called_as_the_embedded_la
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "lab.toml").write_text('[host.lab]\nkind = "local"\n')
-    reaped: list[str] = []
+    reaped: list[bool] = []
     monkeypatch.setattr(cli, "ensure_images", lambda _events: None)
 
-    def reap_host(spec: HostSpec, *_: object, **__: object) -> list[str]:
-        reaped.append(spec.name)
+    def reap_host(spec: HostSpec, *_: object, remove: bool, force: bool) -> list[str]:
+        assert (spec.name, force) == ("lab", False)
+        reaped.append(remove)
         return ["a guest"]
 
     monkeypatch.setattr(cli, "_reap_host", reap_host)
     assert main(["reap", "--lab", "lab.toml"]) == 0
-    assert reaped == ["lab"]
-    assert capsys.readouterr().out == "host lab: removed a guest\n"
+    assert main(["reap", "--lab", "lab.toml", "--yes"]) == 0
+    assert reaped == [False, True]
+    listed, only_listed, removed = capsys.readouterr().out.splitlines()
+    assert listed == removed == "host lab: a guest"
+    assert only_listed.startswith("nothing was removed; `virt-overhead reap --yes` removes what is listed")
 
 
 @pytest.mark.parametrize("arguments", [["report"], ["report", "reports/absent"], ["report", "--markdown", "absent"]])

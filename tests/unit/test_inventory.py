@@ -81,10 +81,11 @@ def test_a_home_directory_is_meant_by_a_tilde(tmp_path: Path, monkeypatch: pytes
     assert ssh.key == Path("/home/somebody/.ssh/lab")
 
 
-DISK_KEYS = "id, serial, file, size, destroy, storages"
+DISK_KEYS = "id, serial, overwrite_data, file, size, destroy, storages"
 HOST_KEYS = "kind, address, port, user, key, host_key, api, guest, disk"
 WHY_BOTH = "missing; a disk is named by id and serial, so that no other is written to"
 A_LINK = "allowed: a link such as /dev/disk/by-id/nvme-MODEL_SERIAL (ls -l /dev/disk/by-id/)"
+BY_PLACE = "names a slot, where another disk may be tomorrow; allowed: a link in /dev/disk/by-id/"
 BY_CONTENTS = "names what is on a disk, which will be overwritten; allowed: a link in /dev/disk/by-id/"
 NO_FILE = "is no file to keep a disk in; allowed: a path in a file system, or a disk by id and serial"
 AN_ADDRESS = "allowed: a name or an address alone; user and port have keys of their own"
@@ -135,6 +136,9 @@ OPTANE, LOOP = "host.node1.disk.optane", "host.here.disk.loop"
                 ("/dev/disk/by-id/a b", A_LINK),
                 ("nvme-INTEL_900P", A_LINK),
                 ("/dev/disk/by-label/data", BY_CONTENTS),
+                ("/dev/disk/by-path/pci-0000:03:00.0-nvme-1", BY_PLACE),
+                ("/dev/disk/by-diskseq/9", BY_PLACE),
+                ("/dev/disk/by-dname/disk-1", A_LINK),
                 ("/dev/disk/by-partuuid/0815", BY_CONTENTS),
                 (
                     "/dev/disk/by-id/wwn-1#2",
