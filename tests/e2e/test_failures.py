@@ -50,7 +50,7 @@ def test_a_mounted_disk_is_not_written_to(tmp_path: Path, host: SshRunner) -> No
         refused(done, "/dev/sim_optane on /mnt is mounted", "there is a signature on it: sim_optane: ext4")
         assert host.run(["mountpoint", "/mnt"], deadline=10, check=False).status == 0
     finally:
-        host.run(["sh", "-c", f"umount /mnt; wipefs -a -q {device}"], deadline=60)
+        host.run(["sh", "-c", f"umount /mnt; wipefs -a -q {device}; blkdiscard -z -f {device}"], deadline=60)
 
 
 def test_an_unreachable_host_is_named_with_its_address(tmp_path: Path) -> None:

@@ -139,6 +139,9 @@ def test_an_array_that_is_there_already_is_measured_as_it_is_and_stays(host: Ssh
     finally:
         host.run(["mdadm", "--quiet", "--stop", "/dev/md/theirs"], deadline=60)
         host.run(["mdadm", "--quiet", "--zero-superblock", *members], deadline=60)
+        # What mdadm leaves behind the superblock is data to the guard.
+        for member in members:
+            host.run(["blkdiscard", "-z", "-f", member], deadline=60)
 
 
 def test_what_the_host_does_not_have_is_told(facts: HostFacts) -> None:
