@@ -44,8 +44,8 @@ class NodeSeen:
     """What the API tells of a node. `granted` holds the privileges of the lab's login by path.
 
     `hvm` says whether its CPU offers virtualisation, None where that is not told; `free_ids` is how many ids of the
-    lab's range are free, None where not all volumes can be seen; `reached` is the node that commands run on, empty where
-    that is not told; `claims` has of each disk under test who else names it, None where that could not be read.
+    lab's range are free, None where not all volumes can be seen; `reached` is the node that commands run on, empty
+    where that is not told; `claims` has of each disk under test who else names it, None where that could not be read.
     """
 
     version: str
