@@ -44,8 +44,8 @@ class NodeSeen:
     """What the API tells of a node. `granted` holds the privileges of the lab's login by path.
 
     `hvm` says whether its CPU offers virtualisation, None where that is not told; `free_ids` is how many ids of the
-    lab's range are free; `reached` is the node that commands run on, empty where that is not told; `claims` has of each
-    disk under test who else names it, None where that could not be read.
+    lab's range are free, None where not all volumes can be seen; `reached` is the node that commands run on, empty
+    where that is not told; `claims` has of each disk under test who else names it, None where that could not be read.
     """
 
     version: str
@@ -53,7 +53,7 @@ class NodeSeen:
     storages: Sequence[Mapping[str, Any]]
     bridges: Sequence[str]
     hvm: bool | None
-    free_ids: int
+    free_ids: int | None
     reached: str = ""
     claims: Mapping[str, Sequence[str] | None] = field(default_factory=dict)
 
@@ -182,8 +182,11 @@ def _bridge(rules: GuestRules, seen: NodeSeen) -> Finding:
 
 def _ids(rules: GuestRules, seen: NodeSeen) -> Finding:
     first, last = rules.vmids
+    why = "each guest takes one for as long as it lasts; one whose earlier VM has left a volume is not taken"
+    if seen.free_ids is None:
+        advice = "see pvesm status on the node, and give the login Datastore.Audit on its storages"
+        return Finding("VM ids", "not known: not all volumes can be seen", Level.PROBLEM, why, advice)
     value = f"{seen.free_ids} of {last - first + 1} are free"
-    why = "each guest takes one for as long as it lasts"
     if seen.free_ids:
         return Finding("VM ids", value, Level.OK, why)
     return Finding("VM ids", value, Level.PROBLEM, why, "virt-overhead reap, or widen vmids in the lab file")

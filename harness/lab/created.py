@@ -173,6 +173,13 @@ class CreationLog:
         self._write(entry)
         return entry
 
+    def amend(self, entry: Entry, thing: Thing) -> None:
+        """Replace the record by what is known of the thing now that it exists, such as a UUID that it was given.
+
+        Raises HostError.
+        """
+        self._write(Entry(entry.directory, entry.run_id, entry.file, json.loads(thing.model_dump_json())))
+
     def _write(self, entry: Entry) -> None:
         arguments = [self._directory, entry.run_id, entry.file]
         content = json.dumps(entry.record) + "\n"

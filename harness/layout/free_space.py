@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from harness.errors import SafetyError
+from harness.lab.space import shortage
 from harness.lab.transport.base import Runner
-from harness.units import format_size
-
-RESERVE_SHARE = 0.05
-RESERVE_BYTES = 1 << 30
-"""What has to stay free of a file system that is not ours: the larger of the two. A full one stops its owner's work."""
 
 # $1: a path that need not exist yet. Bytes available to root, and bytes in all, of the file system that it is on.
 _FREE = r"""
@@ -24,11 +20,8 @@ def require_space(runner: Runner, path: str, size_bytes: int, refused: str) -> N
     A sparse file counts in full, because a run fills it. Raises HostError where the host does not say how much is free.
     """
     free, blocks, unit = (int(word) for word in runner.run(["sh", "-c", _FREE, "sh", path], deadline=30).stdout.split())
-    available, total = free * unit, blocks * unit
-    reserve = max(int(total * RESERVE_SHARE), RESERVE_BYTES)
-    if available - size_bytes < reserve:
+    if why := shortage(free * unit, blocks * unit, size_bytes):
         raise SafetyError(
-            f"{refused}{path} would take {format_size(size_bytes)}, {format_size(available)} are free, and "
-            f"{format_size(reserve)} of them are to stay free for others",
+            f"{refused}{path} does not fit: {why}",
             hint="free space there, name a smaller size, or a path on another file system",
         )

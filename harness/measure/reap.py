@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from harness.errors import HarnessError, HostError
 from harness.guest.pci import PassedThrough
 from harness.guest.protocol import Hypervisor
+from harness.guest.proxmox.things import KINDS as PROXMOX_THINGS
 from harness.lab.created import REMEDY, Entry, HostThing, Removal, forget
 from harness.lab.processes import Processes
 from harness.lab.transport.base import Runner
@@ -50,7 +51,7 @@ def divided(entries: Sequence[Entry], disks: Collection[str]) -> tuple[list[Entr
 
 def described(entry: Entry) -> str:
     """What an entry of the log is, for a list."""
-    thing = _parsed(entry)
+    thing = entry.parsed((*HOST_THINGS, *PROXMOX_THINGS))
     what = thing.words if thing else str(entry.record.get("name") or entry.kind or "a record that cannot be read")
     return f"{what}, of run {entry.run_id}"
 

@@ -39,7 +39,8 @@ def _told(node: Node, line: str, params: dict[str, Value], body: str) -> Told | 
         return _json(_set_answer(node, json.loads(body)))
     if line == "GET run":
         words = params.get("word", [])
-        printed = nodeshell.run(node, [words] if isinstance(words, str) else words)
+        on = node.peers[str(params.get("node", node.name))]
+        printed = nodeshell.run(on, [words] if isinstance(words, str) else words)
         return Told(200 if printed.status == 0 else 400, printed.text)
     return None
 

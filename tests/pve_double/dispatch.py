@@ -88,14 +88,16 @@ def answer(node: Node, request: Request) -> Any:
     if "!" in user and not route.allows_token:
         raise forbidden(f"URI '{request.path}' not available with API token, need proper ticket.\n")
     node.permissions.require_rule(user, route.permissions, params)
-    if route.proxied and params["node"] not in {node.name, "localhost"}:
-        name = params["node"]
+    on: Node | None = node
+    if route.proxied and (name := str(params["node"])) != "localhost":
+        on = node.peers.get(name)
+    if on is None:
         raise PveError(
             f"hostname lookup '{name}' failed - failed to get address info for: {name}: Name or service not known"
         )
     if errors := schema.check_object("", route.properties, params, formats.check):
         raise bad_parameters(errors)
-    return _run(node, request, route, Call(node, user, params, request.file))
+    return _run(node, request, route, Call(on, user, params, request.file))
 
 
 def _find(request: Request) -> tuple[Route, dict[str, Value]]:
@@ -123,9 +125,11 @@ def _run(node: Node, request: Request, route: Route, call: Call) -> Any:
     line = request.line
     if node.faults.take("cut-before", line):
         raise ConnectionCut
+    if refused := node.faults.take("refused", line):
+        raise PveError(refused.text)
     if node.faults.take("vmid-taken", line):
         taken = int(call.text("newid") or call.text("vmid"))
-        node.machines.setdefault(taken, Machine(taken, {"name": "somebody-else"}))
+        call.node.machines.setdefault(taken, Machine(taken, {"name": "somebody-else"}))
     gone = node.faults.take("gone", line) is not None
     outcome: list[Any] = []
 
@@ -133,7 +137,7 @@ def _run(node: Node, request: Request, route: Route, call: Call) -> Any:
         if slow := node.faults.take("slow", line):
             node.pace.sleep(slow.seconds)
         try:
-            with node.tasks.disturbed(node.faults, line):
+            with call.node.tasks.disturbed(node.faults, line):
                 outcome.append(route.handler(call))
         except Exception as error:
             outcome.append(error)

@@ -18,6 +18,7 @@ Kind = Literal[
     "vmid-taken",
     "slow",
     "unplug-fails",
+    "refused",
 ]
 KINDS: tuple[str, ...] = get_args(Kind)
 
@@ -34,6 +35,7 @@ class Fault:
     - cut-before, cut-after: the connection ends before, or after, the call did its work
     - vmid-taken: another client creates a VM of the call's VMID first
     - unplug-fails: the guest does not let go of the drive; `match` is searched in `VMID DRIVE`
+    - refused: the call is answered 500 with `text`, and does nothing
     - slow: the call takes `seconds` (of the double) before it does its work
     """
 

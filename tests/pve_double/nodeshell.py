@@ -1,14 +1,18 @@
-"""`qm`, `pvesm` and `pveversion` as they are run on the node: the reading commands that a backend uses over SSH."""
+"""`qm`, `pvesm` and `pveversion` as they are run on the node: the commands that a backend uses over SSH."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tests.pve_double import nodetools
 from tests.pve_double.errors import PveError
 from tests.pve_double.qemu import command, status
 from tests.pve_double.qemu.machine import presented
 from tests.pve_double.state import KERNEL, MANAGER, Node
 from tests.pve_double.tasks import TaskLog
+
+TOOLS = ("qm", "pvesm", "pveversion", *nodetools.COMMANDS)
+"""All commands that are answered here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,8 @@ def run(node: Node, argv: list[str]) -> Printed:
 
 
 def _printed(node: Node, words: list[str], *, pretty: bool) -> str | None:
+    if words[:1] and words[0] in nodetools.COMMANDS:
+        return nodetools.printed(node, words)
     match words:
         case ["qm", "showcmd", vmid, *_]:
             return showcmd(node, int(vmid), pretty=pretty)
@@ -38,10 +44,22 @@ def _printed(node: Node, words: list[str], *, pretty: bool) -> str | None:
         case ["qm", "config", vmid, *_]:
             config = presented(node.machine(int(vmid)).with_pending)
             return "".join(f"{name}: {config[name]}\n" for name in sorted(config))
-        case ["pvesm", "path", volid]:
-            return f"{node.store.path(volid)}\n"
         case ["pveversion"]:
             return f"{MANAGER} (running kernel: {KERNEL})\n"
+    return _done(node, words)
+
+
+def _done(node: Node, words: list[str]) -> str | None:
+    """What changes something, and where a volume is."""
+    match words:
+        case ["qm", "unlock", vmid]:
+            node.machine(int(vmid)).config.pop("lock", None)
+            return ""
+        case ["pvesm", "path", volid]:
+            return f"{node.store.path(volid)}\n"
+        case ["pvesm", "free", volid]:
+            node.store.free(volid, TaskLog())
+            return f"Removed volume '{volid}'\n"
     return None
 
 

@@ -7,7 +7,7 @@ import itertools
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.pve_double.accounts import Accounts
@@ -41,25 +41,56 @@ class Settings:
     pace: Pace = field(default_factory=Pace)
 
 
+@dataclass(slots=True)
+class Container:
+    """A container that somebody has on the node: it is only there to be read."""
+
+    config: dict[str, str] = field(default_factory=dict)
+    snapshots: dict[str, dict[str, str]] = field(default_factory=dict)
+
+
 class Node:
-    """One Proxmox VE node, alone in its cluster. `account` is its first user and that one's password."""
+    """One Proxmox VE node. `account` is its first user and that one's password.
+
+    It is alone in its cluster, or in that of the node `beside`: then they share accounts and the storage configuration.
+    """
 
     def __init__(
-        self, account: tuple[str, str], executor: Executor, settings: Settings, disks: Sequence[Disk], store: Store
+        self,
+        account: tuple[str, str],
+        executor: Executor,
+        settings: Settings,
+        disks: Sequence[Disk],
+        store: Store,
+        *,
+        beside: Node | None = None,
     ) -> None:
-        self.name = NODE
+        self.name = store.node
+        self.peers: dict[str, Node] = beside.peers if beside else {}
+        self.peers[self.name] = self
         self.settings = settings
         self.pace = settings.pace
         self.executor = executor
         self.machines: dict[int, Machine] = {}
-        self.pools: dict[str, dict[str, Any]] = {}
-        self.pool_of: dict[int, str] = {}
-        self.pool_storages: dict[str, set[str]] = {}
-        self.accounts = Accounts(*account)
-        self.permissions = Permissions(self.accounts, self.pool_of)
-        self.access = Access(self.accounts, self.pace)
+        self.pools: dict[str, dict[str, Any]] = beside.pools if beside else {}
+        self.pool_of: dict[int, str] = beside.pool_of if beside else {}
+        self.pool_storages: dict[str, set[str]] = beside.pool_storages if beside else {}
+        self.accounts: Accounts = beside.accounts if beside else Accounts(*account)
+        self.permissions: Permissions = beside.permissions if beside else Permissions(self.accounts, self.pool_of)
+        self.access: Access = beside.access if beside else Access(self.accounts, self.pace)
+        self.pci_mappings: dict[str, list[str]] = beside.pci_mappings if beside else {}
+        """The entries of each resource mapping, as in mapping/pci.cfg."""
+        self.files: dict[str, list[str]] = {}
+        """Files that somebody has put below a directory, or logical volumes into a group, beside the volumes."""
+        self.file_systems: dict[str, str] = {}
+        """The device of the file system that a directory is on, where it is not that of the root."""
+        self.thin_devices: dict[str, str] = {}
+        """The thin pool, as VG/POOL, that a device is a volume of."""
+        self.thin_usage: dict[str, tuple[str, str]] = {}
+        """How full a thin pool's data and metadata are, in percent as LVM writes it."""
+        self.containers: dict[int, Container] = {}
         self.store = store
-        self.disks = Disks(disks, store, executor)
+        self.disks = Disks(disks, store, executor, self.name)
         self.tasks = Tasks(self.name)
         self.faults = Faults()
         self.started = time.monotonic()
@@ -82,7 +113,10 @@ class Node:
         return machine.process is not None
 
     def next_vmid(self) -> int:
-        return next(vmid for vmid in itertools.count(FIRST_VMID) if vmid not in self.machines)
+        return next(vmid for vmid in itertools.count(FIRST_VMID) if not self.has_in_cluster(vmid))
+
+    def has_in_cluster(self, vmid: int) -> bool:
+        return any(vmid in node.machines for node in self.peers.values())
 
     @contextlib.contextmanager
     def config_lock(self, vmid: int, log: TaskLog | None = None, *, seconds: float = LOCK_SECONDS) -> Iterator[None]:
@@ -137,10 +171,18 @@ def make_node(
     *,
     disks: Sequence[Disk] = (RECORDED_DISK,),
     files: Mapping[str, int] = RECORDED_FILES,
+    name: str = NODE,
+    beside: Node | None = None,
 ) -> Node:
-    """A node with `local` and `local-lvm`, its system disk, `disks` to pass through, and `files` on `local`."""
-    store = Store(recorded_storages(), executor)
-    for name, size_bytes in files.items():
-        content, _, file = name.partition("/")
+    """A node with `local` and `local-lvm`, its system disk, `disks` to pass through, and `files` on `local`.
+
+    With `beside` it joins that node's cluster.
+    """
+    storages = beside.store.storages if beside else {each.id: each for each in recorded_storages()}
+    store = Store(storages, executor, name)
+    for path, size_bytes in files.items():
+        content, _, file = path.partition("/")
         store.add_file("local", content, file, size_bytes)
-    return Node((user, password), executor, settings, [SYSTEM_DISK, *disks], store)
+    return Node(
+        (user, password), executor, settings, [replace(each) for each in (SYSTEM_DISK, *disks)], store, beside=beside
+    )

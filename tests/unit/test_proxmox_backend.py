@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,18 +16,18 @@ from harness.guest.proxmox.backend import ProxmoxHypervisor
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.drive import drive_string
 from harness.guest.proxmox.guest import ProxmoxGuest
-from harness.guest.proxmox.new_machine import create
+from harness.guest.proxmox.machine import Machine
+from harness.guest.proxmox.new_machine import created
 from harness.guest.proxmox.secrets import Secret
 from harness.guest.proxmox.stores import PveVolume
 from harness.guest.proxmox.vm import shell_parameters
 from harness.image.manifest import sha256_of
 from harness.lab.accel import Acceleration
+from harness.lab.created import forget
 from harness.lab.facts import HostFacts
 from harness.lab.hosts import GuestFiles, Host
 from harness.lab.inventory import DiskById, DiskByStorage, HostSpec
 from harness.lab.proxmox import GuestRules
-from harness.lab.transport.base import Completed
-from harness.lab.transport.held import Held
 from harness.layout.source import BlockSource
 from harness.results.configuration import configuration_check
 from harness.run_id import RunId
@@ -40,15 +38,13 @@ from tests.pve_double import nodeshell
 from tests.pve_double.faults import Fault
 from tests.pve_double.server import Serving, serve
 from tests.pve_double.state import Node
-from tests.pve_double.storage.disks import Disk
 from tests.pve_double.testing import memory_node
 from tests.unit.proxmox_nodes import connected
+from tests.unit.proxmox_shell import DISK, LINK, NodeShell, PlayedShell
 
 MIB = 1024**2
 RUN = RunId("20261121-101500-ab12")
 SPAN = 64 * MIB
-LINK = "/dev/disk/by-id/scsi-PVETEST_disk1"
-DISK = DiskById("optane", LINK, "PVETEST_disk1", destroy=True)
 STORED = DiskByStorage("vmstore", {"lvm-thin": "local-lvm", "qcow2": "local"})
 HOST = Mode("host", Device(), attach=None)
 PASSTHROUGH = Mode("passthrough", Device(), Attach())
@@ -59,64 +55,15 @@ THIN = Mode("thin", LvmThin(), Attach())
 RULES = GuestRules(vmids=(9000, 9001), kvm=False, cpu="max")
 
 
-@dataclass
-class PlayedShell:
-    """The node's shell, played: what its commands print, by a word of theirs. It keeps what was asked of it."""
-
-    prints: dict[str, str]
-    name: str = "host node1"
-    fails: str = ""
-    asked: list[str] = field(default_factory=list)
-
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        deadline: float,  # noqa: ARG002 - a Runner
-        stdin: str | bytes | None = None,
-        check: bool = True,
-    ) -> Completed:
-        text = stdin.decode() if isinstance(stdin, bytes) else stdin or ""
-        said = f"{' '.join(argv)}\n{text}"
-        self.asked.append(said)
-        if self.fails and self.fails in said and check:
-            raise HostError(f"{self.name}: `{self.fails}` failed")
-        printed = next((text for word, text in self.prints.items() if word in said), "")
-        return Completed(tuple(argv), 0, printed, "")
-
-    def put(self, source: Path, target: str, *, deadline: float) -> None:  # noqa: ARG002 - a Runner
-        raise AssertionError("nothing is copied to the node: its ISO goes through the API")
-
-    def hold(self, argv: Sequence[str], *, what: str, deadline: float) -> AbstractContextManager[Held]:  # noqa: ARG002 - a Runner
-        raise AssertionError("nothing is held on the node: its lease is the campaign's")
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-def shell() -> PlayedShell:
-    """A node with the disk sdb, which is blank, and then has as many partitions as the article's modes need."""
-    whole = {"path": "/dev/sdb", "kname": "sdb", "type": "disk", "size": 2 << 30, "ro": False, "mountpoints": [None]}
-    parts = [{"path": f"/dev/sdb{number}", "type": "part", "start": number * 2048} for number in (1, 2, 3)]
-    guard = {"device": "/dev/sdb", "block": json.dumps({"blockdevices": [whole]}), "serials": "PVETEST_disk1"}
-    guard |= dict.fromkeys(("backing", "table", "swaps", "root", "holders", "signatures"), "")
-    return PlayedShell(
-        {
-            "line missing": "".join(f"{key}\t{value}\n" for key, value in guard.items()),
-            "/dev/mapper/*": f"/dev/sdb\n{LINK}\n",
-            "NAME,PATH,TYPE,START": json.dumps({"blockdevices": [{"children": parts}]}),
-            "--inverse": "sda\n",
-        }
-    )
+@pytest.fixture
+def serving() -> Iterator[Serving]:
+    with serve(memory_node(cpus=4)) as found:
+        yield found
 
 
 @pytest.fixture
-def serving() -> Iterator[Serving]:
-    node = memory_node(cpus=4)
-    # PVE knows partitions as devices, too; the double knows those that it is told of.
-    node.disks.disks += [Disk(f"/dev/sdb{number}", 512 * MIB) for number in (1, 2, 3)]
-    with serve(node) as found:
-        yield found
+def shell(serving: Serving, tmp_path: Path) -> NodeShell:
+    return NodeShell(serving, tmp_path)
 
 
 @pytest.fixture
@@ -144,7 +91,7 @@ def iso(tmp_path: Path) -> Path:
     return file
 
 
-def hypervisor(client: Client, iso: Path, played: PlayedShell, rules: GuestRules = RULES) -> ProxmoxHypervisor:
+def hypervisor(client: Client, iso: Path, played: NodeShell, rules: GuestRules = RULES) -> ProxmoxHypervisor:
     host = Host(
         spec=HostSpec("node1", "proxmox", ssh=None, disks=(DISK,)),
         runner=played,
@@ -170,9 +117,23 @@ def left(client: Client) -> list[str]:
     return [*vms, *storages, *volumes]
 
 
-def test_layouts_are_storages_of_pve_on_regions_of_the_disk(client: Client, iso: Path) -> None:
+def reaped(ours: ProxmoxHypervisor, shell: NodeShell) -> dict[str, list[str]]:
+    """How the removal of each thing in the log ended, by its kind; as `harness.measure.reap` does it."""
+    ended: dict[str, list[str]] = {}
+    for entry in reversed(shell.logged):
+        if entry.kind.startswith("pve-"):
+            removal = ours.remove(entry)
+            assert removal is not None
+            ended.setdefault(entry.kind, []).append(removal.outcome)
+            if removal.outcome == "foreign":
+                continue
+        forget(shell, entry)
+    return ended
+
+
+def test_layouts_are_storages_of_pve_on_regions_of_the_disk(client: Client, iso: Path, shell: NodeShell) -> None:
     modes = [HOST, PASSTHROUGH, LVM, RAW]
-    with hypervisor(client, iso, shell()).layouts([DISK], modes, span=SPAN, run_id=RUN) as layouts:
+    with hypervisor(client, iso, shell).layouts(shell.log(RUN), [DISK], modes, span=SPAN) as layouts:
         assert layouts.disk == "sdb"
         assert layouts.by_mode["passthrough"] == layouts.device == BlockSource(LINK, "block", MIB, SPAN)
         lvm, raw = layouts.by_mode["lvm"], layouts.by_mode["raw"]
@@ -189,9 +150,11 @@ def test_layouts_are_storages_of_pve_on_regions_of_the_disk(client: Client, iso:
     assert left(client) == []
 
 
-def test_volumes_on_storages_that_are_there_are_all_that_is_written(client: Client, iso: Path) -> None:
-    played = shell()
-    with hypervisor(client, iso, played).layouts([STORED], [HOST, THIN, QCOW2], span=SPAN, run_id=RUN) as layouts:
+def test_volumes_on_storages_that_are_there_are_all_that_is_written(
+    client: Client, iso: Path, shell: NodeShell
+) -> None:
+    played = shell
+    with hypervisor(client, iso, played).layouts(shell.log(RUN), [STORED], [HOST, THIN, QCOW2], span=SPAN) as layouts:
         assert layouts.disk == "sda"
         assert layouts.device.path == "/dev/pve/vm-9000-voh-0"
         thin, image = layouts.by_mode["thin"], layouts.by_mode["qcow2"]
@@ -204,12 +167,14 @@ def test_volumes_on_storages_that_are_there_are_all_that_is_written(client: Clie
 
 
 @pytest.mark.parametrize("fails", ["sfdisk", "lvchange"])
-def test_nothing_is_left_where_the_node_fails_on_the_way(client: Client, iso: Path, fails: str) -> None:
-    played = shell()
+def test_nothing_is_left_where_the_node_fails_on_the_way(
+    client: Client, iso: Path, fails: str, shell: NodeShell
+) -> None:
+    played = shell
     played.fails = fails
     with (
         pytest.raises(HostError, match=fails),
-        hypervisor(client, iso, played).layouts([DISK], [HOST, LVM, RAW], span=SPAN, run_id=RUN),
+        hypervisor(client, iso, played).layouts(shell.log(RUN), [DISK], [HOST, LVM, RAW], span=SPAN),
     ):
         pass
     assert left(client) == []
@@ -217,22 +182,22 @@ def test_nothing_is_left_where_the_node_fails_on_the_way(client: Client, iso: Pa
 
 @pytest.mark.parametrize("call", ["POST .*/disks/lvm", "POST .*/disks/directory", "POST .*/content", "POST .*/upload"])
 def test_nothing_is_left_where_pve_fails_on_the_way(
-    node: Node, client: Client, iso: Path, call: str, monkeypatch: pytest.MonkeyPatch
+    *, node: Node, client: Client, iso: Path, call: str, monkeypatch: pytest.MonkeyPatch, shell: NodeShell
 ) -> None:
     monkeypatch.setattr("harness.guest.proxmox.client.SETTLE_SECONDS", 0.0)
     node.faults.add(Fault("cut-before" if "content" in call else "task-fails", call))
     with (
         pytest.raises(HarnessError) as error,
-        hypervisor(client, iso, shell()).layouts([DISK], [HOST, LVM, RAW], span=SPAN, run_id=RUN),
+        hypervisor(client, iso, shell).layouts(shell.log(RUN), [DISK], [HOST, LVM, RAW], span=SPAN),
     ):
         pass
     assert "left behind" not in error.value.message
     assert left(client) == []
 
 
-def test_the_iso_is_uploaded_once_per_image(client: Client, iso: Path) -> None:
+def test_the_iso_is_uploaded_once_per_image(client: Client, iso: Path, shell: NodeShell) -> None:
     for _ in range(2):
-        with hypervisor(client, iso, shell()).layouts([STORED], [HOST, THIN], span=SPAN, run_id=RUN):
+        with hypervisor(client, iso, shell).layouts(shell.log(RUN), [STORED], [HOST, THIN], span=SPAN):
             pass
     isos = [each["volid"] for each in client.get("nodes/pve/storage/local/content", {"content": "iso"})]
     assert "local:iso/voh-0123456789abcdef.iso" in isos
@@ -249,31 +214,33 @@ def test_the_iso_is_uploaded_once_per_image(client: Client, iso: Path) -> None:
     ids=["by its link", "in its arguments"],
 )
 def test_a_disk_that_a_vm_of_the_node_names_is_never_written_to(
-    client: Client, iso: Path, owner: dict[str, str], said: str
+    client: Client, iso: Path, owner: dict[str, str], said: str, shell: NodeShell
 ) -> None:
     client.task("post", "nodes/pve/qemu", {"vmid": 100, **owner}, seen=lambda: False, deadline=30)
-    played = shell()
+    played = shell
     with (
         pytest.raises(SafetyError, match=said),
-        hypervisor(client, iso, played).layouts([DISK], [HOST, PASSTHROUGH], span=SPAN, run_id=RUN),
+        hypervisor(client, iso, played).layouts(shell.log(RUN), [DISK], [HOST, PASSTHROUGH], span=SPAN),
     ):
         pass
     assert not any(word in each for each in played.asked for word in ("sfdisk", "wipefs --all", "blkdiscard"))
 
 
-def test_two_guests_never_share_a_disk(client: Client, iso: Path) -> None:
+def test_two_guests_never_share_a_disk(client: Client, iso: Path, shell: NodeShell) -> None:
     client.task("post", "nodes/pve/qemu", {"vmid": 100, "virtio0": LINK}, seen=lambda: False, deadline=30)
     disk = GuestDisk("passthrough", BlockSource(LINK, "block", MIB, SPAN), Attach())
     with (
         pytest.raises(SafetyError, match="VM 100 has it as virtio0"),
-        hypervisor(client, iso, shell()).guest(RUN, [disk]),
+        hypervisor(client, iso, shell).guest(shell.log(RUN), [disk]),
     ):
         pass
     assert left(client) == ["VM 100"]
 
 
-def test_passthrough_with_a_token_is_refused_before_anything_is_made(token: Client, iso: Path) -> None:
-    ours = hypervisor(token, iso, shell())
+def test_passthrough_with_a_token_is_refused_before_anything_is_made(
+    token: Client, iso: Path, shell: NodeShell
+) -> None:
+    ours = hypervisor(token, iso, shell)
     why = ours.missing(PASSTHROUGH, DISK)
     assert why is not None
     assert "root@pam with a password alone, not from root@pam!t1" in why
@@ -281,18 +248,18 @@ def test_passthrough_with_a_token_is_refused_before_anything_is_made(token: Clie
     assert ours.missing(LVM, DISK) is None
     with (
         pytest.raises(Unsupported, match="root@pam"),
-        ours.layouts([DISK], [PASSTHROUGH], span=SPAN, run_id=RUN),
+        ours.layouts(shell.log(RUN), [DISK], [PASSTHROUGH], span=SPAN),
     ):
         pass
     disk = GuestDisk("passthrough", BlockSource(LINK, "block", MIB, SPAN), Attach())
-    with pytest.raises(Unsupported, match="root@pam"), ours.guest(RUN, [disk]):
+    with pytest.raises(Unsupported, match="root@pam"), ours.guest(shell.log(RUN), [disk]):
         pass
     assert token.get("nodes/pve/tasks", {"source": "all"}) == []
     assert left(token) == []
 
 
-def test_with_a_token_volumes_are_made_all_the_same(token: Client, iso: Path) -> None:
-    with hypervisor(token, iso, shell()).layouts([STORED], [HOST, THIN], span=SPAN, run_id=RUN) as layouts:
+def test_with_a_token_volumes_are_made_all_the_same(token: Client, iso: Path, shell: NodeShell) -> None:
+    with hypervisor(token, iso, shell).layouts(shell.log(RUN), [STORED], [HOST, THIN], span=SPAN) as layouts:
         assert isinstance(layouts.by_mode["thin"], PveVolume)
     assert left(token) == []
 
@@ -310,37 +277,39 @@ def test_with_a_token_volumes_are_made_all_the_same(token: Client, iso: Path) ->
     ids=lambda each: each if isinstance(each, str) else "",
 )
 def test_a_mode_that_cannot_be_had_is_skipped_with_the_reason(
-    client: Client, iso: Path, mode: Mode, disk: DiskById | DiskByStorage, said: str
+    *, client: Client, iso: Path, mode: Mode, disk: DiskById | DiskByStorage, said: str, shell: NodeShell
 ) -> None:
-    assert said in (hypervisor(client, iso, shell()).missing(mode, disk) or "")
+    assert said in (hypervisor(client, iso, shell).missing(mode, disk) or "")
 
 
-def test_a_storage_of_another_type_is_refused_by_name(client: Client, iso: Path) -> None:
+def test_a_storage_of_another_type_is_refused_by_name(client: Client, iso: Path, shell: NodeShell) -> None:
     disk = DiskByStorage("vmstore", {"lvm": "local-lvm"})
     with (
         pytest.raises(Unsupported, match="storage local-lvm is of type lvmthin, whose volumes are not the layout lvm"),
-        hypervisor(client, iso, shell()).layouts([disk], [HOST, LVM], span=SPAN, run_id=RUN),
+        hypervisor(client, iso, shell).layouts(shell.log(RUN), [disk], [HOST, LVM], span=SPAN),
     ):
         pass
     assert left(client) == []
 
 
 def test_a_guest_that_does_not_answer_is_told_and_removed(
-    client: Client, iso: Path, monkeypatch: pytest.MonkeyPatch
+    client: Client, iso: Path, monkeypatch: pytest.MonkeyPatch, shell: NodeShell
 ) -> None:
     monkeypatch.setattr("harness.guest.proxmox.login.BOOT_SECONDS", {"tcg": 2.0})
     (iso.parent / "key").write_text("no key")
-    ours = hypervisor(client, iso, shell())
+    ours = hypervisor(client, iso, shell)
     with (
         pytest.raises(GuestError, match="VM 9000 did not answer over SSH"),
-        ours.layouts([STORED], [HOST, THIN], span=SPAN, run_id=RUN) as layouts,
-        ours.guest(RUN, [GuestDisk("thin", layouts.guest(THIN), Attach())]),
+        ours.layouts(shell.log(RUN), [STORED], [HOST, THIN], span=SPAN) as layouts,
+        ours.guest(shell.log(RUN), [GuestDisk("thin", layouts.guest(THIN), Attach())]),
     ):
         pass
     assert left(client) == []
 
 
-def test_a_guest_has_its_disks_as_asked_for(client: Client, iso: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_guest_has_its_disks_as_asked_for(
+    client: Client, iso: Path, monkeypatch: pytest.MonkeyPatch, shell: NodeShell
+) -> None:
     seen: dict[str, str] = {}
 
     def look(*_: object) -> None:
@@ -348,13 +317,13 @@ def test_a_guest_has_its_disks_as_asked_for(client: Client, iso: Path, monkeypat
         raise GuestError("that is enough")
 
     monkeypatch.setattr("harness.guest.proxmox.backend.log_in", look)
-    ours = hypervisor(client, iso, shell())
+    ours = hypervisor(client, iso, shell)
     attach = Attach(cache="directsync", aio="io_uring", queues=3)
     passed = GuestDisk("passthrough", BlockSource(LINK, "block", MIB, SPAN), attach)
     with (
         pytest.raises(GuestError, match="that is enough"),
-        ours.layouts([STORED], [HOST, THIN], span=SPAN, run_id=RUN) as layouts,
-        ours.guest(RUN, [passed, GuestDisk("thin", layouts.guest(THIN), Attach(bus="virtio-blk"))]),
+        ours.layouts(shell.log(RUN), [STORED], [HOST, THIN], span=SPAN) as layouts,
+        ours.guest(shell.log(RUN), [passed, GuestDisk("thin", layouts.guest(THIN), Attach(bus="virtio-blk"))]),
     ):
         pass
     assert seen["scsi0"].startswith(f"{LINK},aio=io_uring,backup=0,cache=directsync,detect_zeroes=0")
@@ -365,7 +334,7 @@ def test_a_guest_has_its_disks_as_asked_for(client: Client, iso: Path, monkeypat
     assert left(client) == []
 
 
-def test_a_guest_may_be_a_clone_of_a_template(client: Client, iso: Path) -> None:
+def test_a_guest_may_be_a_clone_of_a_template(client: Client, iso: Path, shell: NodeShell) -> None:
     template = {"vmid": 100, "name": "mine", "scsihw": "virtio-scsi-single", "scsi0": "local-lvm:1"}
     made = {**template, "ide2": "local:cloudinit", "boot": "order=scsi0"}
     client.task("post", "nodes/pve/qemu", made, seen=lambda: False, deadline=30)
@@ -375,7 +344,7 @@ def test_a_guest_may_be_a_clone_of_a_template(client: Client, iso: Path) -> None
         "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGJb3Vt2nN1b0n8p2m0mYk0k7m5p4Q1oU1tV5f2l3abc x@y\n"
     )
     rules = replace(RULES, template=100, network="cloud-init", address="192.0.2.5/24")
-    with hypervisor(client, iso, shell(), rules).layouts([STORED], [HOST, THIN], span=SPAN, run_id=RUN) as layouts:
+    with hypervisor(client, iso, shell, rules).layouts(shell.log(RUN), [STORED], [HOST, THIN], span=SPAN) as layouts:
         config = client.get("nodes/pve/qemu/9000/config")
         assert (config["name"], config["ipconfig0"], config["ciuser"]) == (f"voh-{RUN}", "ip=192.0.2.5/24", "root")
         assert {"voh", f"voh-{RUN}"} == set(config["tags"].split(";"))
@@ -383,12 +352,28 @@ def test_a_guest_may_be_a_clone_of_a_template(client: Client, iso: Path) -> None
         thin = layouts.by_mode["thin"]
         assert isinstance(thin, PveVolume)
         assert thin.vmid == 9000
+        logged = {str(entry.record.get("volid", entry.kind)): entry.record for entry in shell.logged}
+        assert set(logged) == {
+            "pve-vm",
+            "local-lvm:vm-9000-disk-0",
+            "local-lvm:vm-9000-voh-0",
+            "local-lvm:vm-9000-voh-1",
+        }
+        assert logged["pve-vm"]["uuid"] in config["smbios1"]
     assert left(client) == before
+    assert shell.logged == []
 
 
-def test_how_a_disk_is_attached_is_read_from_pve_qemu_and_guest(node: Node, client: Client) -> None:
+def test_how_a_disk_is_attached_is_read_from_pve_qemu_and_guest(node: Node, client: Client, shell: NodeShell) -> None:
     rules = replace(RULES, kvm=True)
-    machine = create(client, rules, shell_parameters(rules, RUN, "local:iso/mini.iso", 2))
+    with created(client, shell.log(RUN), rules, shell_parameters(rules, "local:iso/mini.iso", 2)) as (machine, _):
+        _read_back(node, machine)
+        machine.stop()
+        machine.free(["scsi0"], "local-lvm:vm-9000-disk-0")
+    assert left(client) == []
+
+
+def _read_back(node: Node, machine: Machine) -> None:
     attach = Attach(bus="virtio-scsi", cache="directsync", aio="io_uring", discard="unmap", queues=2)
     machine.set({"scsi0": drive_string("local-lvm:1", attach, "thin")})
     machine.start()
@@ -413,17 +398,22 @@ def test_how_a_disk_is_attached_is_read_from_pve_qemu_and_guest(node: Node, clie
     check = configuration_check(attach, guest.effective("thin"))
     assert check is not None
     assert "asked for qemu_aio = io_uring, it is threads" in check.detail
-    machine.destroy()
 
 
-def test_what_a_dead_client_left_is_found_by_its_run_and_removed(client: Client, iso: Path) -> None:
-    ours = hypervisor(client, iso, shell())
+def test_what_a_dead_client_left_is_removed_by_the_log_and_nothing_else(
+    client: Client, iso: Path, shell: NodeShell
+) -> None:
+    ours = hypervisor(client, iso, shell)
     # The client dies between making the VM and starting it: nothing of its cleaning up is ever called.
-    held = ours.layouts([DISK], [HOST, LVM, RAW], span=SPAN, run_id=RUN)
+    held = ours.layouts(shell.log(RUN), [DISK], [HOST, LVM, RAW], span=SPAN)
     held.__enter__()
     client.task("post", "nodes/pve/qemu", {"vmid": 100, "name": "voh-mine"}, seen=lambda: False, deadline=30)
     assert left(client) != ["VM 100"]
-    removed = ours.reap()
-    assert removed == [f"VM 9000 of run {RUN}", f"storage voh-{RUN}-lvm", f"storage voh-{RUN}-ext4"]
+    removed = reaped(ours, shell)
+    assert removed == {
+        "pve-volume": ["removed", "removed"],
+        "pve-store": ["removed", "removed"],
+        "pve-vm": ["removed"],
+    }
     assert left(client) == ["VM 100"]
-    assert ours.reap() == []
+    assert shell.logged == []

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from harness.guest.proxmox.claims import NodeConfig, claims, shared
+from harness.guest.proxmox.claims import DiskNames, NodeConfig, claims, shared
 
 DISK = "/dev/nvme1n1"
 LINK = "/dev/disk/by-id/nvme-INTEL_900P_PHM1"
-NAMES = {DISK, "/dev/nvme1n1p1", LINK, f"{LINK}-part1", "/dev/disk/by-uuid/0b1c"}
+BY_PATH = "/dev/disk/by-path/ip-192.0.2.1:3260-iscsi-iqn.2026-11.x:san-lun-1"
+NAMES = {DISK, BY_PATH, "/dev/nvme1n1p1", LINK, f"{LINK}-part1", "/dev/disk/by-uuid/0b1c"}
+THE_DISK = DiskNames(frozenset(NAMES), frozenset({"0000:03:00.0"}))
 STORAGES = (
     {"storage": "local", "type": "dir", "path": "/var/lib/vz", "content": "iso,backup"},
     {"storage": "local-lvm", "type": "lvmthin", "vgname": "pve", "thinpool": "data"},
@@ -23,7 +25,7 @@ QUIET = NodeConfig(
 
 
 def test_a_disk_that_nothing_names_is_free() -> None:
-    assert claims(NAMES, QUIET) == []
+    assert claims(THE_DISK, QUIET) == []
 
 
 @pytest.mark.parametrize(
@@ -56,19 +58,54 @@ def test_a_disk_that_nothing_names_is_free() -> None:
             ),
             "/mnt/pve/d is on it, which storage d uses",
         ),
+        (
+            NodeConfig(guests={"VM 8": {"hostpci0": "0000:03:00.0,pcie=1"}}),
+            "VM 8 has its controller 0000:03:00.0 as hostpci0",
+        ),
+        (NodeConfig(guests={"VM 8": {"hostpci3": "03:00"}}), "VM 8 has its controller 0000:03:00.0 as hostpci3"),
+        (
+            NodeConfig(guests={"VM 8": {"hostpci0": "host=02:00.1;03:00.0"}}),
+            "VM 8 has its controller 0000:03:00.0 as hostpci0",
+        ),
+        (
+            NodeConfig(guests={"VM 8": {"hostpci0": "mapping=fast,pcie=1"}}, mappings={"fast": ["0000:03:00"]}),
+            "VM 8 has its controller 0000:03:00.0 as hostpci0",
+        ),
+        (
+            NodeConfig(guests={"VM 8": {"hostpci0": "mapping=secret"}}, mappings={"fast": ["0000:04:00.0"]}),
+            "VM 8 has the PCI devices of the mapping secret as hostpci0, and nobody knows which they are",
+        ),
+        (
+            NodeConfig(guests={"VM 8": {"hostpci0 (snapshot before)": "0000:03:00.0"}}),
+            "VM 8 has its controller 0000:03:00.0 as hostpci0 (snapshot before)",
+        ),
+        (
+            NodeConfig(
+                storages=({"storage": "san", "type": "iscsi", "portal": "192.0.2.1", "target": "iqn.2026-11.x:san"},)
+            ),
+            "storage san has it as a LUN of iqn.2026-11.x:san",
+        ),
         (NodeConfig(storages=({"storage": "odd", "type": "dir", "path": DISK},)), "storage odd names it"),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
 def test_who_names_a_disk_is_told(node: NodeConfig, said: str) -> None:
-    assert claims(NAMES, node) == [said]
+    assert claims(THE_DISK, node) == [said]
 
 
 def test_a_name_that_only_begins_alike_is_no_claim() -> None:
-    assert claims(NAMES, NodeConfig(guests={"VM 1": {"scsi0": "/dev/nvme1n10,size=1G"}})) == []
+    assert claims(THE_DISK, NodeConfig(guests={"VM 1": {"scsi0": "/dev/nvme1n10,size=1G"}})) == []
+
+
+@pytest.mark.parametrize(
+    "given", ["0000:03:00.1", "13:00.0", "0001:03:00.0", "host=04:00", "mapping=other", "0000:03:01"]
+)
+def test_another_pci_device_is_no_claim(given: str) -> None:
+    node = NodeConfig(guests={"VM 8": {"hostpci0": given}}, mappings={"other": ["0000:04:00.0"]})
+    assert claims(THE_DISK, node) == []
 
 
 def test_all_claims_are_told() -> None:
     node = NodeConfig(groups={"a": [DISK]}, guests={"VM 1": {"scsi0": LINK}, "VM 2": {"virtio3": DISK}})
-    assert len(claims(NAMES, node)) == 3
-    assert shared(NAMES, node.guests) == ["VM 1 has it as scsi0", "VM 2 has it as virtio3"]
+    assert len(claims(THE_DISK, node)) == 3
+    assert shared(THE_DISK, node) == ["VM 1 has it as scsi0", "VM 2 has it as virtio3"]

@@ -62,6 +62,7 @@ def test_a_node_that_has_all_that_is_needed_is_fit() -> None:
         (replace(FIT, bridges=("vmbr7",)), "bridge", Level.PROBLEM, "vmbr0 is not there"),
         (replace(FIT, reached="pve2"), "node", Level.PROBLEM, "the API's is pve, SSH leads to pve2"),
         (replace(FIT, free_ids=0), "VM ids", Level.PROBLEM, "0 of 100 are free"),
+        (replace(FIT, free_ids=None), "VM ids", Level.PROBLEM, "not known: not all volumes can be seen"),
         (replace(FIT, claims={"optane": ["VM 7 has it as scsi0"]}), "optane: owner", Level.PROBLEM, "VM 7 has it"),
         (
             replace(FIT, claims={"optane": None}),

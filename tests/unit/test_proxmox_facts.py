@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,20 +23,17 @@ from harness.lab.proxmox import ApiSpec, GuestRules, ProxmoxSpec, SecretSource
 from harness.scenario.attach import Attach
 from harness.scenario.layouts import Partition
 from harness.scenario.model import Mode
-from tests.pve_double.server import serve
+from tests.pve_double.server import Serving, serve
 from tests.pve_double.state import Node
 from tests.pve_double.testing import memory_node
 from tests.unit.loop_disks import RUNNER, loop, mounted, require, run, sparse
 from tests.unit.proxmox_nodes import connected, played_back
+from tests.unit.proxmox_shell import DISK, LINK, NodeShell, PlayedShell
 from tests.unit.test_proxmox_backend import (
-    DISK,
     HOST,
-    LINK,
     RUN,
     SPAN,
-    PlayedShell,
     hypervisor,
-    shell,
 )
 
 FACTS = {
@@ -49,7 +45,7 @@ FACTS = {
     "native aio without O_DIRECT fails at the start": "a_start_that_only_seems_to_succeed_is_an_error",
     "an ignored iothread is a warning": "what_pve_ignores_is_not_measured",
     "lsi, pc and kvm64 are the defaults": "no_default_of_pve_decides_what_a_guest_is_made_of",
-    "destroying a VM frees its volumes": "destroying_a_vm_frees_its_volumes_also_those_that_were_never_attached",
+    "destroying a VM frees its volumes": "destroying_a_vm_frees_what_its_configuration_names_and_nothing_else",
     "two VMs start on one disk without an error": "two_guests_never_share_a_disk",
     "device paths are for a ticket of root@pam": "passthrough_with_a_token_is_refused_before_anything_is_made",
     "tokens may do all the rest": "storages_that_are_there_are_measured_with_these_privileges",
@@ -84,10 +80,21 @@ def node() -> Node:
 
 
 @pytest.fixture
-def client(node: Node, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+def serving(node: Node, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
     monkeypatch.setattr("harness.guest.proxmox.client.SETTLE_SECONDS", 3.0)
-    with serve(node) as serving, connected(serving) as found:
+    with serve(node) as found:
         yield found
+
+
+@pytest.fixture
+def client(serving: Serving) -> Iterator[Client]:
+    with connected(serving) as found:
+        yield found
+
+
+@pytest.fixture
+def shell(serving: Serving, tmp_path: Path) -> NodeShell:
+    return NodeShell(serving, tmp_path)
 
 
 @pytest.mark.parametrize(("fact", "test"), FACTS.items(), ids=FACTS)
@@ -164,15 +171,12 @@ def test_a_partition_is_attached_by_a_path_that_outlasts_a_restart() -> None:
     assert stable_path(PlayedShell({"/dev/mapper/*": "/dev/sdb2\n"}), "/dev/sdb2", LINK) == "/dev/sdb2"
 
 
-def test_the_mode_partition_gets_such_a_path(client: Client, tmp_path: Path) -> None:
+def test_the_mode_partition_gets_such_a_path(client: Client, tmp_path: Path, shell: NodeShell) -> None:
     iso = tmp_path / "guest.iso"
     iso.write_bytes(b"\0" * 4096)
-    played = shell()
-    played.prints["/dev/mapper/*"] = f"/dev/sdb2\n{LINK}-part2\n"
-    parts = [{"path": f"/dev/sdb{number}", "type": "part", "start": number * 2048} for number in (1, 2)]
-    played.prints["NAME,PATH,TYPE,START"] = json.dumps({"blockdevices": [{"children": parts}]})
+    shell.prints["/dev/mapper/*"] = f"/dev/sdb2\n{LINK}-part2\n"
     modes = [HOST, Mode("partition", Partition(), Attach())]
-    with hypervisor(client, iso, played).layouts([DISK], modes, span=SPAN, run_id=RUN) as layouts:
+    with hypervisor(client, iso, shell).layouts(shell.log(RUN), [DISK], modes, span=SPAN) as layouts:
         assert layouts.by_mode["partition"].path == f"{LINK}-part2"
 
 
@@ -198,7 +202,7 @@ def test_commands_that_reach_another_node_than_the_api_are_refused(client: Clien
         require_same_node(client, PlayedShell({"/etc/pve/local": "nodes/pve2\n"}))
 
 
-def test_who_may_not_see_all_storages_is_not_told_that_a_disk_is_free(node: Node) -> None:
+def test_who_may_not_see_all_storages_is_not_told_that_a_disk_is_free(node: Node, tmp_path: Path) -> None:
     with serve(node) as serving, connected(serving) as root:
         root.write("post", "access/users", {"userid": "bench@pve"}, seen=lambda: False)
         root.write("post", "access/roles", {"roleid": "Sees", "privs": "VM.Audit"}, seen=lambda: False)
@@ -210,7 +214,7 @@ def test_who_may_not_see_all_storages_is_not_told_that_a_disk_is_free(node: Node
             connected(serving, user="bench@pve", token="voh", secret=Secret(value)) as client,
             pytest.raises(SafetyError, match="may not see all storages") as error,
         ):
-            require_unclaimed(client, shell(), DISK)
+            require_unclaimed(client, NodeShell(serving, tmp_path), DISK)
     assert "Datastore.Audit" in (error.value.hint or "")
 
 

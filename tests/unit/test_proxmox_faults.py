@@ -7,29 +7,33 @@ import itertools
 import ssl
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from harness.errors import GuestError, LabUnavailable
 from harness.guest.proxmox.client import Client, PveError
-from harness.guest.proxmox.machine import Machine, exists, ours
-from harness.guest.proxmox.new_machine import create
+from harness.guest.proxmox.machine import Machine
+from harness.guest.proxmox.new_machine import created
 from harness.guest.proxmox.secrets import Secret
-from harness.guest.proxmox.stores import made_stores, remove_store
+from harness.guest.proxmox.stores import Store, Stores
 from harness.guest.proxmox.vm import shell_parameters
 from harness.lab.proxmox import GuestRules
+from harness.run_id import RunId
 from tests.pve_double.faults import Fault, Kind
 from tests.pve_double.server import Serving, serve
 from tests.pve_double.state import Node
 from tests.pve_double.testing import memory_node
 from tests.unit.proxmox_nodes import api_spec, connected
+from tests.unit.proxmox_shell import NodeShell
 
-RUN = "20261121-101500-ab12"
+RUN = RunId("20261121-101500-ab12")
 WRONG = "not-the-one"
 RULES = GuestRules(vmids=(9000, 9003))
 ISO = "local:iso/mini.iso"
-DRIVE = {"scsi0": "local-lvm:1,cache=none,aio=native,iothread=1,discard=ignore,detect_zeroes=0,serial=lvm"}
+OPTIONS = "cache=none,aio=native,iothread=1,discard=ignore,detect_zeroes=0,serial=lvm"
+DRIVE = {"scsi0": f"/dev/disk/by-id/scsi-PVETEST_disk1,{OPTIONS}"}
 CREATE, CONFIG, START, STOP, DESTROY = (
     "POST .*/qemu$",
     "POST .*/config",
@@ -57,26 +61,44 @@ def client(serving: Serving) -> Iterator[Client]:
         yield found
 
 
-def made(client: Client) -> Machine:
-    return create(client, RULES, shell_parameters(RULES, RUN, ISO, 1))
+@pytest.fixture
+def shell(serving: Serving, tmp_path: Path) -> NodeShell:
+    return NodeShell(serving, tmp_path)
 
 
-def whole_life(client: Client) -> None:
+@contextmanager
+def made(client: Client, shell: NodeShell) -> Iterator[Machine]:
+    with created(client, shell.log(RUN), RULES, shell_parameters(RULES, ISO, 1)) as (machine, _):
+        yield machine
+
+
+def whole_life(client: Client, shell: NodeShell) -> None:
     """What the backend does with a VM."""
-    machine = made(client)
-    try:
+    with made(client, shell) as machine:
         machine.set(DRIVE)
         machine.start()
         assert machine.transferred("scsi0").read >= 0
-    finally:
-        machine.destroy()
+
+
+@contextmanager
+def with_a_disk(client: Client, shell: NodeShell) -> Iterator[Machine]:
+    """A VM with a volume of its own."""
+    log = shell.log(RUN)
+    with (
+        created(client, log, RULES, shell_parameters(RULES, ISO, 1)) as (machine, vm),
+        Stores(client, log, vm).volume(Store("local-lvm"), 0, 1 << 30, "raw", file=False) as volume,
+    ):
+        machine.set({"scsi0": f"{volume.volid},{OPTIONS}"})
+        yield machine
 
 
 @pytest.mark.parametrize("call", [CREATE, CONFIG, START, STOP, DESTROY])
 @pytest.mark.parametrize("kind", ["gone", "cut-after", "ticket-expired", "slow"])
-def test_a_lost_answer_is_survived_and_nothing_is_done_twice(node: Node, client: Client, kind: Kind, call: str) -> None:
+def test_a_lost_answer_is_survived_and_nothing_is_done_twice(
+    node: Node, client: Client, kind: Kind, call: str, shell: NodeShell
+) -> None:
     node.faults.add(Fault(kind, call, seconds=1.0))
-    whole_life(client)
+    whole_life(client, shell)
     assert node.faults.listing() == []
     assert node.machines == {}
     tasks = [each["type"] for each in client.get("nodes/pve/tasks", {"source": "all"})]
@@ -85,113 +107,84 @@ def test_a_lost_answer_is_survived_and_nothing_is_done_twice(node: Node, client:
 
 @pytest.mark.parametrize("call", [CREATE, CONFIG, START])
 @pytest.mark.parametrize("kind", ["cut-before", "task-fails", "warnings"])
-def test_what_went_wrong_is_told_and_nothing_is_left(node: Node, client: Client, kind: Kind, call: str) -> None:
+def test_what_went_wrong_is_told_and_nothing_is_left(
+    node: Node, client: Client, kind: Kind, call: str, shell: NodeShell
+) -> None:
     node.faults.add(Fault(kind, call, text="injected failure"))
     with pytest.raises((PveError, GuestError)) as error:
-        whole_life(client)
+        whole_life(client, shell)
     said = {"cut-before": "not known whether it was done", "task-fails": "injected failure", "warnings": "not as asked"}
     assert said[kind] in error.value.message
     assert "node1" in error.value.message
-    assert node.machines == {}
+    if (kind, call) == ("task-fails", CREATE):
+        # It has a lock, and nothing yet by which it would be known as ours.
+        assert "VM 9000 is locked (create) and has no notes yet, so nobody knows whose it is" in error.value.message
+        assert [entry.record["vmid"] for entry in shell.logged] == [9000]
+    else:
+        assert node.machines == {}
+        assert shell.logged == []
 
 
 @pytest.mark.parametrize("call", [CONFIG, START, STOP])
-def test_a_lock_that_somebody_holds_is_waited_for(node: Node, client: Client, call: str) -> None:
-    machine = made(client)
-    machine.set(DRIVE)
-    steps = {CONFIG: lambda: machine.set({"description": "x"}), START: machine.start, STOP: machine.stop}
-    node.faults.add(Fault("lock-held", vmid=machine.vmid))
-    steps[call]()
-    assert node.faults.listing() == []
-    node.machines[machine.vmid].config.pop("lock", None)
-    machine.destroy()
-
-
-def test_an_id_that_another_client_takes_first_is_left_to_it(node: Node, client: Client) -> None:
-    node.faults.add(Fault("vmid-taken", CREATE))
-    machine = made(client)
-    assert machine.vmid == 9001
-    assert [each.vmid for each, _ in ours(client)] == [9001]
-    machine.destroy()
-    assert list(node.machines) == [9000]
-
-
-def test_ids_are_taken_from_the_range_of_the_lab_alone(client: Client) -> None:
-    machines = [made(client) for _ in range(4)]
-    assert [each.vmid for each in machines] == [9000, 9001, 9002, 9003]
-    with pytest.raises(LabUnavailable, match="no VM id from 9000 to 9003 is free"):
-        made(client)
-
-
-def test_a_vm_of_ours_is_found_again_by_its_run_and_no_other_is(client: Client) -> None:
-    machine = made(client)
-    look_alike = {"name": "voh-mine", "description": "my own VM", "tags": "voh"}
-    create(client, GuestRules(vmids=(9100, 9100)), look_alike)
-    assert ours(client) == [(machine, RUN)]
-
-
-def test_a_vm_that_a_dead_client_left_locked_is_removed(node: Node, client: Client) -> None:
-    machine = made(client)
-    node.machines[machine.vmid].config["lock"] = "create"
-    machine.destroy()
+def test_a_lock_that_somebody_holds_is_waited_for(node: Node, client: Client, call: str, shell: NodeShell) -> None:
+    with made(client, shell) as machine:
+        machine.set(DRIVE)
+        steps = {CONFIG: lambda: machine.set({"memory": "1024"}), START: machine.start, STOP: machine.stop}
+        node.faults.add(Fault("lock-held", vmid=machine.vmid))
+        steps[call]()
+        assert node.faults.listing() == []
+        node.machines[machine.vmid].config.pop("lock", None)
     assert node.machines == {}
 
 
-def test_destroying_a_vm_frees_its_volumes_also_those_that_were_never_attached(client: Client) -> None:
-    machine = made(client)
-    machine.set(DRIVE)
-    content = "nodes/pve/storage/local-lvm/content"
-    lonely = {"vmid": machine.vmid, "filename": f"vm-{machine.vmid}-disk-7", "size": "4M", "format": "raw"}
-    client.write("post", content, lonely, seen=lambda: False)
-    assert len(client.get(content)) == 2
-    machine.destroy()
-    assert client.get(content) == []
-    assert not exists(client, machine.vmid)
+def test_an_id_that_another_client_takes_first_is_left_to_it(node: Node, client: Client, shell: NodeShell) -> None:
+    node.faults.add(Fault("vmid-taken", CREATE))
+    with made(client, shell) as machine:
+        assert machine.vmid == 9001
+        assert [entry.record["vmid"] for entry in shell.logged] == [9001]
+    assert list(node.machines) == [9000]
 
 
-def test_a_start_that_only_seems_to_succeed_is_an_error(client: Client) -> None:
-    machine = made(client)
-    machine.set({"scsi0": "local-lvm:1,cache=writeback,aio=native"})
-    with pytest.raises(PveError) as error:
-        machine.start()
+def test_ids_are_taken_from_the_range_of_the_lab_alone(client: Client, shell: NodeShell) -> None:
+    with ExitStack() as stack:
+        machines = [stack.enter_context(made(client, shell)) for _ in range(4)]
+        assert [each.vmid for each in machines] == [9000, 9001, 9002, 9003]
+        with pytest.raises(LabUnavailable, match="no VM id from 9000 to 9003 is free"), made(client, shell):
+            pass
+
+
+def test_a_vm_that_a_dead_client_left_locked_is_removed(node: Node, client: Client, shell: NodeShell) -> None:
+    with made(client, shell) as machine:
+        node.machines[machine.vmid].config["lock"] = "create"
+    assert node.machines == {}
+
+
+def test_a_start_that_only_seems_to_succeed_is_an_error(client: Client, shell: NodeShell) -> None:
+    with with_a_disk(client, shell) as machine:
+        volume = machine.config()["scsi0"].partition(",")[0]
+        machine.set({"scsi0": f"{volume},cache=writeback,aio=native"})
+        with pytest.raises(PveError) as error:
+            machine.start()
     assert "start failed: QEMU exited with code 1" in error.value.message
     assert "aio=native was specified" in error.value.message
-    machine.destroy()
+    assert client.get("nodes/pve/storage/local-lvm/content") == []
 
 
-def test_what_pve_ignores_is_not_measured(client: Client) -> None:
-    machine = made(client)
-    machine.set({**DRIVE, "scsihw": "virtio-scsi-pci"})
-    with pytest.raises(GuestError, match="iothread is only valid with virtio disk or virtio-scsi-single"):
-        machine.start()
-    machine.destroy()
+def test_what_pve_ignores_is_not_measured(client: Client, shell: NodeShell) -> None:
+    with with_a_disk(client, shell) as machine:
+        machine.set({"scsihw": "virtio-scsi-pci"})
+        with pytest.raises(GuestError, match="iothread is only valid with virtio disk or virtio-scsi-single"):
+            machine.start()
+    assert client.get("nodes/pve/storage/local-lvm/content") == []
 
 
-def test_a_token_may_not_pass_a_device_and_the_error_says_who_may(serving: Serving) -> None:
+def test_a_token_may_not_pass_a_device_and_the_error_says_who_may(serving: Serving, shell: NodeShell) -> None:
     serving.node.access.add_token("root@pam", "t1", privsep=False, value="a-value")
     with connected(serving, token="t1", secret=Secret("a-value")) as client:
-        machine = made(client)
-        with pytest.raises(PveError) as error:
+        with made(client, shell) as machine, pytest.raises(PveError) as error:
             machine.set({"scsi0": "/dev/disk/by-id/scsi-PVETEST_disk1"})
         assert "Only root can pass arbitrary filesystem paths" in error.value.message
         assert "root@pam with a password, not to root@pam!t1" in (error.value.hint or "")
-        machine.destroy()
-
-
-def test_a_storage_is_made_of_a_disk_and_removed_with_it(client: Client) -> None:
-    name = f"voh-{RUN}-lvm"
-    client.task(
-        "post",
-        "nodes/pve/disks/lvm",
-        {"name": name, "device": "/dev/sdb", "add_storage": 1},
-        seen=lambda: False,
-        deadline=30,
-    )
-    assert made_stores(client) == [("lvm", name)]
-    remove_store(client, name)
-    assert made_stores(client) == []
-    assert name not in {each["storage"] for each in client.get("storage")}
-    remove_store(client, name)
 
 
 def test_a_read_is_repeated_until_it_is_answered(node: Node, client: Client) -> None:
@@ -227,14 +220,14 @@ def test_a_certificate_of_somebody_else_is_refused(serving: Serving) -> None:
 
 
 @pytest.mark.parametrize("token", [None, "t1"])
-def test_the_pinned_certificate_is_taken_and_no_other(serving: Serving, token: str | None) -> None:
+def test_the_pinned_certificate_is_taken_and_no_other(serving: Serving, token: str | None, shell: NodeShell) -> None:
     serving.node.access.add_token("root@pam", "t1", privsep=False, value="a-value")
     secret = Secret("a-value") if token else None
     pinned = fingerprint(serving.port)
     with connected(serving, authority=None, fingerprint=pinned, token=token, secret=secret) as client:
         assert client.get("version")["release"] == "9.2"
-        machine = made(client)
-        machine.destroy()
+        with made(client, shell):
+            pass
     other = ":".join(itertools.repeat("00", 32))
     with (
         pytest.raises(LabUnavailable, match="shows another certificate than the pinned one"),

@@ -14,7 +14,6 @@ from harness.errors import GuestError
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.login import KEY_FILE, log_in
 from harness.guest.proxmox.machine import Machine
-from harness.guest.proxmox.new_machine import create
 from harness.guest.proxmox.secrets import Secret
 from harness.guest.proxmox.vm import shell_parameters
 from harness.lab.accel import Acceleration
@@ -79,7 +78,9 @@ def started(serving: Serving, server: Server, monkeypatch: pytest.MonkeyPatch) -
 
 
 def start(node: Node, client: Client, server: Server) -> Started:
-    machine = create(client, DIRECT, shell_parameters(DIRECT, "20261121-101500-ab12", "local:iso/mini.iso", 2))
+    machine = Machine(client, 9000)
+    settings = {"vmid": 9000, **shell_parameters(DIRECT, "local:iso/mini.iso", 2)}
+    client.task("post", "nodes/pve/qemu", settings, seen=lambda: False, deadline=30)
     machine.start()
     host = Host(
         spec=HostSpec("node1", "proxmox", ssh=None, disks=()),

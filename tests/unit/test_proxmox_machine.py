@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from harness.errors import GuestError, SafetyError
-from harness.guest.proxmox.claims import NodeConfig, claims
+from harness.guest.proxmox.claims import DiskNames, NodeConfig, claims
 from harness.guest.proxmox.client import Client, PveError
 from harness.guest.proxmox.machine import Machine
-from harness.guest.proxmox.new_machine import create
-from harness.guest.proxmox.node import require_unclaimed
+from harness.guest.proxmox.node import names_of, require_unclaimed, require_unshared
 from harness.guest.proxmox.vm import shell_parameters
 from harness.lab.proxmox import GuestRules
+from harness.lab.transport.local import LocalRunner
 from tests.pve_double.faults import Fault
-from tests.pve_double.server import serve
-from tests.pve_double.state import Node
+from tests.pve_double.qemu.machine import Machine as PveMachine
+from tests.pve_double.qemu.machine import Snapshot
+from tests.pve_double.server import Serving, serve
+from tests.pve_double.state import Container, Node
 from tests.pve_double.testing import memory_node
 from tests.unit.proxmox_nodes import connected, played_back
-from tests.unit.test_proxmox_backend import (
-    DISK,
-    LINK,
-    RUN,
-    left,
-    shell,
-)
+from tests.unit.proxmox_shell import DISK, LINK, NodeShell
+from tests.unit.test_proxmox_backend import left
 
 RULES = GuestRules(vmids=(9000, 9003), kvm=False, cpu="max")
 
@@ -37,19 +35,42 @@ def node() -> Node:
 
 
 @pytest.fixture
-def client(node: Node, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+def serving(node: Node, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
     monkeypatch.setattr("harness.guest.proxmox.client.SETTLE_SECONDS", 3.0)
-    with serve(node) as serving, connected(serving) as found:
+    with serve(node) as found:
         yield found
+
+
+@pytest.fixture
+def client(serving: Serving) -> Iterator[Client]:
+    with connected(serving) as found:
+        yield found
+
+
+@pytest.fixture
+def shell(serving: Serving, tmp_path: Path) -> NodeShell:
+    return NodeShell(serving, tmp_path)
+
+
+def made(client: Client, **settings: object) -> Machine:
+    machine = Machine(client, 9000)
+    given = {"vmid": 9000, **shell_parameters(RULES, "local:iso/mini.iso", 1), **settings}
+    client.task("post", "nodes/pve/qemu", given, seen=lambda: False, deadline=30)
+    return machine
 
 
 def started(client: Client) -> Machine:
     """A running VM with a disk from which it does not boot, and one from which it does."""
-    machine = create(client, RULES, shell_parameters(RULES, RUN, "local:iso/mini.iso", 1))
+    machine = made(client)
     machine.set({"scsi0": "local-lvm:1,aio=native,cache=none,serial=a", "scsi1": "local-lvm:1,serial=b"})
     machine.set({"boot": "order=scsi1"})
     machine.start()
     return machine
+
+
+def ended(machine: Machine) -> None:
+    machine.end()
+    machine.destroy()
 
 
 # Changes that wait
@@ -61,7 +82,7 @@ def test_a_removal_that_pve_left_pending_is_taken_back(client: Client) -> None:
         machine.set({"delete": "scsi1"})
     assert machine.pending() == {}
     assert "scsi1" in client.get(f"{machine.path}/config")
-    machine.destroy()
+    ended(machine)
 
 
 def test_a_drive_that_the_guest_does_not_let_go_of_stays_its_own(node: Node, client: Client) -> None:
@@ -71,7 +92,7 @@ def test_a_drive_that_the_guest_does_not_let_go_of_stays_its_own(node: Node, cli
         machine.set({"delete": "scsi0"})
     assert machine.pending() == {}
     assert "scsi0" in client.get(f"{machine.path}/config")
-    machine.destroy()
+    ended(machine)
 
 
 def test_a_change_that_only_waits_is_told_and_taken_back(client: Client) -> None:
@@ -80,11 +101,11 @@ def test_a_change_that_only_waits_is_told_and_taken_back(client: Client) -> None
         machine.set({"scsi0": "local-lvm:vm-9000-disk-0,aio=io_uring,cache=none,serial=a,size=1G"})
     assert machine.pending() == {}
     assert "aio=native" in machine.config()["scsi0"]
-    machine.destroy()
+    ended(machine)
 
 
 def test_a_drive_whose_removal_is_pending_is_still_in_use(client: Client) -> None:
-    machine = create(client, RULES, shell_parameters(RULES, RUN, "local:iso/mini.iso", 1))
+    machine = made(client)
     # With the hot-plugging of disks switched off, a removal waits for the next start.
     machine.set({"scsi0": "local-lvm:1", "hotplug": "network"})
     machine.start()
@@ -93,12 +114,14 @@ def test_a_drive_whose_removal_is_pending_is_still_in_use(client: Client) -> Non
     assert "scsi0" not in client.get(path)
     volume = "local-lvm:vm-9000-disk-0"
     seen = {"VM 9000": {**client.get(path), **machine.config()}}
-    assert claims([volume], NodeConfig(guests=seen)) == ["VM 9000 has it as scsi0"]
-    machine.destroy()
+    assert claims(DiskNames(frozenset([volume])), NodeConfig(guests=seen)) == ["VM 9000 has it as scsi0"]
+    ended(machine)
 
 
 @pytest.mark.parametrize("removed", [False, True], ids=["in use", "its removal waits"])
-def test_a_disk_that_a_running_vm_has_is_refused_whatever_waits(client: Client, removed: bool) -> None:
+def test_a_disk_that_a_running_vm_has_is_refused_whatever_waits(
+    client: Client, removed: bool, shell: NodeShell
+) -> None:
     settings = {"vmid": 100, "scsi0": "local-lvm:1", "virtio0": LINK, "hotplug": "network"}
     client.task("post", "nodes/pve/qemu", settings, seen=lambda: False, deadline=30)
     machine = Machine(client, 100)
@@ -106,18 +129,81 @@ def test_a_disk_that_a_running_vm_has_is_refused_whatever_waits(client: Client, 
     if removed:
         client.task("post", f"{machine.path}/config", {"delete": "virtio0"}, seen=lambda: False, deadline=30)
     with pytest.raises(SafetyError, match="VM 100 has it as virtio0"):
-        require_unclaimed(client, shell(), DISK)
+        require_unclaimed(client, shell, DISK)
+
+
+# Other users of a disk
+
+
+def test_a_disk_that_a_snapshot_has_is_refused(client: Client, shell: NodeShell) -> None:
+    settings = {"vmid": 100, "scsi0": "local-lvm:1", "virtio0": LINK}
+    client.task("post", "nodes/pve/qemu", settings, seen=lambda: False, deadline=30)
+    machine = Machine(client, 100)
+    snapshots = shell.node.machines[100].snapshots
+    client.task("post", f"{machine.path}/config", {"delete": "virtio0"}, seen=lambda: False, deadline=30)
+    snapshots["before"] = Snapshot({"virtio0": LINK}, 1)
+    assert "virtio0" not in machine.config()
+    said = r"VM 100 has it as virtio0 \(snapshot before\)"
+    with pytest.raises(SafetyError, match=said):
+        require_unclaimed(client, shell, DISK)
+    with pytest.raises(SafetyError, match=said):
+        require_unshared(client, shell, LINK, 9000)
+    snapshots.clear()
+    require_unclaimed(client, shell, DISK)
+
+
+def test_a_disk_that_a_container_has_is_refused(node: Node, client: Client, shell: NodeShell) -> None:
+    node.containers[200] = Container({"mp0": "/dev/sdb1,mp=/data"})
+    node.containers[201] = Container({}, {"before": {"dev0": f"path={LINK}"}})
+    shell.prints["/dev/mapper/*"] = f"/dev/sdb\n/dev/sdb1\n{LINK}\n"
+    said = r"container 200 has it as mp0; container 201 has it as dev0 \(snapshot before\)"
+    with pytest.raises(SafetyError, match=said):
+        require_unclaimed(client, shell, DISK)
+
+
+@pytest.mark.parametrize("given", ["0000:03:00.0", "03:00", "mapping=fast"])
+def test_a_disk_whose_controller_a_vm_has_is_refused(node: Node, client: Client, shell: NodeShell, given: str) -> None:
+    shell.prints["at=/sys/block/$name/device"] = "0000:03:00.0\n"
+    node.pci_mappings["fast"] = ["node=pve2,path=0000:09:00.0,id=8086:2700", "node=pve,path=0000:03:00.0,id=8086:2700"]
+    node.machines[100] = PveMachine(100, {"name": "a", "hostpci2": f"{given},pcie=1"})
+    said = "VM 100 has its controller 0000:03:00.0 as hostpci2"
+    with pytest.raises(SafetyError, match=said):
+        require_unclaimed(client, shell, DISK)
+    with pytest.raises(SafetyError, match=said):
+        require_unshared(client, shell, LINK, 9000)
+    shell.prints["at=/sys/block/$name/device"] = "0000:04:00.0\n"
+    require_unclaimed(client, shell, DISK)
+
+
+def test_a_mapping_that_the_login_may_not_see_may_have_the_disk(node: Node, client: Client, shell: NodeShell) -> None:
+    node.machines[100] = PveMachine(100, {"name": "a", "hostpci0": "mapping=fast"})
+    with pytest.raises(SafetyError, match="VM 100 has the PCI devices of the mapping fast as hostpci0, and nobody"):
+        require_unclaimed(client, shell, DISK)
+
+
+def test_the_controller_of_a_disk_is_found_in_sysfs() -> None:
+    disk = next(
+        (each for each in Path("/sys/block").iterdir() if "/pci0000:" in str((each / "device").resolve())), None
+    )
+    if disk is None or not Path(f"/dev/{disk.name}").exists():
+        pytest.skip("no disk here is behind a PCI device")
+    addresses = names_of(LocalRunner("host here"), f"/dev/{disk.name}").pci
+    assert addresses
+    for address in addresses:
+        assert f"/{address}/" in str((disk / "device").resolve())
 
 
 # Removing a VM
 
 
-def test_a_storage_that_is_away_does_not_keep_a_vm_from_being_removed(node: Node, client: Client) -> None:
-    # With destroy-unreferenced-disks PVE activates every storage of the node, and fails where one cannot be reached.
+def test_destroying_a_vm_frees_what_its_configuration_names_and_nothing_else(client: Client) -> None:
     machine = started(client)
-    node.faults.add(Fault("task-fails", "DELETE .*/qemu/", text="storage 'nas' is not online"))
-    machine.destroy()
-    assert left(client) == []
+    content = "nodes/pve/storage/local-lvm/content"
+    earlier = {"vmid": 9000, "filename": "vm-9000-disk-7", "size": "4M", "format": "raw"}
+    client.write("post", content, earlier, seen=lambda: False)
+    assert len(client.get(content)) == 3
+    ended(machine)
+    assert [each["volid"] for each in client.get(content)] == ["local-lvm:vm-9000-disk-7"]
 
 
 def test_a_console_that_somebody_looks_at_does_not_keep_a_vm_from_being_removed(node: Node, client: Client) -> None:
@@ -126,7 +212,7 @@ def test_a_console_that_somebody_looks_at_does_not_keep_a_vm_from_being_removed(
     node.tasks.start("vncproxy", str(machine.vmid), "root@pam", lambda _log: closed.wait() and None)
     try:
         assert [each["type"] for each in client.get("nodes/pve/tasks", {"source": "active"})] == ["vncproxy"]
-        machine.destroy()
+        ended(machine)
     finally:
         closed.set()
     assert left(client) == []
@@ -139,7 +225,7 @@ def test_a_task_that_does_not_end_is_named(node: Node, client: Client, monkeypat
     node.tasks.start("qmmove", str(machine.vmid), "root@pam", lambda _log: done.wait() and None)
     try:
         with pytest.raises(GuestError, match="a task of VM 9000 does not end: qmmove"):
-            machine.destroy()
+            ended(machine)
     finally:
         done.set()
 
@@ -173,4 +259,4 @@ def test_an_end_of_a_command_that_was_told_and_lost_has_the_command_run_again(no
     # It was told once, and that answer was lost: it is not known how it ended.
     assert machine.run_by_agent("true", deadline=10) is False
     assert machine.run_by_agent("true", deadline=10) is True
-    machine.destroy()
+    ended(machine)

@@ -13,20 +13,19 @@ import pytest
 
 from harness.errors import HarnessError
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.new_machine import create
+from harness.guest.proxmox.new_machine import created
 from harness.guest.proxmox.secrets import Secret
+from harness.guest.proxmox.stores import Store, Stores
 from harness.guest.proxmox.vm import shell_parameters
 from harness.lab.paths import TAG
 from harness.lab.proxmox import GuestRules
 from tests.pve_double.server import serve
-from tests.pve_double.storage.disks import Disk
 from tests.pve_double.testing import memory_node
 from tests.unit.proxmox_nodes import connected
+from tests.unit.proxmox_shell import DISK, NodeShell
 from tests.unit.test_proxmox_backend import (
-    DISK,
     HOST,
     LVM,
-    MIB,
     RAW,
     RUN,
     SPAN,
@@ -34,7 +33,6 @@ from tests.unit.test_proxmox_backend import (
     THIN,
     hypervisor,
     left,
-    shell,
 )
 
 DOCS = (Path(__file__).parents[2] / "docs" / "proxmox.md").read_text(encoding="utf-8")
@@ -48,11 +46,9 @@ def unseen() -> bool:
 
 
 @contextmanager
-def token_with(roles: dict[str, list[str]]) -> Iterator[tuple[Client, Client]]:
-    """Root's client, and that of a token made as the docs say, with these roles alone."""
-    node = memory_node()
-    node.disks.disks += [Disk(f"/dev/sdb{number}", 512 * MIB) for number in (1, 2, 3)]
-    with serve(node) as serving, connected(serving) as root:
+def token_with(roles: dict[str, list[str]], directory: Path) -> Iterator[tuple[Client, Client, NodeShell]]:
+    """Root's client, that of a token made as the docs say, with these roles alone, and the node's shell."""
+    with serve(memory_node()) as serving, connected(serving) as root:
 
         def call(method: Any, path: str, /, **params: object) -> Any:
             return root.write(method, path, params, seen=unseen)
@@ -65,28 +61,29 @@ def token_with(roles: dict[str, list[str]]) -> Iterator[tuple[Client, Client]]:
                 call("put", "access/acl", path=path, users="bench@pve", roles=role, propagate=int(not once))
         value = call("post", "access/users/bench@pve/token/voh", privsep=0)["value"]
         with connected(serving, user="bench@pve", token="voh", secret=Secret(value)) as client:
-            yield root, client
+            yield root, client, NodeShell(serving, directory)
 
 
-def life_of_a_vm(client: Client) -> None:
+def life_of_a_vm(client: Client, shell: NodeShell) -> None:
     """What a guest needs beside its layouts: to be started, asked and removed."""
     rules = GuestRules(vmids=(9000, 9001), kvm=False, cpu="max")
-    machine = create(client, rules, shell_parameters(rules, RUN, "local:iso/mini.iso", 1))
-    try:
-        machine.set({"scsi0": "local-lvm:1,aio=native,cache=none,iothread=1,serial=thin"})
+    log = shell.log(RUN)
+    with (
+        created(client, log, rules, shell_parameters(rules, "local:iso/mini.iso", 1)) as (machine, vm),
+        Stores(client, log, vm).volume(Store("local-lvm"), 0, SPAN, "raw", file=False) as volume,
+    ):
+        machine.set({"scsi0": f"{volume.volid},aio=native,cache=none,iothread=1,serial=thin"})
         machine.start()
         while machine.interfaces() is None:
             time.sleep(0.1)
         assert machine.transferred("scsi0").read >= 0
-    finally:
-        machine.destroy()
 
 
-def whole_run(client: Client, iso: Path) -> None:
+def whole_run(client: Client, iso: Path, shell: NodeShell) -> None:
     """Volumes on storages that are there, and a guest."""
-    with hypervisor(client, iso, shell()).layouts([STORED], [HOST, THIN], span=SPAN, run_id=RUN):
+    with hypervisor(client, iso, shell).layouts(shell.log(RUN), [STORED], [HOST, THIN], span=SPAN):
         pass
-    life_of_a_vm(client)
+    life_of_a_vm(client, shell)
 
 
 def test_the_docs_give_every_role_somewhere() -> None:
@@ -96,18 +93,22 @@ def test_the_docs_give_every_role_somewhere() -> None:
 def test_storages_that_are_there_are_measured_with_these_privileges(tmp_path: Path) -> None:
     iso = tmp_path / "guest.iso"
     iso.write_bytes(b"\0" * 4096)
-    with token_with({name: given for name, given in ROLES.items() if name in ON_STORAGES}) as (root, client):
-        whole_run(client, iso)
+    with token_with({name: given for name, given in ROLES.items() if name in ON_STORAGES}, tmp_path) as (
+        root,
+        client,
+        shell,
+    ):
+        whole_run(client, iso, shell)
         assert left(root) == []
 
 
 def test_layouts_are_made_on_a_spare_disk_with_these_privileges(tmp_path: Path) -> None:
     iso = tmp_path / "guest.iso"
     iso.write_bytes(b"\0" * 4096)
-    with token_with(ROLES) as (root, client):
-        with hypervisor(client, iso, shell()).layouts([DISK], [HOST, LVM, RAW], span=SPAN, run_id=RUN):
+    with token_with(ROLES, tmp_path) as (root, client, shell):
+        with hypervisor(client, iso, shell).layouts(shell.log(RUN), [DISK], [HOST, LVM, RAW], span=SPAN):
             assert f"{TAG}-{RUN}-lvm" in {each["storage"] for each in root.get("storage")}
-        life_of_a_vm(client)
+        life_of_a_vm(client, shell)
         assert left(root) == []
 
 
@@ -118,5 +119,5 @@ def test_no_privilege_is_asked_for_in_vain(tmp_path: Path, privilege: str) -> No
     lacking = {
         name: [each for each in given if each != privilege] for name, given in ROLES.items() if name in ON_STORAGES
     }
-    with token_with(lacking) as (_, client), pytest.raises(HarnessError):
-        whole_run(client, iso)
+    with token_with(lacking, tmp_path) as (_, client, shell), pytest.raises(HarnessError):
+        whole_run(client, iso, shell)

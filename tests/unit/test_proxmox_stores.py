@@ -14,36 +14,35 @@ from harness.events import Events
 from harness.guest.proxmox.client import Client, PveError
 from harness.guest.proxmox.iso import ensure_iso
 from harness.guest.proxmox.layers import store_layers, volumes_need
-from harness.guest.proxmox.new_machine import create
-from harness.guest.proxmox.stores import Stores, made_stores, reap_stores, remove_store, storage_ids
-from harness.guest.proxmox.vm import shell_parameters
+from harness.guest.proxmox.store_removal import storage_ids
+from harness.guest.proxmox.stores import Store, Stores
+from harness.guest.proxmox.things import CreatedVm
+from harness.lab.created import CreationLog, Entry
+from harness.lab.guard.writable import created
 from harness.lab.hosts import GuestFiles
-from harness.lab.proxmox import GuestRules
+from harness.layout.regions import Region
 from harness.scenario.attach import Attach
 from harness.scenario.layouts import LvmThin, Preallocation
 from harness.scenario.model import Mode
 from tests.pve_double.faults import Fault, Kind
-from tests.pve_double.server import serve
+from tests.pve_double.server import Serving, serve
 from tests.pve_double.state import Node
 from tests.pve_double.testing import memory_node
 from tests.unit.proxmox_nodes import connected, played_back
+from tests.unit.proxmox_shell import DISK, NodeShell, PlayedShell
 from tests.unit.test_proxmox_backend import (
-    DISK,
     HOST,
     RUN,
     SPAN,
     STORED,
     THIN,
-    PlayedShell,
     hypervisor,
     left,
-    shell,
 )
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 EXTENT = 4 * MIB
 ISO_BYTES = 4096
-RULES = GuestRules(vmids=(9000, 9003), kvm=False, cpu="max")
 STORE = f"voh-{RUN}-thin"
 
 
@@ -53,10 +52,33 @@ def node() -> Node:
 
 
 @pytest.fixture
-def client(node: Node, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+def serving(node: Node, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
     monkeypatch.setattr("harness.guest.proxmox.client.SETTLE_SECONDS", 3.0)
-    with serve(node) as serving, connected(serving) as found:
+    with serve(node) as found:
         yield found
+
+
+@pytest.fixture
+def client(serving: Serving) -> Iterator[Client]:
+    with connected(serving) as found:
+        yield found
+
+
+@pytest.fixture
+def shell(serving: Serving, tmp_path: Path) -> NodeShell:
+    return NodeShell(serving, tmp_path)
+
+
+@pytest.fixture
+def stores(client: Client, shell: NodeShell) -> Stores:
+    return Stores(client, shell.log(RUN), CreatedVm.planned("pve", 9000, RUN))
+
+
+def region(shell: NodeShell) -> Region:
+    """A partition of ours, as the kernel, blkid and PVE know it."""
+    shell.divide('start=1MiB, size=1024MiB, uuid=0b1c-ours, name="voh"')
+    (device,) = created(shell, Entry("", RUN, "", {"disks": ["PVETEST_disk1"]}), ["/dev/sdb1"])
+    return Region("lvm", device, MIB, GIB, "0b1c-ours")
 
 
 def guest_iso(directory: Path) -> Path:
@@ -83,10 +105,10 @@ def test_an_upload_has_its_fields_in_the_order_in_which_pveproxy_reads_them(tmp_
 
 @pytest.mark.parametrize("kind", ["gone", "cut-after", "ticket-expired", "slow"])
 def test_an_upload_whose_answer_was_lost_is_found_whole_and_made_once(
-    node: Node, client: Client, tmp_path: Path, kind: Kind
+    node: Node, client: Client, tmp_path: Path, kind: Kind, shell: NodeShell
 ) -> None:
     node.faults.add(Fault(kind, "POST .*/upload", seconds=1.0))
-    with hypervisor(client, guest_iso(tmp_path), shell()).layouts([STORED], [HOST, THIN], span=SPAN, run_id=RUN):
+    with hypervisor(client, guest_iso(tmp_path), shell).layouts(shell.log(RUN), [STORED], [HOST, THIN], span=SPAN):
         pass
     assert node.faults.listing() == []
     (found,) = [each for each in client.get("nodes/pve/storage/local/content") if "/voh-" in each["volid"]]
@@ -95,11 +117,13 @@ def test_an_upload_whose_answer_was_lost_is_found_whole_and_made_once(
     assert left(client) == []
 
 
-def test_an_upload_that_arrived_otherwise_than_sent_is_an_error(node: Node, client: Client, tmp_path: Path) -> None:
+def test_an_upload_that_arrived_otherwise_than_sent_is_an_error(
+    node: Node, client: Client, tmp_path: Path, shell: NodeShell
+) -> None:
     node.faults.add(Fault("task-fails", "POST .*/upload", text="checksum mismatch: got '0' != expect '1'"))
     with (
         pytest.raises(PveError, match="imgcopy failed: checksum mismatch"),
-        hypervisor(client, guest_iso(tmp_path), shell()).layouts([STORED], [HOST, THIN], span=SPAN, run_id=RUN),
+        hypervisor(client, guest_iso(tmp_path), shell).layouts(shell.log(RUN), [STORED], [HOST, THIN], span=SPAN),
     ):
         pass
     assert left(client) == []
@@ -111,64 +135,54 @@ def test_an_upload_that_arrived_otherwise_than_sent_is_an_error(node: Node, clie
 @pytest.mark.parametrize("call", ["POST .*/disks/lvm", "DELETE .*/disks/lvm/"])
 @pytest.mark.parametrize("kind", ["gone", "cut-after"])
 def test_a_storage_whose_answer_was_lost_is_made_and_removed_once(
-    node: Node, client: Client, call: str, kind: Kind
+    *, node: Node, client: Client, stores: Stores, shell: NodeShell, call: str, kind: Kind
 ) -> None:
     node.faults.add(Fault(kind, call))
-    stores = Stores(client, shell(), 9000)
-    with stores.made("lvm", STORE, "/dev/sdb", {}):
+    with stores.made("lvm", STORE, region(shell), {}):
         assert STORE in storage_ids(client)
     assert node.faults.listing() == []
-    assert made_stores(client) == []
+    assert node.disks.pools == []
     tasks = [each["type"] for each in client.get("nodes/pve/tasks", {"source": "all"})]
     assert sorted(tasks) == ["lvmcreate", "lvmremove"]
 
 
-def test_a_task_whose_answer_was_lost_and_that_fails_is_told_with_its_log(node: Node, client: Client) -> None:
+def test_a_task_whose_answer_was_lost_and_that_fails_is_told_with_its_log(
+    node: Node, stores: Stores, shell: NodeShell
+) -> None:
     node.faults.add(Fault("gone", "POST .*/disks/lvm"))
     node.faults.add(Fault("task-fails", "POST .*/disks/lvm", text="vgcreate error: device is busy"))
     with (
         pytest.raises(PveError, match="lvmcreate failed: vgcreate error: device is busy"),
-        Stores(client, shell(), 9000).made("lvm", STORE, "/dev/sdb", {}),
+        stores.made("lvm", STORE, region(shell), {}),
     ):
         pass
-    assert made_stores(client) == []
+    assert node.disks.pools == []
 
 
-def test_the_volume_group_of_a_thin_pool_that_was_not_made_is_removed(node: Node, client: Client) -> None:
+def test_the_volume_group_of_a_thin_pool_that_was_not_made_is_removed(
+    node: Node, client: Client, stores: Stores, shell: NodeShell
+) -> None:
     # PVE makes the group first, the pool second, the storage last; see PVE::API2::Disks::LVMThin.
-    group = {"name": STORE, "device": "/dev/sdb"}
+    ours = region(shell)
+    group = {"name": STORE, "device": "/dev/sdb1"}
     client.task("post", "nodes/pve/disks/lvm", group, seen=lambda: False, deadline=30)
-    node.disks.find("/dev/sdb").used = ""
+    node.disks.find("/dev/sdb1").used = ""
     node.faults.add(Fault("task-fails", "POST .*/disks/lvmthin", text="lvcreate failed: insufficient free space"))
     with (
         pytest.raises(PveError, match="insufficient free space") as error,
-        Stores(client, shell(), 9000).made("lvmthin", STORE, "/dev/sdb", {}),
+        stores.made("lvmthin", STORE, ours, {}),
     ):
         pass
     assert "left behind" not in error.value.message
-    assert made_stores(client) == []
+    assert node.disks.pools == []
 
 
-def test_what_is_left_of_a_storage_is_removed_whichever_half_it_is(client: Client) -> None:
-    half = {"name": STORE, "device": "/dev/sdb"}
-    client.task("post", "nodes/pve/disks/lvm", half, seen=lambda: False, deadline=30)
-    assert reap_stores(client) == [STORE]
-    other = {"storage": STORE, "type": "dir", "path": f"/mnt/pve/{STORE}", "content": "images"}
-    client.write("post", "storage", other, seen=lambda: False)
-    assert reap_stores(client) == [STORE]
-    assert STORE not in storage_ids(client)
-    remove_store(client, STORE)
-
-
-def test_a_volume_that_is_still_being_written_is_waited_for(node: Node, client: Client) -> None:
-    machine = create(client, RULES, shell_parameters(RULES, RUN, "local:iso/mini.iso", 1))
+def test_a_volume_that_is_still_being_written_is_waited_for(node: Node, client: Client, stores: Stores) -> None:
     node.faults.add(Fault("gone", "POST .*/storage/local/content"))
     node.faults.add(Fault("slow", "POST .*/storage/local/content", seconds=100.0))
-    stores = Stores(client, PlayedShell({}), machine.vmid)
-    with stores.volume("local", 0, SPAN, "raw", file=True) as volume:
-        (found,) = client.get("nodes/pve/storage/local/content", {"vmid": machine.vmid})
+    with stores.volume(Store("local"), 0, SPAN, "raw", file=True) as volume:
+        (found,) = client.get("nodes/pve/storage/local/content", {"vmid": 9000})
         assert (found["volid"], found["size"]) == (volume.volid, SPAN)
-    machine.destroy()
     assert left(client) == []
 
 
@@ -178,7 +192,7 @@ def test_a_thin_pool_of_pve_has_room_for_its_volumes_on_a_disk_of_any_size(span_
     span = span_mib * MIB // EXTENT * EXTENT
     given = [Mode(f"m{number}", LvmThin(), Attach()) for number in range(modes)]
     with played_back() as (_, client):
-        (layer,) = store_layers(Stores(client, PlayedShell({}), 9000), given)
+        (layer,) = store_layers(Stores(client, CreationLog(PlayedShell({}), RUN), None), given)
     region = layer.need.bytes(span)
     # PVE::API2::Disks::LVMThin: what pvs tells, less 128 MiB, less metadata of 1 %, from 1 to 16 GiB, twice.
     extents = (region - MIB) // EXTENT
@@ -191,12 +205,12 @@ def test_a_thin_pool_of_pve_has_room_for_its_volumes_on_a_disk_of_any_size(span_
     assert volumes_need(LvmThin()).shares == 1
 
 
-def test_a_disk_that_is_too_small_for_a_thin_pool_is_told_why(client: Client, tmp_path: Path) -> None:
+def test_a_disk_that_is_too_small_for_a_thin_pool_is_told_why(client: Client, tmp_path: Path, shell: NodeShell) -> None:
     iso = guest_iso(tmp_path)
     thin = Mode("thin", LvmThin(), Attach())
     with (
         pytest.raises(Unsupported, match=r"no room for .* beside them Proxmox VE takes: thin 2\.156 GiB"),
-        hypervisor(client, iso, shell()).layouts([DISK], [HOST, thin], span=SPAN, run_id=RUN),
+        hypervisor(client, iso, shell).layouts(shell.log(RUN), [DISK], [HOST, thin], span=SPAN),
     ):
         pass
     assert left(client) == []
@@ -206,10 +220,13 @@ def test_a_disk_that_is_too_small_for_a_thin_pool_is_told_why(client: Client, tm
 
 
 @pytest.mark.parametrize("preallocation", ["off", "falloc", "full"])
-def test_how_a_file_is_allocated_is_an_option_of_the_storage(client: Client, preallocation: Preallocation) -> None:
-    with Stores(client, shell(), 9000).made("directory", f"voh-{RUN}-ext4", "/dev/sdb", {"filesystem": "ext4"}):
-        stores = Stores(client, shell(), 9000)
-        stores.preallocate(f"voh-{RUN}-ext4", preallocation)
-        assert client.get(f"storage/voh-{RUN}-ext4")["preallocation"] == preallocation
-        stores.preallocate("local", preallocation)
+def test_how_a_file_is_allocated_is_an_option_of_the_storage(
+    client: Client, stores: Stores, shell: NodeShell, preallocation: Preallocation
+) -> None:
+    name = f"voh-{RUN}-ext4"
+    with stores.made("directory", name, region(shell), {"filesystem": "ext4"}) as store:
+        stores.preallocate(store, preallocation)
+        assert client.get(f"storage/{name}")["preallocation"] == preallocation
+        stores.preallocate(Store("local"), preallocation)
         assert "preallocation" not in client.get("storage/local")
+    assert left(client) == []

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import pytest
 
 from harness.guest.proxmox.address import address_script, first_address
-from harness.guest.proxmox.vm import clone_parameters, free_ids, marks, run_of, shell_parameters, vm_name
+from harness.guest.proxmox.vm import clone_parameters, free_ids, marks, shell_parameters, vm_name
 from harness.lab.proxmox import GuestRules
 
 RUN = "20261121-101500-ab12"
@@ -23,19 +23,18 @@ def card(address: str, kind: str = "ipv4") -> Mapping[str, Any]:
 
 
 def test_no_default_of_pve_decides_what_a_guest_is_made_of() -> None:
-    made = shell_parameters(GuestRules(bridge="vmbr1", kvm=False, cpu="max"), RUN, "local:iso/voh-1.iso", 2)
+    made = shell_parameters(GuestRules(bridge="vmbr1", kvm=False, cpu="max"), "local:iso/voh-1.iso", 2)
     asked = {"machine": "q35", "cpu": "max", "scsihw": "virtio-scsi-single", "kvm": 0, "agent": "enabled=1"}
     assert asked.items() <= made.items()
     assert (made["ide2"], made["boot"]) == ("local:iso/voh-1.iso,media=cdrom", "order=ide2")
     assert (made["net0"], made["cores"], made["memory"]) == ("virtio,bridge=vmbr1", 2, 512)
 
 
-def test_a_vm_is_known_by_its_run_in_name_and_notes() -> None:
-    assert run_of(marks(RUN)) == RUN
-    assert marks(RUN)["tags"] == f"voh;voh-{RUN}"
-    assert run_of({**marks(RUN), "name": "voh-other"}) is None
-    assert run_of({**marks(RUN), "description": "mine"}) is None
-    assert run_of({}) is None
+def test_a_vm_bears_its_run_and_token_from_the_beginning() -> None:
+    made = marks(RUN, "c0ffee")
+    assert (made["name"], made["tags"]) == (f"voh-{RUN}", f"voh;voh-{RUN}")
+    assert "c0ffee" in str(made["description"])
+    assert RUN in str(made["description"])
 
 
 def test_a_name_is_one_that_dns_allows() -> None:

@@ -14,27 +14,29 @@ from harness.events import Events, Note, StepFinished, StepStarted
 from harness.guest.guest_system import GuestSystem, block_devices, evidence
 from harness.guest.machine_size import too_many_queues, vcpus_for
 from harness.guest.protocol import Guest, GuestDisk
-from harness.guest.proxmox.client import Client, PveError
+from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.drive import drive_keys, drive_string, not_offered
 from harness.guest.proxmox.guest import ProxmoxGuest
 from harness.guest.proxmox.iso import ensure_iso
 from harness.guest.proxmox.layers import Stored
-from harness.guest.proxmox.layouts import missing, on_disk, on_storages
+from harness.guest.proxmox.layouts import missing, on_disk, on_storages, require_storages
 from harness.guest.proxmox.login import log_in
 from harness.guest.proxmox.look import logged_in
-from harness.guest.proxmox.machine import Machine, exists, ours
-from harness.guest.proxmox.new_machine import clone, create
+from harness.guest.proxmox.machine import Machine
+from harness.guest.proxmox.new_machine import cloned, created
 from harness.guest.proxmox.node import require_same_node, require_unclaimed, require_unshared
 from harness.guest.proxmox.process import PID_FILE
-from harness.guest.proxmox.stores import PveVolume, Stores, reap_stores
-from harness.guest.proxmox.vm import clone_parameters, marks, run_of, shell_parameters
+from harness.guest.proxmox.removal import remove
+from harness.guest.proxmox.stores import PveVolume, Stores
+from harness.guest.proxmox.things import CreatedVm
+from harness.guest.proxmox.vm import clone_parameters, marks, shell_parameters
+from harness.lab.created import CreationLog, Entry, Removal
 from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk, DiskById, DiskByStorage
 from harness.lab.proxmox import ROOT, GuestRules
 from harness.lab.transport.ssh import SshRunner
 from harness.lab.vm_threads import VmThreads, find_threads
 from harness.layout.build import Layouts
-from harness.run_id import RunId
 from harness.scenario.attach import Attach
 from harness.scenario.model import Mode
 
@@ -76,7 +78,7 @@ class ProxmoxHypervisor:
 
     @contextmanager
     def layouts(
-        self, disks: Sequence[AnyDisk], modes: Sequence[Mode], *, span: int, run_id: RunId
+        self, log: CreationLog, disks: Sequence[AnyDisk], modes: Sequence[Mode], *, span: int
     ) -> Iterator[Layouts]:
         """The layouts of `modes` on the first disk, made through Proxmox VE; everything is removed at the end."""
         disk = disks[0]
@@ -85,24 +87,26 @@ class ProxmoxHypervisor:
                 raise Unsupported(f"host {self._host.name}: mode {mode.name} on disk {disk.name}: {why}")
         if not isinstance(disk, DiskById | DiskByStorage):
             raise Unsupported(f"host {self._host.name}: Proxmox VE knows no loop devices, so not disk {disk.name}")
-        require_same_node(self._client, self._host.runner)
+        require_same_node(self._client, log.runner)
+        # Before the first thing is made. Whether a disk is claimed is asked again before the disk is written to.
         if isinstance(disk, DiskById):
-            # Before the first thing is made, and again before the disk is written to.
-            require_unclaimed(self._client, self._host.runner, disk)
-        with self._holder(disk, modes, run_id) as vmid:
-            stores = Stores(self._client, self._host.runner, vmid)
+            require_unclaimed(self._client, log.runner, disk)
+        else:
+            require_storages(self._client, log.runner, disk, modes, span=span)
+        with self._holder(log, disk, modes) as vm:
+            stores = Stores(self._client, log, vm)
             if isinstance(disk, DiskByStorage):
                 with on_storages(stores, disk, modes, span=span) as found:
                     yield found
             else:
-                with on_disk(stores, disk, modes, span=span, run_id=run_id) as found:
+                with on_disk(stores, disk, modes, span=span) as found:
                     yield found
 
     @contextmanager
-    def guest(self, run_id: RunId, disks: Sequence[GuestDisk]) -> Iterator[Guest]:
-        """A guest with these disks, booted to SSH; removed at the end with the volumes that it holds."""
+    def guest(self, log: CreationLog, disks: Sequence[GuestDisk]) -> Iterator[Guest]:
+        """A guest with these disks, booted to SSH; stopped at the end. Its VM goes with what it was made for."""
         self._require_attachable(disks)
-        with self._machine(run_id, disks) as machine:
+        with self._machine(log, disks) as machine:
             keys = self._attach(machine, disks)
             for attempt in range(1, BOOT_TRIES + 1):
                 started = time.monotonic()
@@ -124,53 +128,51 @@ class ProxmoxHypervisor:
                     runner.close()
                 return
 
-    def reap(self) -> list[str]:
-        """Remove every VM and storage of ours on the node, whichever run made it, and tell their names."""
-        removed = []
-        for machine, run in ours(self._client):
-            self._destroy(machine)
-            removed.append(f"VM {machine.vmid} of run {run}")
-        return removed + [f"storage {name}" for name in reap_stores(self._client)]
+    def remove(self, entry: Entry) -> Removal | None:
+        """Remove what a killed run created through Proxmox VE, if it still is what the creation log says."""
+        return remove(self._client, self._host.runner, entry)
 
     @contextmanager
-    def _holder(self, disk: AnyDisk, modes: Sequence[Mode], run_id: RunId) -> Iterator[int]:
-        """The VM that volumes of the run belong to; 0 where there are none."""
+    def _holder(self, log: CreationLog, disk: AnyDisk, modes: Sequence[Mode]) -> Iterator[CreatedVm | None]:
+        """The VM that volumes of the run belong to; None where there are none."""
         if not isinstance(disk, DiskByStorage) and not any(isinstance(mode.layout, Stored) for mode in modes):
-            yield 0
+            yield None
             return
-        with self._shell(run_id) as machine:
-            yield machine.vmid
+        with self._shell(log) as (_, vm):
+            yield vm
 
     @contextmanager
-    def _machine(self, run_id: RunId, disks: Sequence[GuestDisk]) -> Iterator[Machine]:
+    def _machine(self, log: CreationLog, disks: Sequence[GuestDisk]) -> Iterator[Machine]:
         holders = {disk.source.vmid for disk in disks if isinstance(disk.source, PveVolume)}
         if not holders:
-            with self._shell(run_id) as machine:
+            with self._shell(log) as (machine, _):
                 yield machine
             return
         (vmid,) = holders
         machine = Machine(self._client, vmid)
         with self._client.cleanup() as cleanup:
-            # With its volumes: nothing is left that somebody has to find out whom it belongs to.
-            cleanup.by(f"VM {vmid}", lambda: self._destroy(machine))
+            # The volumes are those of the layouts, with which they are removed; and so is the VM.
+            cleanup.by(f"the running VM {vmid}", machine.end)
             yield machine
 
     @contextmanager
-    def _shell(self, run_id: RunId) -> Iterator[Machine]:
+    def _shell(self, log: CreationLog) -> Iterator[tuple[Machine, CreatedVm]]:
         """A VM without disks under test; gone at the end."""
-        rules, vcpus = self._rules, vcpus_for(self._host.facts)
-        with self._client.cleanup() as cleanup:
-            if rules.template is None:
-                iso = ensure_iso(self._client, rules.iso_storage, self._host.guest_files, self._events)
-                machine = create(self._client, rules, shell_parameters(rules, run_id, iso, vcpus))
-                cleanup.by(f"VM {machine.vmid}", lambda: self._destroy(machine))
-            else:
-                machine = clone(self._client, rules, marks(run_id))
-                cleanup.by(f"VM {machine.vmid}", lambda: self._destroy(machine))
-                public = Path(f"{self._host.guest_files.key}.pub").read_text(encoding="utf-8").strip()
-                template = Machine(self._client, rules.template).config()
-                machine.set(self._understood(lambda: clone_parameters(rules, template, vcpus, public)))
-            yield machine
+        rules, vcpus, client = self._rules, vcpus_for(self._host.facts), self._client
+        if rules.template is None:
+            iso = ensure_iso(client, rules.iso_storage, self._host.guest_files, self._events)
+            with created(client, log, rules, shell_parameters(rules, iso, vcpus)) as (machine, vm):
+                yield machine, vm
+            return
+        with (
+            cloned(client, log, rules) as (machine, vm),
+            Stores(client, log, vm).of_clone(machine.config()),
+        ):
+            public = Path(f"{self._host.guest_files.key}.pub").read_text(encoding="utf-8").strip()
+            template = Machine(client, rules.template).config()
+            settings = self._understood(lambda: clone_parameters(rules, template, vcpus, public))
+            machine.set({"tags": marks(log.run_id, vm.token)["tags"], **settings})
+            yield machine, vm
 
     def _attach(self, machine: Machine, disks: Sequence[GuestDisk]) -> Mapping[str, str]:
         """Add the disks to the VM's configuration, and tell which drive each became."""
@@ -235,19 +237,6 @@ class ProxmoxHypervisor:
         with suppress(HostError):
             return find_threads(self._host.runner, PID_FILE.format(vmid=machine.vmid))
         return None
-
-    def _destroy(self, machine: Machine) -> None:
-        """Remove a VM, if it is there and ours: the id may have gone to somebody else."""
-        if not exists(self._client, machine.vmid) or run_of(machine.config()) is None:
-            return
-        try:
-            machine.destroy()
-        except PveError as error:
-            if "VM is locked" not in error.said:
-                raise
-            # What locked it is gone; a token may not pass over that, root on the node may.
-            self._host.runner.run(["qm", "unlock", str(machine.vmid)], deadline=30)
-            machine.destroy()
 
 
 def _post_mortem(machine: Machine, runner: SshRunner) -> str | None:

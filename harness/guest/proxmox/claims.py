@@ -11,12 +11,28 @@ _SEPARATORS = re.compile(r"[,=;\s]+")
 _GROUPED = ("lvm", "lvmthin")
 
 
+_PCI = re.compile(r"(?:([0-9a-f]{4,}):)?([0-9a-f]{2}:[0-9a-f]{2})(\.[0-9a-f])?", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class DiskNames:
+    """By what the configuration of a node can name a disk.
+
+    `paths` are all paths that lead to the disk or to a partition of it: its devices and their links below /dev/disk.
+    `pci` holds the addresses of the controllers that it hangs on, as in sysfs: 0000:03:00.0.
+    """
+
+    paths: frozenset[str]
+    pci: frozenset[str] = frozenset()
+
+
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
     """What of a node's configuration can name a disk, as its API tells it.
 
     `groups` holds the devices of each volume group, `pools` those of each ZFS pool, `directories` the device that is
-    mounted at each path; `guests` the configuration of each VM and container by what messages call it (`VM 101`).
+    mounted at each path; `guests` the configuration of each VM and container by what messages call it (`VM 101`), with
+    what is pending of it and what its snapshots have; `mappings` the PCI addresses of each resource mapping.
     """
 
     storages: Sequence[Mapping[str, Any]] = ()
@@ -24,19 +40,23 @@ class NodeConfig:
     pools: Mapping[str, Sequence[str]] = field(default_factory=dict)
     directories: Mapping[str, str] = field(default_factory=dict)
     guests: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    mappings: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
-def claims(names: Collection[str], node: NodeConfig) -> list[str]:
-    """Who uses the disk, in words; empty where nobody does.
-
-    `names` are all paths that lead to the disk or to a partition of it: its devices and their links below /dev/disk.
-    """
-    return [*_of_storages(names, node), *_of_guests(names, node.guests)]
+def claims(disk: DiskNames, node: NodeConfig) -> list[str]:
+    """Who uses the disk, in words; empty where nobody does."""
+    return [*_of_storages(disk.paths, node), *shared(disk, node)]
 
 
-def shared(names: Collection[str], guests: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Which VMs and containers name the disk: PVE itself starts two on one device without a word."""
-    return list(_of_guests(names, guests))
+def shared(disk: DiskNames, node: NodeConfig) -> list[str]:
+    """Which VMs and containers name the disk or its controller: PVE itself starts two on one device without a word."""
+    return list(_of_guests(disk, node))
+
+
+def mappings_used(guests: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    """The resource mappings that VMs have PCI devices by."""
+    options = (_options(value) for config in guests.values() for key, value in config.items() if _is_pci(key))
+    return {found["mapping"] for found in options if "mapping" in found}
 
 
 def _of_storages(names: Collection[str], node: NodeConfig) -> Iterator[str]:
@@ -54,15 +74,45 @@ def _of_storages(names: Collection[str], node: NodeConfig) -> Iterator[str]:
             users = [f"storage {each['storage']}" for each in node.storages if each.get("path") == path]
             yield f"{path} is on it" + _for(users)
     for storage in node.storages:
+        if (target := storage.get("target")) and any(f"-iscsi-{target}-lun-" in name for name in names):
+            yield f"storage {storage['storage']} has it as a LUN of {target}"
         if any(token in names for value in storage.values() for token in _tokens(value)):
             yield f"storage {storage['storage']} names it"
 
 
-def _of_guests(names: Collection[str], guests: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    for guest, config in guests.items():
-        keys = [key for key, value in config.items() if any(token in names for token in _tokens(value))]
+def _of_guests(disk: DiskNames, node: NodeConfig) -> Iterator[str]:
+    for guest, config in node.guests.items():
+        keys = [key for key, value in config.items() if any(token in disk.paths for token in _tokens(value))]
         if keys:
             yield f"{guest} has it as {', '.join(keys)}"
+        for key in filter(_is_pci, config):
+            options = _options(config[key])
+            mapping = options.get("mapping")
+            if mapping is not None and mapping not in node.mappings:
+                yield f"{guest} has the PCI devices of the mapping {mapping} as {key}, and nobody knows which they are"
+                continue
+            given = options.get("host", "").split(";") if mapping is None else node.mappings[mapping]
+            if hit := sorted(each for each in disk.pci if any(_is_at(each, address) for address in given)):
+                yield f"{guest} has its controller {', '.join(hit)} as {key}"
+
+
+def _is_pci(key: str) -> bool:
+    return key.startswith("hostpci")
+
+
+def _options(value: object) -> dict[str, str]:
+    """The options of a PCI device; `host` is what may stand there without a name."""
+    pairs = (part.partition("=") for part in str(value).split(","))
+    return {(key if separator else "host"): text if separator else key for key, separator, text in pairs}
+
+
+def _is_at(controller: str, address: str) -> bool:
+    """Whether an address of Proxmox VE's means the controller. Without a domain it is 0000, without a function all."""
+    found = _PCI.fullmatch(address.strip())
+    if found is None:
+        return False
+    whole = f"{(found[1] or '0000').lower()}:{found[2].lower()}"
+    return controller == whole + found[3].lower() if found[3] else controller.rpartition(".")[0] == whole
 
 
 def _is_on_group(storage: Mapping[str, Any], group: str) -> bool:

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from harness.guest.proxmox.stores import MOUNTS, Maker, Stores
-from harness.lab.transport.base import Runner
+from harness.guest.proxmox.stores import Store, Stores
+from harness.guest.proxmox.things import MOUNTS, Maker
+from harness.lab.created import CreationLog
 from harness.layout.layer import Layer
 from harness.layout.regions import Need, Region
 from harness.layout.source import Sources
@@ -84,13 +85,13 @@ class StoreLayer:
         return Need(self.beside.fixed + sum(need.fixed for need in each), shares * (1 + self.beside.shares))
 
     @contextmanager
-    def built(self, runner: Runner, region: Region, name: str, span: int) -> Iterator[Mapping[str, Sources]]:
+    def built(self, log: CreationLog, region: Region, name: str, span: int) -> Iterator[Mapping[str, Sources]]:
         with ExitStack() as stack:
-            store = f"{name}-{self.region}"
-            stack.enter_context(self.stores.made(self.maker, store, region.device, self.options))
+            store = stack.enter_context(self.stores.made(self.maker, f"{name}-{self.region}", region, self.options))
             if self.options.get("filesystem") == "ext4":
                 # PVE leaves it to the kernel to write the inode tables in the background, while we would measure.
-                runner.run(["mount", "-o", "remount,noinit_itable", f"{MOUNTS}/{store}"], deadline=60)
+                remount = ["mount", "-o", "remount,noinit_itable", f"{MOUNTS}/{store.name}"]
+                log.runner.run(remount, deadline=60)
             yield {
                 mode: stack.enter_context(volumes(self.stores, store, 2 * number, layout, span))
                 for number, (mode, layout) in enumerate(self.modes)
@@ -98,12 +99,18 @@ class StoreLayer:
 
 
 def volumes_need(layout: Stored) -> Need:
-    """The room of a mode's volumes: a qcow2 file has a RAW one beside it."""
+    """The room of a mode's volumes: a qcow2 file has a RAW one beside it. A sparse file counts in full."""
     return Need(_QCOW2.fixed, 2 + _QCOW2.shares) if isinstance(layout, Qcow2) else Need(0, 1)
 
 
+def stored_bytes(layout: Stored, span: int) -> int:
+    """What a mode's volumes take up on a storage that is there, once every block of them is written."""
+    need = volumes_need(layout)
+    return Need(need.fixed, need.shares * (1 + _ZFS.shares) if isinstance(layout, Zvol) else need.shares).bytes(span)
+
+
 @contextmanager
-def volumes(stores: Stores, store: str, number: int, layout: Stored, span: int) -> Iterator[Sources]:
+def volumes(stores: Stores, store: Store, number: int, layout: Stored, span: int) -> Iterator[Sources]:
     """What the guest of a mode gets of a storage, and what fio on the host works on; numbers `number` and the next."""
     with ExitStack() as stack:
         if isinstance(layout, Qcow2):

@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
 from harness.doctor.proxmox import STORAGE_TYPES
 from harness.errors import HostError, SafetyError, Unsupported
+from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.drive import not_offered
-from harness.guest.proxmox.layers import Stored, not_made, store_layers, volumes
+from harness.guest.proxmox.layers import Stored, not_made, store_layers, stored_bytes, volumes
 from harness.guest.proxmox.node import require_unclaimed, stable_path
-from harness.guest.proxmox.stores import Stores
+from harness.guest.proxmox.room import Allocation, require_room
+from harness.guest.proxmox.stores import Store, Stores
 from harness.lab.inventory import AnyDisk, DiskById, DiskByStorage
 from harness.lab.paths import TAG
-from harness.lab.proxmox import ROOT, ApiSpec
+from harness.lab.proxmox import ROOT, ApiSpec, StoredLayout
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
-from harness.layout.disks import cut_disks
+from harness.layout.disks import partitioned_disks
 from harness.layout.layer import Layer
 from harness.layout.layers import BARE, Alone
 from harness.layout.regions import Need
 from harness.layout.source import BlockSource, Sources
-from harness.run_id import RunId
-from harness.scenario.layouts import Device, Partition
+from harness.scenario.layouts import Device, Lvm, LvmThin, Partition, RawFile, Zvol
 from harness.scenario.model import Mode
 from harness.units import format_size
+
+_BASELINE: Mapping[StoredLayout, Stored] = {
+    "lvm": Lvm(),
+    "lvm-thin": LvmThin(),
+    "raw": RawFile(),
+    "qcow2": RawFile(),
+    "zvol": Zvol(),
+}
+"""The layout of the volume that the host's baseline is measured on, by what the first storage is for."""
 
 # $1: a volume. Prints the kernel's names of the whole disks that it is on; a loop device is on that of its file.
 _BELOW = r"""
@@ -71,31 +81,37 @@ def _not_stored(mode: Mode, disk: DiskByStorage) -> str | None:
 
 
 @contextmanager
-def on_disk(stores: Stores, disk: DiskById, modes: Sequence[Mode], *, span: int, run_id: RunId) -> Iterator[Layouts]:
-    """The disk cut into regions of ours, with a storage of PVE's for each kind of layout; blank again at the end.
+def on_disk(stores: Stores, disk: DiskById, modes: Sequence[Mode], *, span: int) -> Iterator[Layouts]:
+    """The disk divided into regions of ours, with a storage of PVE's for each kind of layout; blank again at the end.
 
     Raises SafetyError where somebody of the node claims the disk, Unsupported, HostError.
     """
-    runner = stores.runner
+    log = stores.log
     partitions = [mode.name for mode in modes if isinstance(mode.layout, Partition)]
     alone = [Alone(name, f"part{number}") for number, name in enumerate(partitions, start=1)]
     layers: list[Layer] = [*alone, *store_layers(stores, modes)]
     needs = {BARE: Need(0, 1)} | {layer.region: layer.need for layer in layers}
     with ExitStack() as stack:
-        require_unclaimed(stores.client, runner, disk)
+        require_unclaimed(stores.client, log.runner, disk)
         try:
-            (cut, *_), span = stack.enter_context(cut_disks(runner, [disk], [needs], span=span, run_id=run_id))
+            (cut, *_), span = stack.enter_context(partitioned_disks(log, [disk], [needs], span=span))
         except Unsupported as error:
             beside = ", ".join(f"{name} {format_size(need.fixed)}" for name, need in needs.items() if need.fixed)
             raise Unsupported(f"{error.message}; beside them Proxmox VE takes: {beside}", hint=error.hint) from None
-        bare = BlockSource(cut.device, "block", cut.regions[BARE].offset, span)
+        bare = BlockSource(disk.id, "block", cut.regions[BARE].offset, span, grant=cut.device)
         sources = {mode.name: Sources.same(bare) for mode in modes if isinstance(mode.layout, Device)}
         for layer in layers:
-            region = cut.regions[layer.region]
-            if isinstance(layer, Alone):
-                region = replace(region, device=stable_path(runner, region.device, disk.id))
-            sources |= stack.enter_context(layer.built(runner, region, f"{TAG}-{run_id}", span))
-        yield _layouts(bare, sources, span, cut.kernel_name)
+            built = stack.enter_context(layer.built(log, cut.regions[layer.region], f"{TAG}-{log.run_id}", span))
+            sources |= _by_stable_path(log.runner, built, disk) if isinstance(layer, Alone) else built
+        yield _layouts(bare, sources, span, cut.device.name)
+
+
+def _by_stable_path(runner: Runner, built: Mapping[str, Sources], disk: DiskById) -> dict[str, Sources]:
+    """Partitions by paths that outlast a restart: PVE keeps the path in the VM's configuration."""
+    return {
+        name: Sources.same(replace(each.guest, path=stable_path(runner, each.guest.path, disk.id)))
+        for name, each in built.items()
+    }
 
 
 @contextmanager
@@ -105,21 +121,18 @@ def on_storages(stores: Stores, disk: DiskByStorage, modes: Sequence[Mode], *, s
     The baseline is on the first storage that is named. Raises Unsupported where a storage is none of the right type or
     has no room, SafetyError where they are not all on one disk, HostError.
     """
-    runner = stores.runner
-    known = {str(each["storage"]): each for each in stores.client.get(f"{stores.client.node}/storage")}
-    for layout, storage in disk.storages.items():
-        _require_storage(stores, known.get(storage), storage, layout)
+    runner = stores.log.runner
     first_kind, first_storage = next(iter(disk.storages.items()))
     with ExitStack() as stack:
         file = first_kind in ("raw", "qcow2")
-        bare = stack.enter_context(stores.volume(first_storage, 0, span, "raw", file=file))
+        bare = stack.enter_context(stores.volume(Store(first_storage), 0, span, "raw", file=file))
         below = disk_below(runner, bare.path)
         sources = {mode.name: Sources.same(bare) for mode in modes if isinstance(mode.layout, Device)}
         number = 1
         for mode in modes:
             if isinstance(mode.layout, Stored):
                 storage = disk.storages[mode.layout.kind]
-                sources[mode.name] = stack.enter_context(volumes(stores, storage, number, mode.layout, span))
+                sources[mode.name] = stack.enter_context(volumes(stores, Store(storage), number, mode.layout, span))
                 number += 2
                 if (other := disk_below(runner, sources[mode.name].twin.path)) != below:
                     raise SafetyError(
@@ -128,6 +141,25 @@ def on_storages(stores: Stores, disk: DiskByStorage, modes: Sequence[Mode], *, s
                         hint=f"name storages of one disk under disk.{disk.name}",
                     )
         yield _layouts(bare, sources, span, below)
+
+
+def require_storages(client: Client, runner: Runner, disk: DiskByStorage, modes: Sequence[Mode], *, span: int) -> None:
+    """Whether the storages can take the volumes of these modes: ask before the first thing is created.
+
+    Raises Unsupported where one is of the wrong type, or too little would stay free; SafetyError where that cannot be
+    told.
+    """
+    known = {str(each["storage"]): each for each in client.get(f"{client.node}/storage")}
+    for layout, storage in disk.storages.items():
+        _require_storage(client, known.get(storage), storage, layout)
+    first_kind, first_storage = next(iter(disk.storages.items()))
+    wanted = [Allocation(first_storage, stored_bytes(_BASELINE[first_kind], span))]
+    wanted += [
+        Allocation(disk.storages[mode.layout.kind], stored_bytes(mode.layout, span))
+        for mode in modes
+        if isinstance(mode.layout, Stored)
+    ]
+    require_room(client, runner, wanted)
 
 
 def _layouts(bare: BlockSource, sources: dict[str, Sources], span: int, disk: str) -> Layouts:
@@ -140,8 +172,8 @@ def _layouts(bare: BlockSource, sources: dict[str, Sources], span: int, disk: st
     )
 
 
-def _require_storage(stores: Stores, found: Any, storage: str, layout: str) -> None:
-    where = f"host {stores.client.host}: storage {storage}"
+def _require_storage(client: Client, found: Any, storage: str, layout: str) -> None:
+    where = f"host {client.host}: storage {storage}"
     if found is None:
         raise Unsupported(f"{where}: the node has none of that name", hint="pvesm status lists them")
     if found["type"] not in STORAGE_TYPES[layout]:

@@ -12,6 +12,7 @@ from harness.guest.proxmox.client import Client, PveError
 from harness.guest.proxmox.node import claims_on, node_of
 from harness.guest.proxmox.secrets import read_secret
 from harness.guest.proxmox.vm import free_ids
+from harness.guest.proxmox.vmids import taken_ids
 from harness.lab.inventory import DiskById, HostSpec
 from harness.lab.proxmox import ProxmoxSpec
 from harness.lab.transport.base import Runner
@@ -43,17 +44,23 @@ def logged_in(name: str, spec: ProxmoxSpec) -> Iterator[Client]:
 def look_at(host: HostSpec, spec: ProxmoxSpec, client: Client, runner: Runner) -> NodeSeen:
     """What the API tells of the node now."""
     paths = dict.fromkeys(each.path for each in needed(host, spec))
-    used = {int(each["vmid"]) for each in client.get("cluster/resources", {"type": "vm"})}
     return NodeSeen(
         version=str(client.get("version")["version"]),
         granted={path: _granted(client, path) for path in paths},
         storages=client.get(f"{client.node}/storage"),
         bridges=[str(each["iface"]) for each in client.get(f"{client.node}/network", {"type": "any_bridge"})],
         hvm=_has_hvm(client),
-        free_ids=sum(1 for _ in free_ids(spec.guest.vmids, used)),
+        free_ids=_free_ids(client, spec),
         reached=node_of(runner),
         claims={disk.name: _claims(client, runner, disk) for disk in host.disks if isinstance(disk, DiskById)},
     )
+
+
+def _free_ids(client: Client, spec: ProxmoxSpec) -> int | None:
+    try:
+        return sum(1 for _ in free_ids(spec.guest.vmids, taken_ids(client)))
+    except SafetyError:
+        return None
 
 
 def _granted(client: Client, path: str) -> frozenset[str]:

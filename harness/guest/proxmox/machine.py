@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -11,9 +11,7 @@ from typing import Any
 from harness.errors import GuestError, HarnessError
 from harness.guest.proxmox.client import Client, Expected, PveError
 from harness.guest.proxmox.tasks import TaskEnd
-from harness.guest.proxmox.vm import run_of
 from harness.lab.counters import Transferred
-from harness.lab.paths import TAG
 from harness.untrusted import count, reading
 
 CONFIG_SECONDS = 180.0
@@ -25,8 +23,6 @@ _POLL_SECONDS = 0.5
 _SILENT = "QEMU guest agent is not running"
 _NO_FILE = "No such file"
 _CONSOLES = ("vncproxy", "spiceproxy")
-_OFFLINE = ("is not online", "unable to activate storage", "mount error")
-"""What PVE says of a storage that it cannot reach."""
 _FORGOTTEN = "Invalid parameter 'pid'"
 """What an agent says of a command whose end it has told once, or of one from before it was started anew."""
 
@@ -222,35 +218,45 @@ class Machine:
             deadline=STOP_SECONDS,
         )
 
-    def destroy(self) -> None:
-        """Remove it with all volumes of its own. A device that was passed through stays as it is.
+    def free(self, keys: Sequence[str], volid: str) -> None:
+        """Remove the volume `volid` that these settings of the stopped VM name, and the settings."""
+        self.client.task(
+            "post",
+            f"{self.path}/config",
+            {"delete": ",".join(keys), "force": 1},
+            expected=Expected("qmconfig", str(self.vmid)),
+            seen=lambda: not any(key in self.config() for key in keys),
+            deadline=CONFIG_SECONDS,
+        )
+        if left := [key for key, value in self.config().items() if str(value).partition(",")[0] == volid]:
+            raise GuestError(f"host {self.client.host}: VM {self.vmid} still has {volid} as {', '.join(left)}")
 
-        A VM that a task left locked is removed all the same where PVE lets us: as root@pam with a password.
-        """
+    def end(self) -> None:
+        """Stop it if it runs, also where a task left it locked, as far as PVE lets us: as root@pam with a password."""
         self._settle()
+        if self.running:
+            self._unless_locked(self.stop)
+
+    def destroy(self) -> None:
+        """Remove the stopped VM with the volumes that its configuration names, and with nothing else.
+
+        Volumes that only bear its number belong to an earlier VM, and so do backup jobs and the like: they stay.
+        """
+        self._unless_locked(self._delete)
+
+    def _unless_locked(self, change: Callable[..., None]) -> None:
         try:
-            self.stop()
-            self._remove()
+            change()
         except PveError as error:
             if "VM is locked" not in error.said or not self.client.spec.may_pass_devices:
                 raise
-            self.stop(skiplock=1)
-            self._remove(skiplock=1)
+            change(skiplock=1)
 
-    def _remove(self, **options: int) -> None:
-        try:
-            self._delete({"destroy-unreferenced-disks": 1, **options})
-        except PveError as error:
-            if not any(word in error.said for word in _OFFLINE):
-                raise
-            # PVE looks for such disks on every storage, also on those that are nothing to us.
-            self._delete(options)
-
-    def _delete(self, options: Mapping[str, int]) -> None:
+    def _delete(self, **options: int) -> None:
         self.client.task(
             "delete",
             self.path,
-            {"purge": 1, **options},
+            {"destroy-unreferenced-disks": 0, "purge": 0, **options},
             expected=Expected("qmdestroy", str(self.vmid)),
             seen=lambda: not exists(self.client, self.vmid),
             deadline=DESTROY_SECONDS,
@@ -286,21 +292,6 @@ def require_all(machine: Machine, end: TaskEnd, what: str) -> None:
 
 def exists(client: Client, vmid: int) -> bool:
     """Whether the node has such a VM. (A GET of one that is missing answers 500, as much else does.)"""
-    return any(number == vmid for number, _ in _listed(client))
-
-
-def ours(client: Client) -> list[tuple[Machine, str]]:
-    """Every VM of ours on the node, whichever run made it, with that run."""
-    found = []
-    for vmid, name in _listed(client):
-        machine = Machine(client, vmid)
-        if name.startswith(f"{TAG}-") and (run := run_of(machine.config())):
-            found.append((machine, run))
-    return found
-
-
-def _listed(client: Client) -> list[tuple[int, str]]:
-    """The ids and names of all VMs on the node."""
     listed = client.get(f"{client.node}/qemu")
     with reading(f"host {client.host}: the list of VMs of its API"):
-        return [(int(each["vmid"]), str(each.get("name", ""))) for each in listed]
+        return any(int(each["vmid"]) == vmid for each in listed)

@@ -2,80 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 
-from harness.errors import HarnessError, LabUnavailable
+from harness.errors import LabUnavailable
 from harness.guest.proxmox.client import Client, Expected, PveError
 from harness.guest.proxmox.machine import Machine, exists, require_all
-from harness.guest.proxmox.vm import free_ids, run_of
+from harness.guest.proxmox.removal import remove_vm
+from harness.guest.proxmox.things import CreatedVm, smbios_uuid
+from harness.guest.proxmox.vm import free_ids, marks
+from harness.guest.proxmox.vmids import taken_ids
+from harness.lab.created import CreationLog, Entry, Removal
 from harness.lab.proxmox import GuestRules
 
 CREATE_SECONDS = 180.0
 CLONE_SECONDS = 900.0
 
 
-def create(client: Client, rules: GuestRules, settings: Mapping[str, object]) -> Machine:
-    """A VM with these settings and a free id of the lab's range. Another one may take the id first: then the next."""
+@contextmanager
+def created(
+    client: Client, log: CreationLog, rules: GuestRules, settings: Mapping[str, object]
+) -> Iterator[tuple[Machine, CreatedVm]]:
+    """A VM with these settings and a free id of the lab's range; removed at the end.
 
-    def make(machine: Machine) -> None:
+    Another client may take the id first: then the next one is tried.
+    """
+
+    def make(machine: Machine, vm: CreatedVm, _entry: Entry) -> None:
         end = client.task(
             "post",
             f"{client.node}/qemu",
-            {"vmid": machine.vmid, **settings},
-            expected=Expected("qmcreate", str(machine.vmid)),
-            seen=lambda: exists(client, machine.vmid),
+            {"vmid": vm.vmid, **marks(log.run_id, vm.token), "smbios1": f"uuid={vm.uuid}", **settings},
+            expected=Expected("qmcreate", str(vm.vmid)),
+            seen=lambda: exists(client, vm.vmid),
             deadline=CREATE_SECONDS,
         )
         require_all(machine, end, "create")
 
-    return _with_free_id(client, rules, make)
+    with _with_free_id(client, log, rules, make) as found:
+        yield found
 
 
-def clone(client: Client, rules: GuestRules, marks: Mapping[str, object]) -> Machine:
-    """A clone of the lab's template, known as ours from the beginning by its name and description.
+@contextmanager
+def cloned(client: Client, log: CreationLog, rules: GuestRules) -> Iterator[tuple[Machine, CreatedVm]]:
+    """A clone of the lab's template, with our name and notes from the beginning; removed at the end.
 
-    PVE makes it a linked one of a template, and a full copy of any other VM.
+    PVE makes it a linked one of a template, and a full copy of any other VM. Its volumes are not in the log yet.
     """
     template = Machine(client, int(rules.template or 0))
 
-    def make(machine: Machine) -> None:
+    def make(machine: Machine, vm: CreatedVm, entry: Entry) -> None:
+        known = marks(log.run_id, vm.token)
         end = client.task(
             "post",
             f"{template.path}/clone",
-            {"newid": machine.vmid, "name": marks["name"], "description": marks["description"]},
+            {"newid": vm.vmid, "name": known["name"], "description": known["description"]},
             expected=Expected("qmclone", str(template.vmid)),
-            seen=lambda: exists(client, machine.vmid),
+            seen=lambda: exists(client, vm.vmid),
             deadline=CLONE_SECONDS,
         )
         require_all(machine, end, "clone")
-        machine.set({"tags": marks["tags"]})
+        log.amend(entry, vm.model_copy(update={"uuid": smbios_uuid(machine.config())}))
 
-    return _with_free_id(client, rules, make)
+    with _with_free_id(client, log, rules, make, clone=True) as found:
+        yield found
 
 
-def _with_free_id(client: Client, rules: GuestRules, make: Callable[[Machine], None]) -> Machine:
-    used = {int(each["vmid"]) for each in client.get("cluster/resources", {"type": "vm"})}
-    for vmid in free_ids(rules.vmids, used):
+@contextmanager
+def _with_free_id(
+    client: Client,
+    log: CreationLog,
+    rules: GuestRules,
+    make: Callable[[Machine, CreatedVm, Entry], None],
+    *,
+    clone: bool = False,
+) -> Iterator[tuple[Machine, CreatedVm]]:
+    for vmid in free_ids(rules.vmids, taken_ids(client)):
         if not _is_free(client, vmid):
             continue
-        machine = Machine(client, vmid)
-        try:
-            make(machine)
-        except PveError as error:
-            if "already exists" in error.said:
-                continue
-            _discard(machine)
-            raise
-        except BaseException:
-            _discard(machine)
-            raise
-        return machine
+        vm = CreatedVm.planned(client.spec.node, vmid, log.run_id, clone=clone)
+        taken: list[int] = []
+        with log.making(vm, partial(_removed, client, log, vm, taken)) as entry:
+            machine = Machine(client, vmid)
+            try:
+                make(machine, vm, entry)
+            except PveError as error:
+                if "already exists" not in error.said:
+                    raise
+                taken.append(vmid)
+            else:
+                yield machine, vm
+                return
     first, last = rules.vmids
     raise LabUnavailable(
         f"host {client.host}: no VM id from {first} to {last} is free",
         hint=f"virt-overhead reap --host {client.host}, or widen host.{client.host}.guest.vmids",
     )
+
+
+def _removed(client: Client, log: CreationLog, vm: CreatedVm, taken: list[int]) -> Removal:
+    return Removal("absent") if taken else remove_vm(client, log.runner, vm)
 
 
 def _is_free(client: Client, vmid: int) -> bool:
@@ -87,14 +114,3 @@ def _is_free(client: Client, vmid: int) -> bool:
             return False
         raise
     return True
-
-
-def _discard(machine: Machine) -> None:
-    """Remove what a creation of ours left that failed, if it left something."""
-    with suppress(HarnessError):
-        if not exists(machine.client, machine.vmid):
-            return
-        config = machine.config()
-        # A creation that broke off early has left a lock, and nothing yet by which its VM would be known as ours.
-        if run_of(config) or (config.get("lock") == "create" and "name" not in config):
-            machine.destroy()

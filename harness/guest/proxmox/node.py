@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from harness.errors import SafetyError
-from harness.guest.proxmox.claims import NodeConfig, claims, shared
+from harness.guest.proxmox.claims import DiskNames, NodeConfig, claims, mappings_used, shared
 from harness.guest.proxmox.client import Client, PveError
-from harness.guest.proxmox.stores import children
+from harness.guest.proxmox.store_removal import children
 from harness.lab.inventory import DiskById
 from harness.lab.transport.base import Runner
+from harness.untrusted import reading
 
 _NOT_IMPLEMENTED = 501
 _SEES_STORAGES = frozenset({"Datastore.Audit", "Datastore.AllocateSpace"})
@@ -27,6 +28,22 @@ for link in /dev/disk/*/* /dev/mapper/*; do
 done
 """
 
+# $1: the disk's link or device. Prints the PCI addresses of the controllers of the whole disks that it is on. The
+# namespace of an NVMe may hang on its subsystem instead of its controllers (native multipath), which it then names.
+_CONTROLLERS = r"""
+export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
+device=$(readlink -f "$1")
+[ -b "$device" ] || exit 0
+disks=$(lsblk --noheadings --inverse --list --output KNAME,TYPE "$device") || exit 1
+printf '%s\n' "$disks" | while read -r name type; do
+    [ "$type" = disk ] || continue
+    at=/sys/block/$name/device
+    controllers=$(ls -d "$at"/nvme[0-9]*/device 2>/dev/null)
+    for each in ${controllers:-$at}; do
+        readlink -f "$each" | tr / '\n' | grep -E '^[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]$' | tail -n 1
+    done
+done | sort -u
+"""
 
 # Only a node of PVE has this link; it leads to the directory of its own configuration.
 _OWN_NAME = ["sh", "-c", "readlink /etc/pve/local || true"]
@@ -64,9 +81,16 @@ def aliases(runner: Runner, device: str) -> frozenset[str]:
     return frozenset(printed.split("\n")) - {""} | {device}
 
 
+def names_of(runner: Runner, device: str) -> DiskNames:
+    """By what a configuration can name the disk or partition. Raises HostError."""
+    pci = runner.run(["sh", "-c", _CONTROLLERS, "sh", device], deadline=30).stdout.split()
+    return DiskNames(aliases(runner, device), frozenset(pci))
+
+
+@reading("what Proxmox VE answers of its configuration", SafetyError)
 def claims_on(client: Client, runner: Runner, disk: DiskById) -> list[str]:
     """Who of the node uses the disk, in words. SafetyError where not all who may can be seen."""
-    return claims(aliases(runner, disk.id), _read_config(client))
+    return claims(names_of(runner, disk.id), _read_config(client))
 
 
 def require_unclaimed(client: Client, runner: Runner, disk: DiskById) -> None:
@@ -78,9 +102,11 @@ def require_unclaimed(client: Client, runner: Runner, disk: DiskById) -> None:
         )
 
 
+@reading("what Proxmox VE answers of its VMs", SafetyError)
 def require_unshared(client: Client, runner: Runner, device: str, vmid: int) -> None:
     """SafetyError where another VM or container than `vmid` names the device: PVE would start both."""
-    reasons = shared(aliases(runner, device), dict(_guests(client, without=vmid)))
+    guests = dict(_guests(client, without=vmid))
+    reasons = shared(names_of(runner, device), NodeConfig(guests=guests, mappings=_mappings(client, guests)))
     if reasons:
         raise SafetyError(
             f"host {client.host}: {device} is not attached: " + "; ".join(reasons),
@@ -90,6 +116,7 @@ def require_unshared(client: Client, runner: Runner, device: str, vmid: int) -> 
 
 def _read_config(client: Client) -> NodeConfig:
     _require_sight(client, "/storage", _SEES_STORAGES, "storages")
+    guests = dict(_guests(client))
     return NodeConfig(
         storages=client.get("storage"),
         groups={
@@ -98,8 +125,23 @@ def _read_config(client: Client) -> NodeConfig:
         },
         pools={str(each["name"]): list(_devices_of_pool(client, str(each["name"]))) for each in _listed(client, "zfs")},
         directories={str(each["path"]): str(each["device"]) for each in _listed(client, "directory")},
-        guests=dict(_guests(client)),
+        guests=guests,
+        mappings=_mappings(client, guests),
     )
+
+
+def _mappings(client: Client, guests: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
+    """The PCI addresses on this node of the resource mappings that guests use, as far as the login may see them."""
+    if not mappings_used(guests):
+        return {}
+    found: dict[str, list[str]] = {}
+    for each in client.get("cluster/mapping/pci"):
+        on_node = found.setdefault(str(each["id"]), [])
+        for entry in each.get("map", ()):
+            options = dict(part.partition("=")[::2] for part in str(entry).split(","))
+            if options.get("node") == client.spec.node:
+                on_node += options.get("path", "").split(";")
+    return found
 
 
 def _require_sight(client: Client, path: str, privileges: frozenset[str], of: str) -> None:
@@ -117,14 +159,19 @@ def _guests(client: Client, *, without: int | None = None) -> Iterator[tuple[str
         for each in _kept(client, kind):
             vmid = int(each["vmid"])
             if vmid != without:
-                yield f"{called} {vmid}", _config(client, f"{client.node}/{kind}/{vmid}/config")
+                yield f"{called} {vmid}", _config(client, f"{client.node}/{kind}/{vmid}")
 
 
 def _config(client: Client, path: str) -> Mapping[str, Any]:
-    """What a guest has now, and what it will have: a drive whose removal is pending is still in use."""
-    now: dict[str, Any] = client.get(path, {"current": 1})
-    later: dict[str, Any] = client.get(path)
-    return now | {f"{key} (pending)": value for key, value in later.items() if now.get(key) != value}
+    """What a guest has now, what it will have, and what its snapshots have: a drive of any of these is still in use."""
+    now: dict[str, Any] = client.get(f"{path}/config", {"current": 1})
+    later: dict[str, Any] = client.get(f"{path}/config")
+    found = now | {f"{key} (pending)": value for key, value in later.items() if now.get(key) != value}
+    for snapshot in client.get(f"{path}/snapshot"):
+        if (name := str(snapshot["name"])) != "current":
+            kept: dict[str, Any] = client.get(f"{path}/snapshot/{name}/config")
+            found |= {f"{key} (snapshot {name})": value for key, value in kept.items()}
+    return found
 
 
 def _kept(client: Client, kind: str) -> list[Mapping[str, Any]]:

@@ -22,26 +22,26 @@ def vm_name(run_id: str) -> str:
     return f"{TAG}-{re.sub('[^A-Za-z0-9-]', '-', run_id)}"[:SHORT].rstrip("-")
 
 
-def description(run_id: str) -> str:
-    """What an administrator reads in the VM's notes; `run_of` finds the run in it."""
-    return f"virt-overhead run {run_id}: made for measuring, removed at its end, or by `virt-overhead reap`."
+def description(run_id: str, token: str) -> str:
+    """What an administrator reads in the VM's notes; by the token the VM is known to be the one that was created."""
+    return (
+        f"virt-overhead run {run_id}: made for measuring, removed at its end, or by `virt-overhead reap`. "
+        f"To keep this VM, remove this token from its notes: {token}"
+    )
 
 
-def run_of(config: Mapping[str, Any]) -> str | None:
-    """The run that made the VM with this configuration; None where it is not ours, whatever its name."""
-    found = re.match(r"virt-overhead run (\S+):", str(config.get("description", "")))
-    return found[1] if found and str(config.get("name", "")) == vm_name(found[1]) else None
+def marks(run_id: str, token: str) -> dict[str, object]:
+    """What a VM of ours has from the moment it exists: for its administrator, and for its removal."""
+    return {
+        "name": vm_name(run_id),
+        "tags": f"{TAG};{vm_name(run_id).lower()}",
+        "description": description(run_id, token),
+    }
 
 
-def marks(run_id: str) -> dict[str, object]:
-    """By which a VM is known to be ours, and of which run: they are set when it is made."""
-    return {"name": vm_name(run_id), "tags": f"{TAG};{vm_name(run_id).lower()}", "description": description(run_id)}
-
-
-def shell_parameters(rules: GuestRules, run_id: str, iso: str, vcpus: int) -> dict[str, object]:
+def shell_parameters(rules: GuestRules, iso: str, vcpus: int) -> dict[str, object]:
     """A VM that boots the volume `iso` and has no disk yet. PVE's defaults (lsi, pc, kvm64) decide nothing."""
     return {
-        **marks(run_id),
         **_hardware(rules, vcpus),
         "ostype": "l26",
         "serial0": "socket",

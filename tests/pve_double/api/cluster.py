@@ -24,7 +24,7 @@ def version(call: Call) -> dict[str, str]:
 def next_id(call: Call) -> str:
     if "vmid" not in call.params:
         return str(call.node.next_vmid())
-    if call.vmid in call.node.machines:
+    if call.node.has_in_cluster(call.vmid):
         raise bad_parameters({"vmid": f"VM {call.vmid} already exists"})
     return call.text("vmid")
 
@@ -34,8 +34,9 @@ def resources(call: Call) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     if kind in {"", "vm"}:
         found += [
-            status.resource(call.node, vmid)
-            for vmid in sorted(call.node.machines)
+            status.resource(node, vmid)
+            for node in call.node.peers.values()
+            for vmid in sorted(node.machines)
             if may.has(call.user, f"/vms/{vmid}", ["VM.Audit"])
         ]
     if kind in {"", "node"}:
@@ -81,10 +82,31 @@ def _node_summary(call: Call) -> dict[str, Any]:
     }
 
 
+def pci_mappings(call: Call) -> list[dict[str, Any]]:
+    """PVE::API2::Cluster::Mapping::PCI: those alone that the caller may see."""
+    seeing = ["Mapping.Modify", "Mapping.Use", "Mapping.Audit"]
+    return [
+        {"id": name, "map": entries}
+        for name, entries in call.node.pci_mappings.items()
+        if call.node.permissions.has(call.user, f"/mapping/pci/{name}", seeing, any_of=True)
+    ]
+
+
 def containers(call: Call) -> list[dict[str, Any]]:
-    """The double has none."""
-    del call
-    return []
+    return [{"vmid": vmid, "status": "stopped"} for vmid in call.node.containers]
+
+
+def container_config(call: Call) -> dict[str, str]:
+    return dict(call.node.containers[call.vmid].config)
+
+
+def container_snapshots(call: Call) -> list[dict[str, str]]:
+    found = [{"name": name, "description": ""} for name in call.node.containers[call.vmid].snapshots]
+    return [*found, {"name": "current", "description": "You are here!"}]
+
+
+def container_snapshot(call: Call) -> dict[str, str]:
+    return dict(call.node.containers[call.vmid].snapshots[call.text("snapname")])
 
 
 def node_status(call: Call) -> dict[str, Any]:
@@ -146,6 +168,7 @@ ROUTES: dict[tuple[str, str], Handler] = {
     ("GET", "/cluster/nextid"): next_id,
     ("GET", "/cluster/resources"): resources,
     ("GET", "/cluster/status"): cluster_status,
+    ("GET", "/cluster/mapping/pci"): pci_mappings,
     ("GET", "/nodes"): nodes,
     ("GET", "/nodes/{node}"): index("disks", "network", "qemu", "status", "storage", "tasks", "version"),
     ("GET", "/nodes/{node}/status"): node_status,
@@ -153,4 +176,7 @@ ROUTES: dict[tuple[str, str], Handler] = {
     ("GET", "/nodes/{node}/network"): network,
     ("GET", "/nodes/{node}/disks"): index("directory", "initgpt", "list", "lvm", "lvmthin", "smart", "wipedisk", "zfs"),
     ("GET", "/nodes/{node}/lxc"): containers,
+    ("GET", "/nodes/{node}/lxc/{vmid}/config"): container_config,
+    ("GET", "/nodes/{node}/lxc/{vmid}/snapshot"): container_snapshots,
+    ("GET", "/nodes/{node}/lxc/{vmid}/snapshot/{snapname}/config"): container_snapshot,
 }

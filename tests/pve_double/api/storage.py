@@ -176,7 +176,9 @@ def _check_image(file: Path, name: str) -> None:
 
 
 def upload(call: Call) -> str:
-    storage = call.node.store.enabled(call.text("storage"))
+    # Not proxied: the node that is asked copies the file to the other one.
+    store = call.node.peers.get(call.text("node"), call.node).store
+    storage = store.enabled(call.text("storage"))
     if not storage.path:
         raise PveError(f"can't upload to storage type '{storage.kind}'")
     if call.file is None:
@@ -196,11 +198,11 @@ def upload(call: Call) -> str:
         except PveError:
             source.unlink()
             raise
-        log.line(f"target node: {call.node.name}")
+        log.line(f"target node: {store.node}")
         log.line(f"target file: {target}")
         log.line(f"file size is: {size}")
         log.line(f"command: cp -- {source} {target}")
-        call.node.store.add_file(storage.id, content, name, size, source)
+        store.add_file(storage.id, content, name, size, source)
         source.unlink()
         log.line("finished file import successfully")
 

@@ -19,7 +19,7 @@ USES = {"lvm": "LVM", "lvmthin": "LVM", "directory": "ext4", "zfs": "ZFS"}
 
 @dataclass(slots=True)
 class Disk:
-    """A disk of the node. `used` is empty while nothing is on it."""
+    """A disk of the node, or a partition with its UUID. `used` is empty while nothing is on it."""
 
     device: str
     size_bytes: int
@@ -30,6 +30,7 @@ class Disk:
     kind: str = "ssd"
     used: str = ""
     mounted: bool = False
+    partuuid: str = ""
 
     def entry(self) -> dict[str, Any]:
         """As disks/list has it."""
@@ -75,6 +76,7 @@ class Pool:
     name: str
     disk: Disk
     filesystem: str = "ext4"
+    node: str = "pve"
 
     @property
     def path(self) -> str:
@@ -85,18 +87,23 @@ class Pool:
         usable = self.disk.size_bytes // _EXTENT * _EXTENT - _EXTENT
         match self.kind:
             case "lvm":
-                return Storage(self.name, "lvm", _CONTENT, usable, vgname=self.name)
+                made = Storage(self.name, "lvm", _CONTENT, usable, vgname=self.name, options={"shared": "0"})
             case "lvmthin":
-                return Storage(self.name, "lvmthin", _CONTENT, usable, vgname=self.name, thinpool=self.name)
+                made = Storage(self.name, "lvmthin", _CONTENT, usable, vgname=self.name, thinpool=self.name)
             case "zfs":
-                return Storage(self.name, "zfspool", _CONTENT, usable, pool=self.name)
-        return Storage(self.name, "dir", _DIRECTORY_CONTENT, usable, path=self.path)
+                made = Storage(self.name, "zfspool", _CONTENT, usable, pool=self.name)
+            case _:
+                made = Storage(self.name, "dir", _DIRECTORY_CONTENT, usable, path=self.path)
+                made.options["is_mountpoint"] = "1"
+        made.options["nodes"] = self.node
+        return made
 
 
 class Disks:
     """The disks of the node and what was made of them."""
 
-    def __init__(self, disks: Sequence[Disk], store: Store, backing: DiskBacking) -> None:
+    def __init__(self, disks: Sequence[Disk], store: Store, backing: DiskBacking, node: str) -> None:
+        self._node = node
         self.disks = list(disks)
         self.pools: list[Pool] = []
         self._store = store
@@ -128,11 +135,11 @@ class Disks:
         """Make a pool of an unused disk, and a storage of it if asked for."""
         disk = self.unused(path)
         if kind in {"lvm", "lvmthin"} and name in self._volume_groups():
-            raise PveError(f"volume group with name '{name}' already exists on node 'pve'")
+            raise PveError(f"volume group with name '{name}' already exists on node '{self._node}'")
         self._backing.make(kind, name, disk, filesystem=filesystem)
         disk.used = filesystem if kind == "directory" else USES[kind]
         disk.mounted = kind == "directory"
-        pool = Pool(kind, name, disk, filesystem)
+        pool = Pool(kind, name, disk, filesystem, self._node)
         self.pools.append(pool)
         if add_storage:
             self._store.storages[name] = pool.storage()
@@ -143,7 +150,7 @@ class Disks:
 
     def check_storage_name(self, name: str) -> None:
         if name in self._store.storages:
-            raise PveError(f"Storage ID '{name}' already exists on node pve")
+            raise PveError(f"Storage ID '{name}' already exists on node {self._node}")
 
     def check_pool_name(self, kind: str, name: str) -> None:
         """What PVE looks at before it makes a task; a volume group is looked for in the task."""
@@ -151,7 +158,7 @@ class Disks:
         if same is not None and kind == "directory":
             raise PveError(f"the path for '{name}' is already mounted: {same.path} ({same.disk.device})")
         if same is not None and kind == "zfs":
-            raise PveError(f"pool '{name}' already exists on node 'pve'")
+            raise PveError(f"pool '{name}' already exists on node '{self._node}'")
 
     def unmake(self, kind: str, name: str, *, group: str, cleanup_config: bool, cleanup_disks: bool) -> None:
         """Undo `make`: the pool, its storage and the signatures on its disk as far as asked for."""
@@ -161,10 +168,24 @@ class Disks:
         self._backing.unmake(kind, name, pool.disk, wipe=cleanup_disks)
         self.pools.remove(pool)
         if cleanup_config:
-            self._store.storages.pop(name, None)
+            self._clean_config(pool)
         pool.disk.mounted = False
         if cleanup_disks:
             pool.disk.used = ""
+
+    def _clean_config(self, pool: Pool) -> None:
+        """PVE::API2::Storage::Config::cleanup_storages_for_node: every storage there, whatever its name is."""
+        there = pool.storage()
+        for storage in list(self._store.storages.values()):
+            place = (storage.kind, storage.vgname, storage.thinpool, storage.pool, storage.path)
+            if place != (there.kind, there.vgname, there.thinpool, there.pool, there.path):
+                continue
+            nodes = storage.options.get("nodes", self._node).split(",")
+            if self._node in nodes:
+                nodes.remove(self._node)
+                storage.options["nodes"] = ",".join(nodes)
+                if not nodes:
+                    del self._store.storages[storage.id]
 
     def wipe(self, path: str) -> None:
         disk = self.find(path)

@@ -6,8 +6,9 @@ import re
 import struct
 import threading
 import time
+import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -39,6 +40,8 @@ class Volume:
     created: int
     vmid: int | None = None
     virtual_bytes: int | None = None
+    uid: str = field(default_factory=lambda: str(uuid.uuid4()))
+    """What LVM, ZFS or a file system gives to no other one."""
 
 
 class Backing(Protocol):
@@ -58,10 +61,11 @@ class Backing(Protocol):
 
 
 class Store:
-    """All storages and volumes of the node."""
+    """The storages of the cluster, and the volumes on them that this node has."""
 
-    def __init__(self, storages: list[Storage], backing: Backing) -> None:
-        self.storages = {storage.id: storage for storage in storages}
+    def __init__(self, storages: dict[str, Storage], backing: Backing, node: str) -> None:
+        self.storages = storages
+        self.node = node
         self.volumes: dict[str, Volume] = {}
         self.backing = backing
         self._lock = threading.RLock()
@@ -75,6 +79,8 @@ class Store:
         storage = self.config(storage_id)
         if storage.disabled:
             raise PveError(f"storage '{storage_id}' is disabled")
+        if not storage.is_on(self.node):
+            raise PveError(f"storage '{storage_id}' is not available on node '{self.node}'")
         return storage
 
     def with_images(self, storage_id: str) -> Storage:
@@ -208,7 +214,7 @@ class Store:
             self.backing.rename(self.config(storage_id), volname, new_volname)
             named = self.config(storage_id).parse(new_volname)
             new = f"{storage_id}:{new_volname}"
-            self.volumes[new] = Volume(new, old.content, old.format, old.size_bytes, old.created, named.vmid)
+            self.volumes[new] = replace(old, id=new, vmid=named.vmid)
         return new
 
     def reassign(self, volid: str, vmid: int) -> str:
@@ -224,7 +230,7 @@ class Store:
         with self._lock:
             old = self.volumes[volid]
             self.backing.resize(self.config(storage_id), volname, size_bytes)
-            self.volumes[volid] = Volume(old.id, old.content, old.format, size_bytes, old.created, old.vmid)
+            self.volumes[volid] = replace(old, size_bytes=size_bytes)
 
     def copy(self, source: str, target: str) -> None:
         """Fill `target`, which exists, with the content of `source`."""
@@ -260,6 +266,8 @@ class Store:
     def statuses(self, *, content: str | None = None) -> Iterator[dict[str, Any]]:
         """Each storage with its sizes in bytes, as nodes/{node}/storage has it."""
         for storage in list(self.storages.values()):
+            if not storage.is_on(self.node):
+                continue
             if content is not None and (storage.disabled or not storage.content & set(split_list(content))):
                 continue
             yield self.status(storage)

@@ -58,6 +58,11 @@ class Storage:
     offline: bool = False
     options: dict[str, str] = field(default_factory=dict)
 
+    def is_on(self, node: str) -> bool:
+        """Whether the node may use it; without a list of nodes all may."""
+        nodes = self.options.get("nodes")
+        return not nodes or node in nodes.split(",")
+
     def parse(self, volname: str) -> Named:
         """Raises PveError in the words of the storage's own plugin."""
         if self.path:

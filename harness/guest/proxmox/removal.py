@@ -1,0 +1,177 @@
+"""Removes a VM, a volume or a storage that a run created, if it still is what the creation log says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harness.errors import HostError
+from harness.guest.proxmox.client import Client, PveError
+from harness.guest.proxmox.machine import Machine, exists
+from harness.guest.proxmox.store_removal import remove_store, require_node
+from harness.guest.proxmox.things import CreatedStore, CreatedVm, CreatedVolume, volumes_of
+from harness.guest.proxmox.vmids import require_sight
+from harness.lab.created import Entry, Removal
+from harness.lab.transport.base import Runner
+from harness.untrusted import reading
+
+# A volume's path on the node. Prints what no other volume there has: an LV's UUID, a dataset's GUID, a file's inode.
+IDENTITY = r"""
+export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
+identity_of() {
+    case $1 in
+    /dev/zvol/*) zfs get -H -o value guid "${1#/dev/zvol/}";;
+    /dev/*) lvs --noheadings -o lv_uuid "$1" | tr -d ' ' | grep .;;
+    *) stat -c 'inode %i, born %W' "$1";;
+    esac
+}
+"""
+_IDENTITY = IDENTITY + '\nidentity_of "$1"\n'
+
+# $1: the volume, $2: its identity, empty where the run was killed before it was recorded.
+_FREE = (
+    IDENTITY
+    + r"""
+if [ -n "$2" ]; then
+    path=$(pvesm path "$1") && now=$(identity_of "$path") || exit
+    [ "$now" = "$2" ] || { echo "foreign: $path is ($now), and ($2) was created"; exit 0; }
+fi
+pvesm free "$1" >&2 && echo removed
+"""
+)
+
+
+def remove(client: Client, runner: Runner, entry: Entry) -> Removal | None:
+    """Remove what the entry records; None where Proxmox VE did not create it. Raises HostError, GuestError."""
+    thing = entry.parsed((CreatedVm, CreatedVolume, CreatedStore))
+    match thing:
+        case CreatedVm():
+            return remove_vm(client, runner, thing)
+        case CreatedVolume():
+            return remove_volume(client, runner, thing)
+        case CreatedStore():
+            return remove_store(client, runner, thing)
+    return None
+
+
+def identity_of(runner: Runner, path: str) -> str:
+    """What tells the volume at this path of the node from any other. Raises HostError."""
+    return runner.run(["sh", "-c", _IDENTITY, "sh", path], deadline=60).stdout.strip()
+
+
+@reading("what Proxmox VE answers of a VM")
+def remove_vm(client: Client, runner: Runner, vm: CreatedVm) -> Removal:
+    """Remove the VM, whose volumes have been removed before.
+
+    Raises HostError where it has volumes or snapshots that the run did not make, PveError, GuestError.
+    """
+    require_node(client, vm.node)
+    machine = Machine(client, vm.vmid)
+    if not exists(client, vm.vmid):
+        return _moved(client, vm) or Removal("absent")
+    config = machine.config()
+    if why := vm.differs(config):
+        if config.get("lock") in ("create", "clone") and vm.token not in str(config.get("description", "")):
+            raise HostError(
+                f"host {client.host}: VM {vm.vmid} is locked ({config['lock']}) and has no notes yet, so nobody knows "
+                "whose it is",
+                hint=f"if no task of it runs any more: qm unlock {vm.vmid}; qm destroy {vm.vmid} on {vm.node}",
+            )
+        return Removal("foreign", why)
+    _require_nothing_else(machine, config)
+    _unlocked(runner, machine, machine.end)
+    _require_nothing_else(machine, machine.config())
+    _unlocked(runner, machine, machine.destroy)
+    return Removal("removed")
+
+
+@reading("what Proxmox VE answers of a volume")
+def remove_volume(client: Client, runner: Runner, volume: CreatedVolume) -> Removal:
+    """Remove the volume. Its VM, if that is the one of the run, is stopped for it.
+
+    Raises HostError, PveError, GuestError.
+    """
+    require_node(client, volume.node)
+    if not _is_listed(client, volume):
+        return Removal("absent")
+    machine = Machine(client, volume.vmid)
+    keys: list[str] = []
+    if exists(client, volume.vmid):
+        config = machine.config()
+        keys = [key for key, value in config.items() if _file(value) == volume.volid]
+        if keys and volume.token not in str(config.get("description", "")):
+            return Removal("foreign", f"VM {volume.vmid} has {volume.volid}, and is not the one of this run")
+    if not keys:
+        return _freed(runner, volume)
+    if volume.identity and (now := identity_of(runner, _path(client, volume))) != volume.identity:
+        return Removal("foreign", f"{volume.volid} is ({now}), and ({volume.identity}) was created")
+    _unlocked(runner, machine, machine.end)
+    machine.free(keys, volume.volid)
+    return Removal("removed")
+
+
+def _require_nothing_else(machine: Machine, config: dict[str, Any]) -> None:
+    """HostError where the VM has what PVE would remove with it and the run did not make."""
+    client, vmid = machine.client, machine.vmid
+    later: dict[str, Any] = client.get(f"{machine.path}/config")
+    snapshots = [str(each["name"]) for each in client.get(f"{machine.path}/snapshot") if each["name"] != "current"]
+    volumes = volumes_of(config, vmid) | volumes_of(later, vmid)
+    if volumes or snapshots:
+        what = [f"{volid} as {key}" for volid, key in volumes.items()] + [f"the snapshot {name}" for name in snapshots]
+        raise HostError(
+            f"host {client.host}: VM {vmid} is not removed, for that would remove what this run did not make: it has "
+            + ", ".join(what),
+            hint=f"move the volumes to another VM (qm disk reassign), remove the snapshots, then: virt-overhead reap "
+            f"--host {client.host}",
+        )
+
+
+def _moved(client: Client, vm: CreatedVm) -> Removal | None:
+    for each in client.get("cluster/resources", {"type": "vm"}):
+        if int(each["vmid"]) == vm.vmid:
+            return Removal("foreign", f"VM {vm.vmid} is on node {each.get('node')} of the cluster")
+    return None
+
+
+def _unlocked(runner: Runner, machine: Machine, change: Any) -> None:
+    try:
+        change()
+    except PveError as error:
+        if "VM is locked" not in error.said:
+            raise
+        # What locked it is gone; a token may not pass over that, root on the node may.
+        runner.run(["qm", "unlock", str(machine.vmid)], deadline=30)
+        change()
+
+
+def _is_listed(client: Client, volume: CreatedVolume) -> bool:
+    if volume.storage not in {str(each["storage"]) for each in client.get(f"{client.node}/storage")}:
+        if volume.in_store:
+            # Its storage's own removal looks at what is still on the disk.
+            return False
+        raise HostError(
+            f"host {client.host}: the node has no storage {volume.storage} any more, so nobody knows whether "
+            f"{volume.volid} is still there",
+            hint="configure the storage again, or remove the volume and its file of the creation log by hand",
+        )
+    require_sight(client, volume.storage)
+    listed = client.get(f"{client.node}/storage/{volume.storage}/content", {"vmid": volume.vmid})
+    return any(each["volid"] == volume.volid for each in listed)
+
+
+def _file(value: object) -> str:
+    return str(value).partition(",")[0].removeprefix("file=")
+
+
+def _path(client: Client, volume: CreatedVolume) -> str:
+    return str(client.get(f"{client.node}/storage/{volume.storage}/content/{volume.volid}")["path"])
+
+
+def _freed(runner: Runner, volume: CreatedVolume) -> Removal:
+    """By root's command on the node: the API wants the right to remove any volume there, as no VM names this one."""
+    printed = runner.run(["sh", "-c", _FREE, "sh", volume.volid, volume.identity], deadline=300).stdout
+    outcome, _, why = (printed.splitlines() or [""])[-1].partition(": ")
+    if outcome == "foreign":
+        return Removal("foreign", why)
+    if outcome != "removed":
+        raise HostError(f"{runner.name}: the removal of {volume.volid} did not say how it ended: {printed.strip()!r}")
+    return Removal("removed")

@@ -1,0 +1,144 @@
+"""Whether storages of the node have room for the volumes of a run, before the first of them is created."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.errors import HostError, SafetyError, Unsupported
+from harness.guest.proxmox.client import Client
+from harness.lab.space import metadata_shortage, shortage
+from harness.lab.transport.base import Runner
+
+# For each storage its name, its type, and its volume group, VG/POOL, dataset or path. A line per place that volumes on
+# it take room of: the storage, the place, bytes in all and available; of a thin pool also its chunk, the bytes of its
+# metadata and how much of that is in use (percent). A directory on a thin volume takes room of the pool as well.
+_LOOK = r"""
+export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
+ask() { command=$1; shift; "$command" --noheadings --nosuffix --units b --separator ' ' "$@"; }
+put() { # storage, words separated by blanks
+    storage=$1; shift
+    printf '%s' "$storage"; printf '\t%s' "$@"; echo
+}
+thin_pool() { # storage, VG/POOL
+    facts=$(ask lvs -o lv_size,data_percent,chunk_size,lv_metadata_size,metadata_percent "$2") || exit 1
+    set -- "$1" "$2" $facts
+    [ $# -eq 7 ] || { echo "LVM does not say how full the thin pool $2 is: $facts" >&2; exit 1; }
+    put "$1" "thin pool $2" "$3" "$4" "$5" "$6" "$7"
+}
+while [ $# -gt 0 ]; do
+    name=$1 type=$2 at=$3
+    shift 3
+    case $type in
+    lvm)
+        facts=$(ask vgs -o vg_size,vg_free "$at") || exit 1
+        put "$name" "volume group $at" $facts;;
+    lvmthin) thin_pool "$name" "$at";;
+    zfspool)
+        facts=$(zfs list -Hp -o used,available "$at") || exit 1
+        set -- $facts "$@"
+        put "$name" "ZFS pool ${at%%/*}" "$(($1 + $2))" "$2"
+        shift 2;;
+    *)
+        facts=$(df --block-size=1 --output=size,avail,fstype,source "$at") || exit 1
+        set -- $(printf '%s\n' "$facts" | tail -n 1) "$@"
+        case $3 in
+        zfs) put "$name" "ZFS pool ${4%%/*}" "$1" "$2";;
+        *) put "$name" "file system $4" "$1" "$2";;
+        esac
+        source=$4
+        shift 4
+        case $source in /dev/*) pool=$(ask lvs -o vg_name,pool_lv "$source" 2>/dev/null) || pool=;; *) pool=;; esac
+        case $pool in *[!\ ]\ [!\ ]*) thin_pool "$name" "$(echo $pool | tr ' ' /)";; esac;;
+    esac
+done
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Bytes that a run is going to fill on a storage."""
+
+    storage: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What volumes of a storage take room of: a volume group, a pool or a file system. Sizes in bytes.
+
+    `chunk_bytes` is 0 for all but thin pools; `metadata_share` (0 to 1) is how much of its metadata is in use.
+    """
+
+    storage: str
+    name: str
+    total_bytes: int
+    available_bytes: int
+    chunk_bytes: int = 0
+    metadata_bytes: int = 0
+    metadata_share: float = 0.0
+
+
+def require_room(client: Client, runner: Runner, wanted: Sequence[Allocation]) -> None:
+    """Raises Unsupported where too little would stay free on a storage, SafetyError where that cannot be found out."""
+    names = list(dict.fromkeys(each.storage for each in wanted))
+    entries = {str(each["storage"]): each for each in client.get("storage")}
+    words = [word for name in names for word in _words(client, name, entries.get(name, {}))]
+    try:
+        places = list(_parsed(runner.run(["sh", "-c", _LOOK, "sh", *words], deadline=60).stdout))
+    except (HostError, ValueError) as error:
+        raise SafetyError(
+            f"host {client.host}: nobody knows how much room there is on {', '.join(names)}: {error}",
+            hint="see pvesm status, vgs, lvs and df on the node",
+        ) from error
+    if unknown := [name for name in names if name not in {each.storage for each in places}]:
+        raise SafetyError(f"host {client.host}: the node does not say how much room there is on {', '.join(unknown)}")
+    if reasons := list(shortages(places, wanted)):
+        raise Unsupported(
+            f"host {client.host}: " + "; ".join(reasons),
+            hint="free space there, measure a smaller span (a lighter profile), select fewer modes with -k, or name "
+            "another storage",
+        )
+
+
+def shortages(places: Sequence[Place], wanted: Sequence[Allocation]) -> Iterator[str]:
+    """Where too little would stay free, in words. What several storages share is reckoned together. Pure."""
+    for name in dict.fromkeys(each.name for each in places):
+        sharing = [each for each in places if each.name == name]
+        storages = list(dict.fromkeys(each.storage for each in sharing))
+        needed = sum(each.size_bytes for each in wanted if each.storage in storages)
+        label = f"storage {', '.join(storages)} ({name})"
+        # Datasets of one pool may each have a quota: the least counts.
+        available = min(each.available_bytes for each in sharing)
+        first = sharing[0]
+        if why := shortage(available, max(each.total_bytes for each in sharing), needed):
+            yield f"{label}: {why}"
+        if first.chunk_bytes:
+            chunks = -(-needed // first.chunk_bytes)
+            if why := metadata_shortage(first.metadata_share, first.metadata_bytes, chunks):
+                yield f"{label}: {why}"
+
+
+def _words(client: Client, name: str, entry: Mapping[str, Any]) -> tuple[str, str, str]:
+    kind = str(entry.get("type", ""))
+    at = {
+        "lvm": str(entry.get("vgname", "")),
+        "lvmthin": f"{entry.get('vgname', '')}/{entry.get('thinpool', '')}",
+        "zfspool": str(entry.get("pool", "")),
+    }.get(kind, str(entry.get("path", "")))
+    if not at.strip("/"):
+        raise SafetyError(f"host {client.host}: nobody knows where storage {name} of type {kind or '(none)'} is")
+    return name, kind, at
+
+
+def _parsed(printed: str) -> Iterator[Place]:
+    """ValueError where a line is not one of the script's."""
+    for line in printed.splitlines():
+        storage, name, *facts = line.split("\t")
+        if len(facts) == 2:
+            yield Place(storage, name, int(facts[0]), int(facts[1]))
+            continue
+        size, used, chunk, metadata, metadata_used = facts
+        free = int(int(size) * (1 - float(used) / 100))
+        yield Place(storage, name, int(size), free, int(chunk), int(metadata), float(metadata_used) / 100)

@@ -1,0 +1,205 @@
+"""Removes a storage that a run made of a partition of its own, if it still is the one that was made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from harness.errors import HostError
+from harness.guest.proxmox.client import Client, Expected, PveError
+from harness.guest.proxmox.things import MOUNTS, CreatedStore, Maker
+from harness.lab.created import Removal
+from harness.lab.transport.base import Runner
+from harness.untrusted import reading
+
+STORE_SECONDS = 300.0
+
+REMOVES: Mapping[Maker, str] = {
+    "lvm": "lvmremove",
+    "lvmthin": "lvmthinremove",
+    "directory": "dirremove",
+    "zfs": "zfsremove",
+}
+"""Kinds of tasks; see PVE::API2::Disks."""
+
+# $1: what it was made as, $2: its name, $3: the UUID of our partition, $4: the device that PVE mounts for a directory,
+# empty where PVE knows of none. Prints `absent`, `ours`, or `foreign: WHY`; `holds: WHAT` where something is on it.
+# A thing is ours where the partition with our UUID is the only device that it is on.
+LOOK = r"""
+export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
+maker=$1 name=$2 partuuid=$3
+verdict() { echo "$*"; exit 0; }
+require_ours() { # devices
+    for device; do
+        readlink -e "$device" >/dev/null || { echo "$device, which $name is on, is not there" >&2; exit 1; }
+        found=$(blkid --probe --match-tag PART_ENTRY_UUID --output value "$device") || [ $? -eq 2 ] || exit 1
+        [ "$found" = "$partuuid" ] || verdict "foreign: $name is on $device, which is not the partition of this run"
+    done
+}
+require_empty() { # directory
+    files=$(find "$1" -xdev ! -type d) || exit 1
+    [ -z "$files" ] || verdict "holds: $(printf '%s' "$files" | head -n 3 | tr '\n' ' ')"
+}
+case $maker in
+lvm|lvmthin)
+    # All groups are listed, because asking for one that is missing is an error like any other.
+    listed=$(pvs --noheadings -o pv_name,vg_name) || exit 1
+    devices=$(printf '%s\n' "$listed" | while read -r device group; do [ "$group" != "$name" ] || echo "$device"; done)
+    [ -n "$devices" ] || verdict absent
+    require_ours $devices
+    listed=$(lvs --noheadings -o vg_name,lv_name) || exit 1
+    volumes=$(printf '%s\n' "$listed" | while read -r group volume; do
+        [ "$group" != "$name" ] || [ "$maker:$volume" = "lvmthin:$name" ] || echo "$volume"
+    done)
+    [ -z "$volumes" ] || verdict "holds: $(echo $volumes)";;
+zfs)
+    command -v zpool >/dev/null || verdict absent
+    listed=$(zpool list -H -o name) || exit 1
+    printf '%s\n' "$listed" | grep -qxF "$name" || verdict absent
+    devices=$(zpool list -vHPL "$name") || exit 1
+    devices=$(printf '%s\n' "$devices" | while read -r device rest; do
+        case $device in /dev/*) echo "$device";; esac
+    done)
+    [ -n "$devices" ] || exit 1
+    require_ours $devices
+    datasets=$(zfs list -H -o name -r "$name") || exit 1
+    datasets=$(printf '%s\n' "$datasets" | grep -vxF "$name")
+    [ -z "$datasets" ] || verdict "holds: $(echo $datasets)"
+    mounted=$(zfs get -H -o value mountpoint "$name") || exit 1
+    case $mounted in /*) require_empty "$mounted";; esac;;
+directory)
+    mounted=$(findmnt --noheadings --output SOURCE --mountpoint "/mnt/pve/$name") || [ $? -eq 1 ] || exit 1
+    [ -n "$mounted$4" ] || verdict absent
+    require_ours $mounted $4
+    [ -z "$mounted" ] || require_empty "/mnt/pve/$name";;
+esac
+echo ours
+"""
+
+
+@reading("what Proxmox VE answers of a storage")
+def remove_store(client: Client, runner: Runner, store: CreatedStore) -> Removal:
+    """Remove what PVE made of our partition under this name, and its entry of the storage configuration.
+
+    It goes by what is there, not by what was asked for: of a thin pool that could not be made, its volume group is
+    left. Raises HostError where it holds what the run did not make or nobody knows whose it is, PveError.
+    """
+    require_node(client, store.node)
+    entries = [dict(each) for each in client.get("storage")]
+    entry = next((each for each in entries if each["storage"] == store.name), None)
+    if entry is not None and (why := store.differs(entry)):
+        return Removal("foreign", why)
+    verdict = _look(client, runner, store)
+    outcome, _, why = verdict.partition(": ")
+    if outcome == "foreign":
+        return Removal("foreign", why)
+    if outcome == "absent" and entry is None:
+        return Removal("absent")
+    if outcome != "absent":
+        _require_nothing_else(client, store, why, entry, store.others(entries))
+        _unmake(client, store)
+    if store.name in storage_ids(client):
+        client.write("delete", f"storage/{store.name}", {}, seen=partial(_is_gone, client, store.name))
+    return Removal("removed")
+
+
+def require_node(client: Client, node: str) -> None:
+    """HostError where the log is that of another node than the API's."""
+    if node != client.spec.node:
+        raise HostError(
+            f"host {client.host}: the creation log is that of node {node}, and the API that of {client.spec.node}",
+            hint=f"correct host.{client.host}.api.node, or host.{client.host}.address",
+        )
+
+
+def storage_ids(client: Client) -> set[str]:
+    return {str(each["storage"]) for each in client.get("storage")}
+
+
+def children(tree: Any) -> list[Mapping[str, Any]]:
+    """What PVE lists as a tree: volume groups, and below each its devices."""
+    found: list[Mapping[str, Any]] = tree.get("children", []) if isinstance(tree, Mapping) else []
+    return found
+
+
+def makers_of(client: Client, name: str) -> list[Maker]:
+    """What PVE has made of devices of the node under this name: more than one where the making ended half-way."""
+    thin = [str(each["vg"]) for each in _listed(client, "lvmthin")]
+    groups = [str(each["name"]) for each in children(_listed(client, "lvm"))]
+    pools = [str(each["name"]) for each in _listed(client, "zfs")]
+    found: list[tuple[Maker, bool]] = [
+        ("lvmthin", name in thin),
+        ("lvm", name in groups and name not in thin),
+        ("directory", _mounted(client, name) != ""),
+        ("zfs", name in pools),
+    ]
+    return [maker for maker, is_there in found if is_there]
+
+
+def _mounted(client: Client, name: str) -> str:
+    """The device that PVE mounts under this name; empty where it mounts none."""
+    path = f"{MOUNTS}/{name}"
+    return next((str(each["device"]) for each in _listed(client, "directory") if each["path"] == path), "")
+
+
+def _look(client: Client, runner: Runner, store: CreatedStore) -> str:
+    device = _mounted(client, store.name) if store.maker == "directory" else ""
+    arguments = [store.maker, store.name, store.partuuid, device]
+    printed = runner.run(["sh", "-c", LOOK, "sh", *arguments], deadline=60).stdout.strip()
+    if printed.partition(":")[0] not in ("absent", "ours", "foreign", "holds"):
+        raise HostError(f"{runner.name}: what storage {store.name} is on was described as {printed!r}")
+    return printed
+
+
+def _require_nothing_else(
+    client: Client, store: CreatedStore, holds: str, entry: Mapping[str, Any] | None, others: Sequence[str]
+) -> None:
+    """HostError where there is something on the storage that the run did not make, and that would go with it."""
+    found = [*filter(None, [holds]), *(f"storage {other}" for other in others)]
+    if entry is not None:
+        found += [str(each["volid"]) for each in client.get(f"{client.node}/storage/{store.name}/content")]
+    if found:
+        raise HostError(
+            f"host {client.host}: storage {store.name} is not removed, for this run did not make all that is on it: "
+            + ", ".join(found),
+            hint=f"move that to another storage, then: virt-overhead reap --host {client.host}",
+        )
+
+
+def _unmake(client: Client, store: CreatedStore) -> None:
+    name = store.name
+    makers = makers_of(client, name)
+    if not makers:
+        raise HostError(
+            f"host {client.host}: {name} is on the partition of this run, but Proxmox VE does not list it",
+            hint=f"{client.spec.who} needs Sys.Audit on /; see also: pvesh get /nodes/{store.node}/disks/lvm",
+        )
+    for maker in makers:
+        group = {"volume-group": name} if maker == "lvmthin" else {}
+        client.task(
+            "delete",
+            f"{client.node}/disks/{maker}/{name}",
+            {"cleanup-config": 1, "cleanup-disks": 1, **group},
+            seen=partial(_is_unmade, client, maker, name),
+            expected=Expected(REMOVES[maker], f"{name}-{name}" if maker == "lvmthin" else name),
+            deadline=STORE_SECONDS,
+        )
+
+
+def _is_unmade(client: Client, maker: Maker, name: str) -> bool:
+    return maker not in makers_of(client, name) and _is_gone(client, name)
+
+
+def _listed(client: Client, maker: Maker) -> Any:
+    """What PVE lists; nothing where this login may not see it, for then it cannot have made anything there either."""
+    try:
+        return client.get(f"{client.node}/disks/{maker}")
+    except PveError as error:
+        if error.lost:
+            raise
+        return []
+
+
+def _is_gone(client: Client, storage: str) -> bool:
+    return storage not in storage_ids(client)

@@ -1,0 +1,176 @@
+"""What runs create through Proxmox VE, as the creation log of the node has it: VMs, volumes, storages. Pure."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from harness.guest.proxmox.drive import drive_options
+from harness.guest.proxmox.vm import vm_name
+from harness.lab.created import Thing
+
+Maker = Literal["lvm", "lvmthin", "directory", "zfs"]
+"""What PVE makes of a device under `nodes/NODE/disks/`."""
+
+MOUNTS = "/mnt/pve"
+"""Where PVE mounts the directories that it makes of a disk."""
+
+_TYPES: Mapping[Maker, str] = {"lvm": "lvm", "lvmthin": "lvmthin", "directory": "dir", "zfs": "zfspool"}
+"""The type of the storage that PVE makes of each."""
+
+_DRIVE = re.compile(r"(virtio|scsi|sata|ide|efidisk|tpmstate|unused)\d+|vmstate")
+_UUID = re.compile(r"(?:^|,)uuid=([0-9a-fA-F-]+)")
+_HARMLESS = frozenset({"content", "digest", "disable", "is_mountpoint", "preallocation", "shared"})
+"""Properties of a storage of ours that PVE, or we, set beside those that say where it is."""
+
+
+class CreatedVm(Thing):
+    """A VM. `token` is random and in its notes from the beginning; `uuid` is that of its SMBIOS: no clone has it.
+
+    A clone gets its `uuid` from PVE, so that is recorded later; until then it is empty.
+    """
+
+    kind: Literal["pve-vm"] = "pve-vm"
+    node: str
+    vmid: int
+    name: str
+    token: str
+    uuid: str = ""
+
+    @classmethod
+    def planned(cls, node: str, vmid: int, run_id: str, *, clone: bool = False) -> CreatedVm:
+        """A VM that is about to be created, with an identity that no other has."""
+        token = secrets.token_hex(16)
+        return cls(node=node, vmid=vmid, name=vm_name(run_id), token=token, uuid="" if clone else str(uuid.uuid4()))
+
+    @property
+    def words(self) -> str:
+        return f"VM {self.vmid}"
+
+    def differs(self, config: Mapping[str, Any]) -> str | None:
+        """Why the VM with this configuration is not the one that was created, in words; None where it is."""
+        if self.token not in str(config.get("description", "")):
+            return f"the notes of VM {self.vmid} do not have the token that they were given"
+        if (name := str(config.get("name", ""))) != self.name:
+            return f"VM {self.vmid} is called {name}, not {self.name}"
+        if self.uuid and (found := smbios_uuid(config)) != self.uuid:
+            return f"the SMBIOS of VM {self.vmid} has the UUID {found or '(none)'}, not {self.uuid}"
+        return None
+
+
+class CreatedVolume(Thing):
+    """A volume that belongs to the VM `vmid` with this token. `identity` is what tells it from others, once it exists.
+
+    `in_store` says that its storage was made for the run, too.
+    """
+
+    kind: Literal["pve-volume"] = "pve-volume"
+    node: str
+    volid: str
+    vmid: int
+    token: str
+    in_store: bool = False
+    identity: str = ""
+
+    @property
+    def words(self) -> str:
+        return f"volume {self.volid}"
+
+    @property
+    def storage(self) -> str:
+        return self.volid.partition(":")[0]
+
+
+class CreatedStore(Thing):
+    """A storage on the partition with the UUID `partuuid`, which we chose when we wrote the partition table."""
+
+    kind: Literal["pve-store"] = "pve-store"
+    node: str
+    name: str
+    maker: Maker
+    partuuid: str
+
+    @property
+    def words(self) -> str:
+        return f"storage {self.name}"
+
+    @property
+    def place(self) -> Mapping[str, str]:
+        """The properties of its entry in the storage configuration that say what it is and where."""
+        where = {
+            "lvm": {"vgname": self.name},
+            "lvmthin": {"vgname": self.name, "thinpool": self.name},
+            "directory": {"path": f"{MOUNTS}/{self.name}"},
+            "zfs": {"pool": self.name},
+        }
+        return {"type": _TYPES[self.maker], "nodes": self.node, **where[self.maker]}
+
+    def differs(self, entry: Mapping[str, Any]) -> str | None:
+        """Why this entry of the storage configuration is not the one that was created, in words; None where it is."""
+        expected = {"storage": self.name, **self.place}
+        for key, value in expected.items():
+            if (found := str(entry.get(key, "(not set)"))) != value:
+                return f"storage {self.name} has {key} {found}, not {value}"
+        if surplus := sorted(entry.keys() - expected.keys() - _HARMLESS):
+            return f"storage {self.name} has been given {', '.join(surplus)}"
+        return None
+
+    def others(self, entries: Iterable[Mapping[str, Any]]) -> list[str]:
+        """The storages beside it that are on the same volume group, pool or directory: they would go with it."""
+        group, pool, path = (str(self.place.get(key, "\0")) for key in ("vgname", "pool", "path"))
+        return [
+            str(entry["storage"])
+            for entry in entries
+            if entry["storage"] != self.name
+            and (
+                entry.get("vgname") == group
+                or f"{entry.get('pool', '')}/".startswith(f"{pool}/")
+                or f"{entry.get('path', '')}/".startswith(f"{path}/")
+            )
+        ]
+
+
+KINDS: tuple[type[Thing], ...] = (CreatedVm, CreatedVolume, CreatedStore)
+
+
+def smbios_uuid(config: Mapping[str, Any]) -> str:
+    """The UUID of a VM's SMBIOS, which PVE gives to each VM that it creates or clones; empty where there is none."""
+    found = _UUID.search(str(config.get("smbios1", "")))
+    return found[1].lower() if found else ""
+
+
+def volumes_of(config: Mapping[str, Any], vmid: int) -> dict[str, str]:
+    """The VM's own volumes, with the setting that names each first. Removing the VM removes them.
+
+    A cloud-init drive is left out: PVE writes it anew whenever it likes.
+    """
+    found: dict[str, str] = {}
+    for key in sorted(config):
+        if _DRIVE.fullmatch(key.partition(" ")[0]):
+            volid = drive_options(str(config[key]))["file"]
+            if owner_of(volid) == vmid and not _is_cloudinit(volid):
+                found.setdefault(volid, key)
+    return found
+
+
+def owner_of(volid: str) -> int | None:
+    """The VM or container that a volume belongs to by its name; None for an ISO and the like, and for a path."""
+    storage, separator, name = volid.partition(":")
+    if volid.startswith("/") or not separator or not storage:
+        return None
+    found = re.search(r"(?:^|/)(?:vm|base|subvol|basevol)-(\d+)-[^/]+$", name) or re.match(r"(\d+)/[^/]+$", name)
+    return int(found[1]) if found else None
+
+
+def _is_cloudinit(volid: str) -> bool:
+    return re.search(r"vm-\d+-cloudinit(\.(raw|qcow2))?$", volid) is not None
+
+
+def vmids_of(listed: Sequence[Mapping[str, Any]]) -> set[int]:
+    """The VMs and containers that own what a storage lists."""
+    owners = {owner_of(str(each.get("volid", ""))) for each in listed if each.get("content") in ("images", "rootdir")}
+    owners |= {int(each["vmid"]) for each in listed if each.get("vmid") and each.get("content") != "backup"}
+    return {owner for owner in owners if owner is not None}

@@ -1,0 +1,170 @@
+"""The shell of a node: what the harness runs there over SSH, answered from the state of the double behind its API.
+
+Scripts that decide about data run for real in a shell, with the node's tools (LVM, ZFS, blkid, pvesm) asking the
+double. What looks at real block devices is played.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.guest.proxmox import removal, room, store_removal
+from harness.lab import created, pin
+from harness.lab.created import CreationLog, Entry, read_log
+from harness.lab.guard import probes
+from harness.lab.guard.evidence import _PROBES
+from harness.lab.inventory import DiskById
+from harness.lab.transport.base import Completed, failed
+from harness.lab.transport.held import Held
+from harness.run_id import RunId
+from tests.pve_double import nodeshell
+from tests.pve_double.server import Serving
+from tests.pve_double.storage.disks import Disk
+
+MIB = 1024**2
+SECTOR = 512
+LINK = "/dev/disk/by-id/scsi-PVETEST_disk1"
+DISK = DiskById("optane", LINK, "PVETEST_disk1", destroy=True)
+_SCRIPTS = (
+    created._WRITE,
+    created._FORGET,
+    created._READ,
+    removal._IDENTITY,
+    removal._FREE,
+    store_removal.LOOK,
+    room._LOOK,
+)
+"""They run for real: nothing in them is a command that this machine has and that changes a disk."""
+
+
+@dataclass
+class PlayedShell:
+    """A shell, played: what its commands print, by a word of theirs. It keeps what was asked of it."""
+
+    prints: dict[str, str]
+    name: str = "host node1"
+    fails: str = ""
+    asked: list[str] = field(default_factory=list)
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        deadline: float,
+        stdin: str | bytes | None = None,
+        check: bool = True,
+    ) -> Completed:
+        text = stdin.decode() if isinstance(stdin, bytes) else stdin or ""
+        said = f"{' '.join(argv)}\n{text}"
+        self.asked.append(said)
+        done = self._answered(list(argv), said, text, deadline)
+        if check and done.status != 0:
+            raise failed(self.name, done)
+        return done
+
+    def _answered(self, argv: list[str], said: str, stdin: str, deadline: float) -> Completed:  # noqa: ARG002
+        return self._failing(argv) or Completed(tuple(argv), 0, self._printed(said), "")
+
+    def _failing(self, argv: Sequence[str]) -> Completed | None:
+        """A command that is the one to fail, or a script that has it on its last line."""
+        last = (argv[2] if argv[:2] == ["sh", "-c"] else "").strip().rpartition("\n")[2]
+        if self.fails and (argv[0] == self.fails or self.fails in last):
+            return Completed(tuple(argv), 1, "", f"{self.fails}: it failed")
+        return None
+
+    def _printed(self, said: str) -> str:
+        return next((text for word, text in self.prints.items() if word in said), "")
+
+    def put(self, source: Path, target: str, *, deadline: float) -> None:  # noqa: ARG002 - a Runner
+        raise AssertionError("nothing is copied to the node: its ISO goes through the API")
+
+    def hold(self, argv: Sequence[str], *, what: str, deadline: float) -> AbstractContextManager[Held]:
+        raise AssertionError(f"{what} is not held in these tests: {argv} for {deadline} s")
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class NodeShell(PlayedShell):
+    """The shell of the node that `serving` is. Its creation log is a directory of this machine."""
+
+    def __init__(self, serving: Serving, directory: Path, node: str = "pve") -> None:
+        super().__init__(
+            {"at=/sys/block/$name/device": "", "/dev/mapper/*": f"/dev/sdb\n{LINK}\n", "--inverse": "sda\n"}
+        )
+        self.node = serving.node.peers[node]
+        self.directory = directory / f"created-{node}"
+        tools = directory / f"tools-{node}"
+        tools.mkdir(exist_ok=True)
+        script = Path(nodeshell.__file__).parent / "node" / "qm"
+        for name in nodeshell.TOOLS:
+            (tools / name).symlink_to(script)
+        url = f"http://127.0.0.1:{serving.node_port}"
+        self._partitions: list[dict[str, object]] = []
+        self._environment = {"PATH": f"{tools}:{os.environ['PATH']}", "PVE_DOUBLE_NODE": url, "PVE_DOUBLE_NAME": node}
+
+    def log(self, run_id: RunId) -> CreationLog:
+        return CreationLog(self, run_id, str(self.directory))
+
+    @property
+    def logged(self) -> list[Entry]:
+        return read_log(self, str(self.directory))
+
+    def _answered(self, argv: list[str], said: str, stdin: str, deadline: float) -> Completed:
+        script = argv[2] if argv[:2] == ["sh", "-c"] else ""
+        if script == pin._PINNED:
+            return self._answered(argv[6 + 2 * int(argv[5]) :], said, stdin, deadline)
+        if (failing := self._failing(argv)) is not None:
+            return failing
+        if script in _SCRIPTS:
+            done = subprocess.run(
+                argv, input=stdin, capture_output=True, text=True, timeout=deadline, check=False, env=self._environment
+            )
+            return Completed(tuple(argv), done.returncode, done.stdout, done.stderr)
+        if argv[0] in ("qm", "pvesm"):
+            told = nodeshell.run(self.node, argv)
+            return Completed(tuple(argv), told.status, told.text, "")
+        return Completed(tuple(argv), 0, self._played(argv, script, said, stdin), "")
+
+    def _played(self, argv: list[str], script: str, said: str, stdin: str) -> str:
+        if script == pin._PINS:
+            return "".join(f"{path}\tblock\t252:7\t9\t{128 * MIB // SECTOR}\tof {path}\n" for path in argv[4:])
+        if script == probes.INSPECT:
+            return self._disk()
+        if argv[0] == "sfdisk":
+            self.divide(stdin)
+            return ""
+        if "NAME,PATH,TYPE,START,SIZE" in script:
+            return json.dumps({"blockdevices": [{"children": self._partitions}]})
+        if "forget_partitions" in script:
+            self.divide("")
+            return "removed\n"
+        return self._printed(said)
+
+    def _disk(self) -> str:
+        whole = {"path": "/dev/sdb", "kname": "sdb", "name": "sdb", "type": "disk", "size": 2 << 30, "ro": False}
+        facts = f"8:16%095%09{(2 << 30) // SECTOR}%09PVETEST_disk1"
+        said = dict.fromkeys(("backing", *_PROBES), "")
+        said |= {"device": "/dev/sdb", "facts": facts, "serials": "PVETEST_disk1", "contents": "0 0", "left": "none"}
+        said["block"] = json.dumps({"blockdevices": [whole | {"maj:min": "8:16"}]})
+        return "".join(f"{key}\t0\t{value}\n" for key, value in said.items())
+
+    def divide(self, table: str) -> None:
+        """What the kernel and PVE know of the disk's partitions, from what sfdisk was given."""
+        disks = self.node.disks
+        disks.disks = [each for each in disks.disks if not re.fullmatch(r"/dev/sdb\d+", each.device)]
+        self._partitions = []
+        for number, (start, size, uuid) in enumerate(
+            re.findall(r"start=(\d+)MiB, size=(\d+)MiB, uuid=(\S+),", table), 1
+        ):
+            device, size_bytes = f"/dev/sdb{number}", int(size) * MIB
+            disks.disks.append(Disk(device, size_bytes, partuuid=uuid))
+            sectors = int(start) * MIB // SECTOR
+            self._partitions.append({"path": device, "type": "part", "start": sectors, "size": size_bytes})
