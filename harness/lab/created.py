@@ -104,7 +104,7 @@ class HostThing(Thing):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file of the log in `directory`: `record` is the thing as JSON has it, and empty where the file cannot be read."""
+    """A file of the log in `directory`: `record` is the thing as JSON, and empty where the file cannot be read."""
 
     directory: str
     run_id: str

@@ -198,8 +198,8 @@ def require_unchanged(runner: Runner, done: Completed) -> None:
     if done.status == CHANGED:
         raise SafetyError(
             f"{runner.name}: a command that writes was not started: {done.stderr.strip()}",
-            hint="a disk was swapped, unplugged or attached again (see dmesg there), or another run has the host: start "
-            "anew when you know which",
+            hint="a disk was swapped, unplugged or attached again (see dmesg there), or another run has the host: "
+            "start anew when you know which",
         )
 
 

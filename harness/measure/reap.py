@@ -59,9 +59,9 @@ def described(entry: Entry) -> str:
 def reap(runner: Runner, hypervisor: Hypervisor, entries: Sequence[Entry]) -> list[str]:
     """Remove these things, the latest first, and say in words what was done with each.
 
-    Where something cannot be removed, or is not what was created any more, everything that the same run has created below
-    it stays as well: a file that has somebody's data in it by now, say. Call this only while holding the host's lease:
-    else it ends a live run. Raises HostError where something stays, after everything else was tried.
+    Where something cannot be removed, or is not what was created any more, everything that the same run has created
+    below it stays as well: a file that has somebody's data in it by now, say. Call this only while holding the host's
+    lease: else it ends a live run. Raises HostError where something stays, after everything else was tried.
     """
     done: list[str] = []
     left: dict[str, Entry] = {}

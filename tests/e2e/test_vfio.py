@@ -54,7 +54,9 @@ def test_a_disk_that_the_host_uses_is_not_taken_from_it(guest: Guest, lab_host: 
             pytest.fail("the guest has got a mounted disk")
         assert runner.run(["mountpoint", "/mnt"], deadline=10, check=False).status == 0
     finally:
-        runner.run(["sh", "-c", f"umount /mnt; wipefs -a -q {link}; blkdiscard -z -f {link}; udevadm settle"], deadline=60)
+        runner.run(
+            ["sh", "-c", f"umount /mnt; wipefs -a -q {link}; blkdiscard -z -f {link}; udevadm settle"], deadline=60
+        )
 
 
 def test_a_device_that_a_killed_run_left_without_its_driver_is_given_back(lab_host: Lab) -> None:

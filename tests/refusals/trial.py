@@ -26,7 +26,7 @@ blockdev --rereadpt "$1" 2>/dev/null
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A device of a host to try cases on: its kernel path, the link that the lab file has, and what the lab file says."""
+    """A device of a host to try cases on: its kernel path, the link to it, and what the lab file says of it."""
 
     runner: Runner
     device: str

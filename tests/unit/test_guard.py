@@ -19,6 +19,10 @@ from tests.unit.loop_disks import RUNNER, loop, partition, require, run, sparse
 
 BY_ID = DiskById("optane", "/dev/disk/by-id/nvme-900P", "PHM1", destroy=True)
 BY_FILE = DiskByFile("loop", Path("/var/tmp/loop.img"), 2 << 30, destroy=True)
+UNKNOWN_DATA = (
+    "it holds data of an unknown kind: encrypted volumes, raw databases and wiped disks look like this, and only its "
+    "owner knows"
+)
 BLANK = Evidence(
     pin=BlockPin("/dev/nvme0n1", "259:0", "7", 256 << 21, "PHM1"),
     serials=("INTEL_900P_PHM1", "PHM1"),
@@ -59,11 +63,7 @@ def test_a_disk_that_nobody_needs_is_accepted(spec: DiskSpec, evidence: Evidence
         ({"definitions": ("/etc/x names it",)}, "a virtual machine or a storage is defined with it: /etc/x names it"),
         ({"signatures": ("nvme0n1: ext4",)}, "there is a signature on it: nvme0n1: ext4"),
         ({"partitions": ("nvme0n1p1",)}, "it has partitions: nvme0n1p1"),
-        (
-            {"contents": "data"},
-            "it holds data of an unknown kind: encrypted volumes, raw databases and wiped disks look like this, and "
-            "only its owner knows",
-        ),
+        ({"contents": "data"}, UNKNOWN_DATA),
         (
             {"unknown": {"signatures": "Input/output error"}},
             "the probe `signatures` could not tell: Input/output error",
@@ -240,7 +240,7 @@ def test_partitions_are_refused_whatever_they_are_called(file: Path, names: tupl
     require("sfdisk")
     with loop(file) as device:
         partition(device, *names)
-        with pytest.raises(SafetyError, match="there is a signature on it: loop.*: gpt") as error:
+        with pytest.raises(SafetyError, match=r"there is a signature on it: loop.*: gpt") as error:
             require_writable(RUNNER, by_file(file), device)
     assert "virt-overhead reap removes it" in str(error.value.hint)
 
@@ -265,15 +265,18 @@ def test_a_host_on_which_a_probe_fails_is_refused(
     (broken / tool).chmod(0o755)
     with loop(file) as device:
         monkeypatch.setenv("PATH", str(broken), prepend=":")
-        with pytest.raises((SafetyError, HostError), match="could not tell: |cannot be understood"):
+        with pytest.raises((SafetyError, HostError), match=r"could not tell: |cannot be understood"):
             require_writable(RUNNER, by_file(file), device)
         monkeypatch.undo()
 
 
 def test_a_disk_of_which_a_guest_gets_another_one_is_not_lent(file: Path, tmp_path: Path) -> None:
-    with loop(file) as device, loop(sparse(tmp_path / "other.img", 64 << 20)) as other:
-        with pytest.raises(SafetyError, match="does not lead to the disk that was checked"):
-            lend(granted(device), other)
+    with (
+        loop(file) as device,
+        loop(sparse(tmp_path / "other.img", 64 << 20)) as other,
+        pytest.raises(SafetyError, match="does not lead to the disk that was checked"),
+    ):
+        lend(granted(device), other)
 
 
 def test_what_is_not_on_the_checked_disk_gets_no_permission(file: Path, tmp_path: Path) -> None:

@@ -195,9 +195,9 @@ def test_a_file_that_exists_is_refused_whatever_it_holds_and_stays_as_it_is(
     disk: DiskByFile, facts: HostFacts, contents: bytes
 ) -> None:
     disk.file.write_bytes(contents)
-    with pytest.raises(SafetyError, match=f"{disk.file}, will not be written to: the file exists already") as error:
-        with build(disk, facts, RAW):
-            pass
+    said = f"{disk.file}, will not be written to: the file exists already"
+    with pytest.raises(SafetyError, match=said) as error, build(disk, facts, RAW):
+        pass
     assert disk.file.read_bytes() == contents
     assert error.value.hint is not None
     assert "name a path where nothing is" in error.value.hint
@@ -226,9 +226,9 @@ def test_a_file_that_is_a_loop_device_already_is_refused_by_that(disk: DiskByFil
 
 def test_a_file_for_which_there_is_no_room_is_not_made(disk: DiskByFile, facts: HostFacts) -> None:
     vast = replace(disk, size=1 << 50)
-    with pytest.raises(SafetyError, match=r"the run needs 1024 TiB, .* are free, and .* have to stay free"):
-        with build(vast, facts, RAW):
-            pass
+    said = r"the run needs 1024 TiB, .* are free, and .* have to stay free"
+    with pytest.raises(SafetyError, match=said), build(vast, facts, RAW):
+        pass
     assert not disk.file.exists()
 
 

@@ -84,12 +84,12 @@ def test_a_file_system_that_somebody_made_in_a_partition_of_ours_stays_and_so_do
     theirs = partition_of(disk, 2)
     run("mkfs.ext4", "-q", theirs)
     before = run("sha256sum", theirs)
-    with pytest.raises(HostError, match="the partitions on .*: left alone, .*: a partition of it has contents"):
+    with pytest.raises(HostError, match=r"the partitions on .*: left alone, .*: a partition of it has contents"):
         reaped(place)
     assert run("sha256sum", theirs) == before
     assert run("sfdisk", "-d", device_of(disk)).count(f'name="voh:{RUN}:') == 3
     # Asked again, it is still there, with the loop device and the file that it is in.
-    with pytest.raises(HostError, match="the file .*: kept, because something on it is left"):
+    with pytest.raises(HostError, match=r"the file .*: kept, because something on it is left"):
         reaped(place)
     assert run("sha256sum", theirs) == before
     clean_up(disk)
@@ -112,7 +112,7 @@ def test_a_partition_that_somebody_added_to_our_table_keeps_it_alone(place: Path
     disk = killed(place)
     run("umount", f"{place}/mnt/voh-{RUN}-ext4")
     run("sfdisk", "--quiet", "--append", "--no-reread", device_of(disk), text="size=16MiB\n")
-    with pytest.raises(HostError, match="the partitions on .*: left alone, .*: its partitions are not the ones"):
+    with pytest.raises(HostError, match=r"the partitions on .*: left alone, .*: its partitions are not the ones"):
         reaped(place)
     clean_up(disk)
 

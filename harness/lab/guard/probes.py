@@ -9,6 +9,8 @@ SAMPLE_BYTES = 65536
 """Bytes of each sample that is read."""
 SAMPLES = 64
 """Samples at random positions, beside the ends. Where a share p of the disk holds data, all miss it with (1 - p)^64."""
+WHOLE_BYTES = 128 << 20
+"""A disk of this size or less is read as a whole."""
 END_BYTES = 1 << 20
 """Bytes at both ends of a disk that are read as a whole: where most formats have their signatures."""
 
@@ -82,7 +84,8 @@ tools() {
     for tool in awk cat cut find grep head readlink sed sort stat tail tr; do
         command -v "$tool" >/dev/null || echo "$tool is not installed there" >&2
     done
-    [ "$(printf 'b\na\n' | sort | sed 's/^/x/' | grep -n x | awk '{ print $1 }' | head -n 2 | tr '\n' ' ')" = "1:xa 2:xb " ] ||
+    tried=$(printf 'b\na\n' | sort | sed 's/^/x/' | grep -n x | awk '{ print $1 }' | head -n 2 | tr '\n' ' ')
+    [ "$tried" = "1:xa 2:xb " ] ||
         echo "sort, sed, grep, awk, head or tr does not work there" >&2
 }
 ask tools tools
@@ -207,7 +210,7 @@ for my $file (glob '/proc/[0-9]*/mountinfo') {
 say_('mounts', $readable && %kernel_names ? 0 : 1, join "\n", sort keys %mounts);
 # udev may have it open for a moment after something wrote to it.
 my ($users, $claimed);
-for my $try (1 .. 20) {
+for my $try (1 .. 10) {
     my %found;
     for my $file (glob '/proc/[0-9]*/fd/*') {
         my @status = stat $file;
@@ -229,9 +232,12 @@ for my $try (1 .. 20) {
 }
 say_('users', 0, $users);
 say_('claim', 0, $claimed);
-my %other = (ends => 0, inside => 0);
+my %other = (ends => 0, inside => 0, whole => 0);
 open my $input, '<:raw', $device or do { say_('contents', 1, "$device cannot be opened: $!"); exit };
 my $size = sysseek $input, 0, 2;
+if ($size <= 134217728) { # WHOLE_BYTES
+    push @positions, map { 'whole' . $_ * $length } 0 .. ($size - 1) / $length;
+}
 for my $at (@positions) {
     my ($where, $position) = $at =~ /^([a-z]+)(.+)$/;
     $position = int($position * $size / $length) * $length if $where eq 'inside';
@@ -251,7 +257,7 @@ for my $at (@positions) {
     }
     $other{$where}++ if $buffer =~ /[^\0]/;
 }
-say_('contents', 0, "$other{ends} $other{inside}");
+say_('contents', 0, "$other{ends} " . ($other{inside} + $other{whole}));
 PERL
 # Samples of what a run has left there, as its clean-up wrote them down: are they the same now?
 left=$(left_file)

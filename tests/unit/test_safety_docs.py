@@ -1,0 +1,91 @@
+"""docs/safety.md is what the code is: its tables are generated, and no command writes without a permission."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from harness.lab.created import HostThing
+from tests import safety_page
+from tests.refusals.catalogue import CASES
+from tests.safety_page import ROOT, THINGS, calls, programs, section, write_section
+
+# What runs without a permission, and why that destroys nothing of others.
+WITHOUT_PERMISSION = {
+    # A file whose name nothing else has, and that appears at its place only where nothing is.
+    "harness.layout.device._loop_device": "rm",
+    # Our own directory: `mkdir` alone, never what is in it.
+    "harness.guest.libvirt.backend._removed": "rm",
+}
+
+
+@pytest.mark.parametrize("name", ["things", "commands"])
+def test_the_tables_are_those_of_the_code(name: str, regenerate: bool) -> None:
+    made = getattr(safety_page, f"{name}_table")()
+    if regenerate:
+        write_section(name, made)
+    assert section(name) == made, "pytest tests/unit/test_safety_docs.py --regenerate writes it anew"
+
+
+def test_every_disk_that_was_tried_in_the_lab_is_in_the_catalogue_and_the_other_way_round() -> None:
+    rows = [line.split(" | ")[0].removeprefix("| ") for line in section("refusals").splitlines()[2:]]
+    assert rows == [case.name for case in CASES], "pytest tests/soak/test_refusals.py --regenerate writes it anew"
+    assert len(rows) >= 40
+
+
+def test_no_command_that_destroys_data_runs_without_a_permission() -> None:
+    bare = {
+        (call.function, program)
+        for call in calls()
+        if not call.needs_permission and not _leaves_disks_alone(call.function)
+        for program in programs(call.words)
+    }
+    assert {(function, program) for function, program in bare if WITHOUT_PERMISSION.get(function) != program} == set()
+
+
+def _leaves_disks_alone(function: str) -> bool:
+    """Rooms that never see a disk under test: images are built, the lab is started, a kernel's settings are changed."""
+    return function.startswith(("harness.image.", "harness.lab.embedded.", "harness.doctor.", "harness.lab.transport."))
+
+
+def test_every_script_that_destroys_data_is_the_removal_of_a_thing_or_gets_a_permission() -> None:
+    removals = {thing.removal for thing in THINGS if issubclass(thing, HostThing)}
+    permitted = " ".join(call.words for call in calls() if call.needs_permission)
+    bare = []
+    for file in sorted((ROOT / "harness" / "layout").glob("*.py")):
+        for name, script in _scripts(file):
+            if programs(script) and not any(script in removal for removal in removals) and script not in permitted:
+                bare.append(f"{file.name}:{name}")
+    # A file of a name that nothing else has; a directory of configfs, which `mkdir` alone makes.
+    assert set(bare) <= {"device.py:_MAKE", "memory_disk.py:_CREATE"}
+
+
+def _scripts(file: Path) -> list[tuple[str, str]]:
+    """Names and values of the shell scripts of a module."""
+    found: list[tuple[str, str]] = []
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            strings = [part.value for part in ast.walk(node.value) if isinstance(part, ast.Constant)]
+            found += [(node.targets[0].id, text) for text in strings if isinstance(text, str) and "\n" in text]
+    return found
+
+
+def test_every_thing_has_an_identity_beside_its_name() -> None:
+    for thing in THINGS:
+        identity = set(thing.model_fields) - {"kind", "disks", "name"}
+        assert identity, f"{thing.__name__} is known by its name alone"
+
+
+def test_every_removal_checks_the_identity_before_it_removes() -> None:
+    for thing in THINGS:
+        if issubclass(thing, HostThing):
+            assert "absent" in thing.removal, f"{thing.__name__} does not say that there is nothing to remove"
+            checked = "foreign" in thing.removal or thing.__name__ in (
+                "Array",
+                "FilesystemMount",
+                "LoopDevice",
+                "Processes",
+            )
+            assert checked, f"{thing.__name__} does not tell what is not ours"
