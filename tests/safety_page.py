@@ -19,7 +19,8 @@ THINGS: tuple[type[Thing], ...] = (*HOST_THINGS, Domain, *PROXMOX_THINGS)
 
 WRITING = re.compile(
     r"\b(blkdiscard|cryptsetup|dd|fallocate|fio|losetup -d|lvcreate|lvremove|mdadm|mkfs\.\w+|mkswap|mount|partx|"
-    r"pvcreate|pvremove|qemu-img (?:create|convert)|rm|rmdir|sfdisk|truncate|umount|vgcreate|vgremove|wipefs|zfs create|"
+    r"pvcreate|pvremove|qemu-img (?:create|convert)|rm|rmdir|sfdisk|truncate|umount|vgcreate|vgremove|wipefs|"
+    r"zfs create|"
     r"zpool (?:create|destroy|labelclear))(?![\w./])"
 )
 """Programs that can destroy data, or make it unreachable."""

@@ -55,9 +55,13 @@ def pytest_configure():
     environment.read_log = lambda runner: []
     environment.CreationLog = partial(environment.CreationLog, directory="@LEASES@/created")
     iso = SimpleNamespace(name="none")
-    manifest = SimpleNamespace(host_key="", files={"none": SimpleNamespace(sha256="")})
-    guest = SimpleNamespace(iso=iso, digest="0", path=None, manifest=manifest)
-    engine.ensure_images = lambda events: SimpleNamespace(guest=guest, key=None)
+    manifest = SimpleNamespace(
+        host_key="",
+        files={"none": SimpleNamespace(sha256="")},
+        **dict.fromkeys(("recipe_digest", "suite", "built_at", "kernel", "fio_version"), "none"),
+    )
+    guest = SimpleNamespace(name="guest", iso=iso, digest="0", path=None, manifest=manifest)
+    engine.ensure_images = lambda events: SimpleNamespace(guest=guest, emulator=guest, lab=guest, key=None)
 """
 # Without the plugin's care: exceptions of ours reach pytest as they are, which prints every variable of every frame.
 _BARE = """
