@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from harness.guest.libvirt.backend import Domain
@@ -37,11 +38,21 @@ class Call:
     @property
     def needs_permission(self) -> bool:
         """Whether it runs through a permission instead of a plain runner."""
-        return not re.search(r"runner$|^host$|^node$|_node$|^connection", self.receiver)
+        return bool(re.search(r"(^|[.])(device|region|writable|members)$", self.receiver))
+
+    @property
+    def is_on_a_host(self) -> bool:
+        """Whether it runs on a machine that may have a disk under test."""
+        return bool(re.search(r"runner$|^host$|^here$|\.runner\(", self.receiver))
 
 
-def calls() -> Iterator[Call]:
+@cache
+def calls() -> tuple[Call, ...]:
     """Every command of the harness that is run by `X.run(...)`, `run_all(...)` or `run_pinned(...)`."""
+    return tuple(_calls())
+
+
+def _calls() -> Iterator[Call]:
     for file in sorted((ROOT / "harness").rglob("*.py")):
         tree = ast.parse(file.read_text(encoding="utf-8"))
         module = file.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")

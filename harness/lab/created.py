@@ -21,6 +21,7 @@ from harness.errors import HostError
 from harness.lab.paths import CREATED_DIRECTORY
 from harness.lab.transport.base import Runner
 from harness.run_id import RunId
+from harness.untrusted import parse_json
 
 T = TypeVar("T", bound="Thing")
 
@@ -205,8 +206,8 @@ def read_log(runner: Runner, directory: str = CREATED_DIRECTORY) -> list[Entry]:
     for name, content in zip(lines[::2], lines[1::2], strict=True):
         run_id, _, file = name.partition("/")
         try:
-            record = json.loads(content)
-        except ValueError:
+            record = parse_json(content, f"{directory}/{name}")
+        except HostError:
             record = None
         entries.append(Entry(directory, run_id, file, record if isinstance(record, dict) else {}))
     return sorted(entries, key=lambda entry: entry.file)

@@ -70,6 +70,8 @@ def _disk_link(text: str) -> str:
         raise ValueError("names what is on a disk, which will be overwritten; allowed: a link in /dev/disk/by-id/")
     if link["by"] in _BY_PLACE:
         raise ValueError("names a slot, where another disk may be tomorrow; allowed: a link in /dev/disk/by-id/")
+    if link["by"] != "id":
+        raise ValueError(_A_LINK)
     if _PART.search(text):
         raise ValueError("names a partition; allowed: the link of the whole disk, without -part...")
     try:

@@ -29,6 +29,7 @@ SILENCE_SECONDS = 30.0
 """How long the host hears nothing before it releases the lease."""
 
 _PROVEN_SECONDS = 1.0
+_LAST_WORDS_SECONDS = 5.0
 _ANSWER_SECONDS = 30.0
 _POLL_SECONDS = 1.0
 # Time goes on in it while the machine is suspended.
@@ -92,9 +93,9 @@ class Lease:
         return self._why_ended()
 
     def _why_ended(self) -> str:
-        last = self._held.lines[-1]
-        if last.startswith("over "):
-            return last.removeprefix("over ")
+        # Its last words may still be on their way when nothing can be sent to it any more.
+        if self._held.wait(lambda lines: lines[-1].startswith("over "), _LAST_WORDS_SECONDS):
+            return self._held.lines[-1].removeprefix("over ")
         return "its holder on the host, or the connection to it, has ended"
 
     def _send(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from harness.lab.guard import serial_of
 from harness.lab.inventory import DiskByFile, DiskSpec
 from harness.lab.transport.base import Runner
 from harness.layout.free_space import require_space
+from harness.untrusted import parse_json, reading
 
 # $1: the file, $2: its device and inode. Where somebody else has the loop device open, udev or lsblk for a moment, it
 # goes when they close it, and `losetup -d` does not wait for that.
@@ -133,4 +133,6 @@ def loop_devices(runner: Runner, file: str) -> list[str]:
     """The loop devices that have `file` behind them."""
     # Without --list, losetup answers -j in a format of its own, whatever else it is asked.
     listed = runner.run(["losetup", "--list", "--json", "--output", "NAME", "-j", file], deadline=30).stdout
-    return [each["name"] for each in json.loads(listed or "{}").get("loopdevices", ())]
+    source = f"{runner.name}: what losetup says of {file}"
+    with reading(source):
+        return [str(each["name"]) for each in parse_json(listed or "{}", source).get("loopdevices", ())]

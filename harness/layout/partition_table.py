@@ -19,11 +19,11 @@ _REMOVE = (
     + SAMPLED
     + FIND
     + r"""
-link=$1 file=$2 want_identity=$3 want_sectors=$4 ptuuid=$5 partuuids=$6; shift 6
-if [ -n "$file" ]; then
-    dev=$(losetup --list --noheadings --output NAME --associated "$file") || exit
+link=$1 backing=$2 want_identity=$3 want_sectors=$4 ptuuid=$5 partuuids=$6; shift 6
+if [ -n "$backing" ]; then
+    dev=$(losetup --list --noheadings --output NAME --associated "$backing") || exit
     [ -n "$dev" ] || { echo absent; exit; }
-    [ "$(echo $dev | wc -w)" -eq 1 ] || { echo "$file is behind several loop devices:" $dev >&2; exit 1; }
+    [ "$(echo $dev | wc -w)" -eq 1 ] || { echo "$backing is behind several loop devices:" $dev >&2; exit 1; }
 else
     dev=$(readlink -e "$link") || { echo "the disk $link is not attached" >&2; exit 1; }
 fi
@@ -31,7 +31,7 @@ fi
 exec 9<"$dev" || exit
 facts_of "${dev##*/}" || exit
 [ "$identity $sectors" = "$want_identity $want_sectors" ] || {
-    echo "foreign: at $link$file is now a disk with the identity $identity and $sectors sectors"; exit; }
+    echo "foreign: at $link$backing is now a disk with the identity $identity and $sectors sectors"; exit; }
 settle() { ! command -v udevadm >/dev/null || udevadm settle --timeout=20; }
 readable() { dd if="$dev" of=/dev/null bs=1M "$@" status=none; }
 forget_partitions() { # udev may have one open for a moment

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from harness.lab.paths import TAG
 from harness.lab.pin import SECTOR, BlockPin
 from harness.layout.partition_table import PartitionTable, sample_positions
 from harness.units import format_size
+from harness.untrusted import parse_json, reading
 
 MIB = 1024**2
 ALIGNMENT = MIB
@@ -199,10 +199,14 @@ def _regions(device: Writable, plan: _Plan) -> dict[str, Region]:
 def _partition_devices(device: Writable) -> list[tuple[str, tuple[int, int]]]:
     """Path, and start and size in bytes, of each partition that the kernel has, in order of place."""
     printed = device.runner.run(["sh", "-c", _PARTITIONS, "sh", device.path], deadline=60).stdout
-    children = json.loads(printed)["blockdevices"][0].get("children", ())
-    parts = [
-        (each["path"], (int(each["start"]) * SECTOR, int(each["size"]))) for each in children if each["type"] == "part"
-    ]
+    source = f"{device.runner.name}: what lsblk says of {device.path}"
+    with reading(source):
+        children = parse_json(printed, source)["blockdevices"][0].get("children", ())
+        parts = [
+            (str(each["path"]), (int(each["start"]) * SECTOR, int(each["size"])))
+            for each in children
+            if each["type"] == "part"
+        ]
     return sorted(parts, key=lambda part: part[1])
 
 

@@ -55,8 +55,6 @@ SIGNATURES = (
         "xfs",
         "mkfs.xfs",
     ),
-    _signature("a Minix file system", 'mkfs.minix "$1" >/dev/null', "minix", "mkfs.minix"),
-    _signature("a BFS file system", 'mkfs.bfs "$1" >/dev/null', "bfs", "mkfs.bfs"),
     _signature("swap space", 'mkswap "$1" >/dev/null', "swap", "mkswap"),
     _signature(
         "swap space with an image of a suspended system",
@@ -224,6 +222,19 @@ USED = (
         'pid=$(cat "$2/pid"); kill -KILL $(cat "/proc/$pid/task/$pid/children") "$pid"; '
         'while [ -e "/proc/$pid" ]; do sleep 0.1; done; sleep 0.5',
         ("unshare",),
+    ),
+    Case(
+        "a running guest of libvirt, by the disk's link",
+        """cat >"$2/guest.xml" <<XML
+<domain type='qemu'><name>voh-prod</name><memory unit='MiB'>32</memory><os><type>hvm</type></os><devices>
+<disk type='block' device='disk'><driver name='qemu' type='raw'/><source dev='$3'/><target dev='vda' bus='virtio'/></disk>
+</devices></domain>
+XML
+virsh -q create "$2/guest.xml" >/dev/null""",
+        "DISK by qemu-system",
+        "virsh -q destroy voh-prod",
+        ("virsh",),
+        lab=True,
     ),
     Case(
         "another loop device on it",

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
+from harness.errors import HostError, SafetyError
+from harness.lab.created import CreationLog, read_log
+from harness.lab.guard import require_writable
 from harness.lab.inventory import DiskById
 from harness.lab.transport.ssh import SshRunner
+from harness.layout.disks import partitioned_disks
+from harness.layout.regions import Need
+from harness.measure.reap import described, reap
+from harness.run_id import RunId
 from tests import safety_page
 from tests.e2e.machines import on_lab_host
 from tests.refusals.catalogue import CASES, DISK_BYTES, Case
 from tests.refusals.trial import Trial
+from tests.unit.loop_disks import NO_HYPERVISOR
 
 DIRECTORY = "/var/lib/virt-overhead/guard-test"
 NAME = "sim_guard"
@@ -54,6 +63,42 @@ def test_the_disk_is_refused_and_stays_as_it_is(trial: Trial, case: Case) -> Non
     said = trial.refused(case)
     assert case.message in said
     found[case.name] = said
+
+
+def test_a_device_with_an_unreadable_last_sector_is_refused_by_that(trial: Trial) -> None:
+    """Made by device-mapper's error target. libblkid finds nothing there, and does not say that it failed."""
+    runner = trial.runner
+    sectors = DISK_BYTES // 512
+    table = f"0 {sectors - 1} linear {trial.device} 0\n{sectors - 1} 1 error\n"
+    runner.run(["mkfs.ext4", "-q", "-F", trial.device], deadline=60)
+    runner.run(["dmsetup", "create", "voh-guard"], stdin=table, deadline=60)
+    try:
+        with pytest.raises(SafetyError, match=r"the probe `contents` could not tell: byte .* cannot be read"):
+            require_writable(runner, DISK, "/dev/mapper/voh-guard")
+    finally:
+        runner.run(["dmsetup", "remove", "voh-guard"], deadline=60)
+        runner.run(["blkdiscard", "-z", "-f", trial.device], deadline=60)
+
+
+def test_a_disk_that_is_swapped_behind_its_link_is_neither_written_to_nor_wiped_at_the_end(runner: SshRunner) -> None:
+    ours, theirs = "/dev/disk/by-id/lab-sim_ssd1", "/dev/sim_ssd2"
+    spec = DiskById("ssd1", ours, "sim_ssd1", destroy=True)
+    log = CreationLog(runner, RunId.new())
+    runner.run(["mkfs.ext4", "-q", "-F", theirs], deadline=60)
+    before = runner.run(["sha256sum", theirs], deadline=60).stdout
+    stack = ExitStack()
+    (disk,), _ = stack.enter_context(partitioned_disks(log, [spec], [{"device": Need(0, 1)}], span=64 * MIB))
+    runner.run(["ln", "-sfn", "../../sim_ssd2", ours], deadline=20)
+    # What was checked is written to, wherever the link leads now.
+    disk.device.run(["dd", "if=/dev/urandom", f"of={disk.device.path}", "bs=1M", "seek=2", "count=1"], deadline=60)
+    with pytest.raises(HostError, match=r"left alone, .*: at .*lab-sim_ssd1 is now a disk with the identity sim_ssd2"):
+        stack.close()
+    assert runner.run(["sha256sum", theirs], deadline=60).stdout == before
+    runner.run(["ln", "-sfn", "../../sim_ssd1", ours], deadline=20)
+    (entry,) = [entry for entry in read_log(runner) if entry.run_id == log.run_id]
+    assert reap(runner, NO_HYPERVISOR, [entry]) == [f"removed what a killed run left: {described(entry)}"]
+    assert require_writable(runner, spec, ours).path == "/dev/sim_ssd1"
+    runner.run(["blkdiscard", "-z", "-f", theirs], deadline=60)
 
 
 def test_the_page_has_what_was_found(regenerate: bool) -> None:

@@ -193,7 +193,7 @@ def test_a_probe_that_gives_no_answer_or_fails_is_a_refusal(probe: str) -> None:
 )
 def test_an_answer_that_cannot_be_understood_is_an_error_that_names_host_and_disk(answer: str) -> None:
     odd = Recorded("scsi", without="block", instead=f"block\t0\t{answer}")
-    with pytest.raises(HostError, match="host there: what it says of /dev/sda cannot be understood"):
+    with pytest.raises(HostError, match="host there: what it says of /dev/sda cannot be read"):
         inspect(odd, "/dev/sda")
 
 
@@ -265,7 +265,7 @@ def test_a_host_on_which_a_probe_fails_is_refused(
     (broken / tool).chmod(0o755)
     with loop(file) as device:
         monkeypatch.setenv("PATH", str(broken), prepend=":")
-        with pytest.raises((SafetyError, HostError), match=r"could not tell: |cannot be understood"):
+        with pytest.raises((SafetyError, HostError), match=r"could not tell: |cannot be read"):
             require_writable(RUNNER, by_file(file), device)
         monkeypatch.undo()
 

@@ -13,12 +13,12 @@ ANSWER_BYTES = 16 << 20
 _CHUNK_BYTES = 64 << 10
 
 
-def limit_answers(session: requests.Session, who: str) -> None:
+def limit_answers(session: requests.Session) -> None:
     """From now on an answer that is too large, or that succeeds and is not an object of JSON, is a HostError."""
 
     def check(response: requests.Response, *_args: object, **_options: object) -> None:
         # Called before requests reads the body, which would take it whole.
-        source = f"{who}: the answer to {response.request.method} {response.request.path_url.partition('?')[0]}"
+        source = f"the answer to {response.request.method} {response.request.path_url.partition('?')[0]}"
         body = bytearray()
         for chunk in response.iter_content(_CHUNK_BYTES):
             body += chunk

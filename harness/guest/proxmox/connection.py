@@ -149,7 +149,7 @@ def log_in(spec: ApiSpec, secret: Secret, host: str) -> Login:
     for each in (http, session):
         each.adapters.clear()
         each.mount("https://", _NodeAlone(spec.fingerprint))
-        limit_answers(each, f"host {host}: Proxmox VE")
+        limit_answers(each)
     # The fingerprint is compared in place of the chain of signatures and the name.
     verify: bool | str = False if spec.fingerprint else str(spec.ca_file) if spec.ca_file else True
     base_url = f"{_address(spec)}/api2/json"

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import unquote
 
-from harness.errors import HostError
 from harness.lab.guard.probes import END_BYTES, INSPECT, SAMPLE_BYTES, SAMPLES
 from harness.lab.pin import BlockPin
 from harness.lab.transport.base import Runner
+from harness.untrusted import parse_json, reading
 
 INSPECT_SECONDS = 120.0
 
@@ -61,13 +60,9 @@ def inspect(runner: Runner, device: str) -> Evidence | None:
     answers = _Answers.of(printed)
     if "missing" in answers.found:
         return None
-    try:
-        return _evidence(answers)
-    except (KeyError, ValueError, IndexError, TypeError, RecursionError) as error:
-        raise HostError(
-            f"{runner.name}: what it says of {device} cannot be understood: {error!r}",
-            hint="lsblk, wipefs and findmnt of util-linux 2.33 or newer are needed there",
-        ) from error
+    source = f"{runner.name}: what it says of {device}"
+    with reading(source, hint="lsblk, wipefs and findmnt of util-linux 2.33 or newer are needed there"):
+        return _evidence(answers, source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +103,16 @@ _PROBES = (
 """Every one of them has to answer. A probe that is missing could not tell."""
 
 
-def _evidence(answers: _Answers) -> Evidence:
+def _evidence(answers: _Answers, source: str) -> Evidence:
     found = answers.found
     number, diskseq, sectors, identity = found["facts"].split("\t")
     pin = BlockPin(found["device"], number, diskseq, int(sectors), identity)
     unknown = dict(answers.unknown)
     unknown |= {name: "it gave no answer" for name in _PROBES if name not in found and name not in unknown}
-    node: dict[str, Any] = json.loads(found["block"])["blockdevices"][0] if "block" in found else {}
+    node: dict[str, Any] = parse_json(found["block"], source)["blockdevices"][0] if "block" in found else {}
     below = _descendants(node)
     parts = [each for each in below if each["type"] == "part"]
-    signatures = json.loads(found.get("signatures") or "{}").get("signatures", ())
+    signatures = parse_json(found.get("signatures") or "{}", source).get("signatures", ())
     kind = str(node.get("type", ""))
     return Evidence(
         pin=pin,

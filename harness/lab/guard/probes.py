@@ -169,7 +169,7 @@ ask domains domains
 nodes_of_pve() {
     [ -d /etc/pve/nodes ] || return 0
     [ -z "$pci" ] || grep -sn "path=$pci" /etc/pve/mapping/pci.cfg | sed "s|^|/etc/pve/mapping/pci.cfg: |"
-    find /etc/pve/nodes/*/qemu-server /etc/pve/nodes/*/lxc /etc/pve/storage.cfg -name '*.c*' -type f -print |
+    { find /etc/pve/nodes -path '*/qemu-server/*.conf' -o -path '*/lxc/*.conf'; ls /etc/pve/storage.cfg 2>/dev/null; } |
     while IFS= read -r file; do
         for path in $paths; do grep -nE "[ ,:=]$path([,; ]|\$)" "$file" | head -n 1 | sed "s|^|$file: |"; done
         [ -z "$pci" ] || grep -nE "^hostpci[0-9]+: *(host=)?($domain:)?$slot(\.$function)?(\$|[,;])" "$file" |
