@@ -29,8 +29,8 @@ REMEDY = "find out what uses it there (lsof, fuser, lsblk), end that, and: virt-
 
 # $1: the log, $2: the run, $3: the file. The content is on standard input.
 _WRITE = r"""
-umask 077
-mkdir -p "$1/$2" && cd "$1/$2" && cat >".$3" && sync ".$3" && mv -f ".$3" "$3" && sync . .. "$1"
+mkdir -p "${1%/*}" && umask 077 && mkdir -p "$1/$2" && cd "$1/$2" || exit
+cat >".$3" && sync ".$3" && mv -f ".$3" "$3" && sync . .. "$1"
 """
 # $1: the log, $2: the run, $3: the file.
 _FORGET = r"""

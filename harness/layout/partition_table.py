@@ -62,9 +62,10 @@ if [ -n "$parts" ]; then
 fi
 blkdiscard -f -o 1048576 -l $((size - 2097152)) "$dev" 2>/dev/null
 settle
-umask 077
 left=$(left_file)
-mkdir -p "${left%/*}" && echo "$(digest_of "$dev" "$@")" "$@" >"$left.new" && sync "$left.new" &&
+directory=${left%/*}
+mkdir -p "${directory%/*}" && umask 077 && mkdir -p "$directory" || exit
+echo "$(digest_of "$dev" "$@")" "$@" >"$left.new" && sync "$left.new" &&
     mv "$left.new" "$left" && sync "${left%/*}" || exit
 # The start last: as long as the table is there, this can be done again.
 zero() { dd if=/dev/zero of="$dev" bs=1M count=1 conv=notrunc,fsync oflag=seek_bytes seek="$1" status=none; }

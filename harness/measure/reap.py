@@ -32,21 +32,24 @@ HOST_THINGS: tuple[type[HostThing], ...] = (
     VolumeGroup,
 )
 """Everything that runs create on a host by commands. A hypervisor removes what it has created itself."""
+_PROCESSES = Processes.model_fields["kind"].default
 
 
 def divided(entries: Sequence[Entry], disks: Collection[str]) -> tuple[list[Entry], list[Entry]]:
     """The entries that are on one of these disks, by serial number, and the others. Pure.
 
-    What is on no disk (processes, say) goes with the run that created it: if that run has used one of the disks. A
-    record that cannot be read stays, so that it does not keep every later run from starting.
+    What is on no disk goes with the run that created it: if that run has used one of the disks. Processes of killed
+    runs always go, because they would be measured along. A record that cannot be read stays, so that it does not keep
+    every later run from starting.
     """
     runs = {entry.run_id for entry in entries if entry.disks & set(disks)}
-    mine = [
-        entry
-        for entry in entries
-        if entry.disks & set(disks) or (entry.kind and not entry.disks and entry.run_id in runs)
-    ]
-    return mine, [entry for entry in entries if entry not in mine]
+
+    def is_mine(entry: Entry) -> bool:
+        if entry.disks or not entry.kind:
+            return bool(entry.disks & set(disks))
+        return entry.run_id in runs or entry.kind == _PROCESSES
+
+    return [entry for entry in entries if is_mine(entry)], [entry for entry in entries if not is_mine(entry)]
 
 
 def described(entry: Entry) -> str:

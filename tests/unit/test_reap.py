@@ -198,8 +198,12 @@ def test_only_the_disks_of_a_run_are_cleaned_at_its_start() -> None:
     def entry(run_id: str, kind: str, *disks: str) -> Entry:
         return Entry("/log", run_id, f"{run_id}-{kind}", {"kind": kind, "disks": list(disks)})
 
-    mine = [entry("one", "partition-table", "S1"), entry("one", "domain", "S1", "S2"), entry("one", "processes")]
-    others = [entry("one", "partition-table", "S2"), entry("two", "partition-table", "S3"), entry("two", "processes")]
+    mine = [entry("one", "partition-table", "S1"), entry("one", "domain", "S1", "S2"), entry("one", "pve-vm")]
+    # What measures is ended, whichever run has left it.
+    mine += [entry("one", "processes"), entry("two", "processes")]
+    others = [entry("one", "partition-table", "S2"), entry("two", "partition-table", "S3"), entry("two", "pve-vm")]
+    # A record that cannot be read.
+    others.append(Entry("/log", "one", "one-array", {}))
     assert divided([*mine, *others], {"S1"}) == (mine, others)
 
 

@@ -129,7 +129,7 @@ def _evidence(answers: _Answers, source: str) -> Evidence:
         claims=answers.lines("claim"),
         definitions=answers.lines("domains") + answers.lines("proxmox"),
         partitions=tuple(each["kname"] for each in parts),
-        signatures=tuple(f"{each['device']}: {each['type']}" for each in signatures),
+        signatures=tuple(dict.fromkeys(f"{each['device']}: {each['type']}" for each in signatures)),
         contents=_contents(found.get("contents"), found.get("left")),
         unknown=unknown,
     )

@@ -11,14 +11,19 @@ from pathlib import Path
 import pytest
 
 from harness.calibrate.assess import most_by_chance
+from harness.lab.created import CreationLog
 from harness.lab.transport.ssh import SshRunner
-from harness.layout.memory_disk import NULL_BLK
+from harness.layout.memory_disk import NULL_BLK, MemoryDisk
 from harness.measure.calibration import Calibration, directory, path_of, read
+from harness.run_id import RunId
+from tests.e2e.conftest import host
 from tests.e2e.machines import background, command, latest, measure
 
 GROUPS = 4
 REPETITIONS = 3
 LEFT = f"{NULL_BLK}/voh-20260101-000000-abcd-late"
+
+__all__ = ["host"]
 
 
 @pytest.fixture(scope="module")
@@ -98,8 +103,12 @@ def test_ctrl_c_leaves_nothing_on_the_host_and_the_last_calibration_as_it_was(ca
 def test_a_disk_in_memory_that_a_killed_calibration_left_is_reaped(host: SshRunner) -> None:
     script = f"mkdir {LEFT} && cd {LEFT} && echo 16 >size && echo 1 >memory_backed && echo 1 >power"
     host.run(["sh", "-c", script], deadline=30)
+    # Its name is ours, and that is not evidence.
+    assert command("reap").stdout.endswith("nothing was left\n")
+    boot = host.run(["cat", "/proc/sys/kernel/random/boot_id"], deadline=20).stdout.strip()
+    CreationLog(host, RunId("20260101-000000-abcd")).record(MemoryDisk(directory=LEFT, boot=boot))
     done = command("reap")
-    assert "removed disk in memory voh-20260101-000000-abcd-late" in done.stdout
+    assert "removed what a killed run left: the disk in memory voh-20260101-000000-abcd-late" in done.stdout
 
 
 def raw_outputs() -> set[str]:
