@@ -7,8 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from harness.lab.embedded import lab as embedded
@@ -91,6 +92,21 @@ def background(command: Sequence[str], *, env: Mapping[str, str] | None = None) 
         finally:
             if process.poll() is None:
                 process.kill()
+
+
+def started(reports: Path, *arguments: str) -> AbstractContextManager[subprocess.Popen[str]]:
+    """A run in the background."""
+    return background(pytest_command(reports, *arguments))
+
+
+def wait_for_measurements(reports: Path, run: subprocess.Popen[str], *, lines: int = 2) -> None:
+    """Wait until the journal has so many lines; the first says that a round is begun."""
+    end = time.monotonic() + 180
+    journal = reports / "latest" / "journal.jsonl"
+    while not journal.exists() or journal.read_text().count("\n") < lines:
+        assert run.poll() is None, "the run ended before it measured anything"
+        assert time.monotonic() < end, "nothing was measured in 3 minutes"
+        time.sleep(0.5)
 
 
 def latest(reports: Path) -> Run:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from harness.lab.transport.ssh import SshRunner
-from tests.e2e.machines import background, command, lab_file, latest, measure, pytest_command
+from tests.e2e.machines import command, lab_file, latest, measure, started, wait_for_measurements
 
 ONE_CELL = ("-k", "optane-lvm-randread", "--profile=smoke", "--rounds=1")
 
@@ -105,23 +104,6 @@ def test_an_interrupt_keeps_what_was_measured_and_the_run_can_be_resumed(tmp_pat
     assert (tmp_path / "latest" / "journal.jsonl").read_text().startswith("\n".join(journal))
 
 
-def test_a_guest_that_hangs_in_a_simulated_lab_is_started_again_and_its_round_does_not_count(
-    tmp_path: Path, host: SshRunner
-) -> None:
-    with started(tmp_path, "-k", "optane-passthrough-randread", "--profile=smoke", "--rounds=2") as run:
-        wait_for_measurements(tmp_path, run)
-        host.run(["sh", "-c", "kill -STOP $(cat /run/libvirt/qemu/voh-*.pid)"], deadline=30)
-        output, _ = run.communicate(timeout=300)
-    assert run.returncode == 0, output
-    (cell,) = latest(tmp_path).cells
-    assert len(cell.rounds) == 2
-    assert cell.rounds in ((1, 3), (2, 3))
-    assert len(cell.metrics["iops"].guest) == 2
-    assert any("started again; the round does not count" in note for note in cell.notes)
-    # It hung while fio ran, or while QEMU was asked for its counts.
-    assert "libvirt says that it still runs" in output or "QEMU did not answer" in output
-
-
 def test_reap_removes_what_a_killed_run_left(tmp_path: Path) -> None:
     with started(tmp_path, "-k", "optane and (lvm or raw) and randread", "--profile=smoke") as run:
         wait_for_measurements(tmp_path, run)
@@ -141,18 +123,3 @@ def put_back(host: SshRunner, breaking: str, mending: str) -> Iterator[None]:
         yield
     finally:
         host.run(["sh", "-c", mending], deadline=60)
-
-
-def started(reports: Path, *arguments: str) -> AbstractContextManager[subprocess.Popen[str]]:
-    """A run in the background."""
-    return background(pytest_command(reports, *arguments))
-
-
-def wait_for_measurements(reports: Path, run: subprocess.Popen[str], *, lines: int = 2) -> None:
-    """Wait until the journal has so many lines; the first says that a round is begun."""
-    end = time.monotonic() + 180
-    journal = reports / "latest" / "journal.jsonl"
-    while not journal.exists() or journal.read_text().count("\n") < lines:
-        assert run.poll() is None, "the run ended before it measured anything"
-        assert time.monotonic() < end, "nothing was measured in 3 minutes"
-        time.sleep(0.5)
