@@ -11,6 +11,7 @@ import pytest
 
 from harness.errors import HostError, SafetyError
 from harness.lab.guard import Evidence, Writable, built_on, inspect, lend, refusals, require_writable
+from harness.lab.guard.evidence import PROBES
 from harness.lab.inventory import DiskByFile, DiskById, DiskSpec
 from harness.lab.pin import BlockPin
 from harness.lab.transport.base import Completed
@@ -160,22 +161,6 @@ def test_a_device_of_device_mapper_is_known_by_its_uuid_and_refused_because_it_t
     uuid = "LVM-dCCMSrGLoicDNm90X2l3PCtGf33EziesWsKDUUUXKt6A4G8cALrLTuRtNEc8ikwL"
     spec = DiskById("volume", f"/dev/disk/by-id/dm-uuid-{uuid}", uuid, destroy=True)
     assert refusals(spec, inspect(Recorded("lv"), spec.id)) == ["it is not a whole disk"]
-
-
-PROBES = (
-    "tools",
-    "block",
-    "mounts",
-    "swaps",
-    "holders",
-    "roots",
-    "signatures",
-    "domains",
-    "proxmox",
-    "users",
-    "claim",
-    "contents",
-)
 
 
 @pytest.mark.parametrize("probe", PROBES)

@@ -86,7 +86,7 @@ class _Answers:
         return tuple(dict.fromkeys(line for line in self.found.get(name, "").splitlines() if line))
 
 
-_PROBES = (
+PROBES = (
     "tools",
     "block",
     "mounts",
@@ -108,7 +108,7 @@ def _evidence(answers: _Answers, source: str) -> Evidence:
     number, diskseq, sectors, identity = found["facts"].split("\t")
     pin = BlockPin(found["device"], number, diskseq, int(sectors), identity)
     unknown = dict(answers.unknown)
-    unknown |= {name: "it gave no answer" for name in _PROBES if name not in found and name not in unknown}
+    unknown |= {name: "it gave no answer" for name in PROBES if name not in found and name not in unknown}
     node: dict[str, Any] = parse_json(found["block"], source)["blockdevices"][0] if "block" in found else {}
     below = _descendants(node)
     parts = [each for each in below if each["type"] == "part"]
