@@ -19,7 +19,7 @@ from harness.guest.proxmox import removal, room, store_removal
 from harness.lab import created, pin
 from harness.lab.created import CreationLog, Entry, read_log
 from harness.lab.guard import probes
-from harness.lab.guard.evidence import _PROBES
+from harness.lab.guard.evidence import PROBES
 from harness.lab.inventory import DiskById
 from harness.lab.transport.base import Completed, failed
 from harness.lab.transport.held import Held
@@ -151,7 +151,7 @@ class NodeShell(PlayedShell):
     def _disk(self) -> str:
         whole = {"path": "/dev/sdb", "kname": "sdb", "name": "sdb", "type": "disk", "size": 2 << 30, "ro": False}
         facts = f"8:16%095%09{(2 << 30) // SECTOR}%09PVETEST_disk1"
-        said = dict.fromkeys(("backing", *_PROBES), "")
+        said = dict.fromkeys(("backing", *PROBES), "")
         said |= {"device": "/dev/sdb", "facts": facts, "serials": "PVETEST_disk1", "contents": "0 0", "left": "none"}
         said["block"] = json.dumps({"blockdevices": [whole | {"maj:min": "8:16"}]})
         return "".join(f"{key}\t0\t{value}\n" for key, value in said.items())
