@@ -17,6 +17,7 @@ END_BYTES = 1 << 20
 # Shell functions. `digest_of DEVICE POSITION...` prints a digest of the samples at these positions, in bytes.
 # `left_file` prints the file for samples of the device whose facts were just read.
 SAMPLED = rf"""
+sample_bytes={SAMPLE_BYTES} whole_bytes={WHOLE_BYTES}
 digest_of() {{
     perl -e '
         my $device = shift;
@@ -183,11 +184,10 @@ command -v perl >/dev/null || {
     printf 'contents\t1\tperl is not installed there: apt-get install perl-base\n'
     exit 0
 }
-perl - "$dev" "$(echo $parts)" "$(echo $nodes)" "$@" <<'PERL'
+perl - "$sample_bytes" "$whole_bytes" "$dev" "$(echo $parts)" "$(echo $nodes)" "$@" <<'PERL'
 use strict;
 use Fcntl;
-my ($device, $parts, $nodes, @positions) = @ARGV;
-my $length = 65536; # SAMPLE_BYTES
+my ($length, $whole, $device, $parts, $nodes, @positions) = @ARGV;
 sub say_ {
     my ($name, $status, $text) = @_;
     $text =~ s/([%\t\n])/sprintf '%%%02x', ord $1/ge;
@@ -235,7 +235,7 @@ say_('claim', 0, $claimed);
 my %other = (ends => 0, inside => 0, whole => 0);
 open my $input, '<:raw', $device or do { say_('contents', 1, "$device cannot be opened: $!"); exit };
 my $size = sysseek $input, 0, 2;
-if ($size <= 134217728) { # WHOLE_BYTES
+if ($size <= $whole) {
     push @positions, map { 'whole' . $_ * $length } 0 .. ($size - 1) / $length;
 }
 for my $at (@positions) {
