@@ -173,7 +173,7 @@ def log_in(spec: ApiSpec, secret: Secret, host: str) -> Login:
 
 
 def _safely(seconds: float, secret: Secret, action: Callable[[], T]) -> T:
-    """What `action()` returns. What it raises is told by an exception of ours, in which the secret cannot be found.
+    """What `action()` returns. For what it raises, an exception of ours is raised, which does not contain the secret.
 
     The frames of the original one have the secret in their variables, and its request has it too. It ends here: it is
     no `__context__` of the new one, and the frames of the action's thread are in no traceback, also at Ctrl-C.
