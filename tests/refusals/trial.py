@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from harness.errors import SafetyError
-from harness.lab.guard import require_writable
+from harness.lab.guard import inspect, require_writable
 from harness.lab.inventory import DiskSpec
 from harness.lab.transport.base import Runner
 from tests.refusals.catalogue import Case
@@ -47,17 +47,23 @@ class Trial:
         try:
             self._sh(case.prepare, place)
             before = self._sh(_CHECKSUM, place)
-            with pytest.raises(SafetyError) as error:
-                require_writable(self.runner, self.spec, self.link)
+            refusal = self._refusal()
             assert self._sh(_CHECKSUM, place) == before, "the disk has changed"
         finally:
             self._sh(case.undo or "true", place)
             self._sh(_BLANK, place)
         require_writable(self.runner, self.spec, self.link)
-        reasons = error.value.message.partition("will not be written to: ")[2]
+        reasons = refusal.message.partition("will not be written to: ")[2]
         name = self.device.rpartition("/")[2]
         general = reasons.replace(place, "DIRECTORY").replace(self.link, "LINK").replace(self.device, "DISK")
         return general.replace(name, "DISK")
+
+    def _refusal(self) -> SafetyError:
+        try:
+            require_writable(self.runner, self.spec, self.link)
+        except SafetyError as error:
+            return error
+        pytest.fail(f"the guard accepted it; a second look shows {inspect(self.runner, self.link)}")
 
     def _sh(self, script: str, place: str) -> str:
         words = ["sh", "-c", _PATH + script, "sh", self.device, place, self.link]

@@ -81,6 +81,44 @@ def test_a_device_with_an_unreadable_last_sector_is_refused_by_that(trial: Trial
         runner.run(["blkdiscard", "-z", "-f", trial.device], deadline=60)
 
 
+NVME = DiskById("nvme", "/dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_sim_nvme", "sim_nvme", destroy=True)
+_XML = "<address domain='0x{0}' bus='0x{1}' slot='0x{2}' function='0x{3}'/>"
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        (
+            "/etc/libvirt/qemu/voh-test-guard.xml",
+            f"<source dev='/dev/x'/>\n<hostdev mode='subsystem' type='pci'>\n<source>\n{_XML}\n</source></hostdev>",
+        ),
+        ("/etc/libvirt/qemu/voh-test-guard.xml", f"<disk type='nvme'><source type='pci'>{_XML}</source></disk>"),
+        ("/etc/pve/nodes/pve1/qemu-server/100.conf", "hostpci0: {0}:{1}:{2}.{3},pcie=1"),
+        ("/etc/pve/nodes/pve1/qemu-server/100.conf", "hostpci0: host=0000:77:00.0;{1}:{2}"),
+        ("/etc/pve/mapping/pci.cfg", "disk\n\tmap id=1b36:0010,iommugroup=4,node=pve1,path={0}:{1}:{2}.{3}"),
+    ],
+    ids=["hostdev", "disk of type nvme", "hostpci", "hostpci of two controllers", "mapping"],
+)
+def test_a_disk_whose_controller_a_guest_gets_is_refused(runner: SshRunner, file: str, text: str) -> None:
+    assert require_writable(runner, NVME, NVME.id)
+    controller = runner.run(
+        ["sh", "-c", 'cat "/sys/class/block/$(basename "$(readlink -f "$1")")/device/address"', "sh", NVME.id],
+        deadline=20,
+    )
+    address = re.split("[:.]", controller.stdout.strip())
+    write = 'mkdir -p "$(dirname "$1")"; case $1 in /etc/pve/*) mkdir -p /etc/pve/nodes;; esac; cat >"$1"'
+    try:
+        runner.run(["sh", "-c", write, "sh", file], stdin=text.format(*address), deadline=20)
+        with pytest.raises(SafetyError, match="a virtual machine or a storage is defined with it: ") as error:
+            require_writable(runner, NVME, NVME.id)
+        assert file in error.value.message
+        another = ["0000", "7a", *address[2:]]
+        runner.run(["sh", "-c", write, "sh", file], stdin=text.format(*another), deadline=20)
+        assert require_writable(runner, NVME, NVME.id)
+    finally:
+        runner.run(["rm", "-rf", file, "/etc/pve"], deadline=20)
+
+
 def test_a_disk_that_is_swapped_behind_its_link_is_neither_written_to_nor_wiped_at_the_end(runner: SshRunner) -> None:
     ours, theirs = "/dev/disk/by-id/lab-sim_ssd1", "/dev/sim_ssd2"
     spec = DiskById("ssd1", ours, "sim_ssd1", destroy=True)

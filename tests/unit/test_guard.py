@@ -239,14 +239,15 @@ def test_a_read_only_disk_is_refused(file: Path) -> None:
             run("blockdev", "--setrw", device)
 
 
-@pytest.mark.parametrize("tool", ["wipefs", "lsblk", "perl", "awk", "sed", "grep", "sort"])
-def test_a_host_on_which_a_probe_fails_is_refused(
-    file: Path, tool: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("end", ["echo it is broken >&2; exit 1", "kill -KILL $$"], ids=["fails", "is killed"])
+@pytest.mark.parametrize("tool", ["wipefs", "lsblk", "perl", "awk", "sed"])
+def test_a_host_on_which_a_probe_cannot_tell_is_refused(
+    file: Path, tool: str, end: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     run("mkfs.ext4", "-q", "-F", str(file))
     broken = tmp_path / "broken"
     broken.mkdir()
-    (broken / tool).write_text("#!/bin/sh\necho it is broken >&2\nexit 1\n")
+    (broken / tool).write_text(f"#!/bin/sh\n{end}\n")
     (broken / tool).chmod(0o755)
     with loop(file) as device:
         monkeypatch.setenv("PATH", str(broken), prepend=":")

@@ -77,153 +77,234 @@ say serials "$( {
     } 2>/dev/null | tr '\n' ' ')"
 say backing "$(cat "/sys/class/block/$name/loop/backing_file" 2>/dev/null)"
 ask block lsblk -J -b -o NAME,PATH,KNAME,TYPE,SIZE,RO,MAJ:MIN "$dev"
-nodes=$(lsblk -nlo KNAME "$dev" 2>/dev/null | sort -u)
-parts=$(for each in $nodes; do [ ! -e "/sys/class/block/$each/partition" ] || echo "/dev/$each"; done)
+parts=$(for file in "/sys/class/block/$name"/*/partition; do
+    file=${file%/*}
+    [ ! -e "$file" ] || echo "/dev/${file##*/}"
+done)
 
-# What the other probes are made of: where one of these does nothing, they would find nothing.
+# What the shell's probes are made of: where one of these does nothing, they would find nothing.
 tools() {
-    for tool in awk cat cut find grep head readlink sed sort stat tail tr; do
+    for tool in awk cat cut readlink sed stat tail tr; do
         command -v "$tool" >/dev/null || echo "$tool is not installed there" >&2
     done
-    tried=$(printf 'b\na\n' | sort | sed 's/^/x/' | grep -n x | awk '{ print $1 }' | head -n 2 | tr '\n' ' ')
-    [ "$tried" = "1:xa 2:xb " ] ||
-        echo "sort, sed, grep, awk, head or tr does not work there" >&2
+    tried=$(printf 'a\nb\n' | sed 's/^/x/' | awk '{ print $1 }' | tr '\n' ' ')
+    [ "$tried" = "xa xb " ] || echo "sed, awk or tr does not work there" >&2
 }
 ask tools tools
-swaps() {
-    [ -r /proc/swaps ] || { echo "/proc/swaps cannot be read" >&2; return 1; }
-    tail -n +2 /proc/swaps | cut -d' ' -f1 | while read -r swap; do
-        swap=$(readlink -f "$swap")
-        for each in $nodes; do [ "/dev/$each" != "$swap" ] || echo "$swap"; done
-    done
-}
-holders() {
-    for each in $name $(for part in $parts; do echo "${part##*/}"; done); do
-        for holder in "/sys/class/block/$each/holders"/*; do
-            [ -e "$holder" ] || continue
-            holder=${holder##*/}
-            word "/sys/class/block/$holder/dm/name"; called=${text:+ ($text)}
-            word "/sys/class/block/$holder/dm/uuid"
-            kind=${text%%-*}
-            [ ! -d "/sys/class/block/$holder/md" ] || kind=md
-            echo "$each by $holder$called${kind:+, $kind}"
-        done
-        [ ! -d "/sys/class/block/$each/bcache" ] || echo "$each by bcache"
-    done
-    # These hold a device without a claim that the kernel would show: another loop device, an NVMe or iSCSI target.
-    configured=/sys/kernel/config
-    for file in /sys/block/loop*/loop/backing_file "$configured"/nvmet/subsystems/*/namespaces/*/device_path \
-        "$configured"/target/core/*/*/udev_path; do
-        word "$file"
-        case $text in /dev/*) ;; *) continue;; esac
-        used=$(readlink -e "$text")
-        for each in $nodes; do [ "/dev/$each" != "$used" ] || echo "$each by ${file%/*}"; done
-    done
-}
 roots() {
     root=$(stat -c %d /) || return
     major=$((root >> 8 & 0xfff)) minor=$((root & 0xff | root >> 12 & 0xfff00))
-    [ "$major" -ne 0 ] || { # btrfs, ZFS, overlay: only its source tells
-        findmnt -nvo SOURCE / | while read -r source; do [ ! -b "$source" ] || lsblk -nso KNAME "$source"; done
-        return 0
+    [ "$major" -eq 0 ] || {
+        lsblk -nsro KNAME "/dev/$(basename "$(readlink -f "/sys/dev/block/$major:$minor")")"
+        return
     }
-    lsblk -nsro KNAME "/dev/$(basename "$(readlink -f "/sys/dev/block/$major:$minor")")"
+    # btrfs, ZFS, overlay: only its source tells.
+    sources=$(findmnt -nvo SOURCE /) || return
+    for source in $sources; do [ ! -b "$source" ] || lsblk -nso KNAME "$source" || return; done
 }
-ask swaps swaps
-ask holders holders
 ask roots roots
 signatures() { wipefs -J -O DEVICE,TYPE,LABEL,OFFSET "$dev" $parts; }
 ask signatures signatures
 
-# Whom definitions of virtual machines, running or not, give the disk: by any path that leads to it, or by the PCI
-# address of its controller. Of each file that names it, a line.
-paths=$(for each in $nodes; do
-    echo "/dev/$each"
-    # Every name that udev has given it.
-    word "/sys/class/block/$each/dev"
-    sed -n 's|^S:|/dev/|p' "/run/udev/data/b$text" 2>/dev/null
-    word "/sys/class/block/$each/dm/name"
-    [ -z "$text" ] || echo "/dev/mapper/$text"
-done; echo "$link")
-pci=$(readlink -f "/sys/class/block/$name/device" | tr / '\n' |
-    grep -E '^[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$' | tail -n 1)
-slot=${pci#*:} function=${pci##*.}
-bus=${slot%%:*} slot=${slot%.*} domain=${pci%%:*}
-# Only of an NVMe disk: a whole controller of others carries more than this disk, and libvirt is asked before it is
-# passed.
-domains() {
-    set -- $(for home in $(cut -d: -f6 /etc/passwd 2>/dev/null | sort -u); do echo "$home/.config/libvirt"; done)
-    find /etc/libvirt /run/libvirt /run/user/*/libvirt /var/lib/libvirt/qemu "$@" -name '*.xml' -type f 2>/dev/null |
-    while IFS= read -r file; do
-        case $file in */capabilities/* | */nwfilter/* | */networks/*) continue;; esac
-        found=$(for path in $paths; do grep -oF -e "'$path'" -e "\"$path\"" -e ">$path<" "$file"; done | head -n 1)
-        if [ -z "$found" ] && [ -n "$pci" ]; then
-            # A source address has no type; one in the guest has.
-            at="<address domain=.0x$domain. bus=.0x$bus. slot=.0x${slot#*:}. function=.0x$function."
-            found=$(tr -d '\n' <"$file" | grep -oE '<hostdev[^>]*type=.pci.*</hostdev>' | grep -oE "$at" | head -n 1)
-            [ -z "$found" ] || found="PCI device $pci"
-        fi
-        [ -z "$found" ] || { [ -r "$file" ] && echo "$file names $found"; }
-    done
-}
-ask domains domains
-nodes_of_pve() {
-    [ -d /etc/pve/nodes ] || return 0
-    [ -z "$pci" ] || grep -sn "path=$pci" /etc/pve/mapping/pci.cfg | sed "s|^|/etc/pve/mapping/pci.cfg: |"
-    { find /etc/pve/nodes -path '*/qemu-server/*.conf' -o -path '*/lxc/*.conf'; ls /etc/pve/storage.cfg 2>/dev/null; } |
-    while IFS= read -r file; do
-        for path in $paths; do grep -nE "[ ,:=]$path([,; ]|\$)" "$file" | head -n 1 | sed "s|^|$file: |"; done
-        [ -z "$pci" ] || grep -nE "^hostpci[0-9]+: *(host=)?($domain:)?$slot(\.$function)?(\$|[,;])" "$file" |
-            head -n 1 | sed "s|^|$file: |"
-    done
-}
-ask proxmox nodes_of_pve
-
-# In one process: is the disk open anywhere, can it be claimed for one user alone, and what do its samples hold?
+# One process asks all others: each costs more than the reading itself on an emulated host, and a pipeline would lose
+# that one of its parts has failed.
 command -v perl >/dev/null || {
     printf 'contents\t1\tperl is not installed there: apt-get install perl-base\n'
     exit 0
 }
-perl - "$sample_bytes" "$whole_bytes" "$dev" "$(echo $parts)" "$(echo $nodes)" "$@" <<'PERL'
+perl - "$sample_bytes" "$whole_bytes" "$dev" "$link" "$@" <<'PERL'
 use strict;
 use Fcntl;
-my ($length, $whole, $device, $parts, $nodes, @positions) = @ARGV;
+my ($length, $whole, $device, $link, @positions) = @ARGV;
+my $block = '/sys/class/block';
+my ($kernel_name) = $device =~ m{([^/]+)$};
 sub say_ {
     my ($name, $status, $text) = @_;
     $text =~ s/([%\t\n])/sprintf '%%%02x', ord $1/ge;
     print "$name\t$status\t$text\n";
 }
-my %numbers;
-for my $each ($device, split ' ', $parts) { my @status = stat $each; $numbers{$status[6]} = $each if @status; }
-# In every mount namespace, and by number: a path may mean something else there.
-my (%mounts, $readable);
-my %kernel_names = map { my $file; open($file, '<', "/sys/class/block/$_/dev") ? (<$file> =~ s/\s+$//r => $_) : () }
-    split ' ', $nodes;
-for my $file (glob '/proc/[0-9]*/mountinfo') {
-    open my $input, '<', $file or next;
-    while (my $mount = <$input>) {
-        my @field = split ' ', $mount;
-        $readable = 1;
-        $mounts{"/dev/$kernel_names{$field[2]} on $field[4]"} = 1 if exists $kernel_names{$field[2]};
+# The texts that the probe returns are what it found. One that dies could not tell.
+sub probe {
+    my ($name, $look) = @_;
+    my @found = eval { $look->() };
+    $@ ? say_($name, 1, $@ =~ s/\s+$//r) : say_($name, 0, join "\n", @found);
+}
+# What was listed a moment ago may be gone by now: ENOENT, ESRCH, ENXIO, ENODEV, ENOTDIR.
+sub gone { grep { $! == $_ } 2, 3, 6, 19, 20 }
+sub text_of { # FILE: its text, undef where there is none
+    my ($file) = @_;
+    my $text;
+    open my $input, '<:raw', $file or do { return undef if gone(); die "$file cannot be opened: $!\n" };
+    $! = 0;
+    { local $/; $text = <$input>; }
+    return $text if defined $text && !$!;
+    return undef if gone();
+    die "$file cannot be read: $!\n" if $!;
+    return '';
+}
+sub word { # FILE: its first line, without blanks at the ends
+    my ($text) = split /\n/, text_of($_[0]) // '';
+    return ($text // '') =~ s/^\s+|\s+$//gr;
+}
+sub names { # DIRECTORY: what is in it
+    my ($directory) = @_;
+    opendir my $input, $directory or do { return () if gone(); die "$directory cannot be read: $!\n" };
+    return sort grep { !/^\.\.?$/ } readdir $input;
+}
+sub files { # PATTERN DIRECTORY...: the files below these directories whose names match
+    my ($pattern, @directories) = @_;
+    my @found;
+    while (defined(my $directory = shift @directories)) {
+        for my $name (names($directory)) {
+            my $path = "$directory/$name";
+            lstat $path or do { next if gone(); die "$path cannot be read: $!\n" };
+            if (-d _) { push @directories, $path } elsif (-f _ && $name =~ $pattern) { push @found, $path }
+        }
+    }
+    return @found;
+}
+sub number { # MAJOR:MINOR, as `stat` gives it
+    my ($major, $minor) = split /:/, $_[0];
+    return ($minor & 0xff) | ($major & 0xfff) << 8 | ($minor & ~0xff) << 12;
+}
+
+# The disk, its partitions and all that is made of them, by kernel name.
+my @nodes = $kernel_name;
+for my $node (@nodes) {
+    my @parts = grep { -e "$block/$node/$_/partition" } names("$block/$node");
+    for my $each (@parts, names("$block/$node/holders")) {
+        push @nodes, $each unless grep { $_ eq $each } @nodes;
     }
 }
-say_('mounts', $readable && %kernel_names ? 0 : 1, join "\n", sort keys %mounts);
-# udev may have it open for a moment after something wrote to it.
+my @parts = grep { -e "$block/$kernel_name/$_" && -e "$block/$_/partition" } @nodes;
+my %majors = map { word("$block/$_/dev") => $_ } @nodes;
+my %numbers = map { number($_) => $majors{$_} } keys %majors;
+sub node_of { # PATH: the node that it leads to now
+    my @status = stat $_[0];
+    return @status && ($status[2] & 0170000) == 0060000 ? $numbers{$status[6]} : undef;
+}
+
+probe('swaps', sub {
+    my ($title, @swaps) = split /\n/, text_of('/proc/swaps') // die "there is no /proc/swaps\n";
+    my @files = map { (split)[0] =~ s/\\([0-7]{3})/chr oct $1/ger } @swaps;
+    return grep { defined node_of($_) } @files;
+});
+probe('holders', sub {
+    my @found;
+    for my $node ($kernel_name, @parts) {
+        for my $holder (names("$block/$node/holders")) {
+            my $called = word("$block/$holder/dm/name");
+            my ($kind) = split /-/, word("$block/$holder/dm/uuid");
+            $kind = 'md' if -d "$block/$holder/md";
+            push @found, "$node by $holder" . ($called ne '' && " ($called)") . ($kind && ", $kind");
+        }
+        push @found, "$node by bcache" if -d "$block/$node/bcache";
+    }
+    # These hold a device without a claim that the kernel would show: another loop device, an NVMe or iSCSI target.
+    my $configured = '/sys/kernel/config';
+    for my $file (glob("/sys/block/loop*/loop/backing_file $configured/nvmet/subsystems/*/namespaces/*/device_path " .
+        "$configured/target/core/*/*/udev_path")) {
+        my $used = word($file);
+        my $node = $used =~ m{^/dev/} ? node_of($used) : undef;
+        push @found, "$node by " . $file =~ s{/[^/]+$}{}r if defined $node;
+    }
+    return @found;
+});
+
+# Whom definitions of virtual machines, running or not, give the disk: by any path that leads to it, or by the PCI
+# address of its controller. That counts only of an NVMe disk: a whole controller of others carries more than this disk,
+# and libvirt is asked before it is passed.
+my @paths = ($link, map {
+    my $node = $_;
+    my $udev = text_of('/run/udev/data/b' . word("$block/$node/dev")) // '';
+    my $called = word("$block/$node/dm/name");
+    ("/dev/$node", (map { "/dev/$_" } $udev =~ /^S:(.+)$/mg), $called ne '' ? "/dev/mapper/$called" : ());
+} @nodes);
+my $nvme = "$block/$kernel_name/device";
+my @pci = $kernel_name !~ /^nvme/ ? () : grep { /^[0-9a-f]+:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$/ }
+    map { word("$_/address") } $nvme, map { "$nvme/$_" } grep { /^nvme\d+$/ } names($nvme);
+sub controller { # DOMAIN BUS SLOT FUNCTION, in hexadecimal: the controller of the disk that has this address
+    my ($sought) = sprintf '%04x:%02x:%02x.%x', map { hex } @_;
+    return grep { $_ eq $sought } @pci;
+}
+sub given { # what an XML or a Proxmox VE address says, a controller of the disk or nothing
+    my ($address) = @_;
+    if (my ($domain, $bus, $slot, $function) =
+        $address =~ /^(?:([0-9a-f]{4,}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-7]))?$/i) {
+        return map { controller($domain // 0, $bus, $slot, $_) } $function // (0 .. 7);
+    }
+    my %part = $address =~ /(\w+)=["']([^"']*)/g;
+    return () if grep { !defined $part{$_} } qw(bus slot function);
+    return controller($part{domain} // 0, @part{qw(bus slot function)});
+}
+probe('domains', sub {
+    my %homes = map { ((split /:/)[5] // '') => 1 } split /\n/, text_of('/etc/passwd') // '';
+    my @directories = ('/etc/libvirt', '/run/libvirt', glob('/run/user/*/libvirt'), '/var/lib/libvirt/qemu',
+        map { "$_/.config/libvirt" } sort grep { $_ ne '' } keys %homes);
+    my @found;
+    for my $file (files(qr/\.xml$/, @directories)) {
+        next if $file =~ m{/(capabilities|nwfilter|networks)/};
+        my $text = text_of($file) // next;
+        my ($named) = map { $text =~ /('\Q$_\E'|"\Q$_\E"|>\Q$_\E<)/ } @paths;
+        # What the host gives is in a source; an address outside of one is the guest's.
+        for my $source ($text =~ m{<source(?:\s[^>]*[^/>])?>(.*?)</source>}sg) {
+            my ($pci) = map { given($_) } $source =~ /<address\b([^>]*)>/g;
+            $named //= "PCI device $pci" if defined $pci;
+        }
+        push @found, "$file names $named" if defined $named;
+    }
+    return @found;
+});
+probe('proxmox', sub {
+    return () unless grep { -e } '/etc/pve', '/var/lib/pve-cluster/config.db';
+    -d '/etc/pve/nodes' or die "there is no /etc/pve/nodes: does pve-cluster run?\n";
+    my @files = grep { m{/(qemu-server|lxc)/} } files(qr/\.conf$/, '/etc/pve/nodes');
+    my @found;
+    for my $file (@files, '/etc/pve/storage.cfg', '/etc/pve/mapping/pci.cfg') {
+        my $at = 0;
+        for my $line (split /\n/, text_of($file) // '') {
+            $at++;
+            my $named = grep { $line =~ /[ ,:=]\Q$_\E([,; ]|$)/ } @paths;
+            my ($addresses) = $line =~ /^hostpci\d+: *(?:host=)?([^,]+)/;
+            ($addresses) = $line =~ /\bpath=([^,]+)/ if $file =~ /pci\.cfg$/;
+            $named ||= grep { given($_) } split /;/, $addresses // '';
+            push @found, "$file: $at:$line" if $named;
+        }
+    }
+    return @found;
+});
+
+# In every mount namespace, and by number: a path may mean something else there.
+probe('mounts', sub {
+    my (%mounts, $readable);
+    for my $file (glob '/proc/[0-9]*/mountinfo') {
+        open my $input, '<', $file or next;
+        while (my $mount = <$input>) {
+            my @field = split ' ', $mount;
+            $readable = 1;
+            $mounts{"/dev/$majors{$field[2]} on $field[4]"} = 1 if exists $majors{$field[2]};
+        }
+    }
+    die "no mounts of any process can be read\n" unless $readable;
+    return sort keys %mounts;
+});
+# Is the disk open anywhere, and can it be claimed for one user alone? udev may have it open for a moment after
+# something wrote to it.
 my ($users, $claimed);
 for my $try (1 .. 10) {
     my %found;
     for my $file (glob '/proc/[0-9]*/fd/*') {
-        my @status = stat $file;
-        next unless @status && ($status[2] & 0170000) == 0060000 && exists $numbers{$status[6]};
+        my $node = node_of($file) // next;
+        next unless grep { $_ eq $node } $kernel_name, @parts;
         my ($pid) = $file =~ m{/proc/(\d+)/};
         next if $pid == $$;
         my $command = '';
         if (open my $comm, '<', "/proc/$pid/comm") { chomp($command = <$comm> // ''); }
-        $found{"$numbers{$status[6]} by $command (process $pid)"} = 1;
+        $found{"/dev/$node by $command (process $pid)"} = 1;
     }
     $users = join "\n", sort keys %found;
     $claimed = '';
-    for my $each ($device, split ' ', $parts) {
+    for my $each ($device, map { "/dev/$_" } @parts) {
         if (sysopen my $claim, $each, O_RDONLY | O_EXCL) { close $claim; } else { $claimed .= "$each: $!\n"; }
     }
     last if $users eq '' && $claimed eq '';
