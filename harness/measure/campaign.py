@@ -19,6 +19,8 @@ from harness.measure.resume import Earlier, asked, evaluation
 from harness.measure.session import Demand, NothingToCompare, Session, require_guest
 from harness.measure.stopping import reason_to_stop
 from harness.measure.visit import visit
+from harness.model.effective import NOTHING
+from harness.model.mode import Arm, Cell
 from harness.results import (
     CONFIDENCE,
     CellContext,
@@ -32,7 +34,6 @@ from harness.results import (
     drift_check,
     host_drift,
 )
-from harness.scenario.model import Arm, Cell
 from harness.scenario.order import round_order
 from harness.scenario.plan import FIO_SHARE, Group, Plan
 
@@ -253,7 +254,7 @@ class Campaign:
             sequential=progress.sequential,
             final=final,
             validity=tuple(check for check in checks if check),
-            effective=at.effective.get(cell.mode.name, {}),
+            effective=at.effective.get(cell.mode.name, NOTHING),
             notes=(*self._environment.restarts, *(note for arm in cell.arms for note in _notes(arm, at))),
             skipped=at.skipped.get(cell.mode.name),
         )

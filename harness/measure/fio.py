@@ -12,7 +12,7 @@ from harness.lab.counters import Transferred
 from harness.lab.fio_path import fio_path
 from harness.lab.paths import MARK
 from harness.measure.fio_output import JobEntry, read_entries
-from harness.scenario.model import Job
+from harness.model.job import Job
 from harness.untrusted import reading
 
 _FIO = ("fio", "--output-format=json+", "-")

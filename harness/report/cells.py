@@ -8,8 +8,7 @@ from enum import StrEnum
 from typing import Literal
 
 from harness.analysis import Estimate, Verdict, mean_interval, proven_below
-from harness.results import CellRecord, JobRecord, MetricRecord
-from harness.units import short_size
+from harness.results import CellRecord, MetricRecord
 
 
 class Outcome(StrEnum):
@@ -56,11 +55,11 @@ class CellView:
 
     @property
     def workload(self) -> str:
-        return workload_of(self.record.job)
+        return self.record.job.name
 
     @property
     def random(self) -> bool:
-        return is_random(self.record.job.pattern)
+        return self.record.job.is_random
 
     @property
     def rated(self) -> bool:
@@ -192,25 +191,9 @@ def confidence_said(cells: Sequence[CellView]) -> str:
     return f"{CONFIDENCE * 100:.0f} %{' over all looks' if early else ''}"
 
 
-def is_random(pattern: str) -> bool:
-    return pattern.startswith("rand")
-
-
 def throughput_unit(random: bool) -> str:
     return "IOPS" if random else "MB/s"
 
 
 def throughput_scale(random: bool) -> float:
     return 1.0 if random else 1e6
-
-
-def workload_of(job: JobRecord) -> str:
-    """The job without its depth: `randread-4k`, `randrw-8k-nj4-r70-i1000`."""
-    parts = [job.pattern, short_size(job.bs)]
-    if job.numjobs != 1:
-        parts.append(f"nj{job.numjobs}")
-    if job.read_share is not None:
-        parts.append(f"r{job.read_share * 100:.0f}")
-    if job.rate is not None:
-        parts.append(f"i{job.rate}")
-    return "-".join(parts)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from harness.analysis import METRICS, Budget, Look, Verdict, holm, judge_look
+from harness.analysis import METRICS, Look, Verdict, holm, judge_look
+from harness.model.budget import Budget
 from harness.results.cells import BudgetRecord, CellRecord, MetricRecord
-from harness.scenario.model import BudgetRule
 
 _GRAVEST_FIRST = (Verdict.EXCEEDS, Verdict.INCONCLUSIVE, Verdict.WITHIN)
 
 
 def judged(
-    rules: Mapping[str, BudgetRule], metrics: Mapping[str, MetricRecord], look: Look | None
+    rules: Mapping[str, Budget], metrics: Mapping[str, MetricRecord], look: Look | None
 ) -> tuple[BudgetRecord, ...]:
     """What the cell's rounds say of each of its budgets, alone. Without a look, or the metric, it is inconclusive."""
     return tuple(_judged(rule, metrics.get(name), look) for name, rule in rules.items())
@@ -40,11 +40,11 @@ def corrected(records: Sequence[CellRecord], *, family: int, error_rate: float) 
     return [_corrected(record, [next(stands) for _ in record.budget]) for record in records]
 
 
-def _judged(rule: BudgetRule, metric: MetricRecord | None, look: Look | None) -> BudgetRecord:
+def _judged(rule: Budget, metric: MetricRecord | None, look: Look | None) -> BudgetRecord:
     record = BudgetRecord(rule.metric, rule.share, rule.absolute, rule.both, Verdict.INCONCLUSIVE, None)
     if metric is None or look is None or not metric.guest:
         return record
-    budget = Budget(rule.share, rule.absolute, rule.both)
+    budget = rule.limit
     better = METRICS[rule.metric].higher_is_better
     found = judge_look(metric.host, metric.guest, budget, look, higher_is_better=better)
     return replace(record, verdict=found.verdict, p_value=found.p_value)

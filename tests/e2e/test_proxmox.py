@@ -170,9 +170,9 @@ def test_the_articles_scenario_is_measured_through_the_api(tmp_path: Path, node:
         (proven,) = [check for check in cell.validity if check.check == "configuration"]
         assert proven.ok, proven.detail
         assert "not read back" not in proven.detail
-        assert cell.effective["qemu_device"] == "scsi-hd"
-        assert cell.effective["qemu_cache_direct"] is (mode != "raw-cached")
-    drives = {mode: str(run.cell(f"optane-{mode}-randread-4k-qd32").effective["pve_drive"]) for mode in modes[1:]}
+        assert cell.effective.qemu_device == "scsi-hd"
+        assert cell.effective.qemu_cache_direct is (mode != "raw-cached")
+    drives = {mode: str(run.cell(f"optane-{mode}-randread-4k-qd32").effective.pve_drive) for mode in modes[1:]}
     assert f": {DISK}," in drives["passthrough"]
     assert f": voh-{run.run.id}-lvm:" in drives["lvm"]
     assert "aio=native" in drives["raw"]

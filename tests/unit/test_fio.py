@@ -15,16 +15,16 @@ import pytest
 
 from harness.errors import MeasurementError
 from harness.measure.fio import Target, fill_file, job_file, parse, percentiles
-from harness.scenario.model import Job
+from harness.model.job import Job
 
 RECORDED = Path(__file__).parent / "data" / "fio"
 MIB = 1024**2
 
-RANDREAD = Job("randread", 4096, 8, ramp=0.5, seconds=1)
+RANDREAD = Job("randread", 4096, iodepth=8, ramp=0.5, seconds=1)
 AT_ONCE = replace(RANDREAD, ramp=0)
-SEQWRITE = Job("write", 256 * 1024, 2, ramp=0, seconds=1)
-MIXED = Job("randrw", 8192, 4, ramp=0, seconds=1, numjobs=2, read_share=0.67)
-FEW = Job("randread", 4096, 1, ramp=0, seconds=0.02)
+SEQWRITE = Job("write", 256 * 1024, iodepth=2, ramp=0, seconds=1)
+MIXED = Job("randrw", 8192, iodepth=4, ramp=0, seconds=1, numjobs=2, read_share=0.67)
+FEW = Job("randread", 4096, iodepth=1, ramp=0, seconds=0.02)
 JOBS = [RANDREAD, SEQWRITE, MIXED]
 
 TARGET = Target("/dev/disk/by-id/x", offset=4 * MIB, size=24 * MIB, direct=True)

@@ -21,10 +21,10 @@ from harness.guest.proxmox.vm import shell_parameters
 from harness.guest.proxmox.vmids import taken_ids
 from harness.lab.created import Thing
 from harness.lab.proxmox import GuestRules
+from harness.model.attach import Attach
+from harness.model.layout import LvmThin, RawFile
+from harness.model.mode import Mode
 from harness.run_id import RunId
-from harness.scenario.attach import Attach
-from harness.scenario.layouts import LvmThin, RawFile
-from harness.scenario.model import Mode
 from tests.pve_double.executor.memory import MemoryExecutor
 from tests.pve_double.faults import Fault
 from tests.pve_double.permissions import ROOT

@@ -12,9 +12,9 @@ from harness.guest.proxmox.backend import ProxmoxHypervisor
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.room import Allocation, Place, require_room, shortages
 from harness.lab.inventory import DiskByStorage
-from harness.scenario.attach import Attach
-from harness.scenario.layouts import Lvm, LvmThin, Qcow2, RawFile, Zvol
-from harness.scenario.model import Mode
+from harness.model.attach import Attach
+from harness.model.layout import Lvm, LvmThin, Qcow2, RawFile, Zvol
+from harness.model.mode import Mode
 from tests.pve_double.server import Serving, serve
 from tests.pve_double.state import Node
 from tests.pve_double.storage.volumes import Storage

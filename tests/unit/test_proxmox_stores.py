@@ -21,9 +21,9 @@ from harness.lab.created import CreationLog, Entry
 from harness.lab.guard.writable import created
 from harness.lab.hosts import GuestFiles
 from harness.layout.regions import Region
-from harness.scenario.attach import Attach
-from harness.scenario.layouts import LvmThin, Preallocation
-from harness.scenario.model import Mode
+from harness.model.attach import Attach
+from harness.model.layout import LvmThin, Preallocation
+from harness.model.mode import Mode
 from tests.pve_double.faults import Fault, Kind
 from tests.pve_double.server import Serving, serve
 from tests.pve_double.state import Node

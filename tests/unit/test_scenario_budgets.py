@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
-from harness.scenario.budgets import LAB_KINDS, budgets_for
+from harness.model.budget import LAB_KINDS, Budget, LabKind
+from harness.model.mode import Cell
+from harness.scenario.budgets import budgets_for
 from harness.scenario.load import load_scenario
-from harness.scenario.model import BudgetRule, Cell, LabKind, Scenario
 from harness.scenario.plan import expand
+from harness.scenario.scenario import Scenario
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 SHIPPED = ("hdd", "optane", "sata_ssd")
@@ -58,7 +60,7 @@ def test_a_scenario_without_budgets_judges_nothing(tmp_path: Path) -> None:
 def test_a_budget_that_names_nothing_is_for_every_cell_but_the_hosts_on_bare_metal(tmp_path: Path) -> None:
     scenario = load(tmp_path, ANY)
     for each in expand(scenario, "standard"):
-        expected = {} if each.mode.name == "host" else {"iops": BudgetRule("iops", 0.3)}
+        expected = {} if each.mode.name == "host" else {"iops": Budget("iops", 0.3)}
         assert budgets_for(scenario, each, "bare-metal") == expected
         assert budgets_for(scenario, each, "nested") == {}
         assert budgets_for(scenario, each, "emulated") == {}
@@ -133,7 +135,7 @@ def test_workloads_of_every_form_are_found(tmp_path: Path) -> None:
         (
             'mode = ["lvm"]',
             (
-                '.mode = ["lvm"]: no such key; allowed: modes, workloads, iodepth, lab, metric, share, absolute, both '
+                '.mode = ["lvm"]: no such key; allowed: metric, share, absolute, both, modes, workloads, iodepth, lab '
                 '(did you mean "modes"?)'
             ),
         ),
@@ -166,7 +168,7 @@ def test_a_mistake_is_told_with_key_value_and_what_is_allowed(tmp_path: Path, te
                 'clat_p999 (did you mean "iops"?)'
             ),
         ),
-        ('metric = "iops"', ": says no amount; allowed: share, absolute, or the two with both"),
+        ('metric = "iops"', ": has no limit; allowed: share, absolute, or the two with both"),
         (
             'metric = "iops"\nshare = "0.3"',
             ".share = \"0.3\": '0.3' is no share: write a number and %, for example 30 %",
@@ -177,7 +179,7 @@ def test_a_mistake_is_told_with_key_value_and_what_is_allowed(tmp_path: Path, te
         ),
         (
             'metric = "clat_mean"\nshare = "10 %"\nabsolute = "+50 us"',
-            (': share and absolute do not say which counts; allowed: with them both = "looser" or both = "stricter"'),
+            (': share and absolute need both, to choose one of them; allowed: both = "looser" or both = "stricter"'),
         ),
         (
             'metric = "clat_mean"\nshare = "10 %"\nabsolute = "+50 us"\nboth = "loser"',

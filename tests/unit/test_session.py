@@ -19,10 +19,10 @@ from harness.lab.hosts import GuestFiles, Host
 from harness.lab.inventory import DiskByFile, HostSpec
 from harness.measure.phases import Phases
 from harness.measure.session import Demand, session
+from harness.model.attach import Attach
+from harness.model.layout import Device, Lvm
+from harness.model.mode import Mode
 from harness.run_id import RunId
-from harness.scenario.attach import Attach
-from harness.scenario.layouts import Device, Lvm
-from harness.scenario.model import Mode
 from tests.unit.loop_disks import RUNNER, require, traces
 
 MIB = 1024**2
