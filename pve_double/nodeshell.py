@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from pve_double import nodetools
 from pve_double.errors import PveError
-from pve_double.qemu import command, status
-from pve_double.qemu.machine import presented
+from pve_double.qemu import command
 from pve_double.state import KERNEL, MANAGER, Node
 from pve_double.tasks import TaskLog
 
@@ -39,11 +38,6 @@ def _printed(node: Node, words: list[str], *, pretty: bool) -> str | None:
     match words:
         case ["qm", "showcmd", vmid, *_]:
             return showcmd(node, int(vmid), pretty=pretty)
-        case ["qm", "status", vmid, *_]:
-            return f"status: {status.summary(node, int(vmid))['status']}\n"
-        case ["qm", "config", vmid, *_]:
-            config = presented(node.machine(int(vmid)).with_pending)
-            return "".join(f"{name}: {config[name]}\n" for name in sorted(config))
         case ["pveversion"]:
             return f"{MANAGER} (running kernel: {KERNEL})\n"
     return _done(node, words)

@@ -95,7 +95,6 @@ class Node:
         self.faults = Faults()
         self.started = time.monotonic()
         self._config_locks: dict[int, threading.Lock] = {}
-        self._order = itertools.count()
 
     def machine(self, vmid: int) -> Machine:
         """The VM; 500 in PVE's words where there is none."""

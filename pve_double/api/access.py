@@ -64,10 +64,6 @@ def list_tokens(call: Call) -> list[dict[str, Any]]:
     return [{"tokenid": name, **shown_token(token)} for name, token in tokens.items()]
 
 
-def get_token(call: Call) -> dict[str, Any]:
-    return shown_token(call.node.accounts.token(call.text("userid"), call.text("tokenid")))
-
-
 def create_token(call: Call) -> dict[str, Any]:
     """The answer is the only place where the token's value is told."""
     user, name = call.text("userid"), call.text("tokenid")
@@ -200,13 +196,7 @@ def _role(call: Call, failed: str, *, changed: str = "") -> frozenset[str]:
     return roles[name]
 
 
-def no_ticket(call: Call) -> None:
-    """GET access/ticket: there for login pages alone."""
-    del call
-
-
 ROUTES: dict[tuple[str, str], Handler] = {
-    ("GET", "/access/ticket"): no_ticket,
     ("POST", "/access/ticket"): create_ticket,
     ("GET", "/access/users"): list_users,
     ("POST", "/access/users"): create_user,
@@ -214,7 +204,6 @@ ROUTES: dict[tuple[str, str], Handler] = {
     ("PUT", _USER): change_user,
     ("DELETE", _USER): delete_user,
     ("GET", f"{_USER}/token"): list_tokens,
-    ("GET", f"{_USER}/token/{{tokenid}}"): get_token,
     ("POST", f"{_USER}/token/{{tokenid}}"): create_token,
     ("PUT", f"{_USER}/token/{{tokenid}}"): change_token,
     ("DELETE", f"{_USER}/token/{{tokenid}}"): delete_token,

@@ -12,16 +12,8 @@ from pve_double.executor.base import GuestFailed, GuestHungUp, GuestSilent
 from pve_double.executor.guest import READ_BYTES
 from pve_double.qemu import status
 
-_GET = (
-    "get-fsinfo", "get-host-name", "get-memory-block-info", "get-memory-blocks", "get-osinfo", "get-time",
-    "get-timezone", "get-users", "get-vcpus", "info", "network-get-interfaces",
-)  # fmt: skip
-_POST = (
-    "fsfreeze-freeze", "fsfreeze-status", "fsfreeze-thaw", "fstrim", "ping", "shutdown", "suspend-disk",
-    "suspend-hybrid", "suspend-ram",
-)  # fmt: skip
-
-COMMANDS = tuple(sorted((*_GET, *_POST, "exec", "exec-status", "file-read", "file-write", "set-user-password")))
+_GET = ("get-fsinfo", "get-host-name", "get-osinfo", "get-vcpus", "info", "network-get-interfaces")
+_POST = ("fsfreeze-freeze", "fsfreeze-status", "fsfreeze-thaw", "ping", "shutdown")
 
 
 def ask(call: Call, command: str, arguments: Mapping[str, Any]) -> Any:
@@ -83,25 +75,15 @@ def file_write(call: Call) -> None:
     ask(call, "file-write", {"file": call.text("file"), "content": content})
 
 
-def set_password(call: Call) -> Any:
-    return {"result": ask(call, "set-user-password", {"username": call.text("username")})}
-
-
-def any_command(call: Call) -> Any:
-    return {"result": ask(call, call.text("command"), {})}
-
-
 def _simple(command: str) -> Handler:
     return lambda call: {"result": ask(call, command, {})}
 
 
 ROUTES: dict[tuple[str, str], Handler] = {
-    ("POST", ""): any_command,
     ("POST", "/exec"): execute,
     ("GET", "/exec-status"): execute_status,
     ("GET", "/file-read"): file_read,
     ("POST", "/file-write"): file_write,
-    ("POST", "/set-user-password"): set_password,
     **{("GET", f"/{command}"): _simple(command) for command in _GET},
     **{("POST", f"/{command}"): _simple(command) for command in _POST},
 }

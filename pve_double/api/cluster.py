@@ -65,11 +65,6 @@ def _storage_resource(call: Call, each: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def cluster_status(call: Call) -> list[dict[str, Any]]:
-    name = call.node.name
-    return [{"id": f"node/{name}", "type": "node", "name": name, "nodeid": 0, "local": 1, "online": 1, "level": ""}]
-
-
 def nodes(call: Call) -> list[dict[str, Any]]:
     return [_node_summary(call) | {"id": f"node/{call.node.name}", "type": "node", "level": ""}]
 
@@ -153,28 +148,14 @@ def network(call: Call) -> list[dict[str, Any]]:
     return [each for each in [card, *bridges] if not wanted or each["type"] == wanted]
 
 
-def index(*names: str, key: str = "name") -> Any:
-    """A handler that lists what is below a path."""
-
-    def listing(call: Call) -> list[dict[str, str]]:
-        del call
-        return [{key: name} for name in names]
-
-    return listing
-
-
 ROUTES: dict[tuple[str, str], Handler] = {
     ("GET", "/version"): version,
     ("GET", "/cluster/nextid"): next_id,
     ("GET", "/cluster/resources"): resources,
-    ("GET", "/cluster/status"): cluster_status,
     ("GET", "/cluster/mapping/pci"): pci_mappings,
     ("GET", "/nodes"): nodes,
-    ("GET", "/nodes/{node}"): index("disks", "network", "qemu", "status", "storage", "tasks", "version"),
     ("GET", "/nodes/{node}/status"): node_status,
-    ("GET", "/nodes/{node}/version"): version,
     ("GET", "/nodes/{node}/network"): network,
-    ("GET", "/nodes/{node}/disks"): index("directory", "initgpt", "list", "lvm", "lvmthin", "smart", "wipedisk", "zfs"),
     ("GET", "/nodes/{node}/lxc"): containers,
     ("GET", "/nodes/{node}/lxc/{vmid}/config"): container_config,
     ("GET", "/nodes/{node}/lxc/{vmid}/snapshot"): container_snapshots,

@@ -22,23 +22,6 @@ def list_disks(call: Call) -> list[dict[str, Any]]:
     return [each for each in disks if not (call.text("type") == "unused" and each.get("used"))]
 
 
-def smart(call: Call) -> dict[str, Any]:
-    call.node.disks.find(call.text("disk"))
-    return {"health": "UNKNOWN"}
-
-
-def init_gpt(call: Call) -> str:
-    disk = call.node.disks.find(call.text("disk"))
-    if disk.used:
-        raise PveError(f"disk {disk.device} already in use")
-
-    def work(log: TaskLog) -> None:
-        del log
-        disk.used = "partitions"
-
-    return call.node.tasks.start("diskinit", disk.device.rpartition("/")[2], call.user, work)
-
-
 def wipe_disk(call: Call) -> str:
     path = call.text("disk")
     disk = call.node.disks.find(path)
@@ -146,8 +129,6 @@ def get_zfs(call: Call) -> dict[str, Any]:
 ROUTES: dict[tuple[str, str], Handler] = {
     ("GET", f"{_DISKS}/list"): list_disks,
     ("PUT", f"{_DISKS}/wipedisk"): wipe_disk,
-    ("GET", f"{_DISKS}/smart"): smart,
-    ("POST", f"{_DISKS}/initgpt"): init_gpt,
     ("GET", f"{_DISKS}/zfs/{{name}}"): get_zfs,
     **{("GET", f"{_DISKS}/{kind}"): _list(kind) for kind in _KINDS},
     **{("POST", f"{_DISKS}/{kind}"): _make(kind) for kind in _KINDS},

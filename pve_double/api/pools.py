@@ -110,7 +110,7 @@ def _existing(call: Call, failed: str = "") -> str:
 ROUTES: dict[tuple[str, str], Handler] = {
     ("GET", "/pools"): list_pools,
     ("POST", "/pools"): create_pool,
-    **{("PUT", path): update_pool for path in ("/pools", "/pools/{poolid}")},
-    **{("DELETE", path): delete_pool for path in ("/pools", "/pools/{poolid}")},
     ("GET", "/pools/{poolid}"): get_pool,
+    ("PUT", "/pools/{poolid}"): update_pool,
+    ("DELETE", "/pools/{poolid}"): delete_pool,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pve_double.api import agent, cluster
+from pve_double.api import agent
 from pve_double.api.call import Call, Handler
 from pve_double.errors import PveError, bad_parameters
 from pve_double.permissions import ROOT
@@ -19,11 +19,6 @@ _VM = f"{_QEMU}/{{vmid}}"
 _ROOT_ONLY = (
     "stateuri", "skiplock", "migratedfrom", "migration_type", "migration_network", "targetstorage", "force-cpu",
     "with-conntrack-state", "nets-host-mtu", "keepActive", "nocheck",
-)  # fmt: skip
-
-_BELOW = (
-    "config", "cloudinit", "pending", "status", "unlink", "vncproxy", "termproxy", "migrate", "resize", "move", "rrd",
-    "rrddata", "monitor", "agent", "snapshot", "spiceproxy", "sendkey", "firewall", "mtunnel", "remote_migrate",
 )  # fmt: skip
 
 
@@ -106,11 +101,6 @@ def current_status(call: Call) -> dict[str, Any]:
     return status.current(call.node, call.vmid)
 
 
-def status_index(call: Call) -> list[dict[str, str]]:
-    call.node.machine(call.vmid)
-    return [{"subdir": name} for name in ("current", "start", "stop", "reset", "shutdown", "suspend", "reboot")]
-
-
 def start(call: Call) -> str:
     _refuse_root_only(call)
     return power.start_task(call.node, call.user, call.vmid, call.texts)
@@ -154,33 +144,10 @@ def send_key(call: Call) -> None:
     monitor.send_key(_request(call), call.text("key"), skiplock=call.flag("skiplock"))
 
 
-def preconditions(call: Call) -> dict[str, Any]:
-    """GET migrate: where the VM could go, were there another node."""
-    machine = call.node.machine(call.vmid)
-    machine.check_lock()
-    disks = [{"volid": drive.file, "cdrom": int(drive.is_cdrom)} for drive in drives(machine.config)]
-    return {
-        "running": int(call.node.running(call.vmid)),
-        "allowed_nodes": [],
-        "not_allowed_nodes": {},
-        "local_disks": disks,
-        "local_resources": [name for name in machine.config if name.startswith(("hostpci", "usb", "serial"))],
-        "mapped-resources": [],
-        "mapped-resource-info": {},
-        "has-dbus-vmstate": 1,
-    }
-
-
 def migrate(call: Call) -> str:
     if (target := call.text("target")) == call.node.name:
         raise bad_parameters({"target": "target is local node."})
     raise PveError(f"no such cluster node '{target}'")
-
-
-def statistics(call: Call) -> list[dict[str, Any]]:
-    """The double keeps no history."""
-    del call
-    return []
 
 
 def resize(call: Call) -> str:
@@ -242,7 +209,6 @@ ROUTES: dict[tuple[str, str], Handler] = {
     ("POST", CONFIG_PATH): post_config,
     ("GET", f"{_VM}/pending"): get_pending,
     ("PUT", f"{_VM}/unlink"): unlink,
-    ("GET", f"{_VM}/status"): status_index,
     ("GET", f"{_VM}/status/current"): current_status,
     ("POST", f"{_VM}/status/start"): start,
     ("POST", f"{_VM}/status/stop"): stop,
@@ -253,15 +219,11 @@ ROUTES: dict[tuple[str, str], Handler] = {
     ("POST", f"{_VM}/status/resume"): resume,
     ("POST", f"{_VM}/monitor"): run_monitor,
     ("PUT", f"{_VM}/sendkey"): send_key,
-    ("GET", f"{_VM}/migrate"): preconditions,
     ("POST", f"{_VM}/migrate"): migrate,
-    ("GET", f"{_VM}/rrddata"): statistics,
     ("PUT", f"{_VM}/resize"): resize,
     ("POST", f"{_VM}/move_disk"): move_disk,
     ("POST", f"{_VM}/clone"): clone,
     ("POST", f"{_VM}/template"): template,
-    ("GET", _VM): cluster.index(*_BELOW, key="subdir"),
-    ("GET", f"{_VM}/agent"): cluster.index(*agent.COMMANDS),
     ("GET", f"{_VM}/feature"): feature,
     ("GET", f"{_VM}/cloudinit/dump"): cloudinit_dump,
     ("GET", f"{_VM}/cloudinit"): cloudinit_pending,

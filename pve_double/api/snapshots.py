@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from pve_double.api.call import Call, Handler
-from pve_double.api.cluster import index
 from pve_double.qemu import snapshots
 from pve_double.qemu.volumes import Request
 
@@ -43,7 +42,6 @@ def describe_snapshot(call: Call) -> None:
 ROUTES: dict[tuple[str, str], Handler] = {
     ("GET", _SNAPSHOTS): list_snapshots,
     ("POST", _SNAPSHOTS): create_snapshot,
-    ("GET", _SNAPSHOT): index("rollback", "config", key="cmd"),
     ("DELETE", _SNAPSHOT): delete_snapshot,
     ("POST", f"{_SNAPSHOT}/rollback"): rollback,
     ("GET", f"{_SNAPSHOT}/config"): snapshot_config,

@@ -13,7 +13,6 @@ from typing import Any
 from urllib.error import URLError
 
 from pve_double.api.call import Call, Handler
-from pve_double.api.cluster import index
 from pve_double.errors import PveError, bad_parameters
 from pve_double.qemu.volumes import Request, check_volume_access
 from pve_double.storage.store import DEFAULT_FORMAT, QCOW2_MAGIC
@@ -29,10 +28,6 @@ _UPLOADS = {
 _BLOCK = 512
 _MAGIC = {"qcow2": QCOW2_MAGIC, "vmdk": b"KDMV"}
 """How the image files that have a header begin."""
-_BELOW = (
-    "content", "download-url", "file-restore", "import-metadata", "oci-registry-pull", "prunebackups", "rrd", "rrddata",
-    "status", "upload",
-)  # fmt: skip
 
 
 def list_storages(call: Call) -> list[dict[str, Any]]:
@@ -257,7 +252,6 @@ def _fetched(url: str) -> bytes:
 
 ROUTES: dict[tuple[str, str], Handler] = {
     ("GET", _STORAGE): list_storages,
-    ("GET", f"{_STORAGE}/{{storage}}"): index(*_BELOW, key="subdir"),
     ("GET", f"{_STORAGE}/{{storage}}/status"): storage_status,
     ("GET", f"{_STORAGE}/{{storage}}/content"): list_content,
     ("POST", f"{_STORAGE}/{{storage}}/content"): allocate,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from pve_double.api.call import Call, Handler
-from pve_double.api.cluster import index
 from pve_double.schema import split_list
 from pve_double.tasks import Task
 
@@ -48,38 +47,32 @@ def _status_kind(ended: str | None) -> str:
     return "ok" if ended == "OK" else "warning" if ended.startswith("WARNINGS") else "error"
 
 
+def below_task(call: Call) -> list[dict[str, str]]:
+    del call
+    return [{"name": "log"}, {"name": "status"}]
+
+
 def task_status(call: Call) -> dict[str, Any]:
-    return _readable(call).status()
+    return _task(call).status()
 
 
 def task_log(call: Call) -> list[dict[str, Any]]:
-    lines = _readable(call).log.lines or ["no content"]
+    lines = _task(call).log.lines or ["no content"]
     start, limit = call.number("start", 0), call.number("limit", 50)
     shown = lines[start:] if limit == 0 else lines[start : start + limit]
     return [{"n": start + place + 1, "t": line} for place, line in enumerate(shown)]
 
 
-def stop_task(call: Call) -> None:
-    """The double's tasks are short: they end by themselves."""
-    _task(call, "Sys.Modify")
-
-
-def _readable(call: Call) -> Task:
-    return _task(call, "Sys.Audit")
-
-
-def _task(call: Call, privilege: str) -> Task:
+def _task(call: Call) -> Task:
     task = call.node.tasks.find(call.text("upid"))
     if not _own(call, task):
-        call.node.permissions.require(call.user, f"/nodes/{call.node.name}", [privilege])
+        call.node.permissions.require(call.user, f"/nodes/{call.node.name}", ["Sys.Audit"])
     return task
 
 
 ROUTES: dict[tuple[str, str], Handler] = {
-    ("GET", "/cluster/tasks"): list_tasks,
     ("GET", "/nodes/{node}/tasks"): list_tasks,
-    ("GET", _TASK): index("log", "status"),
+    ("GET", _TASK): below_task,
     ("GET", f"{_TASK}/status"): task_status,
     ("GET", f"{_TASK}/log"): task_log,
-    ("DELETE", _TASK): stop_task,
 }

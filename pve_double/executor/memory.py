@@ -13,7 +13,7 @@ from pve_double.executor.base import GuestFailed, GuestHungUp
 from pve_double.executor.guest import READ_BYTES, UNANSWERED
 from pve_double.qemu import network
 from pve_double.qemu.drives import Drive
-from pve_double.qemu.machine import Config, agent_enabled, cpus, memory_mib
+from pve_double.qemu.machine import Config, agent_enabled, cpus
 from pve_double.storage.disks import Disk
 from pve_double.storage.volumes import Storage
 
@@ -34,7 +34,6 @@ COMMANDS = (
 """What the recorded guest's agent has, in its order."""
 _OFF = {"guest-get-devices"}
 _FOLDERS = ("/dev", "/etc", "/run", "/tmp", "/var")
-_MEMORY_BLOCK_BYTES = 128 * 1024**2
 
 
 @dataclass(slots=True)
@@ -186,7 +185,6 @@ def _write(guest: Guest, path: str, content: str) -> None:
 
 
 def _answer(guest: Guest, command: str) -> Any:
-    blocks = memory_mib(guest.config) * 1024**2 // _MEMORY_BLOCK_BYTES
     answers: dict[str, Any] = {
         "guest-ping": {},
         "guest-info": {
@@ -199,20 +197,12 @@ def _answer(guest: Guest, command: str) -> Any:
         "guest-network-get-interfaces": _interfaces(guest),
         "guest-get-osinfo": {"id": "mini", "pretty-name": "mini", "version-id": "1", "machine": "x86_64"},
         "guest-get-host-name": {"host-name": guest.config.get("name", "guest")},
-        "guest-get-time": time.time_ns(),
-        "guest-get-timezone": {"offset": 0, "zone": "UTC"},
         "guest-get-vcpus": [
             {"logical-id": number, "online": True, "can-offline": number > 0} for number in range(cpus(guest.config))
-        ],
-        "guest-get-memory-block-info": {"size": _MEMORY_BLOCK_BYTES},
-        "guest-get-memory-blocks": [
-            {"phys-index": number, "online": True, "can-offline": True} for number in range(blocks)
         ],
         "guest-fsfreeze-status": "thawed",
         "guest-fsfreeze-freeze": 0,
         "guest-fsfreeze-thaw": 0,
-        "guest-fstrim": {"paths": []},
-        "guest-set-user-password": {},
         **dict.fromkeys(UNANSWERED),
     }
     return answers.get(command, [])

@@ -96,11 +96,6 @@ def qmp(path: Path, *commands: tuple[str, Mapping[str, Any]], seconds: float = S
     return answers[1:]
 
 
-def human(path: Path, text: str) -> str:
-    """What the human monitor prints."""
-    return str(qmp(path, ("human-monitor-command", {"command-line": text}))[0])
-
-
 def agent(path: Path, command: str, arguments: Mapping[str, Any], *, wait: bool = True) -> Any:
     """Ask the guest agent; without `wait` for a command that is not answered, such as a shutdown."""
     with _connected(path, AGENT_SECONDS) as lines:

@@ -12,7 +12,7 @@ from pve_double.errors import PveError, bad_parameters
 from pve_double.permissions import ROOT
 from pve_double.qemu import network
 from pve_double.qemu.drives import default_boot_devices, drives, is_drive
-from pve_double.qemu.machine import Config, Machine, cpus, printed_boot_order
+from pve_double.qemu.machine import Config, Machine, printed_boot_order
 from pve_double.qemu.machine_type import QEMU_VERSION, check_clipboard, pinned, pinning
 from pve_double.qemu.power import start_task
 from pve_double.qemu.rights import require_for_device, require_for_options
@@ -197,9 +197,3 @@ def _own_volumes(node: Node, machine: Machine) -> list[str]:
         if drive.is_disk and owned_by(node, machine.vmid, drive.file) and drive.file in node.store.volumes
     ]
     return list(dict.fromkeys(found))
-
-
-def check_cpus(node: Node, config: Config) -> None:
-    """PVE refuses to start a VM with more CPUs than the node has."""
-    if cpus(config) > node.settings.cpus:
-        raise PveError(f"MAX {node.settings.cpus} vcpus allowed per VM on this node")

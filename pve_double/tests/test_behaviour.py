@@ -370,3 +370,8 @@ def test_a_stopped_vm_takes_snapshots_of_volumes_but_not_of_devices(root: Client
     assert root.delete(f"{QEMU}/{vmid}/snapshot/one").exitstatus == "OK"
     set_(root, vmid, scsi1=DISK)
     assert root.post(f"{QEMU}/{vmid}/snapshot", snapname="two").exitstatus == "snapshot feature is not available"
+
+
+def test_a_node_lists_itself(root: Client) -> None:
+    (listed,) = root.get("nodes").result
+    assert (listed["node"], listed["status"], listed["type"]) == ("pve", "online", "node")

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 
+import pve_double
 from pve_double.faults import KINDS
 from pve_double.pace import Pace
 from pve_double.server import Serving, serve
 from pve_double.testing import NODE, PASSWORD, QEMU, Client, memory_node
 
+README = Path(pve_double.__file__).parent / "README.md"
 CONTENT = f"{NODE}/storage/local-lvm/content"
 
 
@@ -161,3 +165,27 @@ def test_a_token_with_privileges_of_its_own_may_do_no_more_than_these(serving: S
     assert (start.status, start.text) == (403, "Permission check failed (/vms/100, VM.PowerMgmt)")
     root.delete("access/users/root@pam/token/own")
     assert own.get("version").status == 401
+
+
+def test_faults_that_a_test_takes_back_do_not_happen(serving: Serving, root: Client) -> None:
+    ask_for(serving, kind="refused", match="GET /version", text="no")
+    url, authority = f"{serving.url}/double/faults", str(serving.authority)
+    listed = requests.get(url, verify=authority, timeout=10).json()
+    assert [(each["kind"], each["match"]) for each in listed] == [("refused", "GET /version")]
+    assert requests.delete(url, verify=authority, timeout=10).json() == []
+    assert root.get("version").status == 200
+
+
+def test_a_guest_prints_what_a_test_gives_it(serving: Serving, root: Client) -> None:
+    root.post(QEMU, vmid=100, memory=128, agent=1, start=1)
+    root.wait_for_agent(100)
+    answer: dict[str, Any] = {"vmid": 100, "command": "--version", "out": "fio-3.36\n", "exitcode": 3}
+    requests.post(f"{serving.url}/double/guest", json=answer, verify=str(serving.authority), timeout=10)
+    started = root.post(f"{QEMU}/100/agent/exec", command=["fio", "--version"]).result
+    ended = root.get(f"{QEMU}/100/agent/exec-status", **started).result
+    assert (ended["exitcode"], ended["out-data"]) == (3, "fio-3.36\n")
+
+
+def test_the_readme_explains_every_fault() -> None:
+    table = README.read_text().partition("| kind | what happens |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"`([a-z-]+)`", "".join(line.split("|")[1] for line in table.splitlines()[2:]))) == set(KINDS)

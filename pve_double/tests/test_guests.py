@@ -238,6 +238,8 @@ def test_a_guest_tells_what_it_has(root: Client) -> None:
 def test_what_the_double_does_not_do_is_still_refused_as_pve_does(root: Client) -> None:
     assert root.post(f"{NODE}/status", command="sleep").status == 400
     assert root.post(f"{NODE}/status", command="reboot").status == 501
+    assert root.get(f"{NODE}/disks/smart").status == 400
+    assert root.get(f"{NODE}/disks/smart", disk="/dev/sdb").status == 501
 
 
 def test_firmware_without_a_disk_for_its_variables_is_warned_of(root: Client) -> None:
