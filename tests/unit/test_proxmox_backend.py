@@ -35,11 +35,11 @@ from harness.model.layout import Device, Lvm, LvmThin, Md, Qcow2, RawFile
 from harness.model.mode import Mode
 from harness.results.configuration import configuration_check
 from harness.run_id import RunId
-from tests.pve_double import nodeshell
-from tests.pve_double.faults import Fault
-from tests.pve_double.server import Serving, serve
-from tests.pve_double.state import Node
-from tests.pve_double.testing import memory_node
+from pve_double import nodeshell
+from pve_double.faults import Fault
+from pve_double.server import Serving, serve
+from pve_double.state import Node
+from pve_double.testing import memory_node
 from tests.unit.proxmox_nodes import connected
 from tests.unit.proxmox_shell import DISK, LINK, NodeShell, PlayedShell
 

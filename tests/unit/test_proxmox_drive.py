@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 from typing import Any, get_args
 from xml.etree import ElementTree as ET
 
@@ -21,14 +20,11 @@ from harness.layout.source import BlockSource
 from harness.model.attach import CACHES, Aio, Attach, Bus, Cache, DetectZeroes, Discard, Vfio
 from harness.model.effective import Effective
 from harness.results.configuration import configuration_check
-from tests.pve_double import nodeshell
-from tests.pve_double.state import Node
+from pve_double import nodeshell, schema
+from pve_double.state import Node
 from tests.unit.proxmox_nodes import double
 
-RECORDED = [
-    json.loads(line)
-    for line in (Path(__file__).parents[1] / "pve_double" / "data" / "drives.jsonl").read_text().splitlines()
-]
+RECORDED = [json.loads(line) for line in (schema.DATA / "drives.jsonl").read_text().splitlines()]
 PINNED = [each for each in RECORDED if {"cache", "aio"} <= drive_options(each["val"]).keys()]
 VOLUME = "local-lvm:vm-9000-disk-0"
 ZEROES: tuple[tuple[DetectZeroes, Discard], ...] = (

@@ -23,9 +23,9 @@ from harness.lab.proxmox import ApiSpec, GuestRules, ProxmoxSpec, SecretSource
 from harness.model.attach import Attach, Bus
 from harness.model.layout import Partition
 from harness.model.mode import Mode
-from tests.pve_double.server import Serving, serve
-from tests.pve_double.state import Node
-from tests.pve_double.testing import memory_node
+from pve_double.server import Serving, serve
+from pve_double.state import Node
+from pve_double.testing import memory_node
 from tests.unit.loop_disks import RUNNER, loop, mounted, require, run, sparse
 from tests.unit.proxmox_nodes import connected, played_back
 from tests.unit.proxmox_shell import DISK, LINK, NodeShell, PlayedShell
