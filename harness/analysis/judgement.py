@@ -20,7 +20,7 @@ class Judgement:
     added: Estimate | None
     """What the guest adds, in the metric's unit, with the look's interval; None where higher is better."""
     verdict: Verdict
-    """Of this cell alone: see `survivors` for that of a cell among many."""
+    """Of this cell alone: see `survivors` for the verdict of a cell among many."""
     p_value: float | None
     """Of "the budget is exceeded", over all looks; None without a budget or with one round."""
 
