@@ -125,7 +125,6 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
             _clat_percentile("clat_p50", 0.5),
             _clat_percentile("clat_p99", 0.99),
             _clat_percentile("clat_p999", 0.999),
-            _clat_percentile("clat_p9999", 0.9999),
         )
     }
 )
