@@ -1,6 +1,6 @@
 """Student's t distribution: quantile, for intervals around the mean of a few rounds, and tails, for p values.
 
-scipy computes it. It is imported at the first call, for it takes longer to load than all of this package.
+scipy computes it. It is imported at the first call, because it takes longer to load than the rest of this package.
 """
 
 from __future__ import annotations
