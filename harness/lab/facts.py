@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.errors import HostError
@@ -100,6 +100,23 @@ def read_facts(runner: Runner) -> HostFacts:
                 hint=f"check what /proc/cpuinfo and /proc/meminfo show on {runner.name}",
             )
     return HostFacts(values)
+
+
+def read_schedulers(runner: Runner, disks: Sequence[str]) -> dict[str, str]:
+    """The I/O scheduler of each disk by its kernel name (`nvme0n1`); without those whose kernel shows none.
+
+    The kernel lists what there is with the chosen one in brackets: `[none] mq-deadline` (Documentation/block).
+    """
+    files = {f"/sys/block/{disk}/queue/scheduler": disk for disk in disks}
+    # Its status says no more than the lines do: a disk that is passed through is not there.
+    printed = runner.run(["grep", "-sH", "", *files], deadline=30, check=False).stdout
+    found = {}
+    for line in printed.splitlines():
+        file, _, listed = line.partition(":")
+        chosen = re.search(r"\[(\S+)\]", listed) or re.fullmatch(r"\s*(\S+)\s*", listed)
+        if chosen and file in files:
+            found[files[file]] = chosen[1]
+    return found
 
 
 def require_fio(facts: HostFacts, host: str) -> None:

@@ -14,7 +14,7 @@ from harness.image import ImageSet
 from harness.measure.environment import Environment
 from harness.measure.ledger import Ledger, Order
 from harness.measure.phases import MEASURE, Phases
-from harness.measure.provenance import guest_provenance, lab_info, provenance
+from harness.measure.provenance import disk_provenance, guest_provenance, lab_info, provenance
 from harness.measure.resume import Earlier, asked, evaluation
 from harness.measure.session import Demand, NothingToCompare, Session, require_guest
 from harness.measure.stopping import reason_to_stop
@@ -193,8 +193,9 @@ class Campaign:
         self._ledger.lab = lab_info(host)
         self._ledger.provenance |= found
         self._ledger.family = self.order.family(host.lab_kind)
-        at = self._environment.ready(Demand.of(plan, group))
-        self._ledger.provenance |= guest_provenance(at.guest)
+        demand = Demand.of(plan, group)
+        at = self._environment.ready(demand)
+        self._ledger.provenance |= guest_provenance(at.guest) | disk_provenance(at, demand.disks)
         return at
 
     def _ready_or_again(self, group: Group, plan: Plan) -> Session:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from harness.analysis import METRICS, Reason, Sequential, Verdict, decided
-from harness.analysis import Budget as Limit
+from harness.analysis import METRICS, Limit, Reason, Sequential, Verdict, decided
 from harness.model.budget import Budget
 from harness.model.mode import Cell
 from harness.results import CellRecord

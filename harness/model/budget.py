@@ -8,8 +8,7 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
-from harness.analysis import METRICS
-from harness.analysis import Budget as Limit
+from harness.analysis import METRICS, Limit
 from harness.analysis.verdict import Both
 from harness.config.names import choices
 from harness.model.job import WorkloadText

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from harness.analysis import Estimate, Verdict, mean_interval, proven_below
+from harness.analysis import METRICS, Estimate, Verdict, mean_interval, proven_below
 from harness.results import CellRecord, MetricRecord
 
 
@@ -87,12 +87,12 @@ class CellView:
     @property
     def headline_unit(self) -> str:
         """As people say it: `IOPS`, `MB/s` (10^6 bytes) or `us`."""
-        return "us" if self.rated else throughput_unit(self.random)
+        return METRICS[self.headline_name].shown.unit
 
     @property
     def headline_scale(self) -> float:
         """What a stored value is divided by to be in that unit."""
-        return 1e-6 if self.rated else throughput_scale(self.random)
+        return METRICS[self.headline_name].shown.scale
 
     @property
     def latency_name(self) -> str:
@@ -189,11 +189,3 @@ def confidence_said(cells: Sequence[CellView]) -> str:
     """What these cells' intervals hold with: "95 %", or "95 % over all looks" where rounds were looked at early."""
     early = any(cell.record.confidence > CONFIDENCE for cell in cells)
     return f"{CONFIDENCE * 100:.0f} %{' over all looks' if early else ''}"
-
-
-def throughput_unit(random: bool) -> str:
-    return "IOPS" if random else "MB/s"
-
-
-def throughput_scale(random: bool) -> float:
-    return 1.0 if random else 1e6

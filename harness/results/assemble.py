@@ -37,8 +37,6 @@ _ByArm = Mapping[Place, _Rounds]
 CONFIDENCE = 0.95
 """Of all intervals of a cell together, however often its rounds were looked at."""
 
-_QUANTILES = {"clat_p50": 0.5, "clat_p99": 0.99, "clat_p999": 0.999}
-
 
 @dataclass(frozen=True, slots=True)
 class CellContext:
@@ -215,12 +213,12 @@ def _metric_record(metric: Metric, by_arm: _ByArm, rounds: Sequence[int], confid
 
 def _pooled(metric: Metric, by_arm: _ByArm, rounds: Sequence[int], confidence: float) -> dict[str, PooledPercentile]:
     """A percentile of all I/Os of an arm's rounds together, where its measurements brought their histograms along."""
-    if metric.name not in _QUANTILES:
+    if metric.quantile is None:
         return {}
     found = {}
     for place, of_round in by_arm.items():
         bins = merged(measurement.histogram for number in rounds for measurement in of_round[number])
-        interval = percentile_interval(bins, _QUANTILES[metric.name], confidence=confidence)
+        interval = percentile_interval(bins, metric.quantile, confidence=confidence)
         if interval is not None:
             found[str(place)] = PooledPercentile(interval.point, interval.low, interval.high, interval.ios)
     return found

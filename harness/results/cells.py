@@ -136,7 +136,7 @@ class CellRecord:
     rounds: tuple[int, ...]
     """Numbers of the rounds in which every arm of the cell was measured; the metrics' values are in this order."""
     metrics: dict[str, MetricRecord]
-    """Metrics by name: iops, bw, lat_mean, clat_mean, clat_p50, clat_p99, clat_p999."""
+    """Metrics by name, for example `iops` or `clat_p99`."""
     confidence: float
     """Of every interval of this cell: 0.95, or more where the rounds were looked at early, so that the intervals of all
     looks together hold with 0.95."""

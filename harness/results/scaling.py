@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
-from harness.analysis import Evidence, Member, Shape, find_bottleneck, ideal_speedup, scaling
+from harness.analysis import METRICS, Evidence, Member, Shape, find_bottleneck, ideal_speedup, scaling
 from harness.model.job import Job
 from harness.model.layout import Md
 from harness.model.mode import Arm, Cell, Place
@@ -15,7 +15,7 @@ from harness.results.comparisons import MemberRecord, ScalingMetric, ScalingReco
 from harness.results.decomposition import doubt
 from harness.results.records import Measurement
 
-METRICS = ("iops", "bw")
+THROUGHPUTS = tuple(metric.name for metric in METRICS.values() if not metric.is_latency)
 
 _COUNTER = re.compile(r"member:(?P<member>.+)_(?P<count>read|written|busy_s|queue_s)")
 
@@ -55,7 +55,7 @@ def _record(cell: Cell, array: Md, record: CellRecord, twins: Sequence[Measureme
     full_stripe = in_full_stripes(job, array)
     ideal = ideal_speedup(shape, read_share=read_share, full_stripe=full_stripe)
     metrics = {}
-    for name in METRICS:
+    for name in THROUGHPUTS:
         values = record.metrics[name]
         each = scaling(values.host, values.twin, disks=array.disks, ideal=ideal, confidence=record.confidence)
         metrics[name] = ScalingMetric(each.speedup, each.efficiency, each.of_ideal)
@@ -86,7 +86,7 @@ def _record(cell: Cell, array: Md, record: CellRecord, twins: Sequence[Measureme
 
 
 def _has_both(record: CellRecord) -> bool:
-    return record.skipped is None and all(name in record.metrics and record.metrics[name].twin for name in METRICS)
+    return record.skipped is None and all(name in record.metrics and record.metrics[name].twin for name in THROUGHPUTS)
 
 
 def _of_twin(cell: Cell, raw: str, by_raw: Mapping[tuple[str, str, str], Measurement]) -> list[Measurement]:

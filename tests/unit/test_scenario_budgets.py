@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.analysis import METRICS
 from harness.errors import ConfigError
 from harness.model.budget import LAB_KINDS, Budget, LabKind
 from harness.model.mode import Cell
@@ -15,6 +16,7 @@ from harness.scenario.plan import expand
 from harness.scenario.scenario import Scenario
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
+LATENCIES = ", ".join(name for name, metric in METRICS.items() if metric.is_latency)
 SHIPPED = ("hdd", "optane", "sata_ssd")
 
 BASE = """
@@ -142,10 +144,7 @@ def test_workloads_of_every_form_are_found(tmp_path: Path) -> None:
         ('both = "looser"', ': both = "looser" has nothing to choose from; allowed: only with share and absolute'),
         (
             'absolute = "+50 us"\nboth = "looser"',
-            (
-                ': absolute = "+50 us" does not go with metric = "iops"; allowed: share, or a latency '
-                "(lat_mean, clat_mean, clat_p50, clat_p99, clat_p999)"
-            ),
+            (f': absolute = "+50 us" does not go with metric = "iops"; allowed: share, or a latency ({LATENCIES})'),
         ),
         (
             'absolute = "50 us"',
@@ -163,10 +162,7 @@ def test_a_mistake_is_told_with_key_value_and_what_is_allowed(tmp_path: Path, te
         ('share = "30 %"', ".metric: missing, and there is no default"),
         (
             'metric = "iop"\nshare = "30 %"',
-            (
-                '.metric = "iop": no such metric; allowed: iops, bw, lat_mean, clat_mean, clat_p50, clat_p99, '
-                'clat_p999 (did you mean "iops"?)'
-            ),
+            f'.metric = "iop": no such metric; allowed: {", ".join(METRICS)} (did you mean "iops"?)',
         ),
         ('metric = "iops"', ": has no limit; allowed: share, absolute, or the two with both"),
         (
@@ -227,7 +223,7 @@ def test_a_throughput_that_was_asked_for_has_no_budget(
     (line,) = complaint(tmp_path, ANY.replace("iops", metric) + workloads, base)
     assert line == (
         f'budget[0].metric = "{metric}": does not go with {key} = "randread-4k-i1000", whose rate is fixed; '
-        "allowed: lat_mean, clat_mean, clat_p50, clat_p99, clat_p999"
+        f"allowed: {LATENCIES}"
     )
     assert load(tmp_path, ANY.replace("iops", "clat_mean") + workloads, base).budgets
 
