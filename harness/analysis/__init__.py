@@ -1,6 +1,5 @@
 """Estimates, intervals and verdicts from the values of rounds: pure functions, no I/O. See docs/statistics.md."""
 
-from harness.analysis.accounting import CPU_PARTS, CYCLE_COSTS, IO_COSTS, CostUnit, IoCost, costs_per_io
 from harness.analysis.bottleneck import Bottleneck, Evidence, Finding, Member, find_bottleneck
 from harness.analysis.decompose import Costs, StepCost, decompose
 from harness.analysis.drift import drifted, estimate_drift
@@ -27,19 +26,14 @@ from harness.analysis.student import t_cdf, t_quantile, t_survival
 from harness.analysis.verdict import Both, Limit, Verdict, judge
 
 __all__ = [
-    "CPU_PARTS",
-    "CYCLE_COSTS",
-    "IO_COSTS",
     "METRICS",
     "Better",
     "Both",
     "Bottleneck",
-    "CostUnit",
     "Costs",
     "Estimate",
     "Evidence",
     "Finding",
-    "IoCost",
     "Judgement",
     "Limit",
     "Look",
@@ -54,7 +48,6 @@ __all__ = [
     "StepCost",
     "Unit",
     "Verdict",
-    "costs_per_io",
     "decided",
     "decompose",
     "drifted",

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from harness.lab.counters import Transferred
 from harness.lab.created import CreationLog, Entry, Removal
 from harness.lab.inventory import AnyDisk
 from harness.lab.transport.base import Runner
@@ -16,6 +15,7 @@ from harness.lab.vm_threads import VmThreads
 from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
 from harness.model.attach import Attachment
+from harness.model.counters import KvmCounts, Transferred
 from harness.model.effective import Effective
 from harness.model.mode import Mode
 
@@ -75,8 +75,8 @@ class Guest(Protocol):
         """The guest's process on the host; None where the hypervisor does not tell."""
         ...
 
-    def exits(self) -> dict[str, float]:
-        """What KVM counted of all vCPUs so far, as `kvm_exits`, `kvm_halt_exits`, ...; empty where it does not tell."""
+    def exits(self) -> KvmCounts | None:
+        """What KVM counted of all vCPUs so far. None where the hypervisor does not report it."""
         ...
 
     def effective(self, disk: str) -> Effective:

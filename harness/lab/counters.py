@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from harness.errors import HostError
 from harness.lab.transport.base import Runner
 from harness.lab.vm_threads import TICK, VmThreads
+from harness.model.counters import HostCounts, KvmCounts, MemberCounts, QemuCounts, Transferred
 from harness.untrusted import finite, reading
 
 _SECTOR = 512  # of /sys/block/*/stat, whatever the device's own sectors are
@@ -17,20 +18,6 @@ _SECTOR = 512  # of /sys/block/*/stat, whatever the device's own sectors are
 _READ = ("grep", "-sHE", "^ *[0-9]|^cpu|^ctxt |ctxt_switches")
 # A login of its own would cost more than the waiting.
 _SETTLED = ("sh", "-c", 'udevadm settle --timeout=10 2>/dev/null; exec "$@"', "sh")
-
-
-@dataclass(frozen=True, slots=True)
-class Transferred:
-    """Bytes that went to and from a block device since some start; the difference of two is what went in between."""
-
-    read: int
-    written: int
-
-    def __add__(self, other: Transferred) -> Transferred:
-        return Transferred(self.read + other.read, self.written + other.written)
-
-    def __sub__(self, earlier: Transferred) -> Transferred:
-        return Transferred(self.read - earlier.read, self.written - earlier.written)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +34,16 @@ class CpuTime:
 
 @dataclass(frozen=True, slots=True)
 class HostCounters:
-    """What the host had counted at one moment."""
+    """What the host had counted at one moment, since some start."""
 
     disk: Transferred | None
-    """Of all disks together; None where none was asked for."""
+    """Of all disks together; None where none was requested."""
     cpu: CpuTime
-    named: Mapping[str, float]
-    """Counts since some start, by the names that the journal has for what is counted between two moments."""
+    host: HostCounts
+    qemu: QemuCounts | None
+    kvm: KvmCounts | None
+    members: Mapping[str, MemberCounts]
+    """Of each disk by its kernel name, where there are several."""
 
 
 def read_counters(
@@ -77,42 +67,25 @@ def read_counters(
         if file not in lines:
             raise HostError(f"{runner.name}: {file} cannot be read: the device is gone")
     with reading(f"{runner.name}: its counters ({printed[:3]})"):
-        members = {disk: _Disk.of(lines[file][0]) for disk, file in stats.items()}
-        named = _host_counts(lines) | (vm.counts(lines) if vm else {})
-        if len(members) > 1:
-            named |= {name: count for disk, member in members.items() for name, count in member.named(disk).items()}
+        members = {disk: _disk(lines[file][0]) for disk, file in stats.items()}
+        moved = [Transferred(member.read, member.written) for member in members.values()]
         return HostCounters(
-            disk=sum((member.transferred for member in members.values()), Transferred(0, 0)) if members else None,
+            disk=sum(moved, Transferred(0, 0)) if moved else None,
             cpu=cpu_time(lines["/proc/stat"][0]),
-            named=named,
+            host=_host_counts(lines),
+            qemu=vm.counts(lines) if vm else None,
+            kvm=vm.exits(lines) if vm else None,
+            members=members if len(members) > 1 else {},
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Disk:
-    """What a disk counts. `busy` is seconds with an I/O in flight, `queue` those of each I/O in flight added."""
-
-    transferred: Transferred
-    busy: float
-    queue: float
-
-    @classmethod
-    def of(cls, line: str) -> _Disk:
-        stat = [int(field) for field in line.split()]
-        return cls(Transferred(stat[2] * _SECTOR, stat[6] * _SECTOR), stat[9] / 1000, stat[10] / 1000)
-
-    def named(self, disk: str) -> dict[str, float]:
-        """Of an array's member, by the names that the journal has for it."""
-        return {
-            f"member:{disk}_read": self.transferred.read,
-            f"member:{disk}_written": self.transferred.written,
-            f"member:{disk}_busy_s": self.busy,
-            f"member:{disk}_queue_s": self.queue,
-        }
+def _disk(line: str) -> MemberCounts:
+    stat = [int(field) for field in line.split()]
+    return MemberCounts(stat[2] * _SECTOR, stat[6] * _SECTOR, stat[9] / 1000, stat[10] / 1000)
 
 
-def _host_counts(lines: Mapping[str, list[str]]) -> dict[str, float]:
-    """Seconds that the CPUs were busy, all together, and context switches.
+def _host_counts(lines: Mapping[str, list[str]]) -> HostCounts:
+    """What the CPUs did, all together.
 
     Busy is what is neither idle nor stolen: idle time is counted exactly, the time of short work only by the ticks
     that happen to hit it.
@@ -121,10 +94,10 @@ def _host_counts(lines: Mapping[str, list[str]]) -> dict[str, float]:
     switches = next(line for line in lines["/proc/stat"] if line.startswith("ctxt "))
     _, _, _, idle, iowait, _, _, steal = (int(field) for field in cpus[0].split()[1:9])
     elapsed = finite(lines["/proc/uptime"][0].split()[0])
-    return {
-        "host_busy_s": elapsed * (len(cpus) - 1) - (idle + iowait + steal) * TICK,
-        "host_switches": finite(switches.split()[1]),
-    }
+    return HostCounts(
+        busy_s=elapsed * (len(cpus) - 1) - (idle + iowait + steal) * TICK,
+        switches=finite(switches.split()[1]),
+    )
 
 
 def cpu_time(line: str) -> CpuTime:

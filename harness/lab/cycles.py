@@ -5,27 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from harness.errors import HostError
 from harness.lab.facts import HostFacts
 from harness.lab.paths import LEASE_DIRECTORY, MARK
 from harness.lab.transport.base import Runner
+from harness.model.counters import CycleCounts
 from harness.untrusted import finite, reading
 
 CYCLES = "cycles"
 """perf's name of the event: cycles in which a CPU is not halted."""
 
 MODIFIERS: Mapping[str, str] = {
-    "cycles_guest_user": "uG",
-    "cycles_guest_kernel": "kG",
-    "cycles_host_user": "uH",
-    "cycles_host_kernel": "kH",
+    "guest_user": "uG",
+    "guest_kernel": "kG",
+    "host_user": "uH",
+    "host_kernel": "kH",
 }
-"""By the journal's names, which part of the cycles: perf's modifiers for user, kernel, guest and host."""
-
-SHARE = "cycles_share"
-"""The journal's name for the part of the time that the counters were on, 0 to 1: see `Cycles`."""
+"""For each part of the cycles in `CycleCounts`, perf's modifiers for user, kernel, guest and host."""
 
 _NO_COUNTER = "the host's CPUs show no cycle counter (PMU); a virtual machine has one only where its host gives it one"
 _TAKEN = "perf got no counter (PMU) of the host's CPUs: other programs hold all of them"
@@ -88,13 +86,13 @@ NOT_ASKED = CycleCounting(False, "nobody asked the host whether it can")
 
 @dataclass(frozen=True, slots=True)
 class Cycles:
-    """Cycles of all CPUs of a host together over some time, by the journal's names; empty where none were counted.
+    """Cycles of all CPUs of a host together over some time; None where none were counted.
 
-    With them is `SHARE`. Below 1 the CPUs had too few counters for all who wanted one: they took turns, and perf scaled
-    the counts up to the whole time. `note` says that, or why nothing was counted; empty where all is well.
+    `note` says why nothing was counted, or that the CPUs had too few counters: then programs took turns, and perf
+    scaled the counts up to the whole time. It is empty where all is well.
     """
 
-    counts: Mapping[str, float] = field(default_factory=dict)
+    counts: CycleCounts | None = None
     note: str = ""
 
 
@@ -114,7 +112,7 @@ def cycle_counting(runner: Runner, facts: HostFacts) -> CycleCounting:
         return CycleCounting(False, "the CPUs are never halted (idle=poll), so waiting would be counted as work")
     with reading(f"{runner.name}: what perf printed"):
         tried = parse_counts(done.stdout.splitlines(), done.stderr)
-    return CycleCounting(True, facts["perf"]) if tried.counts else CycleCounting(False, tried.note)
+    return CycleCounting(True, facts["perf"]) if tried.counts is not None else CycleCounting(False, tried.note)
 
 
 @contextmanager
@@ -163,7 +161,7 @@ def parse_counts(printed: Iterable[str], said: str) -> Cycles:
         share = min(share, finite(on) / 100)
     if missing:
         return Cycles(note=f"perf counted nothing: {_complaint(said)}")
-    return Cycles({**counts, SHARE: share}, _TURNS if share < _ALL_THE_TIME else "")
+    return Cycles(CycleCounts(**counts, share=share), _TURNS if share < _ALL_THE_TIME else "")
 
 
 def _stop(runner: Runner, directory: str) -> Cycles:
@@ -177,7 +175,7 @@ def _command(event: str) -> Sequence[str]:
 
 
 def _name(event: str) -> str | None:
-    """The journal's name of what perf calls `cycles:uH`, or `cpu_core/cycles/uH`; None of another event."""
+    """The part of the cycles that perf calls `cycles:uH`, or `cpu_core/cycles/uH`; None of another event."""
     modifiers = set(re.split("[:/]", event.rstrip("/"))[-1])
     return next((name for name, wanted in MODIFIERS.items() if set(wanted) == modifiers), None)
 

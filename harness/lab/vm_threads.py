@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from harness.errors import HostError
 from harness.lab.transport.base import Runner
+from harness.model.counters import KvmCounts, QemuCounts
 from harness.untrusted import finite, reading
 
 Role = Literal["vcpu", "iothread", "main"]
@@ -16,8 +17,8 @@ Role = Literal["vcpu", "iothread", "main"]
 TICK = 0.01
 """Seconds of a tick in /proc: 1 / USER_HZ, which is 100 on every architecture that runs KVM."""
 
-EXITS = ("exits", "halt_exits", "io_exits", "mmio_exits", "irq_injections")
-"""KVM's counts of a vCPU that are kept, by KVM's own names; `exits` is all of them, but for the injections."""
+EXITS = tuple(each.name for each in fields(KvmCounts))
+"""KVM's counts of a vCPU that are recorded, by KVM's own names."""
 
 _DEBUGFS = "/sys/kernel/debug/kvm"
 
@@ -52,11 +53,10 @@ class VmThreads:
             *(f"{self.kvm}/{name}" for name in EXITS if self.kvm),
         ]
 
-    def counts(self, lines: Mapping[str, list[str]]) -> dict[str, float]:
-        """Counts since the guest's start, from the lines of each of `files`: CPU seconds, switches, exits.
+    def counts(self, lines: Mapping[str, list[str]]) -> QemuCounts:
+        """Counts since the guest's start, from the lines of each of `files`.
 
-        `qemu_guest_s` is the vCPUs' time in guest mode, `qemu_vcpu_s` their other time, `qemu_worker_s` that of all
-        threads without a role: the thread pool's and io_uring's come and go, so it is what the others leave of the
+        Threads of the thread pool and of io_uring come and go. So the workers' time is what the others leave of the
         process. Source: the kernel's Documentation/filesystems/proc.rst. HostError where a thread is gone.
         """
         whole = _Times.of(lines, f"/proc/{self.pid}/stat")
@@ -69,17 +69,21 @@ class VmThreads:
             in_guest += times.guest
             waits += _value(lines, f"{task}/status", "voluntary_ctxt_switches")
             preemptions += _value(lines, f"{task}/status", "nonvoluntary_ctxt_switches")
-        found = {
-            "qemu_guest_s": in_guest,
-            "qemu_vcpu_s": spent["vcpu"] - in_guest,
-            "qemu_iothread_s": spent["iothread"],
-            "qemu_main_s": spent["main"],
-            "qemu_worker_s": whole.used - sum(spent.values()),
-            "qemu_waits": waits,
-            "qemu_preemptions": preemptions,
-        }
-        exits = {f"kvm_{name}": lines.get(f"{self.kvm}/{name}") for name in EXITS}
-        return found | {name: finite(read[0]) for name, read in exits.items() if read}
+        return QemuCounts(
+            guest_s=in_guest,
+            vcpu_s=spent["vcpu"] - in_guest,
+            iothread_s=spent["iothread"],
+            main_s=spent["main"],
+            worker_s=whole.used - sum(spent.values()),
+            waits=waits,
+            preemptions=preemptions,
+        )
+
+    def exits(self, lines: Mapping[str, list[str]]) -> KvmCounts | None:
+        """KVM's counts since the guest's start, from the lines of `files`. None where the host shows none."""
+        read = {name: lines.get(f"{self.kvm}/{name}") for name in EXITS}
+        found = {name: finite(text[0]) for name, text in read.items() if text}
+        return KvmCounts(**found) if found else None
 
 
 def find_threads(runner: Runner, pid_file: str) -> VmThreads:

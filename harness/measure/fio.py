@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from harness.analysis import merged
 from harness.analysis.metrics import QUANTILES, metrics_of
 from harness.errors import MeasurementError
-from harness.lab.counters import Transferred
 from harness.lab.fio_path import fio_path
 from harness.lab.paths import MARK
 from harness.measure.fio_output import JobEntry, read_entries
+from harness.model.counters import Transferred
 from harness.model.job import Job
 from harness.untrusted import reading
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from harness.errors import GuestError, Unsupported
 from harness.guest.lost import explained
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
-from harness.lab.counters import HostCounters, Transferred, read_counters
+from harness.lab.counters import HostCounters, read_counters
 from harness.lab.created import CreationLog
 from harness.lab.cycles import CycleCount, counting
 from harness.lab.hosts import Host
@@ -21,6 +21,7 @@ from harness.layout.source import BlockSource
 from harness.measure.conditioning import condition
 from harness.measure.fio import Target
 from harness.measure.phases import Phases
+from harness.model.counters import Transferred
 from harness.model.effective import Effective
 from harness.model.job import Job
 from harness.model.mode import Arm, Mode, Place

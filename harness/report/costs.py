@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.analysis import CPU_PARTS, CYCLE_COSTS, Estimate, IoCost, estimate_mean
-from harness.analysis.accounting import TOTAL
+from harness.analysis import Estimate, estimate_mean
 from harness.report.cells import CellView, Place
 from harness.results import Run
+from harness.results.io_costs import CPU_PARTS, CYCLE_COSTS, TOTAL, IoCost
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.analysis import Estimate, IoCost
+from harness.analysis import Estimate
 from harness.report.banners import Banner, banners
 from harness.report.budgets import allowed
 from harness.report.calibration import calibration_sentences
@@ -20,6 +20,7 @@ from harness.report.scaling import ScalingView, scaling_views
 from harness.report.verdicts import Verdicts, verdicts
 from harness.report.waterfall import WaterfallGroup, waterfall_groups
 from harness.results import Run
+from harness.results.io_costs import IoCost
 
 Quantity = Literal["throughput", "latency"]
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from harness.analysis import IO_COSTS, Estimate, costs_per_io, estimate_added
+from harness.analysis import Estimate, estimate_added
 from harness.model.mode import Place
 from harness.results.cells import CostRecord
+from harness.results.io_costs import IO_COSTS, costs_per_io
 from harness.results.records import Measurement
 
 _ByArm = Mapping[Place, Mapping[int, Sequence[Measurement]]]

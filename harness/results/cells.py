@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from harness.analysis import Better, CostUnit, Estimate, Unit, Verdict
+from harness.analysis import Better, Estimate, Unit, Verdict
 from harness.analysis.verdict import Both
 from harness.model.effective import Effective
 from harness.model.job import Job
 from harness.model.mode import ModeDetail
+from harness.results.io_costs import CostUnit
 from harness.results.strict import STRICT as _STRICT
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import JsonValue
 
 from harness.analysis import Estimate
+from harness.model.counters import Counters
 from harness.model.profile import Conditioning
 from harness.results.cells import CellRecord
 from harness.results.comparisons import DecompositionRecord, ScalingRecord
@@ -46,13 +47,8 @@ class Measurement:
     """Bytes that fio counted."""
     raw: str
     """fio's output, as a path relative to the run's directory."""
-    counters: dict[str, float] = field(default_factory=dict)
-    """What was counted meanwhile: bytes by fio (ramp included), the host's bare disk and QEMU (`fio_read`,
-    `fio_written`, `disk_read`, ..., `qemu_written`), and how busy the CPUs were, 0 to 1, of fio's machine
-    (`cpu_busy`) and of the host (`host_cpu_busy`). `ios` of fio (ramp included), its CPU seconds and context switches
-    (`fio_user_s`, `fio_system_s`, `fio_switches`). Where the job had its fio process for itself: the host's busy CPU
-    seconds and switches (`host_busy_s`, `host_switches`), those of QEMU's threads (`qemu_guest_s`, `qemu_vcpu_s`, ...)
-    and KVM's counts (`kvm_exits`, ...), and where perf works the host's cycles (`cycles_host_kernel`, ...)."""
+    counters: Counters = field(default_factory=Counters)
+    """What was counted during the measurement, by whom."""
     histogram: dict[int, int] = field(default_factory=dict)
     """Completions by latency in nanoseconds: fio's own bins."""
     notes: tuple[str, ...] = ()

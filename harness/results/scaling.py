@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 
 from harness.analysis import METRICS, Evidence, Member, Shape, find_bottleneck, ideal_speedup, scaling
+from harness.model.counters import MemberCounts
 from harness.model.job import Job
 from harness.model.layout import Md
 from harness.model.mode import Arm, Cell, Place
@@ -17,8 +17,6 @@ from harness.results.records import Measurement
 
 THROUGHPUTS = tuple(metric.name for metric in METRICS.values() if not metric.is_latency)
 
-_COUNTER = re.compile(r"member:(?P<member>.+)_(?P<count>read|written|busy_s|queue_s)")
-
 _Curve = Sequence[tuple[float, float]]
 
 
@@ -27,10 +25,7 @@ def scalings(
 ) -> tuple[ScalingRecord, ...]:
     """One record per cell whose layout is an array or lies on one, and which was measured, in the order of `cells`.
 
-    `records` is by cell id. Jobs at a fixed rate are left out: they ask an array for no more than a disk. What each
-    member did is read from a measurement's counters, which are differences over its fio process:
-    `member:NAME_read`, `_written` (bytes), `_busy_s` (seconds with an I/O in flight: io_ticks of the kernel's
-    /sys/block/*/stat) and `_queue_s` (seconds that all I/Os together were in flight: its time_in_queue).
+    `records` is by cell id. Jobs at a fixed rate are left out: they ask an array for no more than a disk.
     """
     by_raw = {(each.raw, each.arm, each.job): each for each in measurements}
     found = []
@@ -118,40 +113,32 @@ def _in_flight(record: CellRecord, place: Place) -> float | None:
 
 def _cpu_busy(twins: Sequence[Measurement]) -> float | None:
     """While fio ran where that is known, else from login to logout."""
-    found = [each.counters.get("cpu_busy", each.counters.get("host_cpu_busy")) for each in twins]
-    shares = [share for share in found if share is not None]
+    found = [(each.counters.cpu_busy, each.counters.host_cpu_busy) for each in twins]
+    shares = [share for pair in found if (share := pair[1] if pair[0] is None else pair[0]) is not None]
     return fmean(shares) if shares else None
 
 
 def _members(twins: Sequence[Measurement], job: Job) -> tuple[Member, ...]:
     """Each disk of the array, its rates the means over the rounds that counted it."""
-    counted: dict[str, list[tuple[Mapping[str, float], float]]] = {}
+    counted: dict[str, list[tuple[MemberCounts, float]]] = {}
     for each in twins:
-        for name, of_member in _by_member(each.counters).items():
+        for name, of_member in each.counters.members.items():
             counted.setdefault(name, []).append((of_member, job.ramp + each.seconds))
 
-    def rate(several: Sequence[tuple[Mapping[str, float], float]], *counts: str) -> float | None:
-        if not all(count in own for own, _ in several for count in counts):
-            return None
-        return fmean(sum(own[count] for count in counts) / seconds for own, seconds in several)
+    def rate(name: str, of: Callable[[MemberCounts], float | None]) -> float | None:
+        found = [(of(own), seconds) for own, seconds in counted[name]]
+        known = [count / seconds for count, seconds in found if count is not None]
+        return fmean(known) if len(known) == len(found) else None
 
     return tuple(
         Member(
             name,
-            moved=rate(several, "read", "written") or 0.0,
-            busy=None if (busy := rate(several, "busy_s")) is None else min(1.0, busy),
-            in_flight=rate(several, "queue_s"),
+            moved=rate(name, lambda own: own.read + own.written) or 0.0,
+            busy=None if (busy := rate(name, lambda own: own.busy_s)) is None else min(1.0, busy),
+            in_flight=rate(name, lambda own: own.queue_s),
         )
-        for name, several in sorted(counted.items())
+        for name in sorted(counted)
     )
-
-
-def _by_member(counters: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = {}
-    for key, value in counters.items():
-        if (match := _COUNTER.fullmatch(key)) is not None:
-            found.setdefault(match["member"], {})[match["count"]] = value
-    return found
 
 
 def _why(shape: Shape, read_share: float, *, full_stripe: bool) -> str:

@@ -114,9 +114,8 @@ def saturation_notes(measurements: Iterable[Measurement], depth: int | None) -> 
     for each in measurements:
         place = "the guest's" if each.arm.startswith("guest") else "the host's"
         # On a host arm both are the host's: while fio ran, and with the login around it.
-        for whose, counter in ((place, "cpu_busy"), ("the host's", "host_cpu_busy")):
-            share = each.counters.get(counter, 0.0)
-            worst[each.arm, whose] = max(worst.get((each.arm, whose), 0.0), share)
+        for whose, share in ((place, each.counters.cpu_busy), ("the host's", each.counters.host_cpu_busy)):
+            worst[each.arm, whose] = max(worst.get((each.arm, whose), 0.0), share or 0.0)
     notes = [
         f"{arm}: {whose} CPUs were {share:.0%} busy: the figure is theirs rather than the disk's"
         for (arm, whose), share in worst.items()
@@ -136,26 +135,22 @@ def saturation_notes(measurements: Iterable[Measurement], depth: int | None) -> 
 
 
 def _counts(measurement: Measurement, in_flight: int, of_disk: Amplification) -> list[_Count]:
-    counters = measurement.counters
-    return [
-        _count(measurement, direction, by, in_flight, of_disk if by == "disk" else NONE)
-        for direction in ("read", "written")
-        for by in ("qemu", "disk")
-        if counters.get(f"fio_{direction}") and f"{by}_{direction}" in counters
-    ]
-
-
-def _count(measurement: Measurement, direction: str, by: str, in_flight: int, needs: Amplification) -> _Count:
-    counters = measurement.counters
-    fio = counters[f"fio_{direction}"]
-    fewest, most = fio * needs.fewest_written, fio * needs.most_written
-    if direction == "read":
-        written = counters.get("fio_written", 0.0)
-        fewest, most = fio * needs.fewest_read, fio * needs.most_read + written * needs.read_for_write
-    seen = counters[f"{by}_{direction}"]
-    on_host = not measurement.arm.startswith(Place.GUEST)
-    beside = PROBED if on_host and by == "disk" and direction == "read" else 0
-    return _Count(measurement, direction, by, fio, seen, fewest, most, slack=in_flight * most / fio, beside=beside)
+    counters, on_host = measurement.counters, not measurement.arm.startswith(Place.GUEST)
+    found = []
+    for direction, fio in (("read", counters.fio.read), ("written", counters.fio.written)):
+        for by, moved in (("qemu", counters.qemu), ("disk", counters.disk)):
+            seen = None if moved is None else moved.read if direction == "read" else moved.written
+            if not fio or seen is None:
+                continue
+            needs = of_disk if by == "disk" else NONE
+            fewest, most = fio * needs.fewest_written, fio * needs.most_written
+            if direction == "read":
+                for_writes = counters.fio.written * needs.read_for_write
+                fewest, most = fio * needs.fewest_read, fio * needs.most_read + for_writes
+            beside = PROBED if on_host and by == "disk" and direction == "read" else 0
+            slack = in_flight * most / fio
+            found.append(_Count(measurement, direction, by, fio, seen, fewest, most, slack=slack, beside=beside))
+    return found
 
 
 def _checked(arm: str, counts: Sequence[_Count]) -> ValidityCheck:

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from harness.errors import HostError
-from harness.lab.counters import CpuTime, Transferred, cpu_time, read_counters
+from harness.lab.counters import CpuTime, cpu_time, read_counters
 from harness.lab.transport.local import LocalRunner
 from harness.lab.vm_threads import VmThreads
+from harness.model.counters import Transferred
 from tests.unit.loop_disks import loop, require, sparse
 
 RUNNER = LocalRunner("host here")
@@ -82,7 +83,7 @@ def test_several_disks_are_counted_together_and_each_as_a_member(tmp_path: Path)
     assert before.disk is not None
     assert after.disk is not None
     assert (after.disk - before.disk).written == MIB
-    written = [after.named[f"member:{name}_written"] - before.named[f"member:{name}_written"] for name in names]
+    written = [after.members[name].written - before.members[name].written for name in names]
     assert written == [0, MIB]
 
 
@@ -101,24 +102,26 @@ def _any_device() -> str:
 
 def test_the_host_tells_its_busy_seconds_and_context_switches() -> None:
     name = _any_device()
-    before = read_counters(RUNNER, [name]).named
+    before = read_counters(RUNNER, [name]).host
     until = time.monotonic() + 0.3
     while time.monotonic() < until:
         pass
-    after = read_counters(RUNNER, [name]).named
-    assert 0.25 <= after["host_busy_s"] - before["host_busy_s"] <= 0.5 * (os.cpu_count() or 1) + 0.1
-    assert after["host_switches"] > before["host_switches"]
+    after = read_counters(RUNNER, [name]).host
+    assert 0.25 <= after.busy_s - before.busy_s <= 0.5 * (os.cpu_count() or 1) + 0.1
+    assert after.switches > before.switches
 
 
 def test_a_process_tells_its_threads_time_beside_the_hosts() -> None:
     own = VmThreads(os.getpid(), {os.getpid(): "main"}, kvm=None)
-    before = read_counters(RUNNER, [_any_device()], own).named
+    before = read_counters(RUNNER, [_any_device()], own).qemu
     until = time.thread_time() + 0.2
     while time.thread_time() < until:
         pass
-    after = read_counters(RUNNER, [_any_device()], own).named
-    assert 0.1 <= after["qemu_main_s"] - before["qemu_main_s"] <= 0.3
-    assert after["qemu_waits"] >= before["qemu_waits"] > 0
+    after = read_counters(RUNNER, [_any_device()], own).qemu
+    assert before is not None
+    assert after is not None
+    assert 0.1 <= after.main_s - before.main_s <= 0.3
+    assert after.waits >= before.waits > 0
 
 
 def test_a_guest_that_is_gone_is_an_error_that_names_its_file() -> None:

@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 
 from harness.errors import HostError
-from harness.lab.cycles import MODIFIERS, SHARE, CycleCounting, counting, cycle_counting, parse_counts
+from harness.lab.cycles import MODIFIERS, CycleCounting, counting, cycle_counting, parse_counts
 from harness.lab.facts import HostFacts, read_facts
 from harness.lab.transport.local import LocalRunner
+from harness.model.counters import CycleCounts
 
 RUNNER = LocalRunner("host here")
 CLOCK = "cpu-clock"
@@ -32,8 +33,10 @@ PRINTED = """\
 """
 
 
-def parsed(printed: str, said: str = "") -> dict[str, float]:
-    return dict(parse_counts(printed.splitlines(), said).counts)
+def parsed(printed: str, said: str = "") -> CycleCounts:
+    counts = parse_counts(printed.splitlines(), said).counts
+    assert counts is not None
+    return counts
 
 
 def note(printed: str, said: str = "") -> str:
@@ -46,13 +49,9 @@ def note(printed: str, said: str = "") -> str:
 
 
 def test_cycles_are_told_apart_by_guest_and_host_user_mode_and_kernel() -> None:
-    assert parsed(PRINTED) == {
-        "cycles_guest_user": 920_000,
-        "cycles_guest_kernel": 3_100_000,
-        "cycles_host_user": 410_000,
-        "cycles_host_kernel": 2_600_000,
-        SHARE: 1.0,
-    }
+    assert parsed(PRINTED) == CycleCounts(
+        guest_user=920_000, guest_kernel=3_100_000, host_user=410_000, host_kernel=2_600_000, share=1.0
+    )
     assert parse_counts(PRINTED.splitlines(), "sh: Terminated").note == ""
 
 
@@ -62,13 +61,15 @@ def test_cores_of_two_kinds_are_counted_together() -> None:
         for each in MODIFIERS.values()
         for kind, count in (("core", 70), ("atom", 30))
     ]
-    assert set(parsed("\n".join(kinds)).values()) == {100, 1.0}
+    counts = parsed("\n".join(kinds))
+    assert {getattr(counts, name) for name in MODIFIERS} == {100}
 
 
 def test_counters_that_took_turns_are_scaled_by_perf_and_told() -> None:
     found = parse_counts(PRINTED.replace("100.00", "74.99", 1).splitlines(), "")
-    assert found.counts["cycles_guest_user"] == 920_000
-    assert found.counts[SHARE] == pytest.approx(0.7499)
+    assert found.counts is not None
+    assert found.counts.guest_user == 920_000
+    assert found.counts.share == pytest.approx(0.7499)
     assert "scaled up" in found.note
 
 
@@ -192,7 +193,7 @@ def test_a_perf_that_ends_at_once_leaves_the_work_alone_and_says_why(perf: Perf,
     with counting(RUNNER, 30, directory=str(kept)) as count:
         done = RUNNER.run(["echo", "measured"], deadline=10).stdout
     assert done == "measured\n"
-    assert count.cycles.counts == {}
+    assert count.cycles.counts is None
     assert count.cycles.note == "perf counted nothing: cannot open: too many open files"
     assert not kept.exists()
 
@@ -250,11 +251,12 @@ def test_the_real_perf_counts_all_cpus_for_as_long_as_it_is_asked_to(kept: Path)
         time.sleep(0.3)
         least = time.monotonic() - within
     most = time.monotonic() - started
-    if not count.cycles.counts:
+    counts = count.cycles.counts
+    if counts is None:
         pytest.skip(f"perf may not count here: {count.cycles.note}")
     # The clock takes no modifiers: each of the four has the milliseconds of all CPUs.
     for name in MODIFIERS:
-        cpu_seconds = count.cycles.counts[name] / 1000 / (os.cpu_count() or 1)
+        cpu_seconds = getattr(counts, name) / 1000 / (os.cpu_count() or 1)
         assert 0.95 * least <= cpu_seconds <= 1.05 * most
-    assert count.cycles.counts[SHARE] == 1.0
+    assert counts.share == 1.0
     assert not kept.exists()

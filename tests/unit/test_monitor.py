@@ -13,6 +13,7 @@ import pytest
 from harness.errors import GuestError
 from harness.guest.libvirt.connection import Connection
 from harness.guest.libvirt.monitor import ask, of_device, summed_exits
+from harness.model.counters import KvmCounts
 
 # As QEMU 10 answers `query-blockstats`, without what nothing here reads: a SCSI disk, a virtio-blk one, a SATA one,
 # and a node that no device has.
@@ -91,4 +92,4 @@ def test_exits_are_those_of_all_vcpus_by_kvms_names() -> None:
         }
         for number, exits in ((0, 1000), (3, 20))
     ]
-    assert summed_exits(answer) == {"kvm_exits": 1020, "kvm_halt_exits": 14}
+    assert summed_exits(answer) == KvmCounts(exits=1020, halt_exits=14)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis import costs_per_io
 from harness.lab.accel import Acceleration
 from harness.lab.cycles import CycleCounting, counting
 from harness.lab.facts import HostFacts
@@ -27,6 +26,7 @@ from harness.model.job import Job
 from harness.model.layout import Device
 from harness.model.mode import Arm, Cell, Mode, Place
 from harness.results import ConditioningRecord, Measurement, RunStore
+from harness.results.io_costs import costs_per_io
 from harness.scenario.plan import Group
 from tests.unit.granted import granted
 from tests.unit.runs import RUN_ID

@@ -8,6 +8,8 @@ import pytest
 
 from harness.errors import HostError
 from harness.lab.vm_threads import EXITS, VmThreads, parse_threads
+from harness.model.counters import KvmCounts
+from harness.model.values import names_of
 
 # As the finding script prints it: QEMU 10 under libvirt, one vCPU, two disks with a thread each.
 PRINTED = [
@@ -71,18 +73,18 @@ def test_a_guest_without_kvm_has_vcpus_as_well_and_no_exits() -> None:
 
 def test_every_second_of_the_process_is_in_one_place() -> None:
     counts = THREADS.counts(read(TIMES))
-    assert counts["qemu_guest_s"] == pytest.approx(5.5)
-    assert counts["qemu_vcpu_s"] == pytest.approx(4.5)
-    assert counts["qemu_iothread_s"] == pytest.approx(2.5)
-    assert counts["qemu_main_s"] == pytest.approx(0.5)
+    assert counts.guest_s == pytest.approx(5.5)
+    assert counts.vcpu_s == pytest.approx(4.5)
+    assert counts.iothread_s == pytest.approx(2.5)
+    assert counts.main_s == pytest.approx(0.5)
     # What is left of the process's 16 s: the thread pool's threads, also those that ended since.
-    assert counts["qemu_worker_s"] == pytest.approx(3.0)
-    assert sum(seconds for name, seconds in counts.items() if name.endswith("_s")) == pytest.approx(16.0)
+    assert counts.worker_s == pytest.approx(3.0)
+    assert sum(getattr(counts, name) for name in names_of(counts) if name.endswith("_s")) == pytest.approx(16.0)
 
 
 def test_switches_are_those_of_the_threads_that_stay() -> None:
     counts = THREADS.counts(read(TIMES))
-    assert (counts["qemu_waits"], counts["qemu_preemptions"]) == (4 * 30, 4 * 4)
+    assert (counts.waits, counts.preemptions) == (4 * 30, 4 * 4)
 
 
 def test_a_name_with_blanks_and_parentheses_moves_no_field() -> None:
@@ -91,8 +93,8 @@ def test_a_name_with_blanks_and_parentheses_moves_no_field() -> None:
 
 
 def test_exits_come_from_debugfs_where_it_is_there() -> None:
-    assert THREADS.counts(read(TIMES, exits=4711))["kvm_exits"] == 4711
-    assert not [name for name in THREADS.counts(read(TIMES)) if name.startswith("kvm_")]
+    assert THREADS.exits(read(TIMES, exits=4711)) == KvmCounts(**dict.fromkeys(EXITS, 4711))
+    assert THREADS.exits(read(TIMES)) is None
     assert f"/sys/kernel/debug/kvm/812-21/{EXITS[1]}" in THREADS.files
 
 

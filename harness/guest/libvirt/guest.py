@@ -15,10 +15,10 @@ from harness.guest.libvirt.disks import alias_of
 from harness.guest.libvirt.effective import Running, read_effective, read_passed_through, running
 from harness.guest.libvirt.monitor import query_exits, summed_exits, transferred
 from harness.guest.libvirt.vfio import plugged
-from harness.lab.counters import Transferred
 from harness.lab.created import CreationLog
 from harness.lab.transport.base import Runner
 from harness.lab.vm_threads import VmThreads
+from harness.model.counters import KvmCounts, Transferred
 from harness.model.effective import Effective
 
 
@@ -63,8 +63,8 @@ class LibvirtGuest:
             return None
         return transferred(self._connection, self._domain, alias_of(self._attached.disks[disk]))
 
-    def exits(self) -> dict[str, float]:
-        return summed_exits(query_exits(self._connection, self._domain)) if self._tells_exits else {}
+    def exits(self) -> KvmCounts | None:
+        return summed_exits(query_exits(self._connection, self._domain)) if self._tells_exits else None
 
     def effective(self, disk: str) -> Effective:
         alias = alias_of(self._attached.disks[disk])

@@ -10,9 +10,9 @@ import libvirt_qemu
 
 from harness.errors import GuestError
 from harness.guest.libvirt.connection import Connection
-from harness.lab.counters import Transferred
 from harness.lab.transport.bounded import Overdue, within
 from harness.lab.vm_threads import EXITS
+from harness.model.counters import KvmCounts, Transferred
 from harness.units import format_duration
 from harness.untrusted import count, parse_json, reading
 
@@ -73,12 +73,11 @@ def query_exits(connection: Connection, domain: Any) -> list[dict[str, Any]]:
     return answer
 
 
-def summed_exits(by_vcpu: list[dict[str, Any]]) -> dict[str, float]:
-    """The counts of all vCPUs together, as `kvm_exits`, `kvm_halt_exits`, ...; what KVM lacks is absent."""
+def summed_exits(by_vcpu: list[dict[str, Any]]) -> KvmCounts:
+    """The counts of all vCPUs together."""
     counts: dict[str, float] = {}
     with reading("QEMU's answer to query-stats", GuestError, hint=_NO_QEMU):
         for vcpu in by_vcpu:
             for each in vcpu["stats"]:
-                name = f"kvm_{each['name']}"
-                counts[name] = counts.get(name, 0.0) + count(each["value"])
-    return counts
+                counts[each["name"]] = counts.get(each["name"], 0.0) + count(each["value"])
+        return KvmCounts(**counts)

@@ -12,9 +12,9 @@ from harness.guest.protocol import GuestDisk
 from harness.guest.proxmox.drive import drive_options
 from harness.guest.proxmox.machine import Machine
 from harness.guest.proxmox.process import read_process
-from harness.lab.counters import Transferred
 from harness.lab.transport.base import Runner
 from harness.lab.vm_threads import VmThreads
+from harness.model.counters import KvmCounts, Transferred
 from harness.model.effective import Effective
 
 
@@ -39,12 +39,12 @@ class ProxmoxGuest:
     def transferred(self, disk: str) -> Transferred | None:
         return self._machine.transferred(self._keys[disk])
 
-    def exits(self) -> dict[str, float]:
+    def exits(self) -> KvmCounts | None:
         """Nothing of QEMU's own: PVE keeps its QMP to itself, and the monitor of its API tells one vCPU alone.
 
         KVM's counts are read from debugfs with those of the threads, where root of the node sees it; see `VmThreads`.
         """
-        return {}
+        return None
 
     def effective(self, disk: str) -> Effective:
         key = self._keys[disk]

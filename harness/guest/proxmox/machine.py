@@ -11,7 +11,7 @@ from typing import Any
 from harness.errors import GuestError, HarnessError
 from harness.guest.proxmox.client import Client, Expected, PveError
 from harness.guest.proxmox.tasks import TaskEnd
-from harness.lab.counters import Transferred
+from harness.model.counters import Transferred
 from harness.untrusted import count, reading
 
 CONFIG_SECONDS = 180.0

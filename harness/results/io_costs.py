@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+from harness.model.counters import Counters, QemuCounts
+from harness.model.values import names_of
+
 CostUnit = Literal["s/IO", "1/IO"]
 
 
@@ -71,63 +74,69 @@ IO_COSTS: Mapping[str, IoCost] = MappingProxyType(
 )
 """Every figure by its name, in the order reports show them."""
 
-_QEMU_THREADS = {
-    "cpu_iothread": "qemu_iothread_s",
-    "cpu_worker": "qemu_worker_s",
-    "cpu_main": "qemu_main_s",
-}
-_QEMU = ("qemu_guest_s", "qemu_vcpu_s", *_QEMU_THREADS.values())
-_EXITS = ("exits", "halt_exits", "io_exits", "mmio_exits", "irq_injections")
 
+def costs_per_io(counters: Counters, *, in_guest: bool) -> dict[str, float]:
+    """The figures of one measurement by name, in their units; empty where nothing was counted, or no I/O was done.
 
-def costs_per_io(counters: Mapping[str, float], *, in_guest: bool) -> dict[str, float]:
-    """The figures of one measurement by name, in their units; empty where nobody counted, or no I/O was done.
-
-    `counters` are those of the journal: `ios`, `host_busy_s`, `host_switches`, those of QEMU's threads (`qemu_...`)
-    and of KVM (`kvm_...`), cycles (`cycles_...`), and fio's own. What the host spent beside the parts is `cpu_rest`.
-    What an idle guest took while fio ran on the host is not the I/Os'. Nor is fio's own time, `cpu_fio`: to keep a
-    fixed rate it waits in a loop, for as long as a nap happened to last when it started.
+    The rest of what the host spent is `cpu_rest`. What an idle guest took while fio ran on the host does not
+    belong to the I/Os. Nor does fio's own time, `cpu_fio`: at a fixed rate it waits in a loop, for as long as a nap
+    happened to last when it started.
     """
-    ios = counters.get("ios", 0.0)
-    if ios <= 0 or "host_busy_s" not in counters:
+    ios, host = counters.fio.ios or 0, counters.host
+    if ios <= 0 or host is None:
         return {}
-    fio = counters.get("fio_user_s", 0.0)
-    spent = counters["host_busy_s"]
+    fio = counters.fio.user_s or 0.0
+    spent = host.busy_s
+    parts: dict[str, float] = {}
     if not in_guest:
-        spent -= sum(counters.get(count, 0.0) for count in _QEMU)
-        parts = {"cpu_fio_system": counters.get("fio_system_s", 0.0)}
-    elif "qemu_guest_s" in counters:
+        spent -= _qemu_seconds(counters.threads) if counters.threads else 0.0
+        parts = {"cpu_fio_system": counters.fio.system_s or 0.0}
+    elif (qemu := counters.threads) is not None:
         # Ticks sample the time in the guest, and may find more of it than the vCPUs were given.
-        in_guest_mode = counters["qemu_guest_s"] + min(counters["qemu_vcpu_s"], 0.0)
+        in_guest_mode = qemu.guest_s + min(qemu.vcpu_s, 0.0)
         fio = min(fio, in_guest_mode)
-        parts = {"cpu_guest_mode": in_guest_mode - fio, "cpu_vcpu": counters["qemu_vcpu_s"]}
-        parts |= {part: counters[count] for part, count in _QEMU_THREADS.items()}
-    else:
-        parts = {}
+        parts = {
+            "cpu_guest_mode": in_guest_mode - fio,
+            "cpu_vcpu": qemu.vcpu_s,
+            "cpu_iothread": qemu.iothread_s,
+            "cpu_worker": qemu.worker_s,
+            "cpu_main": qemu.main_s,
+        }
     parts = {part: max(seconds, 0.0) for part, seconds in parts.items()}
     parts["cpu_rest"] = max(spent - fio - sum(parts.values()), 0.0)
     found = {TOTAL: sum(parts.values()), **parts, "cpu_fio": fio, **_switches(counters, in_guest=in_guest)}
     found |= _cycles(counters, in_guest=in_guest)
-    if in_guest:
-        found |= {name: counters[f"kvm_{name}"] for name in _EXITS if f"kvm_{name}" in counters}
+    if in_guest and counters.kvm is not None:
+        kvm = counters.kvm
+        found |= {name: count for name in names_of(kvm) if (count := getattr(kvm, name)) is not None}
     return {name: value / ios for name, value in found.items()}
 
 
-def _cycles(counters: Mapping[str, float], *, in_guest: bool) -> dict[str, float]:
+def _qemu_seconds(qemu: QemuCounts) -> float:
+    return qemu.guest_s + qemu.vcpu_s + qemu.iothread_s + qemu.worker_s + qemu.main_s
+
+
+def _cycles(counters: Counters, *, in_guest: bool) -> dict[str, float]:
     """Counters that cannot tell guest mode from the rest, as a nested hypervisor's may not, are no evidence."""
-    if "cycles_host_kernel" not in counters:
+    cycles = counters.cycles
+    if cycles is None:
         return {}
-    in_guest_mode = counters["cycles_guest_user"] + counters["cycles_guest_kernel"]
-    if in_guest and not in_guest_mode and counters.get("qemu_guest_s", 0.0) > 0:
+    in_guest_mode = cycles.guest_user + cycles.guest_kernel
+    if in_guest and not in_guest_mode and counters.threads is not None and counters.threads.guest_s > 0:
         return {}
-    parts = {part.name: counters[part.name] for part in (CYCLE_PARTS if in_guest else CYCLE_PARTS[-1:])}
-    fio = counters["cycles_guest_user" if in_guest else "cycles_host_user"]
+    parts = {"cycles_host_kernel": cycles.host_kernel}
+    if in_guest:
+        parts = {"cycles_guest_kernel": cycles.guest_kernel, "cycles_host_user": cycles.host_user, **parts}
+    fio = cycles.guest_user if in_guest else cycles.host_user
     return {CYCLES: sum(parts.values()), **parts, "cycles_fio": fio}
 
 
-def _switches(counters: Mapping[str, float], *, in_guest: bool) -> dict[str, float]:
-    qemu = counters.get("qemu_waits", 0.0) + counters.get("qemu_preemptions", 0.0)
-    found = {"switches": counters["host_switches"] - (0.0 if in_guest else qemu)} if "host_switches" in counters else {}
-    if in_guest and "qemu_waits" in counters:
-        found |= {"qemu_switches": qemu, "qemu_preemptions": counters["qemu_preemptions"]}
+def _switches(counters: Counters, *, in_guest: bool) -> dict[str, float]:
+    qemu = counters.threads
+    of_qemu = qemu.waits + qemu.preemptions if qemu is not None else 0.0
+    found = {}
+    if counters.host is not None:
+        found["switches"] = counters.host.switches - (0.0 if in_guest else of_qemu)
+    if in_guest and qemu is not None:
+        found |= {"qemu_switches": of_qemu, "qemu_preemptions": qemu.preemptions}
     return found

@@ -1,0 +1,213 @@
+"""What was counted while a job ran, by whom: fio, the host's disks, QEMU, KVM, the CPUs. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeVar
+
+from pydantic import model_validator
+
+from harness.model.job import Job
+from harness.model.values import VALUE
+
+
+@dataclass(frozen=True, slots=True)
+class Transferred:
+    """Bytes that went to and from a block device."""
+
+    __pydantic_config__ = VALUE
+
+    read: int = 0
+    """Bytes read."""
+    written: int = 0
+    """Bytes written."""
+
+    def __add__(self, other: Transferred) -> Transferred:
+        return Transferred(self.read + other.read, self.written + other.written)
+
+    def __sub__(self, earlier: Transferred) -> Transferred:
+        return Transferred(self.read - earlier.read, self.written - earlier.written)
+
+    def of(self, job: Job) -> Transferred:
+        """The directions in which the job works. A process may have a second job, with the other direction."""
+        return Transferred(self.read if job.reads else 0, self.written if job.writes else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberCounts:
+    """What one disk of an array did. Source: the kernel's Documentation/block/stat.rst."""
+
+    __pydantic_config__ = VALUE
+
+    read: int = 0
+    """Bytes read."""
+    written: int = 0
+    """Bytes written."""
+    busy_s: float | None = None
+    """Seconds with an I/O in flight: io_ticks."""
+    queue_s: float | None = None
+    """Seconds that all I/Os together were in flight: time_in_queue."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FioCounts:
+    """What fio counted of its job, ramp included."""
+
+    __pydantic_config__ = VALUE
+
+    read: int = 0
+    """Bytes read."""
+    written: int = 0
+    """Bytes written."""
+    ios: int | None = None
+    """I/Os."""
+    user_s: float | None = None
+    """Seconds of CPU time in user mode."""
+    system_s: float | None = None
+    """Seconds of CPU time in the kernel."""
+    switches: int | None = None
+    """Context switches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostCounts:
+    """What the host's CPUs did, all together."""
+
+    __pydantic_config__ = VALUE
+
+    busy_s: float
+    """Seconds in which they were neither idle nor stolen."""
+    switches: float
+    """Context switches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QemuCounts:
+    """What QEMU's process did. Source: the kernel's Documentation/filesystems/proc.rst."""
+
+    __pydantic_config__ = VALUE
+
+    guest_s: float
+    """Seconds of the vCPUs in guest mode."""
+    vcpu_s: float
+    """Other seconds of the vCPUs' threads."""
+    iothread_s: float
+    """Seconds of the iothreads."""
+    main_s: float
+    """Seconds of the main thread."""
+    worker_s: float
+    """Seconds of all other threads."""
+    waits: float
+    """Voluntary context switches."""
+    preemptions: float
+    """Involuntary context switches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvmCounts:
+    """KVM's counts of all vCPUs together, by KVM's own names. None for one that this KVM does not have."""
+
+    __pydantic_config__ = VALUE
+
+    exits: float | None = None
+    """Exits from guest mode, of every kind."""
+    halt_exits: float | None = None
+    """Exits by HLT."""
+    io_exits: float | None = None
+    """Exits to port I/O."""
+    mmio_exits: float | None = None
+    """Exits to MMIO."""
+    irq_injections: float | None = None
+    """Interrupts injected."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleCounts:
+    """Cycles in which the host's CPUs were not halted, all together."""
+
+    __pydantic_config__ = VALUE
+
+    guest_user: float
+    """In guest mode, in user mode there."""
+    guest_kernel: float
+    """In guest mode, in the kernel there."""
+    host_user: float
+    """Outside of guest mode, in user mode."""
+    host_kernel: float
+    """Outside of guest mode, in the kernel."""
+    share: float
+    """Part of the time that the CPUs' counters were on, 0 to 1. Below 1 perf scaled the counts up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counters:
+    """What was counted during one measurement.
+
+    What no counter can assign to a single job is None: if a fio process had two jobs, the CPU time belongs to neither.
+    """
+
+    __pydantic_config__ = VALUE
+
+    fio: FioCounts = FioCounts()
+    """By fio."""
+    disk: Transferred | None = None
+    """By the host's block layer: all disks below the layout together."""
+    qemu: Transferred | None = None
+    """By QEMU's block layer; null on the host."""
+    cpu_busy: float | None = None
+    """How busy the CPUs of fio's machine were, 0 to 1."""
+    host_cpu_busy: float | None = None
+    """How busy the CPUs of the host were, 0 to 1, from login to logout."""
+    host: HostCounts | None = None
+    """Of the host's CPUs."""
+    threads: QemuCounts | None = None
+    """Of QEMU's process."""
+    kvm: KvmCounts | None = None
+    """Of KVM."""
+    cycles: CycleCounts | None = None
+    """Of the host's CPUs, by perf."""
+    members: dict[str, MemberCounts] = field(default_factory=dict)
+    """Of each disk of an array, by its kernel name."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_version_1(cls, data: Any) -> Any:
+        """The journal of virt-overhead 0.1 has one number per name, with the origin in the name."""
+        flat = isinstance(data, dict) and any(
+            isinstance(value, int | float) for key, value in data.items() if key not in _OWN
+        )
+        return nested(data) if flat else data
+
+
+_OWN = ("cpu_busy", "host_cpu_busy")
+_MEMBER = re.compile(r"member:(?P<name>.+)_(?P<count>read|written|busy_s|queue_s)")
+_ORIGINS = {"fio": "fio", "disk": "disk", "qemu": "threads", "host": "host", "kvm": "kvm", "cycles": "cycles"}
+
+
+def nested(flat: Mapping[str, float]) -> dict[str, Any]:
+    """The record of counters that the journal of virt-overhead 0.1 has as `fio_read`, `qemu_guest_s`, ..."""
+    found: dict[str, Any] = {}
+    for key, value in flat.items():
+        if key in _OWN:
+            found[key] = value
+        elif key == "ios":
+            found.setdefault("fio", {})["ios"] = value
+        elif (match := _MEMBER.fullmatch(key)) is not None:
+            found.setdefault("members", {}).setdefault(match["name"], {})[match["count"]] = value
+        else:
+            origin, _, count = key.partition("_")
+            bytes_of_qemu = origin == "qemu" and count in ("read", "written")
+            found.setdefault("qemu" if bytes_of_qemu else _ORIGINS[origin], {})[count] = value
+    return found
+
+
+T = TypeVar("T")
+
+
+def since(now: T, earlier: T) -> T:
+    """What was counted between two readings of the same kind. A count that one of them lacks is None."""
+    pairs = {each.name: (getattr(now, each.name), getattr(earlier, each.name)) for each in fields(now)}  # type: ignore[arg-type]
+    change = {name: None if None in pair else pair[0] - pair[1] for name, pair in pairs.items()}
+    return replace(now, **change)  # type: ignore[type-var]
