@@ -16,8 +16,10 @@ from harness.image import ImageSet, ensure_images
 from harness.lab.inventory import HostSpec
 from harness.lab.withdrawn import withdraw_secrets
 from harness.measure.campaign import Campaign
-from harness.measure.ledger import Order
-from harness.measure.resume import earlier_part
+from harness.measure.host_measurer import HostMeasurer
+from harness.measure.phases import Phases
+from harness.measure.resume import Earlier, earlier_part
+from harness.measure.spec import CampaignSpec
 from harness.plugin.options import Options
 from harness.report import write_report
 from harness.results import CellRecord, RunStore
@@ -132,7 +134,7 @@ class Engine:
         if self._images is None:
             self._images = ensure_images(self.events)
         mine = {name: plan for name, plan in self.plans.items() if self._hosts[name] == host}
-        order = Order(
+        spec = CampaignSpec(
             run_id=RunId.new(),
             host=host,
             plans=tuple(mine.values()),
@@ -141,10 +143,12 @@ class Engine:
             seed=self.options.seed if self.options.seed is not None else random.SystemRandom().getrandbits(31),
             command=shlex.join(["pytest", *sys.argv[1:]]),
         )
+        earlier = Earlier()
         if self.options.resume is None:
-            store = RunStore.create(self.options.reports, order.run_id)
-            return Campaign(order, store, self._images, self.events)
-        store = RunStore.open(self.options.resume)
-        earlier, run_id, seed = earlier_part(store, host.name, self.options.profile)
-        order = replace(order, run_id=run_id, seed=seed)
-        return Campaign(order, store, self._images, self.events, earlier)
+            store = RunStore.create(self.options.reports, spec.run_id)
+        else:
+            store = RunStore.open(self.options.resume)
+            earlier, run_id, seed = earlier_part(store, host.name, self.options.profile)
+            spec = replace(spec, run_id=run_id, seed=seed)
+        phases = Phases(self.events)
+        return Campaign(spec, store, HostMeasurer(spec, store, self._images, phases), phases, earlier)

@@ -293,9 +293,9 @@ PLAYBACK = """
 
 def pytest_configure():
     from harness.plugin import engine
-    from tests.unit.recorded_campaign import RecordedCampaign
+    from tests.unit.recorded_campaign import RecordedMeasurer
 
-    engine.Campaign = RecordedCampaign
+    engine.HostMeasurer = RecordedMeasurer
     engine.ensure_images = lambda events: None
 """
 JUDGED = """
