@@ -21,14 +21,13 @@ from harness.lab.paths import MARK
 from harness.lab.processes import Processes
 from harness.measure.phases import Phases
 from harness.measure.reap import divided, reap
+from harness.measure.restarts import Restarts
 from harness.measure.session import Session
 from harness.run_id import RunId
 
 LEASE_WAIT_SECONDS = 900.0
 MOST_RESTARTS = 2
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-STARTED_AGAIN = "the lab host was started again"
-KEPT_RUNNING = "the lab host kept running, and its layouts and guest are made again"
 
 
 class Environment:
@@ -42,10 +41,7 @@ class Environment:
     ) -> None:
         self._host: Host | None = None
         self._session: Session | None = None
-        self._restarts: list[str] = []
-        self._failed: str | None = None
-        """What failed of a simulated lab that was taken down and is not open again."""
-        self._boot = ""
+        self._restarts = Restarts()
         self._in_a_row = 0
         self._spec = spec
         self._run_id = run_id
@@ -64,7 +60,7 @@ class Environment:
     @property
     def restarts(self) -> Sequence[str]:
         """One sentence for each time that a simulated lab failed: what failed, and what was done."""
-        return [*self._restarts, *([self._failed] if self._failed else [])]
+        return self._restarts.sentences
 
     @property
     def current(self) -> Session:
@@ -97,7 +93,7 @@ class Environment:
         if self._host is None or self._host.spec.simulated is None or self._in_a_row == MOST_RESTARTS:
             raise error
         self._in_a_row += 1
-        self._failed = what
+        self._restarts.failed(what)
         self._events(Note(f"{what}: {error.message}"))
         # What cannot be taken down there goes with the machine.
         with suppress(HarnessError):
@@ -134,19 +130,11 @@ class Environment:
                 self._log = CreationLog(host.runner, self._run_id)
                 stack.enter_context(self._log.making_here(Processes(mark=MARK)))
             self._host = host
-            self._compare_boots(host)
+            if host.spec.simulated is not None:
+                boot = host.runner.run(["cat", BOOT_ID], deadline=20).stdout.strip()
+                if done := self._restarts.opened(boot):
+                    self._events(Note(done))
         return self._host, self._hypervisor, self._log
-
-    def _compare_boots(self, host: Host) -> None:
-        """After a failure, say what was really done: a lab host that answers is not started again."""
-        before = self._boot
-        if host.spec.simulated is not None:
-            self._boot = host.runner.run(["cat", BOOT_ID], deadline=20).stdout.strip()
-        if self._failed is not None:
-            done = KEPT_RUNNING if self._boot == before else STARTED_AGAIN
-            self._events(Note(done))
-            self._restarts.append(f"{self._failed}; {done}")
-            self._failed = None
 
     def _clean(self, host: Host, hypervisor: Hypervisor) -> None:
         entries = read_log(host.runner)
