@@ -88,7 +88,7 @@ class Recorder:
         """Record why measuring stopped: the first cause."""
         if self._cause is None:
             self._cause = str(error) or type(error).__name__
-            if isinstance(error, NotReached):
+            if isinstance(error, NotReached) and self._lab.why == NOT_EXAMINED:
                 self._lab = replace(self._lab, why=f"the host was never reached: {error.message}")
 
     def group(self, record: GroupRecord) -> None:

@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from harness.analysis import Verdict
@@ -45,7 +46,8 @@ class Engine:
     """Why no host of the lab can have the selected cells of a scenario, by its name."""
     late: list[str] = field(default_factory=list)
     """Cells that exceed their budget only now that all of the run is known, which their own tests could not say."""
-    _told: dict[str, Verdict] = field(default_factory=dict)
+    _verdicts: dict[str, Verdict] = field(default_factory=dict)
+    """By cell, the verdict that its test reported."""
     _campaigns: dict[str, Campaign] = field(default_factory=dict)
     _hosts: dict[str, HostSpec] = field(default_factory=dict)
     _images: ImageSet | None = None
@@ -94,7 +96,7 @@ class Engine:
         if found.skipped:
             self.unavailable.setdefault(host.name, found.skipped)
         self.measured += not found.skipped
-        self._told[cell.id] = found.verdict
+        self._verdicts[cell.id] = found.verdict
         return found
 
     def expects_void(self, cell: Cell) -> bool:
@@ -102,23 +104,32 @@ class Engine:
         return cell.mode.name in self.scenarios[cell.scenario].expect_void
 
     def close(self, *, interrupted: bool) -> None:
-        """End every campaign, and write its report; one that fails does not keep the others from ending."""
+        """End every campaign and write every report, whatever fails on the way.
+
+        The first error is raised at the end, with the others as its notes.
+        """
         failures: list[Exception] = []
         for campaign in self._campaigns.values():
-            try:
-                run = campaign.close(interrupted=interrupted)
-                self.late += [
-                    cell.id
-                    for cell in run.cells
-                    if cell.verdict is Verdict.EXCEEDS and self._told.get(cell.id) is Verdict.INCONCLUSIVE
-                ]
-            except Exception as error:
-                failures.append(error)
-            write_report(campaign.store)
+            for end in (partial(self._end, campaign, interrupted=interrupted), partial(write_report, campaign.store)):
+                try:
+                    end()
+                except Exception as error:
+                    failures.append(error)
             self.runs.append(campaign.store.path)
         self._campaigns = {}
         if failures:
-            raise failures[0]
+            first, *others = failures
+            for other in others:
+                first.add_note(str(other) or type(other).__name__)
+            raise first
+
+    def _end(self, campaign: Campaign, *, interrupted: bool) -> None:
+        run = campaign.close(interrupted=interrupted)
+        self.late += [
+            cell.id
+            for cell in run.cells
+            if cell.verdict is Verdict.EXCEEDS and self._verdicts.get(cell.id) is Verdict.INCONCLUSIVE
+        ]
 
     def _disks(self, name: str, cells: Sequence[Cell]) -> tuple[str, ...]:
         """The disks that these cells are measured on: of a scenario of arrays, those of the largest one selected."""

@@ -49,7 +49,7 @@ class RecordedMeasurer:
         self.store = store
 
     def ready(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> Prepared:  # noqa: ARG002
-        info = LabInfo("node1", "ssh", "kvm", representative=True, why="KVM on bare metal")
+        info = LabInfo(self.spec.host.name, "ssh", "kvm", representative=True, why="KVM on bare metal")
         examined(LabFound(info, "bare-metal"))
         skipped = json.loads(RECORDING.read_text())["skipped"]
         return Prepared(SPAN, ConditioningRecord("fill", None, (), None), skipped)
