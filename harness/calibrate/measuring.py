@@ -18,7 +18,7 @@ from harness.lab.hosts import Host
 from harness.layout.memory_disk import memory_disk
 from harness.layout.source import BlockSource
 from harness.measure.environment import Environment
-from harness.measure.measurer import LabFound, Prepared, Turn
+from harness.measure.measurer import LabFound, Measurer, Prepared, Turn
 from harness.measure.phases import Phases
 from harness.measure.provenance import examine
 from harness.measure.rounds import Round, Rounds
@@ -52,8 +52,6 @@ class TrialMeasurer:
         self._seed = seed
         self._images = images
         self._phases = phases
-        self._turns = 0
-        self._seconds = 0.0
 
     @property
     def restarts(self) -> Sequence[str]:
@@ -75,15 +73,7 @@ class TrialMeasurer:
     def measure(self, group: Group, turn: Turn, number: int) -> list[Measurement]:
         at = self._environment.current
         place = _on_disk(at, turn.name) if turn.arm.place is Place.HOST else at
-        started = time.monotonic()
-        found = visit(place, self._store, group, turn.arm, seed=self._seed, number=number, again=turn.again)
-        self._turns += 1
-        self._seconds += time.monotonic() - started
-        return found
-
-    def seconds_per_turn(self, trial: Trial) -> float:
-        """What a turn took so far, or may take."""
-        return self._seconds / self._turns if self._turns else trial.job.wall + _TURN_OVERHEAD
+        return visit(place, self._store, group, turn.arm, seed=self._seed, number=number, again=turn.again)
 
     def start_again(self, error: HostError | GuestError, what: str) -> None:
         self._environment.start_again(error, what)
@@ -134,42 +124,61 @@ def _on_disk(at: Session, name: str) -> Session:
     return replace(at, layouts=replace(at.layouts, device=source, disk=source.path.rpartition("/")[2]))
 
 
-def measure_trials(trials: Sequence[Trial], measurer: TrialMeasurer, events: Events, *, seed: int) -> list[Measured]:
+def measure_trials(trials: Sequence[Trial], measurer: Measurer, events: Events, *, seed: int) -> list[Measured]:
     """All rounds of these trials, in their order. Raises what the measurer raises."""
     rounds = Rounds(measurer, events)
-    left = sum(trial.rounds * len(trial.turns) for trial in trials)
+    pace = _Pace(left=sum(trial.rounds * len(trial.turns) for trial in trials), started=time.monotonic())
     measured = []
     for trial in trials:
         at = rounds.ready(trial.plan, trial.group)
         found: list[Mapping[str, Mapping[str, float]]] = []
         for number in range(1, trial.rounds + 1):
-            tried = _Tried(trial, number, measurer, left, seed)
+            tried = _Tried(trial, number, pace, seed)
             at = rounds.measure(trial.plan, trial.group, at, tried.begin)
             found.append(tried.values)
-            left -= len(trial.turns)
         measured.append(Measured(trial, tuple(found)))
     return measured
 
 
 @dataclass(slots=True)
+class _Pace:
+    """How many turns all trials still have, and how fast they go; `started` is on the monotonic clock."""
+
+    left: int
+    started: float
+    done: int = 0
+
+    def went(self) -> None:
+        """A turn was measured."""
+        self.left -= 1
+        self.done += 1
+
+    def lost(self, turns: int) -> None:
+        """So many turns have to be measured again."""
+        self.left += turns
+
+    def seconds_left(self, trial: Trial) -> float:
+        each = (time.monotonic() - self.started) / self.done if self.done else trial.job.wall + _TURN_OVERHEAD
+        return each * self.left
+
+
+@dataclass(slots=True)
 class _Tried:
-    """A round of a trial, begun anew where the lab fails in it. `left` is how many turns all trials still have."""
+    """A round of a trial, begun anew where the lab fails in it; `values` by the turn's name and then by metric."""
 
     trial: Trial
     number: int
-    measurer: TrialMeasurer
-    left: int
+    pace: _Pace
     seed: int
     values: dict[str, Mapping[str, float]] = field(default_factory=dict)
 
     def begin(self, _at: Prepared) -> Round:
+        self.pace.lost(len(self.values))
         self.values = {}
         turns = self.trial.order(self.seed, self.number)
-        return Round(self.number, self.number, turns, self._keep, self._seconds_left)
+        return Round(self.number, self.number, turns, self._keep, lambda: self.pace.seconds_left(self.trial))
 
     def _keep(self, turn: Turn, measurements: Sequence[Measurement]) -> None:
         (measurement,) = measurements
         self.values[turn.name] = measurement.metrics
-
-    def _seconds_left(self) -> float:
-        return self.measurer.seconds_per_turn(self.trial) * (self.left - len(self.values))
+        self.pace.went()

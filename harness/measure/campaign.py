@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from harness.analysis import Reason, Sequential
+from harness.analysis import Reason
 from harness.errors import MeasurementError, NotTried, Unsupported
 from harness.events import Note
+from harness.measure.group_progress import GroupProgress
 from harness.measure.measurer import LabFound, Measurer, Prepared, Turn
 from harness.measure.phases import MEASURE, Phases
 from harness.measure.recorder import Recorder
@@ -19,7 +20,6 @@ from harness.measure.session import NothingToCompare, require_guest
 from harness.measure.spec import CampaignSpec
 from harness.measure.stopping import reason_to_stop
 from harness.results import (
-    CONFIDENCE,
     CellContext,
     CellRecord,
     DriftRecord,
@@ -149,7 +149,7 @@ class Campaign:
         self._resume()
         self._recorder.describe(at.provenance)
         self._write("running")  # and where it is measured before anything is measured.
-        progress = _Progress(group, plan, started=time.monotonic())
+        progress = GroupProgress(group, plan, started=time.monotonic())
         try:
             arms = [turn.arm for turn in self._turns(group, 1, at)]
             stored = deque(self._earlier.rounds(group, arms))
@@ -199,7 +199,7 @@ class Campaign:
         self._recorder.assemble(group.cells, contexts)
         self._measured.add(group.id)
 
-    def _reason_to_stop(self, progress: _Progress, at: Prepared) -> str | None:
+    def _reason_to_stop(self, progress: GroupProgress, at: Prepared) -> str | None:
         plan, group = progress.plan, progress.group
         time_spent = progress.time_spent
         # The records keep the look that the cells are decided by, whatever else is a reason to stop.
@@ -221,7 +221,7 @@ class Campaign:
         )
         return reason or (Reason.MOST if progress.rounds >= plan.most_rounds else None)
 
-    def _assemble(self, progress: _Progress, at: Prepared, *, final: bool) -> dict[str, CellRecord]:
+    def _assemble(self, progress: GroupProgress, at: Prepared, *, final: bool) -> dict[str, CellRecord]:
         """The group's records as things stand; `final` says that no round follows, for no reason in the data."""
         group = progress.group
         measured = self._recorder.of_group(group.id)
@@ -260,7 +260,7 @@ class Campaign:
         self._reached = True
 
     def _context(
-        self, cell: Cell, progress: _Progress, at: Prepared, drift: Sequence[DriftRecord], *, final: bool
+        self, cell: Cell, progress: GroupProgress, at: Prepared, drift: Sequence[DriftRecord], *, final: bool
     ) -> CellContext:
         checks = (drift_check(each) for each in drift if each.job == cell.job.id)
         return CellContext(
@@ -279,35 +279,6 @@ class Campaign:
     def _seconds_left(self) -> float:
         planned = sum(plan.fio_seconds for plan in self.spec.plans)
         return max(planned - self._recorder.fio_seconds, 0.0) / FIO_SHARE
-
-
-@dataclass(slots=True)
-class _Progress:
-    """How far the measuring of a group has come; `started` is on the monotonic clock.
-
-    `earlier` is how many seconds an earlier part of the run measured the group. `last_look` says that the time was
-    spent when the rounds were last looked at.
-    """
-
-    group: Group
-    plan: Plan
-    started: float
-    earlier: float = 0.0
-    rounds: int = 0
-    stopped: str | None = None
-    last_look: bool = False
-
-    @property
-    def sequential(self) -> Sequential:
-        return Sequential(self.plan.rounds, self.plan.most_rounds, CONFIDENCE)
-
-    @property
-    def time_spent(self) -> bool:
-        """Whether another round, as long as those before, would end after the plan's time limit."""
-        if self.plan.time_limit is None or self.rounds == 0:
-            return False
-        elapsed = self.earlier + time.monotonic() - self.started
-        return elapsed * (self.rounds + 1) / self.rounds > self.plan.time_limit
 
 
 def _possible(arm: Arm, at: Prepared) -> bool:

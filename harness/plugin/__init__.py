@@ -78,13 +78,8 @@ class _XdistHooks:
 
     @pytest.hookimpl
     def pytest_testnodedown(self, node: Any) -> None:
-        found = getattr(node, "workeroutput", {}).get(_WORKER)
-        if found:
-            engine = _engine(self._config)
-            engine.runs += [Path(run) for run in found["runs"]]
-            engine.measured += found["measured"]
-            engine.unavailable |= found["unavailable"]
-            engine.late += found["late"]
+        if outcome := getattr(node, "workeroutput", {}).get(_WORKER):
+            _engine(self._config).add(outcome)
 
     def _host_of(self, nodeid: str) -> str | None:
         """The host that a cell's node id leads to: its parameter begins with its scenario."""
@@ -190,12 +185,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         # Skips alone would look like a run in which all is well.
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
     if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput[_WORKER] = {
-            "runs": [str(path) for path in engine.runs],
-            "measured": engine.measured,
-            "unavailable": engine.unavailable,
-            "late": engine.late,
-        }
+        session.config.workeroutput[_WORKER] = engine.outcome
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from harness.analysis import Verdict
 from harness.errors import ConfigError, LabUnavailable, NotTried, Unsupported
@@ -102,6 +103,23 @@ class Engine:
     def expects_void(self, cell: Cell) -> bool:
         """Whether the scenario's author says that this cell's mode cannot be valid."""
         return cell.mode.name in self.scenarios[cell.scenario].expect_void
+
+    @property
+    def outcome(self) -> dict[str, Any]:
+        """What a worker of pytest-xdist sends to its controller, as plain values."""
+        return {
+            "runs": [str(path) for path in self.runs],
+            "measured": self.measured,
+            "unavailable": self.unavailable,
+            "late": self.late,
+        }
+
+    def add(self, outcome: Mapping[str, Any]) -> None:
+        """Count what a worker did, by its `outcome`."""
+        self.runs += [Path(run) for run in outcome["runs"]]
+        self.measured += outcome["measured"]
+        self.unavailable |= outcome["unavailable"]
+        self.late += outcome["late"]
 
     def close(self, *, interrupted: bool) -> None:
         """End every campaign and write every report, whatever fails on the way.

@@ -178,12 +178,18 @@ ROUND_SECONDS = 6.0
 
 
 class Interrupted(RecordedMeasurer):
-    """Is interrupted in its fourth round."""
+    """Is interrupted in the round after so many."""
+
+    after = 3
 
     def measure(self, group: Group, turn: Turn, number: int) -> list[Measurement]:
-        if number == 4:
+        if number > self.after:
             raise KeyboardInterrupt
         return super().measure(group, turn, number)
+
+
+class InterruptedInSecond(Interrupted):
+    after = 1
 
 
 def limited(seconds: float) -> Scenario:
@@ -216,3 +222,22 @@ def test_the_time_that_was_measured_before_an_interruption_counts(rounds_after: 
 
 def test_a_run_that_goes_on_measures_as_long_as_its_limit_allows(rounds_after: Callable[[float], int]) -> None:
     assert rounds_after(100 * ROUND_SECONDS) == 12
+
+
+def test_the_efficiency_of_a_run_that_goes_on_counts_what_it_measured_before(store: RunStore) -> None:
+    first = campaign(store, resume=False, measurer=InterruptedInSecond)
+    with pytest.raises(KeyboardInterrupt):
+        measured(first)
+    before = first.close(interrupted=True).run
+    after = measured(campaign(store, resume=True)).run
+    assert after.efficiency.fio_s == sum(each.seconds for each in store.read_journal().measurements)
+    assert after.efficiency.wall_s > before.efficiency.wall_s > 0
+    assert after.phases["measure"] > before.phases["measure"]
+
+
+def test_results_that_are_written_within_a_phase_have_its_time_up_to_then() -> None:
+    phases = Phases(Events())
+    with phases.timed("measure"):
+        assert phases.seconds["measure"] > 0
+    ended = phases.seconds
+    assert phases.seconds == ended
