@@ -24,8 +24,8 @@ from harness.measure.provenance import examine
 from harness.measure.rounds import Round, Rounds
 from harness.measure.session import Demand, Session, session
 from harness.measure.visit import visit
+from harness.model.mode import Mode, Place
 from harness.results import Measurement, RunStore
-from harness.scenario.model import Mode, Place
 from harness.scenario.plan import Group, Plan
 
 DELAY_NS = 1_000_000

@@ -6,9 +6,10 @@ import random
 from dataclasses import dataclass
 
 from harness.measure.measurer import Turn
-from harness.scenario.attach import Attach
-from harness.scenario.layouts import Device
-from harness.scenario.model import Arm, Cell, Job, Mode, Place
+from harness.model.attach import Attach
+from harness.model.job import Job
+from harness.model.layout import Device
+from harness.model.mode import Arm, Cell, Mode, Place
 from harness.scenario.plan import Group, Plan
 
 MIB = 1024**2
@@ -96,4 +97,4 @@ def _delay_trial(name: str, place: Place, spec: CalibrationSpec) -> Trial:
 
 
 def _randread(iodepth: int, seconds: float) -> Job:
-    return Job("randread", BLOCK, iodepth, ramp=0.0, seconds=seconds)
+    return Job("randread", BLOCK, iodepth=iodepth, ramp=0.0, seconds=seconds)

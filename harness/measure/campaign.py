@@ -19,6 +19,9 @@ from harness.measure.rounds import Round, Rounds, fio_seconds, turns_of
 from harness.measure.session import NothingToCompare, require_guest
 from harness.measure.spec import CampaignSpec
 from harness.measure.stopping import reason_to_stop
+from harness.model.budget import Budget, LabKind
+from harness.model.effective import NOTHING
+from harness.model.mode import Arm, Cell
 from harness.results import (
     CellContext,
     CellRecord,
@@ -31,7 +34,6 @@ from harness.results import (
     drift_check,
     host_drift,
 )
-from harness.scenario.model import Arm, BudgetRule, Cell, LabKind
 from harness.scenario.order import round_order
 from harness.scenario.plan import FIO_SHARE, Group, Plan
 
@@ -248,7 +250,7 @@ class Campaign:
         self._recorder.examined(found)
         self._lab_kind = found.kind
 
-    def _budgets(self, cell: Cell) -> dict[str, BudgetRule]:
+    def _budgets(self, cell: Cell) -> dict[str, Budget]:
         return self.spec.budgets(cell, self._lab_kind) if self._lab_kind else {}
 
     def _resume(self) -> None:
@@ -271,7 +273,7 @@ class Campaign:
             sequential=progress.sequential,
             final=final,
             validity=tuple(check for check in checks if check),
-            effective=at.effective.get(cell.mode.name, {}),
+            effective=at.effective.get(cell.mode.name, NOTHING),
             notes=(*self._measurer.restarts, *(note for arm in cell.arms for note in at.notes.get(arm.id, ()))),
             skipped=at.skipped.get(cell.mode.name),
         )

@@ -13,12 +13,12 @@ from harness.lab.hosts import Host
 from harness.measure.environment import Environment
 from harness.measure.measurer import LabFound, Prepared, Turn
 from harness.measure.phases import Phases
-from harness.measure.provenance import examine, guest_provenance
+from harness.measure.provenance import disk_provenance, examine, guest_provenance
 from harness.measure.session import Demand, Session, session
 from harness.measure.spec import CampaignSpec
 from harness.measure.visit import visit
+from harness.model.mode import Arm
 from harness.results import Measurement, RunStore
-from harness.scenario.model import Arm
 from harness.scenario.plan import Group, Plan
 
 
@@ -40,14 +40,15 @@ class HostMeasurer:
 
     def ready(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> Prepared:
         examined(examine(self._environment.opened(), self._images))
-        at = self._session(Demand.of(plan, group))
+        demand = Demand.of(plan, group)
+        at = self._session(demand)
         return Prepared(
             span=at.layouts.span,
             conditioning=at.conditioning,
             skipped=at.skipped,
             effective=at.effective,
             notes={arm.id: _notes(arm, at) for arm in group.arms},
-            provenance=guest_provenance(at.guest),
+            provenance=guest_provenance(at.guest) | disk_provenance(at, demand.disks),
         )
 
     def measure(self, group: Group, turn: Turn, number: int) -> list[Measurement]:

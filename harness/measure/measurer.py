@@ -9,8 +9,10 @@ from typing import Protocol
 from pydantic import JsonValue
 
 from harness.errors import GuestError, HostError
+from harness.model.budget import LabKind
+from harness.model.effective import Effective
+from harness.model.mode import Arm
 from harness.results import ConditioningRecord, LabInfo, Measurement
-from harness.scenario.model import Arm, LabKind
 from harness.scenario.plan import Group, Plan
 
 
@@ -28,13 +30,13 @@ class Prepared:
     """A group that is ready to be measured. `span` is what each arm works on, in bytes.
 
     By mode, `skipped` says why the host cannot have it, and `effective` how its disk is really attached. `notes` say by
-    the arm's id what differs between the arms beside the arm itself. `provenance` is of the guest.
+    the arm's id what differs between the arms beside the arm itself. `provenance` is of the guest and the disks.
     """
 
     span: int
     conditioning: ConditioningRecord
     skipped: Mapping[str, str] = field(default_factory=dict)
-    effective: Mapping[str, dict[str, JsonValue]] = field(default_factory=dict)
+    effective: Mapping[str, Effective] = field(default_factory=dict)
     notes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     provenance: Mapping[str, JsonValue] = field(default_factory=dict)
 

@@ -13,6 +13,7 @@ from harness.errors import NotReached, ResultsError
 from harness.measure.measurer import LabFound
 from harness.measure.phases import MEASURE, Phases
 from harness.measure.spec import CampaignSpec
+from harness.model.mode import Cell
 from harness.results import (
     CONFIDENCE,
     SCHEMA_VERSION,
@@ -33,7 +34,6 @@ from harness.results import (
     decompositions,
     scalings,
 )
-from harness.scenario.model import Cell
 from harness.scenario.plan import Group
 
 NOT_EXAMINED = "what the host is was not found out"

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from harness.errors import GuestError, HostError
 from harness.events import Events, MeasurementFinished, MeasurementStarted
 from harness.measure.measurer import LabFound, Measurer, Prepared, Turn
+from harness.model.mode import Arm
 from harness.results import Measurement
-from harness.scenario.model import Arm
 from harness.scenario.plan import Group, Plan
 
 

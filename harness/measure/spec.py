@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from harness.lab.inventory import HostSpec
+from harness.model.budget import Budget, LabKind
+from harness.model.mode import Cell
 from harness.run_id import RunId
 from harness.scenario.budgets import budgets_for
-from harness.scenario.model import BudgetRule, Cell, LabKind, Scenario
 from harness.scenario.plan import Plan
+from harness.scenario.scenario import Scenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class CampaignSpec:
         """The names of all disks that the plans measure on."""
         return frozenset(disk for plan in self.plans for disk in plan.disks)
 
-    def budgets(self, cell: Cell, lab_kind: LabKind) -> dict[str, BudgetRule]:
+    def budgets(self, cell: Cell, lab_kind: LabKind) -> dict[str, Budget]:
         """The budgets that the cell is judged by in such a lab, by metric."""
         return budgets_for(self.scenarios[cell.scenario], cell, lab_kind)
 

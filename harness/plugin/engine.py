@@ -22,12 +22,13 @@ from harness.measure.host_measurer import HostMeasurer
 from harness.measure.phases import Phases
 from harness.measure.resume import Earlier, earlier_part
 from harness.measure.spec import CampaignSpec
+from harness.model.mode import Cell
 from harness.plugin.options import Options
 from harness.report import write_report
 from harness.results import CellRecord, RunStore
 from harness.run_id import RunId
-from harness.scenario.model import Cell, Scenario
 from harness.scenario.plan import Plan, plan_for
+from harness.scenario.scenario import Scenario
 from harness.scenario.sittings import disks_needed
 
 

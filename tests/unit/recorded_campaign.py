@@ -14,8 +14,9 @@ from harness.errors import GuestError, HostError
 from harness.measure.measurer import LabFound, Prepared, Turn
 from harness.measure.phases import Phases
 from harness.measure.spec import CampaignSpec
+from harness.model.job import Job
+from harness.model.mode import Place
 from harness.results import ConditioningRecord, LabInfo, Measurement, RunStore
-from harness.scenario.model import Job, Place
 from harness.scenario.plan import Group, Plan
 
 HOST_IOPS = 10_000.0

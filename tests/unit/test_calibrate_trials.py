@@ -12,8 +12,8 @@ from harness.calibrate.trials import CalibrationSpec, delay_trials, host_delay_t
 from harness.errors import GuestError, HostError
 from harness.events import Event, Events, MeasurementStarted
 from harness.measure.measurer import LabFound, Prepared, Turn
+from harness.model.mode import Place
 from harness.results import ConditioningRecord, Measurement
-from harness.scenario.model import Place
 from harness.scenario.plan import Group, Plan
 
 

@@ -25,10 +25,11 @@ from harness.measure.measurer import LabFound, Prepared, Turn
 from harness.measure.phases import Phases
 from harness.measure.resume import Earlier
 from harness.measure.spec import CampaignSpec
+from harness.model.budget import Budget
 from harness.report import render_html, summary_lines
 from harness.results import Measurement, RunStore
-from harness.scenario.model import BudgetRule, Scenario
 from harness.scenario.plan import Group, Plan
+from harness.scenario.scenario import Scenario
 from tests.unit import killed_campaign
 from tests.unit.killed_campaign import HOST, campaign, measured, plan, record
 from tests.unit.recorded_campaign import RecordedMeasurer
@@ -196,7 +197,7 @@ def limited(seconds: float) -> Scenario:
     """Up to 12 rounds that decide nothing, within this time for each group."""
     scenario = killed_campaign.scenario(rounds=2)
     profile = replace(scenario.profiles[0], rounds=2, most_rounds=12, time_limit=seconds, target=None)
-    return replace(scenario, profiles=(profile,), budgets=(BudgetRule("iops", 0.0301),))
+    return replace(scenario, profiles=(profile,), budgets=(Budget("iops", 0.0301),))
 
 
 @pytest.fixture

@@ -32,9 +32,9 @@ from harness.lab.paths import CONSOLE_DIRECTORY, TAG
 from harness.lab.transport.ssh import SshRunner, SshTarget
 from harness.lab.vm_threads import VmThreads, find_threads
 from harness.layout.build import Layouts, built
-from harness.layout.prerequisites import missing_prerequisite
+from harness.model.layout import missing_requirement
+from harness.model.mode import Mode
 from harness.run_id import RunId
-from harness.scenario.model import Mode
 from harness.units import format_duration
 
 BOOT_SECONDS = {"kvm": 60.0, "tcg": 180.0}
@@ -118,7 +118,7 @@ class LibvirtHypervisor:
         """Why the host cannot have `mode` on `disk`, with the remedy; None where it can."""
         if isinstance(disk, DiskByStorage):
             return f"{disk.identity} is one of Proxmox VE's, and this host is reached through libvirt"
-        if (why := missing_prerequisite(mode.layout, self._host.facts)) or mode.attach is None:
+        if (why := missing_requirement(mode.layout, self._host.facts)) or mode.attach is None:
             return why
         versions = Versions(
             self._connection.call("tell its version", self._connection.handle.getLibVersion),

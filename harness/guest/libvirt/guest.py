@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
-from pydantic import JsonValue
-
 from harness.errors import GuestError
 from harness.guest.guest_system import BlockDevice, GuestSystem, block_devices, plugged_in
 from harness.guest.libvirt.attachments import Attachments
@@ -21,6 +19,7 @@ from harness.lab.counters import Transferred
 from harness.lab.created import CreationLog
 from harness.lab.transport.base import Runner
 from harness.lab.vm_threads import VmThreads
+from harness.model.effective import Effective
 
 
 class LibvirtGuest:
@@ -67,15 +66,14 @@ class LibvirtGuest:
     def exits(self) -> dict[str, float]:
         return summed_exits(query_exits(self._connection, self._domain)) if self._tells_exits else {}
 
-    def effective(self, disk: str) -> dict[str, JsonValue]:
+    def effective(self, disk: str) -> Effective:
         alias = alias_of(self._attached.disks[disk])
-        found: dict[str, JsonValue]
         if disk in self._attached.passed:
             pci = self._attached.passed[disk]
             found = read_passed_through(self._connection, self._domain, self._host, pci, alias)
         else:
             found = read_effective(self._connection, self._domain, self._running, alias)
-        return found | self._device(disk).effective
+        return found.merged(self._device(disk).effective)
 
     @contextmanager
     def holding(self, disk: str) -> Iterator[None]:

@@ -37,8 +37,8 @@ from harness.lab.proxmox import ROOT, GuestRules
 from harness.lab.transport.ssh import SshRunner
 from harness.lab.vm_threads import VmThreads, find_threads
 from harness.layout.build import Layouts
-from harness.scenario.attach import Attach
-from harness.scenario.model import Mode
+from harness.model.attach import Attach
+from harness.model.mode import Mode
 
 BOOT_TRIES = 2
 _EXPECTED_BOOT_SECONDS = 20.0

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from pydantic import JsonValue
-
 from harness.errors import GuestError
 from harness.guest.guest_system import BlockDevice
 from harness.guest.protocol import GuestDisk
@@ -17,6 +15,7 @@ from harness.guest.proxmox.process import read_process
 from harness.lab.counters import Transferred
 from harness.lab.transport.base import Runner
 from harness.lab.vm_threads import VmThreads
+from harness.model.effective import Effective
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ class ProxmoxGuest:
         """
         return {}
 
-    def effective(self, disk: str) -> dict[str, JsonValue]:
+    def effective(self, disk: str) -> Effective:
         key = self._keys[disk]
         config = self._machine.config()
         if key not in config:
@@ -58,28 +57,27 @@ class ProxmoxGuest:
         options = drive_options(str(config[key]))
         process = read_process(self._node, self._machine.vmid)
         qemu = process.drive(key)
-        found: dict[str, JsonValue] = {
-            "bus": key.rstrip("0123456789"),
-            "cache": options.get("cache"),
-            "aio": options.get("aio"),
-            "iothread": options.get("iothread") == "1",
-            "machine": str(config.get("machine", "")),
-            "pve_drive": f"{key}: {config[key]}",
-            "qemu_device": qemu.device,
-            "qemu_format": qemu.format,
-            "qemu_aio": process.aio(qemu.aio),
-            "qemu_cache_direct": qemu.direct,
-            "qemu_cache_no_flush": qemu.no_flush,
-            "qemu_write_cache": qemu.write_cache,
-            "qemu_iothread": qemu.iothread,
-            "qemu_discard": qemu.discard,
-            "qemu_detect_zeroes": qemu.detect_zeroes,
-            "qemu_read_only": qemu.read_only,
-            "controller_disks": qemu.controller_disks,
-        }
-        if qemu.queues is not None:
-            found["qemu_queues"] = qemu.queues
-        return found | self._devices[self._disks[disk].serial].effective
+        found = Effective(
+            bus=key.rstrip("0123456789"),
+            cache=options.get("cache"),
+            aio=options.get("aio"),
+            iothread=options.get("iothread") == "1",
+            machine=str(config.get("machine", "")),
+            pve_drive=f"{key}: {config[key]}",
+            qemu_device=qemu.device,
+            qemu_format=qemu.format,
+            qemu_aio=process.aio(qemu.aio),
+            qemu_cache_direct=qemu.direct,
+            qemu_cache_no_flush=qemu.no_flush,
+            qemu_write_cache=qemu.write_cache,
+            qemu_iothread=qemu.iothread,
+            qemu_discard=qemu.discard,
+            qemu_detect_zeroes=qemu.detect_zeroes,
+            qemu_read_only=qemu.read_only,
+            qemu_queues=qemu.queues,
+            controller_disks=qemu.controller_disks,
+        )
+        return found.merged(self._devices[self._disks[disk].serial].effective)
 
     @contextmanager
     def holding(self, disk: str) -> Iterator[None]:  # noqa: ARG002 - a Guest
