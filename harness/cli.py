@@ -14,7 +14,7 @@ from pathlib import Path
 
 from harness.calibrate.assess import doubts
 from harness.calibrate.command import calibrate, disk_of, summary
-from harness.calibrate.trials import Order as CalibrationOrder
+from harness.calibrate.trials import CalibrationSpec
 from harness.doctor.command import Order, doctor, hosts_of
 from harness.doctor.findings import Finding
 from harness.errors import ConfigError, HarnessError, LabUnavailable
@@ -204,8 +204,8 @@ def _node_findings(host: HostSpec, runner: Runner) -> Sequence[Finding]:
 
 def _calibrate(options: argparse.Namespace) -> int:
     inventory = _inventory(options)
-    disks = {spec: disk_of(spec, options.disk) for spec in inventory.hosts}
-    order = CalibrationOrder(
+    disks = {host: disk_of(host, options.disk) for host in inventory.hosts}
+    spec = CalibrationSpec(
         groups=options.groups,
         rounds=options.rounds,
         repetitions=options.repetitions,
@@ -215,8 +215,8 @@ def _calibrate(options: argparse.Namespace) -> int:
     events = _events()
     images = ensure_images(events)
     doubtful = False
-    for spec, disk in disks.items():
-        calibration, path = calibrate(spec, disk, order, seed=seed, images=images, events=events)
+    for host, disk in disks.items():
+        calibration, path = calibrate(host, disk, spec, seed=seed, images=images, events=events)
         print("\n".join(summary(calibration)))
         for doubt in doubts(calibration.false_alarms, calibration.groups, calibration.delay):
             print(f"  not to be relied on: {doubt}")

@@ -33,6 +33,10 @@ class LabUnavailable(HarnessError):
     """The lab cannot be reached or brought up: cells are skipped, or fail under --require-lab."""
 
 
+class NotReached(LabUnavailable):
+    """No connection to the host was made: it is down, its address or key is wrong."""
+
+
 class SafetyError(HarnessError):
     """Writing might destroy something that is not ours: the run stops and nothing is retried."""
 

@@ -26,14 +26,14 @@ DELAY_METRIC = "lat_mean"
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A finished trial: for each round, what each spot measured, by the spot's name and then by metric."""
+    """A finished trial: for each round, what each turn measured, by the turn's name and then by metric."""
 
     trial: Trial
     rounds: tuple[Mapping[str, Mapping[str, float]], ...]
 
-    def values(self, spot: str, metric: str) -> list[float]:
-        """One spot's values of a metric, in the order of rounds and in the metric's unit."""
-        return [each[spot][metric] for each in self.rounds]
+    def values(self, turn: str, metric: str) -> list[float]:
+        """One turn's values of a metric, in the order of rounds and in the metric's unit."""
+        return [each[turn][metric] for each in self.rounds]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Noise:
 
 
 def noise(measured: Sequence[Measured]) -> Noise:
-    """False alarms and noise of trials whose spots are `a` and `b`, by the headline metric of their jobs.
+    """False alarms and noise of trials whose turns are `a` and `b`, by the headline metric of their jobs.
 
     A false alarm is a group whose 95 % interval excludes 0. ValueError where there are no two rounds.
     """
@@ -55,7 +55,7 @@ def noise(measured: Sequence[Measured]) -> Noise:
     ratios: dict[str, list[list[float]]] = {}
     for each in measured:
         job = each.trial.job
-        a, b = (each.values(spot, job.headline) for spot in ("a", "b"))
+        a, b = (each.values(turn, job.headline) for turn in ("a", "b"))
         alarms += not _holds(estimate_overhead(a, b, higher_is_better=METRICS[job.headline].higher_is_better), 0.0)
         ratios.setdefault(job.id, []).append(log_ratios(a, b))
     sd = pooled_sd([group for groups in ratios.values() for group in groups])
@@ -116,7 +116,7 @@ def doubts(false_alarms: int, groups: int, delay: Delay | None) -> list[str]:
 def _added(measured: Sequence[Measured]) -> Estimate:
     """What the late disk adds, in seconds, over the rounds of all these trials."""
     plain, late = (
-        [value for each in measured for value in each.values(spot, DELAY_METRIC)] for spot in ("plain", "late")
+        [value for each in measured for value in each.values(turn, DELAY_METRIC)] for turn in ("plain", "late")
     )
     return estimate_added(plain, late)
 

@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from harness.calibrate.assess import ERROR_RATE, delay, most_by_chance, noise
-from harness.calibrate.measuring import DELAY_NS, Bench
-from harness.calibrate.trials import Order, delay_trials, host_delay_trial, same_device_trials
+from harness.calibrate.measuring import DELAY_NS, TrialMeasurer, measure_trials
+from harness.calibrate.trials import CalibrationSpec, delay_trials, host_delay_trial, same_device_trials
 from harness.config.names import choices
 from harness.errors import ConfigError, ResultsError
 from harness.events import Events
@@ -52,7 +52,7 @@ def disk_of(spec: HostSpec, wanted: str | None) -> str:
 
 
 def calibrate(
-    spec: HostSpec, disk: str, order: Order, *, seed: int, images: ImageSet, events: Events
+    host: HostSpec, disk: str, spec: CalibrationSpec, *, seed: int, images: ImageSet, events: Events
 ) -> tuple[Calibration, Path]:
     """Measure one disk of one host and write the host's calibration file; the calibration, and where it is.
 
@@ -61,15 +61,14 @@ def calibrate(
     run_id = RunId.new()
     store = RunStore.create(_runs(), run_id)
     phases = Phases(events)
-    environment = Environment(spec, run_id, [disk], seed=seed, images=images, phases=phases)
+    environment = Environment(host, run_id, [disk], seed=seed, images=images, phases=phases)
     try:
-        bench = Bench(environment, store, disk, run_id=run_id, seed=seed, phases=phases)
+        measurer = TrialMeasurer(environment, store, disk, seed=seed, images=images, phases=phases)
         # The delay first: where it is not measured that is known before minutes have passed.
-        late = delay_trials(order) if bench.can_delay() else []
-        on_host = [host_delay_trial(order)] if late else []
-        same = same_device_trials(order, disk)
-        measured = bench.measure([*on_host, *late, *same])
-        host = bench.ready().host
+        late = delay_trials(spec) if measurer.can_delay() else []
+        on_host = [host_delay_trial(spec)] if late else []
+        same = same_device_trials(spec, disk)
+        measured = measure_trials([*on_host, *late, *same], measurer, events, seed=seed)
         found = noise(measured[-len(same) :])
         calibration = Calibration(
             written=time.strftime("%Y-%m-%d"),
@@ -77,16 +76,16 @@ def calibrate(
             disk=disk,
             run=run_id,
             seed=seed,
-            groups=order.groups,
-            rounds=order.rounds,
+            groups=spec.groups,
+            rounds=spec.rounds,
             false_alarms=found.false_alarms,
             noise_sd=found.sd,
             noise_sd_by_job=found.sd_by_job,
             smallest_detectable=found.smallest_detectable,
             delay=delay(measured[1 : 1 + len(late)], measured[0], DELAY_NS / 1e9) if late else None,
-            conditions=Conditions.of(host, images),
+            conditions=Conditions.of(measurer.host, images),
         )
-        path = path_of(identity(host))
+        path = path_of(identity(measurer.host))
     except KeyboardInterrupt:
         shutil.rmtree(store.path, ignore_errors=True)
         raise

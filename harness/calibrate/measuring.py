@@ -1,28 +1,32 @@
-"""Measures a calibration's trials on one disk of one host, round by round, as a campaign measures its groups."""
+"""Measures a calibration's trials on one disk of one host, in rounds as a campaign measures its groups."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from harness.calibrate.assess import Measured
 from harness.calibrate.trials import LATE, PASSTHROUGH, PLAIN, SPAN, Trial
 from harness.errors import GuestError, HostError, Unsupported
-from harness.events import MeasurementFinished, MeasurementStarted, Note
+from harness.events import Events, Note
 from harness.guest.protocol import Hypervisor
+from harness.image import ImageSet
 from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
 from harness.layout.memory_disk import memory_disk
 from harness.layout.source import BlockSource
 from harness.measure.environment import Environment
+from harness.measure.measurer import LabFound, Measurer, Prepared, Turn
 from harness.measure.phases import Phases
+from harness.measure.provenance import examine
+from harness.measure.rounds import Round, Rounds
 from harness.measure.session import Demand, Session, session
 from harness.measure.visit import visit
 from harness.model.mode import Mode, Place
-from harness.results import RunStore
-from harness.run_id import RunId
+from harness.results import Measurement, RunStore
+from harness.scenario.plan import Group, Plan
 
 DELAY_NS = 1_000_000
 PLAIN_ANSWER_NS = 8_000_000
@@ -31,78 +35,58 @@ PLAIN_ANSWER_NS = 8_000_000
 With a shorter answer, a later one costs more than it is later: see docs/calibration.md.
 """
 MEMORY_DISK_BYTES = 32 * 1024**2
-_VISIT_OVERHEAD = 0.6
+_TURN_OVERHEAD = 0.6
 """Seconds that starting fio and reading counters take, until some were measured."""
 
 
-class Bench:
-    """A host with a guest that has the disk under test and, where the host can make them, two disks in memory."""
+class TrialMeasurer:
+    """The measurer of a calibration: a guest that has the disk under test and, where the host makes them, two disks in
+    memory."""
 
     def __init__(
-        self, environment: Environment, store: RunStore, disk: str, *, run_id: RunId, seed: int, phases: Phases
+        self, environment: Environment, store: RunStore, disk: str, *, seed: int, images: ImageSet, phases: Phases
     ) -> None:
         self._environment = environment
         self._store = store
         self._disk = disk
-        self._run_id = run_id
         self._seed = seed
+        self._images = images
         self._phases = phases
-        self._events = phases.events
-        self._visits = 0
-        self._seconds = 0.0
 
-    def ready(self) -> Session:
-        """The bench, opened at the first need and after a restart."""
-        return self._environment.kept(self._disk, self._opened)
+    @property
+    def restarts(self) -> Sequence[str]:
+        return self._environment.restarts
+
+    @property
+    def host(self) -> Host:
+        return self._environment.opened()
 
     def can_delay(self) -> bool:
-        """Whether the host could make the two disks of which one answers later; opens the bench."""
-        return LATE.name in self.ready().layouts.by_mode
+        """Whether the host could make the two disks of which one answers later; makes the guest ready."""
+        return LATE.name in self._session().layouts.by_mode
 
-    def measure(self, trials: Sequence[Trial]) -> list[Measured]:
-        """All rounds of these trials, in their order.
+    def ready(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> Prepared:  # noqa: ARG002 - all trials share one guest
+        examined(examine(self._environment.opened(), self._images))
+        at = self._session()
+        return Prepared(at.layouts.span, at.conditioning)
 
-        Raises what a campaign raises; in a simulated lab that hangs, a round is measured anew.
-        """
-        left = sum(trial.rounds * len(trial.spots) for trial in trials)
-        found = []
-        for trial in trials:
-            rounds = []
-            for number in range(1, trial.rounds + 1):
-                rounds.append(self._round_or_again(trial, number, left))
-                left -= len(trial.spots)
-            found.append(Measured(trial, tuple(rounds)))
-        return found
+    def measure(self, group: Group, turn: Turn, number: int) -> list[Measurement]:
+        at = self._environment.current
+        place = _on_disk(at, turn.name) if turn.arm.place is Place.HOST else at
+        return visit(place, self._store, group, turn.arm, seed=self._seed, number=number, again=turn.again)
 
-    def _round_or_again(self, trial: Trial, number: int, left: int) -> Mapping[str, Mapping[str, float]]:
-        while True:
-            try:
-                found = self._round(self.ready(), trial, number, left)
-                self._environment.went_well()
-                return found
-            except (HostError, GuestError) as error:
-                note = f"the lab failed in round {number} of {trial.group.id} and is started again"
-                self._environment.start_again(error, note)
+    def start_again(self, error: HostError | GuestError, what: str) -> None:
+        self._environment.start_again(error, what)
 
-    def _round(self, at: Session, trial: Trial, number: int, left: int) -> Mapping[str, Mapping[str, float]]:
-        group = trial.group
-        found: dict[str, Mapping[str, float]] = {}
-        for spot in trial.order(self._seed, number):
-            place = _on_disk_of(at, spot.mode) if spot.place is Place.HOST else at
-            seconds_left = self._seconds_per_visit(trial) * (left - len(found))
-            self._events(MeasurementStarted(group.id, number, trial.rounds, spot.name, 1, seconds_left))
-            started = time.monotonic()
-            (measurement,) = visit(
-                place, self._store, group, spot.arm, seed=self._seed, number=number, again=spot.visit
-            )
-            self._visits += 1
-            self._seconds += time.monotonic() - started
-            self._events(MeasurementFinished(group.id, number, spot.name, measurement.seconds))
-            found[spot.name] = measurement.metrics
-        return found
+    def went_well(self) -> None:
+        self._environment.went_well()
 
-    def _seconds_per_visit(self, trial: Trial) -> float:
-        return self._seconds / self._visits if self._visits else trial.job.wall + _VISIT_OVERHEAD
+    def close(self) -> None:
+        self._environment.close()
+
+    def _session(self) -> Session:
+        """The one session of all trials, made at the first need and after a restart."""
+        return self._environment.kept(self._disk, self._opened)
 
     @contextmanager
     def _opened(self, host: Host, hypervisor: Hypervisor, log: CreationLog) -> Iterator[Session]:
@@ -130,11 +114,71 @@ class Bench:
                 for mode, answer in answers.items()
             }
         except Unsupported as error:
-            self._events(Note(f"{error.message}: no delay is measured; {error.hint}"))
+            self._phases.events(Note(f"{error.message}: no delay is measured; {error.hint}"))
             return {}
 
 
-def _on_disk_of(at: Session, mode: Mode) -> Session:
-    """The session with the mode's disk as the bare disk of the host."""
-    source = at.layouts.guest(mode)
+def _on_disk(at: Session, name: str) -> Session:
+    """The session with the disk in memory of this name as the bare disk of the host."""
+    source = at.layouts.by_mode[name]
     return replace(at, layouts=replace(at.layouts, device=source, disk=source.path.rpartition("/")[2]))
+
+
+def measure_trials(trials: Sequence[Trial], measurer: Measurer, events: Events, *, seed: int) -> list[Measured]:
+    """All rounds of these trials, in their order. Raises what the measurer raises."""
+    rounds = Rounds(measurer, events)
+    pace = _Pace(left=sum(trial.rounds * len(trial.turns) for trial in trials), started=time.monotonic())
+    measured = []
+    for trial in trials:
+        at = rounds.ready(trial.plan, trial.group)
+        found: list[Mapping[str, Mapping[str, float]]] = []
+        for number in range(1, trial.rounds + 1):
+            tried = _Tried(trial, number, pace, seed)
+            at = rounds.measure(trial.plan, trial.group, at, tried.begin)
+            found.append(tried.values)
+        measured.append(Measured(trial, tuple(found)))
+    return measured
+
+
+@dataclass(slots=True)
+class _Pace:
+    """How many turns all trials still have, and how fast they go; `started` is on the monotonic clock."""
+
+    left: int
+    started: float
+    done: int = 0
+
+    def went(self) -> None:
+        """A turn was measured."""
+        self.left -= 1
+        self.done += 1
+
+    def lost(self, turns: int) -> None:
+        """So many turns have to be measured again."""
+        self.left += turns
+
+    def seconds_left(self, trial: Trial) -> float:
+        each = (time.monotonic() - self.started) / self.done if self.done else trial.job.wall + _TURN_OVERHEAD
+        return each * self.left
+
+
+@dataclass(slots=True)
+class _Tried:
+    """A round of a trial, begun anew where the lab fails in it; `values` by the turn's name and then by metric."""
+
+    trial: Trial
+    number: int
+    pace: _Pace
+    seed: int
+    values: dict[str, Mapping[str, float]] = field(default_factory=dict)
+
+    def begin(self, _at: Prepared) -> Round:
+        self.pace.lost(len(self.values))
+        self.values = {}
+        turns = self.trial.order(self.seed, self.number)
+        return Round(self.number, self.number, turns, self._keep, lambda: self.pace.seconds_left(self.trial))
+
+    def _keep(self, turn: Turn, measurements: Sequence[Measurement]) -> None:
+        (measurement,) = measurements
+        self.values[turn.name] = measurement.metrics
+        self.pace.went()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from harness.measure.measurer import Turn
 from harness.model.attach import Attach
 from harness.model.job import Job
 from harness.model.layout import Device
 from harness.model.mode import Arm, Cell, Mode, Place
-from harness.scenario.plan import Group
+from harness.scenario.plan import Group, Plan
 
 MIB = 1024**2
 SPAN = 64 * MIB
@@ -29,8 +30,8 @@ IN_MEMORY = "memory"
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """What is asked for: `groups` of `rounds` of a device against itself, `repetitions` of `delay_rounds` of the delay.
+class CalibrationSpec:
+    """What to measure: `groups` of `rounds` of a device against itself, `repetitions` of `delay_rounds` of the delay.
 
     `seconds` is what each job takes.
     """
@@ -43,62 +44,56 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
-    """Where one arm of a trial runs: on the disk of `mode`, in the guest or on the host. `visit` tells twins apart."""
-
-    name: str
-    mode: Mode
-    place: Place = Place.GUEST
-    visit: int = 1
-
-    @property
-    def arm(self) -> Arm:
-        return Arm(self.place, self.mode if self.place is Place.GUEST else None)
-
-
-@dataclass(frozen=True, slots=True)
 class Trial:
-    """One group of rounds over spots that all run the same job."""
+    """One group of rounds over turns that all run the same job."""
 
     group: Group
-    spots: tuple[Spot, ...]
+    turns: tuple[Turn, ...]
     rounds: int
 
     @property
     def job(self) -> Job:
         return self.group.jobs[0]
 
-    def order(self, seed: int, number: int) -> list[Spot]:
-        """The spots in the random order of this round: the same whenever seed, group and round are."""
-        return random.Random(f"calibrate {seed} {self.group.id} {number}").sample(self.spots, len(self.spots))
+    @property
+    def plan(self) -> Plan:
+        """The trial as a plan of its own."""
+        return Plan(self.group.disk, (self.group,), self.rounds, SPAN, write_rate=0)
+
+    def order(self, seed: int, number: int) -> list[Turn]:
+        """The turns in the random order of this round: the same whenever seed, group and round are."""
+        return random.Random(f"calibrate {seed} {self.group.id} {number}").sample(self.turns, len(self.turns))
 
 
-def same_device_trials(order: Order, disk: str) -> list[Trial]:
+def same_device_trials(spec: CalibrationSpec, disk: str) -> list[Trial]:
     """The guest's `disk` as two arms, `a` and `b`, between which there is no difference but noise."""
-    spots = (Spot("a", PASSTHROUGH, visit=1), Spot("b", PASSTHROUGH, visit=2))
+    arm = Arm(Place.GUEST, PASSTHROUGH)
+    turns = (Turn(arm, 1, "a"), Turn(arm, 2, "b"))
     trials = []
-    for number in range(order.groups):
-        job = _randread(DEPTHS[number % len(DEPTHS)], order.seconds)
+    for number in range(spec.groups):
+        job = _randread(DEPTHS[number % len(DEPTHS)], spec.seconds)
         cell = Cell(SCENARIO, disk, PASSTHROUGH, job)
-        trials.append(Trial(Group(f"same{number + 1:02}-{job.id}", disk, SCENARIO, (cell,)), spots, order.rounds))
+        trials.append(Trial(Group(f"same{number + 1:02}-{job.id}", disk, SCENARIO, (cell,)), turns, spec.rounds))
     return trials
 
 
-def delay_trials(order: Order) -> list[Trial]:
+def delay_trials(spec: CalibrationSpec) -> list[Trial]:
     """Two disks in the guest of which one answers later, one request at a time."""
-    return [_delay_trial(f"delay{number + 1:02}", Place.GUEST, order) for number in range(order.repetitions)]
+    return [_delay_trial(f"delay{number + 1:02}", Place.GUEST, spec) for number in range(spec.repetitions)]
 
 
-def host_delay_trial(order: Order) -> Trial:
+def host_delay_trial(spec: CalibrationSpec) -> Trial:
     """The same two disks on the host: whether the delay is what was set."""
-    return _delay_trial("delay-on-host", Place.HOST, order)
+    return _delay_trial("delay-on-host", Place.HOST, spec)
 
 
-def _delay_trial(name: str, place: Place, order: Order) -> Trial:
-    job = _randread(1, order.seconds)
+def _delay_trial(name: str, place: Place, spec: CalibrationSpec) -> Trial:
+    job = _randread(1, spec.seconds)
     cells = tuple(Cell(SCENARIO, IN_MEMORY, mode, job) for mode in (PLAIN, LATE))
-    spots = (Spot("plain", PLAIN, place, visit=1), Spot("late", LATE, place, visit=2))
-    return Trial(Group(f"{name}-{job.id}", IN_MEMORY, SCENARIO, cells), spots, order.delay_rounds)
+    # On the host there is one arm, which works on the disk that the turn is named after.
+    plain, late = (Arm(place, mode if place is Place.GUEST else None) for mode in (PLAIN, LATE))
+    turns = (Turn(plain, 1, PLAIN.name), Turn(late, 2, LATE.name))
+    return Trial(Group(f"{name}-{job.id}", IN_MEMORY, SCENARIO, cells), turns, spec.delay_rounds)
 
 
 def _randread(iodepth: int, seconds: float) -> Job:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from platformdirs import user_state_path
 
-from harness.errors import HostError, LabUnavailable
+from harness.errors import HostError, LabUnavailable, NotReached
 from harness.events import Events, Note
 from harness.image import ImageSet
 from harness.lab.accel import Acceleration, probe, probes_file, remembered
@@ -88,7 +88,7 @@ class Host:
 def open_host(spec: HostSpec, images: ImageSet, events: Events) -> Iterator[Host]:
     """Connect to the host (bringing the embedded lab up where that is it) and learn what it is.
 
-    Raises LabUnavailable with the remedy where it cannot be reached.
+    Raises LabUnavailable with the remedy where it cannot be used; NotReached where no connection is made.
     """
     with ExitStack() as stack:
         if spec.kind == "embedded":
@@ -121,7 +121,7 @@ def _connect(spec: HostSpec) -> tuple[HoldingRunner, SshRunner | None, SshTarget
     try:
         ssh = SshRunner.connect(target, name=f"host {spec.name}", deadline=CONNECT_SECONDS)
     except HostError as error:
-        raise LabUnavailable(error.message, hint=error.hint) from error
+        raise NotReached(error.message, hint=error.hint) from error
     return ssh, ssh, target
 
 

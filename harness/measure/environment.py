@@ -1,8 +1,8 @@
-"""Keeps the host open for a run, and one sitting on it ready: opened at the first need, closed in reverse order."""
+"""Keeps the host open for a run, and one session on it ready: opened at the first need, closed in reverse order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 
@@ -21,27 +21,27 @@ from harness.lab.paths import MARK
 from harness.lab.processes import Processes
 from harness.measure.phases import Phases
 from harness.measure.reap import divided, reap
-from harness.measure.session import Demand, Session, session
+from harness.measure.restarts import Restarts
+from harness.measure.session import Session
 from harness.run_id import RunId
 
 LEASE_WAIT_SECONDS = 900.0
 MOST_RESTARTS = 2
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 class Environment:
-    """One host and its current sitting. `host` and `session` are None until they were needed.
+    """One host and its current session. Both are None until they were needed.
 
     `disks` are the names of the disks under test of this run: only on these is cleaned up what killed runs have left.
-
-    `restarts` tells of each time that a simulated lab failed and was started again.
     """
 
     def __init__(
         self, spec: HostSpec, run_id: RunId, disks: Collection[str], *, seed: int, images: ImageSet, phases: Phases
     ) -> None:
-        self.host: Host | None = None
-        self.session: Session | None = None
-        self.restarts: list[str] = []
+        self._host: Host | None = None
+        self._session: Session | None = None
+        self._restarts = Restarts()
         self._in_a_row = 0
         self._spec = spec
         self._run_id = run_id
@@ -57,41 +57,44 @@ class Environment:
         self._host_stack = ExitStack()
         self._disk_stack = ExitStack()
 
+    @property
+    def restarts(self) -> Sequence[str]:
+        """One sentence for each time that a simulated lab failed: what failed, and what was done."""
+        return self._restarts.sentences
+
+    @property
+    def current(self) -> Session:
+        """The session that was made ready last."""
+        if self._session is None:
+            raise RuntimeError("nothing was made ready")
+        return self._session
+
     def opened(self) -> Host:
         """The host: opened at the first need, and again after a restart."""
         return self._opened()[0]
-
-    def ready(self, demand: Demand) -> Session:
-        """The session that serves `demand`: kept while the demand stays the same, else built anew."""
-
-        def make(host: Host, hypervisor: Hypervisor, log: CreationLog) -> AbstractContextManager[Session]:
-            disks = [host.spec.target(disk) for disk in demand.disks]
-            return session(host, hypervisor, disks, demand, log=log, seed=self._seed, phases=self._phases)
-
-        return self.kept(demand, make)
 
     def kept(
         self, key: Hashable, make: Callable[[Host, Hypervisor, CreationLog], AbstractContextManager[Session]]
     ) -> Session:
         """The session of this `key`: made where another one is open, or none; what was open is closed before."""
         host, hypervisor, log = self._opened()
-        if self.session is None or self._key != key:
+        if self._session is None or self._key != key:
             self._close_disk()
-            self.session = self._disk_stack.enter_context(make(host, hypervisor, log))
+            self._session = self._disk_stack.enter_context(make(host, hypervisor, log))
             self._key = key
-        return self.session
+        return self._session
 
-    def start_again(self, error: HostError | GuestError, note: str) -> None:
-        """Take a simulated lab down that hung or crashed; who needs it next starts it anew. `restarts` keeps `note`.
+    def start_again(self, error: HostError | GuestError, what: str) -> None:
+        """Take the guest and layouts of a simulated lab down after `what` failed; they are made anew at the next need.
 
         There it is the emulator's doing, and tells nothing of what is measured. On a real host it is a finding: `error`
         is raised, as it is after MOST_RESTARTS with nothing measured in between: see `went_well`.
         """
-        if self.host is None or self.host.spec.simulated is None or self._in_a_row == MOST_RESTARTS:
+        if self._host is None or self._host.spec.simulated is None or self._in_a_row == MOST_RESTARTS:
             raise error
         self._in_a_row += 1
-        self.restarts.append(note)
-        self._events(Note(f"{error.message}; {note}"))
+        self._restarts.failed(what)
+        self._events(Note(f"{what}: {error.message}"))
         # What cannot be taken down there goes with the machine.
         with suppress(HarnessError):
             self.close()
@@ -102,7 +105,7 @@ class Environment:
 
     def close(self) -> None:
         """Take the disk's layouts and guest down, then let the host go, whatever fails on the way."""
-        self.host = None
+        self._host = None
         self._lease = None
         with self._host_stack:
             self._close_disk()
@@ -114,7 +117,7 @@ class Environment:
         """
         if self._lease is not None:
             self._lease.require_held()
-        if self.host is None or self._hypervisor is None or self._log is None:
+        if self._host is None or self._hypervisor is None or self._log is None:
             with self._phases.timed("lab"):
                 stack = self._host_stack
                 host = stack.enter_context(open_host(self._spec, self._images, self._events))
@@ -126,8 +129,12 @@ class Environment:
                 self._clean(host, self._hypervisor)
                 self._log = CreationLog(host.runner, self._run_id)
                 stack.enter_context(self._log.making_here(Processes(mark=MARK)))
-            self.host = host
-        return self.host, self._hypervisor, self._log
+            self._host = host
+            if host.spec.simulated is not None:
+                boot = host.runner.run(["cat", BOOT_ID], deadline=20).stdout.strip()
+                if done := self._restarts.opened(boot):
+                    self._events(Note(done))
+        return self._host, self._hypervisor, self._log
 
     def _clean(self, host: Host, hypervisor: Hypervisor) -> None:
         entries = read_log(host.runner)
@@ -144,7 +151,7 @@ class Environment:
             )
 
     def _close_disk(self) -> None:
-        if self.session is not None:
-            self.session = None
+        if self._session is not None:
+            self._session = None
             with self._phases.timed("teardown"):
                 self._disk_stack.close()

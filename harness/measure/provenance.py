@@ -13,8 +13,14 @@ from harness.image import Image, ImageSet
 from harness.lab.facts import read_schedulers
 from harness.lab.hosts import Host
 from harness.measure.calibration import quoted
+from harness.measure.measurer import LabFound
 from harness.measure.session import Session
 from harness.results import LabInfo
+
+
+def examine(host: Host, images: ImageSet) -> LabFound:
+    """What the host turned out to be."""
+    return LabFound(lab_info(host), host.lab_kind, provenance(host, images))
 
 
 def lab_info(host: Host) -> LabInfo:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 
 from harness.errors import ConfigError, ResultsError
-from harness.measure.ledger import Order
+from harness.measure.spec import CampaignSpec
 from harness.model.mode import Arm
 from harness.model.profile import profile_of
 from harness.results import Journal, Measurement, Run, RunStore
@@ -49,18 +49,30 @@ class Earlier:
             if sorted((each.arm, each.job, each.visit) for each in found[number]) == wanted
         ]
 
-    def finished(self, order: Order) -> bool:
-        """Whether all of `order` was measured, and to the end that it asks for: then nothing is left to do."""
-        if self.run is None or self.run.provenance.get("evaluation") != evaluation(order):
+    def seconds(self, group: str, until: int | None = None) -> float:
+        """How long the group was measured, up to round `until`, or in all; also in rounds that do not count.
+
+        The time between one round and the next is in no journal, and is not counted.
+        """
+        processes: dict[int, dict[float, float]] = {}
+        for each in self.journal.measurements:
+            if each.group == group and (until is None or each.round <= until):
+                ran = processes.setdefault(each.round, {})
+                ran[each.started] = ran.get(each.started, 0.0) + each.wall
+        return sum(max(start + wall for start, wall in ran.items()) - min(ran) for ran in processes.values())
+
+    def finished(self, spec: CampaignSpec) -> bool:
+        """Whether all of `spec` was measured, and to the end that it asks for: then nothing is left to do."""
+        if self.run is None or self.run.provenance.get("evaluation") != evaluation(spec):
             return False
-        before, now = _of_both(self.run.provenance.get("asked"), asked(order))
+        before, now = _of_both(self.run.provenance.get("asked"), asked(spec))
         if before != now:
             return False
         ended = {group.id for group in self.run.groups if group.stopped is not None}
         skipped = {cell.id: cell.skipped is not None for cell in self.run.cells}
         return all(
             cell.id in skipped and (group.id in ended or skipped[cell.id])
-            for plan in order.plans
+            for plan in spec.plans
             for group in plan.groups
             for cell in group.cells
         )
@@ -81,27 +93,27 @@ class Earlier:
                 )
 
 
-def asked(order: Order) -> dict[str, JsonValue]:
+def asked(spec: CampaignSpec) -> dict[str, JsonValue]:
     """What of scenarios, profile and lab file decides what a round measures, by `SCENARIO.KEY`.
 
     Workloads and depths are in the jobs' own names. How many rounds there are, and budgets, may well be others when a
     run goes on.
     """
     found: dict[str, JsonValue] = {}
-    for name, scenario in order.scenarios.items():
-        profile = profile_of(scenario.profiles, order.profile)
+    for name, scenario in spec.scenarios.items():
+        profile = profile_of(scenario.profiles, spec.profile)
         found |= {f"{name}.{key}": getattr(profile, key) for key in ("ramp", "runtime", "span", "conditioning")}
-        disks = [disk for disk in order.host.measured if disk.name in scenario.disks]
+        disks = [disk for disk in spec.host.measured if disk.name in scenario.disks]
         found |= {f"{name}.disk.{disk.name}": disk.identity for disk in disks}
         found |= {f"{name}.mode.{mode.name}": f"{mode.layout}, {mode.attach}" for mode in scenario.modes}
     return found
 
 
-def evaluation(order: Order) -> dict[str, JsonValue]:
+def evaluation(spec: CampaignSpec) -> dict[str, JsonValue]:
     """What decides how many rounds there are and what is said of them, by scenario; a run may go on with another."""
     found: dict[str, JsonValue] = {}
-    for plan in order.plans:
-        for scenario in (order.scenarios[group.scenario] for group in plan.groups):
+    for plan in spec.plans:
+        for scenario in (spec.scenarios[group.scenario] for group in plan.groups):
             rounds = f"{plan.rounds} to {plan.most_rounds} rounds, target {plan.target}, time limit {plan.time_limit}"
             found[scenario.name] = f"{rounds}, {scenario.budgets}, {scenario.decompositions}"
     return found

@@ -79,13 +79,8 @@ class _XdistHooks:
 
     @pytest.hookimpl
     def pytest_testnodedown(self, node: Any) -> None:
-        told = getattr(node, "workeroutput", {}).get(_WORKER)
-        if told:
-            engine = _engine(self._config)
-            engine.runs += [Path(run) for run in told["runs"]]
-            engine.measured += told["measured"]
-            engine.unavailable |= told["unavailable"]
-            engine.late += told["late"]
+        if outcome := getattr(node, "workeroutput", {}).get(_WORKER):
+            _engine(self._config).add(outcome)
 
     def _host_of(self, nodeid: str) -> str | None:
         """The host that a cell's node id leads to: its parameter begins with its scenario."""
@@ -183,19 +178,15 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         engine.close(interrupted=exitstatus == pytest.ExitCode.INTERRUPTED)
     except HarnessError as error:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        sys.stderr.write(f"virt-overhead: taking the lab down: {error}\n")
+        for failure in (str(error), *getattr(error, "__notes__", ())):
+            sys.stderr.write(f"virt-overhead: at the end of the run: {failure}\n")
     if session.exitstatus == pytest.ExitCode.OK and engine.late:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
     if session.exitstatus == pytest.ExitCode.OK and engine.unavailable and not engine.measured:
         # Skips alone would look like a run in which all is well.
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
     if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput[_WORKER] = {
-            "runs": [str(path) for path in engine.runs],
-            "measured": engine.measured,
-            "unavailable": engine.unavailable,
-            "late": engine.late,
-        }
+        session.config.workeroutput[_WORKER] = engine.outcome
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -203,7 +194,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if engine is None:
         return
     for path in engine.runs:
-        write_summary(terminalreporter, path)
+        try:
+            write_summary(terminalreporter, path)
+        except ResultsError as error:
+            terminalreporter.write_line(str(error), red=True)
     if engine.late:
         terminalreporter.section("exceeds, now that all of the run is known", red=True)
         terminalreporter.write_line(", ".join(engine.late))

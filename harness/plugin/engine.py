@@ -7,7 +7,9 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from harness.analysis import Verdict
 from harness.errors import ConfigError, LabUnavailable, NotTried, Unsupported
@@ -16,8 +18,10 @@ from harness.image import ImageSet, ensure_images
 from harness.lab.inventory import HostSpec
 from harness.lab.withdrawn import withdraw_secrets
 from harness.measure.campaign import Campaign
-from harness.measure.ledger import Order
-from harness.measure.resume import earlier_part
+from harness.measure.host_measurer import HostMeasurer
+from harness.measure.phases import Phases
+from harness.measure.resume import Earlier, earlier_part
+from harness.measure.spec import CampaignSpec
 from harness.model.mode import Cell
 from harness.plugin.options import Options
 from harness.report import write_report
@@ -44,7 +48,8 @@ class Engine:
     """Why no host of the lab can have the selected cells of a scenario, by its name."""
     late: list[str] = field(default_factory=list)
     """Cells that exceed their budget only now that all of the run is known, which their own tests could not say."""
-    _told: dict[str, Verdict] = field(default_factory=dict)
+    _verdicts: dict[str, Verdict] = field(default_factory=dict)
+    """By cell, the verdict that its test reported."""
     _campaigns: dict[str, Campaign] = field(default_factory=dict)
     _hosts: dict[str, HostSpec] = field(default_factory=dict)
     _images: ImageSet | None = None
@@ -93,31 +98,57 @@ class Engine:
         if found.skipped:
             self.unavailable.setdefault(host.name, found.skipped)
         self.measured += not found.skipped
-        self._told[cell.id] = found.verdict
+        self._verdicts[cell.id] = found.verdict
         return found
 
     def expects_void(self, cell: Cell) -> bool:
         """Whether the scenario's author says that this cell's mode cannot be valid."""
         return cell.mode.name in self.scenarios[cell.scenario].expect_void
 
+    @property
+    def outcome(self) -> dict[str, Any]:
+        """What a worker of pytest-xdist sends to its controller, as plain values."""
+        return {
+            "runs": [str(path) for path in self.runs],
+            "measured": self.measured,
+            "unavailable": self.unavailable,
+            "late": self.late,
+        }
+
+    def add(self, outcome: Mapping[str, Any]) -> None:
+        """Count what a worker did, by its `outcome`."""
+        self.runs += [Path(run) for run in outcome["runs"]]
+        self.measured += outcome["measured"]
+        self.unavailable |= outcome["unavailable"]
+        self.late += outcome["late"]
+
     def close(self, *, interrupted: bool) -> None:
-        """End every campaign, and write its report; one that fails does not keep the others from ending."""
+        """End every campaign and write every report, whatever fails on the way.
+
+        The first error is raised at the end, with the others as its notes.
+        """
         failures: list[Exception] = []
         for campaign in self._campaigns.values():
-            try:
-                run = campaign.close(interrupted=interrupted)
-                self.late += [
-                    cell.id
-                    for cell in run.cells
-                    if cell.verdict is Verdict.EXCEEDS and self._told.get(cell.id) is Verdict.INCONCLUSIVE
-                ]
-            except Exception as error:
-                failures.append(error)
-            write_report(campaign.store)
+            for end in (partial(self._end, campaign, interrupted=interrupted), partial(write_report, campaign.store)):
+                try:
+                    end()
+                except Exception as error:
+                    failures.append(error)
             self.runs.append(campaign.store.path)
         self._campaigns = {}
         if failures:
-            raise failures[0]
+            first, *others = failures
+            for other in others:
+                first.add_note(str(other) or type(other).__name__)
+            raise first
+
+    def _end(self, campaign: Campaign, *, interrupted: bool) -> None:
+        run = campaign.close(interrupted=interrupted)
+        self.late += [
+            cell.id
+            for cell in run.cells
+            if cell.verdict is Verdict.EXCEEDS and self._verdicts.get(cell.id) is Verdict.INCONCLUSIVE
+        ]
 
     def _disks(self, name: str, cells: Sequence[Cell]) -> tuple[str, ...]:
         """The disks that these cells are measured on: of a scenario of arrays, those of the largest one selected."""
@@ -133,7 +164,7 @@ class Engine:
         if self._images is None:
             self._images = ensure_images(self.events)
         mine = {name: plan for name, plan in self.plans.items() if self._hosts[name] == host}
-        order = Order(
+        spec = CampaignSpec(
             run_id=RunId.new(),
             host=host,
             plans=tuple(mine.values()),
@@ -142,10 +173,12 @@ class Engine:
             seed=self.options.seed if self.options.seed is not None else random.SystemRandom().getrandbits(31),
             command=shlex.join(["pytest", *sys.argv[1:]]),
         )
+        earlier = Earlier()
         if self.options.resume is None:
-            store = RunStore.create(self.options.reports, order.run_id)
-            return Campaign(order, store, self._images, self.events)
-        store = RunStore.open(self.options.resume)
-        earlier, run_id, seed = earlier_part(store, host.name, self.options.profile)
-        order = replace(order, run_id=run_id, seed=seed)
-        return Campaign(order, store, self._images, self.events, earlier)
+            store = RunStore.create(self.options.reports, spec.run_id)
+        else:
+            store = RunStore.open(self.options.resume)
+            earlier, run_id, seed = earlier_part(store, host.name, self.options.profile)
+            spec = replace(spec, run_id=run_id, seed=seed)
+        phases = Phases(self.events)
+        return Campaign(spec, store, HostMeasurer(spec, store, self._images, phases), phases, earlier)

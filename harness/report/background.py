@@ -62,6 +62,7 @@ def configuration(cells: Sequence[CellView]) -> Table:
 def about_run(run: Run) -> Table:
     """The run's own facts: when, by which command, where, with which seed."""
     info, lab = run.run, run.lab
+    unknown = lab.accel == "unknown"
     spans = sorted({cell.span_bytes for cell in run.cells})
     rounds = sorted({len(cell.rounds) for cell in run.cells if cell.rounds})
     times = sorted({(cell.job.seconds, cell.job.ramp) for cell in run.cells})
@@ -77,8 +78,8 @@ def about_run(run: Run) -> Table:
         ("span of each arm", ", ".join(map(format_size, spans))),
         ("seed", str(info.seed)),
         ("host", lab.host),
-        ("lab", f"{lab.kind}, guests under {lab.accel}"),
-        ("speaks for real hardware", f"{'yes' if lab.representative else 'no'}: {lab.why}"),
+        ("lab", lab.kind if unknown else f"{lab.kind}, guests under {lab.accel}"),
+        ("speaks for real hardware", f"{'not known' if unknown else 'yes' if lab.representative else 'no'}: {lab.why}"),
     )
     return Table(("", ""), rows)
 

@@ -35,13 +35,16 @@ def _status(run: Run) -> Iterator[Banner]:
     }
     measured = sum(CellView(record).measured for record in run.cells)
     so_far = f"{measured} of {count(len(run.cells), 'cell')} measured; the report shows these."
-    if measured == 0:
+    if measured == 0 and run.cells:
         so_far = f"None of its {count(len(run.cells), 'cell')} was measured, so there is nothing to compare."
-    yield Banner("status", titles[run.run.status], so_far)
+    elif not run.cells:
+        so_far = "No cell was measured, so there is nothing to compare."
+    cause = f"{' '.join(run.run.cause.split()).rstrip('.')}. " if run.run.cause else ""
+    yield Banner("status", titles[run.run.status], cause + so_far)
 
 
 def _lab(run: Run) -> Iterator[Banner]:
-    if not run.lab.representative:
+    if not run.lab.representative and any(CellView(record).measured for record in run.cells):
         yield Banner(
             "lab",
             "Relative only",

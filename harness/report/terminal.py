@@ -41,7 +41,7 @@ def overhead_table(run: Run, *, width: int) -> RenderableType:
     """
     cells = [cell for section in report_view(run).sections for cell in section.cells if not cell.is_baseline]
     if not cells:
-        return Text("no cell with a guest was planned")
+        return Text("no cell with a guest was planned" if run.cells else "no cell was measured")
     overhead = overhead_head(cells)
     if width >= ID_WIDTH:
         return _table("cell", [(cell.id, cell) for cell in cells], width, overhead)

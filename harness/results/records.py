@@ -191,6 +191,8 @@ class RunInfo:
     """Seconds spent in each phase."""
     efficiency: Efficiency
     """How much of the run was spent measuring."""
+    cause: str | None = None
+    """Why measuring stopped, where the status is `failed` and that is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,25 +12,24 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import cast
 
 from harness.events import Event, Events
-from harness.image import ImageSet
 from harness.lab.inventory import DiskById, HostSpec
-from harness.measure.ledger import Order
-from harness.measure.resume import earlier_part
+from harness.measure.campaign import Campaign
+from harness.measure.phases import Phases
+from harness.measure.resume import Earlier, earlier_part
+from harness.measure.spec import CampaignSpec
 from harness.model.budget import Budget
 from harness.model.job import parse_workload
 from harness.model.profile import profile_of
 from harness.results import Run, RunStore
 from harness.scenario.plan import Plan, plan_for
 from harness.scenario.scenario import Scenario
-from tests.unit.recorded_campaign import Played, RecordedCampaign, write_recording
+from tests.unit.recorded_campaign import Played, RecordedMeasurer, write_recording
 from tests.unit.runs import RUN_ID, optane
 
 ROUNDS = 2
 HOST = HostSpec("node1", "ssh", None, (DiskById("optane", "/dev/disk/by-id/a", "A", destroy=True),))
-IMAGES = cast(ImageSet, None)  # A campaign that is played back reads none.
 
 
 def scenario(*, budget: float = 0.1, rounds: int = ROUNDS) -> Scenario:
@@ -56,19 +55,26 @@ def record() -> None:
 
 
 def campaign(
-    store: RunStore, *, resume: bool, of: Scenario | None = None, heard: Callable[[Event], None] = lambda _: None
-) -> RecordedCampaign:
+    store: RunStore,
+    *,
+    resume: bool,
+    of: Scenario | None = None,
+    heard: Callable[[Event], None] = lambda _: None,
+    measurer: type[RecordedMeasurer] = RecordedMeasurer,
+) -> Campaign:
     chosen = of or scenario()
-    order = Order(RUN_ID, HOST, (plan(chosen),), {chosen.name: chosen}, "smoke", seed=7, command="pytest")
-    if not resume:
-        return RecordedCampaign(order, store, IMAGES, Events(heard))
-    earlier, run_id, seed = earlier_part(store, HOST.name, "smoke")
-    return RecordedCampaign(replace(order, run_id=run_id, seed=seed), store, IMAGES, Events(heard), earlier)
+    spec = CampaignSpec(RUN_ID, HOST, (plan(chosen),), {chosen.name: chosen}, "smoke", seed=7, command="pytest")
+    earlier = Earlier()
+    if resume:
+        earlier, run_id, seed = earlier_part(store, HOST.name, "smoke")
+        spec = replace(spec, run_id=run_id, seed=seed)
+    phases = Phases(Events(heard))
+    return Campaign(spec, store, measurer(spec, store, None, phases), phases, earlier)
 
 
-def measured(campaign: RecordedCampaign) -> Run:
+def measured(campaign: Campaign) -> Run:
     """The run after all of its cells were measured."""
-    for each in campaign.order.plans:
+    for each in campaign.spec.plans:
         for cell in each.cells:
             campaign.record(cell)
     return campaign.close(interrupted=False)

@@ -9,19 +9,19 @@ import pytest
 from scipy.stats import binom
 
 from harness.calibrate.assess import Measured, delay, doubts, most_by_chance, noise
-from harness.calibrate.trials import Order, Trial, delay_trials, host_delay_trial, same_device_trials
+from harness.calibrate.trials import CalibrationSpec, Trial, delay_trials, host_delay_trial, same_device_trials
 from harness.measure.calibration import Delay
 
 MS = 1e-3
 
 
-def same_device(order: Order, value: Callable[[Trial, str, int], float]) -> list[Measured]:
-    """Trials of a device against itself whose IOPS are `value(trial, spot, round)`."""
+def same_device(order: CalibrationSpec, value: Callable[[Trial, str, int], float]) -> list[Measured]:
+    """Trials of a device against itself whose IOPS are `value(trial, turn, round)`."""
     return [
         Measured(
             trial,
             tuple(
-                {spot.name: {"iops": value(trial, spot.name, n)} for spot in trial.spots} for n in range(trial.rounds)
+                {turn.name: {"iops": value(trial, turn.name, n)} for turn in trial.turns} for n in range(trial.rounds)
             ),
         )
         for trial in same_device_trials(order, "optane")
@@ -33,7 +33,7 @@ def noisy(sd: float, seed: int = 1) -> Callable[[Trial, str, int], float]:
     return lambda *_: 1000 * generator.lognormvariate(0, sd / 2**0.5)
 
 
-def delayed(order: Order, guest_adds: float, *, scatter: float = 5e-6, seed: int = 1) -> Delay:
+def delayed(order: CalibrationSpec, guest_adds: float, *, scatter: float = 5e-6, seed: int = 1) -> Delay:
     """What is found where the guest's latency grows by `guest_adds` seconds and the host's by the 1 ms that was set."""
     generator = random.Random(seed)
 
@@ -42,7 +42,7 @@ def delayed(order: Order, guest_adds: float, *, scatter: float = 5e-6, seed: int
         return Measured(
             trial,
             tuple(
-                {spot: {"lat_mean": seconds + generator.gauss(0, scatter)} for spot, seconds in latency.items()}
+                {turn: {"lat_mean": seconds + generator.gauss(0, scatter)} for turn, seconds in latency.items()}
                 for _ in range(trial.rounds)
             ),
         )
@@ -53,33 +53,35 @@ def delayed(order: Order, guest_adds: float, *, scatter: float = 5e-6, seed: int
 
 def test_noise_alone_raises_as_many_alarms_as_an_interval_promises() -> None:
     groups = 2000
-    found = noise(same_device(Order(groups=groups, rounds=3), noisy(0.04)))
+    found = noise(same_device(CalibrationSpec(groups=groups, rounds=3), noisy(0.04)))
     assert 0.035 < found.false_alarms / groups < 0.065
     assert found.sd == pytest.approx(0.04, rel=0.05)
 
 
 def test_an_arm_that_is_worse_each_time_is_an_alarm_in_every_group() -> None:
     wobble = noisy(0.001)
-    worse = same_device(Order(groups=10), lambda *at: wobble(*at) * (0.9 if at[1] == "b" else 1.0))
+    worse = same_device(CalibrationSpec(groups=10), lambda *at: wobble(*at) * (0.9 if at[1] == "b" else 1.0))
     assert noise(worse).false_alarms == 10
 
 
 def test_noise_is_told_for_each_job_since_a_deep_queue_is_calmer() -> None:
     calm, wild = noisy(0.01), noisy(0.1)
-    found = noise(same_device(Order(groups=400), lambda *at: (calm if at[0].job.iodepth == 32 else wild)(*at)))
+    found = noise(
+        same_device(CalibrationSpec(groups=400), lambda *at: (calm if at[0].job.iodepth == 32 else wild)(*at))
+    )
     assert found.sd_by_job["randread-4k-qd32"] == pytest.approx(0.01, rel=0.1)
     assert found.sd_by_job["randread-4k-qd1"] == pytest.approx(0.1, rel=0.1)
     assert 0.01 < found.sd < 0.1
 
 
 def test_more_rounds_show_smaller_overheads() -> None:
-    shares = noise(same_device(Order(), noisy(0.05))).smallest_detectable
+    shares = noise(same_device(CalibrationSpec(), noisy(0.05))).smallest_detectable
     assert list(shares) == [3, 5, 8, 12]
     assert list(shares.values()) == sorted(shares.values(), reverse=True)
 
 
 def test_a_delay_that_arrives_in_the_guest_is_detected_and_recovered() -> None:
-    found = delayed(Order(), MS)
+    found = delayed(CalibrationSpec(), MS)
     low, point, high = found.found_s
     assert low < MS < high
     assert point == pytest.approx(MS, rel=0.01)
@@ -89,13 +91,13 @@ def test_a_delay_that_arrives_in_the_guest_is_detected_and_recovered() -> None:
 
 
 def test_a_delay_of_which_the_guest_sees_half_is_detected_but_not_recovered() -> None:
-    found = delayed(Order(), MS / 2)
+    found = delayed(CalibrationSpec(), MS / 2)
     assert (found.detected, found.recovered) == (5, 0)
     assert found.found_s[2] < MS
 
 
 def test_a_delay_that_drowns_in_noise_is_not_detected() -> None:
-    assert delayed(Order(repetitions=20), MS, scatter=20e-3).detected < 10
+    assert delayed(CalibrationSpec(repetitions=20), MS, scatter=20e-3).detected < 10
 
 
 @pytest.mark.parametrize("trials", [1, 8, 40, 200])

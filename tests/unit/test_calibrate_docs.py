@@ -10,7 +10,7 @@ import pytest
 
 from harness.calibrate.assess import most_by_chance
 from harness.calibrate.measuring import DELAY_NS, PLAIN_ANSWER_NS
-from harness.calibrate.trials import Order
+from harness.calibrate.trials import CalibrationSpec
 from harness.cli import main
 from harness.measure.calibration import Calibration, Conditions, Delay
 
@@ -31,14 +31,14 @@ def test_the_docs_name_every_key_of_the_file() -> None:
 
 
 def test_the_docs_tell_the_defaults() -> None:
-    order = Order()
+    order = CalibrationSpec()
     for option, value in (("groups", order.groups), ("rounds", order.rounds), ("repetitions", order.repetitions)):
         assert re.search(rf"^\| `--{option}=N` \| .*: {value} \|", DOCS, re.M)
     assert f"compares them in {order.delay_rounds} rounds" in DOCS
 
 
 def test_the_docs_tell_what_chance_explains() -> None:
-    order = Order()
+    order = CalibrationSpec()
     assert f"({most_by_chance(order.groups)} in {order.groups} groups)" in DOCS
     least = order.repetitions - most_by_chance(order.repetitions)
     assert f"(of {order.repetitions}, fewer than {least})" in DOCS

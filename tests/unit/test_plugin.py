@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -72,7 +73,8 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
     for disk in ("alpha", "beta"):
         (here / "scenarios" / f"{disk}.toml").write_text(SCENARIO)
     (here / "lab.toml").write_text(LAB.format(port=free_port(), key=here / "key"))
-    pytester.makeini("[pytest]\naddopts = --strict-markers -ra\nfilterwarnings = error\ntestpaths = scenarios\n")
+    addopts = " ".join(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["addopts"])
+    pytester.makeini(f"[pytest]\naddopts = {addopts}\nfilterwarnings = error\ntestpaths = scenarios\n")
 
     def run(*arguments: str) -> pytest.RunResult:
         return pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments, timeout=120)
@@ -238,14 +240,15 @@ def test_what_will_be_skipped_for_want_of_a_disk_is_said_before_anything_is_meas
 
 
 @pytest.mark.usefixtures("_images")
-def test_an_unreachable_host_is_told_once_with_the_remedy_and_is_no_success(
+def test_an_unreachable_host_is_named_with_the_remedy_not_for_each_cell_and_is_no_success(
     run: Run, pytester: pytest.Pytester
 ) -> None:
     result = run()
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(skipped=8)
     said = result.stdout.str()
-    assert said.count("-> check that the machine is up and that its SSH server listens there") == 1
+    # In the summary of the run, and in that of pytest.
+    assert said.count("-> check that the machine is up and that its SSH server listens there") == 2
     result.stdout.fnmatch_lines(
         [
             "*= nothing was measured =*",
@@ -255,7 +258,9 @@ def test_an_unreachable_host_is_told_once_with_the_remedy_and_is_no_success(
         ]
     )
     assert "Traceback" not in said + result.stderr.str()
-    assert (pytester.path / "reports" / "latest" / "results.json").exists()
+    result.stdout.fnmatch_lines(["This run failed: host node1: 127.0.0.1:* does not answer: Connection refused *"])
+    stored = json.loads((pytester.path / "reports" / "latest" / "results.json").read_text())
+    assert stored["lab"]["why"].startswith("the host was never reached: host node1: 127.0.0.1:")
 
 
 @pytest.mark.usefixtures("_images")
@@ -293,9 +298,9 @@ PLAYBACK = """
 
 def pytest_configure():
     from harness.plugin import engine
-    from tests.unit.recorded_campaign import RecordedCampaign
+    from tests.unit.recorded_campaign import RecordedMeasurer
 
-    engine.Campaign = RecordedCampaign
+    engine.HostMeasurer = RecordedMeasurer
     engine.ensure_images = lambda events: None
 """
 JUDGED = """
@@ -374,6 +379,14 @@ def test_a_cell_that_the_scenario_expects_to_be_void_is_an_expected_failure(play
     result = play(FINE, disk=0.25, scenario=expected)()
     assert result.ret == pytest.ExitCode.OK
     result.assert_outcomes(passed=3, xfailed=1)
+    # The run's own summary has the reason, shortened where there are many: pytest does not print one for each cell.
+    result.stdout.fnmatch_lines(["void, and in no comparison (1):", "*alpha-passthrough-randread-4k-qd32*"])
+    assert "XFAIL" not in result.stdout.str()
+
+
+def test_the_reason_of_each_expected_failure_is_printed_where_that_is_asked_for(play: Play) -> None:
+    expected = JUDGED.replace("write_rate", 'expect_void = ["passthrough"]\nwrite_rate')
+    result = play(FINE, disk=0.25, scenario=expected)("-rx")
     result.stdout.fnmatch_lines(["XFAIL *alpha-passthrough-randread-4k-qd32*is void: *"])
 
 
@@ -443,6 +456,38 @@ def test_after_a_failure_later_cells_are_skipped_with_the_first_cause(play: Play
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(errors=1, skipped=3)
     result.stdout.fnmatch_lines(["SKIPPED [[]3] *: not tried: host node1 failed before: host node1: connection lost"])
+
+
+UNWRITABLE = """
+    class Unwritable(RecordedMeasurer):
+        def close(self):
+            (self.store.path / "index.html").mkdir()
+
+    engine.HostMeasurer = Unwritable
+"""
+
+
+def test_a_report_that_cannot_be_written_keeps_no_other_host_from_its_end(
+    play: Play, pytester: pytest.Pytester
+) -> None:
+    go = play(FINE)
+    lab = (pytester.path / "lab.toml").read_text()
+    head, beta = lab.split("[host.node1.disk.beta]")
+    second = head.partition("[host.node1]")[2].partition("[host.node1.disk.alpha]")[0]
+    second = second.replace('"127.0.0.1"', '"127.0.0.2"')
+    (pytester.path / "lab.toml").write_text(f"{head}[host.node2]{second}[host.node2.disk.beta]{beta}")
+    (pytester.path / "scenarios" / "beta.toml").write_text(JUDGED)
+    with (pytester.path / "conftest.py").open("a") as conftest:
+        conftest.write(UNWRITABLE)
+    result = go()
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(passed=8)
+    runs = [path for path in (pytester.path / "reports").iterdir() if not path.is_symlink()]
+    stored = [json.loads((path / "results.json").read_text()) for path in runs]
+    assert {run["lab"]["host"]: run["run"]["status"] for run in stored} == {"node1": "complete", "node2": "complete"}
+    for path in runs:
+        assert f"virt-overhead: at the end of the run: {path / 'index.html'} " in result.stderr.str()
+    result.stdout.fnmatch_lines(["*overhead on node1*", "*overhead on node2*"])
 
 
 # --- modes that the host cannot have ---

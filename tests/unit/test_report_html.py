@@ -138,6 +138,14 @@ def test_run_without_a_measurement_still_makes_a_report() -> None:
     assert found.json("figures") == {}
 
 
+def test_a_failed_run_says_why_and_claims_nothing_of_a_lab_that_measured_nothing() -> None:
+    run = synthetic_run(status="failed", measured=0)
+    cause = "host lab1: disk optane: /dev/nvme0n1 is mounted on /srv\n  -> unmount it"
+    text = page(replace(run, run=replace(run.run, cause=cause))).text
+    assert "This run failed: host lab1: disk optane: /dev/nvme0n1 is mounted on /srv -> unmount it. None of " in text
+    assert "Relative only" not in text
+
+
 def test_void_cells_keep_their_figures_and_skipped_ones_have_none_and_both_give_the_reason() -> None:
     run = synthetic_run(void=["optane-raw-randread-4k-qd32"], skipped=["lvm"], budget=0.2)
     found = page(run)

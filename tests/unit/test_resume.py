@@ -14,8 +14,8 @@ from pydantic import JsonValue
 
 from harness.errors import ConfigError, ResultsError
 from harness.lab.inventory import DiskById, HostSpec
-from harness.measure.ledger import Order
 from harness.measure.resume import Earlier, asked, earlier_part
+from harness.measure.spec import CampaignSpec
 from harness.model.attach import Attach
 from harness.model.layout import Lvm
 from harness.model.mode import Arm, Cell
@@ -132,7 +132,7 @@ def test_another_kernel_is_refused_by_name_with_both_values() -> None:
     assert caught.value.hint == "measure anew, without --resume"
 
 
-ORDER = Order(
+SPEC = CampaignSpec(
     run_id=RUN_ID,
     host=HostSpec("lab1", "local", None, (DiskById("optane", "/dev/disk/by-id/a", "A", destroy=True),)),
     plans=(),
@@ -143,8 +143,8 @@ ORDER = Order(
 )
 
 
-def order(scenario: Scenario, **changes: Any) -> Order:
-    return replace(ORDER, scenarios={"optane": scenario}, **changes)
+def spec(scenario: Scenario, **changes: Any) -> CampaignSpec:
+    return replace(SPEC, scenarios={"optane": scenario}, **changes)
 
 
 def with_smoke(**changes: Any) -> Scenario:
@@ -157,23 +157,23 @@ def with_mode(**changes: Any) -> Scenario:
     return replace(optane(), modes=(*others, replace(last, **changes)))
 
 
-OTHER_DISK = replace(ORDER.host, disks=(DiskById("optane", "/dev/disk/by-id/b", "B", destroy=True),))
+OTHER_DISK = replace(SPEC.host, disks=(DiskById("optane", "/dev/disk/by-id/b", "B", destroy=True),))
 
 
 @pytest.mark.parametrize(
     ("now", "said"),
     [
-        (order(with_smoke(runtime=9.0)), r"optane\.runtime was 1, is 9\.0$"),
-        (order(with_smoke(ramp=1.0)), r"optane\.ramp was 0, is 1\.0$"),
-        (order(with_smoke(span=2**30)), r"optane\.span was 67108864, is 1073741824$"),
-        (order(with_smoke(conditioning="steady")), r"optane\.conditioning was fill, is steady$"),
-        (order(optane(), host=OTHER_DISK), r"optane\.disk\.optane was .*serial A\), is .*serial B\)$"),
-        (order(with_mode(attach=Attach(aio="threads"))), r"optane\.mode\..* was .*is .*aio='threads'"),
-        (order(with_mode(layout=Lvm())), r"optane\.mode\..* was .*is .*Lvm\("),
+        (spec(with_smoke(runtime=9.0)), r"optane\.runtime was 1, is 9\.0$"),
+        (spec(with_smoke(ramp=1.0)), r"optane\.ramp was 0, is 1\.0$"),
+        (spec(with_smoke(span=2**30)), r"optane\.span was 67108864, is 1073741824$"),
+        (spec(with_smoke(conditioning="steady")), r"optane\.conditioning was fill, is steady$"),
+        (spec(optane(), host=OTHER_DISK), r"optane\.disk\.optane was .*serial A\), is .*serial B\)$"),
+        (spec(with_mode(attach=Attach(aio="threads"))), r"optane\.mode\..* was .*is .*aio='threads'"),
+        (spec(with_mode(layout=Lvm())), r"optane\.mode\..* was .*is .*Lvm\("),
     ],
 )
-def test_rounds_that_measured_something_else_are_refused_by_the_key_that_changed(now: Order, said: str) -> None:
-    stored = json.loads(json.dumps(asked(ORDER)))
+def test_rounds_that_measured_something_else_are_refused_by_the_key_that_changed(now: CampaignSpec, said: str) -> None:
+    stored = json.loads(json.dumps(asked(SPEC)))
     with pytest.raises(ConfigError) as caught:
         ran({"asked": stored}).require_same({"asked": asked(now)})
     assert caught.value.message.startswith("the run cannot be resumed: its scenario or lab file changed: ")
@@ -183,21 +183,21 @@ def test_rounds_that_measured_something_else_are_refused_by_the_key_that_changed
 @pytest.mark.parametrize(
     "now",
     [
-        ORDER,
-        order(with_smoke(rounds=5, most_rounds=9)),
-        order(replace(optane(), budgets=())),
-        order(replace(optane(), modes=optane().modes[:2])),
-        replace(ORDER, scenarios={}),
+        SPEC,
+        spec(with_smoke(rounds=5, most_rounds=9)),
+        spec(replace(optane(), budgets=())),
+        spec(replace(optane(), modes=optane().modes[:2])),
+        replace(SPEC, scenarios={}),
     ],
     ids=["the same", "more rounds", "other budgets", "fewer modes", "another selection"],
 )
-def test_a_run_may_go_on_with_more_rounds_other_budgets_or_another_selection(now: Order) -> None:
-    stored = json.loads(json.dumps(asked(ORDER)))
+def test_a_run_may_go_on_with_more_rounds_other_budgets_or_another_selection(now: CampaignSpec) -> None:
+    stored = json.loads(json.dumps(asked(SPEC)))
     ran({"asked": stored}).require_same({"asked": asked(now)})
 
 
 def test_a_run_of_before_this_was_kept_may_go_on() -> None:
-    ran({"host": {}}).require_same({"host": {}, "asked": asked(ORDER)})
+    ran({"host": {}}).require_same({"host": {}, "asked": asked(SPEC)})
 
 
 # --- the stored run ---

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,10 +16,12 @@ import pytest
 
 from harness.errors import GuestError, ResultsError
 from harness.events import Event, Note
+from harness.measure.measurer import LabFound, Prepared, Turn
 from harness.report import write_report
-from harness.results import Journal, Run, RunStore
+from harness.results import Journal, Measurement, Run, RunStore
+from harness.scenario.plan import Group, Plan
 from tests.unit.killed_campaign import ROUNDS, campaign, measured, plan, scenario
-from tests.unit.recorded_campaign import RecordedCampaign
+from tests.unit.recorded_campaign import RecordedMeasurer
 from tests.unit.runs import RUN_ID
 
 ROOT = Path(__file__).parents[2]
@@ -211,20 +213,21 @@ def test_a_complete_run_goes_on_where_more_rounds_are_asked_for(whole: RunStore)
 # --- a round that fails ---
 
 
-class LosesGuest(RecordedCampaign):
-    """Its guest is lost in round 2 of each group, after the host's part."""
+class LosesGuest(RecordedMeasurer):
+    """Its guest is lost in round 2 of each group, after all of it was measured."""
 
-    def _round(self, at, group, plan, number):  # type: ignore[no-untyped-def]
-        super()._round(at, group, plan, number)
-        if number == 2:
+    def measure(self, group: Group, turn: Turn, number: int) -> list[Measurement]:
+        found = super().measure(group, turn, number)
+        measured = [each for each in self.store.read_journal().measurements if each.round == 2]
+        if number == 2 and len({each.arm for each in measured}) == len(group.arms):
             raise GuestError("the guest was lost")
+        return found
 
 
 def test_a_round_that_failed_is_abandoned_with_the_reason_and_its_number_is_not_used_again(
     tmp_path: Path,
 ) -> None:
-    first = campaign(store := RunStore.create(tmp_path, RUN_ID), resume=False)
-    failing = LosesGuest(first.order, store, first._images, first._events)
+    failing = campaign(store := RunStore.create(tmp_path, RUN_ID), resume=False, measurer=LosesGuest)
     with pytest.raises(GuestError):
         measured(failing)
     run = failing.close(interrupted=False)
@@ -241,8 +244,8 @@ def test_a_round_that_failed_is_abandoned_with_the_reason_and_its_number_is_not_
 # --- what is stored of a run that goes on, until the lab is reached ---
 
 
-class NotReached(RecordedCampaign):
-    def _ready(self, group, plan):  # type: ignore[no-untyped-def]  # noqa: ARG002 - as it is called
+class DoesNotBoot(RecordedMeasurer):
+    def ready(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> Prepared:  # noqa: ARG002
         raise GuestError("it did not boot")
 
 
@@ -250,8 +253,7 @@ def test_results_stay_as_they_are_where_a_resumed_run_does_not_reach_its_lab(cam
     reports = [path for path in killed(campaigns) if (path / RUN_ID / "journal.jsonl").exists()][30]
     store = copied(reports, tmp_path)
     before = store.results_path.read_bytes(), store.journal_path.read_bytes()
-    resumed = campaign(store, resume=True)
-    failing = NotReached(resumed.order, store, resumed._images, resumed._events, resumed._earlier)
+    failing = campaign(store, resume=True, measurer=DoesNotBoot)
     with pytest.raises(GuestError):
         measured(failing)
     failing.close(interrupted=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -23,17 +24,16 @@ __all__ = ["play", "run"]
 WAITING = """
     from harness.lab.transport.local import LocalRunner
 
-    class Waiting(RecordedCampaign):
-        def _round(self, at, group, plan, number):
-            at.host.runner.run(["sh", "-c", "echo $$ >measuring.part; mv measuring.part measuring; exec sleep 300"],
-                               deadline=300)
+    class Waiting(RecordedMeasurer):
+        def measure(self, group, turn, number):
+            LocalRunner().run(["sh", "-c", "echo $$ >measuring.part; mv measuring.part measuring; exec sleep 300"],
+                              deadline=300)
 
-        def close(self, *, interrupted):
+        def close(self):
             print("taking down what was made", flush=True)
-            LocalRunner().run(["sh", "-c", "sleep 0.3; echo $0 >taken-down", str(interrupted)], deadline=20)
-            return super().close(interrupted=interrupted)
+            LocalRunner().run(["sh", "-c", "sleep 0.3; echo done >taken-down"], deadline=20)
 
-    engine.Campaign = Waiting
+    engine.HostMeasurer = Waiting
 """
 NOT_IGNORED = pytest.mark.skipif(
     signal.getsignal(signal.SIGHUP) is signal.SIG_IGN, reason="whoever started the tests has them ignore SIGHUP"
@@ -60,7 +60,8 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
 
 
 def taken_down(directory: Path) -> bool:
-    run_ended = (directory / "taken-down").exists() and (directory / "taken-down").read_text() == "True\n"
+    stored = json.loads((directory / "reports" / "latest" / "results.json").read_text())
+    run_ended = (directory / "taken-down").exists() and stored["run"]["status"] == "interrupted"
     return run_ended and gone(int((directory / "measuring").read_text()))
 
 

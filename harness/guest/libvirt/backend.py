@@ -19,6 +19,7 @@ from harness.guest.libvirt.attachments import Attachments, missing, resolved
 from harness.guest.libvirt.connection import Connection, Refused
 from harness.guest.libvirt.domain import GuestSpec, domain_xml
 from harness.guest.libvirt.guest import LibvirtGuest
+from harness.guest.libvirt.last_words import ended_while_booting, last_words, qemu_log
 from harness.guest.libvirt.monitor import query_exits
 from harness.guest.libvirt.requirements import Versions
 from harness.guest.machine_size import vcpus_for
@@ -89,7 +90,7 @@ class LibvirtHypervisor:
             runner = None
             try:
                 try:
-                    runner = self._log_in(domain, port, console)
+                    runner = self._log_in(domain, port, made.name, console)
                     boot_seconds = time.monotonic() - started
                     GuestSystem(runner).wait_ready()
                 except GuestError as error:
@@ -210,7 +211,7 @@ class LibvirtHypervisor:
                 kept_on=int(self._host.facts["cpus"] or 1) - 1 if self._host.spec.simulated else None,
             )
             create = partial(self._connection.handle.createXML, domain_xml(spec), libvirt.VIR_DOMAIN_START_AUTODESTROY)
-            hint = f"see /var/log/libvirt/qemu/{made.name}.log there"
+            hint = f"see {qemu_log(made.name)} there"
             try:
                 return self._connection.call("start the guest", create, deadline=CREATE_SECONDS, hint=hint), port
             except Refused as error:
@@ -218,14 +219,14 @@ class LibvirtHypervisor:
                     raise
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    def _log_in(self, domain: Any, port: int, console: str) -> SshRunner:
+    def _log_in(self, domain: Any, port: int, name: str, console: str) -> SshRunner:
         host = self._host
         deadline = BOOT_SECONDS[host.acceleration.accel]
         target = SshTarget("127.0.0.1", port, "root", host.guest_files.key, host.guest_files.host_key)
 
         def still_running(_cause: str) -> None:
             if not self._is_running(domain):
-                raise GuestError(f"host {host.name}: the guest ended while it was booting{self._last_words(console)}")
+                raise ended_while_booting(host.runner, host.name, console, qemu_log(name))
 
         try:
             return SshRunner.connect_when_up(
@@ -234,7 +235,7 @@ class LibvirtHypervisor:
         except HostError as error:
             raise GuestError(
                 f"host {host.name}: the guest did not answer over SSH within {format_duration(deadline)}: "
-                f"{error.message}{self._last_words(console)}",
+                f"{error.message}{last_words(host.runner, console)}",
                 hint=f"its console is in {console} on {host.name}",
             ) from error
 
@@ -246,8 +247,8 @@ class LibvirtHypervisor:
             running = self._is_running(domain)
         except HostError as error:
             return error.message
-        log = f"/var/log/libvirt/qemu/{name}.log"
-        said = self._last_words(console) + self._last_words(log, whose="QEMU's log")
+        runner_of_host = self._host.runner
+        said = last_words(runner_of_host, console) + last_words(runner_of_host, qemu_log(name), whose="QEMU's log")
         return f"libvirt says that it {'still runs' if running else 'has ended'}{said}"
 
     def _is_running(self, domain: Any) -> bool:
@@ -258,13 +259,6 @@ class LibvirtHypervisor:
             if error.gone:
                 return False
             raise
-
-    def _last_words(self, file: str, whose: str = "its console") -> str:
-        with suppress(HostError):
-            said = self._host.runner.run(["tail", "-c", "400", file], deadline=20, check=False).stdout.strip()
-            if said:
-                return f"; {whose} ends with:\n     " + "\n     ".join(said.splitlines()[-4:])
-        return ""
 
     def _destroy(self, domain: Any) -> None:
         # A domain that has ended by itself, or with its connection, is as gone as one that is destroyed.

@@ -8,6 +8,7 @@ from ipaddress import IPv4Address, IPv4Interface
 from typing import Any
 
 from harness.errors import GuestError
+from harness.guest.proxmox.ended import require_running
 from harness.guest.proxmox.machine import Machine
 from harness.lab.proxmox import GuestRules
 from harness.untrusted import reading
@@ -27,8 +28,7 @@ def address_of(machine: Machine, rules: GuestRules, end: float) -> str:
             address = first_address(interfaces or ())
         if address:
             return address
-        if not machine.running:
-            raise GuestError(f"host {machine.client.host}: VM {machine.vmid} ended while it was booting")
+        require_running(machine)
         if time.monotonic() >= end:
             why = "its agent tells no address" if heard else "its agent does not answer"
             remedy = (
@@ -43,8 +43,7 @@ def address_of(machine: Machine, rules: GuestRules, end: float) -> str:
 def set_address(machine: Machine, rules: GuestRules, end: float) -> None:
     """Give the guest the lab's address through its agent, as soon as that answers. GuestError where it does not."""
     while not machine.run_by_agent(address_script(rules), deadline=max(end - time.monotonic(), 1.0)):
-        if not machine.running:
-            raise GuestError(f"host {machine.client.host}: VM {machine.vmid} ended while it was booting")
+        require_running(machine)
         if time.monotonic() >= end:
             raise GuestError(
                 f"host {machine.client.host}: VM {machine.vmid} booted, but its agent does not answer",

@@ -7,6 +7,7 @@ import time
 from harness.errors import GuestError, HostError
 from harness.guest.proxmox.address import address_of, set_address
 from harness.guest.proxmox.client import PveError
+from harness.guest.proxmox.ended import Ended, explained, require_running
 from harness.guest.proxmox.machine import Machine
 from harness.lab.hosts import Host
 from harness.lab.proxmox import GuestRules
@@ -39,6 +40,8 @@ def log_in(machine: Machine, host: Host, rules: GuestRules) -> SshRunner:
                 before, key = key, _host_key(machine, host, rules, end)
                 if key == before:
                     raise
+    except Ended as error:
+        raise explained(error, machine, host.runner) from error
     except GuestError:
         raise
     except HostError as error:
@@ -54,7 +57,7 @@ def _connected(machine: Machine, host: Host, rules: GuestRules, target: SshTarge
         name=f"guest on {host.name}",
         via=host.ssh if rules.reach == "node" else None,
         deadline=max(end - time.monotonic(), 5.0),
-        on_wait=lambda _cause: _require_running(machine),
+        on_wait=lambda _cause: require_running(machine),
     )
 
 
@@ -81,7 +84,7 @@ def clone_key(machine: Machine, end: float) -> str:
             raise GuestError(f"{where}: its host key cannot be read: {error.message}", hint=remedy) from error
         if key.startswith("ssh-ed25519 "):
             return key
-        _require_running(machine)
+        require_running(machine)
         if time.monotonic() >= end:
             raise GuestError(
                 f"{where} is reached over a network on which others may answer in its place, and its agent does not "
@@ -89,11 +92,3 @@ def clone_key(machine: Machine, end: float) -> str:
                 hint=remedy,
             )
         time.sleep(_POLL_SECONDS)
-
-
-def _require_running(machine: Machine) -> None:
-    if not machine.running:
-        raise GuestError(
-            f"host {machine.client.host}: VM {machine.vmid} ended while it was booting",
-            hint=f"see its task log on {machine.client.spec.node}",
-        )

@@ -1,18 +1,18 @@
-"""What a run has found so far, and its results.json: kept current, so that an interrupt loses nothing measured."""
+"""The records of a run, and its results.json: kept current, so that an interrupt loses nothing measured."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import replace
 
 from pydantic import JsonValue
 
-from harness.errors import ResultsError
-from harness.lab.inventory import HostSpec
+from harness.errors import NotReached, ResultsError
+from harness.measure.measurer import LabFound
 from harness.measure.phases import MEASURE, Phases
-from harness.model.budget import Budget, LabKind
+from harness.measure.spec import CampaignSpec
 from harness.model.mode import Cell
 from harness.results import (
     CONFIDENCE,
@@ -34,68 +34,71 @@ from harness.results import (
     decompositions,
     scalings,
 )
-from harness.run_id import RunId
-from harness.scenario.budgets import budgets_for
-from harness.scenario.plan import Group, Plan
-from harness.scenario.scenario import Scenario
+from harness.scenario.plan import Group
+
+NOT_EXAMINED = "what the host is was not found out"
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What a campaign is to do: the plans of the selected cells on one host, and how the run is called.
+class Recorder:
+    """Measurements, cell and group records of one run. `earlier` is the journal of a run that goes on."""
 
-    `scenarios` are those of the plans, by name.
-    """
-
-    run_id: RunId
-    host: HostSpec
-    plans: tuple[Plan, ...]
-    scenarios: Mapping[str, Scenario]
-    profile: str
-    seed: int
-    command: str
-
-    @property
-    def disks(self) -> frozenset[str]:
-        """The names of all disks that the plans measure on."""
-        return frozenset(disk for plan in self.plans for disk in plan.disks)
-
-    def budgets(self, cell: Cell, lab_kind: LabKind) -> dict[str, Budget]:
-        """The budgets that the cell is judged by in such a lab, by metric."""
-        return budgets_for(self.scenarios[cell.scenario], cell, lab_kind)
-
-    def family(self, lab_kind: LabKind) -> int:
-        """How many budgets the run judges."""
-        return sum(len(self.budgets(cell, lab_kind)) for plan in self.plans for cell in plan.cells)
-
-
-class Ledger:
-    """Measurements, cell and group records of one run. `fio_seconds` counts ramps and measured time.
-
-    `family` is how many budgets the run judges, measured already or not; `earlier` the journal of a run that goes on.
-    """
-
-    def __init__(self, order: Order, store: RunStore, phases: Phases, earlier: Journal) -> None:
-        self.fio_seconds = 0.0
-        self.family = 0
-        self.lab = LabInfo(
-            order.host.name, order.host.kind, "unknown", representative=False, why="the lab was never reached"
-        )
-        self.provenance: dict[str, JsonValue] = {}
-        self.groups: dict[str, GroupRecord] = {}
-        self._records: dict[str, CellRecord] = {}
-        self._order = order
+    def __init__(self, spec: CampaignSpec, store: RunStore, phases: Phases, earlier: Journal) -> None:
+        self._spec = spec
         self._store = store
         self._phases = phases
-        self._measurements: list[Measurement] = []
         self._earlier = earlier
+        self._lab = LabInfo(spec.host.name, spec.host.kind, "unknown", representative=False, why=NOT_EXAMINED)
+        self._family = 0
+        self._cause: str | None = None
+        self._fio_seconds = 0.0
+        self._provenance: dict[str, JsonValue] = {}
+        self._groups: dict[str, GroupRecord] = {}
+        self._records: dict[str, CellRecord] = {}
+        self._measurements: list[Measurement] = []
         self._numbers: dict[str, set[int]] = {}
         self._abandoned: dict[str, set[int]] = {}
         self._started = time.time()
 
+    @property
+    def fio_seconds(self) -> float:
+        """How long fio ran, ramps included, with what an earlier part of the run measured."""
+        return self._fio_seconds
+
+    @property
+    def family(self) -> int:
+        """How many budgets the run judges, measured already or not."""
+        return self._family
+
+    @property
+    def provenance(self) -> Mapping[str, JsonValue]:
+        """Versions and settings behind the figures, as plain JSON values."""
+        return self._provenance
+
+    def examined(self, found: LabFound) -> None:
+        """Record what the host turned out to be."""
+        self._lab = found.info
+        self._family = self._spec.family(found.kind)
+        self.describe(found.provenance)
+
+    def describe(self, provenance: Mapping[str, JsonValue]) -> None:
+        """Record further provenance, by key."""
+        self._provenance |= provenance
+
+    def failed(self, error: Exception) -> None:
+        """Record why measuring stopped: the first cause."""
+        if self._cause is None:
+            self._cause = str(error) or type(error).__name__
+            if isinstance(error, NotReached) and self._lab.why == NOT_EXAMINED:
+                self._lab = replace(self._lab, why=f"the host was never reached: {error.message}")
+
+    def group(self, record: GroupRecord) -> None:
+        """Record a group as things stand."""
+        self._groups[record.id] = record
+
     def add(self, measurements: Iterable[Measurement], *, fio_seconds: float) -> None:
+        """Record measurements, in which fio ran for `fio_seconds`, ramps included."""
         self._measurements += measurements
-        self.fio_seconds += fio_seconds
+        self._fio_seconds += fio_seconds
 
     def next_round(self, group: str) -> int:
         """A number that no round of the group has had, whatever became of it."""
@@ -127,9 +130,11 @@ class Ledger:
     def resume(self, stored: Run) -> None:
         """Begin with the records of a run that is resumed: a group has them until it is assembled anew.
 
-        Rounds in which its process ended are abandoned.
+        Rounds in which its process ended are abandoned. What it spent counts.
         """
-        self.groups |= {group.id: group for group in stored.groups}
+        self._fio_seconds += stored.run.efficiency.fio_s
+        self._phases.add(stored.run.phases)
+        self._groups |= {group.id: group for group in stored.groups}
         self._records |= {cell.id: cell for cell in stored.cells}
         for begun in self._earlier.unfinished:
             self.abandon(begun.group, begun.round, "the run ended before the round did")
@@ -151,31 +156,32 @@ class Ledger:
 
     def write(self, status: RunStatus) -> Run:
         """Write results.json as things stand, cells in the order of the plan."""
-        order, phases = self._order, self._phases.seconds
+        spec, phases = self._spec, self._phases.seconds
         info = RunInfo(
-            id=order.run_id,
+            id=spec.run_id,
             started=self._started,
             finished=None if status == "running" else time.time(),
-            command=order.command,
-            profile=order.profile,
-            seed=order.seed,
+            command=spec.command,
+            profile=spec.profile,
+            seed=spec.seed,
             status=status,
-            scenarios={name: scenario.title for name, scenario in order.scenarios.items()},
+            scenarios={name: scenario.title for name, scenario in spec.scenarios.items()},
             phases={name: round(seconds, 3) for name, seconds in phases.items()},
-            efficiency=Efficiency.of(self.fio_seconds, phases.get(MEASURE, 0.0)),
+            efficiency=Efficiency.of(self._fio_seconds, phases.get(MEASURE, 0.0)),
+            cause=self._cause if status == "failed" else None,
         )
-        groups = tuple(self.groups[group.id] for group in self._planned_groups() if group.id in self.groups)
+        groups = tuple(self._groups[group.id] for group in self._planned_groups() if group.id in self._groups)
         planned = tuple(self._planned_groups())
         cells = tuple(cell for group in planned for cell in group.cells)
         records = self.records
         run = Run(
             SCHEMA_VERSION,
             info,
-            self.lab,
-            dict(self.provenance),
+            self._lab,
+            dict(self._provenance),
             groups,
             tuple(records.values()),
-            decompositions(order.scenarios.values(), planned, records),
+            decompositions(spec.scenarios.values(), planned, records),
             scalings(cells, records, (*self._earlier.measurements, *self._measurements)),
         )
         self._store.write_results(run)
@@ -185,9 +191,9 @@ class Ledger:
         return self._numbers.setdefault(group, self._earlier.numbers(group))
 
     def _planned_groups(self) -> Iterator[Group]:
-        return (group for plan in self._order.plans for group in plan.groups)
+        return (group for plan in self._spec.plans for group in plan.groups)
 
     def _corrected(self) -> list[CellRecord]:
         planned = (cell.id for group in self._planned_groups() for cell in group.cells)
         found = [self._records[cell_id] for cell_id in planned if cell_id in self._records]
-        return corrected(found, family=self.family, error_rate=(1 - CONFIDENCE) / 2)
+        return corrected(found, family=self._family, error_rate=(1 - CONFIDENCE) / 2)

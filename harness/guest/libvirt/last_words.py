@@ -1,0 +1,33 @@
+"""What a guest's console and QEMU's log end with: the cause, where a guest ends by itself."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from harness.errors import GuestError, HostError
+from harness.lab.transport.base import Runner
+
+_LOGS = "/var/log/libvirt/qemu"
+
+
+def qemu_log(name: str, directory: str = _LOGS) -> str:
+    """Where libvirt keeps what the QEMU of this guest prints. Its last line says why the guest was shut down."""
+    return f"{directory}/{name}.log"
+
+
+def last_words(runner: Runner, file: str, whose: str = "its console") -> str:
+    """The end of a message on a guest; empty where the file is empty or cannot be read."""
+    with suppress(HostError):
+        found = runner.run(["tail", "-c", "400", file], deadline=20, check=False).stdout.strip()
+        if found:
+            return f"; {whose} ends with:\n     " + "\n     ".join(found.splitlines()[-4:])
+    return ""
+
+
+def ended_while_booting(runner: Runner, host: str, console: str, log: str) -> GuestError:
+    """The error for a guest that ended before anybody could log in, with all that is known of the cause."""
+    known = last_words(runner, console) + last_words(runner, log, whose="QEMU's log")
+    return GuestError(
+        f"host {host}: the guest ended while it was booting{known or '; its console and QEMU say nothing'}",
+        hint=f"see {console} and {log} on {host}",
+    )

@@ -1,0 +1,39 @@
+"""How far the measuring of a group has come, and whether its time is spent."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from harness.analysis import Sequential
+from harness.results import CONFIDENCE
+from harness.scenario.plan import Group, Plan
+
+
+@dataclass(slots=True)
+class GroupProgress:
+    """How far the measuring of a group has come; `started` is on the monotonic clock.
+
+    `earlier` is how many seconds an earlier part of the run measured the group. `last_look` says that the time was
+    spent when the rounds were last looked at.
+    """
+
+    group: Group
+    plan: Plan
+    started: float
+    earlier: float = 0.0
+    rounds: int = 0
+    stopped: str | None = None
+    last_look: bool = False
+
+    @property
+    def sequential(self) -> Sequential:
+        return Sequential(self.plan.rounds, self.plan.most_rounds, CONFIDENCE)
+
+    @property
+    def time_spent(self) -> bool:
+        """Whether another round, as long as those before, would end after the plan's time limit."""
+        if self.plan.time_limit is None or self.rounds == 0:
+            return False
+        elapsed = self.earlier + time.monotonic() - self.started
+        return elapsed * (self.rounds + 1) / self.rounds > self.plan.time_limit

@@ -1,0 +1,85 @@
+"""Measures on a real host or in a lab: its environment, with a guest and layouts, and fio runs on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+from harness.errors import GuestError, HostError
+from harness.guest.protocol import Hypervisor
+from harness.image import ImageSet
+from harness.lab.created import CreationLog
+from harness.lab.hosts import Host
+from harness.measure.environment import Environment
+from harness.measure.measurer import LabFound, Prepared, Turn
+from harness.measure.phases import Phases
+from harness.measure.provenance import disk_provenance, examine, guest_provenance
+from harness.measure.session import Demand, Session, session
+from harness.measure.spec import CampaignSpec
+from harness.measure.visit import visit
+from harness.model.mode import Arm
+from harness.results import Measurement, RunStore
+from harness.scenario.plan import Group, Plan
+
+
+class HostMeasurer:
+    """The measurer of a campaign: one host, whose disks get the layouts of one demand at a time."""
+
+    def __init__(self, spec: CampaignSpec, store: RunStore, images: ImageSet, phases: Phases) -> None:
+        self._spec = spec
+        self._store = store
+        self._images = images
+        self._phases = phases
+        self._environment = Environment(
+            spec.host, spec.run_id, spec.disks, seed=spec.seed, images=images, phases=phases
+        )
+
+    @property
+    def restarts(self) -> Sequence[str]:
+        return self._environment.restarts
+
+    def ready(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> Prepared:
+        examined(examine(self._environment.opened(), self._images))
+        demand = Demand.of(plan, group)
+        at = self._session(demand)
+        return Prepared(
+            span=at.layouts.span,
+            conditioning=at.conditioning,
+            skipped=at.skipped,
+            effective=at.effective,
+            notes={arm.id: _notes(arm, at) for arm in group.arms},
+            provenance=guest_provenance(at.guest) | disk_provenance(at, demand.disks),
+        )
+
+    def measure(self, group: Group, turn: Turn, number: int) -> list[Measurement]:
+        at = self._environment.current
+        return visit(at, self._store, group, turn.arm, seed=self._spec.seed, number=number, again=turn.again)
+
+    def start_again(self, error: HostError | GuestError, what: str) -> None:
+        self._environment.start_again(error, what)
+
+    def went_well(self) -> None:
+        self._environment.went_well()
+
+    def close(self) -> None:
+        self._environment.close()
+
+    def _session(self, demand: Demand) -> Session:
+        """The session that serves `demand`: the current one while the demand stays the same, else a new one."""
+
+        def make(host: Host, hypervisor: Hypervisor, log: CreationLog) -> AbstractContextManager[Session]:
+            disks = [host.spec.target(disk) for disk in demand.disks]
+            return session(host, hypervisor, disks, demand, log=log, seed=self._spec.seed, phases=self._phases)
+
+        return self._environment.kept(demand, make)
+
+
+def _notes(arm: Arm, at: Session) -> list[str]:
+    """What differs between the arms of a cell beside the arm itself."""
+    notes = []
+    if arm.mode is None and at.guest is not None and at.guest.evidence.get("fio") != at.host.facts["fio"]:
+        notes.append(f"fio differs: {at.host.facts['fio']} on the host, {at.guest.evidence.get('fio')} in the guest")
+    attach = arm.mode.attach if arm.mode else None
+    if arm.place == "twin" and attach and not attach.direct:
+        notes.append("the host twin runs with direct=0: libaio is synchronous there, whatever the iodepth")
+    return notes

@@ -1,0 +1,40 @@
+"""What a campaign measures: the plans of the selected cells on one host, and how the run is called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from harness.lab.inventory import HostSpec
+from harness.model.budget import Budget, LabKind
+from harness.model.mode import Cell
+from harness.run_id import RunId
+from harness.scenario.budgets import budgets_for
+from harness.scenario.plan import Plan
+from harness.scenario.scenario import Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignSpec:
+    """What a campaign measures. `scenarios` are those of the plans, by name."""
+
+    run_id: RunId
+    host: HostSpec
+    plans: tuple[Plan, ...]
+    scenarios: Mapping[str, Scenario]
+    profile: str
+    seed: int
+    command: str
+
+    @property
+    def disks(self) -> frozenset[str]:
+        """The names of all disks that the plans measure on."""
+        return frozenset(disk for plan in self.plans for disk in plan.disks)
+
+    def budgets(self, cell: Cell, lab_kind: LabKind) -> dict[str, Budget]:
+        """The budgets that the cell is judged by in such a lab, by metric."""
+        return budgets_for(self.scenarios[cell.scenario], cell, lab_kind)
+
+    def family(self, lab_kind: LabKind) -> int:
+        """How many budgets the run judges."""
+        return sum(len(self.budgets(cell, lab_kind)) for plan in self.plans for cell in plan.cells)

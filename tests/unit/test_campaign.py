@@ -1,0 +1,244 @@
+"""What a campaign makes of failures: which cells they concern, what is stored of them, and what time they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.errors import (
+    GuestError,
+    HarnessError,
+    HostError,
+    LabUnavailable,
+    MeasurementError,
+    NotReached,
+    NotTried,
+    SafetyError,
+    Unsupported,
+)
+from harness.events import Events
+from harness.measure.campaign import Campaign
+from harness.measure.measurer import LabFound, Prepared, Turn
+from harness.measure.phases import Phases
+from harness.measure.resume import Earlier
+from harness.measure.spec import CampaignSpec
+from harness.model.budget import Budget
+from harness.report import render_html, summary_lines
+from harness.results import Measurement, RunStore
+from harness.scenario.plan import Group, Plan
+from harness.scenario.scenario import Scenario
+from tests.unit import killed_campaign
+from tests.unit.killed_campaign import HOST, campaign, measured, plan, record
+from tests.unit.recorded_campaign import RecordedMeasurer
+from tests.unit.runs import RUN_ID
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    record()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RunStore:
+    return RunStore.create(tmp_path / "reports", RUN_ID)
+
+
+class Fails(RecordedMeasurer):
+    """Fails with `error` while a group of the scenario `of` is made ready."""
+
+    error: Exception
+    of = "first"
+    tried = 0
+
+    def ready(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> Prepared:
+        if group.scenario == self.of:
+            self.tried += 1
+            raise self.error
+        return super().ready(plan, group, examined)
+
+
+def failing(cause: Exception) -> type[Fails]:
+    class FailsSo(Fails):
+        error = cause
+
+    return FailsSo
+
+
+def two_scenarios(store: RunStore, measurer: type[RecordedMeasurer]) -> tuple[Campaign, RecordedMeasurer]:
+    """A campaign of the scenarios `first` and `second` on one host."""
+    scenarios = {name: replace(killed_campaign.scenario(), name=name) for name in ("first", "second")}
+    plans = tuple(plan(scenario) for scenario in scenarios.values())
+    spec = CampaignSpec(RUN_ID, HOST, plans, scenarios, "smoke", seed=7, command="pytest")
+    phases = Phases(Events())
+    measures = measurer(spec, store, None, phases)
+    return Campaign(spec, store, measures, phases, Earlier()), measures
+
+
+def outcomes(campaign: Campaign) -> dict[str, list[HarnessError | str]]:
+    """By scenario, of each cell the error that its record raised, or why it was skipped, or "measured"."""
+    found: dict[str, list[HarnessError | str]] = {}
+    for each in campaign.spec.plans:
+        for cell in each.cells:
+            try:
+                cell_record = campaign.record(cell)
+                found.setdefault(cell.scenario, []).append(cell_record.skipped or "measured")
+            except HarnessError as error:
+                found.setdefault(cell.scenario, []).append(error)
+    return found
+
+
+# --- which cells a failure concerns ---
+
+
+def test_what_the_host_cannot_have_is_skipped_with_the_remedy_and_the_next_scenario_is_measured(
+    store: RunStore,
+) -> None:
+    refusal = Unsupported("host node1: disk optane is too small for these modes", hint="select fewer modes")
+    first, measurer = two_scenarios(store, failing(refusal))
+    found = outcomes(first)
+    assert set(found["first"]) == {"host node1: disk optane is too small for these modes; select fewer modes"}
+    assert set(found["second"]) == {"measured"}
+    assert isinstance(measurer, Fails)
+    assert measurer.tried == 1
+    run = first.close(interrupted=False)
+    assert (run.run.status, run.run.cause) == ("complete", None)
+
+
+class FioFails(RecordedMeasurer):
+    def measure(self, group: Group, turn: Turn, number: int) -> list[Measurement]:
+        if group.scenario == "first":
+            raise MeasurementError("host node1: fio ended with status 1")
+        return super().measure(group, turn, number)
+
+
+def test_where_fio_fails_the_scenarios_other_cells_are_not_tried_and_the_next_scenario_is_measured(
+    store: RunStore,
+) -> None:
+    first, _ = two_scenarios(store, FioFails)
+    found = outcomes(first)
+    cause, *others = found["first"]
+    assert isinstance(cause, MeasurementError)
+    assert {str(other) for other in others} == {
+        "not tried: scenario first failed before: host node1: fio ended with status 1"
+    }
+    assert set(found["second"]) == {"measured"}
+    run = first.close(interrupted=False)
+    assert (run.run.status, run.run.cause) == ("failed", "host node1: fio ended with status 1")
+
+
+@pytest.mark.parametrize("kind", [SafetyError, GuestError, HostError, LabUnavailable])
+def test_after_any_other_failure_nothing_is_tried_on_the_host(store: RunStore, kind: type[HarnessError]) -> None:
+    first, _ = two_scenarios(store, failing(kind("it went wrong", hint="look there")))
+    found = outcomes(first)
+    cause, *others = [*found["first"], *found["second"]]
+    assert isinstance(cause, kind)
+    assert all(isinstance(other, NotTried) for other in others)
+    assert {str(other) for other in others} == {"not tried: host node1 failed before: it went wrong"}
+
+
+# --- what is stored of a failure ---
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        SafetyError("host node1: disk optane: it is mounted", hint="unmount it"),
+        GuestError("host node1: the guest did not answer", hint="see its console"),
+        LabUnavailable("host node1: Proxmox VE says 403: no permission", hint="give it"),
+    ],
+    ids=["safety", "start", "403"],
+)
+def test_the_page_and_the_terminal_say_what_happened_and_not_that_the_host_was_never_reached(
+    store: RunStore, cause: HarnessError
+) -> None:
+    first, _ = two_scenarios(store, failing(cause))
+    outcomes(first)
+    run = first.close(interrupted=False)
+    said = " ".join(str(cause).split())
+    assert summary_lines(run)[0].startswith(f"This run failed: {said}. No cell was measured")
+    page = render_html(run)
+    assert cause.message in page
+    assert "never reached" not in page + "".join(summary_lines(run))
+
+
+def test_a_host_without_a_connection_was_never_reached(store: RunStore) -> None:
+    first, _ = two_scenarios(store, failing(NotReached("host node1: connection refused", hint="is it up?")))
+    outcomes(first)
+    run = first.close(interrupted=False)
+    assert run.lab.why == "the host was never reached: host node1: connection refused"
+
+
+# --- the time limit ---
+
+ROUND_SECONDS = 6.0
+"""As the journal has it of two arms of 3 s each."""
+
+
+class Interrupted(RecordedMeasurer):
+    """Is interrupted in the round after so many."""
+
+    after = 3
+
+    def measure(self, group: Group, turn: Turn, number: int) -> list[Measurement]:
+        if number > self.after:
+            raise KeyboardInterrupt
+        return super().measure(group, turn, number)
+
+
+class InterruptedInSecond(Interrupted):
+    after = 1
+
+
+def limited(seconds: float) -> Scenario:
+    """Up to 12 rounds that decide nothing, within this time for each group."""
+    scenario = killed_campaign.scenario(rounds=2)
+    profile = replace(scenario.profiles[0], rounds=2, most_rounds=12, time_limit=seconds, target=None)
+    return replace(scenario, profiles=(profile,), budgets=(Budget("iops", 0.0301),))
+
+
+@pytest.fixture
+def rounds_after(store: RunStore) -> Callable[[float], int]:
+    """How many rounds the first group has at the end of a run that was interrupted after three, by its time limit."""
+
+    def rounds_after(time_limit: float) -> int:
+        scenario = limited(time_limit)
+        first = campaign(store, resume=False, of=scenario, measurer=Interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            measured(first)
+        first.close(interrupted=True)
+        run = measured(campaign(store, resume=True, of=scenario))
+        return len(run.groups[0].rounds)
+
+    return rounds_after
+
+
+def test_the_time_that_was_measured_before_an_interruption_counts(rounds_after: Callable[[float], int]) -> None:
+    # A fourth round would end after 24 s.
+    assert rounds_after(3.5 * ROUND_SECONDS) == 3
+
+
+def test_a_run_that_goes_on_measures_as_long_as_its_limit_allows(rounds_after: Callable[[float], int]) -> None:
+    assert rounds_after(100 * ROUND_SECONDS) == 12
+
+
+def test_the_efficiency_of_a_run_that_goes_on_counts_what_it_measured_before(store: RunStore) -> None:
+    first = campaign(store, resume=False, measurer=InterruptedInSecond)
+    with pytest.raises(KeyboardInterrupt):
+        measured(first)
+    before = first.close(interrupted=True).run
+    after = measured(campaign(store, resume=True)).run
+    assert after.efficiency.fio_s == sum(each.seconds for each in store.read_journal().measurements)
+    assert after.efficiency.wall_s > before.efficiency.wall_s > 0
+    assert after.phases["measure"] > before.phases["measure"]
+
+
+def test_results_that_are_written_within_a_phase_have_its_time_up_to_then() -> None:
+    phases = Phases(Events())
+    with phases.timed("measure"):
+        assert phases.seconds["measure"] > 0
+    ended = phases.seconds
+    assert phases.seconds == ended
