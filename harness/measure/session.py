@@ -21,7 +21,7 @@ from harness.layout.source import BlockSource
 from harness.measure.conditioning import condition
 from harness.measure.fio import Target
 from harness.measure.phases import Phases
-from harness.model.counters import Transferred
+from harness.model.counters import Counters, KvmCounts, Transferred, since
 from harness.model.effective import Effective
 from harness.model.job import Job
 from harness.model.mode import Arm, Mode, Place
@@ -74,34 +74,31 @@ def require_guest(modes: Sequence[Mode], skipped: Mapping[str, str]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class CountedBetween:
-    """What went on between two moments; `host_cpu_busy` from 0 to 1.
-
-    `qemu` is None where no guest had a part in it, `disk` where the disk was not the host's. `named` are further
-    counts, by the names that the journal has for them.
-    """
-
-    disk: Transferred | None
-    qemu: Transferred | None
-    host_cpu_busy: float
-    named: Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True)
 class Counted:
     """What the host's bare disks, its CPUs, QEMU and KVM had counted at one moment."""
 
     host: HostCounters
     qemu: Transferred | None
-    exits: Mapping[str, float]
+    """None on an arm of the host, or where the hypervisor does not count the disk."""
+    exits: KvmCounts | None
+    """By QEMU; None where the host's debugfs is read instead, or nothing counts them."""
 
-    def since(self, earlier: Counted) -> CountedBetween:
-        qemu = self.qemu - earlier.qemu if self.qemu is not None and earlier.qemu is not None else None
-        now_on, then_on = self.host.disk, earlier.host.disk
-        disk = now_on - then_on if now_on is not None and then_on is not None else None
-        now, then = ({**each.host.named, **each.exits} for each in (self, earlier))
-        named = {name: now[name] - then[name] for name in now.keys() & then.keys()}
-        return CountedBetween(disk, qemu, self.host.cpu.busy_since(earlier.host.cpu), named)
+    def since(self, earlier: Counted) -> Counters:
+        """What was counted in between, of all jobs together."""
+        now, then = self.host, earlier.host
+        return Counters(
+            disk=since(now.disk, then.disk),
+            qemu=since(self.qemu, earlier.qemu),
+            host_cpu_busy=now.cpu.busy_since(then.cpu),
+            host=since(now.host, then.host),
+            threads=since(now.qemu, then.qemu),
+            kvm=since(self.exits or now.kvm, earlier.exits or then.kvm),
+            members={
+                name: counts
+                for name in now.members
+                if (counts := since(now.members[name], then.members.get(name))) is not None
+            },
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +152,7 @@ class Session:
         with ThreadPoolExecutor(max_workers=1) as beside:
             host = beside.submit(read_counters, self.host.runner, disks, vm, settled=written and not in_guest)
             qemu = self._guest.transferred(arm.mode.name) if in_guest and arm.mode else None
-            exits = self._guest.exits() if in_guest else {}
+            exits = self._guest.exits() if in_guest else None
             return Counted(host.result(), qemu, exits)
 
     def counting_cycles(self, seconds: float) -> AbstractContextManager[CycleCount]:

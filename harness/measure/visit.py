@@ -6,14 +6,15 @@ import random
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.errors import MeasurementError
 from harness.lab.counters import cpu_time
 from harness.lab.cycles import CycleCount, Cycles
 from harness.lab.transport.base import Completed
 from harness.measure.fio import ARGV_WITH_CPU, JobResult, job_file, parse
-from harness.measure.session import CountedBetween, Session
+from harness.measure.session import Session
+from harness.model.counters import Counters, FioCounts
 from harness.model.job import Job
 from harness.model.mode import Arm
 from harness.results import Measurement, RunStore
@@ -90,7 +91,7 @@ def _counting_cycles(session: Session, jobs: Sequence[Job]) -> AbstractContextMa
 
 
 def _kept(
-    store: RunStore, ran: _Ran, counted: CountedBetween, group: Group, arm: Arm, *, number: int, visit: int
+    store: RunStore, ran: _Ran, counted: Counters, group: Group, arm: Arm, *, number: int, visit: int
 ) -> list[Measurement]:
     """The measurements of one fio process, each of them in the journal."""
     measurements = [
@@ -106,11 +107,7 @@ def _kept(
             metrics=dict(result.metrics),
             io_bytes=result.io_bytes,
             raw=ran.raw,
-            counters={
-                **_counters(job, result, counted, ran.cpu_busy),
-                **_named(job, counted, alone=len(ran.jobs) == 1),
-                **ran.cycles.counts,
-            },
+            counters=_counters(job, result, ran, counted),
             histogram=dict(result.histogram),
             notes=(ran.cycles.note,) if ran.cycles.note else (),
         )
@@ -121,34 +118,31 @@ def _kept(
     return measurements
 
 
-def _counters(job: Job, result: JobResult, counted: CountedBetween, cpu_busy: float | None) -> dict[str, float]:
-    """How busy the CPUs were, fio's own counts, and bytes in the job's direction by fio, the host's disk and QEMU."""
-    counters: dict[str, float] = {
-        "host_cpu_busy": counted.host_cpu_busy,
-        "ios": result.ios,
-        "fio_user_s": result.user_seconds,
-        "fio_system_s": result.system_seconds,
-        "fio_switches": result.switches,
-    }
-    if cpu_busy is not None:
-        counters["cpu_busy"] = cpu_busy
-    for name, transferred in (("fio", result.transferred), ("disk", counted.disk), ("qemu", counted.qemu)):
-        if transferred is not None and job.reads:
-            counters[f"{name}_read"] = transferred.read
-        if transferred is not None and job.writes:
-            counters[f"{name}_written"] = transferred.written
-    return counters
+def _counters(job: Job, result: JobResult, ran: _Ran, counted: Counters) -> Counters:
+    """What was counted for one job of a process: bytes in its direction, and all else if it was alone.
 
-
-def _named(job: Job, counted: CountedBetween, *, alone: bool) -> dict[str, float]:
-    """Of the further counts the job's own: all where its fio process had no other, else members' by direction.
-
-    Nobody counts CPU time by direction: what two jobs used together is neither's.
+    Nothing counts CPU time by direction. What two jobs used together belongs to neither.
     """
-    if alone:
-        return dict(counted.named)
-    mine = tuple(direction for direction, moves in (("_read", job.reads), ("_written", job.writes)) if moves)
-    return {name: count for name, count in counted.named.items() if name.startswith("member:") and name.endswith(mine)}
+    own = counted
+    if len(ran.jobs) > 1:
+        members = {name: member.of(job) for name, member in counted.members.items()}
+        own = Counters(host_cpu_busy=counted.host_cpu_busy, members=members)
+    moved = result.transferred.of(job)
+    return replace(
+        own,
+        fio=FioCounts(
+            read=moved.read,
+            written=moved.written,
+            ios=result.ios,
+            user_s=result.user_seconds,
+            system_s=result.system_seconds,
+            switches=result.switches,
+        ),
+        disk=counted.disk.of(job) if counted.disk is not None else None,
+        qemu=counted.qemu.of(job) if counted.qemu is not None else None,
+        cpu_busy=ran.cpu_busy,
+        cycles=ran.cycles.counts,
+    )
 
 
 def _cpu_busy(done: Completed, where: str) -> float | None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from pydantic import model_validator
 
 from harness.model.job import Job
-from harness.model.values import VALUE
+from harness.model.values import VALUE, names_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,6 @@ class Transferred:
 
     def __add__(self, other: Transferred) -> Transferred:
         return Transferred(self.read + other.read, self.written + other.written)
-
-    def __sub__(self, earlier: Transferred) -> Transferred:
-        return Transferred(self.read - earlier.read, self.written - earlier.written)
 
     def of(self, job: Job) -> Transferred:
         """The directions in which the job works. A process may have a second job, with the other direction."""
@@ -49,6 +46,10 @@ class MemberCounts:
     """Seconds with an I/O in flight: io_ticks."""
     queue_s: float | None = None
     """Seconds that all I/Os together were in flight: time_in_queue."""
+
+    def of(self, job: Job) -> MemberCounts:
+        """The directions in which the job works, of a process that it shares: its time belongs to neither job."""
+        return MemberCounts(self.read if job.reads else 0, self.written if job.writes else 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +80,7 @@ class HostCounts:
 
     busy_s: float
     """Seconds in which they were neither idle nor stolen."""
-    switches: float
+    switches: float = 0.0
     """Context switches."""
 
 
@@ -206,8 +207,10 @@ def nested(flat: Mapping[str, float]) -> dict[str, Any]:
 T = TypeVar("T")
 
 
-def since(now: T, earlier: T) -> T:
-    """What was counted between two readings of the same kind. A count that one of them lacks is None."""
-    pairs = {each.name: (getattr(now, each.name), getattr(earlier, each.name)) for each in fields(now)}  # type: ignore[arg-type]
+def since(now: T | None, earlier: T | None) -> T | None:
+    """What was counted between two readings of the same kind: None where one is missing, and so for each count."""
+    if now is None or earlier is None:
+        return None
+    pairs = {name: (getattr(now, name), getattr(earlier, name)) for name in names_of(now)}
     change = {name: None if None in pair else pair[0] - pair[1] for name, pair in pairs.items()}
     return replace(now, **change)  # type: ignore[type-var]

@@ -18,6 +18,7 @@ from harness.model.job import Job
 from harness.model.mode import Place
 from harness.results import ConditioningRecord, LabInfo, Measurement, RunStore
 from harness.scenario.plan import Group, Plan
+from tests.unit.counted import counters as counters_of
 
 HOST_IOPS = 10_000.0
 SECONDS = 3.0
@@ -96,5 +97,5 @@ def _measurement(group: Group, arm: str, job: Job, number: int, raw: str, *, iop
         metrics={"iops": iops, "bw": iops * job.bs, "lat_mean": job.iodepth / iops},
         io_bytes=round(moved),
         raw=raw,
-        counters={f"fio_{direction}": moved, f"disk_{direction}": seen},
+        counters=counters_of({f"fio_{direction}": moved, f"disk_{direction}": seen}),
     )

@@ -39,6 +39,7 @@ from harness.scenario.library import PRESETS
 from harness.scenario.order import job_order, round_order
 from harness.scenario.plan import Group, Plan, plan_for
 from harness.scenario.scenario import Scenario
+from tests.unit.counted import counters as counters_of
 
 RUN_ID = RunId("20260101-120000-0001")
 STARTED = 1_760_000_000.0
@@ -218,7 +219,7 @@ def _measurement(
         },
         io_bytes=round(iops * job.bs * job.seconds),
         raw=f"raw/{group}-round{number}-{arm.id.replace(':', '-')}-{job.id}.json",
-        counters=_counters(arm, job, ios * job.bs, seen=seen),
+        counters=counters_of(_counters(arm, job, ios * job.bs, seen=seen)),
         histogram={
             round(clat * factor * 1e9): round(ios * share)
             for factor, share in ((0.9, 0.6), (1.1, 0.385), (3.1, 0.01), (6.0, 0.005))

@@ -11,6 +11,7 @@ from harness.model.layout import Device
 from harness.model.mode import Arm, Cell, Mode, Place
 from harness.results import CellContext, CellRecord, Measurement, assemble
 from harness.results.io_costs import CPU_PARTS, CYCLE_COSTS, IO_COSTS, costs_per_io
+from tests.unit.counted import counters as counters_of
 from tests.unit.runs import optane
 
 JOB = Job("randread", 4096, iodepth=1, ramp=0, seconds=10, rate=1000)
@@ -62,7 +63,7 @@ def us(seconds: float) -> float:
 
 
 def test_a_guests_io_is_paid_by_vcpus_threads_and_kernel() -> None:
-    costs = costs_per_io(GUEST, in_guest=True)
+    costs = costs_per_io(counters_of(GUEST), in_guest=True)
     parts = {cost.name: us(costs[cost.name]) for cost in CPU_PARTS if cost.name in costs}
     assert parts == pytest.approx(
         {
@@ -81,7 +82,7 @@ def test_a_guests_io_is_paid_by_vcpus_threads_and_kernel() -> None:
 
 
 def test_a_hosts_io_is_paid_by_fio_and_kernel_and_not_by_the_idle_guest() -> None:
-    costs = costs_per_io(HOST, in_guest=False)
+    costs = costs_per_io(counters_of(HOST), in_guest=False)
     parts = {cost.name: us(costs[cost.name]) for cost in CPU_PARTS if cost.name in costs}
     assert parts == pytest.approx({"cpu_fio_system": 30, "cpu_rest": 40})
     assert us(costs["cpu"]) == pytest.approx(70)
@@ -91,34 +92,38 @@ def test_a_hosts_io_is_paid_by_fio_and_kernel_and_not_by_the_idle_guest() -> Non
 
 
 def test_the_total_is_no_less_than_its_parts_whatever_the_ticks_say() -> None:
-    costs = costs_per_io(GUEST | {"host_busy_s": 3.9, "qemu_worker_s": -0.02}, in_guest=True)
+    costs = costs_per_io(counters_of(GUEST | {"host_busy_s": 3.9, "qemu_worker_s": -0.02}), in_guest=True)
     assert costs["cpu_rest"] == 0
     assert costs["cpu_worker"] == 0
     assert us(costs["cpu"]) == pytest.approx(310)
 
 
 def test_ticks_that_find_more_time_in_the_guest_than_it_was_given_are_cut() -> None:
-    costs = costs_per_io(GUEST | {"qemu_guest_s": 3.2, "qemu_vcpu_s": -0.2}, in_guest=True)
+    costs = costs_per_io(counters_of(GUEST | {"qemu_guest_s": 3.2, "qemu_vcpu_s": -0.2}), in_guest=True)
     assert costs["cpu_vcpu"] == 0
     assert us(costs["cpu_guest_mode"]) == pytest.approx(300 - 90)
 
 
 def test_how_long_fio_waits_in_its_loop_changes_no_cost() -> None:
     waits = {"fio_user_s": 0.3, "host_busy_s": 1.1}
-    assert costs_per_io(HOST | waits, in_guest=False)["cpu"] == pytest.approx(costs_per_io(HOST, in_guest=False)["cpu"])
+    assert costs_per_io(counters_of(HOST | waits), in_guest=False)["cpu"] == pytest.approx(
+        costs_per_io(counters_of(HOST), in_guest=False)["cpu"]
+    )
     waits = {"fio_user_s": 1.9, "host_busy_s": 6.0, "qemu_guest_s": 3.0}
-    assert costs_per_io(GUEST | waits, in_guest=True)["cpu"] == pytest.approx(costs_per_io(GUEST, in_guest=True)["cpu"])
+    assert costs_per_io(counters_of(GUEST | waits), in_guest=True)["cpu"] == pytest.approx(
+        costs_per_io(counters_of(GUEST), in_guest=True)["cpu"]
+    )
 
 
 def test_a_guest_whose_threads_are_not_told_has_the_whole_alone() -> None:
-    costs = costs_per_io({"ios": 10_000, "host_busy_s": 5.0, "fio_user_s": 0.9}, in_guest=True)
+    costs = costs_per_io(counters_of({"ios": 10_000, "host_busy_s": 5.0, "fio_user_s": 0.9}), in_guest=True)
     assert {name: us(value) for name, value in costs.items()} == pytest.approx(
         {"cpu": 410, "cpu_rest": 410, "cpu_fio": 90}
     )
 
 
 def cycles(counters: dict[str, float], *, in_guest: bool) -> dict[str, float]:
-    costs = costs_per_io(counters, in_guest=in_guest)
+    costs = costs_per_io(counters_of(counters), in_guest=in_guest)
     return {cost.name: costs[cost.name] for cost in CYCLE_COSTS if cost.name in costs}
 
 
@@ -144,18 +149,22 @@ def test_counters_that_find_no_cycles_in_a_guest_that_ran_are_no_evidence() -> N
 
 
 def test_without_cycles_the_other_figures_are_what_they_were() -> None:
-    counted = costs_per_io(GUEST | CYCLES, in_guest=True)
+    counted = costs_per_io(counters_of(GUEST | CYCLES), in_guest=True)
     names = {cost.name for cost in CYCLE_COSTS}
-    assert {name: value for name, value in counted.items() if name not in names} == costs_per_io(GUEST, in_guest=True)
+    assert {name: value for name, value in counted.items() if name not in names} == costs_per_io(
+        counters_of(GUEST), in_guest=True
+    )
 
 
 @pytest.mark.parametrize("counters", [{}, {"ios": 5}, {"host_busy_s": 1.0}, HOST | {"ios": 0}])
 def test_what_nobody_counted_has_no_cost(counters: dict[str, float]) -> None:
-    assert costs_per_io(counters, in_guest=False) == {}
+    assert costs_per_io(counters_of(counters), in_guest=False) == {}
 
 
 def test_every_figure_has_a_unit_and_a_title() -> None:
-    figures = costs_per_io(GUEST | CYCLES, in_guest=True) | costs_per_io(HOST | CYCLES, in_guest=False)
+    figures = costs_per_io(counters_of(GUEST | CYCLES), in_guest=True) | costs_per_io(
+        counters_of(HOST | CYCLES), in_guest=False
+    )
     assert figures.keys() <= IO_COSTS.keys()
     assert len({cost.title for cost in IO_COSTS.values()}) == len(IO_COSTS)
 
@@ -177,7 +186,7 @@ def measured(place: Place, number: int, counters: dict[str, float], *, iops: flo
         metrics={"iops": iops, "bw": iops * 4096, "clat_mean": 1e-4 if place is Place.HOST else 2e-4},
         io_bytes=1,
         raw=f"raw/{number}-{place}.json",
-        counters=counters,
+        counters=counters_of(counters),
     )
 
 
@@ -224,7 +233,8 @@ def test_the_host_twice_in_a_round_counts_with_its_mean() -> None:
 
 def test_a_figure_that_one_round_lacks_is_left_out_of_that_arm() -> None:
     lacking = [
-        replace(each, counters={"ios": 9}) if each.arm == "host" and each.round == 2 else each for each in rounds()
+        replace(each, counters=counters_of({"ios": 9})) if each.arm == "host" and each.round == 2 else each
+        for each in rounds()
     ]
     costs = cell(lacking).accounting
     assert costs["cpu"].host == ()

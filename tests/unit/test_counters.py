@@ -12,7 +12,7 @@ from harness.errors import HostError
 from harness.lab.counters import CpuTime, cpu_time, read_counters
 from harness.lab.transport.local import LocalRunner
 from harness.lab.vm_threads import VmThreads
-from harness.model.counters import Transferred
+from harness.model.counters import Transferred, since
 from tests.unit.loop_disks import loop, require, sparse
 
 RUNNER = LocalRunner("host here")
@@ -35,7 +35,7 @@ def test_no_tick_in_between_is_no_time_busy() -> None:
 
 
 def test_what_went_in_between_is_a_difference_by_direction() -> None:
-    assert Transferred(5 * MIB, 3 * MIB) - Transferred(MIB, 3 * MIB) == Transferred(4 * MIB, 0)
+    assert since(Transferred(5 * MIB, 3 * MIB), Transferred(MIB, 3 * MIB)) == Transferred(4 * MIB, 0)
 
 
 def test_a_device_counts_the_bytes_that_are_written_to_it_and_read_from_it(tmp_path: Path) -> None:
@@ -48,12 +48,13 @@ def test_a_device_counts_the_bytes_that_are_written_to_it_and_read_from_it(tmp_p
             for _ in range(3):
                 disk.write(data)
             os.fsync(disk.fileno())
-        written = counted(name) - before
+        written = moved(before, counted(name))
+        between = counted(name)
         with Path(device).open("rb", buffering=0) as disk:
             os.posix_fadvise(disk.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             os.posix_fadvise(disk.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
             disk.read(MIB)
-        read = counted(name) - before - written
+        read = moved(between, counted(name))
     assert written.written == 3 * MIB
     assert (read.read, read.written) == (MIB, 0)
 
@@ -63,6 +64,12 @@ def test_cpus_are_counted_at_the_same_moment() -> None:
     before, after = (read_counters(RUNNER, [name]).cpu for _ in range(2))
     assert 0 < before.busy < before.total
     assert 0.0 <= after.busy_since(before) <= 1.0
+
+
+def moved(before: Transferred, after: Transferred) -> Transferred:
+    found = since(after, before)
+    assert found is not None
+    return found
 
 
 def counted(disk: str) -> Transferred:
@@ -82,7 +89,7 @@ def test_several_disks_are_counted_together_and_each_as_a_member(tmp_path: Path)
         after = read_counters(RUNNER, names)
     assert before.disk is not None
     assert after.disk is not None
-    assert (after.disk - before.disk).written == MIB
+    assert moved(before.disk, after.disk).written == MIB
     written = [after.members[name].written - before.members[name].written for name in names]
     assert written == [0, MIB]
 

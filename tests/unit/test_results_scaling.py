@@ -15,6 +15,7 @@ from harness.model.layout import Device, Layout, Lvm, Md
 from harness.model.mode import Cell, Mode
 from harness.report.cells import CellView
 from harness.results import CellContext, CellRecord, Measurement, ScalingRecord, ValidityCheck, assemble, scalings
+from tests.unit.counted import counters as counters_of
 
 SINGLE = {1: 10_000.0, 8: 60_000.0, 32: 100_000.0}
 """IOPS of an imagined disk by depth."""
@@ -39,7 +40,7 @@ def measured(job: Job, arm: str, number: int, iops: float, counters: Mapping[str
         metrics={"iops": iops, "bw": iops * job.bs, "lat_mean": job.iodepth / iops},
         io_bytes=4096,
         raw=f"raw/{number}-{arm}-{job.id}.json",
-        counters=dict(counters),
+        counters=counters_of(counters),
     )
 
 

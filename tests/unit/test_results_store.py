@@ -38,6 +38,7 @@ from harness.results import (
 )
 from harness.results.schema import text as schema_text
 from harness.run_id import RunId
+from tests.unit.counted import counters as counters_of
 from tests.unit.runs import RUN_ID
 from tests.unit.transport_servers import small_filesystem
 
@@ -59,7 +60,7 @@ def measured(arm: str, number: int, iops: float) -> Measurement:
         metrics={"iops": iops, "lat_mean": 32 / iops, "clat_p99": 64 / iops},
         io_bytes=40960 * number,
         raw=f"raw/{number}.json",
-        counters={"fio_read": 40960.0, "disk_read": 40960.0},
+        counters=counters_of({"fio_read": 40960, "disk_read": 40960}),
         histogram={30_000_000: 9000, 64_000_000: 1000},
         notes=("µs are seconds here",),
     )

@@ -11,6 +11,7 @@ from harness.model.job import Job
 from harness.model.layout import Layout, Lvm, LvmThin, Md, Partition, Qcow2, RawFile, ZfsFile, Zvol, amplification
 from harness.results import Measurement, ValidityCheck
 from harness.results.validity import byte_checks, rate_checks, saturation_notes
+from tests.unit.counted import counters as counters_of
 
 GIB = 1024**3
 
@@ -30,7 +31,7 @@ def measured(
         metrics=dict(metrics or {}),
         io_bytes=GIB,
         raw=f"raw/{number}.json",
-        counters=counters,
+        counters=counters_of(counters),
     )
 
 
@@ -70,7 +71,7 @@ def test_agreement_is_told_with_who_agrees_and_how_closely() -> None:
     ids=["reads from the host's cache", "read-ahead", "writes not yet there", "amplified", "guest's cache", "company"],
 )
 def test_bytes_that_disagree_are_told_with_the_likely_reason(counters: dict[str, float], reason: str) -> None:
-    check = the_check(replace(measured(), counters=counters))
+    check = the_check(replace(measured(), counters=counters_of(counters)))
     assert not check.ok
     assert reason in check.detail
 
@@ -132,8 +133,8 @@ STREAM = Job("write", 256 * 1024, iodepth=32, ramp=0.0, seconds=3.0)
 
 
 def on(layout: Layout, job: Job = BLOCKS, **gigabytes: float) -> ValidityCheck:
-    counters = {name: count * 1e9 for name, count in gigabytes.items()}
-    (check,) = byte_checks([replace(measured("twin:x"), counters=counters)], 0, amplification(layout, job))
+    counters = {name: round(count * 1e9) for name, count in gigabytes.items()}
+    (check,) = byte_checks([replace(measured("twin:x"), counters=counters_of(counters))], 0, amplification(layout, job))
     return check
 
 

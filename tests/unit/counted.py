@@ -1,0 +1,18 @@
+"""Counters in one line: each count by its origin and its name, as `fio_read`, `qemu_guest_s` or `member:sda_busy_s`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import TypeAdapter
+
+from harness.model.counters import Counters, nested
+
+
+def counters(flat: Mapping[str, float]) -> Counters:
+    """The counters with these counts. A count that is not given is as in a record that lacks it."""
+    return TypeAdapter(Counters).validate_python(nested({name: _whole(name, count) for name, count in flat.items()}))
+
+
+def _whole(name: str, count: float) -> float:
+    return round(count) if name.endswith(("read", "written")) else count
