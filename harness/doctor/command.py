@@ -67,10 +67,7 @@ def hosts_of(lab: Path | None, host: str | None) -> Inventory:
     asked for and does not run: looking at it does not start it.
     """
     if lab is None and host == EMBEDDED:
-        machine = embedded.state().running()
-        if machine is None:
-            raise LabUnavailable("the embedded lab is not running", hint="start it with: virt-overhead lab up")
-        return Inventory("the embedded lab", "smoke", (embedded.host_spec(machine),))
+        return Inventory("the embedded lab", "smoke", (embedded.running_host_spec(),))
     inventory = load_lab(lab) if lab else THIS_MACHINE
     withdraw_secrets(inventory.hosts)
     return inventory.only(host) if host else inventory

@@ -97,7 +97,18 @@ class Guest(Protocol):
         ...
 
 
-class Hypervisor(Protocol):
+class Remover(Protocol):
+    """Removes from one host what killed runs created through its hypervisor. It needs no image and no guest."""
+
+    def remove(self, entry: Entry) -> Removal | None:
+        """Remove what a killed run created through this hypervisor, if it still is what the creation log says.
+
+        None where the entry is of another kind. Raises HostError or GuestError where it cannot be removed.
+        """
+        ...
+
+
+class Hypervisor(Remover, Protocol):
     """Makes guests on one host. Everything it makes is in the run's creation log before it exists."""
 
     def guest(self, log: CreationLog, disks: Sequence[GuestDisk]) -> AbstractContextManager[Guest]:
@@ -118,12 +129,5 @@ class Hypervisor(Protocol):
         """The layouts of `modes` on `disks`, each `span` bytes or what fits; everything is removed at the end.
 
         Nothing is written before the guard has issued its permission. Raises SafetyError, Unsupported or HostError.
-        """
-        ...
-
-    def remove(self, entry: Entry) -> Removal | None:
-        """Remove what a killed run created through this hypervisor, if it still is what the creation log says.
-
-        None where the entry is of another kind. Raises HostError or GuestError where it cannot be removed.
         """
         ...

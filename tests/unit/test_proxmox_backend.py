@@ -91,7 +91,9 @@ def iso(tmp_path: Path) -> Path:
     return file
 
 
-def hypervisor(client: Client, iso: Path, played: NodeShell, rules: GuestRules = RULES) -> ProxmoxHypervisor:
+def hypervisor(
+    client: Client, iso: Path, played: NodeShell, rules: GuestRules = RULES, events: Events | None = None
+) -> ProxmoxHypervisor:
     host = Host(
         spec=HostSpec("node1", "proxmox", ssh=None, disks=(DISK,)),
         runner=played,
@@ -101,7 +103,7 @@ def hypervisor(client: Client, iso: Path, played: NodeShell, rules: GuestRules =
         guest_files=GuestFiles("", "", iso.parent / "key", "", iso, sha256_of(iso), "0123456789abcdef0123"),
         acceleration=Acceleration("tcg", "kvm = false"),
     )
-    return ProxmoxHypervisor(host, client, rules, Events())
+    return ProxmoxHypervisor(host, client, rules, events or Events())
 
 
 def left(client: Client) -> list[str]:
@@ -331,6 +333,28 @@ def test_a_guest_has_its_disks_as_asked_for(
     assert {"machine": "q35", "cpu": "max", "scsihw": "virtio-scsi-single", "kvm": 0}.items() <= seen.items()
     # The guest's kernel uses no more queues than it has CPUs.
     assert {"cores": 3}.items() <= seen.items()
+    assert left(client) == []
+
+
+def guest_with(serial: str) -> PlayedShell:
+    """A guest whose only disk has this serial number."""
+    attributes = ["none", "0", "write back", "512", "512", "256", "0", "0", "1", "sd", "virtio_scsi"]
+    return PlayedShell({"/sys/block/*": "\t".join(["sda", serial, *attributes])}, name="guest on node1")
+
+
+def test_a_node_that_does_not_show_qemus_threads_is_noted_and_measured_without_them(
+    client: Client, iso: Path, monkeypatch: pytest.MonkeyPatch, shell: NodeShell
+) -> None:
+    monkeypatch.setattr("harness.guest.proxmox.backend.log_in", lambda *_: guest_with("thin"))
+    notes: list[str] = []
+    ours = hypervisor(client, iso, shell, events=Events(lambda event: notes.append(str(event))))
+    with (
+        ours.layouts(shell.log(RUN), [STORED], [HOST, THIN], span=SPAN) as layouts,
+        ours.guest(shell.log(RUN), [GuestDisk("thin", layouts.guest(THIN), Attach())]) as guest,
+    ):
+        assert guest.device("thin") == "/dev/sda"
+        assert guest.threads is None
+    assert any("CPU time is not reported by QEMU's threads: host node1: " in note for note in notes)
     assert left(client) == []
 
 

@@ -188,6 +188,24 @@ def test_a_damaged_file_of_probes_is_asked_again(text: str, tmp_path: Path) -> N
     assert read_answers(file)["key"] == answer
 
 
+def test_a_guest_that_booted_under_kvm_is_not_booted_again(tmp_path: Path) -> None:
+    file = tmp_path / "probes.json"
+    answers = [Acceleration("kvm", "the guest image booted"), Acceleration("tcg", "must not be asked")]
+    assert remembered(file, "key", lambda: answers[0]) == answers[0]
+    assert remembered(file, "key", lambda: answers[1]) == answers[0]
+
+
+def test_a_host_whose_kvm_did_not_work_is_asked_again_and_its_newest_answer_is_the_last(tmp_path: Path) -> None:
+    file = tmp_path / "probes.json"
+    failed, other = Acceleration("tcg", "there is no /dev/kvm"), Acceleration("kvm", "of another image")
+    repaired = Acceleration("kvm", "the guest image booted")
+    assert remembered(file, "node1, guest a", lambda: failed) == failed
+    assert read_answers(file)["node1, guest a"] == failed
+    assert remembered(file, "node1, guest b", lambda: other) == other
+    assert remembered(file, "node1, guest a", lambda: repaired) == repaired
+    assert list(read_answers(file).items()) == [("node1, guest b", other), ("node1, guest a", repaired)]
+
+
 @pytest.mark.parametrize("text", [DEEP, "", "[]", '{"pid": "1"}', "\0"])
 def test_a_damaged_record_of_the_lab_host_is_no_lab_host(text: str, tmp_path: Path) -> None:
     state = MachineState(tmp_path)

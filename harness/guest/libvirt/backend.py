@@ -23,13 +23,14 @@ from harness.guest.libvirt.monitor import query_exits
 from harness.guest.libvirt.requirements import Versions
 from harness.guest.machine_size import vcpus_for
 from harness.guest.protocol import Guest, GuestDisk
+from harness.guest.qemu_process import qemu_threads
 from harness.lab.created import CreationLog, Entry, Removal, Thing
 from harness.lab.guard import require_leading_to
 from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk, DiskByStorage
 from harness.lab.paths import CONSOLE_DIRECTORY, TAG
+from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner, SshTarget
-from harness.lab.vm_threads import VmThreads, find_threads
 from harness.layout.build import Layouts, built
 from harness.layout.prerequisites import missing_prerequisite
 from harness.run_id import RunId
@@ -44,6 +45,7 @@ _EXPECTED_BOOT_SECONDS = 12.0
 _PORTS = range(20000, 30000)
 _PORT_TRIES = 5
 _PORT_TAKEN = "host forwarding"
+PID_FILE = "/run/libvirt/qemu/{name}.pid"
 
 
 class Domain(Thing):
@@ -59,12 +61,43 @@ class Domain(Thing):
         return f"the guest {self.name}"
 
 
-class LibvirtHypervisor:
+class LibvirtRemover:
+    """Ends the guests that runs have left on one host."""
+
+    def __init__(self, runner: Runner, connection: Connection) -> None:
+        self._runner = runner
+        self._connection = connection
+
+    def remove(self, entry: Entry) -> Removal | None:
+        """End the guest of the entry; None where the entry is not of a guest."""
+        made = entry.parsed([Domain])
+        return None if made is None else self.removed(made)
+
+    def removed(self, made: Domain) -> Removal:
+        """End this guest, if it still runs."""
+        self._runner.run(["rm", "-f", made.console], deadline=20)
+        look = partial(self._connection.handle.lookupByUUIDString, made.uuid)
+        try:
+            domain = self._connection.call(f"look for the guest {made.name}", look)
+        except Refused as error:
+            if error.gone:
+                return Removal("absent")
+            raise
+        destroy = domain.destroy
+        try:
+            self._connection.call(f"end the guest {made.name}", destroy, deadline=60)
+        except Refused as error:
+            if not error.gone:
+                raise
+        return Removal("removed")
+
+
+class LibvirtHypervisor(LibvirtRemover):
     """Makes guests on one host through its libvirt."""
 
     def __init__(self, host: Host, connection: Connection, events: Events) -> None:
+        super().__init__(host.runner, connection)
         self._host = host
-        self._connection = connection
         self._events = events
 
     @contextmanager
@@ -75,7 +108,7 @@ class LibvirtHypervisor:
         attached = resolved(self._host.runner, self._host.name, disks)
         self._host.runner.run(["mkdir", "-p", CONSOLE_DIRECTORY], deadline=20)
         made = Domain(disks=_on(disks), name=name, uuid=str(uuid.uuid4()), console=console)
-        with log.making(made, lambda: self._removed(made)):
+        with log.making(made, lambda: self.removed(made)):
             yield from self._booted_guest(log, made, disks, attached)
 
     def _booted_guest(
@@ -125,28 +158,6 @@ class LibvirtHypervisor:
         )
         return missing(self._host.runner, versions, int(self._host.facts["cpus"] or 1), mode.attach, disk)
 
-    def remove(self, entry: Entry) -> Removal | None:
-        """End the guest of the entry; None where the entry is not of a guest."""
-        made = entry.parsed([Domain])
-        return None if made is None else self._removed(made)
-
-    def _removed(self, made: Domain) -> Removal:
-        self._host.runner.run(["rm", "-f", made.console], deadline=20)
-        look = partial(self._connection.handle.lookupByUUIDString, made.uuid)
-        try:
-            domain = self._connection.call(f"look for the guest {made.name}", look)
-        except Refused as error:
-            if error.gone:
-                return Removal("absent")
-            raise
-        destroy = domain.destroy
-        try:
-            self._connection.call(f"end the guest {made.name}", destroy, deadline=60)
-        except Refused as error:
-            if not error.gone:
-                raise
-        return Removal("removed")
-
     def _booted(
         self,
         log: CreationLog,
@@ -162,7 +173,7 @@ class LibvirtHypervisor:
             runner=runner,
             boot_seconds=boot_seconds,
             evidence=evidence(system),
-            threads=self._threads(domain),
+            threads=qemu_threads(self._host.runner, PID_FILE.format(name=domain.name()), self._events),
             tells_exits=self._tells_exits(domain),
             connection=self._connection,
             domain=domain,
@@ -172,14 +183,6 @@ class LibvirtHypervisor:
             attached=attached,
             post_mortem=post_mortem,
         )
-
-    def _threads(self, domain: Any) -> VmThreads | None:
-        """The guest's process on the host; without it a run tells CPU time as a whole, and all the rest."""
-        try:
-            return find_threads(self._host.runner, f"/run/libvirt/qemu/{domain.name()}.pid")
-        except HostError as error:
-            self._events(Note(f"CPU time is not told by QEMU's threads: {error.message}"))
-            return None
 
     def _tells_exits(self, domain: Any) -> bool:
         """Whether this QEMU tells what KVM counts: from 7.1 on, and under KVM."""

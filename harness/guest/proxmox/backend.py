@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from harness.guest.proxmox.iso import ensure_iso
 from harness.guest.proxmox.layers import Stored
 from harness.guest.proxmox.layouts import missing, on_disk, on_storages, require_storages
 from harness.guest.proxmox.login import log_in
-from harness.guest.proxmox.look import logged_in
 from harness.guest.proxmox.machine import Machine
 from harness.guest.proxmox.new_machine import cloned, created
 from harness.guest.proxmox.node import require_same_node, require_unclaimed, require_unshared
@@ -30,12 +29,13 @@ from harness.guest.proxmox.removal import remove
 from harness.guest.proxmox.stores import PveVolume, Stores
 from harness.guest.proxmox.things import CreatedVm
 from harness.guest.proxmox.vm import clone_parameters, marks, shell_parameters
+from harness.guest.qemu_process import qemu_threads
 from harness.lab.created import CreationLog, Entry, Removal
 from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk, DiskById, DiskByStorage
 from harness.lab.proxmox import ROOT, GuestRules
+from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner
-from harness.lab.vm_threads import VmThreads, find_threads
 from harness.layout.build import Layouts
 from harness.scenario.attach import Attach
 from harness.scenario.model import Mode
@@ -51,22 +51,24 @@ command -v fio >/dev/null || { echo 'fio is not installed in the template' >&2; 
 """
 
 
-@contextmanager
-def open_proxmox(host: Host, events: Events) -> Iterator[ProxmoxHypervisor]:
-    """The node's API, logged in. Raises ConfigError for a secret that is not there, LabUnavailable with the remedy."""
-    spec = host.spec.proxmox
-    if spec is None:
-        raise LabUnavailable(f"host {host.name} is no node of Proxmox VE")
-    with logged_in(host.name, spec) as client:
-        yield ProxmoxHypervisor(host, client, spec.guest, events)
+class ProxmoxRemover:
+    """Removes what runs have left on one node, through its API."""
+
+    def __init__(self, runner: Runner, client: Client) -> None:
+        self._runner = runner
+        self._client = client
+
+    def remove(self, entry: Entry) -> Removal | None:
+        """Remove what a killed run created through Proxmox VE, if it still is what the creation log says."""
+        return remove(self._client, self._runner, entry)
 
 
-class ProxmoxHypervisor:
+class ProxmoxHypervisor(ProxmoxRemover):
     """Makes layouts and guests on one node. A VM holds the volumes of a run, and becomes its guest."""
 
     def __init__(self, host: Host, client: Client, rules: GuestRules, events: Events) -> None:
+        super().__init__(host.runner, client)
         self._host = host
-        self._client = client
         self._rules = rules
         self._events = events
 
@@ -127,10 +129,6 @@ class ProxmoxHypervisor:
                 finally:
                     runner.close()
                 return
-
-    def remove(self, entry: Entry) -> Removal | None:
-        """Remove what a killed run created through Proxmox VE, if it still is what the creation log says."""
-        return remove(self._client, self._host.runner, entry)
 
     @contextmanager
     def _holder(self, log: CreationLog, disk: AnyDisk, modes: Sequence[Mode]) -> Iterator[CreatedVm | None]:
@@ -223,7 +221,7 @@ class ProxmoxHypervisor:
             runner=runner,
             boot_seconds=boot_seconds,
             evidence=evidence(system),
-            threads=self._threads(machine),
+            threads=qemu_threads(self._host.runner, PID_FILE.format(vmid=machine.vmid), self._events),
             _machine=machine,
             _node=self._host.runner,
             _disks={disk.name: disk for disk in disks},
@@ -231,12 +229,6 @@ class ProxmoxHypervisor:
             _devices=block_devices(system, [disk.serial for disk in disks], self._host.name),
             _post_mortem=partial(_post_mortem, machine, runner),
         )
-
-    def _threads(self, machine: Machine) -> VmThreads | None:
-        """The VM's process on the node; without it a run tells no split of CPU time, and all the rest."""
-        with suppress(HostError):
-            return find_threads(self._host.runner, PID_FILE.format(vmid=machine.vmid))
-        return None
 
 
 def _post_mortem(machine: Machine, runner: SshRunner) -> str | None:

@@ -94,6 +94,19 @@ def host_spec(machine: Machine) -> HostSpec:
     return replace(inventory().hosts[0], ssh=address, simulated=f"nested under {nested}, on simulated disks in memory")
 
 
+def running() -> Machine:
+    """The lab host that runs now. Raises LabUnavailable where there is none: looking for it does not start it."""
+    machine = state().running()
+    if machine is None:
+        raise LabUnavailable("the embedded lab is not running", hint="start it with: virt-overhead lab up")
+    return machine
+
+
+def running_host_spec() -> HostSpec:
+    """The lab host that runs now. Raises LabUnavailable where there is none."""
+    return host_spec(running())
+
+
 def acceleration(images: ImageSet, events: Events) -> Acceleration:
     """What the lab host runs under: KVM where a guest boots here and may nest, else TCG. Probed once per kernel."""
     here = LocalRunner()

@@ -61,6 +61,7 @@ class MachineState:
         self.record = directory / "machine.json"
         self.console = directory / "console.log"
         self.pidfile = directory / "qemu.pid"
+        self.known_hosts = directory / "known_hosts"
 
     @contextmanager
     def locked(self, *, seconds: float) -> Iterator[None]:
@@ -150,6 +151,7 @@ class MachineState:
             if self._gone(seconds):
                 break
         self.record.unlink(missing_ok=True)
+        self.known_hosts.unlink(missing_ok=True)
         self._remove_disks()
         return bool(pids)
 
