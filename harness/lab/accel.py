@@ -81,15 +81,15 @@ def remembered(path: Path, key: str, ask: Callable[[], Acceleration]) -> Acceler
 
     A failed boot is stored as well, for the doctor, but asked again: a module, a right or QEMU may be there by now.
     """
-    known = read_answers(path)
-    if key in known and known[key].accel == "kvm":
-        return known[key]
-    # Last, so that the newest answer of a host is the last one.
-    known.pop(key, None)
-    known[key] = ask()
+    stored = read_answers(path).get(key)
+    if stored and stored.accel == "kvm":
+        return stored
+    answer = ask()
+    # Read again: another run may have stored its answer meanwhile. The newest answer of a host is the last one.
+    others = {name: each for name, each in read_answers(path).items() if name != key}
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json.dumps({name: asdict(answer) for name, answer in known.items()}, indent=1))
-    return known[key]
+    write_atomically(path, json.dumps({name: asdict(each) for name, each in {**others, key: answer}.items()}, indent=1))
+    return answer
 
 
 def read_answers(path: Path) -> dict[str, Acceleration]:
