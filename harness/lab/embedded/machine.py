@@ -24,12 +24,14 @@ from harness.image import ImageSet
 from harness.lab.embedded.disks import EMULATED, EmulatedDisk, creation_script
 from harness.units import format_duration
 from harness.untrusted import parse_json
+from harness.waiting import wait_until
 
 Accel = Literal["kvm", "tcg"]
 
 MEMORY_MIB = 5120
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
+_POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,12 +171,7 @@ class MachineState:
             self._image(disk).unlink(missing_ok=True)
 
     def _gone(self, seconds: float) -> bool:
-        end = time.monotonic() + seconds
-        while self.processes():
-            if time.monotonic() > end:
-                return False
-            time.sleep(0.05)
-        return True
+        return wait_until(lambda: not self.processes(), deadline=seconds, every=_POLL_SECONDS)
 
     def made_of(self, images: ImageSet, accel: Accel) -> tuple[str, ...]:
         """What tells one lab host from another: the digests of its images, and that of its hardware and disks."""
