@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from harness.errors import GuestError, HarnessError, HostError, SafetyError, Unsupported
 from harness.events import Events
-from harness.guest.guest_system import BlockDevice
+from harness.guest.booting import Booted
 from harness.guest.protocol import GuestDisk
 from harness.guest.proxmox.backend import ProxmoxHypervisor
 from harness.guest.proxmox.client import Client
@@ -28,6 +29,7 @@ from harness.lab.facts import HostFacts
 from harness.lab.hosts import GuestFiles, Host
 from harness.lab.inventory import DiskById, DiskByStorage, HostSpec
 from harness.lab.proxmox import GuestRules
+from harness.lab.transport.ssh import SshRunner
 from harness.layout.source import BlockSource
 from harness.results.configuration import configuration_check
 from harness.run_id import RunId
@@ -336,9 +338,9 @@ def test_a_guest_has_its_disks_as_asked_for(
     assert left(client) == []
 
 
-def guest_with(serial: str) -> PlayedShell:
+def guest_with(serial: str, *, queues: int = 1, write_cache: str = "write back") -> PlayedShell:
     """A guest whose only disk has this serial number."""
-    attributes = ["none", "0", "write back", "512", "512", "256", "0", "0", "1", "sd", "virtio_scsi"]
+    attributes = ["none", "0", write_cache, "512", "512", "256", "0", "0", str(queues), "sd", "virtio_scsi"]
     return PlayedShell({"/sys/block/*": "\t".join(["sda", serial, *attributes])}, name="guest on node1")
 
 
@@ -403,10 +405,9 @@ def _read_back(node: Node, machine: Machine) -> None:
     machine.start()
     command = nodeshell.run(node, ["qm", "showcmd", str(machine.vmid)]).text.strip()
     disk = GuestDisk("thin", BlockSource("/dev/pve/vm-9000-disk-0", "block", 0, SPAN), attach)
-    in_guest = BlockDevice("/dev/sda", {"guest_driver": "sd", "guest_queues": 2})
     played = PlayedShell({"qm showcmd": f"command\t{command}\n"})
-    disks, keys, devices = {"thin": disk}, {"thin": "scsi0"}, {"thin": in_guest}
-    guest = ProxmoxGuest(played, 1.0, {}, None, machine, played, disks, keys, devices, lambda: None)
+    up = Booted(machine, cast("SshRunner", guest_with("thin", queues=2, write_cache="write through")), 1.0)
+    guest = ProxmoxGuest(up, threads=None, node=played, disks=[disk], keys={"thin": "scsi0"})
     effective = guest.effective("thin")
     check = configuration_check(attach, effective)
     assert check is not None

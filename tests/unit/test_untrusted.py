@@ -15,6 +15,7 @@ from harness.guest.guest_system import GuestSystem, block_devices
 from harness.guest.libvirt.monitor import answer_of, summed_exits
 from harness.guest.libvirt.process import read_process
 from harness.guest.pci import behind
+from harness.guest.proxmox.process import drive_of
 from harness.guest.proxmox.process import read_process as read_pve_process
 from harness.lab.accel import Acceleration, read_answers, remembered
 from harness.lab.counters import read_counters
@@ -71,7 +72,7 @@ READERS: dict[str, tuple[Reader, str]] = {
     "threads": (lambda runner: find_threads(runner, "/run/pid"), "\n".join(THREADS) + "\n"),
     "command line": (lambda runner: read_process(runner, "voh-run").aio("libvirt-4-format"), COMMAND_LINE),
     "PVE's command line": (
-        lambda runner: read_pve_process(runner, 9000).drive("scsi0"),
+        lambda runner: drive_of(read_pve_process(runner, 9000), "scsi0"),
         (
             'native\t1\nio_uring\t0\nargument\t-blockdev\nargument\t{"driver":"throttle","node-name":"drive-scsi0",'
             '"file":{"driver":"raw","file":{"driver":"host_device","filename":"/dev/x","aio":"native",'

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import random
-import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, Literal
 
 import libvirt
 
-from harness.errors import GuestError, HostError
-from harness.events import Events, Note, StepFinished, StepStarted
-from harness.guest.guest_system import GuestSystem, evidence
-from harness.guest.libvirt.attachments import Attachments, missing, resolved
+from harness.errors import GuestError
+from harness.events import Events
+from harness.guest.booting import Started, booted, logging_in
+from harness.guest.libvirt.attachments import missing, resolved
 from harness.guest.libvirt.connection import Connection, Refused
 from harness.guest.libvirt.domain import GuestSpec, domain_xml
 from harness.guest.libvirt.guest import LibvirtGuest
-from harness.guest.libvirt.monitor import query_exits
+from harness.guest.libvirt.process import PID_FILE
 from harness.guest.libvirt.requirements import Versions
+from harness.guest.libvirt.running import RunningDomain
 from harness.guest.machine_size import vcpus_for
 from harness.guest.protocol import Guest, GuestDisk
 from harness.guest.qemu_process import qemu_threads
@@ -35,7 +35,6 @@ from harness.layout.build import Layouts, built
 from harness.layout.prerequisites import missing_prerequisite
 from harness.run_id import RunId
 from harness.scenario.model import Mode
-from harness.units import format_duration
 
 BOOT_SECONDS = {"kvm": 60.0, "tcg": 180.0}
 BOOT_TRIES = 3
@@ -45,7 +44,6 @@ _EXPECTED_BOOT_SECONDS = 12.0
 _PORTS = range(20000, 30000)
 _PORT_TRIES = 5
 _PORT_TAKEN = "host forwarding"
-PID_FILE = "/run/libvirt/qemu/{name}.pid"
 
 
 class Domain(Thing):
@@ -109,35 +107,24 @@ class LibvirtHypervisor(LibvirtRemover):
         self._host.runner.run(["mkdir", "-p", CONSOLE_DIRECTORY], deadline=20)
         made = Domain(disks=_on(disks), name=name, uuid=str(uuid.uuid4()), console=console)
         with log.making(made, lambda: self.removed(made)):
-            yield from self._booted_guest(log, made, disks, attached)
+            start = partial(self._started, log.run_id, made, disks)
+            with booted(start, tries=BOOT_TRIES, expected_s=_EXPECTED_BOOT_SECONDS, events=self._events) as up:
+                pid_file = PID_FILE.format(name=name)
+                threads = qemu_threads(self._host.runner, pid_file, self._events)
+                yield LibvirtGuest(up, threads=threads, host=self._host.runner, log=log, attached=attached)
 
-    def _booted_guest(
-        self, log: CreationLog, made: Domain, disks: Sequence[GuestDisk], attached: Attachments
-    ) -> Iterator[Guest]:
-        console = made.console
-        for attempt in range(1, BOOT_TRIES + 1):
-            self._events(StepStarted("boot the guest", _EXPECTED_BOOT_SECONDS))
-            started = time.monotonic()
-            domain, port = self._create(made, log.run_id, disks)
-            runner = None
+    @contextmanager
+    def _started(self, run_id: RunId, made: Domain, disks: Sequence[GuestDisk]) -> Iterator[Started[RunningDomain]]:
+        handle, port = self._create(made, run_id, disks)
+        domain = RunningDomain(self._connection, handle, made.name, made.console)
+        try:
+            runner = self._log_in(domain, port)
             try:
-                try:
-                    runner = self._log_in(domain, port, console)
-                    boot_seconds = time.monotonic() - started
-                    GuestSystem(runner).wait_ready()
-                except GuestError as error:
-                    if attempt == BOOT_TRIES:
-                        raise
-                    self._events(Note(f"{error.message}; starting it again ({attempt + 1} of {BOOT_TRIES})"))
-                    continue
-                self._events(StepFinished("boot the guest", boot_seconds))
-                post_mortem = partial(self._post_mortem, domain, runner, made.name, console)
-                yield self._booted(log, domain, runner, attached, boot_seconds=boot_seconds, post_mortem=post_mortem)
-                return
+                yield Started(domain, runner)
             finally:
-                if runner is not None:
-                    runner.close()
-                self._destroy(domain)
+                runner.close()
+        finally:
+            domain.destroy()
 
     def layouts(
         self, log: CreationLog, disks: Sequence[AnyDisk], modes: Sequence[Mode], *, span: int
@@ -157,39 +144,6 @@ class LibvirtHypervisor(LibvirtRemover):
             self._connection.call("tell QEMU's version", self._connection.handle.getVersion),
         )
         return missing(self._host.runner, versions, int(self._host.facts["cpus"] or 1), mode.attach, disk)
-
-    def _booted(
-        self,
-        log: CreationLog,
-        domain: Any,
-        runner: SshRunner,
-        attached: Attachments,
-        *,
-        boot_seconds: float,
-        post_mortem: Callable[[], str | None],
-    ) -> LibvirtGuest:
-        system = GuestSystem(runner)
-        return LibvirtGuest(
-            runner=runner,
-            boot_seconds=boot_seconds,
-            evidence=evidence(system),
-            threads=qemu_threads(self._host.runner, PID_FILE.format(name=domain.name()), self._events),
-            tells_exits=self._tells_exits(domain),
-            connection=self._connection,
-            domain=domain,
-            host=self._host.runner,
-            log=log,
-            system=system,
-            attached=attached,
-            post_mortem=post_mortem,
-        )
-
-    def _tells_exits(self, domain: Any) -> bool:
-        """Whether this QEMU tells what KVM counts: from 7.1 on, and under KVM."""
-        try:
-            return bool(query_exits(self._connection, domain))
-        except GuestError:
-            return False
 
     def _create(self, made: Domain, run_id: RunId, disks: Sequence[GuestDisk]) -> tuple[Any, int]:
         """Start the domain on a free port of the host; the domain and the port."""
@@ -221,58 +175,26 @@ class LibvirtHypervisor(LibvirtRemover):
                     raise
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    def _log_in(self, domain: Any, port: int, console: str) -> SshRunner:
+    def _log_in(self, domain: RunningDomain, port: int) -> SshRunner:
         host = self._host
-        deadline = BOOT_SECONDS[host.acceleration.accel]
         target = SshTarget("127.0.0.1", port, "root", host.guest_files.key, host.guest_files.host_key)
 
-        def still_running(_cause: str) -> None:
-            if not self._is_running(domain):
-                raise GuestError(f"host {host.name}: the guest ended while it was booting{self._last_words(console)}")
+        def last_words() -> str:
+            return domain.last_words(host.runner)
 
-        try:
+        def require_booting(_cause: str) -> None:
+            if not domain.is_running():
+                raise GuestError(f"host {host.name}: the guest ended while it was booting{last_words()}")
+
+        hint = f"its console is in {domain.console} on {host.name}"
+        with logging_in(f"host {host.name}: the guest", hint=hint, last_words=last_words):
             return SshRunner.connect_when_up(
-                target, name=f"guest on {host.name}", via=host.ssh, deadline=deadline, on_wait=still_running
+                target,
+                name=f"guest on {host.name}",
+                via=host.ssh,
+                deadline=BOOT_SECONDS[host.acceleration.accel],
+                on_wait=require_booting,
             )
-        except HostError as error:
-            raise GuestError(
-                f"host {host.name}: the guest did not answer over SSH within {format_duration(deadline)}: "
-                f"{error.message}{self._last_words(console)}",
-                hint=f"its console is in {console} on {host.name}",
-            ) from error
-
-    def _post_mortem(self, domain: Any, runner: SshRunner, name: str, console: str) -> str | None:
-        """Of a guest that no longer answers its state, and what it and QEMU said last."""
-        if runner.alive:
-            return None
-        try:
-            running = self._is_running(domain)
-        except HostError as error:
-            return error.message
-        log = f"/var/log/libvirt/qemu/{name}.log"
-        said = self._last_words(console) + self._last_words(log, whose="QEMU's log")
-        return f"libvirt says that it {'still runs' if running else 'has ended'}{said}"
-
-    def _is_running(self, domain: Any) -> bool:
-        """HostError where libvirt does not answer."""
-        try:
-            return bool(self._connection.call("tell the guest's state", domain.isActive, deadline=30))
-        except Refused as error:
-            if error.gone:
-                return False
-            raise
-
-    def _last_words(self, file: str, whose: str = "its console") -> str:
-        with suppress(HostError):
-            said = self._host.runner.run(["tail", "-c", "400", file], deadline=20, check=False).stdout.strip()
-            if said:
-                return f"; {whose} ends with:\n     " + "\n     ".join(said.splitlines()[-4:])
-        return ""
-
-    def _destroy(self, domain: Any) -> None:
-        # A domain that has ended by itself, or with its connection, is as gone as one that is destroyed.
-        with suppress(HostError):
-            self._connection.call("destroy the guest", domain.destroy, deadline=60)
 
 
 def _on(disks: Sequence[GuestDisk]) -> tuple[str, ...]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.errors import GuestError, HostError, LabUnavailable, Unsupported
-from harness.events import Events, Note, StepFinished, StepStarted
-from harness.guest.guest_system import GuestSystem, block_devices, evidence
+from harness.errors import Unsupported
+from harness.events import Events
+from harness.guest.booting import Started, booted
 from harness.guest.machine_size import too_many_queues, vcpus_for
 from harness.guest.protocol import Guest, GuestDisk
 from harness.guest.proxmox.client import Client
@@ -35,7 +34,6 @@ from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk, DiskById, DiskByStorage
 from harness.lab.proxmox import ROOT, GuestRules
 from harness.lab.transport.base import Runner
-from harness.lab.transport.ssh import SshRunner
 from harness.layout.build import Layouts
 from harness.scenario.attach import Attach
 from harness.scenario.model import Mode
@@ -110,25 +108,26 @@ class ProxmoxHypervisor(ProxmoxRemover):
         self._require_attachable(disks)
         with self._machine(log, disks) as machine:
             keys = self._attach(machine, disks)
-            for attempt in range(1, BOOT_TRIES + 1):
-                started = time.monotonic()
-                self._events(StepStarted("boot the guest", _EXPECTED_BOOT_SECONDS))
-                machine.start()
-                try:
-                    runner = log_in(machine, self._host, self._rules)
-                except GuestError as error:
-                    if attempt == BOOT_TRIES:
-                        raise
-                    self._events(Note(f"{error.message}; starting it again ({attempt + 1} of {BOOT_TRIES})"))
-                    machine.stop()
-                    continue
-                try:
-                    boot_seconds = time.monotonic() - started
-                    self._events(StepFinished("boot the guest", boot_seconds))
-                    yield self._booted(machine, runner, boot_seconds, disks, keys)
-                finally:
-                    runner.close()
-                return
+            start = partial(self._started, machine)
+            with booted(start, tries=BOOT_TRIES, expected_s=_EXPECTED_BOOT_SECONDS, events=self._events) as up:
+                pid_file = PID_FILE.format(vmid=machine.vmid)
+                threads = qemu_threads(self._host.runner, pid_file, self._events)
+                yield ProxmoxGuest(up, threads=threads, node=self._host.runner, disks=disks, keys=keys)
+
+    @contextmanager
+    def _started(self, machine: Machine) -> Iterator[Started[Machine]]:
+        """The VM, logged in to. Its end is that of what it was made for."""
+        if machine.running:
+            # An earlier try, of which nothing came.
+            machine.stop()
+        machine.start()
+        runner = log_in(machine, self._host, self._rules)
+        try:
+            if self._rules.template is not None:
+                runner.run(["sh", "-s"], stdin=_ADOPT, deadline=60)
+            yield Started(machine, runner)
+        finally:
+            runner.close()
 
     @contextmanager
     def _holder(self, log: CreationLog, disk: AnyDisk, modes: Sequence[Mode]) -> Iterator[CreatedVm | None]:
@@ -204,41 +203,6 @@ class ProxmoxHypervisor(ProxmoxRemover):
             return make()
         except ValueError as error:
             raise Unsupported(f"host {self._host.name}: {error}") from None
-
-    def _booted(
-        self,
-        machine: Machine,
-        runner: SshRunner,
-        boot_seconds: float,
-        disks: Sequence[GuestDisk],
-        keys: Mapping[str, str],
-    ) -> ProxmoxGuest:
-        if self._rules.template is not None:
-            runner.run(["sh", "-s"], stdin=_ADOPT, deadline=60)
-        system = GuestSystem(runner)
-        system.wait_ready()
-        return ProxmoxGuest(
-            runner=runner,
-            boot_seconds=boot_seconds,
-            evidence=evidence(system),
-            threads=qemu_threads(self._host.runner, PID_FILE.format(vmid=machine.vmid), self._events),
-            _machine=machine,
-            _node=self._host.runner,
-            _disks={disk.name: disk for disk in disks},
-            _keys=keys,
-            _devices=block_devices(system, [disk.serial for disk in disks], self._host.name),
-            _post_mortem=partial(_post_mortem, machine, runner),
-        )
-
-
-def _post_mortem(machine: Machine, runner: SshRunner) -> str | None:
-    if runner.alive:
-        return None
-    try:
-        status = machine.status()
-    except (HostError, LabUnavailable) as error:
-        return f"Proxmox VE does not know more: {error}"
-    return f"Proxmox VE says that VM {machine.vmid} is {status.get('qmpstatus', status.get('status'))}"
 
 
 def _source(disk: GuestDisk) -> str:

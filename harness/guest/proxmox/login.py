@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from harness.errors import GuestError, HostError
+from harness.errors import GuestError
+from harness.guest.booting import logging_in
 from harness.guest.proxmox.address import address_of, set_address
 from harness.guest.proxmox.client import PveError
 from harness.guest.proxmox.machine import Machine
@@ -25,7 +26,8 @@ _CLONE_REMEDY = 'install qemu-guest-agent and openssh-server in the template, or
 def log_in(machine: Machine, host: Host, rules: GuestRules) -> SshRunner:
     """Log in to the VM, which may still be booting. GuestError with the remedy where that takes too long."""
     end = Deadline.after(BOOT_SECONDS[host.acceleration.accel])
-    try:
+    hint = f"its console: qm terminal {machine.vmid} on {host.name}"
+    with logging_in(f"host {host.name}: VM {machine.vmid}", hint=hint):
         if rules.network == "static":
             set_address(machine, rules, end)
         address = address_of(machine, rules, end)
@@ -39,13 +41,6 @@ def log_in(machine: Machine, host: Host, rules: GuestRules) -> SshRunner:
                 before, key = key, _host_key(machine, host, rules, end)
                 if key == before:
                     raise
-    except GuestError:
-        raise
-    except HostError as error:
-        raise GuestError(
-            f"host {host.name}: VM {machine.vmid} did not answer over SSH: {error.message}",
-            hint=f"its console: qm terminal {machine.vmid} on {host.name}",
-        ) from error
 
 
 def _connected(machine: Machine, host: Host, rules: GuestRules, target: SshTarget, end: Deadline) -> SshRunner:
