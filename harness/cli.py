@@ -15,18 +15,16 @@ from harness.calibrate.assess import doubts
 from harness.calibrate.command import calibrate, disk_of, summary
 from harness.calibrate.trials import Order as CalibrationOrder
 from harness.doctor.command import Order, doctor, hosts_of
-from harness.doctor.findings import Finding
 from harness.errors import ConfigError, HarnessError
 from harness.events import Events, Note
 from harness.files import write_atomically
-from harness.guest.hypervisors import remover_of
+from harness.guest.hypervisors import findings_of, remover_of
 from harness.image import ensure_images
 from harness.lab.created import read_log
 from harness.lab.embedded import lab as embedded
 from harness.lab.hosts import reach_host
 from harness.lab.inventory import HostSpec, Inventory, load_lab
 from harness.lab.lease import end_holder, lease
-from harness.lab.transport.base import Runner
 from harness.lab.withdrawn import withdraw_secrets
 from harness.measure.reap import described, reap
 from harness.progress import Progress, StandardOutput
@@ -191,13 +189,7 @@ def _doctor(options: argparse.Namespace) -> int:
     if options.command and not options.tune:
         raise ConfigError("a command is run while settings are held", hint="virt-overhead doctor --tune -- COMMAND")
     order = Order(options.tune, options.restore, options.json, tuple(options.command))
-    return doctor(hosts_of(options.lab, options.host), order, _node_findings)
-
-
-def _node_findings(host: HostSpec, runner: Runner) -> Sequence[Finding]:
-    from harness.guest.proxmox.look import node_findings  # noqa: PLC0415 - other hosts need no HTTP client
-
-    return node_findings(host, runner)
+    return doctor(hosts_of(options.lab, options.host), order, findings_of)
 
 
 def _calibrate(options: argparse.Namespace) -> int:

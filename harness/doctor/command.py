@@ -74,7 +74,7 @@ def hosts_of(lab: Path | None, host: str | None) -> Inventory:
 
 
 Beyond = Callable[[HostSpec, Runner], Sequence[Finding]]
-"""Looks at what a host is beside a machine: the API of Proxmox VE."""
+"""Looks at what a host is beside a machine: its hypervisor."""
 
 
 def doctor(inventory: Inventory, order: Order, beyond: Beyond = lambda _host, _runner: ()) -> int:
@@ -114,8 +114,7 @@ def _look_at(spec: HostSpec, order: Order, stack: ExitStack, notes: Console, bey
 
 
 def _concerns(finding: Finding, spec: HostSpec) -> bool:
-    """A node of Proxmox VE has no libvirt, and needs none."""
-    return spec.proxmox is None or finding.check != "libvirt"
+    return finding.check not in spec.hypervisor.needless_checks
 
 
 def _restore_left_over(runner: Runner, order: Order, notes: Console) -> None:

@@ -10,9 +10,12 @@ from typing import Protocol
 
 from pydantic import JsonValue
 
+from harness.doctor.findings import Finding
+from harness.events import Events
 from harness.lab.counters import Transferred
 from harness.lab.created import CreationLog, Entry, Removal
-from harness.lab.inventory import AnyDisk
+from harness.lab.hosts import Host, ReachedHost
+from harness.lab.inventory import AnyDisk, HostSpec
 from harness.lab.transport.base import Runner
 from harness.lab.vm_threads import VmThreads
 from harness.layout.build import Layouts
@@ -130,4 +133,20 @@ class Hypervisor(Remover, Protocol):
 
         Nothing is written before the guard has issued its permission. Raises SafetyError, Unsupported or HostError.
         """
+        ...
+
+
+class Backend(Protocol):
+    """What a kind of hypervisor offers on a host. harness/guest/hypervisors.py chooses it."""
+
+    def hypervisor(self, host: Host, events: Events) -> AbstractContextManager[Hypervisor]:
+        """What makes guests on this host. Raises LabUnavailable with the remedy where it cannot be reached."""
+        ...
+
+    def remover(self, host: ReachedHost) -> AbstractContextManager[Remover]:
+        """What removes the guests and volumes that killed runs have left. Raises as `hypervisor`."""
+        ...
+
+    def findings(self, host: HostSpec, runner: Runner) -> Sequence[Finding]:
+        """What the doctor says of the hypervisor itself; an unreachable one is a finding, and no error."""
         ...

@@ -102,8 +102,8 @@ def open_host(spec: HostSpec, images: ImageSet, events: Events) -> Iterator[Host
         reached = stack.enter_context(reach_host(spec))
         runner, facts = reached.runner, reached.facts
         cycles = cycle_counting(runner, facts)
-        if spec.proxmox is not None and not spec.proxmox.guest.kvm:
-            emulated = Acceleration("tcg", f"host.{spec.name}.guest.kvm = false in the lab file")
+        if (why := spec.hypervisor.why_emulated(spec.name)) is not None:
+            emulated = Acceleration("tcg", why)
             yield Host(spec, runner, reached.ssh, reached.target, facts, _described(images), emulated, cycles)
             return
         files = _guest_files(runner, images, events)

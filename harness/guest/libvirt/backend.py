@@ -11,23 +11,24 @@ from typing import Any, Literal
 
 import libvirt
 
+from harness.doctor.findings import Finding
 from harness.errors import GuestError
 from harness.events import Events
 from harness.guest.booting import Started, booted, logging_in
 from harness.guest.libvirt.attachments import missing, resolved
-from harness.guest.libvirt.connection import Connection, Refused
+from harness.guest.libvirt.connection import Connection, Refused, connect
 from harness.guest.libvirt.domain import GuestSpec, domain_xml
 from harness.guest.libvirt.guest import LibvirtGuest
 from harness.guest.libvirt.process import PID_FILE
 from harness.guest.libvirt.requirements import Versions
 from harness.guest.libvirt.running import RunningDomain
 from harness.guest.machine_size import vcpus_for
-from harness.guest.protocol import Guest, GuestDisk
+from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
 from harness.guest.qemu_process import qemu_threads
 from harness.lab.created import CreationLog, Entry, Removal, Thing
 from harness.lab.guard import require_leading_to
-from harness.lab.hosts import Host
-from harness.lab.inventory import AnyDisk, DiskByStorage
+from harness.lab.hosts import Host, ReachedHost
+from harness.lab.inventory import AnyDisk, DiskByStorage, HostSpec
 from harness.lab.paths import CONSOLE_DIRECTORY, TAG
 from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner, SshTarget
@@ -69,9 +70,9 @@ class LibvirtRemover:
     def remove(self, entry: Entry) -> Removal | None:
         """End the guest of the entry; None where the entry is not of a guest."""
         made = entry.parsed([Domain])
-        return None if made is None else self.removed(made)
+        return None if made is None else self._removed(made)
 
-    def removed(self, made: Domain) -> Removal:
+    def _removed(self, made: Domain) -> Removal:
         """End this guest, if it still runs."""
         self._runner.run(["rm", "-f", made.console], deadline=20)
         look = partial(self._connection.handle.lookupByUUIDString, made.uuid)
@@ -106,7 +107,7 @@ class LibvirtHypervisor(LibvirtRemover):
         attached = resolved(self._host.runner, self._host.name, disks)
         self._host.runner.run(["mkdir", "-p", CONSOLE_DIRECTORY], deadline=20)
         made = Domain(disks=_on(disks), name=name, uuid=str(uuid.uuid4()), console=console)
-        with log.making(made, lambda: self.removed(made)):
+        with log.making(made, lambda: self._removed(made)):
             start = partial(self._started, log.run_id, made, disks)
             with booted(start, tries=BOOT_TRIES, expected_s=_EXPECTED_BOOT_SECONDS, events=self._events) as up:
                 pid_file = PID_FILE.format(name=name)
@@ -195,6 +196,24 @@ class LibvirtHypervisor(LibvirtRemover):
                 deadline=BOOT_SECONDS[host.acceleration.accel],
                 on_wait=require_booting,
             )
+
+
+class LibvirtBackend:
+    """What libvirt offers on a host: a Backend."""
+
+    @contextmanager
+    def hypervisor(self, host: Host, events: Events) -> Iterator[Hypervisor]:
+        with connect(host) as connection:
+            yield LibvirtHypervisor(host, connection, events)
+
+    @contextmanager
+    def remover(self, host: ReachedHost) -> Iterator[Remover]:
+        with connect(host) as connection:
+            yield LibvirtRemover(host.runner, connection)
+
+    def findings(self, host: HostSpec, runner: Runner) -> Sequence[Finding]:  # noqa: ARG002 - a Backend
+        """None: the doctor's own checks look for libvirt."""
+        return ()
 
 
 def _on(disks: Sequence[GuestDisk]) -> tuple[str, ...]:

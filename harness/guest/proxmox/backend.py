@@ -8,11 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from harness.doctor.findings import Finding
 from harness.errors import Unsupported
 from harness.events import Events
 from harness.guest.booting import Started, booted
 from harness.guest.machine_size import too_many_queues, vcpus_for
-from harness.guest.protocol import Guest, GuestDisk
+from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.drive import drive_keys, drive_string, not_offered
 from harness.guest.proxmox.guest import ProxmoxGuest
@@ -20,6 +21,7 @@ from harness.guest.proxmox.iso import ensure_iso
 from harness.guest.proxmox.layers import Stored
 from harness.guest.proxmox.layouts import missing, on_disk, on_storages, require_storages
 from harness.guest.proxmox.login import log_in
+from harness.guest.proxmox.look import logged_in, node_findings
 from harness.guest.proxmox.machine import Machine
 from harness.guest.proxmox.new_machine import cloned, created
 from harness.guest.proxmox.node import require_same_node, require_unclaimed, require_unshared
@@ -30,9 +32,9 @@ from harness.guest.proxmox.things import CreatedVm
 from harness.guest.proxmox.vm import clone_parameters, marks, shell_parameters
 from harness.guest.qemu_process import qemu_threads
 from harness.lab.created import CreationLog, Entry, Removal
-from harness.lab.hosts import Host
-from harness.lab.inventory import AnyDisk, DiskById, DiskByStorage
-from harness.lab.proxmox import ROOT, GuestRules
+from harness.lab.hosts import Host, ReachedHost
+from harness.lab.inventory import AnyDisk, DiskById, DiskByStorage, HostSpec
+from harness.lab.proxmox import ROOT, GuestRules, ProxmoxSpec
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
 from harness.scenario.attach import Attach
@@ -203,6 +205,26 @@ class ProxmoxHypervisor(ProxmoxRemover):
             return make()
         except ValueError as error:
             raise Unsupported(f"host {self._host.name}: {error}") from None
+
+
+class ProxmoxBackend:
+    """What Proxmox VE offers on the node that `spec` names: a Backend."""
+
+    def __init__(self, spec: ProxmoxSpec) -> None:
+        self._spec = spec
+
+    @contextmanager
+    def hypervisor(self, host: Host, events: Events) -> Iterator[Hypervisor]:
+        with logged_in(host.name, self._spec) as client:
+            yield ProxmoxHypervisor(host, client, self._spec.guest, events)
+
+    @contextmanager
+    def remover(self, host: ReachedHost) -> Iterator[Remover]:
+        with logged_in(host.name, self._spec) as client:
+            yield ProxmoxRemover(host.runner, client)
+
+    def findings(self, host: HostSpec, runner: Runner) -> Sequence[Finding]:
+        return node_findings(host, self._spec, runner)
 
 
 def _source(disk: GuestDisk) -> str:
