@@ -24,7 +24,7 @@ from harness.analysis.sequential import Look, Sequential, looks
 from harness.analysis.steady import SteadyState, steady_state
 from harness.analysis.stopping import Reason, decided
 from harness.analysis.student import t_cdf, t_quantile, t_survival
-from harness.analysis.verdict import Both, Budget, Verdict, judge
+from harness.analysis.verdict import Both, Limit, Verdict, judge
 
 __all__ = [
     "CPU_PARTS",
@@ -34,7 +34,6 @@ __all__ = [
     "Better",
     "Both",
     "Bottleneck",
-    "Budget",
     "CostUnit",
     "Costs",
     "Estimate",
@@ -42,6 +41,7 @@ __all__ = [
     "Finding",
     "IoCost",
     "Judgement",
+    "Limit",
     "Look",
     "Member",
     "Metric",

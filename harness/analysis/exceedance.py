@@ -8,11 +8,11 @@ from statistics import fmean, stdev
 
 from harness.analysis.estimate import differences, log_ratios
 from harness.analysis.student import t_survival
-from harness.analysis.verdict import Budget, is_above
+from harness.analysis.verdict import Limit, is_above
 
 
 def exceeds_p_value(
-    host: Iterable[float], guest: Iterable[float], budget: Budget, *, higher_is_better: bool
+    host: Iterable[float], guest: Iterable[float], budget: Limit, *, higher_is_better: bool
 ) -> float | None:
     """The p value of "the budget is exceeded": how often rounds like these come from a guest that just keeps it.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from harness.analysis.estimate import Estimate, estimate_added, estimate_overhead
 from harness.analysis.exceedance import exceeds_p_value
 from harness.analysis.sequential import Look
-from harness.analysis.verdict import Budget, Verdict, judge
+from harness.analysis.verdict import Limit, Verdict, judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +20,13 @@ class Judgement:
     added: Estimate | None
     """What the guest adds, in the metric's unit, with the look's interval; None where higher is better."""
     verdict: Verdict
-    """Of this cell alone: see `survivors` for that of a cell among many."""
+    """Of this cell alone: see `survivors` for the verdict of a cell among many."""
     p_value: float | None
     """Of "the budget is exceeded", over all looks; None without a budget or with one round."""
 
 
 def judge_look(
-    host: Sequence[float], guest: Sequence[float], budget: Budget, look: Look, *, higher_is_better: bool
+    host: Sequence[float], guest: Sequence[float], budget: Limit, look: Look, *, higher_is_better: bool
 ) -> Judgement:
     """The estimates of one cell's paired rounds at `look`'s confidence, their verdict and adjusted p value.
 

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
-from harness.analysis.judgement import Judgement
 from harness.analysis.verdict import Verdict
 
-_NOT_JUDGED = (Verdict.UNJUDGED, Verdict.VOID)
+
+class Tested(Protocol):
+    """A tested hypothesis, "this cell exceeds this budget": its verdict alone, and its p value."""
+
+    @property
+    def verdict(self) -> Verdict: ...
+
+    @property
+    def p_value(self) -> float | None:
+        """Over all looks at the cell; None where there is no evidence: not enough rounds, or a void cell."""
 
 
 def holm(p_values: Sequence[float | None], alpha: float) -> list[bool]:
@@ -31,18 +40,20 @@ def holm(p_values: Sequence[float | None], alpha: float) -> list[bool]:
     return rejected
 
 
-def survivors(judgements: Sequence[Judgement], alpha: float) -> list[Verdict]:
-    """The verdicts of a run's cells, in their order: an `exceeds` that does not survive Holm is `inconclusive`.
+def survivors(tested: Sequence[Tested], *, family: int, error_rate: float) -> list[Verdict]:
+    """The verdicts of a run's budgets, in their order: an `exceeds` that does not survive Holm is `inconclusive`.
 
-    `alpha` is the probability of any false `exceeds` in the run: `Sequential.error_rate` of the plan it was judged by.
-    All judged cells are the family; `unjudged` and `void` are not in it. `within` needs no correction: a run is fine
-    only when every cell is within, and such a claim errs no more often than its parts (intersection-union test,
-    Berger 1982); many cells make it harder to reach, not easier. ValueError as for `holm`.
+    `family` is how many hypotheses the run tests, those that are not measured yet and those of void cells included, and
+    is known before anything is measured: so a verdict that stands after the first group stands at the end, and no
+    failed check makes it easier for the others. Fewer than `tested` count as many as these. `error_rate` is the
+    probability of any false `exceeds` in the run: `Sequential.error_rate` of the plan that it was judged by. `within`
+    needs no correction: a run is fine only when every cell is within, and such a claim errs no more often than its
+    parts (intersection-union test, Berger 1982); many cells make it harder to reach, not easier. ValueError as for
+    `holm`.
     """
-    judged = [number for number, judgement in enumerate(judgements) if judgement.verdict not in _NOT_JUDGED]
-    rejected = holm([judgements[number].p_value for number in judged], alpha)
-    stands = dict(zip(judged, rejected, strict=True))
+    unmeasured = max(family - len(tested), 0)
+    rejected = holm([*(each.p_value for each in tested), *[None] * unmeasured], error_rate)
     return [
-        Verdict.INCONCLUSIVE if judgement.verdict is Verdict.EXCEEDS and not stands[number] else judgement.verdict
-        for number, judgement in enumerate(judgements)
+        Verdict.INCONCLUSIVE if each.verdict is Verdict.EXCEEDS and not stands else each.verdict
+        for each, stands in zip(tested, rejected[: len(tested)], strict=True)
     ]

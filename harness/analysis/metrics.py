@@ -1,14 +1,66 @@
-"""The metrics of a measurement: name, unit and whether higher or lower is better."""
+"""The metrics of a measurement. Here alone a metric is declared: how it is read, in which unit, how people read it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, Protocol
+
+from harness.analysis.histogram import merged, percentile
 
 Better = Literal["higher", "lower"]
 Unit = Literal["IO/s", "B/s", "s"]
+
+_NS = 1e9
+
+
+class Latencies(Protocol):
+    """The latencies of one direction as fio prints them, in ns."""
+
+    @property
+    def mean(self) -> float: ...
+
+    @property
+    def bins(self) -> Mapping[int, int]:
+        """Completions by latency."""
+
+
+class Direction(Protocol):
+    """What fio measured of a job's reads, or of its writes."""
+
+    @property
+    def iops(self) -> float: ...
+
+    @property
+    def bw_bytes(self) -> int: ...
+
+    @property
+    def total_ios(self) -> int: ...
+
+    @property
+    def lat_ns(self) -> Latencies: ...
+
+    @property
+    def clat_ns(self) -> Latencies: ...
+
+
+Reading = Callable[[Sequence[Direction]], float | None]
+"""From the directions in which a job completed I/Os to its value, in the metric's unit; None where they are too few."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """How people read values of a unit."""
+
+    unit: str
+    scale: float
+    """A stored value is divided by it."""
+
+
+SHOWN: Mapping[Unit, Shown] = MappingProxyType(
+    {"IO/s": Shown("IOPS", 1.0), "B/s": Shown("MB/s", 1e6), "s": Shown("us", 1e-6)}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +70,11 @@ class Metric:
     name: str
     unit: Unit
     better: Better
+    label: str
+    """For people: what it is."""
+    read: Reading
+    quantile: float | None = None
+    """Of a percentile, 0.99 for p99; None for other metrics."""
 
     @property
     def higher_is_better(self) -> bool:
@@ -27,19 +84,62 @@ class Metric:
     def is_latency(self) -> bool:
         return self.unit == "s"
 
+    @property
+    def shown(self) -> Shown:
+        return SHOWN[self.unit]
+
+
+def _mean(sides: Sequence[Direction], of: Callable[[Direction], Latencies]) -> float:
+    """The mean latency of the I/Os of all directions, in seconds."""
+    return sum(of(side).mean * side.total_ios for side in sides) / sum(side.total_ios for side in sides) / _NS
+
+
+def _clat_percentile(name: str, quantile: float) -> Metric:
+    def read(sides: Sequence[Direction]) -> float | None:
+        return percentile(merged(side.clat_ns.bins for side in sides), quantile)
+
+    label = f"latency from submission that {quantile * 100:g} % of the I/Os do not exceed"
+    return Metric(name, "s", "lower", label, read, quantile)
+
 
 METRICS: Mapping[str, Metric] = MappingProxyType(
     {
         metric.name: metric
         for metric in (
-            Metric("iops", "IO/s", "higher"),
-            Metric("bw", "B/s", "higher"),
-            Metric("lat_mean", "s", "lower"),
-            Metric("clat_mean", "s", "lower"),
-            Metric("clat_p50", "s", "lower"),
-            Metric("clat_p99", "s", "lower"),
-            Metric("clat_p999", "s", "lower"),
+            Metric("iops", "IO/s", "higher", "I/Os completed per second", lambda sides: sum(s.iops for s in sides)),
+            Metric("bw", "B/s", "higher", "bytes per second", lambda sides: float(sum(s.bw_bytes for s in sides))),
+            Metric(
+                "lat_mean",
+                "s",
+                "lower",
+                "mean latency from the call to completion",
+                lambda sides: _mean(sides, lambda side: side.lat_ns),
+            ),
+            Metric(
+                "clat_mean",
+                "s",
+                "lower",
+                "mean latency from submission to completion",
+                lambda sides: _mean(sides, lambda side: side.clat_ns),
+            ),
+            _clat_percentile("clat_p50", 0.5),
+            _clat_percentile("clat_p99", 0.99),
+            _clat_percentile("clat_p999", 0.999),
         )
     }
 )
 """Every metric by its name, in the order reports show them."""
+
+QUANTILES: tuple[float, ...] = tuple(
+    sorted({metric.quantile for metric in METRICS.values() if metric.quantile is not None})
+)
+"""Of all percentiles, the smallest first."""
+
+
+def metrics_of(sides: Sequence[Direction]) -> dict[str, float]:
+    """A job's values by metric name; a metric that too few I/Os support is absent.
+
+    `sides` are the directions in which the job completed I/Os, at least one.
+    """
+    values = ((metric.name, metric.read(sides)) for metric in METRICS.values())
+    return {name: value for name, value in values if value is not None}

@@ -8,7 +8,7 @@ from enum import StrEnum
 from harness.analysis.estimate import Estimate
 from harness.analysis.judgement import Judgement, judge_look
 from harness.analysis.sequential import Look, Sequential
-from harness.analysis.verdict import Budget, Verdict
+from harness.analysis.verdict import Limit, Verdict
 
 
 class Reason(StrEnum):
@@ -26,7 +26,7 @@ def decided(
     plan: Sequential,
     *,
     higher_is_better: bool,
-    budget: Budget,
+    budget: Limit,
     target: float | None,
     cells: int,
     time_spent: bool = False,

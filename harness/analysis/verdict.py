@@ -27,7 +27,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class Limit:
     """The overhead that is allowed; without any limit, no budget. ValueError for limits that cannot be meant."""
 
     share: float | None = None
@@ -64,7 +64,7 @@ class Budget:
         return (1 + confidence) / 2 if self.both == "stricter" else confidence
 
 
-def judge(overhead: Estimate | None, budget: Budget, added: Estimate | None = None) -> Verdict:
+def judge(overhead: Estimate | None, budget: Limit, added: Estimate | None = None) -> Verdict:
     """`within` or `exceeds` only where the whole interval lies on one side of the budget, else `inconclusive`.
 
     `overhead` is a share of the host and is held against `budget.share`; `added`, in the metric's unit, against

@@ -20,9 +20,9 @@ from harness.measure.environment import Environment
 from harness.measure.phases import Phases
 from harness.measure.session import Demand, Session, session
 from harness.measure.visit import visit
+from harness.model.mode import Mode, Place
 from harness.results import RunStore
 from harness.run_id import RunId
-from harness.scenario.model import Mode, Place
 
 DELAY_NS = 1_000_000
 PLAIN_ANSWER_NS = 8_000_000

@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from harness.scenario.attach import Attach
-from harness.scenario.layouts import Device
-from harness.scenario.model import Arm, Cell, Job, Mode, Place
+from harness.model.attach import Attach
+from harness.model.job import Job
+from harness.model.layout import Device
+from harness.model.mode import Arm, Cell, Mode, Place
 from harness.scenario.plan import Group
 
 MIB = 1024**2
@@ -101,4 +102,4 @@ def _delay_trial(name: str, place: Place, order: Order) -> Trial:
 
 
 def _randread(iodepth: int, seconds: float) -> Job:
-    return Job("randread", BLOCK, iodepth, ramp=0.0, seconds=seconds)
+    return Job("randread", BLOCK, iodepth=iodepth, ramp=0.0, seconds=seconds)

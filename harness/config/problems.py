@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
 from harness.config.names import choices
@@ -24,6 +25,8 @@ _TYPES = {
     "bool_type": "true or false, without quotes",
     "list_type": "a list in brackets",
     "dict_type": "a table",
+    "dataclass_type": "a table",
+    "tuple_type": "a list in brackets",
     "model_type": "a table",
     "model_attributes_type": "a table",
 }
@@ -35,7 +38,11 @@ def describe(error: ValidationError, data: Mapping[str, Any], schema: type[BaseM
     A validator that finds several problems says each in a line of its ValueError.
     """
     for details in error.errors(include_url=False):
-        key = _key(details["loc"], data) + (".kind" if details["type"].startswith("union_tag") else "")
+        if details["type"] == "too_short" and details["ctx"]["min_length"] == 1 and details["input"]:
+            continue  # Every item is wrong, and has a line of its own.
+        key = _key(details["loc"], data)
+        if details["type"].startswith("union_tag"):
+            key += f".{_discriminator(details)}"
         yield from (f"{key}{_value(details)}: {reason}" for reason in _reason(details, schema).splitlines())
 
 
@@ -86,7 +93,9 @@ def _value(details: ErrorDetails) -> str:
     if details["type"] == "value_error" and isinstance(details["input"], dict):
         return ""
     # In the context the tag is text, whatever it is in the file.
-    value = details["input"]["kind"] if details["type"] == "union_tag_invalid" else details["input"]
+    value = details["input"]
+    if details["type"] == "union_tag_invalid":
+        value = value[_discriminator(details)]
     text = shown(value)
     return f" = {text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + ' ...'}"
 
@@ -98,13 +107,14 @@ def _reason(details: ErrorDetails, schema: type[BaseModel]) -> str:  # noqa: PLR
             return str(context["error"])
         case "missing":
             return "missing, and there is no default"
-        case "extra_forbidden":
+        case "extra_forbidden" | "unexpected_keyword_argument":
             return f"no such key; {choices(str(details['loc'][-1]), _keys_at(schema, details['loc']))}"
         case "literal_error":
             return choices(str(details["input"]), _quoted(context["expected"]))
         case "union_tag_invalid":
-            given, kinds = details["input"]["kind"], _quoted(context["expected_tags"])
-            return f"no such kind; {choices(given if isinstance(given, str) else '', kinds)}"
+            name = _discriminator(details)
+            given, allowed = details["input"][name], _quoted(context["expected_tags"])
+            return f"no such {name}; {choices(given if isinstance(given, str) else '', allowed)}"
         case "union_tag_not_found":
             return f"missing; allowed: {', '.join(_tags(_annotation_at(schema, details['loc'])))}"
         case "greater_than_equal":
@@ -120,6 +130,12 @@ def _reason(details: ErrorDetails, schema: type[BaseModel]) -> str:  # noqa: PLR
     return f"must be {_TYPES[kind]}" if kind in _TYPES else details["msg"]
 
 
+def _discriminator(details: ErrorDetails) -> str:
+    """The key by which pydantic chooses a table of a union: it is named itself, or is the name of a function."""
+    discriminator: str = details.get("ctx", {})["discriminator"]
+    return discriminator.strip("'").removesuffix("()")
+
+
 def _quoted(expected: str) -> list[str]:
     """The values in pydantic's list of what it expects: text stands in quotes there, numbers do not."""
     return [text or number for text, number in re.findall(r"'([^']*)'|(\d+)", expected)]
@@ -127,26 +143,24 @@ def _quoted(expected: str) -> list[str]:
 
 def _keys_at(schema: type[BaseModel], location: Location) -> list[str]:
     """The keys that the table holding the last part of `location` may have."""
-    table = _required(_annotation_at(schema, location[:-1]))
-    return list(table.model_fields) if isinstance(table, type) and issubclass(table, BaseModel) else []
+    return list(_fields(_required(_annotation_at(schema, location[:-1]))))
 
 
 def _annotation_at(annotation: Any, location: Location) -> Any:
-    """The type that the schema gives to what stands at `location`; None where the location leaves the schema."""
+    """The type that the schema gives to what is at `location`. None where the location leaves the schema."""
     for part in location:
         annotation = _inside(annotation, part)
     return annotation
 
 
 def _inside(annotation: Any, part: int | str) -> Any:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        field = annotation.model_fields.get(str(part))
-        return field.annotation if field else None
+    if table := _fields(annotation):
+        return _bare(table.get(str(part)))
     arguments = get_args(annotation)
     match get_origin(annotation):
         case origin if origin is dict:
             return _bare(arguments[1])
-        case origin if origin is list:
+        case origin if origin in (list, tuple):
             return _bare(arguments[0])
         case origin if origin in (Union, UnionType):
             tables = {tag: _bare(table) for table in arguments for tag in _tags(table)}
@@ -155,12 +169,22 @@ def _inside(annotation: Any, part: int | str) -> Any:
     return None
 
 
+def _fields(table: Any) -> Mapping[str, Any]:
+    """The keys of a table with their types: of a model, or of a dataclass. Empty for anything else."""
+    if isinstance(table, type) and issubclass(table, BaseModel):
+        return {name: field.annotation for name, field in table.model_fields.items()}
+    if isinstance(table, type) and is_dataclass(table):
+        hints = get_type_hints(table, include_extras=True)
+        return {each.name: hints[each.name] for each in fields(table)}
+    return {}
+
+
 def _tags(annotation: Any) -> list[str]:
-    """The `kind`s that a table, or a union of tables, goes by."""
+    """What a table, or a union of tables, is told apart by: its `kind`, or a tag of its own."""
+    tags = [each.tag for each in getattr(annotation, "__metadata__", ()) if isinstance(each, Tag)]
     bare = _bare(annotation)
-    if isinstance(bare, type) and issubclass(bare, BaseModel):
-        kind = bare.model_fields.get("kind")
-        return list(get_args(kind.annotation)) if kind else []
+    if tags or "kind" in _fields(bare):
+        return tags or list(get_args(_bare(_fields(bare)["kind"])))
     return [tag for table in get_args(bare) for tag in _tags(table)]
 
 

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 
-from pydantic import JsonValue
-
 from harness.errors import GuestError, HostError
 from harness.lab.transport.base import Runner
+from harness.model.effective import Effective
 from harness.untrusted import reading
 from harness.waiting import Deadline, attempts
 
@@ -44,21 +43,6 @@ for dir in /sys/block/*; do
     printf '\t%s\t%s\n' "$1" "${2:-$1}"
 done
 """
-_DISK_KEYS = (
-    "guest_scheduler",
-    "guest_rotational",
-    "guest_write_cache",
-    "guest_logical_block_size",
-    "guest_physical_block_size",
-    "guest_nr_requests",
-    "guest_discard_max_bytes",
-    "guest_read_only",
-    "guest_queues",
-    "guest_driver",
-    "guest_controller_driver",
-)
-_FLAGS = ("guest_rotational", "guest_read_only")
-
 _EVIDENCE = r"""
 echo "kernel=$(uname -r)"
 echo "hypervisor=$(cat /run/hypervisor)"
@@ -75,7 +59,7 @@ class BlockDevice:
     """A disk as the guest sees it. Sizes in bytes."""
 
     path: str
-    effective: dict[str, JsonValue]
+    effective: Effective
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,16 +111,29 @@ def parse_disks(printed: str) -> dict[str, BlockDevice]:
     """What the script printed, by serial."""
     found = {}
     for line in printed.splitlines():
-        name, serial, *values = line.split("\t")
-        attributes = {key: _value(key, text) for key, text in zip(_DISK_KEYS, values, strict=True)}
-        found[serial] = BlockDevice(f"/dev/{name}", attributes)
+        name, serial, scheduler, rotational, write_cache, logical, physical, requests, discard, *rest = line.split("\t")
+        read_only, queues, driver, controller_driver = rest
+        found[serial] = BlockDevice(
+            f"/dev/{name}",
+            Effective(
+                guest_scheduler=scheduler or None,
+                guest_rotational=rotational == "1",
+                guest_write_cache=write_cache or None,
+                guest_logical_block_size=_number(logical),
+                guest_physical_block_size=_number(physical),
+                guest_nr_requests=_number(requests),
+                guest_discard_max_bytes=_number(discard),
+                guest_read_only=read_only == "1",
+                guest_queues=_number(queues),
+                guest_driver=driver or None,
+                guest_controller_driver=controller_driver or None,
+            ),
+        )
     return found
 
 
-def _value(key: str, text: str) -> JsonValue:
-    if key in _FLAGS:
-        return text == "1"
-    return int(text) if re.fullmatch("[0-9]{1,18}", text) else text
+def _number(text: str) -> int | None:
+    return int(text) if re.fullmatch("[0-9]{1,18}", text) else None
 
 
 def evidence(system: GuestSystem) -> dict[str, str]:

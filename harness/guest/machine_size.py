@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from harness.lab.facts import HostFacts
-from harness.scenario.attach import Attach, Attachment
+from harness.model.attach import Attach, Attachment
 
 MOST_VCPUS = 4
 

@@ -8,8 +8,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from pydantic import JsonValue
-
 from harness.doctor.findings import Finding
 from harness.events import Events
 from harness.lab.counters import Transferred
@@ -20,8 +18,9 @@ from harness.lab.transport.base import Runner
 from harness.lab.vm_threads import VmThreads
 from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
-from harness.scenario.attach import Attachment
-from harness.scenario.model import Mode
+from harness.model.attach import Attachment
+from harness.model.effective import Effective
+from harness.model.mode import Mode
 
 SERIAL_CHARACTERS = 20
 """What virtio-blk and ATA have room for."""
@@ -83,7 +82,7 @@ class Guest(Protocol):
         """What KVM counted of all vCPUs so far, as `kvm_exits`, `kvm_halt_exits`, ...; empty where it does not tell."""
         ...
 
-    def effective(self, disk: str) -> dict[str, JsonValue]:
+    def effective(self, disk: str) -> Effective:
         """How the disk is really attached, as read back from the hypervisor and from the guest."""
         ...
 

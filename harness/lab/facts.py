@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.errors import HostError
 from harness.lab.transport.base import Runner
+from harness.model.layout import every_requirement
+from harness.model.requirement import Module, Tools
 
 # One line "key=value" each; a command that is missing leaves its value empty.
+# $1: the programs to look for, $2: the kernel modules.
 _SCRIPT = r"""
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
 say() { printf '%s=%s\n' "$1" "$2"; }
@@ -33,11 +36,11 @@ say perf "$(perf --version 2>/dev/null | first)"
 say qemu "$( { qemu-system-x86_64 --version || /usr/libexec/qemu-kvm --version; } 2>/dev/null | first)"
 say pve "$(pveversion 2>/dev/null)"
 say libvirt "$(libvirtd --version 2>/dev/null || virtqemud --version 2>/dev/null)"
-for tool in sfdisk wipefs blkid losetup lvm thin_check mdadm mkfs.ext4 mkfs.xfs qemu-img zfs zpool fallocate udevadm; do
+for tool in $1; do
     say "tool_$tool" "$(command -v $tool)"
 done
 # Loaded, built in, or there to be loaded.
-for module in raid0 raid1 raid10 raid456 dm_thin_pool ext4 xfs zfs; do
+for module in $2; do
     if [ -d "/sys/module/$module" ] || modprobe -nq "$module" || grep -qw "$module" /proc/filesystems; then
         say "module_$module" yes
     fi
@@ -45,6 +48,8 @@ done 2>/dev/null
 say user "$(id -u)"
 """
 
+# What is used for every disk, beside what layouts need.
+_TOOLS = ("sfdisk", "wipefs", "blkid", "losetup", "fallocate", "udevadm")
 _NUMBERS = ("cpus", "memory_bytes", "swap_bytes", "user")
 
 
@@ -80,7 +85,11 @@ class HostFacts:
 
 def read_facts(runner: Runner) -> HostFacts:
     """The facts of the machine behind `runner`, in one round trip."""
-    printed = runner.run(["sh", "-s"], stdin=_SCRIPT, deadline=60, check=False).stdout
+    needed = list(every_requirement())
+    tools = [*_TOOLS, *(name for each in needed if isinstance(each, Tools) for name in each.names)]
+    modules = [each.name for each in needed if isinstance(each, Module)]
+    script = ["sh", "-s", "--", " ".join(dict.fromkeys(tools)), " ".join(dict.fromkeys(modules))]
+    printed = runner.run(script, stdin=_SCRIPT, deadline=60, check=False).stdout
     values = dict(line.split("=", 1) for line in printed.splitlines() if "=" in line)
     if "kernel" not in values:
         raise HostError(f"{runner.name}: it does not tell its kernel: is it a Linux machine with a POSIX shell?")
@@ -91,6 +100,23 @@ def read_facts(runner: Runner) -> HostFacts:
                 hint=f"check what /proc/cpuinfo and /proc/meminfo show on {runner.name}",
             )
     return HostFacts(values)
+
+
+def read_schedulers(runner: Runner, disks: Sequence[str]) -> dict[str, str]:
+    """The I/O scheduler of each disk by its kernel name (`nvme0n1`); without those whose kernel shows none.
+
+    The kernel lists what there is with the chosen one in brackets: `[none] mq-deadline` (Documentation/block).
+    """
+    files = {f"/sys/block/{disk}/queue/scheduler": disk for disk in disks}
+    # Its status says no more than the lines do: a disk that is passed through is not there.
+    printed = runner.run(["grep", "-sH", "", *files], deadline=30, check=False).stdout
+    found = {}
+    for line in printed.splitlines():
+        file, _, listed = line.partition(":")
+        chosen = re.search(r"\[(\S+)\]", listed) or re.fullmatch(r"\s*(\S+)\s*", listed)
+        if chosen and file in files:
+            found[files[file]] = chosen[1]
+    return found
 
 
 def require_fio(facts: HostFacts, host: str) -> None:

@@ -15,7 +15,7 @@ from harness.config.values import absolute_path, word
 from harness.errors import ConfigError
 from harness.lab.fio_path import fio_path
 from harness.lab.transport.hostkeys import split_key
-from harness.scenario.library import PROFILES
+from harness.model.profile import PROFILES
 from harness.units import format_size, parse_size
 
 SMALLEST_FILE = 64 * 1024**2

@@ -21,7 +21,7 @@ from harness.lab.paths import IMAGE_DIRECTORY
 from harness.lab.transport.base import HoldingRunner, Runner
 from harness.lab.transport.local import LocalRunner
 from harness.lab.transport.ssh import SshRunner, SshTarget
-from harness.scenario.model import LabKind
+from harness.model.budget import LabKind
 
 CONNECT_SECONDS = 30.0
 COPY_SECONDS = 600.0

@@ -18,8 +18,8 @@ from harness.layout.disks import partitioned_disks
 from harness.layout.layers import BARE, Cut, cuts_of
 from harness.layout.regions import Need, PartitionedDisk, Region, array_partitioned
 from harness.layout.source import BlockSource, Sources
-from harness.scenario.layouts import Md
-from harness.scenario.model import Mode
+from harness.model.layout import Md
+from harness.model.mode import Mode
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from harness.layout import qcow2, raw_file
 from harness.layout.identity import FIND
 from harness.layout.regions import Need, Region
 from harness.layout.source import Sources
-from harness.scenario.layouts import Filesystem, Qcow2, RawFile
+from harness.model.layout import Filesystem, Qcow2, RawFile
 
 MIB = 1024**2
 FIXED_OVERHEAD: Mapping[Filesystem, int] = {"ext4": 64 * MIB, "xfs": 300 * MIB}

@@ -13,7 +13,7 @@ from harness.layout.lvm import ThinVolumes, Volumes
 from harness.layout.regions import Need, Region
 from harness.layout.source import BlockSource, Sources
 from harness.layout.zfs import Datasets
-from harness.scenario.layouts import (
+from harness.model.layout import (
     Base,
     Device,
     Filesystem,
@@ -25,9 +25,8 @@ from harness.scenario.layouts import (
     RawFile,
     ZfsFile,
     Zvol,
-    base_of,
 )
-from harness.scenario.model import Mode
+from harness.model.mode import Mode
 
 BARE = "device"
 """What the region of the bare disk, and of a bare array, is called."""
@@ -71,7 +70,7 @@ class Cut:
 
 def cuts_of(modes: Sequence[Mode]) -> list[Cut]:
     """The disk, always first, and each array that some mode is on."""
-    arrays = dict.fromkeys(base for mode in modes if isinstance(base := base_of(mode.layout), Md))
+    arrays = dict.fromkeys(base for mode in modes if isinstance(base := mode.layout.base, Md))
     labelled: dict[Base, str] = {Device(): "", **{base: f"m{number}" for number, base in enumerate(arrays)}}
     return [
         Cut(base, label, tuple(mode.name for mode in modes if mode.layout == base), tuple(_layers_on(base, modes)))
@@ -81,7 +80,7 @@ def cuts_of(modes: Sequence[Mode]) -> list[Cut]:
 
 def _layers_on(base: Base, modes: Sequence[Mode]) -> list[Layer]:
     """The layers of those modes whose layout is something on this base, in the order of their regions."""
-    on_base = [(mode.name, mode.layout) for mode in modes if base_of(mode.layout) == base]
+    on_base = [(mode.name, mode.layout) for mode in modes if mode.layout.base == base]
     partitions = [name for name, layout in on_base if isinstance(layout, Partition)]
     volumes = tuple(name for name, layout in on_base if isinstance(layout, Lvm))
     thin = tuple((name, layout.chunk) for name, layout in on_base if isinstance(layout, LvmThin))

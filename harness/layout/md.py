@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import ClassVar, Literal
 
@@ -15,7 +15,7 @@ from harness.lab.created import CreationLog, HostThing
 from harness.lab.guard import Writable, built_on, run_all
 from harness.layout.identity import FIND
 from harness.layout.regions import ALIGNMENT, TABLE_BYTES, Need, Region, together
-from harness.scenario.layouts import Md, RaidLevel
+from harness.model.layout import Md, RaidLevel
 from harness.units import format_duration, format_size
 
 KIB = 1024
@@ -30,8 +30,6 @@ _PARITY: tuple[RaidLevel, ...] = (5, 6)
 _SYNC_LIMIT_KIB = 100_000_000
 """Per second: none. The usual limit is there to spare other work, and there is none yet."""
 
-MODULES: Mapping[RaidLevel, str] = {0: "raid0", 1: "raid1", 5: "raid456", 6: "raid456", 10: "raid10"}
-"""The kernel module of each level."""
 
 # $1: the array. Waits for its node, lifts the limit of its resync, and prints the kernel's path of it.
 _READY = r"""

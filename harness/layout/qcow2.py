@@ -9,18 +9,12 @@ from harness.lab.guard import Writable, built_on, run_all
 from harness.layout import raw_file
 from harness.layout.regions import Need
 from harness.layout.source import BlockSource, Sources
-from harness.scenario.layouts import Preallocation, Qcow2, Qcow2Preallocation
+from harness.model.layout import Qcow2
 
 _BYTES_PER_CLUSTER = 10
 """Of its entry in an L2 table, 8, and its count of references, 2 (QEMU's docs/interop/qcow2.rst)."""
 _FIXED_CLUSTERS = 8
 """Header, L1 table, table of reference counts, and one of each begun."""
-_TWIN: dict[Qcow2Preallocation, Preallocation] = {
-    "off": "off",
-    "metadata": "off",  # the file's own blocks are allocated when they are written
-    "falloc": "falloc",
-    "full": "full",
-}
 
 
 def need(layout: Qcow2) -> Need:
@@ -43,7 +37,7 @@ def make(region: Writable, path: str, size: int, layout: Qcow2) -> Sources:
     create = ["qemu-img", "create", "-q", "-f", "qcow2", "-o", words, image, str(size)]
     region.run(create, deadline=60 + size / raw_file.SLOWEST_WRITE)
     (file,) = built_on([region], [image])
-    twin = raw_file.make(region, f"{path}.raw", size, _TWIN[layout.preallocation])
+    twin = raw_file.make(region, f"{path}.raw", size, layout.twin.preallocation)
     return Sources(BlockSource(image, "file", 0, size, "qcow2", grant=file), twin)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from harness.lab.guard import Writable, built_on
 from harness.layout.regions import Need
 from harness.layout.source import BlockSource
-from harness.scenario.layouts import Preallocation
+from harness.model.layout import Preallocation
 
 MIB = 1024**2
 SLOWEST_WRITE = 2 * MIB

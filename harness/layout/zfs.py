@@ -13,7 +13,7 @@ from harness.lab.paths import MOUNT_DIRECTORY
 from harness.layout.identity import FIND
 from harness.layout.regions import Need, Region
 from harness.layout.source import BlockSource, Sources
-from harness.scenario.layouts import ZfsFile, Zvol
+from harness.model.layout import ZfsFile, Zvol
 
 MIB = 1024**2
 FIXED_OVERHEAD = 256 * MIB

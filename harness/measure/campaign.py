@@ -14,11 +14,13 @@ from harness.image import ImageSet
 from harness.measure.environment import Environment
 from harness.measure.ledger import Ledger, Order
 from harness.measure.phases import MEASURE, Phases
-from harness.measure.provenance import guest_provenance, lab_info, provenance
+from harness.measure.provenance import disk_provenance, guest_provenance, lab_info, provenance
 from harness.measure.resume import Earlier, asked, evaluation
 from harness.measure.session import Demand, NothingToCompare, Session, require_guest
 from harness.measure.stopping import reason_to_stop
 from harness.measure.visit import visit
+from harness.model.effective import NOTHING
+from harness.model.mode import Arm, Cell
 from harness.results import (
     CONFIDENCE,
     CellContext,
@@ -32,7 +34,6 @@ from harness.results import (
     drift_check,
     host_drift,
 )
-from harness.scenario.model import Arm, Cell
 from harness.scenario.order import round_order
 from harness.scenario.plan import FIO_SHARE, Group, Plan
 
@@ -192,8 +193,9 @@ class Campaign:
         self._ledger.lab = lab_info(host)
         self._ledger.provenance |= found
         self._ledger.family = self.order.family(host.lab_kind)
-        at = self._environment.ready(Demand.of(plan, group))
-        self._ledger.provenance |= guest_provenance(at.guest)
+        demand = Demand.of(plan, group)
+        at = self._environment.ready(demand)
+        self._ledger.provenance |= guest_provenance(at.guest) | disk_provenance(at, demand.disks)
         return at
 
     def _ready_or_again(self, group: Group, plan: Plan) -> Session:
@@ -253,7 +255,7 @@ class Campaign:
             sequential=progress.sequential,
             final=final,
             validity=tuple(check for check in checks if check),
-            effective=at.effective.get(cell.mode.name, {}),
+            effective=at.effective.get(cell.mode.name, NOTHING),
             notes=(*self._environment.restarts, *(note for arm in cell.arms for note in _notes(arm, at))),
             skipped=at.skipped.get(cell.mode.name),
         )

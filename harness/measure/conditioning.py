@@ -15,8 +15,9 @@ from harness.layout import qcow2
 from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
 from harness.measure.fio import ARGV, Target, fill_file, job_file, parse
+from harness.model.job import Job
+from harness.model.profile import Conditioning
 from harness.results import ConditioningRecord, RegionSteadiness
-from harness.scenario.model import Conditioning, Job
 from harness.scenario.plan import STEADY_FILLS, STEADY_ROUNDS
 
 MIB = 1024**2

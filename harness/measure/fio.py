@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from harness.analysis import merged
+from harness.analysis.metrics import QUANTILES, metrics_of
 from harness.errors import MeasurementError
 from harness.lab.counters import Transferred
 from harness.lab.fio_path import fio_path
 from harness.lab.paths import MARK
 from harness.measure.fio_output import JobEntry, read_entries
-from harness.scenario.model import Job
+from harness.model.job import Job
 from harness.untrusted import reading
 
 _FIO = ("fio", "--output-format=json+", "-")
@@ -26,10 +26,6 @@ ARGV_WITH_CPU = ("sh", "-c", _WITH_CPU, "sh", *_FIO)
 
 ENGINE = "libaio"
 _RAMP = "-ramp"
-FEWEST_BEYOND = 10
-"""A percentile is left out when fewer I/Os than this lie beyond it: p(q) needs 10 / (1 - q)."""
-
-_PERCENTILES = {"clat_p50": 0.5, "clat_p99": 0.99, "clat_p999": 0.999}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +83,8 @@ def job_file(target: Target, jobs: Sequence[Job], seed: int) -> str:
         "refill_buffers=0",
         "scramble_buffers=1",
         "group_reporting=1",
-        "percentile_list=50:99:99.9",
+        # Ours come from the histogram; fio's own are in its output, to compare them with.
+        f"percentile_list={':'.join(f'{quantile * 100:g}' for quantile in QUANTILES)}",
         "exitall_on_error=1",
         # The host's own counters are read instead: at its end fio would wait for a last sample, a quarter of a second.
         "disk_util=0",
@@ -179,23 +176,12 @@ def _result(job: Job, entry: JobEntry, ramp: JobEntry | None, where: str) -> Job
     sides = [side for side in entry.directions if side.total_ios]
     if not sides:
         raise MeasurementError(f"{where}: fio's job {job.id} completed no I/O at all")
-    total = sum(side.total_ios for side in sides)
-    bins: Counter[int] = Counter()
-    for side in sides:
-        bins.update(side.clat_ns.bins)
-    metrics = {
-        "iops": sum(side.iops for side in sides),
-        "bw": float(sum(side.bw_bytes for side in sides)),
-        "lat_mean": sum(side.lat_ns.mean * side.total_ios for side in sides) / total / 1e9,
-        "clat_mean": sum(side.clat_ns.mean * side.total_ios for side in sides) / total / 1e9,
-        **percentiles(bins),
-    }
     return JobResult(
         job=job.id,
         seconds=max(side.runtime for side in sides) / 1000,
         io_bytes=sum(side.io_bytes for side in sides),
-        metrics=metrics,
-        histogram=bins,
+        metrics=metrics_of(sides),
+        histogram=merged(side.clat_ns.bins for side in sides),
         transferred=Transferred(
             read=sum(each.read.io_bytes for each in entries),
             written=sum(each.write.io_bytes for each in entries),
@@ -205,22 +191,3 @@ def _result(job: Job, entry: JobEntry, ramp: JobEntry | None, where: str) -> Job
         system_seconds=sum(each.sys_cpu * each.job_runtime for each in entries) / 100_000,
         switches=sum(each.ctx for each in entries),
     )
-
-
-def percentiles(bins: Mapping[int, int]) -> dict[str, float]:
-    """Percentiles in seconds by metric name; one that too few I/Os support is absent.
-
-    The value of p(q) is the bin that holds the ceil(q n)-th of n completions in order of latency.
-    """
-    total = sum(bins.values())
-    found = {}
-    for name, quantile in _PERCENTILES.items():
-        if total * (1 - quantile) < FEWEST_BEYOND - 1e-9:
-            continue
-        rank, seen = math.ceil(quantile * total), 0
-        for latency_ns in sorted(bins):
-            seen += bins[latency_ns]
-            if seen >= rank:
-                found[name] = latency_ns / 1e9
-                break
-    return found

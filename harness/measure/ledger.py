@@ -12,6 +12,8 @@ from pydantic import JsonValue
 from harness.errors import ResultsError
 from harness.lab.inventory import HostSpec
 from harness.measure.phases import MEASURE, Phases
+from harness.model.budget import Budget, LabKind
+from harness.model.mode import Cell
 from harness.results import (
     CONFIDENCE,
     SCHEMA_VERSION,
@@ -34,8 +36,8 @@ from harness.results import (
 )
 from harness.run_id import RunId
 from harness.scenario.budgets import budgets_for
-from harness.scenario.model import BudgetRule, Cell, LabKind, Scenario
 from harness.scenario.plan import Group, Plan
+from harness.scenario.scenario import Scenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class Order:
         """The names of all disks that the plans measure on."""
         return frozenset(disk for plan in self.plans for disk in plan.disks)
 
-    def budgets(self, cell: Cell, lab_kind: LabKind) -> dict[str, BudgetRule]:
+    def budgets(self, cell: Cell, lab_kind: LabKind) -> dict[str, Budget]:
         """The budgets that the cell is judged by in such a lab, by metric."""
         return budgets_for(self.scenarios[cell.scenario], cell, lab_kind)
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 from importlib.metadata import version
 
 from pydantic import JsonValue
 
 from harness.guest.protocol import Guest
 from harness.image import Image, ImageSet
+from harness.lab.facts import read_schedulers
 from harness.lab.hosts import Host
 from harness.measure.calibration import quoted
+from harness.measure.session import Session
 from harness.results import LabInfo
 
 
@@ -32,6 +35,17 @@ def provenance(host: Host, images: ImageSet) -> dict[str, JsonValue]:
     if (calibration := quoted(host, images)) is not None:
         found["calibration"] = calibration
     return found
+
+
+def disk_provenance(at: Session, names: Sequence[str]) -> dict[str, JsonValue]:
+    """Of the disks under test, whose `names` in the lab file are in the session's order: device and I/O scheduler."""
+    # An array has the first so many of them, the baseline is on the first.
+    devices = max([(at.layouts.disk,), *at.layouts.members.values()], key=len)
+    schedulers = read_schedulers(at.host.runner, devices)
+    return {
+        f"disk.{name}": {"device": device, "scheduler": schedulers.get(device, "not shown by the kernel")}
+        for name, device in zip(names, devices, strict=False)
+    }
 
 
 def guest_provenance(guest: Guest | None) -> dict[str, JsonValue]:

@@ -10,10 +10,10 @@ from pydantic import JsonValue
 
 from harness.errors import ConfigError, ResultsError
 from harness.measure.ledger import Order
+from harness.model.mode import Arm
+from harness.model.profile import profile_of
 from harness.results import Journal, Measurement, Run, RunStore
 from harness.run_id import RunId
-from harness.scenario.library import profile_of
-from harness.scenario.model import Arm
 from harness.scenario.plan import Group
 
 _SAME = {"host": "host", "images": "images", "acceleration": "acceleration", "asked": "scenario or lab file"}

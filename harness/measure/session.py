@@ -7,8 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
-from pydantic import JsonValue
-
 from harness.errors import GuestError, Unsupported
 from harness.guest.lost import explained
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
@@ -23,8 +21,11 @@ from harness.layout.source import BlockSource
 from harness.measure.conditioning import condition
 from harness.measure.fio import Target
 from harness.measure.phases import Phases
+from harness.model.effective import Effective
+from harness.model.job import Job
+from harness.model.mode import Arm, Mode, Place
+from harness.model.profile import Conditioning
 from harness.results import ConditioningRecord
-from harness.scenario.model import Arm, Conditioning, Job, Mode, Place
 from harness.scenario.plan import Group, Plan
 
 SETTLE_SECONDS = 600.0
@@ -114,7 +115,7 @@ class Session:
     layouts: Layouts
     guest: Guest | None
     skipped: Mapping[str, str]
-    effective: Mapping[str, dict[str, JsonValue]]
+    effective: Mapping[str, Effective]
     conditioning: ConditioningRecord
 
     def runner(self, arm: Arm) -> Runner:
@@ -227,7 +228,7 @@ def session(
         yield Session(host, layouts, guest, skipped, effective, conditioning)
 
 
-def _read_back(guest: Guest, disk: str) -> dict[str, JsonValue]:
+def _read_back(guest: Guest, disk: str) -> Effective:
     with explained(guest), guest.holding(disk):
         return guest.effective(disk)
 

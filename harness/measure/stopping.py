@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from harness.analysis import METRICS, Budget, Reason, Sequential, Verdict, decided
+from harness.analysis import METRICS, Limit, Reason, Sequential, Verdict, decided
+from harness.model.budget import Budget
+from harness.model.mode import Cell
 from harness.results import CellRecord
-from harness.scenario.model import BudgetRule, Cell
 from harness.scenario.plan import Plan
 
 
 def reason_to_stop(
     cells: Sequence[Cell],
     records: Mapping[str, CellRecord],
-    budgets: Mapping[str, Mapping[str, BudgetRule]],
+    budgets: Mapping[str, Mapping[str, Budget]],
     plan: Plan,
     sequential: Sequential,
     *,
@@ -53,10 +54,10 @@ def reason_to_stop(
     return _without_questions(sequential, records, cells, time_spent=time_spent)
 
 
-def _questions(cell: Cell, rules: Mapping[str, BudgetRule]) -> dict[str, Budget]:
+def _questions(cell: Cell, rules: Mapping[str, Budget]) -> dict[str, Limit]:
     if not rules:
-        return {cell.job.headline: Budget()}
-    return {name: Budget(rule.share, rule.absolute, rule.both) for name, rule in rules.items()}
+        return {cell.job.headline: Limit()}
+    return {name: rule.limit for name, rule in rules.items()}
 
 
 def _without_questions(

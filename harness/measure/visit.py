@@ -14,8 +14,9 @@ from harness.lab.cycles import CycleCount, Cycles
 from harness.lab.transport.base import Completed
 from harness.measure.fio import ARGV_WITH_CPU, JobResult, job_file, parse
 from harness.measure.session import CountedBetween, Session
+from harness.model.job import Job
+from harness.model.mode import Arm
 from harness.results import Measurement, RunStore
-from harness.scenario.model import Arm, Job
 from harness.scenario.order import batches, job_order
 from harness.scenario.plan import Group
 from harness.untrusted import reading

@@ -22,6 +22,7 @@ from harness.errors import (
     Unsupported,
 )
 from harness.events import Events
+from harness.model.mode import Cell
 from harness.plugin.engine import Engine
 from harness.plugin.options import Options, add_options, read_options
 from harness.plugin.scheduling import scheduler
@@ -30,8 +31,8 @@ from harness.plugin.summary import cell_properties, explain, write_summary
 from harness.progress import Progress
 from harness.results import CellRecord
 from harness.scenario.load import find_scenarios, load_scenario
-from harness.scenario.model import Cell, Scenario
 from harness.scenario.plan import expand
+from harness.scenario.scenario import Scenario
 from harness.signals import ended_like_ctrl_c
 
 _ENGINE = pytest.StashKey[Engine]()

@@ -18,12 +18,13 @@ from harness.lab.withdrawn import withdraw_secrets
 from harness.measure.campaign import Campaign
 from harness.measure.ledger import Order
 from harness.measure.resume import earlier_part
+from harness.model.mode import Cell
 from harness.plugin.options import Options
 from harness.report import write_report
 from harness.results import CellRecord, RunStore
 from harness.run_id import RunId
-from harness.scenario.model import Cell, Scenario
 from harness.scenario.plan import Plan, plan_for
+from harness.scenario.scenario import Scenario
 from harness.scenario.sittings import disks_needed
 
 

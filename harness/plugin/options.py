@@ -15,7 +15,7 @@ import pytest
 
 from harness.lab.embedded.lab import inventory as embedded_inventory
 from harness.lab.inventory import HostSpec, Inventory, load_lab
-from harness.scenario.library import PROFILES
+from harness.model.profile import PROFILES
 
 LAB_FILE = "lab.toml"
 LAB_VARIABLE = "VIRT_OVERHEAD_LAB"

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pydantic import JsonValue
 
+from harness.model.attach import Attachment
+from harness.model.effective import NOTHING
+from harness.model.layout import Kind
+from harness.model.values import names_of, shown_field
 from harness.report.cells import CellView
 from harness.results import Run
 from harness.units import format_size
@@ -22,7 +26,6 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
 
 
-_SIZES = ("chunk", "cluster_size", "volblocksize", "recordsize", "logical_block_size", "physical_block_size")
 """Options whose values are bytes."""
 
 
@@ -42,8 +45,12 @@ def configuration(cells: Sequence[CellView]) -> Table:
     for mode in modes:
         own = [cell.record for cell in cells if cell.mode == mode]
         detail = own[0].mode_detail
-        asked = dict(_flat({"layout": detail.layout, "attach": detail.attach or {}}, said=_option))
-        effective = [dict(_flat({"effective": record.effective})) for record in own if record.effective]
+        asked = dict(_options("layout", detail.layout)) | dict(_options("attach", detail.attach))
+        effective = [
+            {f"effective.{name}": _text(value) for name, value in record.effective.settings()}
+            for record in own
+            if record.effective != NOTHING
+        ]
         keys = dict.fromkeys(key for each in effective for key in each)
         columns[mode] = asked | {key: _agreed([each.get(key, "not reported") for each in effective]) for key in keys}
     found = dict.fromkeys(key for column in columns.values() for key in column)
@@ -113,25 +120,27 @@ def _said(key: str) -> str:
     return f"{'read back' if origin == 'effective' else f'asked, {origin}'}: {rest}"
 
 
-def _flat(
-    value: Mapping[str, JsonValue],
-    prefix: str = "",
-    *,
-    said: Callable[[str, JsonValue], str] = lambda _key, value: _text(value),
-) -> Iterator[tuple[str, str]]:
+def _flat(value: Mapping[str, JsonValue], prefix: str = "") -> Iterator[tuple[str, str]]:
     for key, inner in value.items():
         name = f"{prefix}{key}"
         if isinstance(inner, Mapping) and inner:
-            yield from _flat(inner, f"{name}.", said=said)
+            yield from _flat(inner, f"{name}.")
         else:
-            yield name, said(key, inner)
+            yield name, _text(inner)
 
 
-def _option(key: str, value: JsonValue) -> str:
-    """An option of a layout or an attachment: what was not asked for is the hypervisor's choice, and known to it."""
-    if value is None:
-        return "the hypervisor's own"
-    return format_size(value) if key in _SIZES and isinstance(value, int) else _text(value)
+def _options(prefix: str, value: Kind | Attachment | None) -> Iterator[tuple[str, str]]:
+    """The options of a layout or an attachment. What was not requested is the hypervisor's choice."""
+    for name in names_of(value) if value is not None else ():
+        content = getattr(value, name)
+        if isinstance(content, Kind):
+            yield from _options(f"{prefix}.{name}", content)
+        elif content is None:
+            yield f"{prefix}.{name}", "the hypervisor's own"
+        elif isinstance(content, bool):
+            yield f"{prefix}.{name}", _text(content)
+        else:
+            yield f"{prefix}.{name}", shown_field(value, name).strip('"')
 
 
 def _text(value: JsonValue) -> str:

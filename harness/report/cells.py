@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from harness.analysis import Estimate, Verdict, mean_interval, proven_below
-from harness.results import CellRecord, JobRecord, MetricRecord
-from harness.units import short_size
+from harness.analysis import METRICS, Estimate, Verdict, mean_interval, proven_below
+from harness.results import CellRecord, MetricRecord
 
 
 class Outcome(StrEnum):
@@ -56,11 +55,11 @@ class CellView:
 
     @property
     def workload(self) -> str:
-        return workload_of(self.record.job)
+        return self.record.job.name
 
     @property
     def random(self) -> bool:
-        return is_random(self.record.job.pattern)
+        return self.record.job.is_random
 
     @property
     def rated(self) -> bool:
@@ -88,12 +87,12 @@ class CellView:
     @property
     def headline_unit(self) -> str:
         """As people say it: `IOPS`, `MB/s` (10^6 bytes) or `us`."""
-        return "us" if self.rated else throughput_unit(self.random)
+        return METRICS[self.headline_name].shown.unit
 
     @property
     def headline_scale(self) -> float:
         """What a stored value is divided by to be in that unit."""
-        return 1e-6 if self.rated else throughput_scale(self.random)
+        return METRICS[self.headline_name].shown.scale
 
     @property
     def latency_name(self) -> str:
@@ -190,27 +189,3 @@ def confidence_said(cells: Sequence[CellView]) -> str:
     """What these cells' intervals hold with: "95 %", or "95 % over all looks" where rounds were looked at early."""
     early = any(cell.record.confidence > CONFIDENCE for cell in cells)
     return f"{CONFIDENCE * 100:.0f} %{' over all looks' if early else ''}"
-
-
-def is_random(pattern: str) -> bool:
-    return pattern.startswith("rand")
-
-
-def throughput_unit(random: bool) -> str:
-    return "IOPS" if random else "MB/s"
-
-
-def throughput_scale(random: bool) -> float:
-    return 1.0 if random else 1e6
-
-
-def workload_of(job: JobRecord) -> str:
-    """The job without its depth: `randread-4k`, `randrw-8k-nj4-r70-i1000`."""
-    parts = [job.pattern, short_size(job.bs)]
-    if job.numjobs != 1:
-        parts.append(f"nj{job.numjobs}")
-    if job.read_share is not None:
-        parts.append(f"r{job.read_share * 100:.0f}")
-    if job.rate is not None:
-        parts.append(f"i{job.rate}")
-    return "-".join(parts)

@@ -8,8 +8,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from harness.analysis import Estimate
-from harness.report.cells import throughput_scale
+from harness.analysis import METRICS, Estimate
 from harness.report.labels import label_room, safe
 from harness.report.model import Allowance, Quantity, Section, Series, Split, WorkloadView
 from harness.report.numbers import microseconds, percent_with_interval, significant
@@ -21,7 +20,8 @@ _BAND_ROOM = 20.0
 
 def over_iodepth(section: Section, workload: WorkloadView, quantity: Quantity) -> go.Figure:
     """Where an arm saturates: throughput, or mean completion latency, over iodepth; dotted, what budgets allow."""
-    scale = 1e-6 if quantity == "latency" else throughput_scale(workload.random)
+    first = workload.cells[0]
+    scale = METRICS[first.latency_name if quantity == "latency" else first.throughput_name].shown.scale
     series = workload.series(quantity)
     figure = go.Figure()
     for arm in series:

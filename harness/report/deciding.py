@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from harness.analysis import Budget, log_ratios, t_quantile
+from harness.analysis import Limit, log_ratios, t_quantile
 from harness.results import BudgetRecord, CellRecord, MetricRecord
 
 MOST_ROUNDS = 200
@@ -56,7 +56,7 @@ def rounds_to_decide(metric: MetricRecord, budget: BudgetRecord, confidence: flo
     An expectation and no promise: mean and spread of the rounds so far are taken for the true ones. ValueError for
     fewer than two rounds.
     """
-    confidence = Budget(budget.share, budget.absolute, budget.both).interval_confidence(confidence)
+    confidence = Limit(budget.share, budget.absolute, budget.both).interval_confidence(confidence)
     sides = _sides(metric, budget)
     broken = [side.rounds(confidence) for side in sides if side.beyond > 0]
     kept = [side.rounds(confidence) for side in sides if side.beyond <= 0]

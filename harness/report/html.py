@@ -15,7 +15,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
-from harness.analysis import METRICS, Estimate
+from harness.analysis import METRICS, Estimate, Unit
+from harness.analysis.metrics import SHOWN
 from harness.report import background, budgets, charts, numbers
 from harness.report.cells import CellView, confidence_said
 from harness.report.cost_chart import cost_chart
@@ -140,6 +141,7 @@ def _environment() -> Environment:
         "mode_colours": mode_colours,
         "mode_symbols": mode_symbols,
         "metrics": METRICS,
+        "shown": SHOWN,
         "HOST": HOST,
         "LAYER": LAYER,
         "VIRTUALISATION": VIRTUALISATION,
@@ -166,12 +168,11 @@ def _typographic(text: str) -> str:
     return re.sub(r"(?<=\d) (?=\d{3})", "\N{NARROW NO-BREAK SPACE}", text.replace("-", "\N{MINUS SIGN}"))
 
 
-def _metric_value(estimate: Estimate | None, unit: str) -> str:
+def _metric_value(estimate: Estimate | None, unit: Unit) -> str:
     """A stored value as people read it: IOPS, MB/s or us."""
     if estimate is None:
         return numbers.NONE
-    scale = {"IO/s": 1.0, "B/s": 1e6, "s": 1e-6}[unit]
-    return _typographic(numbers.significant(estimate.point / scale))
+    return _typographic(numbers.significant(estimate.point / SHOWN[unit].scale))
 
 
 def _scale_of(section: Section) -> Scale:

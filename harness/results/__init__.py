@@ -1,16 +1,9 @@
 """The store of runs: what is kept of a run, how it is written, and how measurements become cells."""
 
+from harness.model.job import Job
+from harness.model.mode import ModeDetail
 from harness.results.assemble import CONFIDENCE, CellContext, assemble
-from harness.results.cells import (
-    BudgetRecord,
-    CellRecord,
-    CostRecord,
-    JobRecord,
-    MetricRecord,
-    ModeDetail,
-    PooledPercentile,
-    ValidityCheck,
-)
+from harness.results.cells import BudgetRecord, CellRecord, CostRecord, MetricRecord, PooledPercentile, ValidityCheck
 from harness.results.comparisons import (
     DecompositionRecord,
     MemberRecord,
@@ -51,7 +44,7 @@ __all__ = [
     "DriftRecord",
     "Efficiency",
     "GroupRecord",
-    "JobRecord",
+    "Job",
     "Journal",
     "LabInfo",
     "Measurement",

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from harness.analysis import IO_COSTS, Estimate, costs_per_io, estimate_added
+from harness.model.mode import Place
 from harness.results.cells import CostRecord
 from harness.results.records import Measurement
-from harness.scenario.model import Place
 
 _ByArm = Mapping[Place, Mapping[int, Sequence[Measurement]]]
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-
-from pydantic import JsonValue
+from dataclasses import dataclass, field, replace
 
 from harness.analysis import (
     METRICS,
@@ -22,22 +20,22 @@ from harness.analysis import (
     percentile_interval,
 )
 from harness.errors import ResultsError
+from harness.model.budget import Budget
+from harness.model.effective import NOTHING, Effective
+from harness.model.layout import amplification
+from harness.model.mode import Cell, Mode, Place
 from harness.results.accounting import accounting
-from harness.results.amplification import amplification
-from harness.results.cells import CellRecord, JobRecord, MetricRecord, ModeDetail, PooledPercentile, ValidityCheck
+from harness.results.cells import CellRecord, MetricRecord, PooledPercentile, ValidityCheck
 from harness.results.configuration import configuration_check
 from harness.results.judging import gravest, judged
 from harness.results.records import Measurement
 from harness.results.validity import byte_checks, rate_checks, saturation_notes
-from harness.scenario.model import BudgetRule, Cell, Job, Mode, Place
 
 _Rounds = Mapping[int, Sequence[Measurement]]
 _ByArm = Mapping[Place, _Rounds]
 
 CONFIDENCE = 0.95
 """Of all intervals of a cell together, however often its rounds were looked at."""
-
-_QUANTILES = {"clat_p50": 0.5, "clat_p99": 0.99, "clat_p999": 0.999}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +51,11 @@ class CellContext:
     group: str
     """The group whose measurements are the cell's."""
     span_bytes: int
-    budgets: Mapping[str, BudgetRule] = field(default_factory=dict)
+    budgets: Mapping[str, Budget] = field(default_factory=dict)
     sequential: Sequential | None = None
     final: bool = True
     validity: tuple[ValidityCheck, ...] = ()
-    effective: Mapping[str, JsonValue] = field(default_factory=dict)
+    effective: Effective = NOTHING
     notes: tuple[str, ...] = ()
     skipped: str | None = None
 
@@ -102,7 +100,7 @@ def _cell_record(cell: Cell, context: CellContext, by_arm: _ByArm) -> CellRecord
         *context.validity,
         *_configuration(cell.mode, context.effective),
         *impossible,
-        *byte_checks(own, job.iodepth * job.numjobs * job.bs, amplification(cell.mode.layout, job)),
+        *byte_checks(own, job.depth * job.bs, amplification(cell.mode.layout, job)),
         *rate_checks(own, job.rate),
     )
     metrics = {} if impossible else _metrics(by_arm, rounds, look.confidence if look else CONFIDENCE)
@@ -113,21 +111,21 @@ def _cell_record(cell: Cell, context: CellContext, by_arm: _ByArm) -> CellRecord
         host=context.host,
         disk=cell.disk,
         mode=cell.mode.name,
-        mode_detail=_mode_detail(cell.mode),
-        job=_job_record(cell.job),
+        mode_detail=cell.mode.detail,
+        job=cell.job,
         rounds=rounds,
         metrics=metrics,
         confidence=look.confidence if look else CONFIDENCE,
         verdict=Verdict.VOID if not all(check.ok for check in validity) else gravest(budgets),
         budget=budgets,
         validity=validity,
-        effective=dict(context.effective),
+        effective=context.effective,
         raw=tuple(measurement.raw for measurement in own),
         span_bytes=context.span_bytes,
         notes=(
             *context.notes,
             *dict.fromkeys(note for measurement in own for note in measurement.notes),
-            *saturation_notes(own, depth=job.iodepth * job.numjobs if job.rate is None else None),
+            *saturation_notes(own, depth=job.depth if job.rate is None else None),
             *_faster_than_host(metrics, validity, cell),
         ),
         skipped=context.skipped,
@@ -145,7 +143,7 @@ def _look(context: CellContext, rounds: int) -> Look | None:
     return plan.look(rounds, final=context.final) or plan.look(rounds, final=True)
 
 
-def _configuration(mode: Mode, effective: Mapping[str, JsonValue]) -> list[ValidityCheck]:
+def _configuration(mode: Mode, effective: Effective) -> list[ValidityCheck]:
     check = configuration_check(mode.attach, effective) if mode.attach else None
     return [check] if check else []
 
@@ -155,7 +153,7 @@ def _faster_than_host(metrics: Mapping[str, MetricRecord], validity: Sequence[Va
     faster = [
         name
         for name, metric in metrics.items()
-        if metric.gained(_mode_detail(cell.mode))
+        if metric.gained(cell.mode.detail)
         if cell.job.rate is None or METRICS[name].is_latency
     ]
     if not faster:
@@ -215,12 +213,12 @@ def _metric_record(metric: Metric, by_arm: _ByArm, rounds: Sequence[int], confid
 
 def _pooled(metric: Metric, by_arm: _ByArm, rounds: Sequence[int], confidence: float) -> dict[str, PooledPercentile]:
     """A percentile of all I/Os of an arm's rounds together, where its measurements brought their histograms along."""
-    if metric.name not in _QUANTILES:
+    if metric.quantile is None:
         return {}
     found = {}
     for place, of_round in by_arm.items():
         bins = merged(measurement.histogram for number in rounds for measurement in of_round[number])
-        interval = percentile_interval(bins, _QUANTILES[metric.name], confidence=confidence)
+        interval = percentile_interval(bins, metric.quantile, confidence=confidence)
         if interval is not None:
             found[str(place)] = PooledPercentile(interval.point, interval.low, interval.high, interval.ios)
     return found
@@ -232,22 +230,3 @@ def _one_value(values: Iterable[float]) -> float:
     if len(several) == 1:
         return several[0]
     return math.exp(math.fsum(math.log(value) for value in several) / len(several))
-
-
-def _mode_detail(mode: Mode) -> ModeDetail:
-    return ModeDetail(asdict(mode.layout), asdict(mode.attach) if mode.attach else None)
-
-
-def _job_record(job: Job) -> JobRecord:
-    return JobRecord(
-        id=job.id,
-        pattern=job.pattern,
-        rw=job.rw,
-        bs=job.bs,
-        iodepth=job.iodepth,
-        numjobs=job.numjobs,
-        read_share=job.read_share,
-        seconds=job.seconds,
-        ramp=job.ramp,
-        rate=job.rate,
-    )

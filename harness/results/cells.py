@@ -4,61 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pydantic import JsonValue
-
 from harness.analysis import Better, CostUnit, Estimate, Unit, Verdict
 from harness.analysis.verdict import Both
+from harness.model.effective import Effective
+from harness.model.job import Job
+from harness.model.mode import ModeDetail
 from harness.results.strict import STRICT as _STRICT
-
-
-@dataclass(frozen=True, slots=True)
-class ModeDetail:
-    """What a mode's name stands for."""
-
-    __pydantic_config__ = _STRICT
-
-    layout: dict[str, JsonValue]
-    """What is built on the disk; `kind` is `device`, `lvm`, `raw`, ..."""
-    attach: dict[str, JsonValue] | None
-    """How the guest gets it (bus, cache, aio, iothread); null for the mode `host`."""
-
-    @property
-    def on_array(self) -> bool:
-        """Whether it lies on an array of disks, so that what one disk alone gives is no bound for it."""
-        layout: JsonValue = self.layout
-        while isinstance(layout, dict):
-            if layout.get("kind") == "md":
-                return True
-            layout = layout.get("on")
-        return False
-
-
-@dataclass(frozen=True, slots=True)
-class JobRecord:
-    """One fio point, as asked for."""
-
-    __pydantic_config__ = _STRICT
-
-    id: str
-    """For example `randread-4k-qd32`."""
-    pattern: str
-    """The pattern as people say it: fio's `read` is `seqread`."""
-    rw: str
-    """fio's name of the pattern."""
-    bs: int
-    """Block size in bytes."""
-    iodepth: int
-    """I/Os in flight per job process."""
-    numjobs: int
-    """Processes that run the job at the same time."""
-    read_share: float | None
-    """Share of reads in a mixed pattern, 0 to 1; null for a pattern that only reads or only writes."""
-    seconds: float
-    """Measured time asked for."""
-    ramp: float
-    """Seconds before the measured time begins."""
-    rate: int | None = None
-    """I/Os per second asked for, of all processes together; null for as many as there can be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,12 +131,12 @@ class CellRecord:
     """Name of the attach mode; `host` is the baseline itself."""
     mode_detail: ModeDetail
     """What the mode's name stands for."""
-    job: JobRecord
+    job: Job
     """The fio point."""
     rounds: tuple[int, ...]
     """Numbers of the rounds in which every arm of the cell was measured; the metrics' values are in this order."""
     metrics: dict[str, MetricRecord]
-    """Metrics by name: iops, bw, lat_mean, clat_mean, clat_p50, clat_p99, clat_p999."""
+    """Metrics by name, for example `iops` or `clat_p99`."""
     confidence: float
     """Of every interval of this cell: 0.95, or more where the rounds were looked at early, so that the intervals of all
     looks together hold with 0.95."""
@@ -195,7 +146,7 @@ class CellRecord:
     """The budgets of the cell, one per metric."""
     validity: tuple[ValidityCheck, ...]
     """The checks of the measurement; one that is not ok makes the verdict `void`."""
-    effective: dict[str, JsonValue]
+    effective: Effective
     """The configuration as read back from the guest and QEMU."""
     raw: tuple[str, ...]
     """fio's outputs behind the cell, in order of time, as paths relative to the run's directory."""

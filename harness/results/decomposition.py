@@ -6,11 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.analysis import decompose
+from harness.model.job import Job
+from harness.model.mode import Arm
 from harness.results.cells import CellRecord
 from harness.results.comparisons import DecompositionRecord, StepRecord
 from harness.scenario.decompose import Step, steps_of
-from harness.scenario.model import Arm, Decomposition, Job, Scenario
 from harness.scenario.plan import Group
+from harness.scenario.scenario import Decomposition, Scenario
 
 METRIC = "lat_mean"
 """From submission to completion: what submitting costs, a guest's exit to the host among it, is not in `clat_mean`."""

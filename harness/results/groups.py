@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from harness.analysis import drifted, estimate_drift
+from harness.model.mode import Place
 from harness.results.cells import ValidityCheck
 from harness.results.records import DriftRecord, Measurement
-from harness.scenario.model import Place
 
 DRIFT_BOUND = 0.2
 """The largest change of the bare host from the group's first measurement to its last that leaves its cells valid.

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from harness.analysis import METRICS, Budget, Look, Verdict, holm, judge_look
+from harness.analysis import METRICS, Look, Verdict, judge_look, survivors
+from harness.model.budget import Budget
 from harness.results.cells import BudgetRecord, CellRecord, MetricRecord
-from harness.scenario.model import BudgetRule
 
 _GRAVEST_FIRST = (Verdict.EXCEEDS, Verdict.INCONCLUSIVE, Verdict.WITHIN)
 
 
 def judged(
-    rules: Mapping[str, BudgetRule], metrics: Mapping[str, MetricRecord], look: Look | None
+    rules: Mapping[str, Budget], metrics: Mapping[str, MetricRecord], look: Look | None
 ) -> tuple[BudgetRecord, ...]:
     """What the cell's rounds say of each of its budgets, alone. Without a look, or the metric, it is inconclusive."""
     return tuple(_judged(rule, metrics.get(name), look) for name, rule in rules.items())
@@ -28,32 +28,29 @@ def gravest(budgets: Iterable[BudgetRecord]) -> Verdict:
 def corrected(records: Sequence[CellRecord], *, family: int, error_rate: float) -> list[CellRecord]:
     """The records with every `exceeds` that does not survive Holm's correction over the run made `inconclusive`.
 
-    `family` is the number of budgets that the run judges, measured already or not: so a verdict that stands after
-    the first group stands at the end, too, when further ones may have joined it. A void cell's budgets do not count
-    as evidence. `error_rate` is how often a run may have any false `exceeds`.
+    Every budget of every cell counts, see `survivors`; those of a void cell count as without evidence. `family` and
+    `error_rate` as there.
     """
-    p_values = [
-        budget.p_value if record.verdict is not Verdict.VOID else None for record in records for budget in record.budget
+    tested = [
+        replace(budget, p_value=None) if record.verdict is Verdict.VOID else budget
+        for record in records
+        for budget in record.budget
     ]
-    unmeasured = max(family - len(p_values), 0)
-    stands = iter(holm([*p_values, *[None] * unmeasured], error_rate))
-    return [_corrected(record, [next(stands) for _ in record.budget]) for record in records]
+    verdicts = iter(survivors(tested, family=family, error_rate=error_rate))
+    return [_corrected(record, [next(verdicts) for _ in record.budget]) for record in records]
 
 
-def _judged(rule: BudgetRule, metric: MetricRecord | None, look: Look | None) -> BudgetRecord:
+def _judged(rule: Budget, metric: MetricRecord | None, look: Look | None) -> BudgetRecord:
     record = BudgetRecord(rule.metric, rule.share, rule.absolute, rule.both, Verdict.INCONCLUSIVE, None)
     if metric is None or look is None or not metric.guest:
         return record
-    budget = Budget(rule.share, rule.absolute, rule.both)
+    budget = rule.limit
     better = METRICS[rule.metric].higher_is_better
     found = judge_look(metric.host, metric.guest, budget, look, higher_is_better=better)
     return replace(record, verdict=found.verdict, p_value=found.p_value)
 
 
-def _corrected(record: CellRecord, stands: Sequence[bool]) -> CellRecord:
-    budgets = tuple(
-        replace(budget, verdict=Verdict.INCONCLUSIVE) if budget.verdict is Verdict.EXCEEDS and not stood else budget
-        for budget, stood in zip(record.budget, stands, strict=True)
-    )
+def _corrected(record: CellRecord, verdicts: Sequence[Verdict]) -> CellRecord:
+    budgets = tuple(replace(budget, verdict=verdict) for budget, verdict in zip(record.budget, verdicts, strict=True))
     verdict = record.verdict if record.verdict in (Verdict.VOID, Verdict.UNJUDGED) else gravest(budgets)
     return replace(record, budget=budgets, verdict=verdict)

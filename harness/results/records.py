@@ -8,10 +8,10 @@ from typing import Literal
 from pydantic import JsonValue
 
 from harness.analysis import Estimate
+from harness.model.profile import Conditioning
 from harness.results.cells import CellRecord
 from harness.results.comparisons import DecompositionRecord, ScalingRecord
 from harness.results.strict import STRICT as _STRICT
-from harness.scenario.model import Conditioning
 
 SCHEMA_VERSION = 1
 

@@ -6,15 +6,16 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
-from harness.analysis import Evidence, Member, Shape, find_bottleneck, ideal_speedup, scaling
+from harness.analysis import METRICS, Evidence, Member, Shape, find_bottleneck, ideal_speedup, scaling
+from harness.model.job import Job
+from harness.model.layout import Md
+from harness.model.mode import Arm, Cell, Place
 from harness.results.cells import CellRecord
 from harness.results.comparisons import MemberRecord, ScalingMetric, ScalingRecord
 from harness.results.decomposition import doubt
 from harness.results.records import Measurement
-from harness.scenario.layouts import Md, base_of
-from harness.scenario.model import Arm, Cell, Job, Place
 
-METRICS = ("iops", "bw")
+THROUGHPUTS = tuple(metric.name for metric in METRICS.values() if not metric.is_latency)
 
 _COUNTER = re.compile(r"member:(?P<member>.+)_(?P<count>read|written|busy_s|queue_s)")
 
@@ -34,7 +35,7 @@ def scalings(
     by_raw = {(each.raw, each.arm, each.job): each for each in measurements}
     found = []
     for cell in cells:
-        array = base_of(cell.mode.layout)
+        array = cell.mode.layout.base
         record = records.get(cell.id)
         if isinstance(array, Md) and cell.job.rate is None and record is not None and _has_both(record):
             own = [each for raw in record.raw for each in _of_twin(cell, raw, by_raw) if each.round in record.rounds]
@@ -42,24 +43,19 @@ def scalings(
     return tuple(found)
 
 
-def shape_of(array: Md) -> Shape:
-    """The array as the analysis knows it."""
-    return Shape(array.level, array.disks, array.legs)
-
-
 def in_full_stripes(job: Job, array: Md) -> bool:
     """Whether the job's writes fill whole stripes: sequential ones do, once they are merged, and large aligned ones."""
-    shape = shape_of(array)
-    return not job.rw.startswith("rand") or job.bs % (array.chunk * shape.data_disks) == 0
+    shape = array.shape
+    return not job.is_random or job.bs % (array.chunk * shape.data_disks) == 0
 
 
 def _record(cell: Cell, array: Md, record: CellRecord, twins: Sequence[Measurement], curve: _Curve) -> ScalingRecord:
-    shape, job = shape_of(array), cell.job
-    read_share = job.read_share if job.read_share is not None else float(job.reads)
+    shape, job = array.shape, cell.job
+    read_share = job.share_of_reads
     full_stripe = in_full_stripes(job, array)
     ideal = ideal_speedup(shape, read_share=read_share, full_stripe=full_stripe)
     metrics = {}
-    for name in METRICS:
+    for name in THROUGHPUTS:
         values = record.metrics[name]
         each = scaling(values.host, values.twin, disks=array.disks, ideal=ideal, confidence=record.confidence)
         metrics[name] = ScalingMetric(each.speedup, each.efficiency, each.of_ideal)
@@ -90,7 +86,7 @@ def _record(cell: Cell, array: Md, record: CellRecord, twins: Sequence[Measureme
 
 
 def _has_both(record: CellRecord) -> bool:
-    return record.skipped is None and all(name in record.metrics and record.metrics[name].twin for name in METRICS)
+    return record.skipped is None and all(name in record.metrics and record.metrics[name].twin for name in THROUGHPUTS)
 
 
 def _of_twin(cell: Cell, raw: str, by_raw: Mapping[tuple[str, str, str], Measurement]) -> list[Measurement]:

@@ -17,6 +17,7 @@ from pydantic_core import PydanticSerializationError
 
 from harness.errors import ResultsError
 from harness.files import move, sync, write_atomically
+from harness.model.values import STORED
 from harness.results.journal import Entry, Journal
 from harness.results.records import SCHEMA_VERSION, Measurement, RoundEvent, Run
 from harness.run_id import RunId
@@ -164,7 +165,7 @@ class RunStore:
                 hint="read it with the virt-overhead that wrote it, or a newer one",
             )
         try:
-            return _runs().validate_json(text)
+            return _runs().validate_json(text, context=STORED)
         except ValidationError as error:
             raise _unreadable(self.results_path, _first(error)) from None
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from harness.results.amplification import NONE, Amplification
+from harness.model.amplification import NONE, Amplification
+from harness.model.mode import Place
 from harness.results.cells import ValidityCheck
 from harness.results.records import Measurement
-from harness.scenario.model import Place
 from harness.units import format_size
 
 TOLERANCE = 0.02

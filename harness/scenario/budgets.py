@@ -8,13 +8,15 @@ from typing import get_args
 from harness.analysis.metrics import METRICS
 from harness.config.names import choices
 from harness.config.problems import shown
-from harness.scenario.model import BudgetRule, Cell, LabKind, Scenario
+from harness.model.budget import Budget, LabKind
+from harness.model.mode import Cell
 from harness.scenario.plan import expand
+from harness.scenario.scenario import Scenario
 
 LAB_KINDS: tuple[LabKind, ...] = get_args(LabKind)
 
 
-def budgets_for(scenario: Scenario, cell: Cell, lab_kind: LabKind) -> dict[str, BudgetRule]:
+def budgets_for(scenario: Scenario, cell: Cell, lab_kind: LabKind) -> dict[str, Budget]:
     """The budgets of `cell` in a lab of this kind, by metric; empty where it is not judged.
 
     Of several rules for one metric the last counts.

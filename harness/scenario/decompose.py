@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from harness.config.names import choices
 from harness.config.problems import shown
-from harness.scenario.attach import Attach, Attachment
-from harness.scenario.layouts import Base, Device, Layout, Md, Qcow2, RawFile, base_of
-from harness.scenario.model import Arm, Decomposition, Place, Scenario
+from harness.model.attach import Attach, Attachment
+from harness.model.layout import Device, Kind
+from harness.model.mode import Arm, Place
+from harness.model.values import names_of, shown_field
+from harness.scenario.scenario import Decomposition, Scenario
 from harness.scenario.sittings import sittings
-from harness.units import format_size
 
 _PLACES = tuple(Place)
-_BYTES = ("chunk", "cluster_size", "volblocksize", "recordsize", "logical_block_size", "physical_block_size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def _arms(scenario: Scenario) -> list[Arm]:
     """Every arm that the scenario's cells have; the host first."""
     arms = [Arm(Place.HOST)]
     for mode in scenario.modes:
-        if not isinstance(mode.layout, Device):
+        if mode.has_twin:
             arms.append(Arm(Place.TWIN, mode))
         if mode.attach is not None:
             arms.append(Arm(Place.GUEST, mode))
@@ -118,43 +119,24 @@ def _at(key: str, decomposition: Decomposition, number: int) -> str:
     return f"{key}.steps[{number}] = {shown(decomposition.steps[number])}"
 
 
-def _layout(arm: Arm) -> Layout:
+def _layout(arm: Arm) -> Kind:
     if arm.mode is None:
         return Device()
-    layout = arm.mode.layout
-    if arm.place is Place.TWIN and isinstance(layout, Qcow2):
-        # fio cannot look into an image: its twin is a RAW file beside it, with its blocks allocated alike.
-        preallocation = "off" if layout.preallocation == "metadata" else layout.preallocation
-        return RawFile(layout.filesystem, preallocation, layout.on)
-    return layout
+    return arm.mode.layout.twin if arm.place is Place.TWIN else arm.mode.layout
 
 
-def _layout_changes(before: Layout, after: Layout) -> Iterator[Change]:
-    """The array below and the layer on it, each by itself: another kind is one change, else each option is one."""
-    base = base_of(before), base_of(after)
-    if type(base[0]) is not type(base[1]):
-        yield Change("layout.on", f"{_base_words(base[0])} -> {_base_words(base[1])}")
+def _layout_changes(before: Kind, after: Kind) -> Iterator[Change]:
+    """The base and the layer on it, each by itself: another kind is one change, else each option is one."""
+    if type(before.base) is not type(after.base):
+        yield Change("layout.on", f"{before.base.words} -> {after.base.words}")
     else:
-        yield from _option_changes("layout.on", *base)
-    top = _top(before), _top(after)
-    if top[0] is not None and top[1] is not None and type(top[0]) is type(top[1]):
-        yield from _option_changes("layout", *top)
-    elif top[0] is not top[1]:
-        yield Change("layout.kind", f"{_kind_words(before)} -> {_kind_words(after)}")
-
-
-def _top(layout: Layout) -> Layout | None:
-    return None if isinstance(layout, Device | Md) else layout
-
-
-def _kind_words(layout: Layout) -> str:
-    return layout.kind if _top(layout) is not None else _base_words(base_of(layout))
-
-
-def _base_words(base: Base) -> str:
-    if isinstance(base, Device):
-        return "bare device"
-    return f"RAID {base.level} over {base.disks} disks"
+        yield from _option_changes("layout.on", before.base, after.base)
+    if before.is_base and after.is_base:
+        return
+    if type(before) is type(after):
+        yield from _option_changes("layout", before, after)
+    else:
+        yield Change("layout.kind", f"{before.words} -> {after.words}")
 
 
 def _attach_changes(before: Arm, after: Arm) -> Iterator[Change]:
@@ -162,14 +144,13 @@ def _attach_changes(before: Arm, after: Arm) -> Iterator[Change]:
     if isinstance(one, Attach) and isinstance(other, Attach):
         yield from _option_changes("attach", one, other)
         return
-    if type(one) is not type(other):
-        if one is None:
-            yield Change("guest", f"virtualisation ({_attach_words(other)})")
-        else:
-            yield Change("attach", f"{_attach_words(one)} -> {_attach_words(other)}")
-    # A cached mode's twin goes through the page cache, too, so that it can be its guest's twin and no other's.
+    if one is None and other is not None:
+        yield Change("guest", f"virtualisation ({other.words})")
+    elif one is not None and other is not None and type(one) is not type(other):
+        yield Change("attach", f"{one.words} -> {other.words}")
+    # The twin of a cached mode goes through the page cache as well. So it is comparable with its own guest only.
     if _direct(before) != _direct(after):
-        yield Change("attach.cache", f"page cache {_said('', not _direct(before))} -> {_said('', not _direct(after))}")
+        yield Change("attach.cache", f"page cache {_switch(not _direct(before))} -> {_switch(not _direct(after))}")
 
 
 def _attached(arm: Arm) -> Attachment | None:
@@ -181,25 +162,20 @@ def _direct(arm: Arm) -> bool:
     return attach.direct if attach is not None else True
 
 
-def _attach_words(attach: Attachment | None) -> str:
-    if not isinstance(attach, Attach):
-        return "VFIO"
-    iothread = "iothread" if attach.iothread else "no iothread"
-    return f"{attach.bus}, cache {attach.cache}, aio {attach.aio}, {iothread}"
-
-
-def _option_changes(table: str, before: object, after: object) -> Iterator[Change]:
+def _option_changes(table: str, before: Any, after: Any) -> Iterator[Change]:
     """The options of two values of one type that differ."""
-    for field in fields(before):  # type: ignore[arg-type]  # layouts, arrays and attachments are dataclasses
-        one, other = getattr(before, field.name), getattr(after, field.name)
-        if field.name != "on" and one != other:
-            name = field.name.replace("_", " ")
-            yield Change(f"{table}.{field.name}", f"{name} {_said(field.name, one)} -> {_said(field.name, other)}")
+    for name in names_of(before):
+        if name != "on" and getattr(before, name) != getattr(after, name):
+            words = name.replace("_", " ")
+            yield Change(f"{table}.{name}", f"{words} {_shown(before, name)} -> {_shown(after, name)}")
 
 
-def _said(name: str, value: object) -> str:
-    if value is None:
+def _shown(value: Any, name: str) -> str:
+    content = getattr(value, name)
+    if content is None:
         return "default"
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return format_size(value) if name in _BYTES and isinstance(value, int) else str(value)
+    return _switch(content) if isinstance(content, bool) else shown_field(value, name).strip('"')
+
+
+def _switch(on: bool) -> str:
+    return "on" if on else "off"

@@ -6,19 +6,20 @@ cannot do is not told here: it is found there, and such a mode is skipped.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from harness.scenario.attach import Attach, Attachment, Vfio
-from harness.scenario.layouts import Device, Layout, Md, RaidLevel, base_of
-from harness.scenario.model import Mode, Scenario
+from harness.model.attach import Attach, Attachment, Vfio
+from harness.model.layout import Device, Layout, Md, RaidLevel
+from harness.model.mode import Mode
+from harness.model.values import shown_field
+from harness.scenario.scenario import Scenario
 from harness.units import format_size
 
 FEWEST_DISKS: dict[RaidLevel, int] = {0: 2, 1: 2, 5: 3, 6: 4, 10: 4}
 """Of an array. md takes two for RAID 10, too: a mirror by another name."""
 
 _VIRTIO = ("virtio-blk", "virtio-scsi")
-_SIZES = ("chunk", "logical_block_size", "physical_block_size")
 
 
 def mode_problems(layout: Layout, attach: Attachment, given: Collection[str]) -> Iterator[str]:
@@ -26,7 +27,7 @@ def mode_problems(layout: Layout, attach: Attachment, given: Collection[str]) ->
 
     `given` are the keys that the file has; the value of another is told as its default.
     """
-    md = base_of(layout)
+    md = layout.base
     if isinstance(md, Md):
         yield from _array(md, _Said("layout" if layout is md else "layout.on", md, given))
     if isinstance(attach, Attach):
@@ -36,7 +37,15 @@ def mode_problems(layout: Layout, attach: Attachment, given: Collection[str]) ->
         yield from _ports(attach, said)
         yield from _block_sizes(attach, said)
         yield from _lun(attach, said)
-    yield from _whole_device(layout, attach, given)
+    yield from _whole_device(layout, attach)
+
+
+def vfio_problems(attach: object) -> Iterator[str]:
+    """Keys beside `device = "vfio"`: the host's part of such a device has no options."""
+    if isinstance(attach, Mapping) and attach.get("device") == "vfio":
+        for key in sorted(set(attach) - {"device"}):
+            why = "where the guest's own driver does all the work"
+            yield _clash(f"attach.{key}", 'attach.device = "vfio"', why, "device alone, or device disk")
 
 
 def scenario_problems(scenario: Scenario) -> Iterator[str]:
@@ -62,19 +71,13 @@ class _Said:
     given: Collection[str]
 
     def __call__(self, name: str) -> str:
-        key, value = f"{self.table}.{name}", getattr(self.values, name)
-        if value is None:
+        key = f"{self.table}.{name}"
+        if getattr(self.values, name) is None:
             return f"{key} left out"
-        return f"{key} = {_shown(name, value)}" + ("" if key in self.given else " (the default)")
+        return f"{key} = {shown_field(self.values, name)}" + ("" if key in self.given else " (the default)")
 
     def is_given(self, name: str) -> bool:
         return f"{self.table}.{name}" in self.given
-
-
-def _shown(name: str, value: object) -> str:
-    if name in _SIZES and isinstance(value, int):
-        return f'"{format_size(value)}"'
-    return f'"{value}"' if isinstance(value, str) else str(value).lower()
 
 
 def _clash(one: str, other: str, why: str, allowed: str) -> str:
@@ -171,17 +174,11 @@ def _lun(attach: Attach, said: _Said) -> Iterator[str]:
             yield _clash(said(key), said("device"), f"{why} as they are", f"no {key}, or device disk")
 
 
-def _whole_device(layout: Layout, attach: Attachment, given: Collection[str]) -> Iterator[str]:
-    """What is passed through whole has no layer of the host's, and the host's part of a VFIO device has no options."""
-    device = "vfio" if isinstance(attach, Vfio) else attach.device
-    said = f'attach.device = "{device}"'
-    if device != "disk" and not isinstance(layout, Device):
+def _whole_device(layout: Layout, attach: Attachment) -> Iterator[str]:
+    """A disk that is passed through as a whole has no layer of the host."""
+    said = f'attach.device = "{attach.device}"'
+    if attach.device != "disk" and not isinstance(layout, Device):
         yield _clash(f'layout.kind = "{layout.kind}"', said, "which passes the whole disk through", "kind device")
-    if isinstance(attach, Vfio):
-        for key in sorted(set(given)):
-            if key.startswith("attach.") and key != "attach.device":
-                why = "where the guest's own driver does all the work"
-                yield _clash(key, said, why, "device alone, or device disk")
 
 
 def _beside_vfio(said: str, vfio: Mode, scenario: Scenario) -> Iterator[str]:
@@ -199,7 +196,7 @@ def _beside_vfio(said: str, vfio: Mode, scenario: Scenario) -> Iterator[str]:
 
 
 def _disks_for(mode: Mode, scenario: Scenario) -> Iterator[str]:
-    md, have = base_of(mode.layout), len(scenario.disks)
+    md, have = mode.layout.base, len(scenario.disks)
     if isinstance(md, Md) and md.disks > have:
         key = "layout.disks" if mode.layout is md else "layout.on.disks"
         named = f"disks = {_listed(scenario.disks)}" if have > 1 else f'disk = "{scenario.disk}"'
@@ -211,7 +208,7 @@ def _disks_for(mode: Mode, scenario: Scenario) -> Iterator[str]:
 
 def _spans_for(mode: Mode, scenario: Scenario) -> Iterator[str]:
     """A region with fewer chunks than the array has disks lies on some of them alone: no array would be measured."""
-    md = base_of(mode.layout)
+    md = mode.layout.base
     if not isinstance(md, Md) or (md.level == 1 and md.legs == 1):
         return
     profile = min(scenario.profiles, key=lambda each: each.span)

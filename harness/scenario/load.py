@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,15 @@ from harness.config.names import LONGEST_NAME
 from harness.config.problems import describe, quoted_key, shown
 from harness.config.toml import read_toml
 from harness.errors import ConfigError
+from harness.model.job import parse_workload
+from harness.model.mode import Mode
+from harness.model.profile import PROFILES
 from harness.scenario.budgets import reference_problems
 from harness.scenario.decompose import decompose_problems
 from harness.scenario.legality import scenario_problems
-from harness.scenario.library import PRESETS, PROFILES, parse_workload
-from harness.scenario.model import BudgetRule, Decomposition, Mode, Profile, Scenario
-from harness.scenario.schema import BudgetTable, ProfileTable, ScenarioTable
+from harness.scenario.library import PRESETS
+from harness.scenario.scenario import Decomposition, Scenario
+from harness.scenario.schema import ScenarioTable
 
 _NAME = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 _HINT = "docs/scenarios.md explains every key"
@@ -123,18 +125,17 @@ def _contradicting_rounds(table: ScenarioTable) -> Iterator[str]:
     """`most_rounds` below `rounds`. The library's own `most_rounds` yields to the file's `rounds` instead."""
     for profile in PROFILES:
         changes = table.profile.get(profile.name)
-        if changes is None or changes.most_rounds is None:
-            continue
-        fewest, said = (changes.rounds, "") if changes.rounds is not None else (profile.rounds, " (the default)")
-        if changes.most_rounds < fewest:
+        changed: dict[str, Any] = changes.model_dump(exclude_unset=True) if changes is not None else {}
+        fewest, origin = changed.get("rounds", profile.rounds), "" if "rounds" in changed else " (the default)"
+        if changed.get("most_rounds", fewest) < fewest:
             yield (
-                f"profile.{profile.name}.most_rounds = {changes.most_rounds}: fewer than rounds = {fewest}{said}; "
+                f"profile.{profile.name}.most_rounds = {changed['most_rounds']}: fewer than rounds = {fewest}{origin}; "
                 f"allowed: {fewest} and more"
             )
 
 
 def _scenario(name: str, table: ScenarioTable) -> Scenario:
-    own = {key: Mode(key, mode.layout.made(), mode.attach.made()) for key, mode in table.mode.items()}
+    own = {key: Mode(key, mode.layout, mode.attach) for key, mode in table.mode.items()}
     modes = {mode.name: mode for mode in PRESETS} | own
     disks = tuple(table.disks or [table.disk or name])
     return Scenario(
@@ -145,34 +146,12 @@ def _scenario(name: str, table: ScenarioTable) -> Scenario:
         modes=tuple(modes[mode] for mode in table.modes),
         workloads=tuple(table.workloads),
         write_rate=table.write_rate,
-        profiles=tuple(_profile(profile, table.profile.get(profile.name)) for profile in PROFILES),
+        profiles=tuple(profile.changed(table.profile.get(profile.name)) for profile in PROFILES),
         published=table.published,
-        budgets=tuple(map(_budget, table.budget)),
+        budgets=tuple(table.budget),
         expect_void=tuple(table.expect_void or ()),
         decompositions=tuple(
             Decomposition(key, tuple(own.steps), tuple(own.workloads) if own.workloads is not None else None)
             for key, own in table.decompose.items()
         ),
     )
-
-
-def _budget(table: BudgetTable) -> BudgetRule:
-    return BudgetRule(
-        table.metric,
-        table.share,
-        table.absolute,
-        table.both,
-        modes=tuple(table.modes) if table.modes is not None else None,
-        workloads=tuple(table.workloads) if table.workloads is not None else None,
-        iodepth=tuple(table.iodepth) if table.iodepth is not None else None,
-        lab=tuple(table.lab),
-    )
-
-
-def _profile(profile: Profile, changes: ProfileTable | None) -> Profile:
-    if changes is None:
-        return profile
-    changed = changes.model_dump(exclude_unset=True)
-    if changes.iodepth is not None:
-        changed["iodepth"] = tuple(changes.iodepth)
-    return replace(profile, **changed)

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import TypeVar
 
-from harness.scenario.layouts import Md, base_of
-from harness.scenario.model import Arm, Job
+from harness.model.job import Job
+from harness.model.layout import Md
+from harness.model.mode import Arm
 from harness.scenario.plan import Group
 
 ALONE_SECONDS = 10.0
@@ -44,7 +45,7 @@ def batches(jobs: Sequence[Job], arm: Arm) -> list[tuple[Job, ...]]:
     that was written to is probed by udev as it is closed. The processes are in the order of their first jobs.
     """
     position = {job: index for index, job in enumerate(jobs)}
-    on_array = arm.mode is not None and isinstance(base_of(arm.mode.layout), Md)
+    on_array = arm.mode is not None and isinstance(arm.mode.layout.base, Md)
     alone = [job for job in jobs if on_array or _alone(job)]
     readers = [job for job in jobs if job.reads and job not in alone]
     writers = [job for job in jobs if job.writes and job not in alone]

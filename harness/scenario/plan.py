@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from harness.scenario.layouts import Md
-from harness.scenario.library import profile_of
-from harness.scenario.model import Arm, Cell, Conditioning, Job, Mode, Place, Scenario
+from harness.model.job import Job
+from harness.model.mode import Arm, Cell, Mode, Place
+from harness.model.profile import Conditioning, profile_of
+from harness.scenario.scenario import Scenario
 from harness.scenario.sittings import disks_needed, regions, sittings
 from harness.units import format_size
 
@@ -91,7 +92,7 @@ class Sitting:
     @property
     def filled_regions(self) -> float:
         """How often one region's bytes are written to fill all: mirrors and parity count, too."""
-        return 1 + sum(base.amplification if isinstance(base, Md) else 1 for base in regions(self.modes))
+        return 1 + sum(base.bytes_written for base in regions(self.modes))
 
 
 @dataclass(frozen=True, slots=True)

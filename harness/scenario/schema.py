@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Annotated, Self
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field, PlainValidator, ValidationInfo, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationInfo,
+    model_validator,
+)
 
-from harness.analysis.metrics import METRICS
-from harness.analysis.verdict import Both
 from harness.config.names import choices, plain_name, short_name
 from harness.config.values import one_line
-from harness.scenario.fields import (
-    Added,
-    Iodepth,
-    Ramp,
-    Rate,
-    Rounds,
-    Runtime,
-    SecondsOrNone,
-    Share,
-    ShareOrNone,
-    SomeSeconds,
-    Span,
-    Table,
-    from_text,
-)
-from harness.scenario.library import PRESETS, PROFILES, parse_workload
-from harness.scenario.mode_tables import ModeTable
-from harness.scenario.model import Conditioning, LabKind, Workload
-from harness.units import format_duration
+from harness.model.attach import AnyAttachment
+from harness.model.budget import Budget
+from harness.model.job import WorkloadText
+from harness.model.layout import AnyLayout
+from harness.model.profile import PROFILE_TABLE, PROFILES
+from harness.model.values import Rate, Table
+from harness.scenario.legality import mode_problems, vfio_problems
+from harness.scenario.library import PRESETS
 
 _PRESET_NAMES = tuple(mode.name for mode in PRESETS)
 _PROFILE_NAMES = tuple(profile.name for profile in PROFILES)
@@ -39,7 +32,6 @@ _MODE_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 # mode's in tables by mode is called `device`.
 _RESERVED = ("device",)
 _RESERVED_BEGINNINGS = ("pool-", "pvmove", "snapshot")
-_LATENCIES = tuple(name for name, metric in METRICS.items() if metric.is_latency)
 
 
 def _own_mode_name(name: str) -> str:
@@ -73,76 +65,36 @@ def _known_profile(name: str) -> str:
     return name
 
 
-def _known_metric(name: str) -> str:
-    if name not in METRICS:
-        raise ValueError(f"no such metric; {choices(name, METRICS)}")
-    return name
-
-
 DiskName = Annotated[str, AfterValidator(plain_name)]
 ModeName = Annotated[str, AfterValidator(_known_mode)]
 OwnModeName = Annotated[str, AfterValidator(_own_mode_name)]
 DecompositionName = Annotated[str, AfterValidator(_decomposition_name)]
 ProfileName = Annotated[str, AfterValidator(_known_profile)]
-WorkloadText = Annotated[Workload, PlainValidator(from_text(parse_workload, "randread-4k"))]
-MetricName = Annotated[str, AfterValidator(_known_metric)]
 
 
-class ProfileTable(Table):
-    """What this scenario changes in a profile of the library; what is not set is unchanged."""
+class ModeTable(Table):
+    """A mode of the scenario's own."""
 
-    ramp: Ramp | None = None
-    runtime: Runtime | None = None
-    rounds: Rounds | None = None
-    iodepth: Annotated[list[Iodepth], Field(min_length=1)] | None = None
-    span: Span | None = None
-    round_limit: SomeSeconds | None = None
-    most_rounds: Rounds | None = None
-    target: ShareOrNone = None
-    time_limit: SecondsOrNone = None
-    conditioning: Conditioning | None = None
-    bracket: bool | None = None
+    layout: AnyLayout
+    attach: AnyAttachment
 
-
-class BudgetTable(Table):
-    """The overhead allowed to some cells. Whether its modes, workloads and depths are measured is checked later."""
-
-    modes: Annotated[list[str], Field(min_length=1)] | None = None
-    workloads: Annotated[list[WorkloadText], Field(min_length=1)] | None = None
-    iodepth: Annotated[list[Iodepth], Field(min_length=1)] | None = None
-    # A lab that cannot speak for hardware is judged only by budgets written for it.
-    lab: list[LabKind] = Field(min_length=1, default=["bare-metal"])
-    metric: MetricName
-    share: Share | None = None
-    absolute: Added | None = None
-    both: Both | None = None
-
-    @model_validator(mode="after")
-    def _goes_together(self) -> Self:
-        problems = list(self._problems())
-        if problems:
+    @model_validator(mode="wrap")
+    @classmethod
+    def _consistent(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        if problems := list(vfio_problems(data.get("attach") if isinstance(data, dict) else None)):
             raise ValueError("\n".join(problems))
-        return self
+        table = handler(data)
+        if problems := list(mode_problems(table.layout, table.attach, frozenset(_keys(data)))):
+            raise ValueError("\n".join(problems))
+        return table
 
-    def _problems(self) -> Iterator[str]:
-        metric = METRICS[self.metric]
-        if self.share is None and self.absolute is None:
-            yield "says no amount; allowed: share, absolute, or the two with both"
-        if self.absolute is not None and not metric.is_latency:
-            yield (
-                f'absolute = "+{format_duration(self.absolute)}" does not go with metric = "{metric.name}"; '
-                f"allowed: share, or a latency ({', '.join(_LATENCIES)})"
-            )
-        if self.share is not None and self.share >= 1 and metric.higher_is_better:
-            yield (
-                f'share = "{self.share * 100:g} %" of metric = "{metric.name}" can never be exceeded; '
-                "allowed: less than 100 %"
-            )
-        together = self.share is not None and self.absolute is not None
-        if together and self.both is None:
-            yield 'share and absolute do not say which counts; allowed: with them both = "looser" or both = "stricter"'
-        if self.both is not None and not together:
-            yield f'both = "{self.both}" has nothing to choose from; allowed: only with share and absolute'
+
+def _keys(table: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """The keys that the file has, as `layout.on.level` and `attach.bus`."""
+    for key, value in table.items():
+        yield f"{prefix}{key}"
+        if isinstance(value, dict):
+            yield from _keys(value, f"{prefix}{key}.")
 
 
 class DecomposeTable(Table):
@@ -164,6 +116,6 @@ class ScenarioTable(Table):
     published: Annotated[str, Field(pattern=r"^[a-z0-9_]+(\.[a-z0-9_]+)*$")] | None = None
     expect_void: Annotated[list[str], Field(min_length=1)] | None = None
     mode: dict[OwnModeName, ModeTable] = Field(default_factory=dict)
-    profile: dict[ProfileName, ProfileTable] = Field(default_factory=dict)
-    budget: list[BudgetTable] = Field(default_factory=list)
+    profile: dict[ProfileName, PROFILE_TABLE] = Field(default_factory=dict)  # type: ignore[valid-type]
+    budget: list[Budget] = Field(default_factory=list)
     decompose: dict[DecompositionName, DecomposeTable] = Field(default_factory=dict)

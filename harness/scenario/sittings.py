@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from harness.scenario.attach import Attach, Vfio
-from harness.scenario.layouts import Base, Device, Md, Qcow2, base_of
-from harness.scenario.model import Mode
+from harness.model.attach import BUSES, Attach, Vfio
+from harness.model.layout import Base, Md
+from harness.model.mode import Mode
 
 MOST_REGIONS = 8
 """Regions on a disk beside the bare one, so that spans stay what the profile asks for on disks of usual size."""
 MOST_ON_ROOT_BUS = 20
-"""Devices of disks on a guest's root bus, which has 28 slots; the serial and network cards are there, too."""
-SATA_PORTS = 6
-"""Of the controller in QEMU's q35."""
-IDE_UNITS = 4
-"""Two channels with two disks each."""
+"""Devices of disks on a guest's root bus, which has 28 slots. The serial and network cards are there as well."""
 
 
 def sittings(modes: Iterable[Mode]) -> list[tuple[Mode, ...]]:
@@ -39,13 +35,13 @@ def regions(modes: Iterable[Mode]) -> list[Base]:
     """
     layouts = [mode.layout for mode in modes]
     arrays = dict.fromkeys(layout for layout in layouts if isinstance(layout, Md))
-    layers = [layout for layout in layouts if not isinstance(layout, Device | Md)]
-    return [*arrays, *(layer.on for layer in layers), *(layer.on for layer in layers if isinstance(layer, Qcow2))]
+    layers = [layout.base for layout in layouts if not layout.is_base for _ in range(layout.regions)]
+    return [*arrays, *layers]
 
 
 def disks_needed(modes: Iterable[Mode]) -> int:
     """How many disks the largest array has; 1 without any."""
-    return max((base.disks for mode in modes if isinstance(base := base_of(mode.layout), Md)), default=1)
+    return max((mode.layout.base.disks for mode in modes), default=1)
 
 
 def _fit(modes: Sequence[Mode]) -> bool:
@@ -59,6 +55,5 @@ def _fit(modes: Sequence[Mode]) -> bool:
     return (
         len(regions(modes)) <= MOST_REGIONS
         and on_root_bus <= MOST_ON_ROOT_BUS
-        and buses.count("sata") <= SATA_PORTS
-        and buses.count("ide") <= IDE_UNITS
+        and all(buses.count(bus) <= BUSES[bus].most for bus in buses)
     )

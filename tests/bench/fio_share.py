@@ -17,9 +17,9 @@ from pathlib import Path
 from harness.events import Events
 from harness.image import ensure_images
 from harness.measure.fio import Target, job_file
-from harness.scenario.model import Job
+from harness.model.job import Job
 
-JOBS = tuple(Job(rw, 4096, 32, ramp=0, seconds=1) for rw in ("randread", "randwrite", "read", "write"))
+JOBS = tuple(Job(rw, 4096, iodepth=32, ramp=0, seconds=1) for rw in ("randread", "randwrite", "read", "write"))
 TURNS = 5
 MIB = 1024**2
 

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from pydantic import JsonValue
-
 from harness.events import Events
 from harness.guest.hypervisors import hypervisor_of
 from harness.guest.protocol import Hypervisor
@@ -19,9 +17,10 @@ from harness.lab.hosts import Host, open_host
 from harness.lab.inventory import DiskById
 from harness.lab.transport.base import Runner
 from harness.layout.source import BlockSource
+from harness.model.attach import Attachment
+from harness.model.effective import Effective
 from harness.results.configuration import configuration_check
 from harness.run_id import RunId
-from harness.scenario.attach import Attachment
 
 MIB = 1024**2
 DIRECTORY = "/var/lib/virt-overhead/attach-test"
@@ -66,7 +65,7 @@ def a_disk(runner: Runner, disk: DiskById) -> BlockSource:
     return BlockSource(disk.id, "block", 0, 64 * MIB, grant=require_writable(runner, disk, disk.id))
 
 
-def differences(asked: Mapping[str, Attachment], found: Mapping[str, dict[str, JsonValue]]) -> list[str]:
+def differences(asked: Mapping[str, Attachment], found: Mapping[str, Effective]) -> list[str]:
     checks = {name: configuration_check(attach, found[name]) for name, attach in asked.items()}
     return [
         f"{name}: {check.detail if check else 'nothing was read back'}"

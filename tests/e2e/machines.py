@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -124,6 +125,31 @@ def on_lab_host() -> Iterator[SshRunner]:
         yield runner
     finally:
         runner.close()
+
+
+@contextmanager
+def lab_ssh() -> Iterator[list[str]]:
+    """The ssh command that logs in to the running lab host, whose key is pinned. Its connection ends with this."""
+    machine = embedded.state().running()
+    assert machine is not None, "the embedded lab is not running"
+    with tempfile.TemporaryDirectory(prefix="virt-overhead-ssh-") as directory:
+        known = Path(directory) / "known_hosts"
+        known.write_text(f"[127.0.0.1]:{machine.port} {machine.host_key}\n")
+        options = {
+            "UserKnownHostsFile": str(known),
+            "StrictHostKeyChecking": "yes",
+            "BatchMode": "yes",
+            # One connection carries all commands: under emulation a handshake costs more than most of them.
+            "ControlMaster": "auto",
+            "ControlPath": f"{directory}/%C",
+            "ControlPersist": "60",
+        }
+        given = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+        words = ["-F", "none", "-i", machine.key, "-p", str(machine.port), *given, "root@127.0.0.1"]
+        try:
+            yield ["ssh", *words]
+        finally:
+            subprocess.run(["ssh", "-O", "exit", *words], capture_output=True, check=False)
 
 
 def lab_lost() -> bool:

@@ -9,7 +9,7 @@ import pytest
 from harness.guest.protocol import Guest, GuestDisk
 from harness.lab.transport.base import Runner
 from harness.layout.source import BlockSource
-from harness.scenario.attach import Attach
+from harness.model.attach import Attach
 from tests.e2e.attaching import DIRECTORY, MIB, Lab, a_disk, differences
 from tests.unit.attach_options import options
 from tests.unit.granted import granted
@@ -52,11 +52,11 @@ def test_every_option_starts_and_reads_back_as_asked(guest: Guest) -> None:
     found = {name: guest.effective(name) for name in asked}
     assert differences(asked, found) == []
     # And what an attachment was not asked for, but led to.
-    assert found["blk-mapped"]["qemu_iothreads"] == 2
-    assert found["shared"]["controller_disks"] == 2
-    assert found["sata"]["guest_controller_driver"] == "ahci"
-    assert found["qcow2"]["qemu_block_driver"] == "qcow2"
-    assert found["lun"]["qemu_device"] == "scsi-block"
+    assert found["blk-mapped"].qemu_iothreads == 2
+    assert found["shared"].controller_disks == 2
+    assert found["sata"].guest_controller_driver == "ahci"
+    assert found["qcow2"].qemu_block_driver == "qcow2"
+    assert found["lun"].qemu_device == "scsi-block"
 
 
 def test_ide_disks_are_on_the_older_machine(lab_host: Lab) -> None:
@@ -66,7 +66,7 @@ def test_ide_disks_are_on_the_older_machine(lab_host: Lab) -> None:
     with lab_host.hypervisor.guest(lab_host.log(), disks) as guest:
         found = {name: guest.effective(name) for name in asked}
     assert differences(asked, found) == []
-    assert str(found["default"]["machine"]).startswith("pc-i440fx")
+    assert str(found["default"].machine).startswith("pc-i440fx")
 
 
 def a_file(runner: Runner, name: str) -> BlockSource:

@@ -18,13 +18,12 @@ from harness.layout import md, qcow2
 from harness.layout.build import Layouts, Place, built
 from harness.layout.disks import partitioned_disks
 from harness.layout.layers import cuts_of
-from harness.layout.prerequisites import missing_prerequisite
 from harness.measure.fio import ARGV
 from harness.measure.reap import reap
+from harness.model.attach import Attach
+from harness.model.layout import Device, Layout, Lvm, LvmThin, Md, Partition, Qcow2, RawFile, Zvol, missing_requirement
+from harness.model.mode import Mode
 from harness.run_id import RunId
-from harness.scenario.attach import Attach
-from harness.scenario.layouts import Device, Layout, Lvm, LvmThin, Md, Partition, Qcow2, RawFile, Zvol
-from harness.scenario.model import Mode
 from tests.e2e.machines import on_lab_host, traces
 from tests.unit.failing import outcomes
 from tests.unit.loop_disks import NO_HYPERVISOR
@@ -145,7 +144,7 @@ def test_an_array_that_is_there_already_is_measured_as_it_is_and_stays(host: Ssh
 
 
 def test_what_the_host_does_not_have_is_told(facts: HostFacts) -> None:
-    assert missing_prerequisite(Zvol(), facts) == "ZFS is not installed there: apt-get install zfsutils-linux"
+    assert missing_requirement(Zvol(), facts) == "ZFS is not installed there: apt-get install zfsutils-linux"
 
 
 ARRAY = Mode("md", Md(1, 2), Attach())

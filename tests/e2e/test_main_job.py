@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+from harness.model.layout import Lvm
 from harness.results import RunStore
 from tests.e2e.machines import latest, measure
 
@@ -32,13 +33,13 @@ def test_every_cell_of_the_smoke_profile_is_measured_under_kvm(tmp_path: Path) -
             assert measured == arms, f"{cell.id} {metric}"
         assert all((tmp_path / "latest" / raw).read_text().startswith("{") for raw in cell.raw)
     lvm = run.cell("optane-lvm-randread-4k-qd32")
-    assert lvm.mode_detail.layout == {"kind": "lvm", "on": {"kind": "device"}}
-    assert (lvm.effective["cache"], lvm.effective["aio"], lvm.effective["iothread"]) == ("none", "native", True)
+    assert lvm.mode_detail.layout == Lvm()
+    assert (lvm.effective.cache, lvm.effective.aio, lvm.effective.iothread) == ("none", "native", True)
     command = next((tmp_path / "latest" / "raw").glob("*twin-lvm*.command")).read_text()
     # By the kernel's path: that is what the guard has checked.
     assert re.search(r"filename=/dev/dm-[0-9]+\n", command)
     cached = run.cell("optane-raw-cached-randread-4k-qd32")
-    assert cached.effective["qemu_cache_direct"] is False
+    assert cached.effective.qemu_cache_direct is False
 
     html = (tmp_path / "latest" / "index.html").read_text()
     assert "KVM nested under emulation" in html

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,16 +16,28 @@ import pytest
 
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.secrets import Secret
+from harness.lab.embedded.disks import DISKS
 from harness.lab.proxmox import ROOT as ROOT_USER
 from harness.lab.proxmox import ApiSpec, SecretSource
 from harness.lab.transport.base import Runner
-from tests.e2e.machines import ROOT, background, command, lab_file, latest, measure, on_lab_host, pytest_command, traces
+from tests.e2e.machines import (
+    ROOT,
+    background,
+    command,
+    lab_file,
+    lab_ssh,
+    latest,
+    measure,
+    on_lab_host,
+    pytest_command,
+    traces,
+)
 
 PASSWORD = "a password of the double"
 TOKEN = "0c9a2f5e-6d3b-4f0e-9a51-7f3d1c2b8e44"
 SECRETS = {"PVE_PASSWORD": PASSWORD, "PVE_TOKEN": TOKEN}
 DISK = "/dev/disk/by-id/lab-sim_optane"
-SCRIPTS = ROOT / "tests" / "pve_double" / "node"
+SCRIPTS = ROOT / "pve_double" / "node"
 ONE_JOB = ("--profile=smoke", "--rounds=1")
 START_SECONDS = 120.0
 
@@ -87,16 +100,17 @@ def node(lab: None) -> Iterator[Node]:  # noqa: ARG001 - it has to be up
     """The double, at the end of which the lab host is as before."""
     with on_lab_host() as runner:
         before = traces(runner) + _shell(runner, _OF_THE_DOUBLE)
-        with _double() as said, _node_commands(runner, int(said["node port"])):
+        with _double(runner) as said, _node_commands(runner, int(said["node port"])):
             yield Node(int(said["ready"].rpartition(":")[2]), Path(said["CA"]), runner)
         assert traces(runner) + _shell(runner, _OF_THE_DOUBLE) == before
 
 
 @contextmanager
-def _double() -> Iterator[Mapping[str, str]]:
-    """`python -m tests.pve_double` on a free port, with guests in the lab; what it says of itself."""
-    words = [sys.executable, "-m", "tests.pve_double", "--listen=127.0.0.1:0", "--executor=qemu", "--embedded-lab"]
-    with background([*words, f"--password={PASSWORD}", f"--token={ROOT_USER}!voh={TOKEN}"]) as process:
+def _double(runner: Runner) -> Iterator[Mapping[str, str]]:
+    """`python -m pve_double` on a free port, with guests in the lab; yields what it prints, by key."""
+    words = [sys.executable, "-m", "pve_double", "--listen=127.0.0.1:0", f"--password={PASSWORD}"]
+    words += [f"--token={ROOT_USER}!voh={TOKEN}", *(f"--disk={disk}" for disk in _disks(runner)), "--executor=qemu"]
+    with lab_ssh() as ssh, background([*words, f"--ssh={shlex.join(ssh)}"]) as process:
         assert process.stdout is not None
         said: dict[str, str] = {}
         lines: list[str] = []
@@ -111,6 +125,13 @@ def _double() -> Iterator[Mapping[str, str]]:
             process.send_signal(signal.SIGTERM)
             output, _ = process.communicate(timeout=START_SECONDS)
         assert process.returncode == 0, output
+
+
+def _disks(runner: Runner) -> Iterator[str]:
+    """The lab's disks as `--disk` has them: BY_ID,SERIAL,SIZE,DEVICE."""
+    for each in (disk.spec for disk in DISKS):
+        device, size = _shell(runner, f"readlink -f {each.id}; blockdev --getsize64 {each.id}").split()
+        yield f"{each.id},{each.serial},{size},{device}"
 
 
 @contextmanager
@@ -170,9 +191,9 @@ def test_the_articles_scenario_is_measured_through_the_api(tmp_path: Path, node:
         (proven,) = [check for check in cell.validity if check.check == "configuration"]
         assert proven.ok, proven.detail
         assert "not read back" not in proven.detail
-        assert cell.effective["qemu_device"] == "scsi-hd"
-        assert cell.effective["qemu_cache_direct"] is (mode != "raw-cached")
-    drives = {mode: str(run.cell(f"optane-{mode}-randread-4k-qd32").effective["pve_drive"]) for mode in modes[1:]}
+        assert cell.effective.qemu_device == "scsi-hd"
+        assert cell.effective.qemu_cache_direct is (mode != "raw-cached")
+    drives = {mode: str(run.cell(f"optane-{mode}-randread-4k-qd32").effective.pve_drive) for mode in modes[1:]}
     assert f": {DISK}," in drives["passthrough"]
     assert f": voh-{run.run.id}-lvm:" in drives["lvm"]
     assert "aio=native" in drives["raw"]

@@ -12,7 +12,7 @@ from harness.guest.protocol import Guest, GuestDisk
 from harness.lab.created import read_log
 from harness.lab.transport.base import Runner
 from harness.measure.reap import reap
-from harness.scenario.attach import Vfio
+from harness.model.attach import Vfio
 from tests.e2e.attaching import Lab, a_disk, differences
 
 

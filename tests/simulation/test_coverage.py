@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from harness.analysis import Budget, Verdict, estimate_added, estimate_overhead, judge
+from harness.analysis import Limit, Verdict, estimate_added, estimate_overhead, judge
 from tests.simulation.campaigns import Floats, overheads
 from tests.simulation.stated import stated
 
@@ -103,10 +103,10 @@ def test_where_the_interval_misses_its_level_the_docs_say_by_how_much(
 def test_a_guest_exactly_at_its_budget_is_rarely_called_exceeding_or_within(kind: str) -> None:
     """100 us on the host, 110 us in the guest, against 10 % and 10 us, which here are the same thing."""
     budget = {
-        "share": Budget(0.1),
-        "absolute": Budget(absolute=1e-5),
-        "looser": Budget(0.1, 1e-5, "looser"),
-        "stricter": Budget(0.1, 1e-5, "stricter"),
+        "share": Limit(0.1),
+        "absolute": Limit(absolute=1e-5),
+        "looser": Limit(0.1, 1e-5, "looser"),
+        "stricter": Limit(0.1, 1e-5, "stricter"),
     }[kind]
     confidence, campaigns, n = budget.interval_confidence(0.95), 8000, 5
     guests = 1.1e-4 + np.random.default_rng(5).normal(0, 2e-6, (campaigns, n))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from harness.scenario.attach import Attach, Bus
+from harness.model.attach import Attach, Bus
 
 EVERYWHERE: Mapping[str, Attach] = {
     "default": Attach(),

@@ -12,9 +12,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.pve_double.certificate import Certificates
-from tests.pve_double.server import serve
-from tests.pve_double.testing import memory_node
+from pve_double.certificate import Certificates
+from pve_double.server import serve
+from pve_double.testing import memory_node
 from tests.unit.hostile_servers import (
     LOOPBACK,
     RESET,

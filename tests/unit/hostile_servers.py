@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.pve_double import certificate
-from tests.pve_double.certificate import Certificates
+from pve_double import certificate
+from pve_double.certificate import Certificates
 
 LOOPBACK = "127.0.0.1"
 TICKET = "PVE:root@pam:canary-ticket-5c1d"

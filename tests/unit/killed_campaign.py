@@ -19,10 +19,12 @@ from harness.image import ImageSet
 from harness.lab.inventory import DiskById, HostSpec
 from harness.measure.ledger import Order
 from harness.measure.resume import earlier_part
+from harness.model.budget import Budget
+from harness.model.job import parse_workload
+from harness.model.profile import profile_of
 from harness.results import Run, RunStore
-from harness.scenario.library import parse_workload, profile_of
-from harness.scenario.model import BudgetRule, Scenario
 from harness.scenario.plan import Plan, plan_for
+from harness.scenario.scenario import Scenario
 from tests.unit.recorded_campaign import Played, RecordedCampaign, write_recording
 from tests.unit.runs import RUN_ID, optane
 
@@ -39,7 +41,7 @@ def scenario(*, budget: float = 0.1, rounds: int = ROUNDS) -> Scenario:
         modes=tuple(mode for mode in optane().modes if mode.name in ("host", "passthrough")),
         workloads=(parse_workload("randread-4k"), parse_workload("randwrite-4k")),
         profiles=(replace(profile, iodepth=(32,), round_limit=1, rounds=rounds, most_rounds=rounds),),
-        budgets=(BudgetRule("iops", budget),),
+        budgets=(Budget("iops", budget),),
     )
 
 

@@ -16,10 +16,10 @@ from urllib.parse import unquote, urlsplit
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.secrets import Secret
 from harness.lab.proxmox import ApiSpec, SecretSource
-from tests.pve_double import certificate
-from tests.pve_double.server import Serving, serve
-from tests.pve_double.state import Node
-from tests.pve_double.testing import PASSWORD, memory_node
+from pve_double import certificate
+from pve_double.server import Serving, serve
+from pve_double.state import Node
+from pve_double.testing import PASSWORD, memory_node
 
 UPID = "UPID:pve:00004F28:00057F17:6B0027C0:qmcreate:140:root@pam:"
 

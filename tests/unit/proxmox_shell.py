@@ -24,9 +24,9 @@ from harness.lab.inventory import DiskById
 from harness.lab.transport.base import Completed, failed
 from harness.lab.transport.held import Held
 from harness.run_id import RunId
-from tests.pve_double import nodeshell
-from tests.pve_double.server import Serving
-from tests.pve_double.storage.disks import Disk
+from pve_double import nodeshell
+from pve_double.server import Serving
+from pve_double.storage.disks import Disk
 
 MIB = 1024**2
 SECTOR = 512

@@ -19,8 +19,9 @@ from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
 from harness.measure.campaign import Campaign, visited
 from harness.measure.session import Session
+from harness.model.job import Job
+from harness.model.mode import Place
 from harness.results import ConditioningRecord, LabInfo, Measurement
-from harness.scenario.model import Job, Place
 from harness.scenario.order import round_order
 from harness.scenario.plan import Group, Plan
 

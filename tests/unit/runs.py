@@ -11,6 +11,12 @@ from typing import Literal
 from pydantic import JsonValue
 
 from harness.analysis import Sequential, steady_state
+from harness.model.attach import BUSES, Attach
+from harness.model.budget import Budget
+from harness.model.effective import NOTHING, Effective
+from harness.model.job import Job, parse_workload
+from harness.model.mode import Arm, Cell, Place
+from harness.model.profile import Profile
 from harness.results import (
     SCHEMA_VERSION,
     CellContext,
@@ -29,11 +35,10 @@ from harness.results import (
 from harness.results.groups import drift_check, host_drift
 from harness.results.judging import corrected
 from harness.run_id import RunId
-from harness.scenario.attach import Attach
-from harness.scenario.library import PRESETS, parse_workload
-from harness.scenario.model import Arm, BudgetRule, Cell, Job, Place, Profile, Scenario
+from harness.scenario.library import PRESETS
 from harness.scenario.order import job_order, round_order
 from harness.scenario.plan import Group, Plan, plan_for
+from harness.scenario.scenario import Scenario
 
 RUN_ID = RunId("20260101-120000-0001")
 STARTED = 1_760_000_000.0
@@ -89,7 +94,7 @@ def synthetic_run(
     status: RunStatus = "complete",
     measured: float = 1.0,
     budget: float | None = 0.8,
-    budgets: Sequence[BudgetRule] = (),
+    budgets: Sequence[Budget] = (),
     void: Collection[str] = (),
     cached: Collection[str] = (),
     faster: Collection[str] = (),
@@ -123,7 +128,7 @@ def synthetic_run(
     ]
     measurements = measurements[: round(len(measurements) * measured)]
     groups = _groups(plan, measurements, ready, rounds, max(rounds, most_rounds))
-    rules = [*([BudgetRule("iops", budget)] if budget is not None else []), *budgets]
+    rules = [*([Budget("iops", budget)] if budget is not None else []), *budgets]
     contexts = {
         cell.id: replace(
             _context(cell, group.id, plan.span, void=cell.id in void, skipped=skipped),
@@ -321,13 +326,14 @@ def _context(cell: Cell, group: str, span: int, *, void: bool, skipped: Collecti
             if void
             else ValidityCheck("bytes", ok=True, detail="fio, block device and QEMU agree within 0.1 %"),
         ),
-        effective={
-            "bus": {"virtio-blk": "virtio", "virtio-scsi": "scsi", "sata": "sata"}[attach.bus],
-            "blockdev": {"cache.direct": attach.direct, "aio": attach.aio},
-            "iothread": attach.iothread,
-        }
+        effective=Effective(
+            bus=BUSES[attach.bus].hypervisor,
+            qemu_cache_direct=attach.direct,
+            qemu_aio=attach.aio,
+            iothread=attach.iothread,
+        )
         if attach
-        else {},
+        else NOTHING,
         notes=("raw is not aligned with the others",) if cell.mode.name == "raw" else (),
         skipped="the kernel of lab1 has no device-mapper" if cell.mode.name in skipped else None,
     )

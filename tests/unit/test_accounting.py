@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 
 from harness.analysis import CPU_PARTS, CYCLE_COSTS, IO_COSTS, costs_per_io
+from harness.model.job import Job
+from harness.model.layout import Device
+from harness.model.mode import Arm, Cell, Mode, Place
 from harness.results import CellContext, CellRecord, Measurement, assemble
-from harness.scenario.layouts import Device
-from harness.scenario.model import Arm, Cell, Job, Mode, Place
 from tests.unit.runs import optane
 
-JOB = Job("randread", 4096, 1, ramp=0, seconds=10, rate=1000)
+JOB = Job("randread", 4096, iodepth=1, ramp=0, seconds=10, rate=1000)
 LVM = next(mode for mode in optane().modes if mode.name == "lvm")
 CELL = Cell("optane", "optane", LVM, JOB)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from harness.analysis import Budget, Verdict, estimate_added, estimate_overhead, exceeds_p_value, judge
+from harness.analysis import Limit, Verdict, estimate_added, estimate_overhead, exceeds_p_value, judge
 
 
 def latencies(seed: int) -> tuple[list[float], list[float]]:
@@ -27,32 +27,32 @@ def test_p_values_of_one_limit_are_those_of_scipy(seed: int) -> None:
     share = stats.ttest_1samp(ratios, math.log(1.1), alternative="greater").pvalue
     fewer = stats.ttest_1samp(ratios, math.log(0.9), alternative="less").pvalue
     added = stats.ttest_rel(np.array(guest) - 1e-5, host, alternative="greater").pvalue
-    assert exceeds_p_value(host, guest, Budget(0.1), higher_is_better=False) == pytest.approx(share, rel=1e-6)
-    assert exceeds_p_value(host, guest, Budget(0.1), higher_is_better=True) == pytest.approx(fewer, rel=1e-6)
-    assert exceeds_p_value(host, guest, Budget(absolute=1e-5), higher_is_better=False) == pytest.approx(added, rel=1e-6)
+    assert exceeds_p_value(host, guest, Limit(0.1), higher_is_better=False) == pytest.approx(share, rel=1e-6)
+    assert exceeds_p_value(host, guest, Limit(0.1), higher_is_better=True) == pytest.approx(fewer, rel=1e-6)
+    assert exceeds_p_value(host, guest, Limit(absolute=1e-5), higher_is_better=False) == pytest.approx(added, rel=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_of_two_limits_looser_takes_the_larger_p_and_stricter_twice_the_smaller(seed: int) -> None:
     host, guest = latencies(seed)
 
-    def p(budget: Budget) -> float:
+    def p(budget: Limit) -> float:
         value = exceeds_p_value(host, guest, budget, higher_is_better=False)
         assert value is not None
         return value
 
-    parts = p(Budget(0.1)), p(Budget(absolute=1e-5))
-    assert p(Budget(0.1, 1e-5, "looser")) == max(parts)
-    assert p(Budget(0.1, 1e-5, "stricter")) == min(1, 2 * min(parts))
+    parts = p(Limit(0.1)), p(Limit(absolute=1e-5))
+    assert p(Limit(0.1, 1e-5, "looser")) == max(parts)
+    assert p(Limit(0.1, 1e-5, "stricter")) == min(1, 2 * min(parts))
 
 
 @pytest.mark.parametrize("confidence", [0.8, 0.95, 0.99])
 @pytest.mark.parametrize(
     "budget",
-    [Budget(0.1), Budget(absolute=1e-5), Budget(0.1, 1e-5, "looser"), Budget(0.1, 1e-5, "stricter")],
+    [Limit(0.1), Limit(absolute=1e-5), Limit(0.1, 1e-5, "looser"), Limit(0.1, 1e-5, "stricter")],
     ids=["share", "absolute", "looser", "stricter"],
 )
-def test_interval_and_p_value_always_give_the_same_verdict(budget: Budget, confidence: float) -> None:
+def test_interval_and_p_value_always_give_the_same_verdict(budget: Limit, confidence: float) -> None:
     exceeding = 0
     for seed in range(500):
         host, guest = latencies(seed)
@@ -70,8 +70,8 @@ def test_interval_and_p_value_give_the_same_verdict_where_higher_is_better() -> 
     exceeding = 0
     for seed in range(500):
         guest, host = latencies(seed)
-        verdict = judge(estimate_overhead(host, guest, higher_is_better=True), Budget(0.1))
-        p = exceeds_p_value(host, guest, Budget(0.1), higher_is_better=True)
+        verdict = judge(estimate_overhead(host, guest, higher_is_better=True), Limit(0.1))
+        p = exceeds_p_value(host, guest, Limit(0.1), higher_is_better=True)
         assert p is not None
         assert (verdict is Verdict.EXCEEDS) == (p <= 0.025)
         exceeding += verdict is Verdict.EXCEEDS
@@ -79,33 +79,33 @@ def test_interval_and_p_value_give_the_same_verdict_where_higher_is_better() -> 
 
 
 def test_one_round_and_no_budget_have_no_p_value() -> None:
-    assert exceeds_p_value([1.0], [2.0], Budget(0.1), higher_is_better=False) is None
-    assert exceeds_p_value([1.0, 1.1], [2.0, 2.1], Budget(), higher_is_better=False) is None
+    assert exceeds_p_value([1.0], [2.0], Limit(0.1), higher_is_better=False) is None
+    assert exceeds_p_value([1.0, 1.1], [2.0, 2.1], Limit(), higher_is_better=False) is None
 
 
 def test_rounds_without_spread_are_certain() -> None:
     host, twice, half = [1.0] * 3, [2.0] * 3, [0.5] * 3
-    assert exceeds_p_value(host, twice, Budget(0.9), higher_is_better=False) == 0
-    assert exceeds_p_value(host, twice, Budget(1.0), higher_is_better=False) == 1
-    assert exceeds_p_value(host, twice, Budget(1.1), higher_is_better=False) == 1
-    assert exceeds_p_value(host, half, Budget(0.4), higher_is_better=True) == 0
-    assert exceeds_p_value(host, half, Budget(0.5), higher_is_better=True) == 1
+    assert exceeds_p_value(host, twice, Limit(0.9), higher_is_better=False) == 0
+    assert exceeds_p_value(host, twice, Limit(1.0), higher_is_better=False) == 1
+    assert exceeds_p_value(host, twice, Limit(1.1), higher_is_better=False) == 1
+    assert exceeds_p_value(host, half, Limit(0.4), higher_is_better=True) == 0
+    assert exceeds_p_value(host, half, Limit(0.5), higher_is_better=True) == 1
 
 
 def test_rounding_is_no_evidence() -> None:
     # Each ratio is 1.5, but the differences of logs are off in their last bits, by luck all to one side: p = 0.003.
     host = [3400.0, 3100.0, 3900.0, 1700.0, 3600.0]
     guest = [value * 1.5 for value in host]
-    p = exceeds_p_value(host, guest, Budget(0.5), higher_is_better=False)
+    p = exceeds_p_value(host, guest, Limit(0.5), higher_is_better=False)
     assert p is not None
     assert p >= 0.5
-    assert judge(estimate_overhead(host, guest, higher_is_better=False), Budget(0.5)) is Verdict.WITHIN
+    assert judge(estimate_overhead(host, guest, higher_is_better=False), Limit(0.5)) is Verdict.WITHIN
 
 
 def test_more_than_everything_cannot_be_lost() -> None:
-    assert exceeds_p_value([1.0, 2.0], [1e-9, 1e-9], Budget(1.0), higher_is_better=True) == 1
+    assert exceeds_p_value([1.0, 2.0], [1e-9, 1e-9], Limit(1.0), higher_is_better=True) == 1
 
 
 def test_an_absolute_budget_where_higher_is_better_is_refused() -> None:
     with pytest.raises(ValueError, match="lower is better"):
-        exceeds_p_value([1.0, 2.0], [1.0, 2.0], Budget(absolute=0.1), higher_is_better=True)
+        exceeds_p_value([1.0, 2.0], [1.0, 2.0], Limit(absolute=0.1), higher_is_better=True)

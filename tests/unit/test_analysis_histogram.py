@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from harness.analysis import merged, percentile, percentile_interval
+
+RECORDED = Path(__file__).parent / "data" / "fio"
 
 
 def latencies(seed: int, ios: int) -> Counter[int]:
@@ -33,10 +38,42 @@ def test_a_rank_is_not_pushed_up_by_rounding() -> None:
     assert percentile(dict.fromkeys(range(1, 101), 1), 0.55) == pytest.approx(55e-9)
 
 
-def test_a_percentile_needs_ten_ios_beyond_it() -> None:
-    assert percentile({1000: 999}, 0.99) is None
-    assert percentile({1000: 1000}, 0.99) == pytest.approx(1e-6)
-    assert percentile({}, 0.5) is None
+@pytest.mark.parametrize(("q", "fewest"), [(0.5, 20), (0.99, 1000), (0.999, 10_000), (0.9999, 100_000)])
+def test_a_percentile_needs_ten_ios_beyond_it(q: float, fewest: int) -> None:
+    assert percentile({1000: fewest - 1}, q) is None
+    assert percentile({1000: fewest}, q) == pytest.approx(1e-6)
+    assert percentile({}, q) is None
+
+
+def test_a_percentile_is_the_bin_of_the_io_of_that_rank() -> None:
+    bins = {3000: 10, 1000: 500, 2000: 490}
+    assert percentile(bins, 0.5) == pytest.approx(1e-6)
+    assert percentile(bins, 0.99) == pytest.approx(2e-6)
+
+
+def fios_percentiles() -> Iterator[tuple[Mapping[int, int], float, int]]:
+    """Each percentile in fio's recorded outputs with the histogram beside it: bins, share, latency in ns."""
+    for name in ("few", "note", "three_jobs"):
+        text = (RECORDED / f"{name}.json").read_text()
+        for job in json.loads(text[text.index("{") :])["jobs"]:
+            for side in (job["read"], job["write"]):
+                if side["total_ios"]:
+                    bins = {int(latency): ios for latency, ios in side["clat_ns"]["bins"].items()}
+                    yield from (
+                        (bins, float(percent) / 100, latency)
+                        for percent, latency in side["clat_ns"]["percentile"].items()
+                    )
+
+
+def test_percentiles_are_fios_own_wherever_enough_ios_completed() -> None:
+    compared = 0
+    for bins, q, latency_ns in fios_percentiles():
+        ours = percentile(bins, q)
+        assert (ours is None) == (round(sum(bins.values()) * (1 - q), 6) < 10)
+        if ours is not None:
+            assert round(ours * 1e9) == latency_ns
+            compared += 1
+    assert compared == 19
 
 
 def test_merging_adds_up_the_ios_of_every_round() -> None:

@@ -8,12 +8,18 @@ from collections.abc import Sequence
 
 import pytest
 
-from harness.analysis import Budget, Estimate, Judgement, Reason, Sequential, Verdict, decided, holm, judge_look
+from harness.analysis import Estimate, Judgement, Limit, Reason, Sequential, Verdict, decided, holm, judge_look
 from harness.analysis import survivors as surviving
+
+ALPHA = 0.025
 
 
 def judgement(verdict: Verdict, p: float | None) -> Judgement:
     return Judgement(Estimate(0.1, 0.0, 0.2, 5), None, verdict, p)
+
+
+def standing(run: Sequence[Judgement], *, family: int | None = None) -> list[Verdict]:
+    return surviving(run, family=len(run) if family is None else family, error_rate=ALPHA)
 
 
 def closed_testing(p_values: Sequence[float], alpha: float) -> list[bool]:
@@ -58,17 +64,21 @@ def test_an_exceeds_that_does_not_survive_becomes_inconclusive_and_nothing_else_
         judgement(Verdict.WITHIN, 0.9999),
         judgement(Verdict.EXCEEDS, 0.02),
         judgement(Verdict.INCONCLUSIVE, None),
-        judgement(Verdict.UNJUDGED, None),
-        judgement(Verdict.VOID, 0.0001),
     ]
-    assert surviving(run, 0.025) == ["exceeds", "within", "inconclusive", "inconclusive", "unjudged", "void"]
+    assert standing(run) == ["exceeds", "within", "inconclusive", "inconclusive"]
 
 
-def test_unjudged_and_void_cells_do_not_make_it_harder() -> None:
+def test_every_hypothesis_of_the_run_counts_whether_or_not_it_has_evidence() -> None:
     alone = judgement(Verdict.EXCEEDS, 0.02)
-    others = [judgement(Verdict.UNJUDGED, None), judgement(Verdict.VOID, 0.5)]
-    assert surviving([alone, *others], 0.025)[0] is Verdict.EXCEEDS
-    assert surviving([alone, judgement(Verdict.WITHIN, 0.5)], 0.025)[0] is Verdict.INCONCLUSIVE
+    without_evidence = judgement(Verdict.INCONCLUSIVE, None)
+    assert standing([alone]) == ["exceeds"]
+    assert standing([alone, without_evidence])[0] is Verdict.INCONCLUSIVE
+    assert standing([alone], family=2) == ["inconclusive"]
+
+
+def test_a_family_that_is_not_known_yet_is_what_was_tested() -> None:
+    run = [judgement(Verdict.EXCEEDS, 0.02), judgement(Verdict.WITHIN, 0.9)]
+    assert standing(run, family=0) == standing(run, family=2)
 
 
 def test_one_cell_alone_keeps_its_verdict() -> None:
@@ -81,14 +91,14 @@ def test_one_cell_alone_keeps_its_verdict() -> None:
         assert look is not None
         worse = chance.uniform(1.0, 1.3)
         guest = [worse * chance.lognormvariate(0, 0.02) for _ in range(rounds)]
-        one = judge_look([1.0] * rounds, guest, Budget(0.1), look, higher_is_better=False)
-        assert surviving([one], plan.error_rate) == [one.verdict]
+        one = judge_look([1.0] * rounds, guest, Limit(0.1), look, higher_is_better=False)
+        assert standing([one]) == [one.verdict]
         seen.add(one.verdict)
     assert seen == {Verdict.WITHIN, Verdict.EXCEEDS, Verdict.INCONCLUSIVE}
 
 
 def test_what_was_decided_as_exceeding_is_never_taken_back_by_the_run() -> None:
-    plan, cells, budget = Sequential(3, 27), 20, Budget(0.1)
+    plan, cells, budget = Sequential(3, 27), 20, Limit(0.1)
     chance = random.Random(11)
     stood = 0
     for _ in range(40):
@@ -103,7 +113,7 @@ def test_what_was_decided_as_exceeding_is_never_taken_back_by_the_run() -> None:
             look = plan.look(len(host))
             assert look is not None
             judgements.append(judge_look(host, guest, budget, look, higher_is_better=False))
-        for (host, guest), before, after in zip(run, judgements, surviving(judgements, plan.error_rate), strict=True):
+        for (host, guest), before, after in zip(run, judgements, standing(judgements), strict=True):
             why = decided(host, guest, plan, higher_is_better=False, budget=budget, target=None, cells=cells)
             if why is Reason.BUDGET and before.verdict is Verdict.EXCEEDS:
                 assert after is Verdict.EXCEEDS

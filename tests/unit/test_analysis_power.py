@@ -1,4 +1,4 @@
-"""What so many rounds can show: against scipy's noncentral t, and against campaigns that try it."""
+"""What so many rounds can show: against published tables, and against campaigns that try it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,25 @@ import pytest
 from scipy import stats
 
 from harness.analysis import estimate_overhead, pooled_sd, smallest_detectable
-from harness.analysis.power import noncentral_t_survival
+from harness.analysis.student import noncentrality
 
 
 @pytest.mark.parametrize("df", [1, 2, 4, 9, 30, 200])
-@pytest.mark.parametrize("noncentrality", [0.0, 0.5, 3.0, 20.0])
-def test_the_noncentral_t_agrees_with_scipy(df: int, noncentrality: float) -> None:
+@pytest.mark.parametrize("power", [0.03, 0.5, 0.8, 0.99])
+def test_the_noncentral_t_exceeds_its_critical_value_as_often_as_asked(df: int, power: float) -> None:
     critical = float(stats.t.ppf(0.975, df))
-    exact = stats.nct.sf(critical, df, noncentrality)
-    assert noncentral_t_survival(critical, df, noncentrality) == pytest.approx(exact, abs=1e-6)
+    assert stats.nct.sf(critical, df, noncentrality(critical, df, power)) == pytest.approx(power, abs=1e-6)
+
+
+@pytest.mark.parametrize(("effect", "pairs"), [(0.2, 199), (0.5, 34), (0.8, 15)])
+def test_the_pairs_that_an_effect_needs_are_those_of_the_tables(effect: float, pairs: int) -> None:
+    """Pairs for a power of 80 % at 5 %, two-sided: Cohen (1988), and to the pair G*Power and R's pwr.t.test.
+
+    The effect is in standard deviations of the differences, here of the log ratios.
+    """
+    sd = 0.01
+    shown = [math.log1p(smallest_detectable(sd, n, higher_is_better=False)) / sd for n in (pairs - 1, pairs)]
+    assert shown[1] <= effect < shown[0]
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 12])

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from harness.analysis import (
-    Budget,
+    Limit,
     Look,
     Reason,
     Sequential,
@@ -21,7 +21,7 @@ from harness.analysis import (
 )
 
 PLAN = Sequential(first=3, most=27)
-ALLOWED = Budget(0.30)
+ALLOWED = Limit(0.30)
 
 
 def pair(overhead: float, noise: float, n: int, seed: int = 1) -> tuple[list[float], list[float]]:
@@ -36,7 +36,7 @@ def reason(
     noise: float,
     n: int,
     *,
-    budget: Budget = ALLOWED,
+    budget: Limit = ALLOWED,
     target: float | None = 0.05,
     cells: int = 1,
     time_spent: bool = False,
@@ -140,16 +140,16 @@ def test_a_look_makes_its_interval_and_its_p_value_at_its_own_level() -> None:
     host, guest = pair(0.35, 0.01, 3)
     look = PLAN.look(3)
     assert look is not None
-    judgement = judge_look(host, guest, Budget(0.30), look, higher_is_better=True)
+    judgement = judge_look(host, guest, Limit(0.30), look, higher_is_better=True)
     assert judgement.overhead == estimate_overhead(host, guest, higher_is_better=True, confidence=1 - 0.05 / 3)
-    p = exceeds_p_value(host, guest, Budget(0.30), higher_is_better=True)
+    p = exceeds_p_value(host, guest, Limit(0.30), higher_is_better=True)
     assert p is not None
     assert judgement.p_value == pytest.approx(3 * p)
     assert judgement.added is None
 
 
-@pytest.mark.parametrize("budget", [Budget(0.1), Budget(0.1, 10.0, "looser"), Budget(0.1, 10.0, "stricter")])
-def test_at_a_look_exceeds_and_a_small_p_value_are_the_same_thing(budget: Budget) -> None:
+@pytest.mark.parametrize("budget", [Limit(0.1), Limit(0.1, 10.0, "looser"), Limit(0.1, 10.0, "stricter")])
+def test_at_a_look_exceeds_and_a_small_p_value_are_the_same_thing(budget: Limit) -> None:
     chance = random.Random(7)
     exceeding = 0
     for _ in range(300):
@@ -169,13 +169,13 @@ def test_at_a_look_exceeds_and_a_small_p_value_are_the_same_thing(budget: Budget
 def test_one_round_is_inconclusive_and_no_budget_unjudged_at_any_look() -> None:
     look = PLAN.look(1, final=True)
     assert look is not None
-    assert judge_look([1.0], [2.0], Budget(0.1), look, higher_is_better=False).verdict is Verdict.INCONCLUSIVE
-    assert judge_look([1.0], [2.0], Budget(), look, higher_is_better=False).verdict is Verdict.UNJUDGED
+    assert judge_look([1.0], [2.0], Limit(0.1), look, higher_is_better=False).verdict is Verdict.INCONCLUSIVE
+    assert judge_look([1.0], [2.0], Limit(), look, higher_is_better=False).verdict is Verdict.UNJUDGED
 
 
 def test_a_look_at_other_rounds_than_its_own_is_refused() -> None:
     with pytest.raises(ValueError, match="3 rounds, not 4"):
-        judge_look([1.0] * 4, [1.0] * 4, Budget(), Look(3, 0.01, 0.05), higher_is_better=False)
+        judge_look([1.0] * 4, [1.0] * 4, Limit(), Look(3, 0.01, 0.05), higher_is_better=False)
 
 
 # --- enough ---
@@ -191,7 +191,7 @@ def test_a_noisy_cell_goes_on() -> None:
 
 def test_a_cell_far_below_its_budget_is_decided_however_wide_its_interval() -> None:
     assert reason(0.02, 0.04, 5) is Reason.BUDGET
-    assert reason(0.02, 0.04, 5, budget=Budget()) is None
+    assert reason(0.02, 0.04, 5, budget=Limit()) is None
 
 
 def test_a_cell_far_above_its_budget_is_decided() -> None:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from harness.analysis import METRICS, Budget, Estimate, Verdict, estimate_overhead, judge
+from harness.analysis import METRICS, Estimate, Limit, Verdict, estimate_overhead, judge
 
 US = 1e-6
 BELOW = Estimate(0.05, 0.02, 0.08, 5)
@@ -33,36 +33,36 @@ def added(estimate: Estimate) -> Estimate:
     ],
 )
 def test_a_verdict_needs_the_whole_interval_on_one_side(low: float, high: float, verdict: str) -> None:
-    assert judge(Estimate((low + high) / 2, low, high, 5), Budget(share=0.10)) == verdict
+    assert judge(Estimate((low + high) / 2, low, high, 5), Limit(share=0.10)) == verdict
 
 
 def test_one_round_or_none_is_inconclusive() -> None:
-    assert judge(Estimate(0.01, None, None, 1), Budget(0.10)) is Verdict.INCONCLUSIVE
-    assert judge(None, Budget(0.10)) is Verdict.INCONCLUSIVE
-    assert judge(None, Budget(absolute=50 * US)) is Verdict.INCONCLUSIVE
+    assert judge(Estimate(0.01, None, None, 1), Limit(0.10)) is Verdict.INCONCLUSIVE
+    assert judge(None, Limit(0.10)) is Verdict.INCONCLUSIVE
+    assert judge(None, Limit(absolute=50 * US)) is Verdict.INCONCLUSIVE
 
 
 def test_without_a_budget_nothing_is_judged() -> None:
-    assert judge(Estimate(0.9, 0.8, 1.0, 5), Budget()) is Verdict.UNJUDGED
-    assert judge(None, Budget()) is Verdict.UNJUDGED
+    assert judge(Estimate(0.9, 0.8, 1.0, 5), Limit()) is Verdict.UNJUDGED
+    assert judge(None, Limit()) is Verdict.UNJUDGED
 
 
 def test_a_budget_of_nothing_is_a_budget() -> None:
-    assert judge(Estimate(0.2, 0.1, 0.3, 5), Budget(0.0)) is Verdict.EXCEEDS
-    assert judge(None, Budget(), Estimate(1e-3, 1e-4, 2e-3, 5)) is Verdict.UNJUDGED
-    assert judge(None, Budget(absolute=0.0), Estimate(1e-3, 1e-4, 2e-3, 5)) is Verdict.EXCEEDS
+    assert judge(Estimate(0.2, 0.1, 0.3, 5), Limit(0.0)) is Verdict.EXCEEDS
+    assert judge(None, Limit(), Estimate(1e-3, 1e-4, 2e-3, 5)) is Verdict.UNJUDGED
+    assert judge(None, Limit(absolute=0.0), Estimate(1e-3, 1e-4, 2e-3, 5)) is Verdict.EXCEEDS
 
 
 @pytest.mark.parametrize("higher_is_better", [True, False])
 def test_a_guest_exactly_at_its_budget_keeps_it_whatever_the_rounding(higher_is_better: bool) -> None:
     host = [1000.0, 3000.0, 700.0]
     guest = [value * (0.9 if higher_is_better else 1.1) for value in host]
-    assert judge(estimate_overhead(host, guest, higher_is_better=higher_is_better), Budget(0.1)) is Verdict.WITHIN
+    assert judge(estimate_overhead(host, guest, higher_is_better=higher_is_better), Limit(0.1)) is Verdict.WITHIN
 
 
 @pytest.mark.parametrize(("estimate", "verdict"), [(BELOW, "within"), (ACROSS, "inconclusive"), (ABOVE, "exceeds")])
 def test_an_absolute_budget_is_held_against_what_is_added(estimate: Estimate, verdict: str) -> None:
-    assert judge(Estimate(9.0, 8.0, 10.0, 5), Budget(absolute=100 * US), added(estimate)) == verdict
+    assert judge(Estimate(9.0, 8.0, 10.0, 5), Limit(absolute=100 * US), added(estimate)) == verdict
 
 
 @pytest.mark.parametrize(
@@ -82,45 +82,45 @@ def test_an_absolute_budget_is_held_against_what_is_added(estimate: Estimate, ve
 def test_of_two_limits_the_looser_or_the_stricter_holds(
     share: Estimate, absolute: Estimate, looser: str, stricter: str
 ) -> None:
-    assert judge(share, Budget(0.1, 100 * US, "looser"), added(absolute)) == looser
-    assert judge(share, Budget(0.1, 100 * US, "stricter"), added(absolute)) == stricter
+    assert judge(share, Limit(0.1, 100 * US, "looser"), added(absolute)) == looser
+    assert judge(share, Limit(0.1, 100 * US, "stricter"), added(absolute)) == stricter
 
 
 def test_a_limit_that_could_not_be_measured_leaves_the_other_to_decide() -> None:
-    assert judge(BELOW, Budget(0.1, 100 * US, "looser")) is Verdict.WITHIN
-    assert judge(BELOW, Budget(0.1, 100 * US, "stricter")) is Verdict.INCONCLUSIVE
-    assert judge(ABOVE, Budget(0.1, 100 * US, "stricter")) is Verdict.EXCEEDS
+    assert judge(BELOW, Limit(0.1, 100 * US, "looser")) is Verdict.WITHIN
+    assert judge(BELOW, Limit(0.1, 100 * US, "stricter")) is Verdict.INCONCLUSIVE
+    assert judge(ABOVE, Limit(0.1, 100 * US, "stricter")) is Verdict.EXCEEDS
 
 
 def test_two_chances_to_exceed_need_wider_intervals() -> None:
-    assert Budget(0.1, 100 * US, "stricter").interval_confidence(0.95) == pytest.approx(0.975)
-    assert Budget(0.1, 100 * US, "looser").interval_confidence(0.95) == 0.95
-    assert Budget(0.1).interval_confidence(0.95) == 0.95
+    assert Limit(0.1, 100 * US, "stricter").interval_confidence(0.95) == pytest.approx(0.975)
+    assert Limit(0.1, 100 * US, "looser").interval_confidence(0.95) == 0.95
+    assert Limit(0.1).interval_confidence(0.95) == 0.95
 
 
 def test_two_limits_without_a_word_on_which_holds_are_refused() -> None:
     with pytest.raises(ValueError, match="looser or stricter"):
-        Budget(share=0.1, absolute=50 * US)
+        Limit(share=0.1, absolute=50 * US)
     with pytest.raises(ValueError, match="needs both"):
-        Budget(share=0.1, both="looser")
+        Limit(share=0.1, both="looser")
 
 
 def test_a_word_that_is_neither_looser_nor_stricter_is_refused() -> None:
     with pytest.raises(ValueError, match="not the either"):
-        Budget(share=0.1, absolute=50 * US, both="either")  # type: ignore[arg-type]
+        Limit(share=0.1, absolute=50 * US, both="either")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("limit", [math.nan, math.inf, -math.inf])
 def test_a_limit_that_is_no_number_is_refused(limit: float) -> None:
     with pytest.raises(ValueError, match="finite"):
-        Budget(share=limit)
+        Limit(share=limit)
     with pytest.raises(ValueError, match="finite"):
-        Budget(absolute=limit)
+        Limit(absolute=limit)
 
 
 def test_a_share_below_minus_everything_is_refused() -> None:
     with pytest.raises(ValueError, match="above -1"):
-        Budget(share=-1.0)
+        Limit(share=-1.0)
 
 
 def test_rates_are_better_higher_and_latencies_lower() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.calibrate.trials import Order, delay_trials, host_delay_trial, same_device_trials
-from harness.scenario.model import Place
+from harness.model.mode import Place
 
 
 def test_the_two_arms_of_a_device_against_itself_differ_in_name_alone() -> None:

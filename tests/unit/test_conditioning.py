@@ -18,8 +18,8 @@ from harness.lab.transport.local import LocalRunner
 from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
 from harness.measure.conditioning import condition, conditioning_job
-from harness.scenario.library import parse_workload
-from harness.scenario.model import Conditioning, Job
+from harness.model.job import Job, parse_workload
+from harness.model.profile import Conditioning
 from harness.scenario.plan import STEADY_ROUNDS
 from tests.unit.granted import granted
 

@@ -12,16 +12,16 @@ import libvirt
 import pytest
 
 from harness.errors import Unsupported
-from harness.guest.libvirt.disks import BUSES, SATA_PORTS, alias_of, root_ports
+from harness.guest.libvirt.disks import alias_of, root_ports
 from harness.guest.libvirt.domain import GuestSpec, domain_xml
 from harness.guest.libvirt.requirements import Versions, missing_for
 from harness.guest.libvirt.vfio import hostdev_xml
 from harness.guest.protocol import SERIAL_CHARACTERS, GuestDisk
 from harness.layout.source import BlockSource
-from harness.scenario.attach import Aio, Attach, Bus, Cache, Controller, Vfio
-from harness.scenario.layouts import Device, Layout, Md, Qcow2, RawFile, ZfsFile
+from harness.model.attach import BUSES, Aio, Attach, Bus, Cache, Controller, Vfio
+from harness.model.layout import Device, Layout, Md, Qcow2, RawFile, ZfsFile
+from harness.model.mode import Mode
 from harness.scenario.load import find_scenarios, load_scenario
-from harness.scenario.model import Mode
 from harness.scenario.sittings import sittings
 from tests.unit.attach_options import options
 
@@ -173,7 +173,7 @@ def test_every_mode_of_every_scenario_is_in_a_golden_file_with_the_disk_that_it_
                 mode.attach.aio,
                 source.format,
             )
-            assert target.get("bus") == BUSES[mode.attach.bus][0]
+            assert target.get("bus") == BUSES[mode.attach.bus].hypervisor
 
 
 @pytest.mark.parametrize("name", SITTINGS)
@@ -309,7 +309,7 @@ def test_more_disks_than_libvirt_has_letters_have_names_of_their_own() -> None:
 def test_sata_disks_beyond_the_ports_of_a_controller_get_another() -> None:
     live = ET.fromstring(domain_xml(every_option("sata")))
     places = [(at.get("controller"), at.get("unit")) for at in live.iterfind("devices/disk/address")]
-    assert places[SATA_PORTS - 1 : SATA_PORTS + 1] == [("0", "5"), ("1", "0")]
+    assert places[BUSES["sata"].most - 1 : BUSES["sata"].most + 1] == [("0", "5"), ("1", "0")]
     # The first is part of the chip set.
     assert [each.get("index") for each in live.iterfind("devices/controller[@type='sata']")] == ["1"]
 

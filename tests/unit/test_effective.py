@@ -9,7 +9,6 @@ from xml.etree import ElementTree as ET
 
 import libvirt_qemu
 import pytest
-from pydantic import JsonValue
 
 from harness.errors import GuestError
 from harness.guest.guest_system import parse_disks
@@ -17,6 +16,7 @@ from harness.guest.libvirt.connection import Connection
 from harness.guest.libvirt.effective import Running, disk_of, read_effective
 from harness.guest.libvirt.process import QemuProcess, parse_process
 from harness.guest.qemu_process import Engines
+from harness.model.effective import Effective
 
 LIVE = ET.fromstring(
     """
@@ -61,7 +61,7 @@ argument	-device
 argument	{"driver":"scsi-hd","bus":"scsi0.0","drive":"libvirt-5-storage","id":"ua-raw"}
 """  # noqa: E501
 
-DEVICES: dict[str, dict[str, JsonValue]] = {
+DEVICES: dict[str, dict[str, Any]] = {
     "ua-raw": {"type": "scsi-hd", "logical_block_size": 512, "physical_block_size": 4096},
     "ua-raw-cached": {"type": "scsi-hd", "logical_block_size": 512, "physical_block_size": 512},
     "ua-mapped": {
@@ -103,7 +103,7 @@ def answer(query: dict[str, Any]) -> Any:
 
 
 @pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], dict[str, JsonValue]]:
+def read(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Effective]:
     """Reads what is in effect of the disk with an alias, of a QEMU whose answers are recorded."""
     monkeypatch.setattr(
         libvirt_qemu, "qemuMonitorCommand", lambda _domain, text, _flags: json.dumps(answer(json.loads(text)))
@@ -114,35 +114,35 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], dict[str, JsonValue
 
 
 def test_a_scsi_disk_has_the_queues_and_the_thread_of_its_controller(
-    read: Callable[[str], dict[str, JsonValue]],
+    read: Callable[[str], Effective],
 ) -> None:
     found = read("ua-raw")
-    assert (found["bus"], found["qemu_device"], found["machine"]) == ("scsi", "scsi-hd", "pc-q35-10.0")
-    assert (found["qemu_queues"], found["qemu_queue_size"]) == (1, 128)
-    assert (found["iothread"], found["qemu_iothread"], found["qemu_iothreads"]) == (True, True, 1)
-    assert (found["qemu_logical_block_size"], found["qemu_physical_block_size"]) == (512, 4096)
-    assert found["controller_disks"] == 1
+    assert (found.bus, found.qemu_device, found.machine) == ("scsi", "scsi-hd", "pc-q35-10.0")
+    assert (found.qemu_queues, found.qemu_queue_size) == (1, 128)
+    assert (found.iothread, found.qemu_iothread, found.qemu_iothreads) == (True, True, 1)
+    assert (found.qemu_logical_block_size, found.qemu_physical_block_size) == (512, 4096)
+    assert found.controller_disks == 1
 
 
-def test_disks_on_one_controller_are_counted(read: Callable[[str], dict[str, JsonValue]]) -> None:
+def test_disks_on_one_controller_are_counted(read: Callable[[str], Effective]) -> None:
     found = read("ua-raw-cached")
-    assert (found["controller_disks"], found["qemu_queues"], found["qemu_iothread"]) == (2, 2, False)
+    assert (found.controller_disks, found.qemu_queues, found.qemu_iothread) == (2, 2, False)
 
 
-def test_queues_of_virtio_blk_are_spread_over_several_threads(read: Callable[[str], dict[str, JsonValue]]) -> None:
+def test_queues_of_virtio_blk_are_spread_over_several_threads(read: Callable[[str], Effective]) -> None:
     found = read("ua-mapped")
-    assert (found["iothread"], found["qemu_iothread"], found["qemu_iothreads"]) == (True, True, 2)
-    assert (found["qemu_queues"], found["qemu_queue_size"]) == (2, 256)
+    assert (found.iothread, found.qemu_iothread, found.qemu_iothreads) == (True, True, 2)
+    assert (found.qemu_queues, found.qemu_queue_size) == (2, 256)
 
 
-def test_a_device_without_queues_tells_none_and_has_no_thread(read: Callable[[str], dict[str, JsonValue]]) -> None:
+def test_a_device_without_queues_tells_none_and_has_no_thread(read: Callable[[str], Effective]) -> None:
     found = read("ua-sata")
-    assert found["qemu_iothread"] is False
-    assert not {"qemu_queues", "qemu_queue_size", "controller_disks"} & found.keys()
+    assert found.qemu_iothread is False
+    assert (found.qemu_queues, found.qemu_queue_size, found.controller_disks) == (None, None, None)
 
 
 def test_a_question_that_qemu_does_not_answer_is_an_error_and_no_missing_thread(
-    read: Callable[[str], dict[str, JsonValue]], monkeypatch: pytest.MonkeyPatch
+    read: Callable[[str], Effective], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(DEVICES, "scsi0", {"type": "virtio-scsi-pci", "iothread": "/objects/iothread1"})
     refused = json.dumps({"error": {"desc": "it is shutting down"}})
@@ -215,17 +215,17 @@ SEEN = (
 def test_a_guest_tells_of_each_disk_by_its_serial() -> None:
     found = parse_disks(SEEN)
     assert {serial: device.path for serial, device in found.items()} == {"raw": "/dev/sda", "mapped": "/dev/vda"}
-    assert found["raw"].effective == {
-        "guest_scheduler": "[none] mq-deadline",
-        "guest_rotational": True,
-        "guest_write_cache": "write back",
-        "guest_logical_block_size": 512,
-        "guest_physical_block_size": 4096,
-        "guest_nr_requests": 256,
-        "guest_discard_max_bytes": 1073741824,
-        "guest_read_only": False,
-        "guest_queues": 1,
-        "guest_driver": "sd",
-        "guest_controller_driver": "virtio_scsi",
-    }
-    assert found["mapped"].effective["guest_read_only"] is True
+    assert found["raw"].effective == Effective(
+        guest_scheduler="[none] mq-deadline",
+        guest_rotational=True,
+        guest_write_cache="write back",
+        guest_logical_block_size=512,
+        guest_physical_block_size=4096,
+        guest_nr_requests=256,
+        guest_discard_max_bytes=1073741824,
+        guest_read_only=False,
+        guest_queues=1,
+        guest_driver="sd",
+        guest_controller_driver="virtio_scsi",
+    )
+    assert found["mapped"].effective.guest_read_only is True

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.errors import HostError
-from harness.lab.facts import HostFacts, read_facts, require_fio
+from harness.lab.facts import HostFacts, read_facts, read_schedulers, require_fio
+from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner
 
 RUNNER = LocalRunner("host here")
@@ -73,3 +76,23 @@ def test_a_host_without_fio_is_told_why_it_is_needed_and_what_to_install() -> No
         require_fio(HostFacts({"fio": ""}), "node1")
     assert error.value.hint == "install it on node1: apt-get install fio"
     require_fio(HostFacts({"fio": "fio-3.39"}), "node1")
+
+
+def test_the_scheduler_of_each_disk_is_the_one_that_the_kernel_has_chosen() -> None:
+    listed = {path.parts[3]: path.read_text() for path in Path("/sys/block").glob("*/queue/scheduler")}
+    found = read_schedulers(RUNNER, [*listed, "no-such-disk"])
+    assert found.keys() == listed.keys()
+    for disk, text in listed.items():
+        assert f"[{found[disk]}]" in text or text.strip() == found[disk]
+
+
+def test_a_scheduler_is_the_word_in_brackets_and_a_disk_that_is_gone_has_none() -> None:
+    class Printing(LocalRunner):
+        """grep on a host with two disks, one of which has a choice of schedulers."""
+
+        def run(self, argv: Sequence[str], **_: Any) -> Completed:
+            assert argv[-3:] == [f"/sys/block/{disk}/queue/scheduler" for disk in ("nvme0n1", "sda", "sdb")]
+            lines = ("nvme0n1/queue/scheduler:[none] mq-deadline", "sda/queue/scheduler:none [mq-deadline] bfq")
+            return Completed(tuple(argv), 2, "".join(f"/sys/block/{line}\n" for line in lines), "")
+
+    assert read_schedulers(Printing("lab"), ["nvme0n1", "sda", "sdb"]) == {"nvme0n1": "none", "sda": "mq-deadline"}

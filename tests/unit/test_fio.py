@@ -13,18 +13,20 @@ from typing import Any
 
 import pytest
 
+from harness.analysis import METRICS, merged, percentile
+from harness.analysis.metrics import QUANTILES
 from harness.errors import MeasurementError
-from harness.measure.fio import Target, fill_file, job_file, parse, percentiles
-from harness.scenario.model import Job
+from harness.measure.fio import Target, fill_file, job_file, parse
+from harness.model.job import Job
 
 RECORDED = Path(__file__).parent / "data" / "fio"
 MIB = 1024**2
 
-RANDREAD = Job("randread", 4096, 8, ramp=0.5, seconds=1)
+RANDREAD = Job("randread", 4096, iodepth=8, ramp=0.5, seconds=1)
 AT_ONCE = replace(RANDREAD, ramp=0)
-SEQWRITE = Job("write", 256 * 1024, 2, ramp=0, seconds=1)
-MIXED = Job("randrw", 8192, 4, ramp=0, seconds=1, numjobs=2, read_share=0.67)
-FEW = Job("randread", 4096, 1, ramp=0, seconds=0.02)
+SEQWRITE = Job("write", 256 * 1024, iodepth=2, ramp=0, seconds=1)
+MIXED = Job("randrw", 8192, iodepth=4, ramp=0, seconds=1, numjobs=2, read_share=0.67)
+FEW = Job("randread", 4096, iodepth=1, ramp=0, seconds=0.02)
 JOBS = [RANDREAD, SEQWRITE, MIXED]
 
 TARGET = Target("/dev/disk/by-id/x", offset=4 * MIB, size=24 * MIB, direct=True)
@@ -178,15 +180,29 @@ def test_a_mixed_job_is_the_sum_of_its_reads_and_writes() -> None:
 
 
 @pytest.mark.parametrize(("job", "side"), [(RANDREAD, "read"), (SEQWRITE, "write")])
-def test_percentiles_are_fios_own_to_within_a_bin(job: Job, side: str) -> None:
-    clat = entry("three_jobs", job)[side]["clat_ns"]
-    bins = sorted(int(latency) for latency in clat["bins"])
+def test_the_percentiles_of_a_job_are_fios_own(job: Job, side: str) -> None:
+    of_fio = entry("three_jobs", job)[side]["clat_ns"]["percentile"]
     (result,) = parse(recorded("three_jobs"), [job], "here")
-    of_fio = {"clat_p50": "50.000000", "clat_p99": "99.000000", "clat_p999": "99.900000"}
-    found = {name: round(value * 1e9) for name, value in result.metrics.items() if name in of_fio}
-    assert "clat_p99" in found
-    for name, latency in found.items():
-        assert abs(bins.index(latency) - bins.index(clat["percentile"][of_fio[name]])) <= 1
+    compared = {
+        name: of_fio[f"{metric.quantile * 100:.6f}"]
+        for name, metric in METRICS.items()
+        if metric.quantile is not None and f"{metric.quantile * 100:.6f}" in of_fio
+    }
+    assert len(compared) == len(of_fio)
+    assert {name: round(result.metrics[name] * 1e9) for name in compared} == compared
+
+
+def test_fio_is_asked_for_the_percentiles_that_there_are_to_compare_ours_with_them() -> None:
+    asked = sections(job_file(TARGET, JOBS, seed=7))["global"]["percentile_list"]
+    assert [float(percent) / 100 for percent in asked.split(":")] == pytest.approx(QUANTILES)
+
+
+def test_a_mixed_job_has_the_percentiles_of_reads_and_writes_together() -> None:
+    fio = entry("three_jobs", MIXED)
+    both = [{int(ns): n for ns, n in fio[side]["clat_ns"]["bins"].items()} for side in ("read", "write")]
+    (result,) = parse(recorded("three_jobs"), [MIXED], "here")
+    assert result.histogram == merged(both)
+    assert result.metrics["clat_p99"] == percentile(merged(both), 0.99)
 
 
 def test_jobs_come_back_in_the_order_asked_for() -> None:
@@ -199,25 +215,6 @@ def test_a_percentile_that_too_few_ios_support_is_left_out() -> None:
     assert entry("few", FEW)["read"]["total_ios"] < 1000
     assert "clat_p50" in result.metrics
     assert not {"clat_p99", "clat_p999"} & set(result.metrics)
-
-
-@pytest.mark.parametrize(
-    ("count", "names"),
-    [
-        (19, set()),
-        (20, {"clat_p50"}),
-        (999, {"clat_p50"}),
-        (1000, {"clat_p50", "clat_p99"}),
-        (9999, {"clat_p50", "clat_p99"}),
-        (10000, {"clat_p50", "clat_p99", "clat_p999"}),
-    ],
-)
-def test_ten_ios_have_to_lie_beyond_a_percentile(count: int, names: set[str]) -> None:
-    assert set(percentiles({1000: count})) == names
-
-
-def test_a_percentile_is_the_bin_of_the_io_of_that_rank() -> None:
-    assert percentiles({3000: 10, 1000: 500, 2000: 490}) == {"clat_p50": 1e-6, "clat_p99": 2e-6}
 
 
 def test_notes_before_the_json_do_not_matter() -> None:

@@ -14,14 +14,14 @@ import pytest
 
 from harness.errors import MeasurementError
 from harness.measure.fio import JobResult, parse
-from harness.scenario.model import Job
+from harness.model.job import Job
 
 RECORDED = (Path(__file__).parent / "data" / "fio" / "three_jobs.json").read_text()
-RANDREAD = Job("randread", 4096, 8, ramp=0.5, seconds=1)
+RANDREAD = Job("randread", 4096, iodepth=8, ramp=0.5, seconds=1)
 JOBS = [
     RANDREAD,
-    Job("write", 256 * 1024, 2, ramp=0, seconds=1),
-    Job("randrw", 8192, 4, ramp=0, seconds=1, numjobs=2, read_share=0.67),
+    Job("write", 256 * 1024, iodepth=2, ramp=0, seconds=1),
+    Job("randrw", 8192, iodepth=4, ramp=0, seconds=1, numjobs=2, read_share=0.67),
 ]
 MIB = 1 << 20
 

@@ -11,9 +11,9 @@ import pytest
 from harness.errors import MeasurementError
 from harness.lab.fio_path import fio_path
 from harness.measure.fio import Target, fill_file, job_file
-from harness.scenario.model import Job
+from harness.model.job import Job
 
-JOB = Job("randread", 4096, 1, ramp=0, seconds=0.1)
+JOB = Job("randread", 4096, iodepth=1, ramp=0, seconds=0.1)
 SIZE = 64 * 1024
 
 FITTING = [

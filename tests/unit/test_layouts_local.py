@@ -19,13 +19,12 @@ from harness.lab.inventory import DiskByFile
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts, built
 from harness.layout.disks import partitioned_disks
-from harness.layout.prerequisites import missing_prerequisite
 from harness.layout.regions import Need
 from harness.measure.reap import reap
+from harness.model.attach import Attach
+from harness.model.layout import Device, Lvm, RawFile, missing_requirement
+from harness.model.mode import Mode
 from harness.run_id import RunId
-from harness.scenario.attach import Attach
-from harness.scenario.layouts import Device, Lvm, RawFile
-from harness.scenario.model import Mode
 from tests.unit.failing import outcomes
 from tests.unit.loop_disks import NO_HYPERVISOR, RUNNER, creation_log, loop, require, run, sparse, traces
 
@@ -258,7 +257,7 @@ def test_a_host_without_the_tools_is_told_what_to_install(disk: DiskByFile, fact
 
 
 def test_volumes_are_as_large_as_the_other_spans(disk: DiskByFile, facts: HostFacts) -> None:
-    if why := missing_prerequisite(LVM.layout, facts):
+    if why := missing_requirement(LVM.layout, facts):
         pytest.skip(why)
     with build(disk, facts, PASSTHROUGH, LVM) as layouts:
         assert int(run("blockdev", "--getsize64", layouts.guest(LVM).path)) == layouts.span

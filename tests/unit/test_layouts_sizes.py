@@ -9,9 +9,9 @@ from harness.layout.build import Layouts
 from harness.layout.layers import Cut, cuts_of
 from harness.layout.regions import ALIGNMENT, Need, together
 from harness.layout.source import BlockSource
-from harness.scenario.attach import Attach
-from harness.scenario.layouts import Device, Layout, Lvm, LvmThin, Md, Partition, Qcow2, RawFile, ZfsFile, Zvol
-from harness.scenario.model import Mode
+from harness.model.attach import Attach
+from harness.model.layout import Device, Layout, Lvm, LvmThin, Md, Partition, Qcow2, RawFile, ZfsFile, Zvol
+from harness.model.mode import Mode
 
 KIB = 1024
 MIB = 1024**2

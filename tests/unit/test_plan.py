@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
-from harness.scenario.attach import Attach
-from harness.scenario.layouts import Layout, Lvm, Md
-from harness.scenario.library import PRESETS, PROFILES, parse_workload
+from harness.model.attach import Attach
+from harness.model.job import Job, Workload, parse_workload
+from harness.model.layout import Layout, Lvm, Md
+from harness.model.mode import Arm, Cell, Mode, Place
+from harness.model.profile import PROFILES, Conditioning
+from harness.scenario.library import PRESETS
 from harness.scenario.load import load_scenario
-from harness.scenario.model import Arm, Cell, Conditioning, Job, Mode, Place, Scenario, Workload
 from harness.scenario.order import ALONE_SECONDS, batches, job_order, round_order
 from harness.scenario.plan import (
     FIO_SHARE,
@@ -24,6 +26,7 @@ from harness.scenario.plan import (
     group_cells,
     plan_for,
 )
+from harness.scenario.scenario import Scenario
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 GIB = 1024**3

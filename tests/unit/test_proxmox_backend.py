@@ -31,16 +31,16 @@ from harness.lab.inventory import DiskById, DiskByStorage, HostSpec
 from harness.lab.proxmox import GuestRules
 from harness.lab.transport.ssh import SshRunner
 from harness.layout.source import BlockSource
+from harness.model.attach import Attach
+from harness.model.layout import Device, Lvm, LvmThin, Md, Qcow2, RawFile
+from harness.model.mode import Mode
 from harness.results.configuration import configuration_check
 from harness.run_id import RunId
-from harness.scenario.attach import Attach
-from harness.scenario.layouts import Device, Lvm, LvmThin, Md, Qcow2, RawFile
-from harness.scenario.model import Mode
-from tests.pve_double import nodeshell
-from tests.pve_double.faults import Fault
-from tests.pve_double.server import Serving, serve
-from tests.pve_double.state import Node
-from tests.pve_double.testing import memory_node
+from pve_double import nodeshell
+from pve_double.faults import Fault
+from pve_double.server import Serving, serve
+from pve_double.state import Node
+from pve_double.testing import memory_node
 from tests.unit.proxmox_nodes import connected
 from tests.unit.proxmox_shell import DISK, LINK, NodeShell, PlayedShell
 
@@ -412,17 +412,17 @@ def _read_back(node: Node, machine: Machine) -> None:
     check = configuration_check(attach, effective)
     assert check is not None
     assert check.ok, check.detail
-    assert effective["pve_drive"] == (
+    assert effective.pve_drive == (
         "scsi0: local-lvm:vm-9000-disk-0,aio=io_uring,backup=0,cache=directsync,detect_zeroes=0,discard=on,"
         "iothread=1,queues=2,serial=thin,size=1G"
     )
-    assert effective["qemu_discard"] == "unmap"
+    assert effective.qemu_discard == "unmap"
     assert (guest.device("thin"), guest.exits()) == ("/dev/sda", {})
     assert guest.transferred("thin") is not None
     played.prints["qm showcmd"] = command.replace('"aio":"io_uring"', '"aio":"threads"').join(["command\t", "\n"])
     check = configuration_check(attach, guest.effective("thin"))
     assert check is not None
-    assert "asked for qemu_aio = io_uring, it is threads" in check.detail
+    assert "requested qemu_aio = io_uring, it is threads" in check.detail
 
 
 def test_what_a_dead_client_left_is_removed_by_the_log_and_nothing_else(

@@ -15,8 +15,8 @@ from harness.errors import LabUnavailable
 from harness.guest.proxmox.client import Client, PveError
 from harness.guest.proxmox.secrets import Secret
 from harness.lab.proxmox import ApiSpec
-from tests.pve_double.server import Serving, serve
-from tests.pve_double.testing import PASSWORD, memory_node
+from pve_double.server import Serving, serve
+from pve_double.testing import PASSWORD, memory_node
 from tests.unit.hostile_servers import (
     LOOPBACK,
     TICKET,

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 from typing import Any, get_args
 from xml.etree import ElementTree as ET
 
@@ -14,21 +13,19 @@ import pytest
 
 from harness.guest.libvirt.domain import GuestSpec, domain_xml
 from harness.guest.protocol import GuestDisk
-from harness.guest.proxmox.drive import CACHES, drive_keys, drive_options, drive_string, not_offered
+from harness.guest.proxmox.drive import drive_keys, drive_options, drive_string, not_offered
 from harness.guest.proxmox.process import drive_of
 from harness.guest.proxmox.resolved import resolved
 from harness.guest.qemu_process import Inspected, parse_inspected
 from harness.layout.source import BlockSource
+from harness.model.attach import CACHES, Aio, Attach, Bus, Cache, DetectZeroes, Discard, Vfio
+from harness.model.effective import Effective
 from harness.results.configuration import configuration_check
-from harness.scenario.attach import Aio, Attach, Bus, Cache, DetectZeroes, Discard, Vfio
-from tests.pve_double import nodeshell
-from tests.pve_double.state import Node
+from pve_double import nodeshell, schema
+from pve_double.state import Node
 from tests.unit.proxmox_nodes import double
 
-RECORDED = [
-    json.loads(line)
-    for line in (Path(__file__).parents[1] / "pve_double" / "data" / "drives.jsonl").read_text().splitlines()
-]
+RECORDED = [json.loads(line) for line in (schema.DATA / "drives.jsonl").read_text().splitlines()]
 PINNED = [each for each in RECORDED if {"cache", "aio"} <= drive_options(each["val"]).keys()]
 VOLUME = "local-lvm:vm-9000-disk-0"
 ZEROES: tuple[tuple[DetectZeroes, Discard], ...] = (
@@ -160,21 +157,21 @@ def test_every_attachment_that_is_offered_comes_back_as_asked_for_and_as_libvirt
         found = drive_of(process, key)
         check = configuration_check(
             replace(attach, queues=None) if bus == "virtio-blk" else attach,
-            {
-                "bus": key.rstrip("0"),
-                "qemu_device": found.device,
-                "cache": drive_options(drive)["cache"],
-                "aio": drive_options(drive)["aio"],
-                "qemu_aio": process.engines.in_effect(found.aio),
-                "qemu_cache_direct": found.direct,
-                "qemu_cache_no_flush": found.no_flush,
-                "qemu_write_cache": found.write_cache,
-                "qemu_iothread": found.iothread,
-                "qemu_discard": found.discard,
-                "qemu_detect_zeroes": found.detect_zeroes,
-                "qemu_read_only": found.read_only,
-                **({"qemu_queues": found.queues} if found.queues else {}),
-            },
+            Effective(
+                bus=key.rstrip("0"),
+                qemu_device=found.device,
+                cache=drive_options(drive)["cache"],
+                aio=drive_options(drive)["aio"],
+                qemu_aio=process.engines.in_effect(found.aio),
+                qemu_cache_direct=found.direct,
+                qemu_cache_no_flush=found.no_flush,
+                qemu_write_cache=found.write_cache,
+                qemu_iothread=found.iothread,
+                qemu_discard=found.discard,
+                qemu_detect_zeroes=found.detect_zeroes,
+                qemu_read_only=found.read_only,
+                qemu_queues=found.queues,
+            ),
         )
         assert check is not None
         assert check.ok, (attach, check.detail)

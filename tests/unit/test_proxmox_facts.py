@@ -20,12 +20,12 @@ from harness.guest.proxmox.refusals import is_lock_timeout, remedy
 from harness.guest.proxmox.secrets import Secret
 from harness.lab.inventory import DiskById, HostSpec
 from harness.lab.proxmox import ApiSpec, GuestRules, ProxmoxSpec, SecretSource
-from harness.scenario.attach import Attach
-from harness.scenario.layouts import Partition
-from harness.scenario.model import Mode
-from tests.pve_double.server import Serving, serve
-from tests.pve_double.state import Node
-from tests.pve_double.testing import memory_node
+from harness.model.attach import Attach, Bus
+from harness.model.layout import Partition
+from harness.model.mode import Mode
+from pve_double.server import Serving, serve
+from pve_double.state import Node
+from pve_double.testing import memory_node
 from tests.unit.loop_disks import RUNNER, loop, mounted, require, run, sparse
 from tests.unit.proxmox_nodes import connected, played_back
 from tests.unit.proxmox_shell import DISK, LINK, NodeShell, PlayedShell
@@ -121,7 +121,7 @@ def test_a_command_in_the_guest_is_given_to_a_shell_word_by_word() -> None:
 
 
 @pytest.mark.parametrize(("bus", "last"), [("virtio-blk", "virtio15"), ("virtio-scsi", "scsi30"), ("sata", "sata5")])
-def test_a_bus_has_as_many_places_as_pve_gives_it(bus: str, last: str) -> None:
+def test_a_bus_has_as_many_places_as_pve_gives_it(bus: Bus, last: str) -> None:
     number = int(re.sub(r"\D", "", last)) + 1
     assert list(drive_keys({str(disk): bus for disk in range(number)}).values())[-1] == last
     with pytest.raises(ValueError, match=f"room for {number} disks"):

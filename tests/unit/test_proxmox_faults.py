@@ -21,10 +21,10 @@ from harness.guest.proxmox.stores import Store, Stores
 from harness.guest.proxmox.vm import shell_parameters
 from harness.lab.proxmox import GuestRules
 from harness.run_id import RunId
-from tests.pve_double.faults import Fault, Kind
-from tests.pve_double.server import Serving, serve
-from tests.pve_double.state import Node
-from tests.pve_double.testing import memory_node
+from pve_double.faults import Fault, Kind
+from pve_double.server import Serving, serve
+from pve_double.state import Node
+from pve_double.testing import memory_node
 from tests.unit.proxmox_nodes import api_spec, connected
 from tests.unit.proxmox_shell import NodeShell
 

@@ -22,10 +22,10 @@ from harness.lab.hosts import GuestFiles, Host
 from harness.lab.inventory import HostSpec
 from harness.lab.proxmox import GuestRules
 from harness.lab.transport.local import LocalRunner
-from tests.pve_double.executor.memory import MemoryExecutor
-from tests.pve_double.server import Serving, serve
-from tests.pve_double.state import Node
-from tests.pve_double.testing import memory_node
+from pve_double.executor.memory import MemoryExecutor
+from pve_double.server import Serving, serve
+from pve_double.state import Node
+from pve_double.testing import memory_node
 from tests.unit.proxmox_nodes import connected
 from tests.unit.transport_servers import USER, Server, make_key, sshd
 

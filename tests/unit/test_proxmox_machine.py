@@ -16,12 +16,12 @@ from harness.guest.proxmox.node import names_of, require_unclaimed, require_unsh
 from harness.guest.proxmox.vm import shell_parameters
 from harness.lab.proxmox import GuestRules
 from harness.lab.transport.local import LocalRunner
-from tests.pve_double.faults import Fault
-from tests.pve_double.qemu.machine import Machine as PveMachine
-from tests.pve_double.qemu.machine import Snapshot
-from tests.pve_double.server import Serving, serve
-from tests.pve_double.state import Container, Node
-from tests.pve_double.testing import memory_node
+from pve_double.faults import Fault
+from pve_double.qemu.machine import Machine as PveMachine
+from pve_double.qemu.machine import Snapshot
+from pve_double.server import Serving, serve
+from pve_double.state import Container, Node
+from pve_double.testing import memory_node
 from tests.unit.proxmox_nodes import connected, played_back
 from tests.unit.proxmox_shell import DISK, LINK, NodeShell
 from tests.unit.test_proxmox_backend import left

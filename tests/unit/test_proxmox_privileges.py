@@ -19,8 +19,8 @@ from harness.guest.proxmox.stores import Store, Stores
 from harness.guest.proxmox.vm import shell_parameters
 from harness.lab.paths import TAG
 from harness.lab.proxmox import GuestRules
-from tests.pve_double.server import serve
-from tests.pve_double.testing import memory_node
+from pve_double.server import serve
+from pve_double.testing import memory_node
 from tests.unit.proxmox_nodes import connected
 from tests.unit.proxmox_shell import DISK, NodeShell
 from tests.unit.test_proxmox_backend import (

@@ -21,17 +21,17 @@ from harness.guest.proxmox.vm import shell_parameters
 from harness.guest.proxmox.vmids import taken_ids
 from harness.lab.created import Thing
 from harness.lab.proxmox import GuestRules
+from harness.model.attach import Attach
+from harness.model.layout import LvmThin, RawFile
+from harness.model.mode import Mode
 from harness.run_id import RunId
-from harness.scenario.attach import Attach
-from harness.scenario.layouts import LvmThin, RawFile
-from harness.scenario.model import Mode
-from tests.pve_double.executor.memory import MemoryExecutor
-from tests.pve_double.faults import Fault
-from tests.pve_double.permissions import ROOT
-from tests.pve_double.server import Serving, serve
-from tests.pve_double.state import Node, Settings, make_node
-from tests.pve_double.storage.volumes import Storage
-from tests.pve_double.testing import FAST, PASSWORD, memory_node
+from pve_double.executor.memory import MemoryExecutor
+from pve_double.faults import Fault
+from pve_double.permissions import ROOT
+from pve_double.server import Serving, serve
+from pve_double.state import Node, Settings, make_node
+from pve_double.storage.volumes import Storage
+from pve_double.testing import FAST, PASSWORD, memory_node
 from tests.unit.proxmox_nodes import connected
 from tests.unit.proxmox_shell import DISK, LINK, NodeShell
 from tests.unit.test_proxmox_backend import HOST, LVM, RAW, RULES, RUN, SPAN, STORED, THIN, hypervisor, left, reaped

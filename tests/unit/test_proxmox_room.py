@@ -12,13 +12,13 @@ from harness.guest.proxmox.backend import ProxmoxHypervisor
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.room import Allocation, Place, require_room, shortages
 from harness.lab.inventory import DiskByStorage
-from harness.scenario.attach import Attach
-from harness.scenario.layouts import Lvm, LvmThin, Qcow2, RawFile, Zvol
-from harness.scenario.model import Mode
-from tests.pve_double.server import Serving, serve
-from tests.pve_double.state import Node
-from tests.pve_double.storage.volumes import Storage
-from tests.pve_double.testing import memory_node
+from harness.model.attach import Attach
+from harness.model.layout import Lvm, LvmThin, Qcow2, RawFile, Zvol
+from harness.model.mode import Mode
+from pve_double.server import Serving, serve
+from pve_double.state import Node
+from pve_double.storage.volumes import Storage
+from pve_double.testing import memory_node
 from tests.unit.proxmox_nodes import connected
 from tests.unit.proxmox_shell import NodeShell
 from tests.unit.test_proxmox_backend import HOST, RUN, SPAN, hypervisor, left

@@ -21,13 +21,13 @@ from harness.lab.created import CreationLog, Entry
 from harness.lab.guard.writable import created
 from harness.lab.hosts import GuestFiles
 from harness.layout.regions import Region
-from harness.scenario.attach import Attach
-from harness.scenario.layouts import LvmThin, Preallocation
-from harness.scenario.model import Mode
-from tests.pve_double.faults import Fault, Kind
-from tests.pve_double.server import Serving, serve
-from tests.pve_double.state import Node
-from tests.pve_double.testing import memory_node
+from harness.model.attach import Attach
+from harness.model.layout import LvmThin, Preallocation
+from harness.model.mode import Mode
+from pve_double.faults import Fault, Kind
+from pve_double.server import Serving, serve
+from pve_double.state import Node
+from pve_double.testing import memory_node
 from tests.unit.proxmox_nodes import connected, played_back
 from tests.unit.proxmox_shell import DISK, NodeShell, PlayedShell
 from tests.unit.test_proxmox_backend import (

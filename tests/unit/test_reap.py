@@ -19,9 +19,9 @@ from harness.lab.inventory import DiskByFile
 from harness.lab.processes import Processes
 from harness.layout.build import built
 from harness.measure.reap import described, divided, reap
-from harness.scenario.attach import Attach
-from harness.scenario.layouts import Device, Partition, RawFile
-from harness.scenario.model import Mode
+from harness.model.attach import Attach
+from harness.model.layout import Device, Partition, RawFile
+from harness.model.mode import Mode
 from tests.unit.loop_disks import NO_HYPERVISOR, RUNNER, creation_log, loop, require, run, sparse, traces
 
 MIB = 1024**2

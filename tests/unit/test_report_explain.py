@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from harness.model.budget import Budget
 from harness.plugin.summary import cell_properties, explain
 from harness.results import Run
-from harness.scenario.model import BudgetRule
 from tests.unit.runs import synthetic_run
 
 LVM = "optane-lvm-randread-4k-qd32"
@@ -14,7 +14,7 @@ LVM = "optane-lvm-randread-4k-qd32"
 
 @pytest.fixture(scope="module")
 def run() -> Run:
-    budgets = [BudgetRule("clat_p99", share=5.0), BudgetRule("clat_mean", absolute=100e-6)]
+    budgets = [Budget("clat_p99", share=5.0), Budget("clat_mean", absolute=100e-6)]
     return synthetic_run(budgets=budgets, modes=["host", "lvm"], most_rounds=12)
 
 

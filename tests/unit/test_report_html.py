@@ -11,6 +11,9 @@ from plotly.offline import get_plotlyjs
 from pydantic import JsonValue
 
 from harness.analysis import Estimate
+from harness.model.attach import Attach
+from harness.model.layout import Md
+from harness.model.mode import ModeDetail
 from harness.report import render_html, write_report
 from harness.report.model import report_view
 from harness.results import CellRecord, Run, RunStore
@@ -167,8 +170,8 @@ def test_options_that_are_bytes_are_shown_as_sizes_and_what_was_asked_is_told_on
     run = synthetic_run(modes=["host", "lvm"])
     cells = []
     for cell in run.cells:
-        attach: dict[str, JsonValue] | None = {"logical_block_size": 4096} if cell.mode == "lvm" else None
-        detail = replace(cell.mode_detail, layout={"kind": "md", "chunk": 524288}, attach=attach)
+        attach = Attach(logical_block_size=4096) if cell.mode == "lvm" else None
+        detail = ModeDetail(Md(0, 2, chunk=524288), attach)
         cells.append(replace(cell, mode_detail=detail))
     asked: dict[str, JsonValue] = {"asked": {"optane.mode.lvm": "an array"}}
     rows = page(replace(run, cells=tuple(cells), provenance={**run.provenance, **asked})).rows
@@ -180,7 +183,7 @@ def test_options_that_are_bytes_are_shown_as_sizes_and_what_was_asked_is_told_on
 def test_time_configuration_and_provenance_are_shown(smoke_page: Page) -> None:
     assert "fio ran 221 s of 245 s: 0.90" in smoke_page.text
     assert ["asked, attach: cache", "none", "none", "none", "writeback"] in smoke_page.rows
-    assert ["read back: blockdev.cache.direct", "yes", "yes", "yes", "no"] in smoke_page.rows
+    assert ["read back: qemu_cache_direct", "yes", "yes", "yes", "no"] in smoke_page.rows
     assert ["asked, attach: queues", *["the hypervisor's own"] * 4] in smoke_page.rows
     assert ["cpu.mitigations.spectre_v2", "IBRS"] in smoke_page.rows
     assert ["governor", "not known"] in smoke_page.rows

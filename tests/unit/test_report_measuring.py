@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.analysis import Verdict
+from harness.analysis import METRICS, Verdict
 from harness.report import markdown_table, overhead_text, summary_lines
 from harness.report.groups import GroupView
 from harness.report.model import report_view
@@ -138,6 +138,11 @@ def test_percentiles_of_all_ios_stand_beside_the_overhead_of_the_rounds(looked_a
     assert row[4].startswith(f"{pooled.value * 1e6:.0f} [")
     assert "[" in row[5]
     assert "of all rounds' I/Os together" in looked_at_page.text
+
+
+def test_the_page_explains_the_name_of_a_metric(looked_at_page: Page) -> None:
+    titles = {attributes.get("title") for tag, attributes in looked_at_page.tags if tag == "th"}
+    assert {METRICS["clat_mean"].label, METRICS["clat_p99"].label} <= titles
 
 
 # --- calibration ---

@@ -5,22 +5,22 @@ from __future__ import annotations
 import pytest
 
 from harness.analysis import Verdict
+from harness.model.budget import Budget
 from harness.report import markdown_table, overhead_text, summary_lines
 from harness.report.budgets import limit, p_value
 from harness.report.deciding import rounds_to_decide
 from harness.report.model import report_view
 from harness.results import BudgetRecord, MetricRecord, Run
-from harness.scenario.model import BudgetRule
 from tests.unit.pages import Page, page
 from tests.unit.runs import synthetic_run
 
 LVM = "optane-lvm-randread-4k-qd32"
-LATENCY = BudgetRule("clat_mean", share=0.3, absolute=50e-6, both="looser")
+LATENCY = Budget("clat_mean", share=0.3, absolute=50e-6, both="looser")
 
 
 @pytest.fixture(scope="module")
 def several() -> Run:
-    return synthetic_run(budgets=[LATENCY, BudgetRule("clat_p99", share=5.0)])
+    return synthetic_run(budgets=[LATENCY, Budget("clat_p99", share=5.0)])
 
 
 @pytest.fixture(scope="module")
@@ -241,7 +241,7 @@ def test_an_excess_that_many_budgets_take_back_says_so() -> None:
 def test_one_round_and_a_missing_metric_are_named_as_what_is_lacking() -> None:
     (once, *_) = report_view(synthetic_run(rounds=1, modes=["host", "lvm"])).verdicts.inconclusive
     assert once.decides == "one round has no interval: measure at least three"
-    lacking = synthetic_run(modes=["host", "lvm"], budget=None, budgets=[BudgetRule("clat_p999", share=1.0)])
+    lacking = synthetic_run(modes=["host", "lvm"], budget=None, budgets=[Budget("clat_p999", share=1.0)])
     (missing, *_) = report_view(lacking).verdicts.inconclusive
     assert missing.finding == "not measured in every round"
     assert missing.decides.startswith("a round lacks the metric")

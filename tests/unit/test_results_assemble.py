@@ -9,10 +9,12 @@ import pytest
 
 from harness.analysis import Estimate
 from harness.errors import ResultsError
+from harness.model.attach import Attach
+from harness.model.budget import Budget
+from harness.model.job import Job
+from harness.model.layout import Device, Lvm
+from harness.model.mode import Cell, Mode
 from harness.results import CellContext, CellRecord, Measurement, ValidityCheck, assemble
-from harness.scenario.attach import Attach
-from harness.scenario.layouts import Device, Lvm
-from harness.scenario.model import BudgetRule, Cell, Job, Mode
 
 JOB = Job(rw="randread", bs=4096, iodepth=32, ramp=1.0, seconds=10.0)
 HOST = Cell("optane", "nvme0", Mode("host", Device(), None), JOB)
@@ -45,12 +47,12 @@ def campaign(arms: Mapping[str, list[float]]) -> list[Measurement]:
     ]
 
 
-def one(cell: Cell, measurements: list[Measurement], budget: BudgetRule | None = None) -> CellRecord:
+def one(cell: Cell, measurements: list[Measurement], budget: Budget | None = None) -> CellRecord:
     context = CellContext(host="lab", group="nvme0", span_bytes=64 << 20, budgets=_by_metric(budget))
     return assemble([cell], measurements, {cell.id: context})[0]
 
 
-def _by_metric(budget: BudgetRule | None) -> dict[str, BudgetRule]:
+def _by_metric(budget: Budget | None) -> dict[str, Budget]:
     return {} if budget is None else {budget.metric: budget}
 
 
@@ -109,10 +111,10 @@ def test_the_record_names_its_cell() -> None:
     record = one(LVM, campaign(THREE))
     assert record.id == "optane-lvm-randread-4k-qd32"
     assert (record.scenario, record.host, record.disk, record.mode) == ("optane", "lab", "nvme0", "lvm")
-    assert record.mode_detail.layout == {"kind": "lvm", "on": {"kind": "device"}}
+    assert record.mode_detail.layout == Lvm()
     attach = record.mode_detail.attach
-    assert attach is not None
-    assert (attach["bus"], attach["cache"], attach["aio"], attach["iothread"]) == ("virtio-blk", "none", "native", True)
+    assert isinstance(attach, Attach)
+    assert (attach.bus, attach.cache, attach.aio, attach.iothread) == ("virtio-blk", "none", "native", True)
     assert (record.job.id, record.job.bs, record.job.pattern) == ("randread-4k-qd32", 4096, "randread")
     assert record.raw[:3] == ("raw/1-host.json", "raw/1-twin-lvm.json", "raw/1-guest-lvm.json")
 
@@ -161,7 +163,7 @@ def test_an_arm_measured_twice_in_a_round_counts_with_its_geometric_mean() -> No
 
 
 def test_a_guest_that_was_never_measured_leaves_no_metrics() -> None:
-    record = one(LVM, campaign({"host": [1000.0], "twin:lvm": [900.0]}), BudgetRule("iops", 0.1))
+    record = one(LVM, campaign({"host": [1000.0], "twin:lvm": [900.0]}), Budget("iops", 0.1))
     assert record.metrics == {}
     assert record.rounds == ()
     assert record.verdict == "inconclusive"
@@ -172,31 +174,31 @@ def test_a_guest_that_was_never_measured_leaves_no_metrics() -> None:
 
 @pytest.mark.parametrize(("share", "verdict"), [(0.3, "within"), (0.2, "exceeds")])
 def test_the_budget_judges_the_overhead_of_its_metric(share: float, verdict: str) -> None:
-    assert one(LVM, campaign(THREE), BudgetRule("iops", share)).verdict == verdict
+    assert one(LVM, campaign(THREE), Budget("iops", share)).verdict == verdict
 
 
 def test_one_round_is_inconclusive_and_no_budget_unjudged() -> None:
     first = [m for m in campaign(THREE) if m.round == 1]
-    assert one(LVM, first, BudgetRule("iops", 0.9)).verdict == "inconclusive"
+    assert one(LVM, first, Budget("iops", 0.9)).verdict == "inconclusive"
     assert one(LVM, campaign(THREE)).verdict == "unjudged"
 
 
 def test_a_failed_check_makes_the_cell_void_with_or_without_a_budget() -> None:
     check = ValidityCheck("bytes", ok=False, detail="fio counted 4 GiB, the host's disk saw 0 B")
-    for budget in (None, BudgetRule("iops", 0.9)):
+    for budget in (None, Budget("iops", 0.9)):
         context = CellContext("lab", "nvme0", 64 << 20, budgets=_by_metric(budget), validity=(check,))
         assert assemble([LVM], campaign(THREE), {LVM.id: context})[0].verdict == "void"
 
 
 def test_a_value_of_nothing_makes_the_cell_void_and_says_where() -> None:
-    record = one(LVM, [*campaign(THREE), measured("guest:lvm", 4, iops=0)], BudgetRule("iops", 0.1))
+    record = one(LVM, [*campaign(THREE), measured("guest:lvm", 4, iops=0)], Budget("iops", 0.1))
     assert record.verdict == "void"
     assert [check.detail for check in record.validity] == ["iops is 0 in raw/4-guest-lvm.json"]
 
 
 def test_a_skipped_cell_keeps_its_reason() -> None:
     context = CellContext(
-        "lab", "nvme0", 64 << 20, {"iops": BudgetRule("iops", 0.1)}, skipped="no device-mapper on host lab"
+        "lab", "nvme0", 64 << 20, {"iops": Budget("iops", 0.1)}, skipped="no device-mapper on host lab"
     )
     record = assemble([LVM], [], {LVM.id: context})[0]
     assert (record.verdict, record.skipped, record.metrics) == ("unjudged", "no device-mapper on host lab", {})

@@ -2,102 +2,105 @@
 
 from __future__ import annotations
 
-import pytest
-from pydantic import JsonValue
+from dataclasses import replace
+from typing import Any
 
+import pytest
+
+from harness.model.attach import Attach, Bus, Cache, Vfio
+from harness.model.effective import Effective
 from harness.results import ValidityCheck
 from harness.results.configuration import configuration_check
-from harness.scenario.attach import Attach, Bus, Cache, Vfio
 
-AS_ASKED: dict[str, JsonValue] = {
-    "bus": "scsi",
-    "cache": "none",
-    "aio": "native",
-    "iothread": True,
-    "qemu_device": "scsi-hd",
-    "qemu_cache_direct": True,
-    "qemu_cache_no_flush": False,
-    "qemu_write_cache": True,
-    "qemu_aio": "native",
-    "qemu_iothread": True,
-    "qemu_iothreads": 1,
-    "qemu_queues": 1,
-    "qemu_queue_size": 128,
-    "qemu_discard": "ignore",
-    "qemu_detect_zeroes": "off",
-    "qemu_read_only": False,
-    "qemu_logical_block_size": 512,
-    "qemu_physical_block_size": 512,
-    "controller_disks": 1,
-    "guest_driver": "sd",
-    "guest_controller_driver": "virtio_scsi",
-    "guest_scheduler": "[none] mq-deadline",
-    "guest_queues": 1,
-    "guest_write_cache": "write back",
-    "guest_read_only": False,
-    "guest_logical_block_size": 512,
-    "guest_physical_block_size": 512,
-}
+AS_ASKED = Effective(
+    bus="scsi",
+    cache="none",
+    aio="native",
+    iothread=True,
+    qemu_device="scsi-hd",
+    qemu_cache_direct=True,
+    qemu_cache_no_flush=False,
+    qemu_write_cache=True,
+    qemu_aio="native",
+    qemu_iothread=True,
+    qemu_iothreads=1,
+    qemu_queues=1,
+    qemu_queue_size=128,
+    qemu_discard="ignore",
+    qemu_detect_zeroes="off",
+    qemu_read_only=False,
+    qemu_logical_block_size=512,
+    qemu_physical_block_size=512,
+    controller_disks=1,
+    guest_driver="sd",
+    guest_controller_driver="virtio_scsi",
+    guest_scheduler="[none] mq-deadline",
+    guest_queues=1,
+    guest_write_cache="write back",
+    guest_read_only=False,
+    guest_logical_block_size=512,
+    guest_physical_block_size=512,
+)
 
 
 def test_an_attachment_that_is_as_asked_passes() -> None:
     check = configuration_check(Attach(), AS_ASKED)
-    assert check == ValidityCheck("configuration", ok=True, detail="18 settings are as asked for")
+    assert check == ValidityCheck("configuration", ok=True, detail="18 settings are as requested")
 
 
 @pytest.mark.parametrize(
     ("asked", "key", "found", "said"),
     [
-        (Attach(), "aio", "threads", "asked for aio = native, it is threads"),
-        (Attach(), "qemu_aio", "threads", "asked for qemu_aio = native, it is threads"),
-        (Attach(), "qemu_iothread", False, "asked for qemu_iothread = true, it is false"),
-        (Attach(), "qemu_cache_direct", False, "asked for qemu_cache_direct = true, it is false"),
-        (Attach(), "guest_driver", "virtio_blk", "asked for guest_driver = sd, it is virtio_blk"),
-        (Attach(), "guest_controller_driver", "ahci", "asked for guest_controller_driver = virtio_scsi, it is ahci"),
-        (Attach(), "qemu_device", "scsi-block", "asked for qemu_device = scsi-hd, it is scsi-block"),
-        (Attach(device="lun"), "qemu_device", "scsi-hd", "asked for qemu_device = scsi-block, it is scsi-hd"),
-        (Attach(), "controller_disks", 2, "asked for controller_disks = 1, it is 2"),
-        (Attach(), "qemu_discard", "unmap", "asked for qemu_discard = ignore, it is unmap"),
-        (Attach(discard="unmap"), "qemu_discard", "ignore", "asked for qemu_discard = unmap, it is ignore"),
-        (Attach(detect_zeroes="on"), "qemu_detect_zeroes", "off", "asked for qemu_detect_zeroes = on, it is off"),
-        (Attach(read_only=True), "guest_read_only", False, "asked for guest_read_only = true, it is false"),
-        (Attach(queues=2), "qemu_queues", 1, "asked for qemu_queues = 2, it is 1"),
-        (Attach(queues=2), "guest_queues", 1, "asked for guest_queues = 2, it is 1"),
-        (Attach(queue_size=256), "qemu_queue_size", 128, "asked for qemu_queue_size = 256, it is 128"),
-        (Attach(iothread_vq_mapping=2), "qemu_iothreads", 1, "asked for qemu_iothreads = 2, it is 1"),
+        (Attach(), "aio", "threads", "requested aio = native, it is threads"),
+        (Attach(), "qemu_aio", "threads", "requested qemu_aio = native, it is threads"),
+        (Attach(), "qemu_iothread", False, "requested qemu_iothread = true, it is false"),
+        (Attach(), "qemu_cache_direct", False, "requested qemu_cache_direct = true, it is false"),
+        (Attach(), "guest_driver", "virtio_blk", "requested guest_driver = sd, it is virtio_blk"),
+        (Attach(), "guest_controller_driver", "ahci", "requested guest_controller_driver = virtio_scsi, it is ahci"),
+        (Attach(), "qemu_device", "scsi-block", "requested qemu_device = scsi-hd, it is scsi-block"),
+        (Attach(device="lun"), "qemu_device", "scsi-hd", "requested qemu_device = scsi-block, it is scsi-hd"),
+        (Attach(), "controller_disks", 2, "requested controller_disks = 1, it is 2"),
+        (Attach(), "qemu_discard", "unmap", "requested qemu_discard = ignore, it is unmap"),
+        (Attach(discard="unmap"), "qemu_discard", "ignore", "requested qemu_discard = unmap, it is ignore"),
+        (Attach(detect_zeroes="on"), "qemu_detect_zeroes", "off", "requested qemu_detect_zeroes = on, it is off"),
+        (Attach(read_only=True), "guest_read_only", False, "requested guest_read_only = true, it is false"),
+        (Attach(queues=2), "qemu_queues", 1, "requested qemu_queues = 2, it is 1"),
+        (Attach(queues=2), "guest_queues", 1, "requested guest_queues = 2, it is 1"),
+        (Attach(queue_size=256), "qemu_queue_size", 128, "requested qemu_queue_size = 256, it is 128"),
+        (Attach(iothread_vq_mapping=2), "qemu_iothreads", 1, "requested qemu_iothreads = 2, it is 1"),
         (
             Attach(logical_block_size=4096),
             "guest_logical_block_size",
             512,
-            "asked for guest_logical_block_size = 4096, it is 512",
+            "requested guest_logical_block_size = 4096, it is 512",
         ),
         (
             Attach(physical_block_size=4096),
             "qemu_physical_block_size",
             512,
-            "asked for qemu_physical_block_size = 4096, it is 512",
+            "requested qemu_physical_block_size = 4096, it is 512",
         ),
     ],
 )
-def test_a_silent_fallback_fails_with_both_values(asked: Attach, key: str, found: JsonValue, said: str) -> None:
-    check = configuration_check(asked, AS_ASKED | {key: found})
+def test_a_silent_fallback_fails_with_both_values(asked: Attach, key: str, found: Any, said: str) -> None:
+    check = configuration_check(asked, replace(AS_ASKED, **{key: found}))
     assert check is not None
     assert not check.ok
     assert said in check.detail.split("; ")
 
 
 def test_all_differences_are_told_at_once() -> None:
-    check = configuration_check(Attach(), AS_ASKED | {"bus": "virtio", "cache": "writeback"})
+    check = configuration_check(Attach(), replace(AS_ASKED, bus="virtio", cache="writeback"))
     assert check is not None
-    assert check.detail == "asked for bus = scsi, it is virtio; asked for cache = none, it is writeback"
+    assert check.detail == "requested bus = scsi, it is virtio; requested cache = none, it is writeback"
 
 
 def test_an_option_that_nothing_reads_back_is_named() -> None:
-    found = {key: value for key, value in AS_ASKED.items() if key not in ("qemu_discard", "qemu_queue_size")}
+    found = replace(AS_ASKED, qemu_discard=None, qemu_queue_size=None)
     check = configuration_check(Attach(queue_size=128), found)
     assert check is not None
     assert check.ok
-    assert check.detail == "17 settings are as asked for; not read back: queue_size, discard"
+    assert check.detail == "17 settings are as requested; not read back: queue_size, discard"
 
 
 @pytest.mark.parametrize(
@@ -114,15 +117,16 @@ def test_each_cache_mode_is_held_against_what_qemu_and_guest_make_of_it(
     cache: Cache, direct: bool, no_flush: bool, write_cache: bool
 ) -> None:
     """The table of cache modes in QEMU's manual, section on the block device option `cache`."""
-    effective = AS_ASKED | {
-        "cache": cache,
-        "aio": "threads",
-        "qemu_aio": "threads",
-        "qemu_cache_direct": direct,
-        "qemu_cache_no_flush": no_flush,
-        "qemu_write_cache": write_cache,
-        "guest_write_cache": "write back" if write_cache else "write through",
-    }
+    effective = replace(
+        AS_ASKED,
+        cache=cache,
+        aio="threads",
+        qemu_aio="threads",
+        qemu_cache_direct=direct,
+        qemu_cache_no_flush=no_flush,
+        qemu_write_cache=write_cache,
+        guest_write_cache="write back" if write_cache else "write through",
+    )
     check = configuration_check(Attach(cache=cache, aio="threads"), effective)
     assert check is not None
     assert check.ok, check.detail
@@ -140,42 +144,42 @@ def test_each_cache_mode_is_held_against_what_qemu_and_guest_make_of_it(
 def test_each_bus_is_known_by_qemus_device_and_the_guests_drivers(
     bus: Bus, said: str, device: str, driver: str, controller: str
 ) -> None:
-    drivers: dict[str, JsonValue] = {
+    drivers: dict[str, Any] = {
         "bus": said,
         "qemu_device": device,
         "guest_driver": driver,
         "guest_controller_driver": controller,
     }
     for asked in ("virtio-blk", "virtio-scsi", "sata", "ide"):
-        check = configuration_check(Attach(asked), AS_ASKED | drivers)
+        check = configuration_check(Attach(asked), replace(AS_ASKED, **drivers))
         assert check is not None
         assert check.ok is (asked == bus), check.detail
 
 
 def test_the_write_cache_of_a_lun_is_the_hosts_disks_own() -> None:
-    found = AS_ASKED | {"qemu_device": "scsi-block", "guest_write_cache": "write through"}
+    found = replace(AS_ASKED, qemu_device="scsi-block", guest_write_cache="write through")
     check = configuration_check(Attach(device="lun"), found)
     assert check is not None
     assert check.ok, check.detail
 
 
 def test_a_disk_that_cannot_be_written_to_need_not_have_a_write_cache() -> None:
-    found = AS_ASKED | {"qemu_read_only": True, "guest_read_only": True, "guest_write_cache": "write through"}
+    found = replace(AS_ASKED, qemu_read_only=True, guest_read_only=True, guest_write_cache="write through")
     check = configuration_check(Attach(read_only=True), found)
     assert check is not None
     assert check.ok, check.detail
 
 
-PASSED_THROUGH: dict[str, JsonValue] = {"qemu_device": "vfio-pci", "host_driver": "vfio-pci", "guest_driver": "nvme"}
+PASSED_THROUGH = Effective(qemu_device="vfio-pci", host_driver="vfio-pci", guest_driver="nvme")
 
 
 def test_a_device_that_is_passed_through_is_the_guests_own() -> None:
     check = configuration_check(Vfio(), PASSED_THROUGH)
-    assert check == ValidityCheck("configuration", ok=True, detail="3 settings are as asked for")
-    check = configuration_check(Vfio(), PASSED_THROUGH | {"host_driver": "nvme"})
+    assert check == ValidityCheck("configuration", ok=True, detail="3 settings are as requested")
+    check = configuration_check(Vfio(), replace(PASSED_THROUGH, host_driver="nvme"))
     assert check is not None
-    assert check.detail == "asked for host_driver = vfio-pci, it is nvme"
+    assert check.detail == "requested host_driver = vfio-pci, it is nvme"
 
 
 def test_nothing_is_said_where_nothing_was_read_back() -> None:
-    assert configuration_check(Attach(), {}) is None
+    assert configuration_check(Attach(), Effective()) is None

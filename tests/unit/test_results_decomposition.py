@@ -9,6 +9,11 @@ from dataclasses import replace
 
 import pytest
 
+from harness.model.attach import Attach
+from harness.model.job import parse_workload
+from harness.model.layout import Device, Lvm
+from harness.model.mode import Arm, Cell, Mode
+from harness.model.profile import PROFILES
 from harness.results import (
     CellContext,
     CellRecord,
@@ -18,11 +23,8 @@ from harness.results import (
     assemble,
     decompositions,
 )
-from harness.scenario.attach import Attach
-from harness.scenario.layouts import Device, Lvm
-from harness.scenario.library import PROFILES, parse_workload
-from harness.scenario.model import Arm, Cell, Decomposition, Mode, Scenario
 from harness.scenario.plan import Group
+from harness.scenario.scenario import Decomposition, Scenario
 
 MODES = (
     Mode("host", Device(), None),

@@ -7,15 +7,19 @@ from dataclasses import replace
 import pytest
 
 from harness.analysis import Sequential, Verdict, estimate_added, estimate_overhead
+from harness.model.attach import Attach
+from harness.model.budget import Budget
+from harness.model.job import Job
+from harness.model.layout import Device
+from harness.model.mode import Cell, Mode
 from harness.results import BudgetRecord, CellContext, CellRecord, MetricRecord, ValidityCheck, assemble, corrected
 from harness.results.judging import gravest, judged
-from harness.scenario.attach import Attach
-from harness.scenario.layouts import Device
-from harness.scenario.model import BudgetRule, Cell, Job, Mode
 
 LOOK = Sequential(3, 3).look(3)
 HOST = (10_000.0, 10_100.0, 9_900.0)
-CELL = Cell("optane", "optane", Mode("passthrough", Device(), Attach()), Job("randread", 4096, 32, ramp=0, seconds=3))
+CELL = Cell(
+    "optane", "optane", Mode("passthrough", Device(), Attach()), Job("randread", 4096, iodepth=32, ramp=0, seconds=3)
+)
 ERROR_RATE = 0.025
 
 
@@ -30,7 +34,7 @@ def latency(*guest: float) -> MetricRecord:
     return MetricRecord("s", "lower", host, (), guest, overhead, None, overhead, estimate_added(host, guest))
 
 
-def verdict_of(rule: BudgetRule, metric: MetricRecord) -> Verdict:
+def verdict_of(rule: Budget, metric: MetricRecord) -> Verdict:
     (budget,) = judged({rule.metric: rule}, {rule.metric: metric}, LOOK)
     return budget.verdict
 
@@ -42,18 +46,18 @@ def verdict_of(rule: BudgetRule, metric: MetricRecord) -> Verdict:
     ("share", "verdict"), [(0.15, Verdict.WITHIN), (0.05, Verdict.EXCEEDS), (0.1, Verdict.INCONCLUSIVE)]
 )
 def test_a_loss_of_a_tenth_is_held_against_its_budget(share: float, verdict: Verdict) -> None:
-    assert verdict_of(BudgetRule("iops", share), iops(9_000, 9_100, 8_900)) is verdict
+    assert verdict_of(Budget("iops", share), iops(9_000, 9_100, 8_900)) is verdict
 
 
 @pytest.mark.parametrize(("both", "verdict"), [("looser", Verdict.WITHIN), ("stricter", Verdict.EXCEEDS)])
 def test_of_two_limits_the_looser_or_the_stricter_counts(both: str, verdict: Verdict) -> None:
     # 3.2 ms on the host and 10 % more in the guest: above 5 %, but no more than a millisecond.
-    rule = BudgetRule("lat_mean", 0.05, 1e-3, both)  # type: ignore[arg-type]
+    rule = Budget("lat_mean", 0.05, 1e-3, both)  # type: ignore[arg-type]
     assert verdict_of(rule, latency(*(1.1 * 32 / value for value in HOST))) is verdict
 
 
 def test_the_p_value_and_the_rule_are_on_record() -> None:
-    rule = BudgetRule("iops", 0.05)
+    rule = Budget("iops", 0.05)
     (budget,) = judged({"iops": rule}, {"iops": iops(9_000, 9_100, 8_900)}, LOOK)
     assert (budget.metric, budget.share, budget.absolute, budget.both) == ("iops", 0.05, None, None)
     assert budget.p_value is not None
@@ -61,18 +65,18 @@ def test_the_p_value_and_the_rule_are_on_record() -> None:
 
 
 def test_a_metric_that_was_not_measured_is_inconclusive_and_has_no_p_value() -> None:
-    (budget,) = judged({"clat_p99": BudgetRule("clat_p99", 0.1)}, {"iops": iops(9_000, 9_100, 8_900)}, LOOK)
+    (budget,) = judged({"clat_p99": Budget("clat_p99", 0.1)}, {"iops": iops(9_000, 9_100, 8_900)}, LOOK)
     assert (budget.verdict, budget.p_value) == (Verdict.INCONCLUSIVE, None)
 
 
 def test_without_rounds_or_a_guest_a_budget_is_inconclusive() -> None:
-    rules = {"iops": BudgetRule("iops", 0.1)}
+    rules = {"iops": Budget("iops", 0.1)}
     assert [each.verdict for each in judged(rules, {"iops": iops(9_000, 9_100, 8_900)}, None)] == ["inconclusive"]
     assert [each.verdict for each in judged(rules, {"iops": iops()}, LOOK)] == ["inconclusive"]
 
 
 def test_every_budget_of_a_cell_is_judged_in_its_own_metric() -> None:
-    rules = {"iops": BudgetRule("iops", 0.05), "lat_mean": BudgetRule("lat_mean", 0.5)}
+    rules = {"iops": Budget("iops", 0.05), "lat_mean": Budget("lat_mean", 0.5)}
     metrics = {"iops": iops(9_000, 9_100, 8_900), "lat_mean": latency(*(1.1 * 32 / value for value in HOST))}
     assert [(each.metric, each.verdict) for each in judged(rules, metrics, LOOK)] == [
         ("iops", "exceeds"),

@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 
 from harness.analysis import Bottleneck
+from harness.model.attach import Attach
+from harness.model.job import Job, parse_workload
+from harness.model.layout import Device, Layout, Lvm, Md
+from harness.model.mode import Cell, Mode
 from harness.report.cells import CellView
 from harness.results import CellContext, CellRecord, Measurement, ScalingRecord, ValidityCheck, assemble, scalings
-from harness.scenario.attach import Attach
-from harness.scenario.layouts import Device, Layout, Lvm, Md
-from harness.scenario.library import parse_workload
-from harness.scenario.model import Cell, Job, Mode
 
 SINGLE = {1: 10_000.0, 8: 60_000.0, 32: 100_000.0}
 """IOPS of an imagined disk by depth."""

@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from harness.model.job import Job
+from harness.model.layout import Layout, Lvm, LvmThin, Md, Partition, Qcow2, RawFile, ZfsFile, Zvol, amplification
 from harness.results import Measurement, ValidityCheck
-from harness.results.amplification import amplification
 from harness.results.validity import byte_checks, rate_checks, saturation_notes
-from harness.scenario.layouts import Layout, Lvm, LvmThin, Md, Partition, Qcow2, RawFile, ZfsFile, Zvol
-from harness.scenario.model import Job
 
 GIB = 1024**3
 
@@ -128,8 +127,8 @@ def test_every_arm_has_a_check_of_its_own_and_one_without_counters_has_none() ->
 
 # --- bytes of layouts that multiply them ---
 
-BLOCKS = Job("randwrite", 4096, 32, ramp=0.0, seconds=3.0)
-STREAM = Job("write", 256 * 1024, 32, ramp=0.0, seconds=3.0)
+BLOCKS = Job("randwrite", 4096, iodepth=32, ramp=0.0, seconds=3.0)
+STREAM = Job("write", 256 * 1024, iodepth=32, ramp=0.0, seconds=3.0)
 
 
 def on(layout: Layout, job: Job = BLOCKS, **gigabytes: float) -> ValidityCheck:
@@ -178,7 +177,7 @@ def test_writes_that_reached_one_mirror_alone_are_fewer_than_the_layout_needs() 
     "layout", [Md(0, 4), Md(1, 2), Md(5, 4), Md(6, 6), Lvm(on=Md(10, 4)), Lvm(), RawFile()], ids=str
 )
 def test_reads_are_expected_once_whatever_the_level(layout: Layout) -> None:
-    job = Job("randread", 4096, 32, ramp=0.0, seconds=3.0)
+    job = Job("randread", 4096, iodepth=32, ramp=0.0, seconds=3.0)
     assert on(layout, job, fio_read=1, disk_read=1).ok
     assert not on(layout, job, fio_read=1, disk_read=0.97).ok
     assert not on(layout, job, fio_read=1, disk_read=1.03).ok
@@ -186,7 +185,7 @@ def test_reads_are_expected_once_whatever_the_level(layout: Layout) -> None:
 
 def test_a_mixed_job_may_read_old_data_and_parity_for_its_writes() -> None:
     def mixed(disk_read: float) -> bool:
-        job = Job("randrw", 4096, 32, ramp=0.0, seconds=3.0, read_share=0.5)
+        job = Job("randrw", 4096, iodepth=32, ramp=0.0, seconds=3.0, read_share=0.5)
         return on(Md(5, 4), job, fio_read=1, fio_written=1, disk_read=disk_read, disk_written=2).ok
 
     assert mixed(1.0)
@@ -215,7 +214,7 @@ def test_zfs_may_read_and_write_whole_records_but_never_less_than_was_asked_for(
     assert on(Zvol(volblocksize=16 * 1024), fio_written=1, disk_written=8).ok
     assert not on(Zvol(volblocksize=16 * 1024), fio_written=1, disk_written=9).ok
     assert not on(Zvol(volblocksize=16 * 1024), fio_written=1, disk_written=0.9).ok
-    assert not on(ZfsFile(), Job("randread", 4096, 1, ramp=0.0, seconds=3.0), fio_read=1, disk_read=0.1).ok
+    assert not on(ZfsFile(), Job("randread", 4096, iodepth=1, ramp=0.0, seconds=3.0), fio_read=1, disk_read=0.1).ok
 
 
 # --- saturation ---

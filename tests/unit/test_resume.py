@@ -16,11 +16,12 @@ from harness.errors import ConfigError, ResultsError
 from harness.lab.inventory import DiskById, HostSpec
 from harness.measure.ledger import Order
 from harness.measure.resume import Earlier, asked, earlier_part
+from harness.model.attach import Attach
+from harness.model.layout import Lvm
+from harness.model.mode import Arm, Cell
 from harness.results import Journal, Measurement, RoundEvent, RunStore
-from harness.scenario.attach import Attach
-from harness.scenario.layouts import Lvm
-from harness.scenario.model import Arm, Cell, Scenario
 from harness.scenario.plan import Group, plan_for
+from harness.scenario.scenario import Scenario
 from tests.unit.runs import RUN_ID, measure, optane, synthetic_run
 
 (GROUP,) = plan_for(

@@ -6,13 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from harness.analysis import METRICS
 from harness.errors import ConfigError
-from harness.scenario.budgets import LAB_KINDS, budgets_for
+from harness.model.budget import LAB_KINDS, Budget, LabKind
+from harness.model.mode import Cell
+from harness.scenario.budgets import budgets_for
 from harness.scenario.load import load_scenario
-from harness.scenario.model import BudgetRule, Cell, LabKind, Scenario
 from harness.scenario.plan import expand
+from harness.scenario.scenario import Scenario
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
+LATENCIES = ", ".join(name for name, metric in METRICS.items() if metric.is_latency)
 SHIPPED = ("hdd", "optane", "sata_ssd")
 
 BASE = """
@@ -58,7 +62,7 @@ def test_a_scenario_without_budgets_judges_nothing(tmp_path: Path) -> None:
 def test_a_budget_that_names_nothing_is_for_every_cell_but_the_hosts_on_bare_metal(tmp_path: Path) -> None:
     scenario = load(tmp_path, ANY)
     for each in expand(scenario, "standard"):
-        expected = {} if each.mode.name == "host" else {"iops": BudgetRule("iops", 0.3)}
+        expected = {} if each.mode.name == "host" else {"iops": Budget("iops", 0.3)}
         assert budgets_for(scenario, each, "bare-metal") == expected
         assert budgets_for(scenario, each, "nested") == {}
         assert budgets_for(scenario, each, "emulated") == {}
@@ -133,17 +137,14 @@ def test_workloads_of_every_form_are_found(tmp_path: Path) -> None:
         (
             'mode = ["lvm"]',
             (
-                '.mode = ["lvm"]: no such key; allowed: modes, workloads, iodepth, lab, metric, share, absolute, both '
+                '.mode = ["lvm"]: no such key; allowed: metric, share, absolute, both, modes, workloads, iodepth, lab '
                 '(did you mean "modes"?)'
             ),
         ),
         ('both = "looser"', ': both = "looser" has nothing to choose from; allowed: only with share and absolute'),
         (
             'absolute = "+50 us"\nboth = "looser"',
-            (
-                ': absolute = "+50 us" does not go with metric = "iops"; allowed: share, or a latency '
-                "(lat_mean, clat_mean, clat_p50, clat_p99, clat_p999)"
-            ),
+            (f': absolute = "+50 us" does not go with metric = "iops"; allowed: share, or a latency ({LATENCIES})'),
         ),
         (
             'absolute = "50 us"',
@@ -161,12 +162,9 @@ def test_a_mistake_is_told_with_key_value_and_what_is_allowed(tmp_path: Path, te
         ('share = "30 %"', ".metric: missing, and there is no default"),
         (
             'metric = "iop"\nshare = "30 %"',
-            (
-                '.metric = "iop": no such metric; allowed: iops, bw, lat_mean, clat_mean, clat_p50, clat_p99, '
-                'clat_p999 (did you mean "iops"?)'
-            ),
+            f'.metric = "iop": no such metric; allowed: {", ".join(METRICS)} (did you mean "iops"?)',
         ),
-        ('metric = "iops"', ": says no amount; allowed: share, absolute, or the two with both"),
+        ('metric = "iops"', ": has no limit; allowed: share, absolute, or the two with both"),
         (
             'metric = "iops"\nshare = "0.3"',
             ".share = \"0.3\": '0.3' is no share: write a number and %, for example 30 %",
@@ -177,7 +175,7 @@ def test_a_mistake_is_told_with_key_value_and_what_is_allowed(tmp_path: Path, te
         ),
         (
             'metric = "clat_mean"\nshare = "10 %"\nabsolute = "+50 us"',
-            (': share and absolute do not say which counts; allowed: with them both = "looser" or both = "stricter"'),
+            (': share and absolute need both, to choose one of them; allowed: both = "looser" or both = "stricter"'),
         ),
         (
             'metric = "clat_mean"\nshare = "10 %"\nabsolute = "+50 us"\nboth = "loser"',
@@ -225,7 +223,7 @@ def test_a_throughput_that_was_asked_for_has_no_budget(
     (line,) = complaint(tmp_path, ANY.replace("iops", metric) + workloads, base)
     assert line == (
         f'budget[0].metric = "{metric}": does not go with {key} = "randread-4k-i1000", whose rate is fixed; '
-        "allowed: lat_mean, clat_mean, clat_p50, clat_p99, clat_p999"
+        f"allowed: {LATENCIES}"
     )
     assert load(tmp_path, ANY.replace("iops", "clat_mean") + workloads, base).budgets
 

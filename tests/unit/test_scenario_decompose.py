@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
-from harness.scenario.attach import Attach, Vfio
+from harness.model.attach import Attach, Vfio
+from harness.model.job import parse_workload
+from harness.model.layout import Device, Layout, Lvm, LvmThin, Md, Qcow2, RawFile
+from harness.model.mode import Arm, Mode, Place
+from harness.model.profile import PROFILES
 from harness.scenario.decompose import changes, decompose_problems, steps_of
-from harness.scenario.layouts import Device, Layout, Lvm, LvmThin, Md, Qcow2, RawFile
-from harness.scenario.library import PROFILES, parse_workload
 from harness.scenario.load import load_scenario
-from harness.scenario.model import Arm, Decomposition, Mode, Place, Scenario
+from harness.scenario.scenario import Decomposition, Scenario
 
 HOST = Arm(Place.HOST)
 BLK = Attach("virtio-blk")

@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
 from harness.analysis.metrics import METRICS
-from harness.scenario.attach import Attach
-from harness.scenario.budgets import LAB_KINDS
-from harness.scenario.library import PRESETS, PROFILES
+from harness.model.attach import Attach
+from harness.model.budget import LAB_KINDS, Budget
+from harness.model.job import PATTERNS
+from harness.model.layout import Layout
+from harness.model.mode import Mode
+from harness.model.profile import PROFILE_TABLE, PROFILES, Profile
+from harness.scenario.library import PRESETS
 from harness.scenario.load import load_scenario
-from harness.scenario.mode_tables import LAYOUT_TABLES, AttachTable
-from harness.scenario.model import PATTERNS, Mode, Profile
-from harness.scenario.schema import BudgetTable, DecomposeTable, ProfileTable, ScenarioTable
+from harness.scenario.schema import DecomposeTable, ScenarioTable
 
 DOCS = (Path(__file__).parents[2] / "docs" / "scenarios.md").read_text(encoding="utf-8")
 
 NAMES = [
     *(key for key in ScenarioTable.model_fields if key not in ("mode", "profile", "budget", "decompose")),
-    *ProfileTable.model_fields,
-    *(f"budget.{key}" for key in BudgetTable.model_fields),
+    *PROFILE_TABLE.model_fields,
+    *(f"budget.{key.name}" for key in fields(Budget)),
     *(f"decompose.{key}" for key in DecomposeTable.model_fields),
     *METRICS,
     *LAB_KINDS,
-    *(f"attach.{key}" for key in AttachTable.model_fields),
-    *(f"layout.{key}" for table in LAYOUT_TABLES for key in table.model_fields),
-    *(kind for table in LAYOUT_TABLES for kind in get_args(table.model_fields["kind"].annotation)),
+    *(f"attach.{key.name}" for key in fields(Attach)),
+    *(f"layout.{key.name}" for layout in get_args(Layout) for key in fields(layout)),
+    *(next(key.default for key in fields(layout) if key.name == "kind") for layout in get_args(Layout)),
     *PATTERNS,
     *(mode.name for mode in PRESETS),
     *(profile.name for profile in PROFILES),

@@ -9,11 +9,11 @@ from typing import get_args
 import pytest
 
 from harness.errors import ConfigError
-from harness.scenario.attach import Aio, Attach, Bus, Cache
-from harness.scenario.layouts import Device
+from harness.model.attach import Aio, Attach, Bus, Cache
+from harness.model.layout import Device
 from harness.scenario.legality import FEWEST_DISKS, mode_problems
 from harness.scenario.load import load_scenario
-from harness.scenario.model import Scenario
+from harness.scenario.scenario import Scenario
 
 DISKS = 'disks = ["ssd1", "ssd2", "ssd3", "ssd4", "ssd5", "ssd6"]'
 VIRTIO = ("virtio-blk", "virtio-scsi")
@@ -440,7 +440,11 @@ def test_a_clash_within_a_scenario_names_both_keys_and_what_is_allowed(
             "",
             'layout.recordsize = 4096: must be text in quotes; allowed: for example "64 KiB"',
         ),
-        ("", 'device = "vfoi"', 'attach.device = "vfoi": allowed: disk, lun, vfio (did you mean "vfio"?)'),
+        (
+            "",
+            'device = "vfoi"',
+            'attach.device = "vfoi": no such device; allowed: disk, lun, vfio (did you mean "vfio"?)',
+        ),
     ],
 )
 def test_a_value_out_of_range_is_told_with_what_is_allowed(tmp_path: Path, layout: str, attach: str, line: str) -> None:

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
-from harness.scenario.attach import Attach, Attachment, Vfio
-from harness.scenario.layouts import Device, Layout, Lvm, LvmThin, Md, Partition, Qcow2, RawFile, ZfsFile, Zvol
+from harness.model.attach import Attach, Attachment, Vfio
+from harness.model.job import Workload
+from harness.model.layout import Device, Layout, Lvm, LvmThin, Md, Partition, Qcow2, RawFile, ZfsFile, Zvol
+from harness.model.mode import Mode
 from harness.scenario.load import find_scenarios, load_scenario
-from harness.scenario.model import Mode, Scenario, Workload
+from harness.scenario.scenario import Scenario
 
 KIB, MIB = 1024, 1024**2
 
@@ -237,14 +239,14 @@ ALL_PATTERNS = "seqread, seqwrite, seqrw, randread, randwrite, randrw"
             "randread-4k",
             "randread",
             (
-                'workloads[0] = "randread": no workload; allowed: PATTERN-BS[-njNUMJOBS][-rREADS][-iIOPS], '
+                'workloads[0] = "randread": not a workload; allowed: PATTERN-BS[-njNUMJOBS][-rREADS][-iIOPS], '
                 "for example randread-4k, randrw-8k-r67 or randread-4k-i1000"
             ),
         ),
         (
             "randread-4k",
             "randread-1000",
-            'workloads[0] = "randread-1000": no block size of a disk; allowed: multiples of 512 bytes up to 16m',
+            'workloads[0] = "randread-1000": not a valid block size; allowed: multiples of 512 bytes up to 16m',
         ),
         (
             "randread-4k",
@@ -273,7 +275,7 @@ ALL_PATTERNS = "seqread, seqwrite, seqrw, randread, randwrite, randrw"
             "randread-4k",
             "randread-4k-nj4-i1002",
             (
-                'workloads[0] = "randread-4k-nj4-i1002": no rate that fio can keep; '
+                'workloads[0] = "randread-4k-nj4-i1002": not a rate that fio can hold; '
                 "allowed: i1 to i10000000, a multiple of numjobs"
             ),
         ),
@@ -281,7 +283,7 @@ ALL_PATTERNS = "seqread, seqwrite, seqrw, randread, randwrite, randrw"
             "randread-4k",
             "randread-4k-i0",
             (
-                'workloads[0] = "randread-4k-i0": no rate that fio can keep; '
+                'workloads[0] = "randread-4k-i0": not a rate that fio can hold; '
                 "allowed: i1 to i10000000, a multiple of numjobs"
             ),
         ),
@@ -314,7 +316,7 @@ ALL_PATTERNS = "seqread, seqwrite, seqrw, randread, randwrite, randrw"
             "randread-4k",
             "randread-\u0664k",  # a digit all the same, to Python
             (
-                'workloads[0] = "randread-\u0664k": no workload; allowed: PATTERN-BS[-njNUMJOBS][-rREADS][-iIOPS], '
+                'workloads[0] = "randread-\u0664k": not a workload; allowed: PATTERN-BS[-njNUMJOBS][-rREADS][-iIOPS], '
                 "for example randread-4k, randrw-8k-r67 or randread-4k-i1000"
             ),
         ),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.scenario.attach import Attach, Bus, Vfio
-from harness.scenario.layouts import Device, Layout, Lvm, Md, Qcow2, RawFile
+from harness.model.attach import Attach, Bus, Vfio
+from harness.model.layout import Device, Layout, Lvm, Md, Qcow2, RawFile
+from harness.model.mode import Mode
 from harness.scenario.library import PRESETS
-from harness.scenario.model import Mode
 from harness.scenario.sittings import disks_needed, regions, sittings
 
 HOST = Mode("host", Device(), None)
@@ -57,7 +57,11 @@ def test_a_guest_has_room_for_twenty_disks_on_its_root_bus() -> None:
 
 
 def test_a_guest_has_six_sata_ports_beside_them() -> None:
-    assert sizes([*on_bus("virtio-blk", 20), *on_bus("sata", 7)]) == [26, 1]
+    assert sizes([*on_bus("virtio-blk", 16), *on_bus("sata", 7)]) == [22, 1]
+
+
+def test_a_setup_has_as_many_virtio_disks_as_proxmox_ve_has_places() -> None:
+    assert sizes([HOST, *on_bus("virtio-blk", 17)]) == [17, 1]
 
 
 def test_ide_disks_are_by_themselves_as_their_machine_is_another_one() -> None:

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.scenario.attach import Attach, Vfio
+from harness.model.attach import Attach, Vfio
+from harness.model.layout import Device, Md
+from harness.model.mode import Arm, Mode, Place
 from harness.scenario.decompose import changes
-from harness.scenario.layouts import Device, Md, base_of
 from harness.scenario.load import find_scenarios, load_scenario
-from harness.scenario.model import Arm, Mode, Place, Scenario
+from harness.scenario.scenario import Scenario
 
 SCENARIOS = {path.stem: load_scenario(path) for path in find_scenarios(Path(__file__).parents[2] / "scenarios")}
 
@@ -80,7 +81,7 @@ def test_the_arrays_have_every_level_two_legs_and_layers_on_them() -> None:
     assert {md.level for md in bare if md.legs == 2} == {0, 1}
     on_arrays = {mode.layout.kind for mode in modes if not isinstance(mode.layout, Device | Md)}
     assert on_arrays == {"lvm", "lvm-thin", "raw", "qcow2"}
-    assert all(isinstance(base_of(mode.layout), Md) for mode in modes if mode.name != "passthrough")
+    assert all(isinstance(mode.layout.base, Md) for mode in modes if mode.name != "passthrough")
 
 
 def test_a_disk_that_the_guest_has_for_itself_is_measured_beside_the_host_alone() -> None:

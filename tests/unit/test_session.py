@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import libvirt
@@ -18,11 +19,12 @@ from harness.lab.facts import HostFacts, read_facts
 from harness.lab.hosts import GuestFiles, Host
 from harness.lab.inventory import DiskByFile, HostSpec
 from harness.measure.phases import Phases
+from harness.measure.provenance import disk_provenance
 from harness.measure.session import Demand, session
+from harness.model.attach import Attach
+from harness.model.layout import Device, Lvm
+from harness.model.mode import Mode
 from harness.run_id import RunId
-from harness.scenario.attach import Attach
-from harness.scenario.layouts import Device, Lvm
-from harness.scenario.model import Mode
 from tests.unit.loop_disks import RUNNER, require, traces
 
 MIB = 1024**2
@@ -47,12 +49,17 @@ def host(tmp_path: Path) -> Host:
 
 
 @pytest.fixture
-def hypervisor(host: Host) -> Iterator[LibvirtHypervisor]:
+def connection() -> Iterator[Connection]:
     handle = libvirt.open("test:///default")
     try:
-        yield LibvirtHypervisor(host, Connection(handle, "here"), Events())
+        yield Connection(handle, "here")
     finally:
         handle.close()
+
+
+@pytest.fixture
+def hypervisor(host: Host, connection: Connection) -> LibvirtHypervisor:
+    return LibvirtHypervisor(host, connection, Events())
 
 
 def test_a_disk_is_not_touched_where_the_host_can_have_none_of_the_modes(
@@ -66,3 +73,19 @@ def test_a_disk_is_not_touched_where_the_host_can_have_none_of_the_modes(
         pytest.fail("it was opened")
     assert "lvm" in refused.value.message
     assert traces(tmp_path) == before
+
+
+def test_the_disks_device_and_scheduler_are_on_record(host: Host, connection: Connection, tmp_path: Path) -> None:
+    demand = Demand(("loop",), (HOST,), jobs=(), span=16 * MIB, conditioning="fill")
+    log = CreationLog(RUNNER, RunId.new(), str(tmp_path / "created"))
+    host = replace(host, facts=read_facts(RUNNER))
+    hypervisor = LibvirtHypervisor(host, connection, Events())
+    with session(host, hypervisor, host.spec.disks, demand, log=log, seed=1, phases=Phases(Events())) as at:
+        device = at.layouts.disk
+        listed = Path(f"/sys/block/{device}/queue/scheduler").read_text()
+        found = disk_provenance(at, demand.disks)
+    assert list(found) == ["disk.loop"]
+    (of_disk,) = found.values()
+    assert isinstance(of_disk, dict)
+    assert of_disk["device"] == device
+    assert str(of_disk["scheduler"]) in listed

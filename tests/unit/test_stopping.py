@@ -7,13 +7,15 @@ from dataclasses import replace
 
 from harness.analysis import Reason, Sequential
 from harness.measure.stopping import reason_to_stop
+from harness.model.attach import Attach
+from harness.model.budget import Budget
+from harness.model.job import Job
+from harness.model.layout import Device, Lvm
+from harness.model.mode import Cell, Mode
 from harness.results import CellContext, CellRecord, Measurement, ValidityCheck, assemble
-from harness.scenario.attach import Attach
-from harness.scenario.layouts import Device, Lvm
-from harness.scenario.model import BudgetRule, Cell, Job, Mode
 from harness.scenario.plan import Plan, group_cells
 
-JOB = Job("randread", 4096, 32, ramp=0, seconds=3)
+JOB = Job("randread", 4096, iodepth=32, ramp=0, seconds=3)
 HOST = Cell("optane", "optane", Mode("host", Device(), None), JOB)
 CELL = Cell("optane", "optane", Mode("passthrough", Device(), Attach()), JOB)
 OTHER = Cell("optane", "optane", Mode("blk", Device(), Attach("virtio-blk")), JOB)
@@ -24,13 +26,13 @@ LOOKS = Sequential(3, 12)
 QUIET = (0.901, 0.900, 0.899, 0.900, 0.901)
 LOUD = (0.8, 0.95, 0.9, 0.86, 0.99)
 CHECK = ValidityCheck("bytes", ok=False, detail="cached")
-BUDGET = {"iops": BudgetRule("iops", 0.2)}
+BUDGET = {"iops": Budget("iops", 0.2)}
 
 
 def record(
     cell: Cell,
     ratios: Sequence[float] = (),
-    budgets: Mapping[str, BudgetRule] | None = None,
+    budgets: Mapping[str, Budget] | None = None,
     *,
     final: bool = False,
     validity: tuple[ValidityCheck, ...] = (),
@@ -66,7 +68,7 @@ def _measured(arm: str, number: int, iops: float) -> Measurement:
 
 def stop(
     *records: tuple[Cell, CellRecord],
-    budgets: Mapping[str, BudgetRule] | None = None,
+    budgets: Mapping[str, Budget] | None = None,
     target: float | None = None,
     family: int = 1,
     time_spent: bool = False,
@@ -97,7 +99,7 @@ def test_a_group_goes_on_until_the_last_of_its_cells_is_decided() -> None:
 
 
 def test_a_cell_with_two_budgets_goes_on_until_both_are_decided() -> None:
-    two = {**BUDGET, "bw": BudgetRule("bw", 0.1)}
+    two = {**BUDGET, "bw": Budget("bw", 0.1)}
     found = record(CELL, QUIET[:3], BUDGET)
     undecided = replace(found, metrics={**found.metrics, "bw": record(CELL, LOUD[:3]).metrics["iops"]})
     assert stop((CELL, undecided), budgets=two) is None
@@ -115,7 +117,7 @@ def test_between_two_looks_the_data_is_left_alone() -> None:
 
 
 def test_exceeding_ends_early_only_where_it_will_stand_among_all_cells() -> None:
-    tight = {"iops": BudgetRule("iops", 0.095)}
+    tight = {"iops": Budget("iops", 0.095)}
     found = record(CELL, QUIET[:3], tight)
     assert found.verdict == "exceeds"
     assert stop((CELL, found), budgets=tight, family=1) == Reason.BUDGET
@@ -148,7 +150,7 @@ def test_a_void_cell_does_not_hold_up_its_group() -> None:
 
 
 def test_a_metric_that_could_not_be_measured_does_not_hold_up_its_cell() -> None:
-    both = {**BUDGET, "clat_p999": BudgetRule("clat_p999", 0.1)}
+    both = {**BUDGET, "clat_p999": Budget("clat_p999", 0.1)}
     assert stop((CELL, record(CELL, QUIET[:3], both)), budgets=both) == Reason.BUDGET
 
 

@@ -23,17 +23,18 @@ from harness.layout.source import BlockSource
 from harness.measure import session
 from harness.measure.session import Session
 from harness.measure.visit import visit
+from harness.model.job import Job
+from harness.model.layout import Device
+from harness.model.mode import Arm, Cell, Mode, Place
 from harness.results import ConditioningRecord, Measurement, RunStore
-from harness.scenario.layouts import Device
-from harness.scenario.model import Arm, Cell, Job, Mode, Place
 from harness.scenario.plan import Group
 from tests.unit.granted import granted
 from tests.unit.runs import RUN_ID
 
 FIO = Path(__file__).parent / "data" / "fio"
-READ = Job("randread", 4096, 8, ramp=0, seconds=1)
-RAMPED = Job("randread", 4096, 8, ramp=0.5, seconds=1)
-WRITE = Job("write", 256 * 1024, 2, ramp=0, seconds=1)
+READ = Job("randread", 4096, iodepth=8, ramp=0, seconds=1)
+RAMPED = Job("randread", 4096, iodepth=8, ramp=0.5, seconds=1)
+WRITE = Job("write", 256 * 1024, iodepth=2, ramp=0, seconds=1)
 HOST_MODE = Mode("host", Device(), None)
 DISK = next((path.name for path in Path("/sys/class/block").iterdir()), "")
 PERF = """\

@@ -13,7 +13,7 @@ from harness.guest.pci import PciDisk
 from harness.guest.protocol import GuestDisk
 from harness.lab.inventory import DiskById, DiskSpec
 from harness.lab.transport.base import Runner
-from harness.scenario.attach import Attach, Attachment, Vfio
+from harness.model.attach import Attach, Attachment, Vfio
 
 # $1: a disk's link or device. The serial number as SCSI tells it, in page 0x80; nothing for what is no SCSI disk.
 _SERIAL = (

@@ -33,9 +33,9 @@ from harness.lab.paths import CONSOLE_DIRECTORY, TAG
 from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner, SshTarget
 from harness.layout.build import Layouts, built
-from harness.layout.prerequisites import missing_prerequisite
+from harness.model.layout import missing_requirement
+from harness.model.mode import Mode
 from harness.run_id import RunId
-from harness.scenario.model import Mode
 
 BOOT_SECONDS = {"kvm": 60.0, "tcg": 180.0}
 BOOT_TRIES = 3
@@ -138,7 +138,7 @@ class LibvirtHypervisor(LibvirtRemover):
         """Why the host cannot have `mode` on `disk`, with the remedy; None where it can."""
         if isinstance(disk, DiskByStorage):
             return f"{disk.identity} is one of Proxmox VE's, and this host is reached through libvirt"
-        if (why := missing_prerequisite(mode.layout, self._host.facts)) or mode.attach is None:
+        if (why := missing_requirement(mode.layout, self._host.facts)) or mode.attach is None:
             return why
         versions = Versions(
             self._connection.call("tell its version", self._connection.handle.getLibVersion),

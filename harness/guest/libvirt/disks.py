@@ -8,20 +8,12 @@ from xml.etree import ElementTree as ET
 from harness.errors import Unsupported
 from harness.guest.libvirt.addresses import DriveNames, Machine, RootBus, on_controller
 from harness.guest.protocol import GuestDisk
-from harness.scenario.attach import Attach, Bus, Vfio
+from harness.model.attach import BUSES, Attach, Bus, Vfio
 
-BUSES: dict[Bus, tuple[str, str]] = {
-    "virtio-blk": ("virtio", "vd"),
-    "virtio-scsi": ("scsi", "sd"),
-    "sata": ("sata", "sd"),
-    "ide": ("ide", "hd"),
-    "nvme": ("nvme", "nvme"),
-}
-"""libvirt's word for a bus, and how the names of its disks begin."""
-
-SATA_PORTS = 6
-IDE_UNITS = 2
-IDE_CHANNELS = 2
+_NAME_PREFIX: dict[Bus, str] = {"virtio-blk": "vd", "virtio-scsi": "sd", "sata": "sd", "ide": "hd", "nvme": "nvme"}
+"""How the names of a bus's disks begin in libvirt's XML."""
+_IDE_UNITS = 2
+"""Disks per channel."""
 
 
 def alias_of(disk: GuestDisk) -> str:
@@ -79,8 +71,8 @@ class DomainDisks:
         element = ET.SubElement(self._devices, "disk", type=disk.source.kind, device=attach.device)
         driver = ET.SubElement(element, "driver", _driver(disk, attach))
         ET.SubElement(element, "source", {"dev" if disk.source.kind == "block" else "file": disk.source.path})
-        bus, prefix = BUSES[attach.bus]
-        ET.SubElement(element, "target", dev=self._names.next(prefix), bus=bus)
+        name = self._names.next(_NAME_PREFIX[attach.bus])
+        ET.SubElement(element, "target", dev=name, bus=BUSES[attach.bus].hypervisor)
         self._attached(element, driver, attach)
         sizes = {"logical": attach.logical_block_size, "physical": attach.physical_block_size}
         if any(sizes.values()):
@@ -107,19 +99,19 @@ class DomainDisks:
                 index, unit = self._scsi_place(attach)
                 on_controller(disk, index, unit=unit)
             case "sata":
-                index, unit = divmod(next(self._numbers["sata"]), SATA_PORTS)
+                index, unit = divmod(next(self._numbers["sata"]), BUSES["sata"].most)
                 # The first controller of q35 is part of its chip set.
                 if unit == 0 and (index > 0 or self._machine == "pc"):
                     self._bus.place(self._controller("sata", index))
                 on_controller(disk, index, unit=unit)
             case "ide":
-                channel, unit = divmod(next(self._numbers["ide"]), IDE_UNITS)
-                if channel == IDE_CHANNELS:
+                number = next(self._numbers["ide"])
+                if number == BUSES["ide"].most:
                     raise Unsupported(
-                        f"a guest has room for {IDE_CHANNELS * IDE_UNITS} disks on IDE",
+                        f"a guest has room for {number} disks on IDE",
                         hint='select fewer modes with bus = "ide" with -k',
                     )
-                on_controller(disk, 0, bus=channel, unit=unit)
+                on_controller(disk, 0, bus=number // _IDE_UNITS, unit=number % _IDE_UNITS)
             case "nvme":
                 index = next(self._numbers["nvme"])
                 self._bus.place(self._controller("nvme", index))
@@ -151,7 +143,7 @@ class DomainDisks:
         """Queues and the threads that serve them: virtio-blk has them on the disk, virtio-scsi on the controller."""
         if attach.queues:
             driver.set("queues", str(attach.queues))
-        threads = [str(self.threads + number) for number in range(1, _threads(attach) + 1)]
+        threads = [str(self.threads + number) for number in range(1, attach.threads + 1)]
         self.threads += len(threads)
         if attach.iothread_vq_mapping:
             among = ET.SubElement(driver, "iothreads")
@@ -162,10 +154,6 @@ class DomainDisks:
 
     def _controller(self, kind: str, index: int, **model: str) -> ET.Element:
         return ET.SubElement(self._devices, "controller", {"type": kind, "index": str(index), **model})
-
-
-def _threads(attach: Attach) -> int:
-    return attach.iothread_vq_mapping or int(attach.iothread)
 
 
 def _driver(disk: GuestDisk, attach: Attach) -> dict[str, str]:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree as ET
-
-from pydantic import JsonValue
 
 from harness.errors import GuestError
 from harness.guest.libvirt.connection import Connection
@@ -15,23 +12,10 @@ from harness.guest.libvirt.monitor import ask, of_device
 from harness.guest.libvirt.process import QemuProcess, read_process
 from harness.guest.pci import PciDisk
 from harness.lab.transport.base import Runner
+from harness.model.effective import Effective
 from harness.untrusted import reading
 
 _DISKS = "devices/disk"
-
-_OWN = {
-    "type": "qemu_device",
-    "logical_block_size": "qemu_logical_block_size",
-    "physical_block_size": "qemu_physical_block_size",
-}
-"""Properties of QEMU's device for the disk itself, and what we call them."""
-_OF_QUEUES = {
-    "num-queues": "qemu_queues",
-    "num_queues": "qemu_queues",
-    "queue-size": "qemu_queue_size",
-    "virtqueue_size": "qemu_queue_size",
-}
-"""Properties of the device that has the queues, in the spelling of virtio-blk and of virtio-scsi."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,50 +43,60 @@ def live_xml(connection: Connection, domain: Any) -> ET.Element:
         return ET.fromstring(connection.call("show the guest", domain.XMLDesc, deadline=60))
 
 
-def read_effective(connection: Connection, domain: Any, guest: Running, alias: str) -> dict[str, JsonValue]:
+def read_effective(connection: Connection, domain: Any, guest: Running, alias: str) -> Effective:
     """What libvirt, QEMU's block layer, QEMU's device and QEMU's process make of the disk with this alias."""
     with reading(f"host {connection.host}: how QEMU serves the guest's disk {alias}", GuestError):
         return _effective(connection, domain, guest, alias)
 
 
-def _effective(connection: Connection, domain: Any, guest: Running, alias: str) -> dict[str, JsonValue]:
+def _effective(connection: Connection, domain: Any, guest: Running, alias: str) -> Effective:
     live = guest.live
     disk = disk_of(live, alias)
     driver = _attributes(disk.find("driver"))
     controller = scsi_controller(live, disk)
     device = QemuDevice(connection, domain, alias)
+    # virtio-blk has its queues on the disk, virtio-scsi on the controller. They spell the properties differently.
     queues = device if controller is None else QemuDevice(connection, domain, _alias(controller))
-    found: dict[str, JsonValue] = {
-        "machine": _attributes(live.find("os/type")).get("machine"),
-        "bus": _attributes(disk.find("target")).get("bus"),
-        "cache": driver.get("cache"),
-        "aio": driver.get("io"),
-        "iothread": _has_thread((disk if controller is None else controller).find("driver")),
-        **_qemu_blocks(guest, alias),
-        **device.found(_OWN),
-        **queues.found(_OF_QUEUES),
-        "qemu_iothread": queues.threads > 0,
-        "qemu_iothreads": queues.threads,
-    }
-    if controller is not None:
-        found["controller_disks"] = sum(scsi_controller(live, each) is controller for each in live.iterfind(_DISKS))
-    return found
+    entry = _block_device(guest, alias)
+    inserted, node = entry["inserted"], entry["inserted"]["node-name"]
+    sharing = [each for each in live.iterfind(_DISKS) if scsi_controller(live, each) is controller]
+    return Effective(
+        machine=_attributes(live.find("os/type")).get("machine"),
+        bus=_attributes(disk.find("target")).get("bus"),
+        cache=driver.get("cache"),
+        aio=driver.get("io"),
+        iothread=_has_thread((disk if controller is None else controller).find("driver")),
+        controller_disks=len(sharing) if controller is not None else None,
+        qemu_device=device.get("type"),
+        qemu_logical_block_size=device.get("logical_block_size"),
+        qemu_physical_block_size=device.get("physical_block_size"),
+        qemu_queues=queues.get("num-queues", "num_queues"),
+        qemu_queue_size=queues.get("queue-size", "virtqueue_size"),
+        qemu_iothread=queues.threads > 0,
+        qemu_iothreads=queues.threads,
+        qemu_cache_direct=inserted["cache"]["direct"],
+        qemu_cache_no_flush=inserted["cache"]["no-flush"],
+        qemu_write_cache=inserted["cache"]["writeback"],
+        qemu_aio=guest.process.aio(node),
+        qemu_discard=guest.process.discard(node),
+        qemu_detect_zeroes=inserted["detect_zeroes"],
+        qemu_read_only=inserted["ro"],
+        qemu_block_driver=inserted["drv"],
+    )
 
 
-def read_passed_through(
-    connection: Connection, domain: Any, host: Runner, disk: PciDisk, alias: str
-) -> dict[str, JsonValue]:
-    """Which device of the host QEMU hands through under this alias, and which driver the host has for it."""
-    with reading(f"host {connection.host}: how QEMU hands {alias} through", GuestError):
+def read_passed_through(connection: Connection, domain: Any, host: Runner, disk: PciDisk, alias: str) -> Effective:
+    """Which device of the host QEMU passes through under this alias, and which driver the host has for it."""
+    with reading(f"host {connection.host}: how QEMU passes {alias} through", GuestError):
         device = QemuDevice(connection, domain, alias)
     link = f"/sys/bus/pci/devices/{disk.address}/driver"
-    return {
-        "qemu_device": device.get("type"),
-        "qemu_host": device.get("host"),
-        "pci_address": disk.address,
-        "iommu_group": disk.group,
-        "host_driver": host.run(["readlink", link], deadline=20).stdout.strip().rpartition("/")[2],
-    }
+    return Effective(
+        qemu_device=device.get("type"),
+        qemu_host=device.get("host"),
+        pci_address=disk.address,
+        iommu_group=disk.group,
+        host_driver=host.run(["readlink", link], deadline=20).stdout.strip().rpartition("/")[2],
+    )
 
 
 def disk_of(live: ET.Element, alias: str) -> ET.Element:
@@ -140,24 +134,13 @@ def _has_thread(driver: ET.Element | None) -> bool:
     return driver is not None and ("iothread" in driver.attrib or driver.find("iothreads/iothread") is not None)
 
 
-def _qemu_blocks(guest: Running, alias: str) -> dict[str, JsonValue]:
-    """The block layer behind the disk's device: caches, engine, format, and what becomes of discards and zeros."""
+def _block_device(guest: Running, alias: str) -> dict[str, Any]:
+    """The block layer behind the disk's device."""
     entry = of_device(alias, guest.blocks)
     if entry is None or "inserted" not in entry:
         name = guest.live.findtext("name")
         raise GuestError(f"guest {name}: QEMU shows no block device behind {alias}")
-    inserted = entry["inserted"]
-    cache = inserted["cache"]
-    return {
-        "qemu_cache_direct": cache["direct"],
-        "qemu_cache_no_flush": cache["no-flush"],
-        "qemu_write_cache": cache["writeback"],
-        "qemu_aio": guest.process.aio(inserted["node-name"]),
-        "qemu_discard": guest.process.discard(inserted["node-name"]),
-        "qemu_detect_zeroes": inserted["detect_zeroes"],
-        "qemu_read_only": inserted["ro"],
-        "qemu_block_driver": inserted["drv"],
-    }
+    return entry
 
 
 class QemuDevice:
@@ -171,15 +154,12 @@ class QemuDevice:
         with reading(f"host {connection.host}: the properties of QEMU's device {alias}", GuestError):
             self._names = {each["name"] for each in listed}
 
-    def get(self, name: str) -> Any:
-        """The property's value; None where the device has no such property."""
-        if name not in self._names:
-            return None
-        return ask(self._connection, self._domain, "qom-get", path=self._path, property=name)
-
-    def found(self, wanted: Mapping[str, str]) -> dict[str, JsonValue]:
-        """Those of the wanted properties that it has, under our names for them."""
-        return {ours: self.get(name) for name, ours in wanted.items() if name in self._names}
+    def get(self, *names: str) -> Any:
+        """The value of the first of these properties that the device has. None where it has none of them."""
+        for name in names:
+            if name in self._names:
+                return ask(self._connection, self._domain, "qom-get", path=self._path, property=name)
+        return None
 
     @property
     def threads(self) -> int:

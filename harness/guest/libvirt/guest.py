@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 
-from pydantic import JsonValue
-
 from harness.errors import GuestError
 from harness.guest.booting import Booted, BootedGuest
 from harness.guest.guest_system import BlockDevice, block_devices, plugged_in
@@ -22,6 +20,7 @@ from harness.lab.counters import Transferred
 from harness.lab.created import CreationLog
 from harness.lab.transport.base import Runner
 from harness.lab.vm_threads import VmThreads
+from harness.model.effective import Effective
 
 
 class LibvirtGuest(BootedGuest):
@@ -57,15 +56,14 @@ class LibvirtGuest(BootedGuest):
     def exits(self) -> dict[str, float]:
         return summed_exits(query_exits(self._connection, self._domain)) if self._tells_exits else {}
 
-    def effective(self, disk: str) -> dict[str, JsonValue]:
+    def effective(self, disk: str) -> Effective:
         alias = alias_of(self._attached.disks[disk])
-        found: dict[str, JsonValue]
         if disk in self._attached.passed:
             pci = self._attached.passed[disk]
             found = read_passed_through(self._connection, self._domain, self._host, pci, alias)
         else:
             found = read_effective(self._connection, self._domain, self._running, alias)
-        return found | self._device(disk).effective
+        return found.merged(self._device(disk).effective)
 
     @contextmanager
     def holding(self, disk: str) -> Iterator[None]:

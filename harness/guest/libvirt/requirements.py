@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from harness.guest.machine_size import too_many_queues
-from harness.scenario.attach import Attach
+from harness.model.attach import Attach
 
 NVME = 11_005_000
 """libvirt 11.5.0 knows `bus='nvme'`. Source: libvirt's NEWS, as the others."""

@@ -37,8 +37,8 @@ from harness.lab.inventory import AnyDisk, DiskById, DiskByStorage, HostSpec
 from harness.lab.proxmox import ROOT, GuestRules, ProxmoxSpec
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
-from harness.scenario.attach import Attach
-from harness.scenario.model import Mode
+from harness.model.attach import Attach
+from harness.model.mode import Mode
 
 BOOT_TRIES = 2
 _EXPECTED_BOOT_SECONDS = 20.0

@@ -4,33 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from harness.scenario.attach import Attach, Attachment
+from harness.model.attach import BUSES, Attach, Attachment, Bus
 
 LONGEST_SERIAL = 60
-_BUSES = {"virtio-blk": "virtio", "virtio-scsi": "scsi", "sata": "sata"}
-_MOST = {"virtio": 16, "scsi": 31, "sata": 6}
+_OFFERED: tuple[Bus, ...] = ("virtio-blk", "virtio-scsi", "sata")
 _WITH_IOTHREAD = ("virtio", "scsi")
 CDROM = "ide2"
 """Where the guest's own medium is: our ISO, or a template's cloud-init drive."""
-
-CACHES: Mapping[str, tuple[bool, bool, bool]] = {
-    "none": (True, False, True),
-    "directsync": (True, False, False),
-    "writeback": (False, False, True),
-    "writethrough": (False, False, False),
-    "unsafe": (False, True, True),
-}
-"""cache.direct, cache.no-flush and write-cache that PVE makes of a cache mode."""
 
 
 def not_offered(attach: Attachment) -> str | None:
     """What of an attachment Proxmox VE's drive options cannot say, in words; None where they can say it all."""
     if not isinstance(attach, Attach):
         return "VFIO passthrough is not offered by this backend"
-    if attach.bus not in _BUSES:
+    if attach.bus not in _OFFERED:
         # Its IDE drives are on AHCI where the machine is a q35, which is what guests here are.
-        return f"a guest of Proxmox VE has no bus {attach.bus}; allowed: {', '.join(_BUSES)}"
-    bus = _BUSES[attach.bus]
+        return f"a guest of Proxmox VE has no bus {attach.bus}; allowed: {', '.join(_OFFERED)}"
+    bus = BUSES[attach.bus].hypervisor
     refused = {
         f"an iothread for {attach.bus}": attach.iothread and bus not in _WITH_IOTHREAD,
         "a shared virtio-scsi controller beside single ones": attach.controller == "shared",
@@ -61,7 +51,7 @@ def drive_string(source: str, attach: Attachment, serial: str) -> str:
         raise ValueError(why)
     if "," in source or "," in serial or len(serial) > LONGEST_SERIAL:
         raise ValueError(f"{source} with serial {serial} cannot be written as a drive of Proxmox VE")
-    bus = _BUSES[attach.bus]
+    bus = BUSES[attach.bus].hypervisor
     options: dict[str, str | int] = {
         "cache": attach.cache,
         "aio": attach.aio,
@@ -79,7 +69,7 @@ def drive_string(source: str, attach: Attachment, serial: str) -> str:
     return ",".join([source, *(f"{key}={value}" for key, value in options.items())])
 
 
-def drive_keys(buses: Mapping[str, str], taken: Iterable[str] = ()) -> dict[str, str]:
+def drive_keys(buses: Mapping[str, Bus], taken: Iterable[str] = ()) -> dict[str, str]:
     """The drive of the VM (`scsi0`) that each disk becomes, by the disk's name, as `buses` has theirs; none of `taken`.
 
     ValueError where a bus has not so many places.
@@ -87,10 +77,11 @@ def drive_keys(buses: Mapping[str, str], taken: Iterable[str] = ()) -> dict[str,
     occupied = {CDROM, *taken}
     keys: dict[str, str] = {}
     for disk, bus in buses.items():
-        places = (f"{_BUSES[bus]}{number}" for number in range(_MOST[_BUSES[bus]]))
+        facts = BUSES[bus]
+        places = (f"{facts.hypervisor}{number}" for number in range(facts.most))
         free = next((place for place in places if place not in occupied), None)
         if free is None:
-            raise ValueError(f"a VM of Proxmox VE has room for {_MOST[_BUSES[bus]]} disks on {bus}")
+            raise ValueError(f"a VM of Proxmox VE has room for {facts.most} disks on {bus}")
         occupied.add(free)
         keys[disk] = free
     return keys

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from pydantic import JsonValue
-
 from harness.errors import GuestError
 from harness.guest.booting import Booted, BootedGuest
 from harness.guest.guest_system import block_devices
@@ -17,6 +15,7 @@ from harness.guest.proxmox.process import drive_of, read_process
 from harness.lab.counters import Transferred
 from harness.lab.transport.base import Runner
 from harness.lab.vm_threads import VmThreads
+from harness.model.effective import Effective
 
 
 class ProxmoxGuest(BootedGuest):
@@ -51,7 +50,7 @@ class ProxmoxGuest(BootedGuest):
         """
         return {}
 
-    def effective(self, disk: str) -> dict[str, JsonValue]:
+    def effective(self, disk: str) -> Effective:
         key = self._keys[disk]
         config = self._machine.config()
         if key not in config:
@@ -62,28 +61,27 @@ class ProxmoxGuest(BootedGuest):
         options = drive_options(str(config[key]))
         process = read_process(self._node, self._machine.vmid)
         qemu = drive_of(process, key)
-        found: dict[str, JsonValue] = {
-            "bus": key.rstrip("0123456789"),
-            "cache": options.get("cache"),
-            "aio": options.get("aio"),
-            "iothread": options.get("iothread") == "1",
-            "machine": str(config.get("machine", "")),
-            "pve_drive": f"{key}: {config[key]}",
-            "qemu_device": qemu.device,
-            "qemu_format": qemu.format,
-            "qemu_aio": process.engines.in_effect(qemu.aio),
-            "qemu_cache_direct": qemu.direct,
-            "qemu_cache_no_flush": qemu.no_flush,
-            "qemu_write_cache": qemu.write_cache,
-            "qemu_iothread": qemu.iothread,
-            "qemu_discard": qemu.discard,
-            "qemu_detect_zeroes": qemu.detect_zeroes,
-            "qemu_read_only": qemu.read_only,
-            "controller_disks": qemu.controller_disks,
-        }
-        if qemu.queues is not None:
-            found["qemu_queues"] = qemu.queues
-        return found | self._devices[self._disks[disk].serial].effective
+        found = Effective(
+            bus=key.rstrip("0123456789"),
+            cache=options.get("cache"),
+            aio=options.get("aio"),
+            iothread=options.get("iothread") == "1",
+            machine=str(config.get("machine", "")),
+            pve_drive=f"{key}: {config[key]}",
+            qemu_device=qemu.device,
+            qemu_format=qemu.format,
+            qemu_aio=process.engines.in_effect(qemu.aio),
+            qemu_cache_direct=qemu.direct,
+            qemu_cache_no_flush=qemu.no_flush,
+            qemu_write_cache=qemu.write_cache,
+            qemu_iothread=qemu.iothread,
+            qemu_discard=qemu.discard,
+            qemu_detect_zeroes=qemu.detect_zeroes,
+            qemu_read_only=qemu.read_only,
+            qemu_queues=qemu.queues,
+            controller_disks=qemu.controller_disks,
+        )
+        return found.merged(self._devices[self._disks[disk].serial].effective)
 
     @contextmanager
     def holding(self, disk: str) -> Iterator[None]:  # noqa: ARG002 - a Guest

@@ -12,22 +12,19 @@ from harness.lab.created import CreationLog
 from harness.layout.layer import Layer
 from harness.layout.regions import Need, Region
 from harness.layout.source import Sources
-from harness.scenario.layouts import (
+from harness.model.layout import (
     Device,
     Filesystem,
     Layout,
     Lvm,
     LvmThin,
     Partition,
-    Preallocation,
     Qcow2,
-    Qcow2Preallocation,
     RawFile,
     ZfsFile,
     Zvol,
-    base_of,
 )
-from harness.scenario.model import Mode
+from harness.model.mode import Mode
 
 MIB, GIB = 1024**2, 1024**3
 _FILESYSTEMS: tuple[Filesystem, ...] = ("ext4", "xfs")
@@ -40,12 +37,6 @@ _ZFS = Need(256 * MIB, 0.15)
 _FILES: Mapping[Filesystem, Need] = {"ext4": Need(160 * MIB, 0.05), "xfs": Need(300 * MIB, 0.05)}
 _QCOW2 = Need(8 * MIB, 0.01)
 
-_TWIN: Mapping[Qcow2Preallocation, Preallocation] = {
-    "off": "off",
-    "metadata": "off",
-    "falloc": "falloc",
-    "full": "full",
-}
 """How the RAW file beside a qcow2 file is allocated, for the host to work on."""
 
 Stored = Lvm | LvmThin | RawFile | Qcow2 | Zvol
@@ -53,7 +44,7 @@ Stored = Lvm | LvmThin | RawFile | Qcow2 | Zvol
 
 def not_made(layout: Layout) -> str | None:
     """What of a layout cannot be had through PVE, in words; None where it can be."""
-    if not isinstance(base_of(layout), Device):
+    if not isinstance(layout.base, Device):
         return "layouts on md arrays are not made through Proxmox VE, which knows none"
     if isinstance(layout, ZfsFile):
         return "Proxmox VE keeps volumes of VMs as zvols on ZFS, not as files: use the layout zvol"
@@ -116,7 +107,7 @@ def volumes(stores: Stores, store: Store, number: int, layout: Stored, span: int
         if isinstance(layout, Qcow2):
             stores.preallocate(store, layout.preallocation)
             image = stack.enter_context(stores.volume(store, number, span, "qcow2", file=True))
-            stores.preallocate(store, _TWIN[layout.preallocation])
+            stores.preallocate(store, layout.twin.preallocation)
             yield Sources(image, stack.enter_context(stores.volume(store, number + 1, span, "raw", file=True)))
             return
         if isinstance(layout, RawFile):

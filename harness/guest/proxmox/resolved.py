@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 from harness.errors import GuestError
-from harness.guest.proxmox.drive import CACHES
+from harness.model.attach import CACHES, Cache
 from harness.untrusted import parse_json
 
 
@@ -103,7 +103,7 @@ def _drive(options: Iterable[tuple[str, str]], key: str) -> dict[str, Any] | Non
         if option != "drive" or given.get("id") != f"drive-{key}":
             continue
         # QEMU's own default where PVE says nothing; PVE itself writes cache=none for an unset one.
-        direct, no_flush, write_cache = CACHES[given.get("cache", "writeback")]
+        direct, no_flush, write_cache = CACHES[cast("Cache", given.get("cache", "writeback"))]
         return {
             "filename": given.get("file", ""),
             "format": given.get("format", ""),

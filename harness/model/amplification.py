@@ -1,0 +1,43 @@
+"""How many bytes disks move for each byte that a layout is asked for. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Amplification:
+    """Bytes that all disks of a layout together move for each byte of a user, from fewest to most.
+
+    `read_for_write` is the most that is also read for each byte written.
+    """
+
+    fewest_read: float = 1.0
+    most_read: float = 1.0
+    fewest_written: float = 1.0
+    most_written: float = 1.0
+    read_for_write: float = 0.0
+
+    def over(self, below: Amplification) -> Amplification:
+        """Of a layer with this amplification on one with that `below`."""
+        return Amplification(
+            self.fewest_read * below.fewest_read,
+            self.most_read * below.most_read,
+            self.fewest_written * below.fewest_written,
+            self.most_written * below.most_written,
+            self.read_for_write * below.most_read + self.most_written * below.read_for_write,
+        )
+
+
+NONE = Amplification()
+"""Each byte once: a disk, a partition, a volume."""
+
+METADATA = 0.03
+"""Share of the bytes written: a journal, times of files, the mappings of a thin pool, tables of an image."""
+WITH_METADATA = Amplification(most_written=1 + METADATA)
+
+
+def of_records(record_bytes: int, block_bytes: int, *, times_written: float) -> Amplification:
+    """A format that reads and writes whole records, whatever part of one is requested."""
+    records = max(1.0, record_bytes / block_bytes)
+    return Amplification(most_read=records, most_written=records * times_written, read_for_write=records)

@@ -1,0 +1,217 @@
+"""How a guest gets a disk, in QEMU's words: the options, what goes together, what must be read back. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import AfterValidator, Discriminator, Field, Tag
+
+from harness.model.effective import Effective
+from harness.model.values import VALUE, Count, Flag, Size, power_of_two
+
+Bus = Literal["virtio-blk", "virtio-scsi", "sata", "ide", "nvme"]
+Cache = Literal["none", "directsync", "writeback", "writethrough", "unsafe"]
+Aio = Literal["native", "io_uring", "threads"]
+Controller = Literal["single", "shared"]
+Discard = Literal["ignore", "unmap"]
+DetectZeroes = Literal["off", "on", "unmap"]
+
+KIB, MIB = 1024, 1024**2
+
+# QEMU takes up to 2 MiB of both (util/block-helpers.c). A guest's kernel takes no logical block above its page.
+LogicalBlock = Annotated[Size, AfterValidator(power_of_two(512, 4 * KIB))]
+PhysicalBlock = Annotated[Size, AfterValidator(power_of_two(512, 2 * MIB))]
+# A virtio device has at most 1024 virtqueues, of which virtio-scsi keeps two. Each holds 4 to 1024 requests.
+Queues = Annotated[Count, Field(ge=1, le=1022)]
+QueueSize = Annotated[Count, AfterValidator(power_of_two(4, 1024, sizes=False))]
+
+
+class BusFacts(NamedTuple):
+    """What a bus is for libvirt, Proxmox VE, QEMU and the guest, and how many disks of a guest may be on it."""
+
+    hypervisor: str
+    """libvirt's and Proxmox VE's word."""
+    qemu_device: str
+    guest_driver: str
+    guest_controller_driver: str
+    most: int
+    """Disks of one guest. The smallest limit of the hypervisors counts: a setup must fit on each of them."""
+
+
+BUSES: Mapping[Bus, BusFacts] = {
+    # Proxmox VE has virtio0 to virtio15 and scsi0 to scsi30. The root bus of the guest may have room for fewer.
+    "virtio-blk": BusFacts("virtio", "virtio-blk-pci", "virtio_blk", "virtio-pci", 16),
+    "virtio-scsi": BusFacts("scsi", "scsi-hd", "sd", "virtio_scsi", 31),
+    # The ports of the controller in QEMU's q35; Proxmox VE has as many.
+    "sata": BusFacts("sata", "ide-hd", "sd", "ahci", 6),
+    # Two channels with two disks each.
+    "ide": BusFacts("ide", "ide-hd", "sd", "ata_piix", 4),
+    "nvme": BusFacts("nvme", "nvme-ns", "nvme", "nvme", 20),
+}
+
+
+class CacheFlags(NamedTuple):
+    """What a cache mode is for QEMU. Source: its manual, the table of the block device option `cache`."""
+
+    direct: bool
+    no_flush: bool
+    write_cache: bool
+
+
+CACHES: Mapping[Cache, CacheFlags] = {
+    "none": CacheFlags(direct=True, no_flush=False, write_cache=True),
+    "directsync": CacheFlags(direct=True, no_flush=False, write_cache=False),
+    "writeback": CacheFlags(direct=False, no_flush=False, write_cache=True),
+    "writethrough": CacheFlags(direct=False, no_flush=False, write_cache=False),
+    "unsafe": CacheFlags(direct=False, no_flush=True, write_cache=True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Attach:
+    """A disk that QEMU serves. The default is what Proxmox VE users call VirtIO SCSI single."""
+
+    __pydantic_config__ = VALUE
+
+    bus: Bus = "virtio-scsi"
+    """The bus of the guest that the disk is on."""
+    cache: Cache = "none"
+    """QEMU's cache mode."""
+    aio: Aio = "native"
+    """QEMU's engine for asynchronous I/O."""
+    iothread: Flag = True
+    """Whether a thread of its own serves the disk."""
+    queues: Queues | None = None
+    """None is the hypervisor's own choice: one per vCPU for virtio."""
+    queue_size: QueueSize | None = None
+    """Requests in a queue. None is the hypervisor's own choice."""
+    iothread_vq_mapping: Annotated[Count, Field(ge=0, le=1022)] = 0
+    """Among how many iothreads the queues of virtio-blk or virtio-scsi are spread. 0 is no such mapping."""
+    controller: Controller = "single"
+    """Whether a virtio-scsi disk has its controller to itself."""
+    discard: Discard = "ignore"
+    """Whether the guest's discards reach the layout."""
+    detect_zeroes: DetectZeroes = "off"
+    """Whether QEMU looks for zeros in what is written."""
+    logical_block_size: LogicalBlock | None = None
+    """In bytes. None is the hypervisor's own choice."""
+    physical_block_size: PhysicalBlock | None = None
+    """In bytes. None is the hypervisor's own choice."""
+    read_only: Flag = False
+    """Whether the guest must not write."""
+    device: Literal["disk", "lun"] = "disk"
+    """`lun` passes the guest's SCSI commands to a SCSI disk of the host."""
+
+    @property
+    def direct(self) -> bool:
+        """Whether QEMU opens the layout with O_DIRECT (its `cache.direct`)."""
+        return CACHES[self.cache].direct
+
+    @property
+    def threads(self) -> int:
+        """How many iothreads serve the disk. 0 is QEMU's main thread."""
+        return self.iothread_vq_mapping or int(self.iothread)
+
+    @property
+    def host_counts(self) -> bool:
+        """Whether the host's block layer counts the guest's I/O. It does not count SCSI commands that it passes on.
+
+        Source: Linux commit 110234da18ab. Newer kernels count them where `queue/iostats_passthrough` is set.
+        """
+        return self.device != "lun"
+
+    @property
+    def words(self) -> str:
+        """The attachment in a few words."""
+        iothread = "iothread" if self.iothread else "no iothread"
+        return f"{self.bus}, cache {self.cache}, aio {self.aio}, {iothread}"
+
+    @property
+    def expected(self) -> Effective:
+        """What must be read back of a disk that is attached so."""
+        bus, lun, cache = BUSES[self.bus], self.device == "lun", CACHES[self.cache]
+        return Effective(
+            bus=bus.hypervisor,
+            guest_driver=bus.guest_driver,
+            guest_controller_driver=bus.guest_controller_driver,
+            qemu_device="scsi-block" if lun else bus.qemu_device,
+            cache=self.cache,
+            qemu_cache_direct=cache.direct,
+            qemu_cache_no_flush=cache.no_flush,
+            qemu_write_cache=cache.write_cache,
+            # The cache of a LUN is that of the host's disk, and a SCSI disk that is read-only reports none.
+            guest_write_cache=None if lun or self.read_only else "write back" if cache.write_cache else "write through",
+            aio=self.aio,
+            qemu_aio=self.aio,
+            iothread=self.threads > 0,
+            qemu_iothread=self.threads > 0,
+            qemu_iothreads=self.iothread_vq_mapping or None,
+            qemu_queues=self.queues,
+            guest_queues=self.queues,
+            qemu_queue_size=self.queue_size,
+            controller_disks=1 if self.bus == "virtio-scsi" and self.controller == "single" else None,
+            qemu_discard=self.discard,
+            qemu_detect_zeroes=self.detect_zeroes,
+            qemu_read_only=self.read_only,
+            guest_read_only=self.read_only,
+            qemu_logical_block_size=self.logical_block_size,
+            guest_logical_block_size=self.logical_block_size,
+            qemu_physical_block_size=self.physical_block_size,
+            guest_physical_block_size=self.physical_block_size,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Vfio:
+    """The whole PCI device: the guest's own driver works on it, and QEMU serves no request."""
+
+    __pydantic_config__ = VALUE
+
+    device: Literal["vfio"] = "vfio"
+    """`vfio`: the device itself."""
+
+    @property
+    def direct(self) -> bool:
+        """Always: no cache of the host is in between."""
+        return True
+
+    @property
+    def read_only(self) -> bool:
+        return False
+
+    @property
+    def queues(self) -> None:
+        """The guest's driver chooses."""
+        return
+
+    @property
+    def host_counts(self) -> bool:
+        """Never: the host does not have the device while the guest has it."""
+        return False
+
+    @property
+    def words(self) -> str:
+        return "VFIO"
+
+    @property
+    def expected(self) -> Effective:
+        """What must be read back of a device that is passed through."""
+        return Effective(qemu_device="vfio-pci", host_driver="vfio-pci", guest_driver="nvme")
+
+
+Attachment = Attach | Vfio
+
+
+def device(attachment: Any) -> str:
+    """What tells attachments apart. pydantic's errors have the name of this function, so it is that of the key."""
+    given = attachment.get("device", "disk") if isinstance(attachment, dict) else getattr(attachment, "device", "disk")
+    return str(given)
+
+
+AnyAttachment = Annotated[
+    Annotated[Attach, Tag("disk")] | Annotated[Attach, Tag("lun")] | Annotated[Vfio, Tag("vfio")],
+    Discriminator(device),
+]
+"""An attachment as a file or a record has it, told apart by `device`."""

@@ -1,0 +1,200 @@
+"""I/O patterns: a workload as a scenario lists it, and a job, which is a workload at one depth for some time. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import PlainValidator, computed_field, model_validator
+
+from harness.config.names import choices
+from harness.model.values import VALUE, from_text
+from harness.units import parse_size, short_size
+
+Rw = Literal["read", "write", "randread", "randwrite", "rw", "randrw"]
+
+PATTERNS: Mapping[str, Rw] = {
+    "seqread": "read",
+    "seqwrite": "write",
+    "seqrw": "rw",
+    "randread": "randread",
+    "randwrite": "randwrite",
+    "randrw": "randrw",
+}
+"""The usual name of a pattern, and fio's word for it."""
+_PATTERN_OF_RW = {rw: pattern for pattern, rw in PATTERNS.items()}
+
+_WORKLOAD = re.compile(
+    r"(?P<pattern>[a-z]+)-(?P<bs>[0-9]+[a-z]*)"
+    r"(?:-nj(?P<numjobs>[0-9]{1,15}))?(?:-r(?P<reads>[0-9]{1,15}))?(?:-i(?P<rate>[0-9]{1,15}))?"
+)
+_GRAMMAR = "PATTERN-BS[-njNUMJOBS][-rREADS][-iIOPS], for example randread-4k, randrw-8k-r67 or randread-4k-i1000"
+_LARGEST_BS = 16 * 1024**2
+_LARGEST_RATE = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """An I/O pattern without depth and times, as a scenario lists it: `randread-4k`, `randrw-8k-nj4-r67-i1000`."""
+
+    __pydantic_config__ = VALUE
+
+    rw: Rw
+    """fio's name of the pattern."""
+    bs: int
+    """Block size in bytes."""
+    numjobs: int = 1
+    """Processes that run the job at the same time."""
+    read_share: float | None = None
+    """Share of reads in a mixed pattern, 0 to 1; null for a pattern that only reads or only writes."""
+    rate: int | None = None
+    """I/Os per second requested, of all processes together; null for as many as possible."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def pattern(self) -> str:
+        """The usual name of the pattern: fio's `read` is `seqread`, so that `-k` tells it from `randread`."""
+        return _PATTERN_OF_RW[self.rw]
+
+    @property
+    def name(self) -> str:
+        """As a scenario writes it."""
+        return "-".join(self.parts)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Pattern and block size, then what differs from one process at full speed."""
+        parts = [self.pattern, short_size(self.bs)]
+        if self.numjobs != 1:
+            parts.append(f"nj{self.numjobs}")
+        if self.read_share is not None:
+            parts.append(f"r{self.read_share * 100:.0f}")
+        if self.rate is not None:
+            parts.append(f"i{self.rate}")
+        return tuple(parts)
+
+    @property
+    def headline(self) -> str:
+        """The metric that people quote for this workload: IOPS of random patterns, bandwidth of sequential ones.
+
+        With a fixed rate every arm has the same IOPS. Then it is the mean completion latency.
+        """
+        if self.rate is not None:
+            return "clat_mean"
+        return "iops" if self.is_random else "bw"
+
+    @property
+    def is_random(self) -> bool:
+        return self.rw.startswith("rand")
+
+    @property
+    def reads(self) -> bool:
+        return self.rw not in ("write", "randwrite")
+
+    @property
+    def writes(self) -> bool:
+        return self.rw not in ("read", "randread")
+
+    @property
+    def share_of_reads(self) -> float:
+        """The share of its I/Os that are reads, 0 to 1."""
+        return self.read_share if self.read_share is not None else float(self.reads)
+
+    def job(self, iodepth: int, *, ramp: float, seconds: float) -> Job:
+        """The workload at this depth, measured for `seconds` after `ramp` seconds."""
+        return Job(
+            self.rw,
+            self.bs,
+            self.numjobs,
+            self.read_share,
+            self.rate,
+            iodepth=iodepth,
+            ramp=ramp,
+            seconds=seconds,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job(Workload):
+    """One fio measurement point, as requested."""
+
+    __pydantic_config__ = VALUE
+
+    iodepth: int
+    """I/Os in flight per job process."""
+    ramp: float
+    """Seconds before the measured time begins."""
+    seconds: float
+    """Measured time requested."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def id(self) -> str:
+        """For example `randread-4k-qd32`; `-nj4`, `-r70` and `-i1000` follow where the workload sets them."""
+        pattern, bs, *suffixes = self.parts
+        return "-".join((pattern, bs, f"qd{self.iodepth}", *suffixes))
+
+    @property
+    def workload(self) -> Workload:
+        """What the scenario lists: the job without its depth and times."""
+        return Workload(self.rw, self.bs, self.numjobs, self.read_share, self.rate)
+
+    @property
+    def depth(self) -> int:
+        """I/Os in flight of all processes together."""
+        return self.iodepth * self.numjobs
+
+    @property
+    def wall(self) -> float:
+        """Seconds that fio runs for this job: ramp and measured time."""
+        return self.ramp + self.seconds
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_computed(cls, data: Any) -> Any:
+        """A record has what follows from the fields as well."""
+        return {key: data[key] for key in data if key not in ("id", "pattern")} if isinstance(data, dict) else data
+
+
+def parse_workload(text: str) -> Workload:
+    """The workload meant by `text`: "randread-4k", "randrw-8k-nj4-r67-i1000". ValueError for anything else."""
+    match = _WORKLOAD.fullmatch(text)
+    if match is None:
+        raise ValueError(f"not a workload; allowed: {_GRAMMAR}")
+    pattern, reads = match["pattern"], match["reads"]
+    if pattern not in PATTERNS:
+        raise ValueError(f"no such pattern; {choices(pattern, PATTERNS)}")
+    bs = parse_size(match["bs"])
+    if bs == 0 or bs % 512 or bs > _LARGEST_BS:
+        raise ValueError("not a valid block size; allowed: multiples of 512 bytes up to 16m")
+    numjobs = int(match["numjobs"] or 1)
+    if not 1 <= numjobs <= 64:
+        raise ValueError("numjobs out of range; allowed: nj1 to nj64")
+    mixed = pattern in ("seqrw", "randrw")
+    if mixed != (reads is not None):
+        raise ValueError(
+            f"a mixed pattern needs its share of reads in percent; allowed: for example {pattern}-{match['bs']}-r70"
+            if mixed
+            else "a share of reads (-r) is for mixed patterns; allowed: seqrw, randrw"
+        )
+    if reads is not None and not 1 <= int(reads) <= 99:
+        raise ValueError("share of reads out of range; allowed: r1 to r99 (percent)")
+    read_share = int(reads) / 100 if reads is not None else None
+    return Workload(PATTERNS[pattern], bs, numjobs, read_share, _rate(match["rate"], numjobs, read_share))
+
+
+WorkloadText = Annotated[Workload, PlainValidator(from_text(parse_workload, "randread-4k"))]
+
+
+def _rate(text: str | None, numjobs: int, read_share: float | None) -> int | None:
+    """The IOPS requested. fio limits each process and direction by itself, in whole numbers."""
+    if text is None:
+        return None
+    rate = int(text)
+    if not 1 <= rate <= _LARGEST_RATE or rate % numjobs:
+        raise ValueError("not a rate that fio can hold; allowed: i1 to i10000000, a multiple of numjobs")
+    if read_share is not None and not 1 <= round(rate / numjobs * read_share) < rate // numjobs:
+        raise ValueError("the rate leaves nothing to reads or to writes; allowed: more I/Os per second")
+    return rate

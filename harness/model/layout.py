@@ -1,0 +1,393 @@
+"""What lies between the disk and its user: one class per kind of layout, composed by `on`. Sizes in bytes. Pure.
+
+A class is all that virt-overhead knows of a kind before it is built: its table in a scenario file, its record in
+results.json, what a host must have for it, and how many bytes the disks move for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, Self, get_args
+
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field
+
+from harness.analysis import Shape
+from harness.model.amplification import METADATA, NONE, WITH_METADATA, Amplification, of_records
+from harness.model.job import Job
+from harness.model.requirement import DeviceMapper, Has, Module, Requirement, Tools
+from harness.model.values import VALUE, Count, Flag, Size, power_of_two, whole_number
+from harness.units import format_size
+
+Filesystem = Literal["ext4", "xfs"]
+Preallocation = Literal["off", "falloc", "full"]
+Qcow2Preallocation = Literal["off", "metadata", "falloc", "full"]
+RaidLevel = Literal[0, 1, 5, 6, 10]
+
+KIB, MIB, GIB = 1024, 1024**2, 1024**3
+
+_QCOW2_TABLES = 0.05
+"""Share of the bytes read, where QEMU's cache of an image's tables does not hold all of them."""
+_ZFS_WRITES = 2
+"""Synchronous writes go to the intent log first, then to their place."""
+
+
+def _thin_chunk(size: int) -> int:
+    # lvmthin(7): a multiple of 64 KiB up to 1 GiB.
+    if not 64 * KIB <= size <= GIB or size % (64 * KIB):
+        raise ValueError(f"allowed: multiples of {format_size(64 * KIB)} up to {format_size(GIB)}")
+    return size
+
+
+Chunk = Annotated[Size, AfterValidator(power_of_two(4 * KIB))]
+ThinChunk = Annotated[Size, AfterValidator(_thin_chunk)]
+# docs/interop/qcow2.txt of QEMU: cluster_bits from 9 to 21.
+Cluster = Annotated[Size, AfterValidator(power_of_two(512, 2 * MIB))]
+# zfsprops(7): from a sector to 16 MiB, SPA_MAXBLOCKSIZE. The version of a host may limit it further.
+ZfsBlock = Annotated[Size, AfterValidator(power_of_two(512, 16 * MIB))]
+
+
+class Kind:
+    """What every kind of layout answers. A kind overrides what is special about it."""
+
+    __slots__ = ()
+
+    kind: str
+
+    @property
+    def base(self) -> Kind:
+        """What the layout's regions are partitioned from: the disk, or an array over several."""
+        return self
+
+    @property
+    def is_base(self) -> bool:
+        """Whether it is a disk or an array as it is, without a layer on it."""
+        return False
+
+    @property
+    def twin(self) -> Kind:
+        """The layout that fio on the host works on, in place of the guest."""
+        return self
+
+    @property
+    def regions(self) -> int:
+        """How many regions of the base it takes."""
+        return 1
+
+    @property
+    def words(self) -> str:
+        """The layer in words."""
+        return self.kind
+
+    @property
+    def requirements(self) -> Iterator[Requirement]:
+        """What a host must have to build it."""
+        yield from ()
+
+    def amplification(self, job: Job) -> Amplification:  # noqa: ARG002
+        """What its base moves for `job`. Conditioning has allocated the blocks before."""
+        return NONE
+
+
+class Bare(Kind):
+    """A disk or an array as it is."""
+
+    __slots__ = ()
+
+    @property
+    def base(self) -> Self:
+        return self
+
+    @property
+    def is_base(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Device(Bare):
+    """The bare device: no layer between the disk and its user."""
+
+    __pydantic_config__ = VALUE
+
+    kind: Literal["device"] = "device"
+    """Which layout it is."""
+
+    @property
+    def words(self) -> str:
+        return "bare device"
+
+    @property
+    def disks(self) -> int:
+        return 1
+
+    @property
+    def bytes_written(self) -> float:
+        """Bytes that are written to disks to fill one byte."""
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
+class Md(Bare):
+    """An md array of the scenario's first `disks` disks. With `legs` 2 it is a stripe over two arrays.
+
+    Each leg has half of the disks, in the scenario's order: those of one controller and those of the other.
+    """
+
+    __pydantic_config__ = VALUE
+
+    level: Annotated[RaidLevel, BeforeValidator(whole_number)]
+    """RAID level."""
+    disks: Annotated[Count, Field(ge=2)]
+    """How many disks it has."""
+    chunk: Chunk = 512 * KIB
+    """Bytes on one disk before the next disk follows."""
+    legs: Annotated[Literal[1, 2], BeforeValidator(whole_number)] = 1
+    """1 for one array, 2 for a stripe over two."""
+    kind: Literal["md"] = "md"
+    """Which layout it is."""
+
+    @property
+    def words(self) -> str:
+        return f"RAID {self.level} over {self.disks} disks"
+
+    @property
+    def shape(self) -> Shape:
+        """The array as the analysis of its scaling knows it."""
+        return Shape(self.level, self.disks, self.legs)
+
+    @property
+    def bytes_written(self) -> float:
+        """Bytes that are written to disks to fill one byte of the array: with mirrors and parity, in whole stripes."""
+        return self.shape.written(full_stripe=True)
+
+    @property
+    def requirements(self) -> Iterator[Requirement]:
+        yield Tools(("mdadm",), "mdadm is", "apt-get install mdadm")
+        for level in (self.level, 0) if self.legs == 2 else (self.level,):
+            yield Module(MD_MODULES[level], f"RAID {level}")
+
+    def amplification(self, job: Job) -> Amplification:  # noqa: ARG002
+        """Levels with parity write between whole stripes, which need least, and block by block, which needs most."""
+        # Some writes are flushed before they fill a stripe, also where a job could fill whole ones.
+        return Amplification(
+            fewest_written=self.shape.written(full_stripe=True),
+            most_written=self.shape.written(full_stripe=False),
+            read_for_write=self.shape.read_for_write(full_stripe=False),
+        )
+
+
+MD_MODULES: dict[RaidLevel, str] = {0: "raid0", 1: "raid1", 5: "raid456", 6: "raid456", 10: "raid10"}
+"""The kernel module of each level."""
+
+Base = Device | Md
+"""What can be partitioned into regions: the disk itself, or an array over several."""
+OnBase = Annotated[Base, Discriminator("kind")]
+
+
+class Layer(Kind):
+    """A layer on a base."""
+
+    __slots__ = ()
+
+    on: Base
+
+    @property
+    def base(self) -> Base:
+        return self.on
+
+
+@dataclass(frozen=True, slots=True)
+class Partition(Layer):
+    """A partition of GPT."""
+
+    __pydantic_config__ = VALUE
+
+    on: OnBase = field(default_factory=Device)
+    """What it lies on: the disk, or an array."""
+    kind: Literal["partition"] = "partition"
+    """Which layout it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lvm(Layer):
+    """A thick LVM volume."""
+
+    __pydantic_config__ = VALUE
+
+    on: OnBase = field(default_factory=Device)
+    """What it lies on: the disk, or an array."""
+    kind: Literal["lvm"] = "lvm"
+    """Which layout it is."""
+
+    @property
+    def requirements(self) -> Iterator[Requirement]:
+        yield from _LVM
+
+
+@dataclass(frozen=True, slots=True)
+class LvmThin(Layer):
+    """An LVM volume in a thin pool that allocates by `chunk`."""
+
+    __pydantic_config__ = VALUE
+
+    chunk: ThinChunk = 64 * KIB
+    """Bytes that the thin pool allocates at once."""
+    on: OnBase = field(default_factory=Device)
+    """What it lies on: the disk, or an array."""
+    kind: Literal["lvm-thin"] = "lvm-thin"
+    """Which layout it is."""
+
+    @property
+    def requirements(self) -> Iterator[Requirement]:
+        yield from _LVM
+        yield Tools(("thin_check",), "the tools of thin pools are", "apt-get install thin-provisioning-tools")
+        yield Module("dm_thin_pool", "thin pools")
+
+    def amplification(self, job: Job) -> Amplification:  # noqa: ARG002
+        return WITH_METADATA
+
+
+@dataclass(frozen=True, slots=True)
+class RawFile(Layer):
+    """A RAW file on a file system."""
+
+    __pydantic_config__ = VALUE
+
+    filesystem: Filesystem = "ext4"
+    """The file system that the file is on."""
+    preallocation: Preallocation = "falloc"
+    """What is allocated when the file is made."""
+    on: OnBase = field(default_factory=Device)
+    """What it lies on: the disk, or an array."""
+    kind: Literal["raw"] = "raw"
+    """Which layout it is."""
+
+    @property
+    def requirements(self) -> Iterator[Requirement]:
+        yield from _of_filesystem(self.filesystem)
+
+    def amplification(self, job: Job) -> Amplification:  # noqa: ARG002
+        return WITH_METADATA
+
+
+@dataclass(frozen=True, slots=True)
+class Qcow2(Layer):
+    """A qcow2 file on a file system. Its twin is a RAW file beside it: fio cannot look into an image."""
+
+    __pydantic_config__ = VALUE
+
+    filesystem: Filesystem = "ext4"
+    """The file system that the file is on."""
+    cluster_size: Cluster = 64 * KIB
+    """Bytes that the image allocates at once."""
+    preallocation: Qcow2Preallocation = "metadata"
+    """What is allocated when the image is made."""
+    lazy_refcounts: Flag = False
+    """Whether reference counts are written later."""
+    on: OnBase = field(default_factory=Device)
+    """What it lies on: the disk, or an array."""
+    kind: Literal["qcow2"] = "qcow2"
+    """Which layout it is."""
+
+    @property
+    def twin(self) -> RawFile:
+        # `metadata` allocates the image's tables. The file's own blocks are allocated when they are written.
+        preallocation = "off" if self.preallocation == "metadata" else self.preallocation
+        return RawFile(self.filesystem, preallocation, self.on)
+
+    @property
+    def regions(self) -> int:
+        return 2
+
+    @property
+    def requirements(self) -> Iterator[Requirement]:
+        yield from _of_filesystem(self.filesystem)
+        yield Tools(("qemu-img",), "qemu-img is", "apt-get install qemu-utils")
+
+    def amplification(self, job: Job) -> Amplification:  # noqa: ARG002
+        return Amplification(most_written=1 + METADATA, most_read=1 + _QCOW2_TABLES, read_for_write=_QCOW2_TABLES)
+
+
+@dataclass(frozen=True, slots=True)
+class Zvol(Layer):
+    """A volume of a ZFS pool. ZFS has its own checksums and its own cache, the ARC."""
+
+    __pydantic_config__ = VALUE
+
+    volblocksize: ZfsBlock = 16 * KIB
+    """Bytes of a record of the volume."""
+    on: OnBase = field(default_factory=Device)
+    """What it lies on: the disk, or an array."""
+    kind: Literal["zvol"] = "zvol"
+    """Which layout it is."""
+
+    @property
+    def requirements(self) -> Iterator[Requirement]:
+        yield from _ZFS
+
+    def amplification(self, job: Job) -> Amplification:
+        return of_records(self.volblocksize, job.bs, times_written=_ZFS_WRITES)
+
+
+@dataclass(frozen=True, slots=True)
+class ZfsFile(Layer):
+    """A RAW file on a ZFS dataset."""
+
+    __pydantic_config__ = VALUE
+
+    recordsize: ZfsBlock = 128 * KIB
+    """Bytes of a record of the file."""
+    on: OnBase = field(default_factory=Device)
+    """What it lies on: the disk, or an array."""
+    kind: Literal["zfs"] = "zfs"
+    """Which layout it is."""
+
+    @property
+    def requirements(self) -> Iterator[Requirement]:
+        yield from _ZFS
+
+    def amplification(self, job: Job) -> Amplification:
+        return of_records(self.recordsize, job.bs, times_written=_ZFS_WRITES)
+
+
+Layout = Device | Partition | Lvm | LvmThin | RawFile | Qcow2 | Md | Zvol | ZfsFile
+AnyLayout = Annotated[Layout, Discriminator("kind")]
+"""A layout as a file or a record has it, told apart by `kind`."""
+
+_LVM: tuple[Requirement, ...] = (Tools(("lvm",), "LVM is", "apt-get install lvm2"), DeviceMapper())
+_ZFS: tuple[Requirement, ...] = (
+    Tools(("zpool", "zfs"), "ZFS is", "apt-get install zfsutils-linux"),
+    Module("zfs", "ZFS", "apt-get install zfs-dkms, or measure on a Proxmox VE node, which has it"),
+)
+_PACKAGES: dict[Filesystem, str] = {"ext4": "e2fsprogs", "xfs": "xfsprogs"}
+
+
+def requirements(layout: Layout) -> Iterator[Requirement]:
+    """What a host must have for the layout and for what it lies on."""
+    if not layout.is_base:
+        yield from layout.base.requirements
+    yield from layout.requirements
+
+
+def missing_requirement(layout: Layout, host: Has) -> str | None:
+    """Why the layout cannot be built on the host, with the remedy. None where it can."""
+    return next(filter(None, (each.missing(host) for each in requirements(layout))), None)
+
+
+def amplification(layout: Layout, job: Job) -> Amplification:
+    """What the disks under `layout` may move for `job`."""
+    below = layout.base.amplification(job)
+    return below if layout.is_base else layout.amplification(job).over(below)
+
+
+def every_requirement() -> Iterator[Requirement]:
+    """What any layout may ask of a host, so that the host is asked once."""
+    arrays = [Md(level, 2) for level in get_args(RaidLevel)]
+    files = [RawFile(filesystem) for filesystem in get_args(Filesystem)]
+    for layout in (*arrays, *files, Lvm(), LvmThin(), Qcow2(), Zvol(), ZfsFile()):
+        yield from layout.requirements
+
+
+def _of_filesystem(filesystem: Filesystem) -> Iterator[Requirement]:
+    yield Tools((f"mkfs.{filesystem}",), f"mkfs.{filesystem} is", f"apt-get install {_PACKAGES[filesystem]}")
+    yield Module(filesystem, filesystem, f"load the module {filesystem}, or measure on another host")

@@ -1,0 +1,115 @@
+"""Attach modes, arms and cells: what is measured where. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import BeforeValidator
+
+from harness.model.attach import AnyAttachment, Attachment
+from harness.model.job import Job
+from harness.model.layout import AnyLayout, Device, Layout, Md
+from harness.model.values import VALUE
+from harness.units import short_size
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """An attach mode by its name. `attach` is None for `host`, which is the baseline itself."""
+
+    name: str
+    layout: Layout
+    attach: Attachment | None
+
+    @property
+    def has_twin(self) -> bool:
+        """Whether fio on the host works on something else than the bare device."""
+        return not isinstance(self.layout, Device)
+
+    @property
+    def detail(self) -> ModeDetail:
+        """What its name stands for, as a run stores it."""
+        return ModeDetail(self.layout, self.attach)
+
+
+def _of_schema_1(value: object) -> object:
+    """Results of virt-overhead 0.1 have an empty table for VFIO. A record of any other attachment has every option."""
+    return {"device": "vfio"} if value == {} else value
+
+
+@dataclass(frozen=True, slots=True)
+class ModeDetail:
+    """What a mode's name stands for."""
+
+    __pydantic_config__ = VALUE
+
+    layout: AnyLayout
+    """What is built on the disk; `kind` is `device`, `lvm`, `raw`, ..."""
+    attach: Annotated[AnyAttachment | None, BeforeValidator(_of_schema_1)]
+    """How the guest gets it (bus, cache, aio, iothread); null for the mode `host`."""
+
+    @property
+    def on_array(self) -> bool:
+        """Whether it lies on an array of disks, so that what one disk alone gives is no bound for it."""
+        return isinstance(self.layout.base, Md)
+
+
+class Place(StrEnum):
+    """Where an arm runs: the host's bare device, the host on the mode's own layout, or the guest."""
+
+    HOST = "host"
+    TWIN = "twin"
+    GUEST = "guest"
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One place a job runs. `mode` is None for the bare host, which all modes of a disk share."""
+
+    place: Place
+    mode: Mode | None = None
+
+    @property
+    def id(self) -> str:
+        """`host`, `twin:lvm` or `guest:lvm`."""
+        return f"{self.place}:{self.mode.name}" if self.mode else str(self.place)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """disk x mode x job: one pytest item."""
+
+    scenario: str
+    disk: str
+    mode: Mode
+    job: Job
+
+    @property
+    def id(self) -> str:
+        """For example `optane-lvm-randread-4k-qd32`."""
+        return f"{self.scenario}-{self.mode.name}-{self.job.id}"
+
+    @property
+    def arms(self) -> tuple[Arm, ...]:
+        """The arms this cell needs: the host, its twin where the layout is more than the device, and the guest."""
+        arms = [Arm(Place.HOST)]
+        if self.mode.has_twin:
+            arms.append(Arm(Place.TWIN, self.mode))
+        if self.mode.attach is not None:
+            arms.append(Arm(Place.GUEST, self.mode))
+        return tuple(arms)
+
+    @property
+    def facets(self) -> dict[str, str | int]:
+        """What `-m "cell(mode='lvm', iodepth=32)"` selects by: the keywords of the cell's pytest mark."""
+        return {
+            "scenario": self.scenario,
+            "disk": self.disk,
+            "mode": self.mode.name,
+            "pattern": self.job.pattern,
+            "bs": short_size(self.job.bs),
+            "iodepth": self.job.iodepth,
+            "numjobs": self.job.numjobs,
+        }

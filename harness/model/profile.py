@@ -1,0 +1,116 @@
+"""How thoroughly to measure: the profiles, and what a scenario may change in one. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Any, Literal, get_type_hints
+
+from pydantic import Field, Strict, create_model
+
+from harness.config.names import choices
+from harness.errors import ConfigError
+from harness.model.values import (
+    Flag,
+    Iodepth,
+    Ramp,
+    Rounds,
+    Runtime,
+    SecondsOrNone,
+    ShareOrNone,
+    SomeSeconds,
+    Span,
+    Table,
+)
+
+Conditioning = Literal["fill", "steady"]
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """How thoroughly to measure. At least `rounds` are measured, then more until the cells are decided.
+
+    Without `most_rounds`, or with one below `rounds`, the number of rounds is fixed.
+    """
+
+    name: str
+    ramp: Ramp
+    """Seconds before the measured time of each fio run."""
+    runtime: Runtime
+    """Seconds of measured time of each fio run."""
+    rounds: Rounds
+    iodepth: Annotated[tuple[Iodepth, ...], Field(min_length=1), Strict(False)]
+    span: Span
+    """Bytes of the largest region that an arm uses."""
+    round_limit: SomeSeconds
+    """Seconds of fio that one round over all arms may take."""
+    most_rounds: Rounds = 0
+    target: ShareOrNone = None
+    """Half width of the overhead's 95 % interval, as a fraction, at which a cell is known well enough."""
+    time_limit: SecondsOrNone = None
+    """Seconds of measuring one group after which no further round begins."""
+    conditioning: Conditioning = "fill"
+    """How a region is made ready: filled once, or brought to a steady state."""
+    bracket: Flag = False
+    """Whether each round begins and ends with the bare host, instead of having it once in a random place."""
+
+    def __post_init__(self) -> None:
+        if self.most_rounds < self.rounds:
+            object.__setattr__(self, "most_rounds", self.rounds)
+
+    def changed(self, changes: Table | None) -> Profile:
+        """The profile with what a scenario changes: a `ProfileTable`."""
+        return replace(self, **changes.model_dump(exclude_unset=True)) if changes is not None else self
+
+
+def _profile_table() -> type[Table]:
+    """A table whose keys are the fields of Profile. What a scenario does not set is unchanged."""
+    hints = get_type_hints(Profile, include_extras=True)
+    names = [each.name for each in fields(Profile) if each.name != "name"]
+    keys: dict[str, Any] = {name: (hints[name] | None, None) for name in names}
+    return create_model("ProfileTable", __base__=Table, __doc__="What a scenario changes in a profile.", **keys)
+
+
+PROFILE_TABLE = _profile_table()
+
+_DEPTHS = tuple(2**power for power in range(9))  # 1..256
+_MIB, _GIB = 1024**2, 1024**3
+
+PROFILES = (
+    Profile("smoke", ramp=0, runtime=3, rounds=3, iodepth=(32,), span=64 * _MIB, round_limit=5 * 60, most_rounds=3),
+    Profile(
+        "standard",
+        ramp=2,
+        runtime=10,
+        rounds=3,
+        iodepth=_DEPTHS,
+        span=4 * _GIB,
+        round_limit=10 * 60,
+        most_rounds=12,
+        target=0.05,
+        time_limit=90 * 60,  # 7 of the longest rounds; the 12 are for a selection of cells
+        conditioning="steady",
+        bracket=True,
+    ),
+    Profile(
+        "publish",
+        ramp=5,
+        runtime=60,
+        rounds=5,
+        iodepth=_DEPTHS,
+        span=64 * _GIB,  # as in the study of Proxmox VE, whose LVM and RAW disks had 64 GB
+        round_limit=30 * 60,
+        most_rounds=27,
+        target=0.02,
+        time_limit=8 * 3600,  # 13 of the longest rounds
+        conditioning="steady",
+        bracket=True,
+    ),
+)
+
+
+def profile_of(profiles: tuple[Profile, ...], name: str) -> Profile:
+    """The profile called `name`. A ConfigError lists the names that exist."""
+    by_name = {profile.name: profile for profile in profiles}
+    if name not in by_name:
+        raise ConfigError(f'profile "{name}": no such profile; {choices(name, by_name)}')
+    return by_name[name]

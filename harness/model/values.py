@@ -1,0 +1,145 @@
+"""The types of values in TOML files and records: a file has text with units, a record has numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    Strict,
+    ValidationInfo,
+)
+
+from harness.units import format_duration, format_size, parse_added, parse_duration, parse_rate, parse_share, parse_size
+
+_SPAN_STEP = 4 * 1024**2  # one LVM extent, so that a volume and a file can be equally large
+SHORTEST_RUN = 0.1
+"""Seconds. fio takes whole milliseconds. With 0 it would run until the whole region is done."""
+
+T = TypeVar("T")
+
+STORED: Mapping[str, bool] = {"stored": True}
+"""The pydantic context in which records are read: numbers are numbers there, not text with a unit."""
+
+# A domain value is one frozen dataclass for the table of a TOML file, the record in results.json, and the code.
+# pydantic refuses unknown keys. It would not take a table of a file in strict mode, so its fields are strict instead.
+VALUE = ConfigDict(extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+
+class Table(BaseModel):
+    """A table of a file. Unknown keys are refused, and "4" is not a number."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+def from_text(parse: Callable[[str], T], example: str) -> Callable[[object, ValidationInfo], T]:
+    """A validator that parses text. Its error for anything else shows `example`. Records have the number itself."""
+
+    def convert(value: object, info: ValidationInfo) -> Any:
+        if isinstance(value, str):
+            return parse(value)
+        if info.context == STORED:
+            return value
+        raise ValueError(f'must be text in quotes; allowed: for example "{example}"')
+
+    return convert
+
+
+class Bytes:
+    """Marks a field that holds bytes, so that messages show it with a unit."""
+
+
+def shown_field(value: object, name: str) -> str:
+    """The field of a dataclass as a TOML file has it: sizes with their unit, text in quotes."""
+    content = getattr(value, name)
+    hint = get_type_hints(type(value), include_extras=True)[name]
+    if isinstance(content, int) and _is_bytes(hint):
+        return f'"{format_size(content)}"'
+    return f'"{content}"' if isinstance(content, str) else str(content).lower()
+
+
+def names_of(value: Any) -> list[str]:
+    """The names of a dataclass's fields, in their order."""
+    return [each.name for each in fields(value)]
+
+
+def _is_bytes(hint: Any) -> bool:
+    metadata = getattr(hint, "__metadata__", ())
+    return Bytes in metadata or any(_is_bytes(each) for each in getattr(hint, "__args__", ()))
+
+
+def power_of_two(low: int, high: int | None = None, *, sizes: bool = True) -> Callable[[int], int]:
+    """A validator for powers of two from `low` to `high`: of sizes in bytes, else of counts."""
+    said = format_size if sizes else str
+    allowed = f"{said(low)} to {said(high)}" if high is not None else f"{said(low)} and more"
+
+    def check(number: int) -> int:
+        if number < low or (high is not None and number > high) or number & (number - 1):
+            raise ValueError(f"allowed: powers of two, {allowed}")
+        return number
+
+    return check
+
+
+def _or_none(parse: Callable[[str], float]) -> Callable[[str], float | None]:
+    """TOML has no null: "none" removes what the profile of the library has."""
+
+    def convert(text: str) -> float | None:
+        return None if text.strip() == "none" else _more_than_nothing(parse(text))
+
+    return convert
+
+
+def _span(size: int) -> int:
+    if size < 4 * _SPAN_STEP or size % _SPAN_STEP:
+        raise ValueError("no usable span; allowed: 16 MiB and more, in steps of 4 MiB")
+    return size
+
+
+def _more_than_nothing(number: float) -> float:
+    if number <= 0:
+        raise ValueError("allowed: more than 0")
+    return number
+
+
+def _measurable(seconds: float) -> float:
+    if seconds < SHORTEST_RUN:
+        raise ValueError(f"allowed: {format_duration(SHORTEST_RUN)} and more")
+    return seconds
+
+
+def _none_or_measurable(seconds: float) -> float:
+    if 0 < seconds < SHORTEST_RUN:
+        raise ValueError(f"allowed: 0 s, or {format_duration(SHORTEST_RUN)} and more")
+    return seconds
+
+
+Seconds = Annotated[float, BeforeValidator(from_text(parse_duration, "10 s"))]
+SomeSeconds = Annotated[Seconds, AfterValidator(_more_than_nothing)]
+Runtime = Annotated[Seconds, AfterValidator(_measurable)]
+Ramp = Annotated[Seconds, AfterValidator(_none_or_measurable)]
+SecondsOrNone = Annotated[float | None, PlainValidator(from_text(_or_none(parse_duration), "2 h"))]
+ShareOrNone = Annotated[float | None, PlainValidator(from_text(_or_none(parse_share), "5 %"))]
+Share = Annotated[float, BeforeValidator(from_text(parse_share, "30 %"))]
+Added = Annotated[float, BeforeValidator(from_text(parse_added, "+50 us"))]
+Size = Annotated[int, BeforeValidator(from_text(parse_size, "64 KiB")), Bytes]
+Span = Annotated[int, BeforeValidator(from_text(parse_size, "4 GiB")), AfterValidator(_span)]
+Rate = Annotated[int, BeforeValidator(from_text(parse_rate, "500 MiB/s")), AfterValidator(_more_than_nothing)]
+Iodepth = Annotated[int, Strict(), Field(ge=1, le=1024)]
+Rounds = Annotated[int, Strict(), Field(ge=1, le=10_000)]
+Flag = Annotated[bool, Strict()]
+Count = Annotated[int, Strict()]
+
+
+def whole_number(value: object) -> object:
+    """Refuses 1.0 and true. For Python both equal 1, and a literal would accept them."""
+    if type(value) is not int:
+        raise ValueError("must be a whole number, without quotes")
+    return value

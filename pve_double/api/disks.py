@@ -1,0 +1,136 @@
+"""The calls about the node's disks and what is made of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pve_double.api.call import Call, Handler
+from pve_double.errors import PveError
+from pve_double.schema import split_list
+from pve_double.storage.disks import Pool
+from pve_double.tasks import TaskLog
+
+_DISKS = "/nodes/{node}/disks"
+_LEAST_DISKS = {
+    "mirror": 2, "raid10": 4, "raidz": 3, "raidz2": 4, "raidz3": 5, "draid": 3, "draid2": 4, "draid3": 5,
+}  # fmt: skip
+_KINDS = ("lvm", "lvmthin", "directory", "zfs")
+
+
+def list_disks(call: Call) -> list[dict[str, Any]]:
+    disks = [disk.entry() for disk in call.node.disks.disks]
+    return [each for each in disks if not (call.text("type") == "unused" and each.get("used"))]
+
+
+def wipe_disk(call: Call) -> str:
+    path = call.text("disk")
+    disk = call.node.disks.find(path)
+    if disk.mounted or any(pool.disk is disk for pool in call.node.disks.pools):
+        call.node.disks.wipe(path)
+    return call.node.tasks.start(
+        "wipedisk", disk.device.rpartition("/")[2], call.user, lambda _log: call.node.disks.wipe(path)
+    )
+
+
+def _make(kind: str) -> Handler:
+    def make(call: Call) -> str:
+        name, add_storage = call.text("name"), call.flag("add_storage")
+        if add_storage:
+            call.node.permissions.require(call.user, "/storage", ["Datastore.Allocate"])
+        paths = split_list(call.text("devices")) or [call.text("device")]
+        if kind == "zfs":
+            _check_raid(call.text("raidlevel"), len(paths))
+        for path in paths:
+            call.node.disks.unused(path)
+        if add_storage:
+            call.node.disks.check_storage_name(name)
+        call.node.disks.check_pool_name(kind, name)
+        filesystem = call.text("filesystem", "ext4")
+
+        def work(log: TaskLog) -> None:
+            del log
+            call.node.disks.make(kind, name, paths[0], filesystem=filesystem, add_storage=add_storage)
+
+        return call.node.tasks.start(_task(kind, "create"), name, call.user, work)
+
+    return make
+
+
+def _check_raid(level: str, disks: int) -> None:
+    """In the words of PVE::API2::Disks::ZFS. The double makes a pool of one disk, whatever it is asked for."""
+    if level == "raid10" and disks % 2:
+        raise PveError("raid10 needs an even number of disks")
+    if level == "single" and disks > 1:
+        raise PveError("please give only one disk for single disk mode")
+    if disks < (needed := _LEAST_DISKS.get(level, 1)):
+        raise PveError(f"{level} needs at least {needed} disks")
+
+
+def _unmake(kind: str) -> Handler:
+    def unmake(call: Call) -> str:
+        name = call.text("name")
+        config, disks = call.flag("cleanup-config"), call.flag("cleanup-disks")
+
+        def work(log: TaskLog) -> None:
+            del log
+            call.node.disks.unmake(kind, name, group=group, cleanup_config=config, cleanup_disks=disks)
+
+        group = call.text("volume-group", name)
+        id_ = f"{group}-{name}" if kind == "lvmthin" else name
+        return call.node.tasks.start(_task(kind, "remove"), id_, call.user, work)
+
+    return unmake
+
+
+def _task(kind: str, verb: str) -> str:
+    return {"directory": "dir"}.get(kind, kind) + verb
+
+
+def _list(kind: str) -> Handler:
+    def listing(call: Call) -> Any:
+        entries = [_entry(pool) for pool in call.node.disks.pools if pool.kind == kind]
+        return {"children": entries, "leaf": 0} if kind == "lvm" else entries
+
+    return listing
+
+
+def _entry(pool: Pool) -> dict[str, Any]:
+    size = pool.storage().total_bytes
+    match pool.kind:
+        case "lvm":
+            return {"name": pool.name, "size": size, "free": size, "leaf": 0, "children": [
+                {"name": pool.disk.device, "size": size, "free": size, "leaf": 1}
+            ]}  # fmt: skip
+        case "lvmthin":
+            return {
+                "lv": pool.name,
+                "vg": pool.name,
+                "lv_size": size,
+                "used": 0,
+                "metadata_size": 0,
+                "metadata_used": 0,
+            }
+        case "directory":
+            unit = f"/etc/systemd/system/mnt-pve-{pool.name}.mount"
+            return {"path": pool.path, "device": pool.disk.device, "type": pool.filesystem, "options": "defaults",
+                    "unitfile": unit}  # fmt: skip
+    return {"name": pool.name, "size": size, "alloc": 0, "free": size, "frag": 0, "dedup": 1, "health": "ONLINE"}
+
+
+def get_zfs(call: Call) -> dict[str, Any]:
+    name = call.text("name")
+    pool = next((each for each in call.node.disks.pools if (each.kind, each.name) == ("zfs", name)), None)
+    if pool is None:
+        raise PveError(f"command 'zpool status -P {name}' failed: exit code 1")
+    leaf = {"name": pool.disk.device, "state": "ONLINE", "leaf": 1}
+    return {"name": name, "state": "ONLINE", "leaf": 0, "children": [{"name": name, "leaf": 0, "children": [leaf]}]}
+
+
+ROUTES: dict[tuple[str, str], Handler] = {
+    ("GET", f"{_DISKS}/list"): list_disks,
+    ("PUT", f"{_DISKS}/wipedisk"): wipe_disk,
+    ("GET", f"{_DISKS}/zfs/{{name}}"): get_zfs,
+    **{("GET", f"{_DISKS}/{kind}"): _list(kind) for kind in _KINDS},
+    **{("POST", f"{_DISKS}/{kind}"): _make(kind) for kind in _KINDS},
+    **{("DELETE", f"{_DISKS}/{kind}/{{name}}"): _unmake(kind) for kind in _KINDS},
+}

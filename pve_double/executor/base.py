@@ -1,0 +1,68 @@
+"""What the API needs of the machine behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from pve_double.qemu.drives import Drive
+from pve_double.qemu.machine import Config
+from pve_double.storage.disks import DiskBacking
+from pve_double.storage.store import Backing
+
+
+class QemuFailed(Exception):
+    """QEMU did not start; the text is what it printed."""
+
+
+class GuestFailed(Exception):
+    """The guest agent refused a command; the text is its description of why."""
+
+
+class GuestHungUp(Exception):
+    """The worker behind the API ends in the middle of an agent's answer: the proxy says 596."""
+
+
+class GuestSilent(Exception):
+    """No agent answers."""
+
+
+class Executor(Backing, DiskBacking, Protocol):
+    """Volumes, disks and running VMs. All times are in seconds, all names as PVE has them.
+
+    `real` says that guests really run, and so answer when they are up, not after a while.
+    """
+
+    real: bool
+
+    def start(self, vmid: int, config: Config, command: list[str]) -> int:
+        """Start the VM of this QEMU command line; its process id. Raises QemuFailed."""
+        ...
+
+    def alive(self, vmid: int) -> bool: ...
+
+    def kill(self, vmid: int) -> None: ...
+
+    def power_down(self, vmid: int, config: Config) -> None:
+        """Ask the guest to shut down, by its agent where it has one."""
+        ...
+
+    def reset(self, vmid: int) -> None: ...
+
+    def pause(self, vmid: int, *, resume: bool) -> None: ...
+
+    def plug(self, vmid: int, drive: Drive, arguments: list[str]) -> None: ...
+
+    def unplug(self, vmid: int, drive: Drive) -> None: ...
+
+    def agent(self, vmid: int, command: str, arguments: Mapping[str, Any]) -> Any:
+        """What the guest agent returns. Raises GuestFailed or GuestHungUp."""
+        ...
+
+    def monitor(self, vmid: int, command: str) -> str | None:
+        """What QEMU's human monitor prints; None where the caller has to answer from the configuration."""
+        ...
+
+    def block_statistics(self, vmid: int) -> Mapping[str, Mapping[str, Any]] | None:
+        """QEMU's counters by drive; None where nothing counts."""
+        ...

@@ -1,0 +1,162 @@
+"""LVM, ZFS, blkid and the like as they would answer on the node, from what the double has: for its tests alone.
+
+Where guests really run, the machine that they run on has these tools itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from pve_double.errors import PveError
+from pve_double.state import Node
+from pve_double.storage.disks import Disk
+from pve_double.storage.store import Volume
+from pve_double.storage.volumes import Storage, split_volume_id
+
+_CHUNK = 64 * 1024
+_METADATA = 1 << 30
+
+
+def printed(node: Node, words: list[str]) -> str | None:
+    """What a command prints, given its words without options; None where it is called in a way that is not known."""
+    for pattern, answer in _ANSWERS.items():
+        asked = pattern.split("|")
+        if len(asked) == len(words) and all(each in ("*", word) for each, word in zip(asked, words, strict=True)):
+            given = [word for each, word in zip(asked, words, strict=True) if each == "*"]
+            return "".join(f"{line}\n" for line in answer(node, *given))
+    return "" if words[0] in _SILENT else None
+
+
+def _resolved(node: Node, path: str) -> list[str]:
+    return [_disk(node, path).device]
+
+
+def _partuuid(node: Node, device: str) -> list[str]:
+    return list(filter(None, [_disk(node, device).partuuid]))
+
+
+def _identity(node: Node, *words: str) -> list[str]:
+    path = words[-1]
+    found = [each for each in node.store.volumes.values() if _is_at(node, each, path)]
+    if not found:
+        raise PveError(f"{path}: No such file or directory")
+    return [found[0].uid]
+
+
+def _is_at(node: Node, volume: Volume, path: str) -> bool:
+    return node.store.path(volume.id) in (path, f"/dev/zvol/{path}")
+
+
+def _physical_volumes(node: Node) -> list[str]:
+    made = [each for each in node.disks.pools if each.kind in ("lvm", "lvmthin")]
+    return ["  /dev/vda3 pve", *(f"  {each.disk.device} {each.name}" for each in made)]
+
+
+def _logical_volumes(node: Node) -> list[str]:
+    lines = ["  pve data", "  pve root"]
+    for pool in node.disks.pools:
+        if pool.kind in ("lvm", "lvmthin"):
+            names = [pool.name] if pool.kind == "lvmthin" else []
+            names += [*_volumes(node, "vgname", pool.name), *node.files.get(f"/dev/{pool.name}", [])]
+            lines += [f"  {pool.name} {name}" for name in names]
+    return lines
+
+
+def _group_size(node: Node, group: str) -> list[str]:
+    storage = next(each for each in node.store.storages.values() if (each.kind, each.vgname) == ("lvm", group))
+    return [f"  {storage.total_bytes} {_free(node, storage)}"]
+
+
+def _pool_size(node: Node, pool: str) -> list[str]:
+    group, _, name = pool.partition("/")
+    storage = next(each for each in node.store.storages.values() if (each.vgname, each.thinpool) == (group, name))
+    used, metadata = node.thin_usage.get(pool, ("0.00", "10.42"))
+    return [f"  {storage.total_bytes} {used} {_CHUNK} {_METADATA} {metadata}"]
+
+
+def _pool_of(node: Node, device: str) -> list[str]:
+    return [f"  {node.thin_devices.get(device, 'pve/').replace('/', ' ')}"]
+
+
+def _zpools(node: Node) -> list[str]:
+    return [each.name for each in node.disks.pools if each.kind == "zfs"]
+
+
+def _zpool_devices(node: Node, name: str) -> list[str]:
+    pool = next(each for each in node.disks.pools if (each.kind, each.name) == ("zfs", name))
+    return [f"{name}\t960M", f"\t{pool.disk.device}\t960M"]
+
+
+def _datasets(node: Node, name: str) -> list[str]:
+    return [name, *(f"{name}/{each}" for each in _volumes(node, "pool", name))]
+
+
+def _dataset_size(node: Node, dataset: str) -> list[str]:
+    storage = next(each for each in node.store.storages.values() if each.pool == dataset)
+    return [f"{node.store.used_bytes(storage)}\t{_free(node, storage)}"]
+
+
+def _mounted(node: Node, path: str) -> list[str]:
+    return [each.disk.device for each in node.disks.pools if (each.kind, each.path) == ("directory", path)]
+
+
+def _files(node: Node, path: str) -> list[str]:
+    return [*(f"{path}/images/{each}" for each in _volumes(node, "path", path)), *node.files.get(path, [])]
+
+
+def _file_system(node: Node, path: str) -> list[str]:
+    storage = next(each for each in node.store.storages.values() if each.path == path)
+    device = node.file_systems.get(path, "/dev/mapper/pve-root")
+    return ["1B-blocks Avail Type Filesystem", f"{storage.total_bytes} {_free(node, storage)} ext4 {device}"]
+
+
+def _mount_point(node: Node, name: str) -> list[str]:
+    del node
+    return [f"/{name}"]
+
+
+def _free(node: Node, storage: Storage) -> int:
+    return storage.total_bytes - node.store.used_bytes(storage)
+
+
+def _disk(node: Node, path: str) -> Disk:
+    found = next((each for each in node.disks.disks if path in (each.device, each.by_id)), None)
+    if found is None:
+        raise PveError(f"{path}: No such file or directory")
+    return found
+
+
+def _volumes(node: Node, key: str, place: str) -> list[str]:
+    """The volumes on storages whose volume group, pool or path that is."""
+    found = []
+    for volid, volume in node.store.volumes.items():
+        name, volname = split_volume_id(volid)
+        storage = node.store.storages.get(name)
+        if storage is not None and getattr(storage, key) == place and volume.content == "images":
+            found.append(volname)
+    return found
+
+
+_ANSWERS: Mapping[str, Callable[..., Iterable[str]]] = {
+    "readlink|*": _resolved,
+    "blkid|PART_ENTRY_UUID|value|*": _partuuid,
+    "stat|*|*": _identity,
+    "lvs|lv_uuid|*": _identity,
+    "zfs|get|value|guid|*": _identity,
+    "pvs|pv_name,vg_name": _physical_volumes,
+    "lvs|vg_name,lv_name": _logical_volumes,
+    "vgs|b| |vg_size,vg_free|*": _group_size,
+    "lvs|b| |lv_size,data_percent,chunk_size,lv_metadata_size,metadata_percent|*": _pool_size,
+    "lvs|b| |vg_name,pool_lv|*": _pool_of,
+    "zpool|list|name": _zpools,
+    "zpool|list|*": _zpool_devices,
+    "zfs|list|name|*": _datasets,
+    "zfs|list|used,available|*": _dataset_size,
+    "zfs|get|value|mountpoint|*": _mount_point,
+    "findmnt|SOURCE|*": _mounted,
+    "find|*|!|d": _files,
+    "df|*": _file_system,
+}
+"""By the words of a command that are not options; `*` stands for any."""
+_SILENT = ("udevadm", "lvchange")
+COMMANDS = tuple(dict.fromkeys([*(pattern.partition("|")[0] for pattern in _ANSWERS), *_SILENT]))

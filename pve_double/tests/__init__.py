@@ -1,0 +1,1 @@
+"""Tests of the double: against what was recorded, against the public sources, and as a command."""

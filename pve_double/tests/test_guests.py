@@ -1,0 +1,290 @@
+"""Snapshots, clones, moves and the power of the double's guests, beyond what was recorded."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pve_double.qemu.power import shutdown_seconds
+from pve_double.server import Serving, serve
+from pve_double.testing import NODE, QEMU, Client, memory_node
+from pve_double.tests.recorded_calls import DISK
+
+VMIDS = itertools.count(500)
+
+
+@pytest.fixture(scope="module")
+def serving() -> Iterator[Serving]:
+    with serve(memory_node()) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def root(serving: Serving) -> Client:
+    return Client(serving)
+
+
+def made(root: Client, **settings: Any) -> int:
+    vmid = next(VMIDS)
+    outcome = root.post(QEMU, vmid=vmid, **({"memory": 128} | settings))
+    assert outcome.exitstatus == "OK", outcome
+    return vmid
+
+
+def config(root: Client, vmid: int) -> dict[str, Any]:
+    found: dict[str, Any] = root.get(f"{QEMU}/{vmid}/config").result
+    return found
+
+
+def test_snapshots_know_what_they_follow(root: Client) -> None:
+    vmid = made(root, scsi0="local-lvm:1")
+    path = f"{QEMU}/{vmid}/snapshot"
+    first = root.post(path, snapname="first", description="before")
+    assert first.log == (f'  Logical volume "snap_vm-{vmid}-disk-0_first" created.', "TASK OK")
+    root.post(path, snapname="second")
+    listed = {each["name"]: each for each in root.get(path).result}
+    assert (listed["second"]["parent"], listed["current"]["parent"]) == ("first", "second")
+    assert listed["first"]["description"] == "before"
+    assert root.put(f"{path}/first/config", description="after").status == 200
+    shown = root.get(f"{path}/first/config").result
+    assert (shown["description"], shown["scsi0"]) == ("after", f"local-lvm:vm-{vmid}-disk-0,size=1G")
+    assert root.delete(f"{path}/first").exitstatus == "OK"
+    assert "parent" not in root.get(f"{path}/second/config").result
+
+
+def test_going_back_takes_the_settings_and_keeps_what_came_later_as_unused(root: Client) -> None:
+    vmid = made(root, scsi0="local-lvm:1", cores=1)
+    path = f"{QEMU}/{vmid}"
+    root.post(f"{path}/snapshot", snapname="first")
+    root.put(f"{path}/config", cores=2, scsi1="local-lvm:1", description="new")
+    assert root.post(f"{path}/snapshot/first/rollback", start=1).exitstatus == "OK"
+    found = config(root, vmid)
+    assert (found["cores"], found["description"], found["parent"]) == (1, "new", "first")
+    assert found["unused0"] == f"local-lvm:vm-{vmid}-disk-1"
+    assert "scsi1" not in found
+    assert root.get(f"{path}/status/current").result["status"] == "running"
+
+
+def test_a_failed_snapshot_stays_in_the_way_even_of_force(root: Client) -> None:
+    vmid = made(root, scsi0="local-lvm:1", start=1)
+    path = f"{QEMU}/{vmid}"
+    assert "query-savevm" in str(root.post(f"{path}/snapshot", snapname="half").exitstatus)
+    assert root.delete(f"{path}/snapshot/half", force=1).exitstatus == "VM is locked (snapshot)"
+    text = "unable to rollback to incomplete snapshot (snapstate = prepare)"
+    assert root.post(f"{path}/snapshot/half/rollback").exitstatus == text
+    root.put(f"{path}/config", delete="lock", skiplock=1)
+    assert root.delete(f"{path}/snapshot/half", force=1).exitstatus == "OK"
+
+
+def test_a_clone_gets_its_own_identity_and_cloudinit_image(root: Client) -> None:
+    vmid = made(
+        root,
+        scsi0="local-lvm:1",
+        ide2="local-lvm:cloudinit",
+        vmgenid="0",
+        smbios1="serial=QUJD,base64=1",
+        description="old",
+    )
+    new = next(VMIDS)
+    assert root.post(f"{QEMU}/{vmid}/clone", newid=new, storage="local", format="qcow2").exitstatus == "OK"
+    found = config(root, new)
+    assert found["scsi0"] == f"local:{new}/vm-{new}-disk-0.qcow2,size=1G"
+    assert found["ide2"].startswith(f"local:{new}/vm-{new}-cloudinit.qcow2")
+    assert found["smbios1"].startswith("serial=QUJD,base64=1,uuid=") or found["smbios1"].startswith("base64=1")
+    assert (found["name"], found["vmgenid"], found["description"]) == (f"Copy-of-VM-{vmid}", "0", "old")
+
+
+def test_a_clone_of_a_snapshot_is_what_the_vm_was(root: Client) -> None:
+    vmid, new = made(root, scsi0="local-lvm:1", cores=1), next(VMIDS)
+    root.post(f"{QEMU}/{vmid}/snapshot", snapname="first")
+    root.put(f"{QEMU}/{vmid}/config", cores=2)
+    assert root.post(f"{QEMU}/{vmid}/clone", newid=new, snapname="first", name="then").exitstatus == "OK"
+    found = config(root, new)
+    assert (found["cores"], found["name"]) == (1, "then")
+    assert "parent" not in found
+
+
+def test_a_disk_that_is_given_away_leaves_the_boot_order(root: Client) -> None:
+    vmid, other = made(root, scsi0="local-lvm:1", net0="virtio,bridge=vmbr0"), made(root)
+    move = {"disk": "scsi0", "target-vmid": other, "target-disk": "unused0"}
+    assert root.post(f"{QEMU}/{vmid}/move_disk", **move).exitstatus == "OK"
+    assert config(root, vmid)["boot"] == "order=net0"
+    assert config(root, other)["unused0"] == f"local-lvm:vm-{other}-disk-0"
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("snapshot", {"scsi0": 1, "device": 0}), ("clone", {"scsi0": 0}), ("copy", {"scsi0": 1})]
+)
+def test_a_vms_features_are_those_of_its_storages(root: Client, kind: str, expected: dict[str, int]) -> None:
+    disks = {"scsi0": {"scsi0": "local-lvm:1"}, "device": {"scsi0": DISK}}
+    for name, has in expected.items():
+        vmid = made(root, **disks[name])
+        assert root.get(f"{QEMU}/{vmid}/feature", feature=kind).result == {"hasFeature": has, "nodes": ["pve"]}
+
+
+def test_a_paused_guest_is_stopped_by_a_shutdown_with_force(root: Client) -> None:
+    vmid = made(root, start=1)
+    root.post(f"{QEMU}/{vmid}/status/suspend")
+    assert root.post(f"{QEMU}/{vmid}/status/shutdown", forceStop=1).exitstatus == "OK"
+    assert root.get(f"{QEMU}/{vmid}/status/current").result["status"] == "stopped"
+
+
+def test_a_windows_is_pinned_to_a_machine_version(root: Client) -> None:
+    vmid = made(root, ostype="win11", machine="q35,viommu=virtio")
+    assert config(root, vmid)["machine"] == "pc-q35-10.0+pve1,viommu=virtio"
+    later = made(root)
+    root.put(f"{QEMU}/{later}/config", ostype="win10")
+    assert config(root, later)["machine"] == "pc-i440fx-10.0+pve1"
+    assert "machine" not in config(root, made(root, ostype="l26"))
+
+
+def test_values_are_kept_as_pve_changes_them(root: Client) -> None:
+    vmid = made(root, cpuunits=200_000)
+    assert config(root, vmid)["cpuunits"] == 10_000
+    root.put(f"{QEMU}/{vmid}/config", vmgenid="1", cpulimit="0.5")
+    found = config(root, vmid)
+    assert len(found["vmgenid"]) == 36
+    assert found["cpulimit"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("machine", "what"),
+    [
+        ("pc-q35-99.0", "Installed QEMU version '10.0.2'"),
+        ("pc-i440fx-10.0+pve9", "Installed qemu-server (max feature level for 10.0 is pve1)"),
+    ],
+)
+def test_a_machine_version_of_the_future_does_not_start(root: Client, machine: str, what: str) -> None:
+    outcome = root.post(f"{QEMU}/{made(root, machine=machine)}/status/start")
+    assert outcome.exitstatus == f"{what} is too old to run machine type '{machine}', please upgrade node 'pve'"
+
+
+def test_the_id_of_a_clone_is_looked_at_before_its_disks(root: Client) -> None:
+    vmid = made(root, scsi0="local-lvm:1")
+    text = f"unable to create VM {vmid}: config file already exists"
+    assert root.post(f"{QEMU}/{vmid}/clone", newid=vmid, full=0).text == text
+
+
+def test_kvms_own_processor_cannot_be_emulated(root: Client) -> None:
+    outcome = root.post(f"{QEMU}/{made(root, kvm=0, cpu='host')}/status/start")
+    assert outcome.exitstatus == "start failed: QEMU exited with code 1"
+    assert "kvm: CPU model 'host' requires KVM or HVF" in outcome.log
+
+
+@pytest.mark.parametrize(
+    ("startup", "params", "seconds"),
+    [
+        ("", {}, 60.0),
+        ("order=1,up=20", {}, 60.0),
+        ("order=1,down=90", {}, 90.0),
+        ("down=0", {}, 60.0),
+        ("down=90", {"timeout": "5"}, 5.0),
+    ],
+)
+def test_a_guest_has_the_time_to_shut_down_that_the_call_or_its_startup_gives(
+    startup: str, params: dict[str, str], seconds: float
+) -> None:
+    assert shutdown_seconds({"startup": startup}, params) == seconds
+
+
+def test_a_file_in_a_guest_is_read_in_parts_and_as_it_is_encoded(root: Client) -> None:
+    vmid = made(root, agent=1, start=1)
+    root.wait_for_agent(vmid)
+    agent, file = f"{QEMU}/{vmid}/agent", {"file": "/tmp/a"}
+    assert root.post(f"{agent}/file-write", content="aGVsbG8=", encode=0, **file).status == 200
+    assert root.get(f"{agent}/file-read", **file).result == {"content": "hello", "bytes-read": 5}
+    part = {"content": "ell", "bytes-read": 3, "truncated": 1}
+    assert root.get(f"{agent}/file-read", offset=1, count=3, **file).result == part
+    assert root.get(f"{agent}/file-read", decode=0, **file).result["content"] == "aGVsbG8="
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        ({"file": "/nope/a", "content": "x"}, "failed to open file '/nope/a' (mode: 'wb'): No such file or directory"),
+        ({"file": "/tmp/a", "content": "?", "encode": 0}, "Base64 data contains invalid characters"),
+    ],
+)
+def test_a_file_that_a_guest_cannot_write_is_refused_in_its_agents_words(
+    root: Client, params: dict[str, Any], text: str
+) -> None:
+    vmid = made(root, agent=1, start=1)
+    root.wait_for_agent(vmid)
+    assert root.post(f"{QEMU}/{vmid}/agent/file-write", **params).text == f"Agent error: {text}"
+
+
+def test_text_beyond_bytes_cannot_be_given_to_an_agent(root: Client) -> None:
+    vmid = made(root, agent=1, start=1)
+    root.wait_for_agent(vmid)
+    outcome = root.post(f"{QEMU}/{vmid}/agent/file-write", file="/tmp/a", content="\u201c")
+    assert outcome.text.startswith("Wide character in subroutine entry")
+
+
+def test_a_guest_tells_what_it_has(root: Client) -> None:
+    vmid = made(root, agent=1, memory=256, cores=2, start=1)
+    root.wait_for_agent(vmid)
+    asked = {name: root.get(f"{QEMU}/{vmid}/agent/{name}").result["result"] for name in ("get-vcpus", "info")}
+    assert [cpu["can-offline"] for cpu in asked["get-vcpus"]] == [False, True]
+    commands = {each["name"]: each for each in asked["info"]["supported_commands"]}
+    assert not commands["guest-get-devices"]["enabled"]
+    assert not commands["guest-shutdown"]["success-response"]
+    assert root.post(f"{QEMU}/{vmid}/agent/fsfreeze-freeze").result == {"result": 0}
+
+
+def test_what_the_double_does_not_do_is_still_refused_as_pve_does(root: Client) -> None:
+    assert root.post(f"{NODE}/status", command="sleep").status == 400
+    assert root.post(f"{NODE}/status", command="reboot").status == 501
+    assert root.get(f"{NODE}/disks/smart").status == 400
+    assert root.get(f"{NODE}/disks/smart", disk="/dev/sdb").status == 501
+
+
+def test_firmware_without_a_disk_for_its_variables_is_warned_of(root: Client) -> None:
+    vmid = made(root, bios="ovmf")
+    outcome = root.post(f"{QEMU}/{vmid}/status/start")
+    assert outcome.exitstatus == "WARNINGS: 1"
+    assert outcome.log[0] == "WARN: no efidisk configured! Using temporary efivars disk."
+
+
+def test_an_uploaded_image_is_imported_at_the_size_that_its_guest_sees(root: Client, tmp_path: Path) -> None:
+    image = tmp_path / "small.qcow2"
+    image.write_bytes((b"QFI\xfb" + bytes(20) + (96 * 1024**2).to_bytes(8, "big")).ljust(65_536, b"\0"))
+    with image.open("rb") as content:
+        assert root.post(f"{NODE}/storage/local/upload", content="import", filename=content).exitstatus == "OK"
+    vmid = made(root, scsi0="local-lvm:0,import-from=local:import/small.qcow2")
+    assert config(root, vmid)["scsi0"] == f"local-lvm:vm-{vmid}-disk-0,size=96M"
+
+
+def test_an_upload_that_is_no_image_is_refused_by_its_task(root: Client, tmp_path: Path) -> None:
+    image = tmp_path / "none.qcow2"
+    image.write_bytes(b"not an image at all")
+    with image.open("rb") as content:
+        outcome = root.post(f"{NODE}/storage/local/upload", content="import", filename=content)
+    assert "Image is not in qcow2 format" in str(outcome.exitstatus)
+
+
+def test_a_storage_is_configured_changed_and_forgotten(root: Client) -> None:
+    made_ = root.post("storage", storage="more", type="dir", path="/srv/more", content="iso,images")
+    assert made_.result == {"storage": "more", "type": "dir"}
+    assert root.put("storage/more", disable=1, shared=1).status == 200
+    found = root.get("storage/more").result
+    assert (found["disable"], found["shared"], found["content"]) == (1, "1", "images,iso")
+    assert root.get(f"{NODE}/storage/more/status").result["active"] == 0
+    assert root.get(f"{NODE}/storage/more/content").text == "storage 'more' is disabled"
+    assert [each["storage"] for each in root.get(f"{NODE}/storage", enabled=1).result] == ["local", "local-lvm"]
+    assert root.put("storage/more", delete="disable", digest="0" * 40).status == 500
+    assert root.put("storage/more", delete="disable").status == 200
+    vmid = made(root, scsi0="more:1")
+    assert config(root, vmid)["scsi0"].startswith(f"more:{vmid}/vm-{vmid}-disk-0.raw")
+    assert root.delete("storage/more").status == 200
+
+
+def test_a_storage_on_a_group_that_is_not_there_is_taken_and_offline(root: Client) -> None:
+    assert root.post("storage", storage="ghost", type="lvmthin", vgname="ghost", thinpool="data").status == 200
+    assert root.get(f"{NODE}/storage/ghost/status").result["active"] == 0
+    refused = root.post(f"{NODE}/storage/ghost/content", vmid=900, filename="vm-900-disk-0", size="1G")
+    assert refused.text == "no such volume group 'ghost'"
+    assert root.delete("storage/ghost").status == 200

@@ -1,0 +1,63 @@
+"""The registry of metrics: what it declares is what fio is asked for, what is read, and what the docs and pages say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.analysis import METRICS, Metric
+from harness.analysis.metrics import QUANTILES, metrics_of
+from harness.measure.fio_output import Direction, Latency
+
+DOCS = (Path(__file__).parents[2] / "docs" / "results.md").read_text(encoding="utf-8")
+
+
+def direction(ios: int, mean_ns: float, bins: dict[int, int]) -> Direction:
+    """What fio prints of `ios` I/Os of 4 KiB within a second."""
+    latency = Latency(mean=mean_ns, bins=bins)
+    return Direction(
+        io_bytes=ios * 4096,
+        bw_bytes=ios * 4096,
+        iops=float(ios),
+        runtime=1000,
+        total_ios=ios,
+        clat_ns=latency,
+        lat_ns=Latency(mean=mean_ns + 1000),
+    )
+
+
+@pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
+def test_the_docs_say_of_every_metric_what_the_registry_says(metric: Metric) -> None:
+    assert f"| `{metric.name}` | {metric.unit} | {metric.better} | {metric.label} |" in DOCS
+
+
+def test_a_job_has_every_metric_that_its_ios_support() -> None:
+    few = metrics_of([direction(30, 50_000, {50_000: 30})])
+    many = metrics_of([direction(1_000_000, 50_000, {50_000: 1_000_000})])
+    assert set(many) == set(METRICS)
+    assert set(many) - set(few) == {
+        metric.name for metric in METRICS.values() if metric.quantile is not None and metric.quantile > 0.5
+    }
+
+
+def test_reads_and_writes_are_added_and_their_latencies_weighted_by_ios() -> None:
+    found = metrics_of([direction(30, 10_000, {10_000: 30}), direction(10, 50_000, {50_000: 10})])
+    assert found == {
+        "iops": 40,
+        "bw": 40 * 4096,
+        "lat_mean": pytest.approx(21e-6),
+        "clat_mean": pytest.approx(20e-6),
+        "clat_p50": pytest.approx(10e-6),
+    }
+
+
+def test_percentiles_are_of_latencies_and_in_order() -> None:
+    own = [metric for metric in METRICS.values() if metric.quantile is not None]
+    assert all(metric.is_latency and not metric.higher_is_better for metric in own)
+    assert [metric.quantile for metric in own] == list(QUANTILES)
+
+
+@pytest.mark.parametrize(("name", "shown"), [("iops", "IOPS"), ("bw", "MB/s"), ("clat_p99", "us")])
+def test_people_read_it_in_the_units_of_the_field(name: str, shown: str) -> None:
+    assert METRICS[name].shown.unit == shown
