@@ -6,7 +6,6 @@ import argparse
 import os
 import random
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,17 +15,16 @@ from harness.calibrate.assess import doubts
 from harness.calibrate.command import calibrate, disk_of, summary
 from harness.calibrate.trials import CalibrationSpec
 from harness.doctor.command import Order, doctor, hosts_of
-from harness.doctor.findings import Finding
-from harness.errors import ConfigError, HarnessError, LabUnavailable
+from harness.errors import ConfigError, HarnessError
 from harness.events import Events, Note
-from harness.guest.hypervisors import hypervisor_of
-from harness.image import ImageSet, ensure_images
+from harness.files import write_atomically
+from harness.guest.hypervisors import findings_of, remover_of
+from harness.image import ensure_images
 from harness.lab.created import read_log
 from harness.lab.embedded import lab as embedded
-from harness.lab.hosts import open_host
+from harness.lab.hosts import reach_host
 from harness.lab.inventory import HostSpec, Inventory, load_lab
 from harness.lab.lease import end_holder, lease
-from harness.lab.transport.base import Runner
 from harness.lab.withdrawn import withdraw_secrets
 from harness.measure.reap import described, reap
 from harness.progress import Progress, StandardOutput
@@ -179,12 +177,10 @@ def _lab_status(_options: argparse.Namespace) -> int:
 
 
 def _lab_ssh(options: argparse.Namespace) -> int:
-    machine = embedded.state().running()
-    if machine is None:
-        raise LabUnavailable("the embedded lab is not running", hint="start it with: virt-overhead lab up")
-    with tempfile.NamedTemporaryFile("w", prefix="virt-overhead-", delete=False) as known:
-        known.write(f"lab {machine.host_key}\n")
-    settings = ["HostKeyAlias=lab", f"UserKnownHostsFile={known.name}", "IdentitiesOnly=yes", "LogLevel=ERROR"]
+    machine = embedded.running()
+    known = embedded.state().known_hosts
+    write_atomically(known, f"lab {machine.host_key}\n")
+    settings = ["HostKeyAlias=lab", f'UserKnownHostsFile="{known}"', "IdentitiesOnly=yes", "LogLevel=ERROR"]
     flags = [part for setting in settings for part in ("-o", setting)]
     os.execvp("ssh", ["ssh", *flags, "-i", machine.key, "-p", str(machine.port), "root@127.0.0.1", *options.rest])
 
@@ -193,13 +189,7 @@ def _doctor(options: argparse.Namespace) -> int:
     if options.command and not options.tune:
         raise ConfigError("a command is run while settings are held", hint="virt-overhead doctor --tune -- COMMAND")
     order = Order(options.tune, options.restore, options.json, tuple(options.command))
-    return doctor(hosts_of(options.lab, options.host), order, _node_findings)
-
-
-def _node_findings(host: HostSpec, runner: Runner) -> Sequence[Finding]:
-    from harness.guest.proxmox.look import node_findings  # noqa: PLC0415 - other hosts need no HTTP client
-
-    return node_findings(host, runner)
+    return doctor(hosts_of(options.lab, options.host), order, findings_of)
 
 
 def _calibrate(options: argparse.Namespace) -> int:
@@ -263,7 +253,7 @@ def _reap(options: argparse.Namespace) -> int:
     for spec in _reachable(inventory):
         # Everything on the disposable lab host is ours.
         remove = options.yes or spec.kind == "embedded"
-        lines = _reap_host(spec, ensure_images(events), events, remove=remove, force=options.force)
+        lines = _reap_host(spec, events, remove=remove, force=options.force)
         for line in lines:
             print(f"host {spec.name}: {line}")
         found = found or bool(lines)
@@ -280,16 +270,16 @@ def _reachable(inventory: Inventory) -> list[HostSpec]:
     return [host for host in inventory.hosts if host.kind != "embedded" or embedded.state().running()]
 
 
-def _reap_host(spec: HostSpec, images: ImageSet, events: Events, *, remove: bool, force: bool) -> list[str]:
+def _reap_host(spec: HostSpec, events: Events, *, remove: bool, force: bool) -> list[str]:
     """What killed runs have left on the host, or with `remove`, what was done with it."""
-    with open_host(spec, images, events) as host:
+    with reach_host(spec) as host:
         if force and (holder := end_holder(host.runner, host.name)):
             events(Note(f"host {host.name}: stopped the run that had it: {holder}"))
         with lease(host.runner, host.name, "reap", events) as held:
             leased = replace(host, runner=held.runner)
-            with hypervisor_of(leased, events) as hypervisor:
+            with remover_of(leased) as remover:
                 entries = read_log(leased.runner)
-                return reap(leased.runner, hypervisor, entries) if remove else [described(entry) for entry in entries]
+                return reap(leased.runner, remover, entries) if remove else [described(entry) for entry in entries]
 
 
 if __name__ == "__main__":

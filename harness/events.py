@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 
@@ -64,6 +66,18 @@ Event = StepStarted | StepAdvanced | StepFinished | Note | MeasurementStarted | 
 Listener = Callable[[Event], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Work that goes on; `started` is on the monotonic clock."""
+
+    started: float
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since it began."""
+        return time.monotonic() - self.started
+
+
 class Events:
     """Hands each event to every listener, in the order they subscribed."""
 
@@ -76,3 +90,11 @@ class Events:
     def __call__(self, event: Event) -> None:
         for listener in self._listeners:
             listener(event)
+
+    @contextmanager
+    def step(self, what: str, expected_s: float | None = None) -> Iterator[Step]:
+        """Announce the work of the block at its start, and at its end unless it failed."""
+        step = Step(time.monotonic())
+        self(StepStarted(what, expected_s))
+        yield step
+        self(StepFinished(what, step.seconds))

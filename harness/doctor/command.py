@@ -67,17 +67,14 @@ def hosts_of(lab: Path | None, host: str | None) -> Inventory:
     asked for and does not run: looking at it does not start it.
     """
     if lab is None and host == EMBEDDED:
-        machine = embedded.state().running()
-        if machine is None:
-            raise LabUnavailable("the embedded lab is not running", hint="start it with: virt-overhead lab up")
-        return Inventory("the embedded lab", "smoke", (embedded.host_spec(machine),))
+        return Inventory("the embedded lab", "smoke", (embedded.running_host_spec(),))
     inventory = load_lab(lab) if lab else THIS_MACHINE
     withdraw_secrets(inventory.hosts)
     return inventory.only(host) if host else inventory
 
 
 Beyond = Callable[[HostSpec, Runner], Sequence[Finding]]
-"""Looks at what a host is beside a machine: the API of Proxmox VE."""
+"""Looks at what a host is beside a machine: its hypervisor."""
 
 
 def doctor(inventory: Inventory, order: Order, beyond: Beyond = lambda _host, _runner: ()) -> int:
@@ -117,8 +114,7 @@ def _look_at(spec: HostSpec, order: Order, stack: ExitStack, notes: Console, bey
 
 
 def _concerns(finding: Finding, spec: HostSpec) -> bool:
-    """A node of Proxmox VE has no libvirt, and needs none."""
-    return spec.proxmox is None or finding.check != "libvirt"
+    return finding.check not in spec.hypervisor.needless_checks
 
 
 def _restore_left_over(runner: Runner, order: Order, notes: Console) -> None:

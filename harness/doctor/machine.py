@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from harness.doctor.findings import Finding, Level, not_available
 from harness.doctor.probe import Process, Seen, cpu_ticks, processes
-from harness.lab.accel import Acceleration, probes_file
+from harness.lab.accel import Acceleration
 from harness.lab.paths import LEASE_DIRECTORY
 
 BUSY_SHARE = 0.1
@@ -32,7 +32,7 @@ def kvm(seen: Seen, proof: Acceleration | None) -> Finding:
         advice = "the next run here boots a guest to prove it: pytest --lab=FILE --profile=smoke"
         return Finding(check, "/dev/kvm opens, not proven yet", Level.ADVICE, why, advice)
     if proof.accel != "kvm":
-        advice = f"mend it (dmesg | grep -i kvm), then have it asked anew: rm {probes_file()}"
+        advice = "repair it (dmesg | grep -i kvm); the next run boots a guest again"
         return Finding(check, proof.why, Level.PROBLEM, why, advice)
     return Finding(check, proof.why, Level.OK, why)
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 from harness.errors import GuestError, HostError
 from harness.lab.transport.base import Runner
 from harness.model.effective import Effective
 from harness.untrusted import reading
+from harness.waiting import Deadline, attempts
 
 READY_SECONDS = 60
 APPEAR_SECONDS = 30.0
@@ -97,14 +98,13 @@ def block_devices(system: GuestSystem, serials: Sequence[str], host: str) -> Map
 
 def plugged_in(system: GuestSystem, serial: str, host: str) -> BlockDevice:
     """The disk with this serial, waited for: its driver takes a moment after it was plugged in."""
-    end = time.monotonic() + APPEAR_SECONDS
-    while True:
+    for attempt in attempts(Deadline.after(APPEAR_SECONDS), repeat(_POLL_SECONDS)):
         try:
             return block_devices(system, [serial], host)[serial]
         except GuestError:
-            if time.monotonic() > end:
+            if attempt.is_last:
                 raise
-        time.sleep(_POLL_SECONDS)
+    raise AssertionError("unreachable: the attempts have no end")
 
 
 def parse_disks(printed: str) -> dict[str, BlockDevice]:

@@ -8,8 +8,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from harness.doctor.findings import Finding
+from harness.events import Events
 from harness.lab.created import CreationLog, Entry, Removal
-from harness.lab.inventory import AnyDisk
+from harness.lab.hosts import Host, ReachedHost
+from harness.lab.inventory import AnyDisk, HostSpec
 from harness.lab.transport.base import Runner
 from harness.lab.vm_threads import VmThreads
 from harness.layout.build import Layouts
@@ -96,7 +99,18 @@ class Guest(Protocol):
         ...
 
 
-class Hypervisor(Protocol):
+class Remover(Protocol):
+    """Removes from one host what killed runs created through its hypervisor. It needs no image and no guest."""
+
+    def remove(self, entry: Entry) -> Removal | None:
+        """Remove what a killed run created through this hypervisor, if it still is what the creation log says.
+
+        None where the entry is of another kind. Raises HostError or GuestError where it cannot be removed.
+        """
+        ...
+
+
+class Hypervisor(Remover, Protocol):
     """Makes guests on one host. Everything it makes is in the run's creation log before it exists."""
 
     def guest(self, log: CreationLog, disks: Sequence[GuestDisk]) -> AbstractContextManager[Guest]:
@@ -120,9 +134,18 @@ class Hypervisor(Protocol):
         """
         ...
 
-    def remove(self, entry: Entry) -> Removal | None:
-        """Remove what a killed run created through this hypervisor, if it still is what the creation log says.
 
-        None where the entry is of another kind. Raises HostError or GuestError where it cannot be removed.
-        """
+class Backend(Protocol):
+    """What a kind of hypervisor offers on a host. harness/guest/hypervisors.py chooses it."""
+
+    def hypervisor(self, host: Host, events: Events) -> AbstractContextManager[Hypervisor]:
+        """What makes guests on this host. Raises LabUnavailable with the remedy where it cannot be reached."""
+        ...
+
+    def remover(self, host: ReachedHost) -> AbstractContextManager[Remover]:
+        """What removes the guests and volumes that killed runs have left. Raises as `hypervisor`."""
+        ...
+
+    def findings(self, host: HostSpec, runner: Runner) -> Sequence[Finding]:
+        """What the doctor says of the hypervisor itself; an unreachable one is a finding, and no error."""
         ...

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import cast
 
 from harness.errors import LabUnavailable
-from harness.events import Events, Note, StepFinished, StepStarted
+from harness.events import Events, Note
 from harness.image.build import build as build_with_mmdebstrap
 from harness.image.cache import Build, Cache, EmulatorImage, GuestImage, Image, LabImage, Missing, cache_root
 from harness.image.keys import ensure_key
@@ -82,14 +81,11 @@ def provide(
 
 def _add(cache: Cache, recipe: Recipe, bases: Mapping[str, Image], build: Build, events: Events) -> Image:
     what = f"build the {recipe.name} image"
-    events(StepStarted(what, cache.last_seconds(recipe)))
-    start = time.monotonic()
     takes = {name: bases[base.name].path / name for name, base in recipe.takes.items()}
-    with cache.workshop(recipe) as (staging, out):
+    with events.step(what, cache.last_seconds(recipe)) as step, cache.workshop(recipe) as (staging, out):
         build(recipe, takes, staging, out, cache.log(recipe))
-        manifest = _describe(recipe, bases, out, time.monotonic() - start)
+        manifest = _describe(recipe, bases, out, step.seconds)
         cache.install(recipe, out, manifest)
-    events(StepFinished(what, time.monotonic() - start))
     found = cache.look(recipe, bases)
     if isinstance(found, Missing):
         raise LabUnavailable(

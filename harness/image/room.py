@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from harness.errors import LabUnavailable
+from harness.files import write_atomically
 from harness.image.mode import Mode
 from harness.image.recipe import Recipe
 from harness.units import format_size
@@ -32,7 +33,7 @@ def scratch_directory(recipe: Recipe, out: Path, mode: Mode, *, record: Path) ->
     if not fitting:
         raise _no_room(recipe, f"{format_size(recipe.scratch_bytes)} of scratch space", places)
     scratch = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=fitting[0]))
-    record.write_text(str(scratch))
+    write_atomically(record, str(scratch))
     try:
         scratch.chmod(0o755)  # apt gives up its rights, and the user of the namespace is not us
         yield scratch

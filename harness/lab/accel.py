@@ -72,22 +72,28 @@ def nested(runner: Runner) -> bool:
 
 
 def probes_file() -> Path:
-    """Where this machine's user keeps what the probes of all hosts told."""
+    """Where the latest answers of the probes of all hosts are stored."""
     return user_cache_path("virt-overhead") / "kvm-probes.json"
 
 
 def remembered(path: Path, key: str, ask: Callable[[], Acceleration]) -> Acceleration:
-    """The answer kept in `path` under `key`, else that of `ask`, kept for the next time: a probe takes a boot."""
-    known = read_answers(path)
-    if key not in known:
-        known[key] = ask()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps({name: asdict(answer) for name, answer in known.items()}, indent=1))
-    return known[key]
+    """The answer of `ask`, or the one stored in `path` under `key` if a guest booted then: a probe takes a boot.
+
+    A failed boot is stored as well, for the doctor, but asked again: a module, a right or QEMU may be there by now.
+    """
+    stored = read_answers(path).get(key)
+    if stored and stored.accel == "kvm":
+        return stored
+    answer = ask()
+    # Read again: another run may have stored its answer meanwhile. The newest answer of a host is the last one.
+    others = {name: each for name, each in read_answers(path).items() if name != key}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, json.dumps({name: asdict(each) for name, each in {**others, key: answer}.items()}, indent=1))
+    return answer
 
 
 def read_answers(path: Path) -> dict[str, Acceleration]:
-    """The answers kept in `path`, by their keys; none where it cannot be read, for a probe can be repeated."""
+    """The answers stored in `path`, by their keys; none where it cannot be read, for a probe can be repeated."""
     try:
         with reading(str(path)):
             found = parse_json(path.read_bytes(), str(path)).items()

@@ -14,7 +14,7 @@ from harness.events import Events, Note
 from harness.image import ImageSet
 from harness.lab.accel import Acceleration, probe, probes_file, remembered
 from harness.lab.cycles import NOT_ASKED, CycleCounting, cycle_counting
-from harness.lab.embedded.lab import embedded_lab
+from harness.lab.embedded.lab import embedded_lab, running_host_spec
 from harness.lab.facts import HostFacts, read_facts
 from harness.lab.inventory import HostSpec
 from harness.lab.paths import IMAGE_DIRECTORY
@@ -47,7 +47,7 @@ class GuestFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class ReachedHost:
     """A reachable host. `ssh` and `target` are None for this machine; a guest is reached through `ssh`."""
 
     spec: HostSpec
@@ -55,13 +55,19 @@ class Host:
     ssh: SshRunner | None
     target: SshTarget | None
     facts: HostFacts
-    guest_files: GuestFiles
-    acceleration: Acceleration
-    cycles: CycleCounting = NOT_ASKED
 
     @property
     def name(self) -> str:
         return self.spec.name
+
+
+@dataclass(frozen=True, slots=True)
+class Host(ReachedHost):
+    """A reachable host on which guests can be started."""
+
+    guest_files: GuestFiles
+    acceleration: Acceleration
+    cycles: CycleCounting = NOT_ASKED
 
     @property
     def representative(self) -> tuple[bool, str]:
@@ -93,18 +99,33 @@ def open_host(spec: HostSpec, images: ImageSet, events: Events) -> Iterator[Host
     with ExitStack() as stack:
         if spec.kind == "embedded":
             spec = stack.enter_context(embedded_lab(images, events))
-        runner, ssh, target = _connect(spec)
-        stack.callback(runner.close)
-        facts = read_facts(runner)
-        _require_root(spec, facts)
+        reached = stack.enter_context(reach_host(spec))
+        runner, facts = reached.runner, reached.facts
         cycles = cycle_counting(runner, facts)
-        if spec.proxmox is not None and not spec.proxmox.guest.kvm:
-            emulated = Acceleration("tcg", f"host.{spec.name}.guest.kvm = false in the lab file")
-            yield Host(spec, runner, ssh, target, facts, _described(images), emulated, cycles)
+        if (why := spec.hypervisor.why_emulated(spec.name)) is not None:
+            emulated = Acceleration("tcg", why)
+            yield Host(spec, runner, reached.ssh, reached.target, facts, _described(images), emulated, cycles)
             return
         files = _guest_files(runner, images, events)
         accelerated = _acceleration(runner, facts, files, images)
-        yield Host(spec, runner, ssh, target, facts, files, accelerated, cycles)
+        yield Host(spec, runner, reached.ssh, reached.target, facts, files, accelerated, cycles)
+
+
+@contextmanager
+def reach_host(spec: HostSpec) -> Iterator[ReachedHost]:
+    """Connect to the host as root, for work that starts no guests: it needs no image and no KVM.
+
+    Raises LabUnavailable with the remedy where it cannot be reached, or is an embedded lab that does not run.
+    """
+    if spec.kind == "embedded" and spec.ssh is None:
+        spec = running_host_spec()
+    runner, ssh, target = _connect(spec)
+    try:
+        facts = read_facts(runner)
+        _require_root(spec, facts)
+        yield ReachedHost(spec, runner, ssh, target, facts)
+    finally:
+        runner.close()
 
 
 def connect(spec: HostSpec) -> HoldingRunner:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,8 +13,10 @@ from harness.config.names import choices
 from harness.config.problems import describe
 from harness.config.toml import read_toml
 from harness.errors import ConfigError
+from harness.lab import proxmox
 from harness.lab.fields import Address, BackingFile, DiskLink, FileSize, HostKey, HostPath, Name, ProfileName, Word
-from harness.lab.proxmox import ApiTable, GuestTable, ProxmoxSpec, StoredLayout, proxmox_spec
+from harness.lab.hypervisor import LIBVIRT, HypervisorSpec, KindRules
+from harness.lab.proxmox import ApiTable, GuestTable, ProxmoxSpec, StoredLayout
 
 HINT = "docs/lab.md explains every key"
 EMBEDDED = "lab"
@@ -83,7 +85,7 @@ class SshAddress:
 
 @dataclass(frozen=True, slots=True)
 class HostSpec:
-    """A KVM host as the lab file names it. `ssh` is None for this machine, `proxmox` where it is no node of PVE."""
+    """A KVM host as the lab file names it. `ssh` is None for this machine."""
 
     name: str
     kind: Literal["local", "ssh", "embedded", "proxmox"]
@@ -91,8 +93,13 @@ class HostSpec:
     disks: tuple[DiskSpec, ...]
     simulated: str | None = None
     """What of it is no real machine, in words; None for a real one."""
-    proxmox: ProxmoxSpec | None = None
+    hypervisor: HypervisorSpec = LIBVIRT
     stored: tuple[DiskByStorage, ...] = ()
+
+    @property
+    def proxmox(self) -> ProxmoxSpec | None:
+        """Its hypervisor where that is Proxmox VE."""
+        return self.hypervisor if isinstance(self.hypervisor, ProxmoxSpec) else None
 
     def disk(self, name: str) -> DiskSpec:
         return next(disk for disk in self.disks if disk.name == name)
@@ -176,12 +183,13 @@ class _Host(_Table):
     disk: dict[Name, _Disk] = Field(default_factory=dict)
 
 
-_SURPLUS: Mapping[str, frozenset[str]] = {
-    "local": frozenset({"address", "port", "user", "key", "host_key", "api", "guest"}),
-    "ssh": frozenset({"api", "guest"}),
-    "proxmox": frozenset(),
+_OF_SSH = frozenset({"address", "port", "user", "key", "host_key"})
+_OF_HYPERVISOR = frozenset({"api", "guest"})
+_KINDS: Mapping[str, KindRules] = {
+    "local": KindRules(needless=_OF_SSH | _OF_HYPERVISOR, ssh="none"),
+    "ssh": KindRules(needless=_OF_HYPERVISOR, ssh="required"),
+    "proxmox": proxmox.KIND,
 }
-"""Keys that mean nothing to a kind of host."""
 
 
 class _Lab(_Table):
@@ -208,8 +216,7 @@ def _named_twice(table: _Lab) -> Iterator[str]:
     """Machines and disks that have two names: one would be measured, or written to, while the other is."""
     machines: dict[tuple[object, ...], str] = {}
     for name, host in table.host.items():
-        # A node of Proxmox VE may well be measured with guests of two kinds.
-        machine = {"local": (), "ssh": (host.address, host.port), "proxmox": (name,)}[host.kind]
+        machine = (name,) if _KINDS[host.kind].several_names else (host.address, host.port)
         if (other := machines.setdefault((host.kind, *machine), name)) != name:
             yield f"host.{name}: the same machine as host.{other}; allowed: one table for each, with all of its disks"
         named: dict[tuple[str, object], str] = {}
@@ -230,36 +237,47 @@ def _refused(path: Path, problems: Iterable[str]) -> ConfigError:
 
 def _host(name: str, table: _Host, problems: list[str]) -> HostSpec:
     where = f"host.{name}"
-    surplus = table.model_fields_set & _SURPLUS[table.kind]
+    rules = _KINDS[table.kind]
+    surplus = table.model_fields_set & rules.needless
     if surplus:
-        allowed = " or ".join(f'"{kind}"' for kind, keys in _SURPLUS.items() if min(surplus) not in keys)
+        allowed = _kinds(lambda each: min(surplus) not in each.needless)
         problems.append(
             f'{where}.{min(surplus)}: of no use with kind = "{table.kind}"; allowed: only with kind = {allowed}'
         )
-    proxmox = None
-    if table.kind == "proxmox":
-        proxmox = proxmox_spec(where, table.api, table.guest, problems)
-    address = table.address or (proxmox.api.host if proxmox else None)
+    hypervisor = _hypervisor(where, table, problems)
+    address = table.address or hypervisor.address
     found = [_disk(f"{where}.disk.{key}", key, disk, table.kind, problems) for key, disk in table.disk.items()]
     disks = tuple(disk for disk in found if isinstance(disk, DiskById | DiskByFile))
     stored = tuple(disk for disk in found if isinstance(disk, DiskByStorage))
-    ssh = None if table.kind == "local" else _ssh(where, table, address, problems)
-    return HostSpec(name, table.kind, ssh, disks, proxmox=proxmox, stored=stored)
+    ssh = None if rules.ssh == "none" else _ssh(where, table, address, problems)
+    return HostSpec(name, table.kind, ssh, disks, hypervisor=hypervisor, stored=stored)
+
+
+def _kinds(fit: Callable[[KindRules], bool]) -> str:
+    """Those of the kinds of hosts whose rules fit, for a message."""
+    return " or ".join(f'"{kind}"' for kind, rules in _KINDS.items() if fit(rules))
+
+
+def _hypervisor(where: str, table: _Host, problems: list[str]) -> HypervisorSpec:
+    if table.kind == "proxmox":
+        return proxmox.proxmox_spec(where, table.api, table.guest, problems) or LIBVIRT
+    return LIBVIRT
 
 
 def _ssh(where: str, table: _Host, address: str | None, problems: list[str]) -> SshAddress | None:
-    if table.kind == "proxmox" and not table.model_fields_set & {"address", "port", "user", "key", "host_key"}:
+    required = _KINDS[table.kind].ssh == "required"
+    if not required and not table.model_fields_set & _OF_SSH:
         return None
-    # The address of a node is that of its API: its absence is told there.
-    asked = {"key": table.key} if table.kind == "proxmox" else {"address": address, "key": table.key}
+    # Else the address is that of the hypervisor's API: its absence is reported there.
+    asked = {"address": address, "key": table.key} if required else {"key": table.key}
     missing = [key for key, value in asked.items() if value is None]
     problems += [f'{where}.{key}: missing; a host of kind "{table.kind}" needs it' for key in missing]
     return SshAddress(address, table.port, table.user, table.key, table.host_key) if address and table.key else None
 
 
 def _disk(where: str, name: str, table: _Disk, kind: str, problems: list[str]) -> AnyDisk | None:
-    if kind == "proxmox" and table.file is not None:
-        problems.append(f"{where}.file: Proxmox VE knows no loop devices; allowed: id + serial, or storages")
+    if table.file is not None and (why_no_files := _KINDS[kind].why_no_files):
+        problems.append(f"{where}.file: {why_no_files}")
         return None
     if table.storages is not None:
         return _stored(where, name, table, kind, problems)
@@ -290,8 +308,9 @@ def _disk(where: str, name: str, table: _Disk, kind: str, problems: list[str]) -
 
 def _stored(where: str, name: str, table: _Disk, kind: str, problems: list[str]) -> DiskByStorage | None:
     before = len(problems)
-    if kind != "proxmox":
-        problems.append(f'{where}.storages: of no use with kind = "{kind}"; allowed: only with kind = "proxmox"')
+    if not _KINDS[kind].storages:
+        allowed = _kinds(lambda rules: rules.storages)
+        problems.append(f'{where}.storages: of no use with kind = "{kind}"; allowed: only with kind = {allowed}')
     surplus = sorted(table.model_fields_set - {"storages"})
     why = "cannot stand together with storages, of which nothing but volumes of ours is written"
     problems += [f"{where}.{key}: {why}" for key in surplus]

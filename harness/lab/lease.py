@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from itertools import repeat
 from pathlib import Path
 
 from harness.errors import HostError, LabUnavailable
@@ -22,6 +23,7 @@ from harness.lab.paths import LEASE_DIRECTORY
 from harness.lab.transport.base import Completed, HoldingRunner, Runner
 from harness.lab.transport.held import Held
 from harness.units import format_duration
+from harness.waiting import Deadline, attempts
 
 BEAT_SECONDS = 5.0
 """How often the host hears of a run that holds its lease."""
@@ -157,10 +159,8 @@ def lease(
     LabUnavailable naming the holder, or what the host lacks.
     """
     start = (*START, HOLD, " ".join(PROGRAMS), directory, f"{silence:g}", f"{run_id} of {this_process()}")
-    end = time.monotonic() + wait
-    waiting = False
     with ExitStack() as stack:
-        while True:
+        for attempt in attempts(Deadline.after(wait), repeat(_POLL_SECONDS)):
             what = f"the lease of host {host}"
             held = stack.enter_context(runner.hold((*start, utc(time.time())), what=what, deadline=_ANSWER_SECONDS))
             word, _, rest = held.lines[0].partition(" ")
@@ -169,12 +169,10 @@ def lease(
             stack.pop_all().close()
             if word != "busy":
                 raise _not_leased(host, held.lines)
-            if time.monotonic() >= end:
+            if attempt.deadline.passed:
                 raise _measured_by_another(host, rest)
-            if not waiting:
+            if attempt.number == 1:
                 events(Note(f"host {host}: waiting for the run that has it to end: {rest}"))
-                waiting = True
-            time.sleep(_POLL_SECONDS)
         lease = Lease(runner, host, held, directory, silence)
         stack.enter_context(lease.beating(beat))
         yield lease

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from harness.config.values import absolute_path
+from harness.lab.hypervisor import KindRules
 from harness.units import parse_size
 
 ROOT = "root@pam"
@@ -92,10 +93,40 @@ class GuestRules:
 
 @dataclass(frozen=True, slots=True)
 class ProxmoxSpec:
-    """What makes a host a Proxmox VE node."""
+    """What makes a host a Proxmox VE node: a HypervisorSpec."""
 
     api: ApiSpec
     guest: GuestRules
+
+    @property
+    def address(self) -> str:
+        return self.api.host
+
+    @property
+    def secret_variables(self) -> tuple[str, ...]:
+        return (self.api.secret.name,) if self.api.secret.kind == "env" else ()
+
+    @property
+    def needless_checks(self) -> frozenset[str]:
+        """A node has no libvirt, and needs none."""
+        return frozenset({"libvirt"})
+
+    @property
+    def why_no_devices(self) -> str | None:
+        return self.api.why_no_devices
+
+    def why_emulated(self, host: str) -> str | None:
+        return None if self.guest.kvm else f"host.{host}.guest.kvm = false in the lab file"
+
+
+KIND = KindRules(
+    needless=frozenset(),
+    ssh="optional",
+    why_no_files="Proxmox VE knows no loop devices; allowed: id + serial, or storages",
+    storages=True,
+    several_names=True,
+)
+"""What the lab file may say of a node."""
 
 
 def _without_login(value: object) -> object:

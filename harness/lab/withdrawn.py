@@ -12,13 +12,13 @@ _withdrawn: dict[str, str] = {}
 
 
 def withdraw_secrets(hosts: Iterable[HostSpec]) -> None:
-    """Take the variables that these hosts name under `api.secret` out of the environment of this process.
+    """Take the variables that hold secrets of these hosts out of the environment of this process.
 
     Call it before the first child is started. The controller of pytest-xdist must not: its workers need the variables.
     """
     for host in hosts:
-        if host.proxmox is not None and host.proxmox.api.secret.kind == "env":
-            withdrawn(host.proxmox.api.secret.name)
+        for name in host.hypervisor.secret_variables:
+            withdrawn(name)
 
 
 def withdrawn(name: str) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from harness.errors import HarnessError, HostError
 from harness.guest.pci import PassedThrough
-from harness.guest.protocol import Hypervisor
+from harness.guest.protocol import Remover
 from harness.guest.proxmox.things import KINDS as PROXMOX_THINGS
 from harness.lab.created import REMEDY, Entry, HostThing, Removal, forget
 from harness.lab.processes import Processes
@@ -59,7 +59,7 @@ def described(entry: Entry) -> str:
     return f"{what}, of run {entry.run_id}"
 
 
-def reap(runner: Runner, hypervisor: Hypervisor, entries: Sequence[Entry]) -> list[str]:
+def reap(runner: Runner, hypervisor: Remover, entries: Sequence[Entry]) -> list[str]:
     """Remove these things, the latest first, and say in words what was done with each.
 
     Where something cannot be removed, or is not what was created any more, everything that the same run has created
@@ -104,7 +104,7 @@ def _name(entry: Entry) -> str:
         return f"{entry.run_id}/{entry.file}"
 
 
-def _removal(runner: Runner, hypervisor: Hypervisor, entry: Entry) -> Removal:
+def _removal(runner: Runner, hypervisor: Remover, entry: Entry) -> Removal:
     thing = _parsed(entry)
     if thing is not None:
         return thing.remove(runner)

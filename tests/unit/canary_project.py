@@ -70,7 +70,8 @@ from pathlib import Path
 import pytest
 
 from harness.doctor.command import Order, doctor
-from harness.guest.proxmox.look import logged_in, node_findings
+from harness.guest.hypervisors import findings_of
+from harness.guest.proxmox.look import logged_in
 from harness.lab.hosts import connect
 from harness.lab.inventory import load_lab
 
@@ -95,7 +96,7 @@ def test_write(host):
 
 
 def test_doctor(host):
-    assert doctor(LAB.only(host.name), Order(window=0), node_findings) == 0
+    assert doctor(LAB.only(host.name), Order(window=0), findings_of) == 0
 """
 _SCENARIO = """
 title = "A disk"

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
+import libvirt
 import pytest
 
 from harness import cli
 from harness.cli import main
+from harness.lab.created import CreationLog, read_log
+from harness.lab.embedded.machine import Machine, MachineState
 from harness.lab.inventory import HostSpec
+from harness.lab.lease import lease
+from harness.lab.processes import Processes
+from harness.lab.transport.local import LocalRunner
 from harness.results import RunStore
+from harness.run_id import RunId
 from tests.unit.runs import RUN_ID, synthetic_run
 
 
@@ -70,7 +82,6 @@ def test_a_host_of_ones_own_is_reaped_also_where_it_is_called_as_the_embedded_la
 ) -> None:
     (tmp_path / "lab.toml").write_text('[host.lab]\nkind = "local"\n')
     reaped: list[bool] = []
-    monkeypatch.setattr(cli, "ensure_images", lambda _events: None)
 
     def reap_host(spec: HostSpec, *_: object, remove: bool, force: bool) -> list[str]:
         assert (spec.name, force) == ("lab", False)
@@ -84,6 +95,65 @@ def test_a_host_of_ones_own_is_reaped_also_where_it_is_called_as_the_embedded_la
     listed, only_listed, removed = capsys.readouterr().out.splitlines()
     assert listed == removed == "host lab: a guest"
     assert only_listed.startswith("nothing was removed; `virt-overhead reap --yes` removes what is listed")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may look for what runs have left")
+def test_reaping_needs_neither_images_nor_a_guest_that_boots(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lab.toml").write_text('[host.here]\nkind = "local"\n')
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("VIRT_OVERHEAD_CACHE", str(cache))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    opened = libvirt.open
+    monkeypatch.setattr(libvirt, "open", lambda _uri: opened("test:///default"))
+    # Not the directories of this machine's own runs.
+    created = str(tmp_path / "created")
+    monkeypatch.setattr(cli, "lease", partial(lease, directory=str(tmp_path / "lease")))
+    monkeypatch.setattr(cli, "read_log", lambda runner: read_log(runner, created))
+    CreationLog(LocalRunner(), RunId("20260101-000000-abcd"), created).record(Processes(mark="VIRT_OVERHEAD=gone"))
+    assert main(["reap", "--lab", "lab.toml"]) == 0
+    assert "host here: processes that measure, of run 20260101-000000-abcd" in capsys.readouterr().out
+    assert main(["reap", "--lab", "lab.toml", "--yes"]) == 0
+    assert list((tmp_path / "created").iterdir()) == []
+    assert not cache.exists()
+
+
+@pytest.fixture
+def lab_host(tmp_path: Path) -> Iterator[Machine]:
+    """A process that looks like a lab host that runs."""
+    state = MachineState(tmp_path / "state" / "virt-overhead" / "lab")
+    state.directory.mkdir(parents=True)
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", str(state.pidfile)]) as process:
+        machine = Machine(process.pid, 2222, "/key", "ssh-ed25519 AAAA", "tcg", "a test", (), 0.0)
+        state.record.write_text(json.dumps(asdict(machine)))
+        yield machine
+        process.kill()
+
+
+def test_logging_in_to_the_lab_checks_its_key_and_leaves_no_temporary_file(
+    lab_host: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ssh = tmp_path / "bin" / "ssh"
+    ssh.parent.mkdir()
+    ssh.write_text('#!/bin/sh\nfor word; do echo "$word"; done\n')
+    ssh.chmod(0o755)
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("PATH", f"{ssh.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    for _ in range(2):
+        words = subprocess.run(
+            [sys.executable, "-m", "harness.cli", "lab", "ssh", "true"],
+            env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.splitlines()
+    assert words[-2:] == ["root@127.0.0.1", "true"]
+    (known,) = [word.split('"')[1] for word in words if word.startswith("UserKnownHostsFile=")]
+    assert Path(known).read_text() == f"lab {lab_host.host_key}\n"
+    assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.parametrize("arguments", [["report"], ["report", "reports/absent"], ["report", "--markdown", "absent"]])

@@ -15,6 +15,7 @@ from harness.guest.guest_system import parse_disks
 from harness.guest.libvirt.connection import Connection
 from harness.guest.libvirt.effective import Running, disk_of, read_effective
 from harness.guest.libvirt.process import QemuProcess, parse_process
+from harness.guest.qemu_process import Engines
 from harness.model.effective import Effective
 
 LIVE = ET.fromstring(
@@ -199,7 +200,7 @@ def test_a_block_device_that_qemu_was_not_told_of_is_named() -> None:
 
 def test_a_process_without_block_devices_knows_none() -> None:
     assert parse_process("native\t0\nio_uring\t0\nargument\tqemu\n") == QemuProcess(
-        {}, {"native": 0, "io_uring": 0}, frozenset()
+        {}, Engines({"native": 0, "io_uring": 0})
     )
 
 

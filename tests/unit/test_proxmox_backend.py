@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from harness.errors import GuestError, HarnessError, HostError, SafetyError, Unsupported
 from harness.events import Events
-from harness.guest.guest_system import BlockDevice
+from harness.guest.booting import Booted
 from harness.guest.protocol import GuestDisk
 from harness.guest.proxmox.backend import ProxmoxHypervisor
 from harness.guest.proxmox.client import Client
@@ -28,9 +29,9 @@ from harness.lab.facts import HostFacts
 from harness.lab.hosts import GuestFiles, Host
 from harness.lab.inventory import DiskById, DiskByStorage, HostSpec
 from harness.lab.proxmox import GuestRules
+from harness.lab.transport.ssh import SshRunner
 from harness.layout.source import BlockSource
 from harness.model.attach import Attach
-from harness.model.effective import Effective
 from harness.model.layout import Device, Lvm, LvmThin, Md, Qcow2, RawFile
 from harness.model.mode import Mode
 from harness.results.configuration import configuration_check
@@ -92,7 +93,9 @@ def iso(tmp_path: Path) -> Path:
     return file
 
 
-def hypervisor(client: Client, iso: Path, played: NodeShell, rules: GuestRules = RULES) -> ProxmoxHypervisor:
+def hypervisor(
+    client: Client, iso: Path, played: NodeShell, rules: GuestRules = RULES, events: Events | None = None
+) -> ProxmoxHypervisor:
     host = Host(
         spec=HostSpec("node1", "proxmox", ssh=None, disks=(DISK,)),
         runner=played,
@@ -102,7 +105,7 @@ def hypervisor(client: Client, iso: Path, played: NodeShell, rules: GuestRules =
         guest_files=GuestFiles("", "", iso.parent / "key", "", iso, sha256_of(iso), "0123456789abcdef0123"),
         acceleration=Acceleration("tcg", "kvm = false"),
     )
-    return ProxmoxHypervisor(host, client, rules, Events())
+    return ProxmoxHypervisor(host, client, rules, events or Events())
 
 
 def left(client: Client) -> list[str]:
@@ -335,6 +338,28 @@ def test_a_guest_has_its_disks_as_asked_for(
     assert left(client) == []
 
 
+def guest_with(serial: str, *, queues: int = 1, write_cache: str = "write back") -> PlayedShell:
+    """A guest whose only disk has this serial number."""
+    attributes = ["none", "0", write_cache, "512", "512", "256", "0", "0", str(queues), "sd", "virtio_scsi"]
+    return PlayedShell({"/sys/block/*": "\t".join(["sda", serial, *attributes])}, name="guest on node1")
+
+
+def test_a_node_that_does_not_show_qemus_threads_is_noted_and_measured_without_them(
+    client: Client, iso: Path, monkeypatch: pytest.MonkeyPatch, shell: NodeShell
+) -> None:
+    monkeypatch.setattr("harness.guest.proxmox.backend.log_in", lambda *_: guest_with("thin"))
+    notes: list[str] = []
+    ours = hypervisor(client, iso, shell, events=Events(lambda event: notes.append(str(event))))
+    with (
+        ours.layouts(shell.log(RUN), [STORED], [HOST, THIN], span=SPAN) as layouts,
+        ours.guest(shell.log(RUN), [GuestDisk("thin", layouts.guest(THIN), Attach())]) as guest,
+    ):
+        assert guest.device("thin") == "/dev/sda"
+        assert guest.threads is None
+    assert any("CPU time is not reported by QEMU's threads: host node1: " in note for note in notes)
+    assert left(client) == []
+
+
 def test_a_guest_may_be_a_clone_of_a_template(client: Client, iso: Path, shell: NodeShell) -> None:
     template = {"vmid": 100, "name": "mine", "scsihw": "virtio-scsi-single", "scsi0": "local-lvm:1"}
     made = {**template, "ide2": "local:cloudinit", "boot": "order=scsi0"}
@@ -380,10 +405,9 @@ def _read_back(node: Node, machine: Machine) -> None:
     machine.start()
     command = nodeshell.run(node, ["qm", "showcmd", str(machine.vmid)]).text.strip()
     disk = GuestDisk("thin", BlockSource("/dev/pve/vm-9000-disk-0", "block", 0, SPAN), attach)
-    in_guest = BlockDevice("/dev/sda", Effective(guest_driver="sd", guest_queues=2))
     played = PlayedShell({"qm showcmd": f"command\t{command}\n"})
-    disks, keys, devices = {"thin": disk}, {"thin": "scsi0"}, {"thin": in_guest}
-    guest = ProxmoxGuest(played, 1.0, {}, None, machine, played, disks, keys, devices, lambda: None)
+    up = Booted(machine, cast("SshRunner", guest_with("thin", queues=2, write_cache="write through")), 1.0)
+    guest = ProxmoxGuest(up, threads=None, node=played, disks=[disk], keys={"thin": "scsi0"})
     effective = guest.effective("thin")
     check = configuration_check(attach, effective)
     assert check is not None

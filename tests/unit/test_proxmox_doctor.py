@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from harness.doctor.findings import Finding, Level
-from harness.doctor.proxmox import NodeSeen, examine_node, needed
-from harness.guest.proxmox.look import look_at, node_findings
+from harness.guest.hypervisors import findings_of
+from harness.guest.proxmox.fitness import NodeSeen, examine_node, needed
+from harness.guest.proxmox.look import look_at
+from harness.lab.hypervisor import LIBVIRT
 from harness.lab.inventory import DiskById, DiskByStorage, HostSpec, load_lab
 from harness.lab.proxmox import ApiSpec, GuestRules, ProxmoxSpec, SecretSource, StoredLayout
 from harness.lab.transport.local import LocalRunner
@@ -23,7 +25,7 @@ STORAGES: Mapping[StoredLayout, str] = {"lvm-thin": "local-lvm"}
 STORED = DiskByStorage("vmstore", STORAGES)
 NODE = ProxmoxSpec(ApiSpec("192.0.2.9", 8006, "pve", "root@pam", SecretSource("env", "X")), GuestRules())
 TOKEN = replace(NODE, api=replace(NODE.api, user="bench@pve", token="voh"))
-HOST = HostSpec("node1", "proxmox", ssh=None, disks=(DISK,), proxmox=NODE, stored=(STORED,))
+HOST = HostSpec("node1", "proxmox", ssh=None, disks=(DISK,), hypervisor=NODE, stored=(STORED,))
 
 
 def all_granted(host: HostSpec = HOST, spec: ProxmoxSpec = NODE) -> dict[str, frozenset[str]]:
@@ -123,10 +125,10 @@ def test_a_real_login_is_looked_at_and_nothing_is_changed() -> None:
 
 def test_an_api_that_cannot_be_asked_is_a_finding_beside_those_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("X", raising=False)
-    (finding,) = node_findings(HOST, LocalRunner("host node1"))
+    (finding,) = findings_of(HOST, LocalRunner("host node1"))
     assert (finding.check, finding.level) == ("Proxmox VE", Level.PROBLEM)
     assert "the environment has no variable X" in finding.value
-    assert node_findings(replace(HOST, proxmox=None), LocalRunner()) == []
+    assert findings_of(replace(HOST, hypervisor=LIBVIRT), LocalRunner()) == ()
 
 
 def test_what_the_login_may_not_ask_is_not_guessed() -> None:

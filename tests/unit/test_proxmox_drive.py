@@ -14,8 +14,9 @@ import pytest
 from harness.guest.libvirt.domain import GuestSpec, domain_xml
 from harness.guest.protocol import GuestDisk
 from harness.guest.proxmox.drive import drive_keys, drive_options, drive_string, not_offered
-from harness.guest.proxmox.process import QemuProcess, parse_process
+from harness.guest.proxmox.process import drive_of
 from harness.guest.proxmox.resolved import resolved
+from harness.guest.qemu_process import Inspected, parse_inspected
 from harness.layout.source import BlockSource
 from harness.model.attach import CACHES, Aio, Attach, Bus, Cache, DetectZeroes, Discard, Vfio
 from harness.model.effective import Effective
@@ -134,7 +135,7 @@ def node() -> Iterator[Node]:
         yield found
 
 
-def process_with(node: Node, drive: str, key: str) -> QemuProcess:
+def process_with(node: Node, drive: str, key: str) -> Inspected:
     """QEMU as `qm showcmd` has it for the VM with this drive alone."""
     config = node.machine(9000).config
     kept = {name: value for name, value in config.items() if not name.startswith(("scsi0", "virtio0", "sata0"))}
@@ -142,7 +143,7 @@ def process_with(node: Node, drive: str, key: str) -> QemuProcess:
     config.update(kept | {key: drive})
     printed = nodeshell.run(node, ["qm", "showcmd", "9000"])
     assert printed.status == 0, printed.text
-    return parse_process(f"command\t{printed.text.strip()}\n")
+    return parse_inspected(f"command\t{printed.text.strip()}\n")
 
 
 @pytest.mark.parametrize("bus", BUSES)
@@ -153,7 +154,7 @@ def test_every_attachment_that_is_offered_comes_back_as_asked_for_and_as_libvirt
         (key,) = drive_keys({"mode": bus}).values()
         drive = drive_string(VOLUME, attach, "mode")
         process = process_with(node, drive, key)
-        found = process.drive(key)
+        found = drive_of(process, key)
         check = configuration_check(
             replace(attach, queues=None) if bus == "virtio-blk" else attach,
             Effective(
@@ -161,7 +162,7 @@ def test_every_attachment_that_is_offered_comes_back_as_asked_for_and_as_libvirt
                 qemu_device=found.device,
                 cache=drive_options(drive)["cache"],
                 aio=drive_options(drive)["aio"],
-                qemu_aio=process.aio(found.aio),
+                qemu_aio=process.engines.in_effect(found.aio),
                 qemu_cache_direct=found.direct,
                 qemu_cache_no_flush=found.no_flush,
                 qemu_write_cache=found.write_cache,
@@ -234,9 +235,5 @@ def test_each_disk_gets_a_drive_of_its_own_and_none_that_is_taken() -> None:
 
 
 def test_an_engine_that_qemu_fell_back_from_is_told() -> None:
-    process = parse_process("native\t0\nio_uring\t1\nargument\t-machine\nargument\tq35\n")
-    assert (process.aio("native"), process.aio("io_uring"), process.aio("threads")) == (
-        "threads",
-        "io_uring",
-        "threads",
-    )
+    engines = parse_inspected("native\t0\nio_uring\t1\nargument\t-machine\nargument\tq35\n").engines
+    assert [engines.in_effect(each) for each in ("native", "io_uring", "threads")] == ["threads", "io_uring", "threads"]

@@ -221,8 +221,8 @@ def test_who_may_not_see_all_storages_is_not_told_that_a_disk_is_free(node: Node
 def test_a_calibration_says_before_it_starts_that_it_needs_the_password_of_root() -> None:
     disk = DiskById("optane", LINK, "PHM1", destroy=True)
     token = ProxmoxSpec(replace(API, user="bench@pve", token="voh"), GuestRules())
-    host = HostSpec("pve1", "proxmox", ssh=None, disks=(disk,), proxmox=ProxmoxSpec(API, GuestRules()))
+    host = HostSpec("pve1", "proxmox", ssh=None, disks=(disk,), hypervisor=ProxmoxSpec(API, GuestRules()))
     assert disk_of(host, None) == "optane"
     with pytest.raises(ConfigError, match=r"root@pam with a password alone, not from bench@pve!voh") as error:
-        disk_of(replace(host, proxmox=token), None)
+        disk_of(replace(host, hypervisor=token), None)
     assert "host.pve1.api.user" in (error.value.hint or "")

@@ -76,6 +76,16 @@ def test_the_key_of_the_first_contact_is_remembered_and_a_changed_one_refused(tm
         SshRunner.connect(second.target(known_hosts=known_hosts), name="host lab", deadline=20).close()
 
 
+def test_hosts_that_are_met_at_the_same_time_are_all_remembered(tmp_path: Path) -> None:
+    known_hosts = tmp_path / "known_hosts"
+    meetings = [threading.Thread(target=hostkeys.remember, args=(known_hosts, f"h{n}", f"k{n}")) for n in range(8)]
+    for each in meetings:
+        each.start()
+    for each in meetings:
+        each.join()
+    assert [hostkeys.recall(known_hosts, f"h{n}") for n in range(8)] == [f"k{n}" for n in range(8)]
+
+
 def test_a_pinned_key_that_is_none_is_a_mistake_in_the_configuration(server: Server) -> None:
     with pytest.raises(ConfigError, match="is no public key"):
         SshRunner.connect(server.target(host_key="SHA256:abc"), name="host lab", deadline=5)

@@ -15,6 +15,7 @@ from harness.guest.guest_system import GuestSystem, block_devices
 from harness.guest.libvirt.monitor import answer_of, summed_exits
 from harness.guest.libvirt.process import read_process
 from harness.guest.pci import behind
+from harness.guest.proxmox.process import drive_of
 from harness.guest.proxmox.process import read_process as read_pve_process
 from harness.lab.accel import Acceleration, read_answers, remembered
 from harness.lab.counters import read_counters
@@ -71,7 +72,7 @@ READERS: dict[str, tuple[Reader, str]] = {
     "threads": (lambda runner: find_threads(runner, "/run/pid"), "\n".join(THREADS) + "\n"),
     "command line": (lambda runner: read_process(runner, "voh-run").aio("libvirt-4-format"), COMMAND_LINE),
     "PVE's command line": (
-        lambda runner: read_pve_process(runner, 9000).drive("scsi0"),
+        lambda runner: drive_of(read_pve_process(runner, 9000), "scsi0"),
         (
             'native\t1\nio_uring\t0\nargument\t-blockdev\nargument\t{"driver":"throttle","node-name":"drive-scsi0",'
             '"file":{"driver":"raw","file":{"driver":"host_device","filename":"/dev/x","aio":"native",'
@@ -186,6 +187,24 @@ def test_a_damaged_file_of_probes_is_asked_again(text: str, tmp_path: Path) -> N
     answer = Acceleration("tcg", "there is no /dev/kvm")
     assert remembered(file, "key", lambda: answer) == answer
     assert read_answers(file)["key"] == answer
+
+
+def test_a_guest_that_booted_under_kvm_is_not_booted_again(tmp_path: Path) -> None:
+    file = tmp_path / "probes.json"
+    answers = [Acceleration("kvm", "the guest image booted"), Acceleration("tcg", "must not be asked")]
+    assert remembered(file, "key", lambda: answers[0]) == answers[0]
+    assert remembered(file, "key", lambda: answers[1]) == answers[0]
+
+
+def test_a_host_whose_kvm_did_not_work_is_asked_again_and_its_newest_answer_is_the_last(tmp_path: Path) -> None:
+    file = tmp_path / "probes.json"
+    failed, other = Acceleration("tcg", "there is no /dev/kvm"), Acceleration("kvm", "of another image")
+    repaired = Acceleration("kvm", "the guest image booted")
+    assert remembered(file, "node1, guest a", lambda: failed) == failed
+    assert read_answers(file)["node1, guest a"] == failed
+    assert remembered(file, "node1, guest b", lambda: other) == other
+    assert remembered(file, "node1, guest a", lambda: repaired) == repaired
+    assert list(read_answers(file).items()) == [("node1, guest b", other), ("node1, guest a", repaired)]
 
 
 @pytest.mark.parametrize("text", [DEEP, "", "[]", '{"pid": "1"}', "\0"])

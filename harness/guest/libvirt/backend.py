@@ -3,39 +3,39 @@
 from __future__ import annotations
 
 import random
-import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, Literal
 
 import libvirt
 
-from harness.errors import GuestError, HostError
-from harness.events import Events, Note, StepFinished, StepStarted
-from harness.guest.guest_system import GuestSystem, evidence
-from harness.guest.libvirt.attachments import Attachments, missing, resolved
-from harness.guest.libvirt.connection import Connection, Refused
+from harness.doctor.findings import Finding
+from harness.events import Events
+from harness.guest.booting import Started, booted, logging_in
+from harness.guest.libvirt.attachments import missing, resolved
+from harness.guest.libvirt.connection import Connection, Refused, connect
 from harness.guest.libvirt.domain import GuestSpec, domain_xml
 from harness.guest.libvirt.guest import LibvirtGuest
-from harness.guest.libvirt.last_words import ended_while_booting, last_words, qemu_log
-from harness.guest.libvirt.monitor import query_exits
+from harness.guest.libvirt.last_words import ended_while_booting, qemu_log
+from harness.guest.libvirt.process import PID_FILE
 from harness.guest.libvirt.requirements import Versions
+from harness.guest.libvirt.running import RunningDomain
 from harness.guest.machine_size import vcpus_for
-from harness.guest.protocol import Guest, GuestDisk
+from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
+from harness.guest.qemu_process import qemu_threads
 from harness.lab.created import CreationLog, Entry, Removal, Thing
 from harness.lab.guard import require_leading_to
-from harness.lab.hosts import Host
-from harness.lab.inventory import AnyDisk, DiskByStorage
+from harness.lab.hosts import Host, ReachedHost
+from harness.lab.inventory import AnyDisk, DiskByStorage, HostSpec
 from harness.lab.paths import CONSOLE_DIRECTORY, TAG
+from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner, SshTarget
-from harness.lab.vm_threads import VmThreads, find_threads
 from harness.layout.build import Layouts, built
 from harness.model.layout import missing_requirement
 from harness.model.mode import Mode
 from harness.run_id import RunId
-from harness.units import format_duration
 
 BOOT_SECONDS = {"kvm": 60.0, "tcg": 180.0}
 BOOT_TRIES = 3
@@ -60,12 +60,43 @@ class Domain(Thing):
         return f"the guest {self.name}"
 
 
-class LibvirtHypervisor:
+class LibvirtRemover:
+    """Ends the guests that runs have left on one host."""
+
+    def __init__(self, runner: Runner, connection: Connection) -> None:
+        self._runner = runner
+        self._connection = connection
+
+    def remove(self, entry: Entry) -> Removal | None:
+        """End the guest of the entry; None where the entry is not of a guest."""
+        made = entry.parsed([Domain])
+        return None if made is None else self._removed(made)
+
+    def _removed(self, made: Domain) -> Removal:
+        """End this guest, if it still runs."""
+        self._runner.run(["rm", "-f", made.console], deadline=20)
+        look = partial(self._connection.handle.lookupByUUIDString, made.uuid)
+        try:
+            domain = self._connection.call(f"look for the guest {made.name}", look)
+        except Refused as error:
+            if error.gone:
+                return Removal("absent")
+            raise
+        destroy = domain.destroy
+        try:
+            self._connection.call(f"end the guest {made.name}", destroy, deadline=60)
+        except Refused as error:
+            if not error.gone:
+                raise
+        return Removal("removed")
+
+
+class LibvirtHypervisor(LibvirtRemover):
     """Makes guests on one host through its libvirt."""
 
     def __init__(self, host: Host, connection: Connection, events: Events) -> None:
+        super().__init__(host.runner, connection)
         self._host = host
-        self._connection = connection
         self._events = events
 
     @contextmanager
@@ -77,35 +108,24 @@ class LibvirtHypervisor:
         self._host.runner.run(["mkdir", "-p", CONSOLE_DIRECTORY], deadline=20)
         made = Domain(disks=_on(disks), name=name, uuid=str(uuid.uuid4()), console=console)
         with log.making(made, lambda: self._removed(made)):
-            yield from self._booted_guest(log, made, disks, attached)
+            start = partial(self._started, log.run_id, made, disks)
+            with booted(start, tries=BOOT_TRIES, expected_s=_EXPECTED_BOOT_SECONDS, events=self._events) as up:
+                pid_file = PID_FILE.format(name=name)
+                threads = qemu_threads(self._host.runner, pid_file, self._events)
+                yield LibvirtGuest(up, threads=threads, host=self._host.runner, log=log, attached=attached)
 
-    def _booted_guest(
-        self, log: CreationLog, made: Domain, disks: Sequence[GuestDisk], attached: Attachments
-    ) -> Iterator[Guest]:
-        console = made.console
-        for attempt in range(1, BOOT_TRIES + 1):
-            self._events(StepStarted("boot the guest", _EXPECTED_BOOT_SECONDS))
-            started = time.monotonic()
-            domain, port = self._create(made, log.run_id, disks)
-            runner = None
+    @contextmanager
+    def _started(self, run_id: RunId, made: Domain, disks: Sequence[GuestDisk]) -> Iterator[Started[RunningDomain]]:
+        handle, port = self._create(made, run_id, disks)
+        domain = RunningDomain(self._connection, handle, made.name, made.console)
+        try:
+            runner = self._log_in(domain, port)
             try:
-                try:
-                    runner = self._log_in(domain, port, made.name, console)
-                    boot_seconds = time.monotonic() - started
-                    GuestSystem(runner).wait_ready()
-                except GuestError as error:
-                    if attempt == BOOT_TRIES:
-                        raise
-                    self._events(Note(f"{error.message}; starting it again ({attempt + 1} of {BOOT_TRIES})"))
-                    continue
-                self._events(StepFinished("boot the guest", boot_seconds))
-                post_mortem = partial(self._post_mortem, domain, runner, made.name, console)
-                yield self._booted(log, domain, runner, attached, boot_seconds=boot_seconds, post_mortem=post_mortem)
-                return
+                yield Started(domain, runner)
             finally:
-                if runner is not None:
-                    runner.close()
-                self._destroy(domain)
+                runner.close()
+        finally:
+            domain.destroy()
 
     def layouts(
         self, log: CreationLog, disks: Sequence[AnyDisk], modes: Sequence[Mode], *, span: int
@@ -125,69 +145,6 @@ class LibvirtHypervisor:
             self._connection.call("tell QEMU's version", self._connection.handle.getVersion),
         )
         return missing(self._host.runner, versions, int(self._host.facts["cpus"] or 1), mode.attach, disk)
-
-    def remove(self, entry: Entry) -> Removal | None:
-        """End the guest of the entry; None where the entry is not of a guest."""
-        made = entry.parsed([Domain])
-        return None if made is None else self._removed(made)
-
-    def _removed(self, made: Domain) -> Removal:
-        self._host.runner.run(["rm", "-f", made.console], deadline=20)
-        look = partial(self._connection.handle.lookupByUUIDString, made.uuid)
-        try:
-            domain = self._connection.call(f"look for the guest {made.name}", look)
-        except Refused as error:
-            if error.gone:
-                return Removal("absent")
-            raise
-        destroy = domain.destroy
-        try:
-            self._connection.call(f"end the guest {made.name}", destroy, deadline=60)
-        except Refused as error:
-            if not error.gone:
-                raise
-        return Removal("removed")
-
-    def _booted(
-        self,
-        log: CreationLog,
-        domain: Any,
-        runner: SshRunner,
-        attached: Attachments,
-        *,
-        boot_seconds: float,
-        post_mortem: Callable[[], str | None],
-    ) -> LibvirtGuest:
-        system = GuestSystem(runner)
-        return LibvirtGuest(
-            runner=runner,
-            boot_seconds=boot_seconds,
-            evidence=evidence(system),
-            threads=self._threads(domain),
-            tells_exits=self._tells_exits(domain),
-            connection=self._connection,
-            domain=domain,
-            host=self._host.runner,
-            log=log,
-            system=system,
-            attached=attached,
-            post_mortem=post_mortem,
-        )
-
-    def _threads(self, domain: Any) -> VmThreads | None:
-        """The guest's process on the host; without it a run tells CPU time as a whole, and all the rest."""
-        try:
-            return find_threads(self._host.runner, f"/run/libvirt/qemu/{domain.name()}.pid")
-        except HostError as error:
-            self._events(Note(f"CPU time is not told by QEMU's threads: {error.message}"))
-            return None
-
-    def _tells_exits(self, domain: Any) -> bool:
-        """Whether this QEMU tells what KVM counts: from 7.1 on, and under KVM."""
-        try:
-            return bool(query_exits(self._connection, domain))
-        except GuestError:
-            return False
 
     def _create(self, made: Domain, run_id: RunId, disks: Sequence[GuestDisk]) -> tuple[Any, int]:
         """Start the domain on a free port of the host; the domain and the port."""
@@ -219,51 +176,41 @@ class LibvirtHypervisor:
                     raise
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    def _log_in(self, domain: Any, port: int, name: str, console: str) -> SshRunner:
+    def _log_in(self, domain: RunningDomain, port: int) -> SshRunner:
         host = self._host
-        deadline = BOOT_SECONDS[host.acceleration.accel]
         target = SshTarget("127.0.0.1", port, "root", host.guest_files.key, host.guest_files.host_key)
 
-        def still_running(_cause: str) -> None:
-            if not self._is_running(domain):
-                raise ended_while_booting(host.runner, host.name, console, qemu_log(name))
+        def require_booting(_cause: str) -> None:
+            if not domain.is_running():
+                raise ended_while_booting(host.runner, host.name, domain.console, qemu_log(domain.name))
 
-        try:
+        hint = f"its console is in {domain.console} on {host.name}"
+        with logging_in(f"host {host.name}: the guest", hint=hint, last_words=lambda: domain.last_words(host.runner)):
             return SshRunner.connect_when_up(
-                target, name=f"guest on {host.name}", via=host.ssh, deadline=deadline, on_wait=still_running
+                target,
+                name=f"guest on {host.name}",
+                via=host.ssh,
+                deadline=BOOT_SECONDS[host.acceleration.accel],
+                on_wait=require_booting,
             )
-        except HostError as error:
-            raise GuestError(
-                f"host {host.name}: the guest did not answer over SSH within {format_duration(deadline)}: "
-                f"{error.message}{last_words(host.runner, console)}",
-                hint=f"its console is in {console} on {host.name}",
-            ) from error
 
-    def _post_mortem(self, domain: Any, runner: SshRunner, name: str, console: str) -> str | None:
-        """Of a guest that no longer answers its state, and what it and QEMU said last."""
-        if runner.alive:
-            return None
-        try:
-            running = self._is_running(domain)
-        except HostError as error:
-            return error.message
-        runner_of_host = self._host.runner
-        said = last_words(runner_of_host, console) + last_words(runner_of_host, qemu_log(name), whose="QEMU's log")
-        return f"libvirt says that it {'still runs' if running else 'has ended'}{said}"
 
-    def _is_running(self, domain: Any) -> bool:
-        """HostError where libvirt does not answer."""
-        try:
-            return bool(self._connection.call("tell the guest's state", domain.isActive, deadline=30))
-        except Refused as error:
-            if error.gone:
-                return False
-            raise
+class LibvirtBackend:
+    """What libvirt offers on a host: a Backend."""
 
-    def _destroy(self, domain: Any) -> None:
-        # A domain that has ended by itself, or with its connection, is as gone as one that is destroyed.
-        with suppress(HostError):
-            self._connection.call("destroy the guest", domain.destroy, deadline=60)
+    @contextmanager
+    def hypervisor(self, host: Host, events: Events) -> Iterator[Hypervisor]:
+        with connect(host) as connection:
+            yield LibvirtHypervisor(host, connection, events)
+
+    @contextmanager
+    def remover(self, host: ReachedHost) -> Iterator[Remover]:
+        with connect(host) as connection:
+            yield LibvirtRemover(host.runner, connection)
+
+    def findings(self, host: HostSpec, runner: Runner) -> Sequence[Finding]:  # noqa: ARG002 - a Backend
+        """None: the doctor's own checks look for libvirt."""
+        return ()
 
 
 def _on(disks: Sequence[GuestDisk]) -> tuple[str, ...]:

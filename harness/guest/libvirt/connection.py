@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import libvirt
 
 from harness.errors import HostError, LabUnavailable
-from harness.lab.hosts import Host
+from harness.lab.hosts import ReachedHost
 from harness.lab.transport.bounded import Overdue, within
 from harness.lab.transport.hostkeys import recall
 from harness.lab.transport.ssh import SshTarget
@@ -61,7 +61,7 @@ class Connection:
 
 
 @contextmanager
-def connect(host: Host) -> Iterator[Connection]:
+def connect(host: ReachedHost) -> Iterator[Connection]:
     """libvirt on this machine or through SSH with the host's pinned key. Raises LabUnavailable with the remedy."""
     with tempfile.TemporaryDirectory(prefix="virt-overhead-") as directory:
         uri = "qemu:///system" if host.target is None else _ssh_uri(host.target, Path(directory))

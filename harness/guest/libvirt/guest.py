@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
 
 from harness.errors import GuestError
-from harness.guest.guest_system import BlockDevice, GuestSystem, block_devices, plugged_in
+from harness.guest.booting import Booted, BootedGuest
+from harness.guest.guest_system import BlockDevice, block_devices, plugged_in
 from harness.guest.libvirt.attachments import Attachments
-from harness.guest.libvirt.connection import Connection
 from harness.guest.libvirt.disks import alias_of
 from harness.guest.libvirt.effective import Running, read_effective, read_passed_through, running
+from harness.guest.libvirt.last_words import last_words, qemu_log
 from harness.guest.libvirt.monitor import query_exits, summed_exits, transferred
+from harness.guest.libvirt.running import RunningDomain
 from harness.guest.libvirt.vfio import plugged
 from harness.lab.created import CreationLog
 from harness.lab.transport.base import Runner
@@ -22,38 +23,27 @@ from harness.model.counters import KvmCounts, Transferred
 from harness.model.effective import Effective
 
 
-class LibvirtGuest:
+class LibvirtGuest(BootedGuest):
     """A booted domain. `host` runs commands on its host, `runner` in the guest."""
 
     def __init__(
         self,
+        booted: Booted[RunningDomain],
         *,
-        runner: Runner,
-        boot_seconds: float,
-        evidence: Mapping[str, str],
         threads: VmThreads | None,
-        tells_exits: bool,
-        connection: Connection,
-        domain: Any,
         host: Runner,
         log: CreationLog,
-        system: GuestSystem,
         attached: Attachments,
-        post_mortem: Callable[[], str | None],
     ) -> None:
-        self.runner = runner
-        self.boot_seconds = boot_seconds
-        self.evidence = evidence
-        self.threads = threads
-        self._tells_exits = tells_exits
-        self._connection = connection
-        self._domain = domain
+        super().__init__(booted, threads=threads)
+        self._running_domain = booted.machine
+        self._connection = booted.machine.connection
+        self._domain = booted.machine.handle
         self._host = host
         self._log = log
-        self._system = system
         self._attached = attached
-        self._post_mortem = post_mortem
-        self._devices = dict(block_devices(system, attached.lasting, connection.host))
+        self._devices = dict(block_devices(self.system, attached.lasting, self._connection.host))
+        self._tells_exits = self._are_exits_told()
 
     def device(self, disk: str) -> str:
         return self._device(disk).path
@@ -85,14 +75,24 @@ class LibvirtGuest:
         pci, port = attached.passed[disk], attached.ports[disk]
         grant = attached.disks[disk].source.writable
         with plugged(self._connection, self._domain, self._log, pci, grant, bus=port, alias=alias):
-            self._devices[serial] = plugged_in(self._system, serial, self._connection.host)
+            self._devices[serial] = plugged_in(self.system, serial, self._connection.host)
             try:
                 yield
             finally:
                 del self._devices[serial]
 
-    def post_mortem(self) -> str | None:
-        return self._post_mortem()
+    def state(self) -> str:
+        domain = self._running_domain
+        running = domain.is_running()
+        log = last_words(self._host, qemu_log(domain.name), "QEMU's log")
+        return f"libvirt says that it {'still runs' if running else 'has ended'}{domain.last_words(self._host)}{log}"
+
+    def _are_exits_told(self) -> bool:
+        """Whether this QEMU tells what KVM counts: from 7.1 on, and under KVM."""
+        try:
+            return bool(query_exits(self._connection, self._domain))
+        except GuestError:
+            return False
 
     @cached_property
     def _running(self) -> Running:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -18,6 +17,7 @@ from harness.guest.pci import PassedThrough, PciDisk
 from harness.lab.created import CreationLog
 from harness.lab.guard import Writable, lend, take_back
 from harness.units import format_duration
+from harness.waiting import wait_until
 
 PLUG_SECONDS = 120.0
 RELEASE_SECONDS = 60.0
@@ -88,13 +88,12 @@ def _unplugged(connection: Connection, domain: Any, xml: str, alias: str) -> boo
     with suppress(HostError):
         detach = partial(domain.detachDeviceFlags, xml, libvirt.VIR_DOMAIN_AFFECT_LIVE)
         connection.call("take the device back", detach, deadline=PLUG_SECONDS)
-    end = time.monotonic() + RELEASE_SECONDS
-    while time.monotonic() < end:
+
+    def released() -> bool:
         try:
             live = live_xml(connection, domain)
         except Refused:
             return True
-        if all(each.get("name") != alias for each in live.iterfind("devices/hostdev/alias")):
-            return True
-        time.sleep(_POLL_SECONDS)
-    return False
+        return all(each.get("name") != alias for each in live.iterfind("devices/hostdev/alias"))
+
+    return wait_until(released, deadline=RELEASE_SECONDS, every=_POLL_SECONDS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Address, IPv4Interface
 from typing import Any
@@ -12,44 +11,50 @@ from harness.guest.proxmox.ended import require_running
 from harness.guest.proxmox.machine import Machine
 from harness.lab.proxmox import GuestRules
 from harness.untrusted import reading
+from harness.waiting import Deadline, wait_until
 
 _POLL_SECONDS = 1.0
 
 
-def address_of(machine: Machine, rules: GuestRules, end: float) -> str:
-    """The guest's IPv4 address, waited for until `end` of the monotonic clock. GuestError where none comes up."""
+def address_of(machine: Machine, rules: GuestRules, end: Deadline) -> str:
+    """The guest's IPv4 address, waited for until `end`. GuestError where none comes up."""
     if rules.address is not None:
         return str(IPv4Interface(rules.address).ip)
     heard = False
-    while True:
+
+    def told() -> str | None:
+        nonlocal heard
         interfaces = machine.interfaces()
         heard = heard or interfaces is not None
         with reading(f"host {machine.client.host}: VM {machine.vmid}: its list of network interfaces", GuestError):
             address = first_address(interfaces or ())
-        if address:
-            return address
-        require_running(machine)
-        if time.monotonic() >= end:
-            why = "its agent tells no address" if heard else "its agent does not answer"
-            remedy = (
-                f'is there DHCP on bridge {rules.bridge}? Else: network = "static" and an address in the lab file'
-                if heard
-                else f"its console: qm terminal {machine.vmid} on {machine.client.host}"
-            )
-            raise GuestError(f"host {machine.client.host}: VM {machine.vmid} booted, but {why}", hint=remedy)
-        time.sleep(_POLL_SECONDS)
+        if address is None:
+            require_running(machine)
+        return address
+
+    if address := wait_until(told, deadline=end, every=_POLL_SECONDS):
+        return address
+    why, remedy = "its agent does not answer", f"its console: qm terminal {machine.vmid} on {machine.client.host}"
+    if heard:
+        why = "its agent tells no address"
+        remedy = f'is there DHCP on bridge {rules.bridge}? Else: network = "static" and an address in the lab file'
+    raise GuestError(f"host {machine.client.host}: VM {machine.vmid} booted, but {why}", hint=remedy)
 
 
-def set_address(machine: Machine, rules: GuestRules, end: float) -> None:
+def set_address(machine: Machine, rules: GuestRules, end: Deadline) -> None:
     """Give the guest the lab's address through its agent, as soon as that answers. GuestError where it does not."""
-    while not machine.run_by_agent(address_script(rules), deadline=max(end - time.monotonic(), 1.0)):
-        require_running(machine)
-        if time.monotonic() >= end:
-            raise GuestError(
-                f"host {machine.client.host}: VM {machine.vmid} booted, but its agent does not answer",
-                hint=f"its console: qm terminal {machine.vmid} on {machine.client.host}",
-            )
-        time.sleep(_POLL_SECONDS)
+
+    def is_set() -> bool:
+        done = machine.run_by_agent(address_script(rules), deadline=max(end.left, 1.0))
+        if not done:
+            require_running(machine)
+        return done
+
+    if not wait_until(is_set, deadline=end, every=_POLL_SECONDS):
+        raise GuestError(
+            f"host {machine.client.host}: VM {machine.vmid} booted, but its agent does not answer",
+            hint=f"its console: qm terminal {machine.vmid} on {machine.client.host}",
+        )
 
 
 def address_script(rules: GuestRules) -> str:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.errors import GuestError, HostError, LabUnavailable, Unsupported
-from harness.events import Events, Note, StepFinished, StepStarted
-from harness.guest.guest_system import GuestSystem, block_devices, evidence
+from harness.doctor.findings import Finding
+from harness.errors import Unsupported
+from harness.events import Events
+from harness.guest.booting import Started, booted
 from harness.guest.machine_size import too_many_queues, vcpus_for
-from harness.guest.protocol import Guest, GuestDisk
+from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.drive import drive_keys, drive_string, not_offered
 from harness.guest.proxmox.guest import ProxmoxGuest
@@ -21,7 +21,7 @@ from harness.guest.proxmox.iso import ensure_iso
 from harness.guest.proxmox.layers import Stored
 from harness.guest.proxmox.layouts import missing, on_disk, on_storages, require_storages
 from harness.guest.proxmox.login import log_in
-from harness.guest.proxmox.look import logged_in
+from harness.guest.proxmox.look import logged_in, node_findings
 from harness.guest.proxmox.machine import Machine
 from harness.guest.proxmox.new_machine import cloned, created
 from harness.guest.proxmox.node import require_same_node, require_unclaimed, require_unshared
@@ -30,12 +30,12 @@ from harness.guest.proxmox.removal import remove
 from harness.guest.proxmox.stores import PveVolume, Stores
 from harness.guest.proxmox.things import CreatedVm
 from harness.guest.proxmox.vm import clone_parameters, marks, shell_parameters
+from harness.guest.qemu_process import qemu_threads
 from harness.lab.created import CreationLog, Entry, Removal
-from harness.lab.hosts import Host
-from harness.lab.inventory import AnyDisk, DiskById, DiskByStorage
-from harness.lab.proxmox import ROOT, GuestRules
-from harness.lab.transport.ssh import SshRunner
-from harness.lab.vm_threads import VmThreads, find_threads
+from harness.lab.hosts import Host, ReachedHost
+from harness.lab.inventory import AnyDisk, DiskById, DiskByStorage, HostSpec
+from harness.lab.proxmox import ROOT, GuestRules, ProxmoxSpec
+from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
 from harness.model.attach import Attach
 from harness.model.mode import Mode
@@ -51,22 +51,24 @@ command -v fio >/dev/null || { echo 'fio is not installed in the template' >&2; 
 """
 
 
-@contextmanager
-def open_proxmox(host: Host, events: Events) -> Iterator[ProxmoxHypervisor]:
-    """The node's API, logged in. Raises ConfigError for a secret that is not there, LabUnavailable with the remedy."""
-    spec = host.spec.proxmox
-    if spec is None:
-        raise LabUnavailable(f"host {host.name} is no node of Proxmox VE")
-    with logged_in(host.name, spec) as client:
-        yield ProxmoxHypervisor(host, client, spec.guest, events)
+class ProxmoxRemover:
+    """Removes what runs have left on one node, through its API."""
+
+    def __init__(self, runner: Runner, client: Client) -> None:
+        self._runner = runner
+        self._client = client
+
+    def remove(self, entry: Entry) -> Removal | None:
+        """Remove what a killed run created through Proxmox VE, if it still is what the creation log says."""
+        return remove(self._client, self._runner, entry)
 
 
-class ProxmoxHypervisor:
+class ProxmoxHypervisor(ProxmoxRemover):
     """Makes layouts and guests on one node. A VM holds the volumes of a run, and becomes its guest."""
 
     def __init__(self, host: Host, client: Client, rules: GuestRules, events: Events) -> None:
+        super().__init__(host.runner, client)
         self._host = host
-        self._client = client
         self._rules = rules
         self._events = events
 
@@ -108,29 +110,26 @@ class ProxmoxHypervisor:
         self._require_attachable(disks)
         with self._machine(log, disks) as machine:
             keys = self._attach(machine, disks)
-            for attempt in range(1, BOOT_TRIES + 1):
-                started = time.monotonic()
-                self._events(StepStarted("boot the guest", _EXPECTED_BOOT_SECONDS))
-                machine.start()
-                try:
-                    runner = log_in(machine, self._host, self._rules)
-                except GuestError as error:
-                    if attempt == BOOT_TRIES:
-                        raise
-                    self._events(Note(f"{error.message}; starting it again ({attempt + 1} of {BOOT_TRIES})"))
-                    machine.stop()
-                    continue
-                try:
-                    boot_seconds = time.monotonic() - started
-                    self._events(StepFinished("boot the guest", boot_seconds))
-                    yield self._booted(machine, runner, boot_seconds, disks, keys)
-                finally:
-                    runner.close()
-                return
+            start = partial(self._started, machine)
+            with booted(start, tries=BOOT_TRIES, expected_s=_EXPECTED_BOOT_SECONDS, events=self._events) as up:
+                pid_file = PID_FILE.format(vmid=machine.vmid)
+                threads = qemu_threads(self._host.runner, pid_file, self._events)
+                yield ProxmoxGuest(up, threads=threads, node=self._host.runner, disks=disks, keys=keys)
 
-    def remove(self, entry: Entry) -> Removal | None:
-        """Remove what a killed run created through Proxmox VE, if it still is what the creation log says."""
-        return remove(self._client, self._host.runner, entry)
+    @contextmanager
+    def _started(self, machine: Machine) -> Iterator[Started[Machine]]:
+        """The VM, logged in to. Its end is that of what it was made for."""
+        if machine.running:
+            # An earlier try, of which nothing came.
+            machine.stop()
+        machine.start()
+        runner = log_in(machine, self._host, self._rules)
+        try:
+            if self._rules.template is not None:
+                runner.run(["sh", "-s"], stdin=_ADOPT, deadline=60)
+            yield Started(machine, runner)
+        finally:
+            runner.close()
 
     @contextmanager
     def _holder(self, log: CreationLog, disk: AnyDisk, modes: Sequence[Mode]) -> Iterator[CreatedVm | None]:
@@ -207,46 +206,25 @@ class ProxmoxHypervisor:
         except ValueError as error:
             raise Unsupported(f"host {self._host.name}: {error}") from None
 
-    def _booted(
-        self,
-        machine: Machine,
-        runner: SshRunner,
-        boot_seconds: float,
-        disks: Sequence[GuestDisk],
-        keys: Mapping[str, str],
-    ) -> ProxmoxGuest:
-        if self._rules.template is not None:
-            runner.run(["sh", "-s"], stdin=_ADOPT, deadline=60)
-        system = GuestSystem(runner)
-        system.wait_ready()
-        return ProxmoxGuest(
-            runner=runner,
-            boot_seconds=boot_seconds,
-            evidence=evidence(system),
-            threads=self._threads(machine),
-            _machine=machine,
-            _node=self._host.runner,
-            _disks={disk.name: disk for disk in disks},
-            _keys=keys,
-            _devices=block_devices(system, [disk.serial for disk in disks], self._host.name),
-            _post_mortem=partial(_post_mortem, machine, runner),
-        )
 
-    def _threads(self, machine: Machine) -> VmThreads | None:
-        """The VM's process on the node; without it a run tells no split of CPU time, and all the rest."""
-        with suppress(HostError):
-            return find_threads(self._host.runner, PID_FILE.format(vmid=machine.vmid))
-        return None
+class ProxmoxBackend:
+    """What Proxmox VE offers on the node that `spec` names: a Backend."""
 
+    def __init__(self, spec: ProxmoxSpec) -> None:
+        self._spec = spec
 
-def _post_mortem(machine: Machine, runner: SshRunner) -> str | None:
-    if runner.alive:
-        return None
-    try:
-        status = machine.status()
-    except (HostError, LabUnavailable) as error:
-        return f"Proxmox VE does not know more: {error}"
-    return f"Proxmox VE says that VM {machine.vmid} is {status.get('qmpstatus', status.get('status'))}"
+    @contextmanager
+    def hypervisor(self, host: Host, events: Events) -> Iterator[Hypervisor]:
+        with logged_in(host.name, self._spec) as client:
+            yield ProxmoxHypervisor(host, client, self._spec.guest, events)
+
+    @contextmanager
+    def remover(self, host: ReachedHost) -> Iterator[Remover]:
+        with logged_in(host.name, self._spec) as client:
+            yield ProxmoxRemover(host.runner, client)
+
+    def findings(self, host: HostSpec, runner: Runner) -> Sequence[Finding]:
+        return node_findings(host, self._spec, runner)
 
 
 def _source(disk: GuestDisk) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,6 +14,7 @@ from harness.guest.proxmox.refusals import is_lock_timeout, remedy
 from harness.guest.proxmox.secrets import Secret
 from harness.guest.proxmox.tasks import TaskEnd, TaskFailed, TaskLog, is_upid, task_node
 from harness.lab.proxmox import ApiSpec
+from harness.waiting import Deadline, attempts, growing, wait_until
 
 READ_SECONDS = 60.0
 WRITE_SECONDS = 120.0
@@ -98,17 +98,16 @@ class Client:
 
     def get(self, path: str, params: Params | None = None, *, deadline: float = READ_SECONDS) -> Any:
         """What stands there. Read again, with back-off, when the answer is lost or a lock is held."""
-        end = time.monotonic() + deadline
-        for pause in _pauses():
+        end = Deadline.after(deadline)
+        for attempt in attempts(end, _pauses()):
             try:
                 return self._call("get", path, params or {}, end)
             except PveError as error:
-                if not (error.lost or is_lock_timeout(error.said)) or time.monotonic() + pause > end:
+                if not (error.lost or is_lock_timeout(error.said)) or attempt.is_last:
                     raise
             except Unanswered as error:
-                if error.final or time.monotonic() + pause > end:
+                if error.final or attempt.is_last:
                     raise unreachable(self.spec, self.host, error) from None
-            time.sleep(pause)
         raise AssertionError("unreachable: the pauses have no end")
 
     def write(self, method: Method, path: str, params: Params, *, seen: Seen, deadline: float = WRITE_SECONDS) -> Any:
@@ -116,7 +115,7 @@ class Client:
 
         It is asked for again only where nothing was done: a lock that PVE waited for in vain, no connection.
         """
-        return self._written(_Change(method, path, params, seen), time.monotonic() + deadline)
+        return self._written(_Change(method, path, params, seen), Deadline.after(deadline))
 
     def task(
         self,
@@ -134,55 +133,54 @@ class Client:
         answer is lost, the task is looked for by `expected`, and the change by `seen`.
         """
         change = _Change(method, path, params, seen, expected)
-        end = time.monotonic() + deadline
-        for pause in _pauses():
+        end = Deadline.after(deadline)
+        for attempt in attempts(end, _pauses()):
             answer = self._written(change, end)
             if not is_upid(answer):
                 return TaskEnd(())
             try:
                 return self._ended(answer, end)
             except TaskFailed as failed:
-                if not is_lock_timeout(failed.status) or time.monotonic() + pause > end:
+                if not is_lock_timeout(failed.status) or attempt.is_last:
                     raise self._failed(change, failed) from None
-            time.sleep(pause)
         raise AssertionError("unreachable: the pauses have no end")
 
-    def _written(self, change: _Change, end: float) -> Any:
+    def _written(self, change: _Change, end: Deadline) -> Any:
         before = self._tasks_of(change.expected)
-        for pause in _pauses():
+        for attempt in attempts(end, _pauses()):
             try:
                 return self._call(change.method, change.path, change.params, end)
             except PveError as error:
                 if error.lost:
                     return self._settled(change, error.message, end, before)
-                if not is_lock_timeout(error.said) or time.monotonic() + pause > end:
+                if not is_lock_timeout(error.said) or attempt.is_last:
                     raise
             except Unanswered as error:
                 cause = unreachable(self.spec, self.host, error)
                 if not error.never_sent:
                     return self._settled(change, f"host {self.host}: {change}: {cause.message}", end, before)
-                if error.final or time.monotonic() + pause > end:
+                if error.final or attempt.is_last:
                     raise cause from None
-            time.sleep(pause)
         raise AssertionError("unreachable: the pauses have no end")
 
-    def _settled(self, change: _Change, what: str, end: float, before: frozenset[str]) -> str | None:
+    def _settled(self, change: _Change, what: str, end: Deadline, before: frozenset[str]) -> str | None:
         """The UPID of the write's task, or None where the write is done; an error where neither shows in time."""
-        end = max(min(end, time.monotonic() + SETTLE_SECONDS), time.monotonic() + _LEAST_SETTLING)
-        while True:
+        started: frozenset[str] = frozenset()
+
+        def settled() -> bool:
+            nonlocal started
             started = self._tasks_of(change.expected) - before
-            if started:
-                return max(started)
-            if change.seen():
-                return None
-            if time.monotonic() >= end:
-                raise PveError(
-                    f"{what}; it is not known whether it was done, and it was not asked for again",
-                    status=0,
-                    said=what,
-                    hint=f"see the task log of {self.spec.node}, then: virt-overhead reap --host {self.host}",
-                )
-            time.sleep(_POLL_SECONDS)
+            return bool(started) or change.seen()
+
+        seconds = max(min(end.left, SETTLE_SECONDS), _LEAST_SETTLING)
+        if not wait_until(settled, deadline=seconds, every=_POLL_SECONDS):
+            raise PveError(
+                f"{what}; it is not known whether it was done, and it was not asked for again",
+                status=0,
+                said=what,
+                hint=f"see the task log of {self.spec.node}, then: virt-overhead reap --host {self.host}",
+            )
+        return max(started) if started else None
 
     def _tasks_of(self, expected: Expected | None) -> frozenset[str]:
         if expected is None:
@@ -190,20 +188,22 @@ class Client:
         tasks = self.get(f"{self.node}/tasks", {"source": "all", "typefilter": expected.kind, "limit": 50})
         return frozenset(each["upid"] for each in tasks if str(each.get("id") or "") == expected.of)
 
-    def _ended(self, upid: str, end: float) -> TaskEnd:
+    def _ended(self, upid: str, end: Deadline) -> TaskEnd:
         path = f"nodes/{task_node(upid)}/tasks/{upid}"
-        pause = 0.1
-        while (status := self.get(f"{path}/status"))["status"] != "stopped":
-            if time.monotonic() >= end:
-                tail = self._log(path).tail
-                raise PveError(
-                    f"host {self.host}: task {upid} did not end in time; its log ends with:\n     {tail}",
-                    status=0,
-                    said="",
-                    hint=f"see what the node is busy with; to stop the task there: pvesh delete /{path}",
-                )
-            time.sleep(pause)
-            pause = min(pause * 1.5, _POLL_SECONDS)
+
+        def stopped() -> dict[str, Any] | None:
+            found: dict[str, Any] = self.get(f"{path}/status")
+            return found if found["status"] == "stopped" else None
+
+        status = wait_until(stopped, deadline=end, every=growing(0.1, _POLL_SECONDS, factor=1.5))
+        if status is None:
+            tail = self._log(path).tail
+            raise PveError(
+                f"host {self.host}: task {upid} did not end in time; its log ends with:\n     {tail}",
+                status=0,
+                said="",
+                hint=f"see what the node is busy with; to stop the task there: pvesh delete /{path}",
+            )
         said = str(status.get("exitstatus", "unknown"))
         if said == "OK":
             return TaskEnd(())
@@ -225,11 +225,11 @@ class Client:
             hint=remedy(said, self.spec) or f"the whole log, on the node: pvenode task log {failed.upid}",
         )
 
-    def _call(self, method: str, path: str, params: Params, end: float) -> Any:
+    def _call(self, method: str, path: str, params: Params, end: Deadline) -> Any:
         """One request. A ticket that is no longer valid is renewed once: PVE has done nothing then."""
         for attempt in (1, 2):
             try:
-                return self._login.ask(max(end - time.monotonic(), _LEAST_SECONDS), method, path, params)
+                return self._login.ask(max(end.left, _LEAST_SECONDS), method, path, params)
             except LoginRefused as error:
                 # proxmoxer renews an old ticket on its way into a request.
                 raise LabUnavailable(f"host {self.host}: the login was not renewed: {error}") from None
@@ -248,7 +248,4 @@ class Client:
 
 
 def _pauses() -> Iterator[float]:
-    pause = _FIRST_PAUSE
-    while True:
-        yield pause
-        pause = min(pause * 2, _LONGEST_PAUSE)
+    return growing(_FIRST_PAUSE, _LONGEST_PAUSE)

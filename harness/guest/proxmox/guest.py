@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from harness.errors import GuestError
-from harness.guest.guest_system import BlockDevice
+from harness.guest.booting import Booted, BootedGuest
+from harness.guest.guest_system import block_devices
 from harness.guest.protocol import GuestDisk
 from harness.guest.proxmox.drive import drive_options
 from harness.guest.proxmox.machine import Machine
-from harness.guest.proxmox.process import read_process
+from harness.guest.proxmox.process import drive_of, read_process
 from harness.lab.transport.base import Runner
 from harness.lab.vm_threads import VmThreads
 from harness.model.counters import KvmCounts, Transferred
 from harness.model.effective import Effective
 
 
-@dataclass(frozen=True, slots=True)
-class ProxmoxGuest:
-    """A booted VM. `keys` are the VM's drives by the disks' names, `devices` what the guest sees by serial."""
+class ProxmoxGuest(BootedGuest):
+    """A booted VM. `node` runs commands on its host; `keys` are the VM's drives by the disks' names."""
 
-    runner: Runner
-    boot_seconds: float
-    evidence: Mapping[str, str]
-    threads: VmThreads | None
-    _machine: Machine
-    _node: Runner
-    _disks: Mapping[str, GuestDisk]
-    _keys: Mapping[str, str]
-    _devices: Mapping[str, BlockDevice]
-    _post_mortem: Callable[[], str | None]
+    def __init__(
+        self,
+        booted: Booted[Machine],
+        *,
+        threads: VmThreads | None,
+        node: Runner,
+        disks: Sequence[GuestDisk],
+        keys: Mapping[str, str],
+    ) -> None:
+        super().__init__(booted, threads=threads)
+        self._machine = booted.machine
+        self._node = node
+        self._disks = {disk.name: disk for disk in disks}
+        self._keys = keys
+        self._devices = block_devices(self.system, [disk.serial for disk in disks], booted.machine.client.host)
 
     def device(self, disk: str) -> str:
         return self._devices[self._disks[disk].serial].path
@@ -56,7 +60,7 @@ class ProxmoxGuest:
             )
         options = drive_options(str(config[key]))
         process = read_process(self._node, self._machine.vmid)
-        qemu = process.drive(key)
+        qemu = drive_of(process, key)
         found = Effective(
             bus=key.rstrip("0123456789"),
             cache=options.get("cache"),
@@ -66,7 +70,7 @@ class ProxmoxGuest:
             pve_drive=f"{key}: {config[key]}",
             qemu_device=qemu.device,
             qemu_format=qemu.format,
-            qemu_aio=process.aio(qemu.aio),
+            qemu_aio=process.engines.in_effect(qemu.aio),
             qemu_cache_direct=qemu.direct,
             qemu_cache_no_flush=qemu.no_flush,
             qemu_write_cache=qemu.write_cache,
@@ -84,5 +88,6 @@ class ProxmoxGuest:
         """Nothing to do: no disk is passed through by VFIO here."""
         yield
 
-    def post_mortem(self) -> str | None:
-        return self._post_mortem()
+    def state(self) -> str:
+        status = self._machine.status()
+        return f"Proxmox VE says that VM {self._machine.vmid} is {status.get('qmpstatus', status.get('status'))}"

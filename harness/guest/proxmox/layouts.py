@@ -7,10 +7,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from harness.doctor.proxmox import STORAGE_TYPES
 from harness.errors import HostError, SafetyError, Unsupported
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.drive import not_offered
+from harness.guest.proxmox.fitness import STORAGE_TYPES
 from harness.guest.proxmox.layers import Stored, not_made, store_layers, stored_bytes, volumes
 from harness.guest.proxmox.node import require_unclaimed, stable_path
 from harness.guest.proxmox.room import Allocation, require_room

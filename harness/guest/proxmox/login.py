@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
-
-from harness.errors import GuestError, HostError
+from harness.errors import GuestError
+from harness.guest.booting import logging_in
 from harness.guest.proxmox.address import address_of, set_address
 from harness.guest.proxmox.client import PveError
 from harness.guest.proxmox.ended import Ended, explained, require_running
@@ -13,6 +12,7 @@ from harness.lab.hosts import Host
 from harness.lab.proxmox import GuestRules
 from harness.lab.transport.hostkeys import WrongHostKey
 from harness.lab.transport.ssh import SshRunner, SshTarget
+from harness.waiting import Deadline, wait_until
 
 BOOT_SECONDS = {"kvm": 180.0, "tcg": 420.0}
 """Firmware reads the ISO: seconds on hardware, a minute and more where the node itself is emulated."""
@@ -21,74 +21,77 @@ KEY_FILE = "/etc/ssh/ssh_host_ed25519_key.pub"
 _SSH_PORT = 22
 _POLL_SECONDS = 1.0
 _FORBIDDEN = 403
+_CLONE_REMEDY = 'install qemu-guest-agent and openssh-server in the template, or set reach = "node" in the lab file'
 
 
 def log_in(machine: Machine, host: Host, rules: GuestRules) -> SshRunner:
     """Log in to the VM, which may still be booting. GuestError with the remedy where that takes too long."""
-    end = time.monotonic() + BOOT_SECONDS[host.acceleration.accel]
+    end = Deadline.after(BOOT_SECONDS[host.acceleration.accel])
+    hint = f"its console: qm terminal {machine.vmid} on {host.name}"
     try:
-        if rules.network == "static":
-            set_address(machine, rules, end)
-        address = address_of(machine, rules, end)
-        key = _host_key(machine, host, rules, end)
-        while True:
-            try:
-                target = SshTarget(address, _SSH_PORT, "root", host.guest_files.key, key)
-                return _connected(machine, host, rules, target, end)
-            except WrongHostKey:
-                # cloud-init replaces the keys that a template had, after the agent is up.
-                before, key = key, _host_key(machine, host, rules, end)
-                if key == before:
-                    raise
+        with logging_in(f"host {host.name}: VM {machine.vmid}", hint=hint):
+            return _logged_in(machine, host, rules, end)
     except Ended as error:
         raise explained(error, machine, host.runner) from error
-    except GuestError:
-        raise
-    except HostError as error:
-        raise GuestError(
-            f"host {host.name}: VM {machine.vmid} did not answer over SSH: {error.message}",
-            hint=f"its console: qm terminal {machine.vmid} on {host.name}",
-        ) from error
 
 
-def _connected(machine: Machine, host: Host, rules: GuestRules, target: SshTarget, end: float) -> SshRunner:
+def _logged_in(machine: Machine, host: Host, rules: GuestRules, end: Deadline) -> SshRunner:
+    if rules.network == "static":
+        set_address(machine, rules, end)
+    address = address_of(machine, rules, end)
+    key = _host_key(machine, host, rules, end)
+    while True:
+        try:
+            target = SshTarget(address, _SSH_PORT, "root", host.guest_files.key, key)
+            return _connected(machine, host, rules, target, end)
+        except WrongHostKey:
+            # cloud-init replaces the keys that a template had, after the agent is up.
+            before, key = key, _host_key(machine, host, rules, end)
+            if key == before:
+                raise
+
+
+def _connected(machine: Machine, host: Host, rules: GuestRules, target: SshTarget, end: Deadline) -> SshRunner:
     return SshRunner.connect_when_up(
         target,
         name=f"guest on {host.name}",
         via=host.ssh if rules.reach == "node" else None,
-        deadline=max(end - time.monotonic(), 5.0),
+        deadline=max(end.left, 5.0),
         on_wait=lambda _cause: require_running(machine),
     )
 
 
-def _host_key(machine: Machine, host: Host, rules: GuestRules, end: float) -> str | None:
+def _host_key(machine: Machine, host: Host, rules: GuestRules, end: Deadline) -> str | None:
     """The key that the guest has to show; None for a clone that is reached through the node, whose own key is known."""
     if rules.template is None:
         return host.guest_files.host_key
     return None if rules.reach == "node" else clone_key(machine, end)
 
 
-def clone_key(machine: Machine, end: float) -> str:
+def clone_key(machine: Machine, end: Deadline) -> str:
     """The public host key of a clone, read by its agent through the API: nobody on the guest's network can change it.
 
-    GuestError, with the remedy, where there is none by `end` of the monotonic clock.
+    GuestError, with the remedy, where there is none by `end`.
     """
     where = f"host {machine.client.host}: VM {machine.vmid}"
-    remedy = 'install qemu-guest-agent and openssh-server in the template, or set reach = "node" in the lab file'
-    while True:
+
+    def read() -> str | None:
         try:
             key = (machine.read_file(KEY_FILE) or "").strip()
         except PveError as error:
+            remedy = _CLONE_REMEDY
             if error.status == _FORBIDDEN:
                 remedy = 'give the user VM.GuestAgent.FileRead on /vms, or set reach = "node" in the lab file'
             raise GuestError(f"{where}: its host key cannot be read: {error.message}", hint=remedy) from error
         if key.startswith("ssh-ed25519 "):
             return key
         require_running(machine)
-        if time.monotonic() >= end:
-            raise GuestError(
-                f"{where} is reached over a network on which others may answer in its place, and its agent does not "
-                f"tell its host key ({KEY_FILE})",
-                hint=remedy,
-            )
-        time.sleep(_POLL_SECONDS)
+        return None
+
+    if found := wait_until(read, deadline=end, every=_POLL_SECONDS):
+        return found
+    raise GuestError(
+        f"{where} is reached over a network on which others may answer in its place, and its agent does not "
+        f"tell its host key ({KEY_FILE})",
+        hint=_CLONE_REMEDY,
+    )

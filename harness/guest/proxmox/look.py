@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from harness.doctor.findings import Finding
-from harness.doctor.proxmox import NodeSeen, examine_node, needed, unreachable
 from harness.errors import ConfigError, HostError, LabUnavailable, SafetyError
 from harness.guest.proxmox.client import Client, PveError
+from harness.guest.proxmox.fitness import NodeSeen, examine_node, needed, unreachable
 from harness.guest.proxmox.node import claims_on, node_of
 from harness.guest.proxmox.secrets import read_secret
 from harness.guest.proxmox.vm import free_ids
@@ -18,13 +18,11 @@ from harness.lab.proxmox import ProxmoxSpec
 from harness.lab.transport.base import Runner
 
 
-def node_findings(host: HostSpec, runner: Runner) -> list[Finding]:
-    """The doctor's findings on a node of Proxmox VE; none on other hosts."""
-    if host.proxmox is None:
-        return []
+def node_findings(host: HostSpec, spec: ProxmoxSpec, runner: Runner) -> list[Finding]:
+    """The doctor's findings on a node of Proxmox VE."""
     try:
-        with logged_in(host.name, host.proxmox) as client:
-            return examine_node(host, host.proxmox, look_at(host, host.proxmox, client, runner))
+        with logged_in(host.name, spec) as client:
+            return examine_node(host, spec, look_at(host, spec, client, runner))
     except (LabUnavailable, ConfigError, HostError) as error:
         return [unreachable(error)]
 

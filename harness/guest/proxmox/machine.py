@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from harness.guest.proxmox.client import Client, Expected, PveError
 from harness.guest.proxmox.tasks import TaskEnd
 from harness.model.counters import Transferred
 from harness.untrusted import count, reading
+from harness.waiting import wait_until
 
 CONFIG_SECONDS = 180.0
 START_SECONDS = 120.0
@@ -126,12 +126,14 @@ class Machine:
 
     def transferred(self, key: str) -> Transferred:
         """What the guest asked of the drive `key`, as QEMU counts it (its query-blockstats)."""
-        end = time.monotonic() + COUNT_SECONDS
-        # PVE leaves the counts out where QEMU does not answer it in time.
-        while not (status := self.status()).get("blockstat") and status.get("status") == "running":
-            if time.monotonic() >= end:
-                break
-            time.sleep(_POLL_SECONDS)
+        status: dict[str, Any] = {}
+
+        def told() -> bool:
+            # PVE leaves the counts out where QEMU does not answer it in time.
+            status.update(self.status())
+            return bool(status.get("blockstat")) or status.get("status") != "running"
+
+        wait_until(told, deadline=COUNT_SECONDS, every=_POLL_SECONDS)
         with self._reading(f"counts for {key}"):
             counted = (status.get("blockstat") or {}).get(key)
             if counted is None:
@@ -165,11 +167,9 @@ class Machine:
             if error.status == 0 or _SILENT in error.said:
                 return False
             raise
-        end = time.monotonic() + deadline
-        while not (status := self._exec_status(started["pid"])).get("exited"):
-            if time.monotonic() >= end:
-                raise GuestError(f"host {self.client.host}: VM {self.vmid}: `{script}` did not end in the guest")
-            time.sleep(_POLL_SECONDS)
+        status = wait_until(lambda: self._ended(started["pid"]), deadline=deadline, every=_POLL_SECONDS)
+        if status is None:
+            raise GuestError(f"host {self.client.host}: VM {self.vmid}: `{script}` did not end in the guest")
         if status.get("forgotten"):
             return False
         if status.get("exitcode") != 0:
@@ -188,15 +188,19 @@ class Machine:
         with self._reading(f"file {path}"):
             return str(found["content"])
 
-    def _exec_status(self, pid: int) -> dict[str, Any]:
-        """How a command of the agent's ended. It is told once: where that answer was lost, the command is forgotten."""
+    def _ended(self, pid: int) -> dict[str, Any] | None:
+        """How a command of the agent's ended; None while it runs.
+
+        It is reported once: where that answer was lost, the command is forgotten.
+        """
         try:
             found = self.client.get(f"{self.path}/agent/exec-status", {"pid": pid})
         except PveError as error:
             if _FORGOTTEN not in error.said:
                 raise
-            return {"exited": 1, "forgotten": 1}
-        return self._table(found, "answer of the guest agent")
+            return {"forgotten": 1}
+        status = self._table(found, "answer of the guest agent")
+        return status if status.get("exited") else None
 
     def _reading(self, what: str) -> AbstractContextManager[None]:
         return reading(f"host {self.client.host}: VM {self.vmid}: its {what}", GuestError)
@@ -264,14 +268,11 @@ class Machine:
 
     def _settle(self) -> None:
         """Wait for the tasks of a client that is gone: its VM is locked as long as they run."""
-        end = time.monotonic() + STOP_SECONDS
-        while active := self._active_tasks():
-            if time.monotonic() >= end:
-                raise GuestError(
-                    f"host {self.client.host}: a task of VM {self.vmid} does not end: {', '.join(active)}",
-                    hint=f"see the task log of {self.client.spec.node}, then: virt-overhead reap",
-                )
-            time.sleep(_POLL_SECONDS)
+        if not wait_until(lambda: not self._active_tasks(), deadline=STOP_SECONDS, every=_POLL_SECONDS):
+            raise GuestError(
+                f"host {self.client.host}: a task of VM {self.vmid} does not end: {', '.join(self._active_tasks())}",
+                hint=f"see the task log of {self.client.spec.node}, then: virt-overhead reap",
+            )
 
     def _active_tasks(self) -> list[str]:
         """The kinds of those that run; but for a console that somebody looks at, which ends with the VM."""

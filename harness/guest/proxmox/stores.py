@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from harness.lab.transport.base import Runner
 from harness.layout.regions import Region
 from harness.layout.source import BlockSource
 from harness.units import format_duration
+from harness.waiting import wait_until
 
 Image = Literal["raw", "qcow2"]
 
@@ -180,14 +180,11 @@ class Stores:
         return found
 
     def _await(self, is_whole: Callable[[], bool], volid: str, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        while not is_whole():
-            if time.monotonic() >= end:
-                raise HostError(
-                    f"host {self.client.host}: volume {volid} is still being written after {format_duration(seconds)}",
-                    hint=f"see what {self.client.spec.node} is busy with, then: virt-overhead reap",
-                )
-            time.sleep(_POLL_SECONDS)
+        if not wait_until(is_whole, deadline=seconds, every=_POLL_SECONDS):
+            raise HostError(
+                f"host {self.client.host}: volume {volid} is still being written after {format_duration(seconds)}",
+                hint=f"see what {self.client.spec.node} is busy with, then: virt-overhead reap",
+            )
 
     def preallocate(self, store: Store, preallocation: str) -> None:
         """How the storage makes its next files: PVE has no such option of a single volume.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,7 +10,7 @@ from pathlib import Path
 from platformdirs import user_state_path
 
 from harness.errors import HarnessError, HostError, LabUnavailable
-from harness.events import Events, Note, StepFinished, StepStarted
+from harness.events import Events, Note
 from harness.image import ImageSet
 from harness.lab.accel import Acceleration, nested, probe, probes_file, remembered
 from harness.lab.embedded.disks import DISKS, creation_script
@@ -51,20 +50,18 @@ def up(images: ImageSet, events: Events) -> Machine:
         here.stop()
         choice = acceleration(images, events)
         events(Note(f"embedded lab: {choice.accel}, because {choice.why}"))
-        events(StepStarted("boot the lab host", _EXPECTED_BOOT_SECONDS))
-        started = time.monotonic()
-        machine = here.start(images, choice.accel, choice.why)
-        try:
-            _prepare(machine, images)
-        except BaseException as error:
-            here.stop()
-            if isinstance(error, HarnessError):
-                raise LabUnavailable(
-                    f"the embedded lab did not come up: {error.message}",
-                    hint=f"its console is in {here.console}; try: virt-overhead lab up",
-                ) from error
-            raise
-        events(StepFinished("boot the lab host", time.monotonic() - started))
+        with events.step("boot the lab host", _EXPECTED_BOOT_SECONDS):
+            machine = here.start(images, choice.accel, choice.why)
+            try:
+                _prepare(machine, images)
+            except BaseException as error:
+                here.stop()
+                if isinstance(error, HarnessError):
+                    raise LabUnavailable(
+                        f"the embedded lab did not come up: {error.message}",
+                        hint=f"its console is in {here.console}; try: virt-overhead lab up",
+                    ) from error
+                raise
         return machine
 
 
@@ -94,6 +91,19 @@ def host_spec(machine: Machine) -> HostSpec:
     return replace(inventory().hosts[0], ssh=address, simulated=f"nested under {nested}, on simulated disks in memory")
 
 
+def running() -> Machine:
+    """The lab host that runs now. Raises LabUnavailable where there is none: looking for it does not start it."""
+    machine = state().running()
+    if machine is None:
+        raise LabUnavailable("the embedded lab is not running", hint="start it with: virt-overhead lab up")
+    return machine
+
+
+def running_host_spec() -> HostSpec:
+    """The lab host that runs now. Raises LabUnavailable where there is none."""
+    return host_spec(running())
+
+
 def acceleration(images: ImageSet, events: Events) -> Acceleration:
     """What the lab host runs under: KVM where a guest boots here and may nest, else TCG. Probed once per kernel."""
     here = LocalRunner()
@@ -102,11 +112,8 @@ def acceleration(images: ImageSet, events: Events) -> Acceleration:
     def ask() -> Acceleration:
         if not nested(here):
             return Acceleration("tcg", "KVM on this machine is missing or does not nest")
-        events(StepStarted("probe KVM by booting a guest", None))
-        started = time.monotonic()
-        answer = probe(here, str(images.guest.vmlinuz), str(images.guest.initramfs), images.emulator.command)
-        events(StepFinished("probe KVM by booting a guest", time.monotonic() - started))
-        return answer
+        with events.step("probe KVM by booting a guest"):
+            return probe(here, str(images.guest.vmlinuz), str(images.guest.initramfs), images.emulator.command)
 
     key = f"this machine, {kernel}, guest {images.guest.digest}, emulator {images.emulator.digest}"
     return remembered(probes_file(), key, ask)

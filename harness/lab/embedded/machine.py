@@ -24,12 +24,14 @@ from harness.image import ImageSet
 from harness.lab.embedded.disks import EMULATED, EmulatedDisk, creation_script
 from harness.units import format_duration
 from harness.untrusted import parse_json
+from harness.waiting import wait_until
 
 Accel = Literal["kvm", "tcg"]
 
 MEMORY_MIB = 5120
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
+_POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ class MachineState:
         self.record = directory / "machine.json"
         self.console = directory / "console.log"
         self.pidfile = directory / "qemu.pid"
+        self.known_hosts = directory / "known_hosts"
 
     @contextmanager
     def locked(self, *, seconds: float) -> Iterator[None]:
@@ -150,6 +153,7 @@ class MachineState:
             if self._gone(seconds):
                 break
         self.record.unlink(missing_ok=True)
+        self.known_hosts.unlink(missing_ok=True)
         self._remove_disks()
         return bool(pids)
 
@@ -167,12 +171,7 @@ class MachineState:
             self._image(disk).unlink(missing_ok=True)
 
     def _gone(self, seconds: float) -> bool:
-        end = time.monotonic() + seconds
-        while self.processes():
-            if time.monotonic() > end:
-                return False
-            time.sleep(0.05)
-        return True
+        return wait_until(lambda: not self.processes(), deadline=seconds, every=_POLL_SECONDS)
 
     def made_of(self, images: ImageSet, accel: Accel) -> tuple[str, ...]:
         """What tells one lab host from another: the digests of its images, and that of its hardware and disks."""

@@ -6,7 +6,6 @@ import contextlib
 import logging
 import socket
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from harness.lab.transport import hostkeys
 from harness.lab.transport.bounded import Overdue, within
 from harness.lab.transport.exchange import WINDOW_BYTES
 from harness.units import format_duration
+from harness.waiting import Deadline
 
 # paramiko logs the traceback of every connection that ends; the runner's errors say the same once, in words.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)
@@ -85,16 +85,16 @@ def open_transport(
     target: SshTarget, *, name: str, via: Jump | None, deadline: float, banner_seconds: float
 ) -> Transport:
     """An authenticated connection, or NotUpYet, or HostError where trying again would not help."""
-    give_up_at = time.monotonic() + deadline
+    end = Deadline.after(deadline)
     user_key = _load_key(name, target)
     label = f"{target.address}@{via.label}" if via else target.address
     expected = _expected_key(target, label)
     transport = _negotiating(target, name=name, via=via, expected=expected, deadline=deadline)
     try:
-        remaining = give_up_at - time.monotonic()
+        remaining = end.left
         _negotiate(transport, f"{name}: {target.address}", min(remaining, banner_seconds), remaining)
         _check_host_key(transport, target, name=name, label=label, expected=expected)
-        _log_in(transport, target, name, user_key, give_up_at - time.monotonic())
+        _log_in(transport, target, name, user_key, end.left)
     except BaseException:
         abandon(transport)
         raise

@@ -7,7 +7,10 @@ import binascii
 import hashlib
 from pathlib import Path
 
+from filelock import FileLock
+
 from harness.errors import ConfigError, HostError
+from harness.files import write_atomically
 
 
 def split_key(text: str, *, origin: str) -> tuple[str, str]:
@@ -46,10 +49,12 @@ def recall(known_hosts: Path, label: str) -> str | None:
 
 
 def remember(known_hosts: Path, label: str, key: str) -> None:
+    """Store the key of a first contact. A part of a line, after a power failure, would be another key."""
     known_hosts.parent.mkdir(parents=True, exist_ok=True)
-    # One appended line, because several runs may meet their hosts at the same time.
-    with known_hosts.open("a") as file:
-        file.write(f"{label} {key}\n")
+    # Several runs may meet their hosts at the same time.
+    with FileLock(f"{known_hosts}.lock"):
+        known = known_hosts.read_text() if known_hosts.exists() else ""
+        write_atomically(known_hosts, f"{known}{label} {key}\n")
 
 
 class WrongHostKey(HostError):

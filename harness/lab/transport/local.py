@@ -6,7 +6,6 @@ import os
 import shlex
 import signal
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from errno import ENOSPC
@@ -29,6 +28,7 @@ from harness.lab.transport.base import (
 from harness.lab.transport.held import Held, holding
 from harness.lab.transport.pipes import converse
 from harness.lab.transport.streams import PipeStream
+from harness.waiting import Deadline
 
 GRACE_SECONDS = 3.0
 CHUNK_BYTES = 1 << 20
@@ -65,11 +65,11 @@ class LocalRunner:
         return done
 
     def put(self, source: Path, target: str, *, deadline: float) -> None:
-        give_up_at = time.monotonic() + deadline
+        end = Deadline.after(deadline)
         with open_source(source) as original:
             size = os.fstat(original.fileno()).st_size
             try:
-                self._put(original, Path(target), give_up_at, deadline)
+                self._put(original, Path(target), end, deadline)
             except OSError as error:
                 if error.errno == ENOSPC:
                     raise disk_full(self.name, target, size) from error
@@ -97,12 +97,12 @@ class LocalRunner:
         except (FileNotFoundError, PermissionError) as error:
             raise missing_program(self.name, argv[0]) from error
 
-    def _put(self, original: IO[bytes], target: Path, give_up_at: float, deadline: float) -> None:
+    def _put(self, original: IO[bytes], target: Path, end: Deadline, deadline: float) -> None:
         # Readable by its owner alone: the guest image has the guest's private host key in it.
         with replacing(target, mode=0o600) as copy:
             while chunk := original.read(CHUNK_BYTES):
                 copy.write(chunk)
-                if time.monotonic() > give_up_at:
+                if end.passed:
                     raise overdue(self.name, f"copy to {target}", deadline, outcome="nothing of it was kept")
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import selectors
 import subprocess
-import time
 from contextlib import suppress
 from typing import IO
 
 from harness.lab.transport.base import Output, outputs
+from harness.waiting import Deadline
 
 _CHUNK_BYTES = 64 << 10
 # What a pipe takes without blocking once it is ready (pipe(7)): PIPE_BUF.
@@ -24,7 +24,7 @@ def converse(process: subprocess.Popen[bytes], stdin: bytes, deadline: float) ->
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
-    give_up_at = time.monotonic() + deadline
+    end = Deadline.after(deadline)
     stdout, stderr = outputs()
     unsent = memoryview(stdin)
     with selectors.DefaultSelector() as pipes:
@@ -35,7 +35,7 @@ def converse(process: subprocess.Popen[bytes], stdin: bytes, deadline: float) ->
         else:
             _close(process.stdin)
         while pipes.get_map():
-            ready = pipes.select(_remaining(process, deadline, give_up_at))
+            ready = pipes.select(_remaining(process, deadline, end))
             for key, _ in ready:
                 if key.data is None:
                     unsent = _feed(process.stdin, unsent)
@@ -45,12 +45,12 @@ def converse(process: subprocess.Popen[bytes], stdin: bytes, deadline: float) ->
                 if at_end:
                     pipes.unregister(key.fileobj)
                     _close(key.fileobj)  # type: ignore[arg-type] # the three pipes registered above
-    process.wait(_remaining(process, deadline, give_up_at))
+    process.wait(_remaining(process, deadline, end))
     return stdout, stderr
 
 
-def _remaining(process: subprocess.Popen[bytes], deadline: float, give_up_at: float) -> float:
-    remaining = give_up_at - time.monotonic()
+def _remaining(process: subprocess.Popen[bytes], deadline: float, end: Deadline) -> float:
+    remaining = end.left
     if remaining <= 0:
         raise subprocess.TimeoutExpired(process.args, deadline)
     return remaining

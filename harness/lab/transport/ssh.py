@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import secrets
 import shlex
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import repeat
 from pathlib import Path
 from typing import IO
 
@@ -32,6 +32,7 @@ from harness.lab.transport.handshake import Jump, NotUpYet, SshTarget, abandon, 
 from harness.lab.transport.held import Held, holding
 from harness.lab.transport.streams import ChannelStream
 from harness.units import format_duration
+from harness.waiting import Deadline, attempts
 
 __all__ = ["SshRunner", "SshTarget"]
 
@@ -98,25 +99,23 @@ class SshRunner:
         `on_wait` is told why each try failed. Raises HostError with the last cause; what no waiting mends (a
         refused key, another host key) is raised at once.
         """
-        start = time.monotonic()
-        attempt = 0
-        while True:
-            attempt += 1
-            remaining = max(start + deadline - time.monotonic(), QUICK_BANNER_SECONDS)
+        end = Deadline.after(deadline)
+        for attempt in attempts(end, repeat(RETRY_SECONDS)):
+            remaining = max(end.left, QUICK_BANNER_SECONDS)
             try:
                 return cls.connect(
-                    target, name=name, via=via, deadline=remaining, banner_seconds=_banner_seconds(attempt)
+                    target, name=name, via=via, deadline=remaining, banner_seconds=_banner_seconds(attempt.number)
                 )
             except NotUpYet as error:
                 cause = error.message
             if on_wait is not None:
                 on_wait(cause)
-            if time.monotonic() + RETRY_SECONDS >= start + deadline:
+            if attempt.is_last:
                 raise HostError(
-                    f"{name}: no SSH login within {format_duration(deadline)} ({attempt} tries); last: {cause}",
+                    f"{name}: no SSH login within {format_duration(deadline)} ({attempt.number} tries); last: {cause}",
                     hint="look at the machine's console for how far its boot came, or allow it more time",
                 )
-            time.sleep(RETRY_SECONDS)
+        raise AssertionError("unreachable: the attempts have no end")
 
     @property
     def alive(self) -> bool:

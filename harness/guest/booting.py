@@ -1,0 +1,95 @@
+"""From a guest that is ordered to start to one that answers: tries, login, and what became of it when it is lost."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from harness.errors import GuestError, HostError, LabUnavailable
+from harness.events import Events, Note
+from harness.guest.guest_system import GuestSystem, evidence
+from harness.lab.transport.base import Runner
+from harness.lab.transport.ssh import SshRunner
+from harness.lab.vm_threads import VmThreads
+
+Machine_co = TypeVar("Machine_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Started(Generic[Machine_co]):
+    """A guest that was started and logged in to: the hypervisor's handle of it, and what runs commands in it."""
+
+    machine: Machine_co
+    runner: SshRunner
+
+
+@dataclass(frozen=True, slots=True)
+class Booted(Started[Machine_co]):
+    """A guest whose drivers are loaded as well; `seconds` passed from the order to start it to its answer."""
+
+    seconds: float
+
+
+@contextmanager
+def booted(
+    start: Callable[[], AbstractContextManager[Started[Machine_co]]], *, tries: int, expected_s: float, events: Events
+) -> Iterator[Booted[Machine_co]]:
+    """A guest from `start`, ready to be measured in for as long as the block lasts.
+
+    Where it does not become ready, it is ended and started again, at most `tries` times in all: nothing is measured
+    yet. Raises the GuestError of the last try.
+    """
+    for attempt in range(1, tries + 1):
+        with ExitStack() as stack:
+            try:
+                with events.step("boot the guest", expected_s) as step:
+                    started = stack.enter_context(start())
+                    seconds = step.seconds
+                    GuestSystem(started.runner).wait_ready()
+            except GuestError as error:
+                if attempt == tries:
+                    raise
+                events(Note(f"{error.message}; starting it again ({attempt + 1} of {tries})"))
+                continue
+            yield Booted(started.machine, started.runner, seconds)
+            return
+
+
+@contextmanager
+def logging_in(what: str, *, hint: str, last_words: Callable[[], str] = lambda: "") -> Iterator[None]:
+    """Whatever fails in the block is a GuestError: `what` did not answer, and what it printed last."""
+    try:
+        yield
+    except HostError as error:
+        raise GuestError(f"{what} did not answer over SSH: {error.message}{last_words()}", hint=hint) from error
+
+
+class BootedGuest(ABC):
+    """What every running guest has, whoever made it."""
+
+    def __init__(self, booted: Booted[object], *, threads: VmThreads | None) -> None:
+        self.boot_seconds = booted.seconds
+        self.threads = threads
+        self.system = GuestSystem(booted.runner)
+        self.evidence = evidence(self.system)
+        self._ssh = booted.runner
+
+    @property
+    def runner(self) -> Runner:
+        return self.system.runner
+
+    def post_mortem(self) -> str | None:
+        """What became of the guest, in words for the end of a message; None where it still answers."""
+        if self._ssh.alive:
+            return None
+        try:
+            return self.state()
+        except (HostError, LabUnavailable) as error:
+            return error.message
+
+    @abstractmethod
+    def state(self) -> str:
+        """What the hypervisor says of the guest, in words. Raises HostError or LabUnavailable where it cannot."""
