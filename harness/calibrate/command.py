@@ -61,7 +61,7 @@ def calibrate(
     run_id = RunId.new()
     store = RunStore.create(_runs(), run_id)
     phases = Phases(events)
-    environment = Environment(host, run_id, [disk], seed=seed, images=images, phases=phases)
+    environment = Environment(host, run_id, [disk], images=images, phases=phases)
     try:
         measurer = TrialMeasurer(environment, store, disk, seed=seed, images=images, phases=phases)
         # The delay first: where it is not measured that is known before minutes have passed.

@@ -37,7 +37,7 @@ class Environment:
     """
 
     def __init__(
-        self, spec: HostSpec, run_id: RunId, disks: Collection[str], *, seed: int, images: ImageSet, phases: Phases
+        self, spec: HostSpec, run_id: RunId, disks: Collection[str], *, images: ImageSet, phases: Phases
     ) -> None:
         self._host: Host | None = None
         self._session: Session | None = None
@@ -47,7 +47,6 @@ class Environment:
         self._run_id = run_id
         self._disks = frozenset(serial_of(disk) for disk in spec.disks if disk.name in disks)
         self._log: CreationLog | None = None
-        self._seed = seed
         self._images = images
         self._phases = phases
         self._events = phases.events

@@ -30,9 +30,7 @@ class HostMeasurer:
         self._store = store
         self._images = images
         self._phases = phases
-        self._environment = Environment(
-            spec.host, spec.run_id, spec.disks, seed=spec.seed, images=images, phases=phases
-        )
+        self._environment = Environment(spec.host, spec.run_id, spec.disks, images=images, phases=phases)
 
     @property
     def restarts(self) -> Sequence[str]:
