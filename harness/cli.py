@@ -14,7 +14,7 @@ from pathlib import Path
 from harness.calibrate.assess import doubts
 from harness.calibrate.command import calibrate, disk_of, summary
 from harness.calibrate.trials import CalibrationSpec
-from harness.doctor.command import Order, doctor, hosts_of
+from harness.doctor.command import DoctorRequest, doctor, hosts_of
 from harness.errors import ConfigError, HarnessError
 from harness.events import Events, Note
 from harness.files import write_atomically
@@ -188,7 +188,7 @@ def _lab_ssh(options: argparse.Namespace) -> int:
 def _doctor(options: argparse.Namespace) -> int:
     if options.command and not options.tune:
         raise ConfigError("a command is run while settings are held", hint="virt-overhead doctor --tune -- COMMAND")
-    order = Order(options.tune, options.restore, options.json, tuple(options.command))
+    order = DoctorRequest(options.tune, options.restore, options.json, tuple(options.command))
     return doctor(hosts_of(options.lab, options.host), order, findings_of)
 
 

@@ -1,6 +1,6 @@
 """Estimates, intervals and verdicts from the values of rounds: pure functions, no I/O. See docs/statistics.md."""
 
-from harness.analysis.bottleneck import Bottleneck, Evidence, Finding, Member, find_bottleneck
+from harness.analysis.bottleneck import Bottleneck, BottleneckFinding, Evidence, Member, find_bottleneck
 from harness.analysis.decompose import Costs, StepCost, decompose
 from harness.analysis.drift import drifted, estimate_drift
 from harness.analysis.estimate import (
@@ -30,10 +30,10 @@ __all__ = [
     "Better",
     "Both",
     "Bottleneck",
+    "BottleneckFinding",
     "Costs",
     "Estimate",
     "Evidence",
-    "Finding",
     "Judgement",
     "Limit",
     "Look",

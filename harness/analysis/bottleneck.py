@@ -77,14 +77,14 @@ class Bottleneck(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class BottleneckFinding:
     """The bottleneck, and the figures that say so."""
 
     bottleneck: Bottleneck
     words: str
 
 
-def find_bottleneck(evidence: Evidence) -> Finding:
+def find_bottleneck(evidence: Evidence) -> BottleneckFinding:
     """What limits the array: the first that the evidence shows, from what would hide the others to what is left.
 
     That the level's ideal is reached; that the host's CPUs have no time; that one member works more than the others;
@@ -101,8 +101,8 @@ def find_bottleneck(evidence: Evidence) -> Finding:
     for bottleneck, look in looks:
         words = look(evidence)
         if words:
-            return Finding(bottleneck, words)
-    return Finding(Bottleneck.UNKNOWN, "nothing stands out in what was counted")
+            return BottleneckFinding(bottleneck, words)
+    return BottleneckFinding(Bottleneck.UNKNOWN, "nothing stands out in what was counted")
 
 
 def _as_ideal(evidence: Evidence) -> str:

@@ -17,13 +17,13 @@ from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
 from harness.layout.memory_disk import memory_disk
 from harness.layout.source import BlockSource
+from harness.measure.arm import measure_arm
 from harness.measure.environment import Environment
 from harness.measure.measurer import LabFound, Measurer, Prepared, Turn
 from harness.measure.phases import Phases
 from harness.measure.provenance import examine
 from harness.measure.rounds import Round, Rounds
-from harness.measure.session import Demand, Session, session
-from harness.measure.visit import visit
+from harness.measure.session import Session, SetupRequest, session
 from harness.model.mode import Mode, Place
 from harness.results import Measurement, RunStore
 from harness.scenario.plan import Group, Plan
@@ -73,7 +73,7 @@ class TrialMeasurer:
     def measure(self, group: Group, turn: Turn, number: int) -> list[Measurement]:
         at = self._environment.current
         place = _on_disk(at, turn.name) if turn.arm.place is Place.HOST else at
-        return visit(place, self._store, group, turn.arm, seed=self._seed, number=number, again=turn.again)
+        return measure_arm(place, self._store, group, turn.arm, seed=self._seed, number=number, again=turn.again)
 
     def start_again(self, error: HostError | GuestError, what: str) -> None:
         self._environment.start_again(error, what)
@@ -86,19 +86,19 @@ class TrialMeasurer:
 
     def _session(self) -> Session:
         """The one session of all trials, made at the first need and after a restart."""
-        return self._environment.kept(self._disk, self._opened)
+        return self._environment.reused(self._disk, self._opened)
 
     @contextmanager
     def _opened(self, host: Host, hypervisor: Hypervisor, log: CreationLog) -> Iterator[Session]:
         with ExitStack() as stack:
             beside = self._memory_disks(log, stack)
-            demand = Demand((self._disk,), modes=(PASSTHROUGH,), jobs=(), span=SPAN, conditioning="fill")
+            request = SetupRequest((self._disk,), modes=(PASSTHROUGH,), jobs=(), span=SPAN, conditioning="fill")
             yield stack.enter_context(
                 session(
                     host,
                     hypervisor,
                     [host.spec.disk(self._disk)],
-                    demand,
+                    request,
                     log=log,
                     seed=self._seed,
                     phases=self._phases,

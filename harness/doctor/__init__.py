@@ -2,14 +2,14 @@
 
 from harness.doctor.examine import examine, known_proof
 from harness.doctor.findings import Finding, Level, Setting, as_records, has_problem
-from harness.doctor.probe import Seen, look
+from harness.doctor.probe import HostState, look
 from harness.doctor.tune import Change, Tuning, left_over, restore, tuned
 
 __all__ = [
     "Change",
     "Finding",
+    "HostState",
     "Level",
-    "Seen",
     "Setting",
     "Tuning",
     "as_records",

@@ -13,7 +13,7 @@ from rich.console import Console
 from harness.doctor.examine import examine, known_proof
 from harness.doctor.findings import Finding, as_records, has_problem
 from harness.doctor.hold import run_command, until_interrupted
-from harness.doctor.probe import WINDOW_SECONDS, Seen, look
+from harness.doctor.probe import WINDOW_SECONDS, HostState, look
 from harness.doctor.record import RECORD_FILE, Record
 from harness.doctor.screen import finding_lines, tuning_lines
 from harness.doctor.tune import held_already, left_over, restore, tuned
@@ -32,7 +32,7 @@ THIS_MACHINE = Inventory("this machine", "smoke", (HostSpec("here", "local", ssh
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class DoctorRequest:
     """What the user asked for. `command` is run while the settings are held; empty: they are held until Ctrl-C."""
 
     tune: bool = False
@@ -55,7 +55,7 @@ class _Patient:
 
     spec: HostSpec
     runner: Runner | None = None
-    seen: Seen | None = None
+    seen: HostState | None = None
     findings: tuple[Finding, ...] = ()
     error: str = ""
 
@@ -77,7 +77,7 @@ Beyond = Callable[[HostSpec, Runner], Sequence[Finding]]
 """Looks at what a host is beside a machine: its hypervisor."""
 
 
-def doctor(inventory: Inventory, order: Order, beyond: Beyond = lambda _host, _runner: ()) -> int:
+def doctor(inventory: Inventory, order: DoctorRequest, beyond: Beyond = lambda _host, _runner: ()) -> int:
     """Look at the hosts, show what was found, and do what was ordered; the exit status.
 
     0: fit for measuring, perhaps with advice. 1: a problem on a host, or a host that could not be looked at. With a
@@ -99,7 +99,7 @@ def doctor(inventory: Inventory, order: Order, beyond: Beyond = lambda _host, _r
     return int(any(patient.error or has_problem(patient.findings) for patient in patients))
 
 
-def _look_at(spec: HostSpec, order: Order, stack: ExitStack, notes: Console, beyond: Beyond) -> _Patient:
+def _look_at(spec: HostSpec, order: DoctorRequest, stack: ExitStack, notes: Console, beyond: Beyond) -> _Patient:
     try:
         runner = connect(spec)
         stack.callback(runner.close)
@@ -117,7 +117,7 @@ def _concerns(finding: Finding, spec: HostSpec) -> bool:
     return finding.check not in spec.hypervisor.needless_checks
 
 
-def _restore_left_over(runner: Runner, order: Order, notes: Console) -> None:
+def _restore_left_over(runner: Runner, order: DoctorRequest, notes: Console) -> None:
     """Put back what a killed process left; with --restore also where it cannot be known whether it is gone."""
     record = left_over(runner, directory=order.directory) if order.tune or order.restore else None
     if record is None:
@@ -132,7 +132,7 @@ def _restore_left_over(runner: Runner, order: Order, notes: Console) -> None:
 
 
 @contextmanager
-def _held(patient: _Patient, order: Order, notes: Console) -> Iterator[None]:
+def _held(patient: _Patient, order: DoctorRequest, notes: Console) -> Iterator[None]:
     if patient.runner is None or patient.seen is None:
         yield
         return
@@ -146,7 +146,7 @@ def _held(patient: _Patient, order: Order, notes: Console) -> Iterator[None]:
         _say(notes, f"host {name}: all put back as it was")
 
 
-def _require_tunable(seen: Seen, host: str) -> None:
+def _require_tunable(seen: HostState, host: str) -> None:
     if seen.facts["user"] != "0":
         raise HostError(
             f"host {host}: settings are changed as root, but this is user {seen.facts['user']}",
@@ -161,7 +161,7 @@ def _require_tunable(seen: Seen, host: str) -> None:
         )
 
 
-def _show(patients: list[_Patient], order: Order, out: Console) -> None:
+def _show(patients: list[_Patient], order: DoctorRequest, out: Console) -> None:
     if order.as_json:
         hosts = [
             {"host": patient.spec.name, "findings": as_records(patient.findings)}

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from harness.doctor.findings import Finding, Level, Setting, not_available
-from harness.doctor.probe import Seen
+from harness.doctor.probe import HostState
 
 _CPU = "/sys/devices/system/cpu"
 IDLE_LIMIT_US = 20
 """A deeper sleep than this takes longer to wake from than a fast NVMe disk takes to answer."""
 
 
-def governor(seen: Seen) -> Iterator[Finding]:
+def governor(seen: HostState) -> Iterator[Finding]:
     check = "CPU frequency governor"
     why = "CPUs that slow down while they wait for the disk answer it later, and host and guest wait differently"
     now = seen.matching(f"{_CPU}/cpufreq/policy*/scaling_governor")
@@ -38,7 +38,7 @@ def governor(seen: Seen) -> Iterator[Finding]:
         yield Finding(check, value, Level.ADVICE, why, command, settings)
 
 
-def turbo(seen: Seen) -> Iterator[Finding]:
+def turbo(seen: HostState) -> Iterator[Finding]:
     check = "turbo"
     why = "a boosted clock follows temperature and the load of other CPUs: rounds drift, and hosts differ in it"
     no_turbo, boost = seen.number(f"{_CPU}/intel_pstate/no_turbo"), seen.number(f"{_CPU}/cpufreq/boost")
@@ -49,7 +49,7 @@ def turbo(seen: Seen) -> Iterator[Finding]:
     yield Finding(check, "on" if on else "off", Level.OK, why)
 
 
-def idle_states(seen: Seen) -> Iterator[Finding]:
+def idle_states(seen: HostState) -> Iterator[Finding]:
     check = "CPU idle states"
     why = (
         "a CPU that sleeps while the disk works takes so long to wake up, and a guest sleeps at other times than a host"
@@ -72,7 +72,7 @@ def idle_states(seen: Seen) -> Iterator[Finding]:
         yield Finding(check, value, Level.ADVICE, why, advice)
 
 
-def smt(seen: Seen) -> Iterator[Finding]:
+def smt(seen: HostState) -> Iterator[Finding]:
     check = "SMT"
     why = "two threads of one core slow each other down; compare figures only of hosts that have it set alike"
     active = seen.number(f"{_CPU}/smt/active")
@@ -83,7 +83,7 @@ def smt(seen: Seen) -> Iterator[Finding]:
         yield Finding(check, f"{'active' if active else 'not active'} ({control or 'no control'})", Level.OK, why)
 
 
-def mitigations(seen: Seen) -> Iterator[Finding]:
+def mitigations(seen: HostState) -> Iterator[Finding]:
     check = "mitigations"
     why = "they make each entry into the kernel and each exit of a guest cost more: compare only where they are alike"
     known = {
@@ -99,7 +99,7 @@ def mitigations(seen: Seen) -> Iterator[Finding]:
     yield Finding(check, value, Level.OK, why)
 
 
-def clocksource(seen: Seen) -> Iterator[Finding]:
+def clocksource(seen: HostState) -> Iterator[Finding]:
     check = "clock source"
     why = "fio reads the clock twice for each I/O; one that is no CPU register costs about a microsecond each time"
     now = seen.text("/sys/devices/system/clocksource/clocksource0/current_clocksource")

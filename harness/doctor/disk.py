@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from harness.doctor.findings import Finding, Level, Setting, not_available
-from harness.doctor.probe import DiskSeen, Seen
+from harness.doctor.probe import DiskState, HostState
 
 FOREIGN_REQUESTS = 10
 """Requests per second of somebody else on a disk under test; fewer are a monitor that asks for its health."""
 
 
-def disks(seen: Seen) -> Iterator[Finding]:
+def disks(seen: HostState) -> Iterator[Finding]:
     if not seen.disks:
         why = "scheduler, queue and link of a disk are looked at where a lab file says which disk is measured"
         yield Finding("disks under test", "none named", Level.UNKNOWN, why, "virt-overhead doctor --lab=FILE")
@@ -28,7 +28,7 @@ def disks(seen: Seen) -> Iterator[Finding]:
             yield _link_power(disk)
 
 
-def aspm(seen: Seen) -> Iterator[Finding]:
+def aspm(seen: HostState) -> Iterator[Finding]:
     check = "PCIe link power"
     why = "a link that was put to sleep between two requests takes microseconds to wake up"
     path = "/sys/module/pcie_aspm/parameters/policy"
@@ -41,7 +41,7 @@ def aspm(seen: Seen) -> Iterator[Finding]:
         yield Finding(check, policy, Level.OK, why)
 
 
-def _missing(disk: DiskSeen) -> Finding:
+def _missing(disk: DiskState) -> Finding:
     if not disk.owned:
         why = "a file on something that is no disk, such as memory or a network, is as fast as that"
         return Finding(f"{disk.name}: disk below its file", "there is none", Level.UNKNOWN, why)
@@ -51,7 +51,7 @@ def _missing(disk: DiskSeen) -> Finding:
     )
 
 
-def _scheduler(seen: Seen, disk: DiskSeen) -> Finding:
+def _scheduler(seen: HostState, disk: DiskState) -> Finding:
     check = f"{disk.name}: I/O scheduler"
     why = "a scheduler costs CPU time and reorders; a disk without moving parts gains nothing from it"
     path = f"/sys/block/{disk.device}/queue/scheduler"
@@ -74,7 +74,7 @@ def _scheduler(seen: Seen, disk: DiskSeen) -> Finding:
     return Finding(check, value, Level.ADVICE, why, f"echo none > {path}", (setting,) if disk.owned else ())
 
 
-def _queue(seen: Seen, disk: DiskSeen) -> Finding:
+def _queue(seen: HostState, disk: DiskState) -> Finding:
     check = f"{disk.name}: queue"
     why = "how many requests wait, whether neighbours are merged and where completions run decides latency at depth"
     queue = f"/sys/block/{disk.device}/queue"
@@ -87,14 +87,14 @@ def _queue(seen: Seen, disk: DiskSeen) -> Finding:
     return Finding(check, _of(disk, ", ".join([*kind, *parts])), Level.OK, why) if parts else not_available(check, why)
 
 
-def _write_cache(seen: Seen, disk: DiskSeen) -> Finding:
+def _write_cache(seen: HostState, disk: DiskState) -> Finding:
     check = f"{disk.name}: write cache"
     why = "a volatile cache (write back) takes writes early and empties at each flush: compare like with like"
     now = seen.text(f"/sys/block/{disk.device}/queue/write_cache")
     return Finding(check, _of(disk, now), Level.OK, why) if now else not_available(check, why)
 
 
-def _counted(seen: Seen, disk: DiskSeen) -> Finding:
+def _counted(seen: HostState, disk: DiskState) -> Finding:
     check = f"{disk.name}: I/O accounting"
     why = "without the host's count of bytes nobody can tell whether what fio counted has reached the disk"
     path = f"/sys/block/{disk.device}/queue/iostats"
@@ -107,7 +107,7 @@ def _counted(seen: Seen, disk: DiskSeen) -> Finding:
     return Finding(check, _of(disk, "off"), Level.PROBLEM, why, f"echo 1 > {path}", settings)
 
 
-def _others(seen: Seen, disk: DiskSeen) -> Finding:
+def _others(seen: HostState, disk: DiskState) -> Finding:
     check = f"{disk.name}: other I/O"
     why = "requests of others wait in the same queue, and are taken for the guest's or the host's"
     path = f"/sys/block/{disk.device}/stat"
@@ -123,7 +123,7 @@ def _others(seen: Seen, disk: DiskSeen) -> Finding:
     return Finding(check, value, level, why, f"find who uses it: fuser -v /dev/{disk.device}; lsblk /dev/{disk.device}")
 
 
-def _link_power(disk: DiskSeen) -> Finding:
+def _link_power(disk: DiskState) -> Finding:
     check = f"{disk.name}: SATA link power"
     why = "a link that was put to sleep between two requests takes microseconds to wake up"
     value = _of(disk, disk.link_power)
@@ -133,7 +133,7 @@ def _link_power(disk: DiskSeen) -> Finding:
     return Finding(check, value, Level.ADVICE, why, command)
 
 
-def _of(disk: DiskSeen, value: str) -> str:
+def _of(disk: DiskState, value: str) -> str:
     """The value, and the device that it is of, which is another one from start to start."""
     return f"{value} ({disk.device}{'' if disk.owned else ', which holds its file'})"
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from harness.doctor import cpu, disk, machine, memory
 from harness.doctor.findings import Finding, Level
-from harness.doctor.probe import Seen
+from harness.doctor.probe import HostState
 from harness.doctor.record import RECORD_FILE, Record
 from harness.lab.accel import Acceleration, probes_file, read_answers
 from harness.lab.facts import HostFacts
 
 
-def examine(seen: Seen, proof: Acceleration | None = None) -> list[Finding]:
+def examine(seen: HostState, proof: Acceleration | None = None) -> list[Finding]:
     """Every check's findings. Pure. `proof` is what came of booting a guest under the host's KVM, if that was tried."""
     checks = (*machine.CHECKS, *disk.CHECKS, *cpu.CHECKS, *memory.CHECKS)
     return [machine.kvm(seen, proof), *chain.from_iterable(check(seen) for check in checks), *_left_tuned(seen)]
@@ -30,7 +30,7 @@ def known_proof(facts: HostFacts, probes: Path | None = None) -> Acceleration | 
     return answers[-1] if answers else None
 
 
-def _left_tuned(seen: Seen) -> list[Finding]:
+def _left_tuned(seen: HostState) -> list[Finding]:
     """Worth a line where there is a record of settings that were changed."""
     record = Record.parse(seen.text(RECORD_FILE))
     if record is None:

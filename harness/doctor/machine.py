@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from harness.doctor.findings import Finding, Level, not_available
-from harness.doctor.probe import Process, Seen, cpu_ticks, processes
+from harness.doctor.probe import HostState, Process, cpu_ticks, processes
 from harness.lab.accel import Acceleration
 from harness.lab.paths import LEASE_DIRECTORY
 
@@ -18,7 +18,7 @@ CONSUMER_SHARE = 0.05
 """Of one CPU; processes below it are not named."""
 
 
-def kvm(seen: Seen, proof: Acceleration | None) -> Finding:
+def kvm(seen: HostState, proof: Acceleration | None) -> Finding:
     """Whether guests run under KVM. `proof` is what came of booting one; /dev/kvm alone proves nothing."""
     check = "KVM"
     why = "an emulated guest is slower by far than any disk: what it loses says nothing of the attach mode"
@@ -37,7 +37,7 @@ def kvm(seen: Seen, proof: Acceleration | None) -> Finding:
     return Finding(check, proof.why, Level.OK, why)
 
 
-def nested(seen: Seen) -> Iterator[Finding]:
+def nested(seen: HostState) -> Iterator[Finding]:
     check = "nested KVM"
     why = "only a lab host inside a guest of this machine needs it: without it that one is emulated"
     now = seen.text("/sys/module/kvm_intel/parameters/nested") or seen.text("/sys/module/kvm_amd/parameters/nested")
@@ -47,14 +47,14 @@ def nested(seen: Seen) -> Iterator[Finding]:
         yield Finding(check, "on" if now in ("1", "Y") else "off", Level.OK, why)
 
 
-def halt_polling(seen: Seen) -> Iterator[Finding]:
+def halt_polling(seen: HostState) -> Iterator[Finding]:
     check = "KVM halt polling"
     why = "a virtual CPU that waits for the disk is woken early or late by it: compare only where it is alike"
     now = seen.number("/sys/module/kvm/parameters/halt_poll_ns")
     yield not_available(check, why) if now is None else Finding(check, f"up to {now} ns", Level.OK, why)
 
 
-def virtualised(seen: Seen) -> Iterator[Finding]:
+def virtualised(seen: HostState) -> Iterator[Finding]:
     check = "the host itself"
     why = "figures of a virtual machine's disks hold the layers below it, and its guests are nested: relative only"
     hypervisor = seen.facts["hypervisor"]
@@ -80,7 +80,7 @@ def virtualised(seen: Seen) -> Iterator[Finding]:
         )
 
 
-def lease(seen: Seen) -> Iterator[Finding]:
+def lease(seen: HostState) -> Iterator[Finding]:
     """Worth a line where there is one."""
     if holder := seen.text(f"{LEASE_DIRECTORY}/lease"):
         why = "two that measure at once measure each other, and what is said of load here is that run's"
@@ -89,7 +89,7 @@ def lease(seen: Seen) -> Iterator[Finding]:
         )
 
 
-def load(seen: Seen) -> Iterator[Finding]:
+def load(seen: HostState) -> Iterator[Finding]:
     check = "other load"
     why = "whatever else runs takes CPU time from guest, QEMU and fio, and never the same amount in two rounds"
     ticks = cpu_ticks(seen)
@@ -106,7 +106,7 @@ def load(seen: Seen) -> Iterator[Finding]:
         yield Finding(check, value, level, why, "end or postpone what is named: top -b -n 1 -o %CPU | head -20")
 
 
-def guests(seen: Seen) -> Iterator[Finding]:
+def guests(seen: HostState) -> Iterator[Finding]:
     check = "running guests"
     why = "guests take CPU time, memory and the disk at moments of their own"
     names = [name for argv in seen.guests.values() if (name := _guest_name(argv))]
@@ -118,7 +118,7 @@ def guests(seen: Seen) -> Iterator[Finding]:
         )
 
 
-def irqbalance(seen: Seen) -> Iterator[Finding]:
+def irqbalance(seen: HostState) -> Iterator[Finding]:
     check = "irqbalance"
     why = "it moves interrupts between CPUs every few seconds, so that rounds differ in where a disk's answers arrive"
     if any(process.command == "irqbalance" for process in processes(seen)):
@@ -127,7 +127,7 @@ def irqbalance(seen: Seen) -> Iterator[Finding]:
         yield Finding(check, "not running", Level.OK, why)
 
 
-def versions(seen: Seen) -> Iterator[Finding]:
+def versions(seen: HostState) -> Iterator[Finding]:
     why = "figures of other versions are other figures, and what is missing cannot be measured with"
     yield Finding("kernel", seen.facts["kernel"], Level.OK, why)
     for check, package in (("fio", "fio"), ("qemu", "qemu-system-x86"), ("libvirt", "libvirt-daemon-system")):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from harness.doctor.findings import Finding, Level, Setting, not_available
-from harness.doctor.probe import Seen
+from harness.doctor.probe import HostState
 from harness.units import format_size
 
 GUEST_BYTES = 1 << 30
@@ -13,7 +13,7 @@ GUEST_BYTES = 1 << 30
 SCARCE_SHARE = 0.1
 
 
-def available(seen: Seen) -> Iterator[Finding]:
+def available(seen: HostState) -> Iterator[Finding]:
     check = "free memory"
     why = "a host that has to make room for the guest writes to its disks and stalls while it is measured"
     free, total = seen.memory_bytes("MemAvailable"), seen.memory_bytes("MemTotal")
@@ -31,7 +31,7 @@ def available(seen: Seen) -> Iterator[Finding]:
         yield Finding(check, value, Level.OK, why)
 
 
-def swap(seen: Seen) -> Iterator[Finding]:
+def swap(seen: HostState) -> Iterator[Finding]:
     check = "swap"
     why = "memory of the guest or of QEMU that was swapped out comes back at the price of a disk's access"
     if "/proc/swaps" not in seen.files:
@@ -50,7 +50,7 @@ def swap(seen: Seen) -> Iterator[Finding]:
         yield Finding(check, value, Level.OK, why)
 
 
-def huge_pages(seen: Seen) -> Iterator[Finding]:
+def huge_pages(seen: HostState) -> Iterator[Finding]:
     check = "transparent huge pages"
     why = "a guest on pages of 4 KiB walks two page tables more often, which each of its I/Os pays for"
     enabled = seen.chosen("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -72,7 +72,7 @@ def huge_pages(seen: Seen) -> Iterator[Finding]:
     yield from _reserved_pages(seen)
 
 
-def merging(seen: Seen) -> Iterator[Finding]:
+def merging(seen: HostState) -> Iterator[Finding]:
     check = "kernel samepage merging"
     why = "ksmd reads through the guests' memory and makes them copy pages that they write to, at times of its own"
     path = "/sys/kernel/mm/ksm/run"
@@ -86,7 +86,7 @@ def merging(seen: Seen) -> Iterator[Finding]:
         yield Finding(check, "on", Level.ADVICE, why, advice, (Setting(f"{seen.root}{path}", "0"),))
 
 
-def numa(seen: Seen) -> Iterator[Finding]:
+def numa(seen: HostState) -> Iterator[Finding]:
     check = "NUMA"
     why = "a guest on another node than the disk's reaches it across the link between the processors"
     nodes = seen.matching("/sys/devices/system/node/node*/cpulist")
@@ -115,7 +115,7 @@ def numa(seen: Seen) -> Iterator[Finding]:
         yield Finding("NUMA balancing", "on", Level.ADVICE, why, "sysctl kernel.numa_balancing=0")
 
 
-def dirty_limits(seen: Seen) -> Iterator[Finding]:
+def dirty_limits(seen: HostState) -> Iterator[Finding]:
     check = "dirty page limits"
     why = "a cached mode takes writes at the memory's speed up to these limits; compare it only where they are alike"
     parts = [
@@ -127,7 +127,7 @@ def dirty_limits(seen: Seen) -> Iterator[Finding]:
         yield Finding(check, ", ".join(parts), Level.OK, why)
 
 
-def _limit(seen: Seen, key: str, what: str) -> str:
+def _limit(seen: HostState, key: str, what: str) -> str:
     """One of the two limits in words; empty where the host does not tell. Only one of bytes and ratio is not 0."""
     size, ratio = seen.number(f"/proc/sys/vm/{key}_bytes"), seen.number(f"/proc/sys/vm/{key}_ratio")
     if size:
@@ -135,14 +135,14 @@ def _limit(seen: Seen, key: str, what: str) -> str:
     return "" if ratio is None else f"{what} {ratio} % of the available memory"
 
 
-def _swapped_pages(seen: Seen) -> int:
+def _swapped_pages(seen: HostState) -> int:
     def total(sample: str) -> int:
         return sum(int(line.split()[1]) for line in sample.splitlines())
 
     return total(seen.after.get("/proc/vmstat", "")) - total(seen.before.get("/proc/vmstat", ""))
 
 
-def _reserved_pages(seen: Seen) -> Iterator[Finding]:
+def _reserved_pages(seen: HostState) -> Iterator[Finding]:
     """Reserved huge pages are worth a line where there are some: nobody else can use that memory."""
     lines = dict(line.split(":", 1) for line in seen.text("/proc/meminfo").splitlines() if ":" in line)
     total, free = (lines.get(key, "0").strip() for key in ("HugePages_Total", "HugePages_Free"))

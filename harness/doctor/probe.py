@@ -93,7 +93,7 @@ echo '#end'
 
 
 @dataclass(frozen=True, slots=True)
-class DiskSeen:
+class DiskState:
     """A disk under test: the kernel's name of its device, empty where there is none.
 
     Of a disk made of a file it is the disk that holds the file, which is not ours alone (`owned` is false).
@@ -118,7 +118,7 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class HostState:
     """A host as it was for a moment. Paths are as on the host, `/sys/...`; `root` is where they were read instead.
 
     `before` and `after` are the counters of CPUs, processes and disks, `seconds` apart.
@@ -126,7 +126,7 @@ class Seen:
 
     facts: HostFacts
     files: Mapping[str, str]
-    disks: tuple[DiskSeen, ...] = ()
+    disks: tuple[DiskState, ...] = ()
     guests: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """The arguments of what may be QEMU, by process id."""
     before: Mapping[str, str] = field(default_factory=dict)
@@ -165,7 +165,7 @@ class Seen:
 
 def look(
     runner: Runner, facts: HostFacts, disks: Sequence[DiskSpec], *, root: str = "", window: float = WINDOW_SECONDS
-) -> Seen:
+) -> HostState:
     """What the machine behind `runner` shows now; changes nothing. Watches it for `window` seconds.
 
     `root` is a directory to read instead of `/`. Raises HostError where the script did not come to its end.
@@ -180,7 +180,7 @@ def look(
             f"{runner.name}: its settings could not be read: {said}", hint="a Linux host is needed, with sh"
         )
     with reading(f"{runner.name}: its settings"):
-        return Seen(
+        return HostState(
             facts=facts,
             files={**sections["files"], **sections["disks"]},
             disks=tuple(_disk(disk, number, sections["disks"]) for number, disk in enumerate(disks)),
@@ -192,7 +192,7 @@ def look(
         )
 
 
-def processes(seen: Seen) -> list[Process]:
+def processes(seen: HostState) -> list[Process]:
     """The processes of the host, those first that took most of a CPU while it was watched."""
     ticks = cpu_ticks(seen)
     per_cpu = sum(ticks.values()) / seen.cpus
@@ -206,7 +206,7 @@ def processes(seen: Seen) -> list[Process]:
     return sorted(found, key=lambda process: -process.cpu_share)
 
 
-def cpu_ticks(seen: Seen) -> dict[str, int]:
+def cpu_ticks(seen: HostState) -> dict[str, int]:
     """What the CPUs did while watched, in ticks of all of them together: `busy`, `idle`, `steal`; see proc(5)."""
     old, new = (
         [int(word) for word in sample.get("/proc/stat", "").split()[1:9]] for sample in (seen.before, seen.after)
@@ -221,10 +221,10 @@ def _named(disk: DiskSpec) -> tuple[str, str]:
     return ("id", disk.id) if isinstance(disk, DiskById) else ("file", str(disk.file))
 
 
-def _disk(disk: DiskSpec, number: int, printed: Mapping[str, str]) -> DiskSeen:
+def _disk(disk: DiskSpec, number: int, printed: Mapping[str, str]) -> DiskState:
     # The first one on the way up is that of the device nearest to the disk.
     node = printed.get(f"/{number}/numa", "").partition("\n")[0]
-    return DiskSeen(
+    return DiskState(
         name=disk.name,
         identity=disk.identity,
         owned=isinstance(disk, DiskById),

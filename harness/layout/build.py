@@ -15,7 +15,7 @@ from harness.lab.paths import TAG
 from harness.lab.transport.base import Runner
 from harness.layout import md
 from harness.layout.disks import partitioned_disks
-from harness.layout.layers import BARE, Cut, cuts_of
+from harness.layout.layers import BARE, BasePlan, base_plans
 from harness.layout.regions import Need, PartitionedDisk, Region, array_partitioned
 from harness.layout.source import BlockSource, Sources
 from harness.model.layout import Md
@@ -87,8 +87,8 @@ def built(
     """
     runner = log.runner
     _require_tools(runner, facts)
-    on_disk, *cuts = cuts_of(modes)
-    arrays = [(cut, cut.base) for cut in cuts if isinstance(cut.base, Md)]
+    on_disk, *plans = base_plans(modes)
+    arrays = [(plan, plan.base) for plan in plans if isinstance(plan.base, Md)]
     most = max((base.disks for _, base in arrays), default=1)
     if len(disks) < most:
         raise Unsupported(
@@ -96,19 +96,19 @@ def built(
             hint="name more disks in the scenario, or select modes on smaller arrays with -k",
         )
     needs: list[dict[str, Need]] = [dict(on_disk.needs)] + [{} for _ in range(most - 1)]
-    for cut, base in arrays:
+    for plan, base in arrays:
         for need in needs[: base.disks]:
-            need[cut.label] = md.member_need(base, cut.needs.values())
+            need[plan.label] = md.member_need(base, plan.needs.values())
     with ExitStack() as stack:
         ready, span = stack.enter_context(partitioned_disks(log, disks[:most], needs, span=span))
-        place = Place(log, span, events or Events())
+        place = Builder(log, span, events or Events())
         first = ready[0]
         bare = BlockSource(first.link, "block", first.regions[BARE].offset, span, grant=first.device)
         sources = {mode: Sources.same(bare) for mode in on_disk.bare}
         sources |= stack.enter_context(place.layers(on_disk, first.regions))
         members: dict[str, tuple[str, ...]] = {}
-        for cut, base in arrays:
-            on_array = stack.enter_context(place.array(cut, base, ready[: base.disks]))
+        for plan, base in arrays:
+            on_array = stack.enter_context(place.array(plan, base, ready[: base.disks]))
             sources |= on_array
             members |= dict.fromkeys(on_array, tuple(disk.device.name for disk in ready[: base.disks]))
         yield Layouts(
@@ -122,7 +122,7 @@ def built(
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Builder:
     """For which run things are built, on which host, and how large the span of each mode is, in bytes."""
 
     log: CreationLog
@@ -130,29 +130,29 @@ class Place:
     events: Events
 
     @contextmanager
-    def array(self, cut: Cut, base: Md, disks: Sequence[PartitionedDisk]) -> Iterator[dict[str, Sources]]:
+    def array(self, plan: BasePlan, base: Md, disks: Sequence[PartitionedDisk]) -> Iterator[dict[str, Sources]]:
         """The array over its regions of these disks, with all that is on it."""
-        members = [disk.regions[cut.label] for disk in disks]
-        sizes = [(what, need.bytes(self.span)) for what, need in cut.needs.items()]
+        members = [disk.regions[plan.label] for disk in disks]
+        sizes = [(what, need.bytes(self.span)) for what, need in plan.needs.items()]
         alignment = md.alignment(base)
-        name = f"{TAG}-{self.log.run_id}-{cut.label}"
+        name = f"{TAG}-{self.log.run_id}-{plan.label}"
         with (
             md.array(self.log, base, name, members, self.events) as device,
             array_partitioned(self.log, device, sizes, alignment=alignment) as regions,
-            self.layers(cut, regions) as layered,
+            self.layers(plan, regions) as layered,
         ):
             bare = [
-                BlockSource(device.path, "block", regions[BARE].offset, self.span, grant=device) for _ in cut.bare[:1]
+                BlockSource(device.path, "block", regions[BARE].offset, self.span, grant=device) for _ in plan.bare[:1]
             ]
-            yield {mode: Sources.same(source) for source in bare for mode in cut.bare} | layered
+            yield {mode: Sources.same(source) for source in bare for mode in plan.bare} | layered
 
     @contextmanager
-    def layers(self, cut: Cut, regions: Mapping[str, Region]) -> Iterator[dict[str, Sources]]:
+    def layers(self, plan: BasePlan, regions: Mapping[str, Region]) -> Iterator[dict[str, Sources]]:
         """What is built on the regions of this base."""
-        name = "-".join(filter(None, (TAG, self.log.run_id, cut.label)))
+        name = "-".join(filter(None, (TAG, self.log.run_id, plan.label)))
         sources: dict[str, Sources] = {}
         with ExitStack() as stack:
-            for layer in cut.layers:
+            for layer in plan.layers:
                 sources |= stack.enter_context(layer.built(self.log, regions[layer.region], name, self.span))
             yield sources
 

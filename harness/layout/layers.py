@@ -50,7 +50,7 @@ class Alone:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class BasePlan:
     """A base with all that is to be on it: `bare` are the modes that take a region of it as it is.
 
     `label` tells arrays apart; that of the disk is empty.
@@ -68,12 +68,12 @@ class Cut:
         return bare | {layer.region: layer.need for layer in self.layers}
 
 
-def cuts_of(modes: Sequence[Mode]) -> list[Cut]:
+def base_plans(modes: Sequence[Mode]) -> list[BasePlan]:
     """The disk, always first, and each array that some mode is on."""
     arrays = dict.fromkeys(base for mode in modes if isinstance(base := mode.layout.base, Md))
     labelled: dict[Base, str] = {Device(): "", **{base: f"m{number}" for number, base in enumerate(arrays)}}
     return [
-        Cut(base, label, tuple(mode.name for mode in modes if mode.layout == base), tuple(_layers_on(base, modes)))
+        BasePlan(base, label, tuple(mode.name for mode in modes if mode.layout == base), tuple(_layers_on(base, modes)))
         for base, label in labelled.items()
     ]
 

@@ -67,7 +67,7 @@ class Campaign:
         self._failed: dict[str, Exception] = {}
         """By scenario, what failed in a way that concerns no other one."""
         self._refused: dict[tuple[str, int], Unsupported] = {}
-        """By scenario and number of the sitting, why the host cannot have it."""
+        """By scenario and number of the setup, why the host cannot have it."""
         self._measured: set[str] = set()
         self._reached = False
         self._finished = self._earlier.run if self._earlier.finished(spec) else None
@@ -135,14 +135,14 @@ class Campaign:
             self._skip(group, plan, refused)
 
     def _ready(self, group: Group, plan: Plan) -> Prepared:
-        """The group made ready. Raises Unsupported, also where the host refused a group of the same sitting before."""
-        sitting = group.scenario, group.sitting
-        if refused := self._refused.get(sitting):
+        """The group made ready. Raises Unsupported, also where the host refused a group of the same setup before."""
+        setup = group.scenario, group.setup
+        if refused := self._refused.get(setup):
             raise refused
         try:
             at = self._rounds.ready(plan, group)
         except Unsupported as error:
-            self._refused[sitting] = error
+            self._refused[setup] = error
             raise
         require_guest([cell.mode for cell in group.cells], at.skipped)
         return at
@@ -298,5 +298,5 @@ def _orders(measurements: Sequence[Measurement]) -> dict[int, tuple[str, ...]]:
     """By number of the round, the arms in the order in which they were measured."""
     rounds: dict[int, dict[tuple[str, int], None]] = {}
     for each in measurements:
-        rounds.setdefault(each.round, {})[each.arm, each.visit] = None
+        rounds.setdefault(each.round, {})[each.arm, each.repeat] = None
     return {number: tuple(arm for arm, _ in rounds[number]) for number in sorted(rounds)}

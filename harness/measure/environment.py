@@ -72,7 +72,7 @@ class Environment:
         """The host: opened at the first need, and again after a restart."""
         return self._opened()[0]
 
-    def kept(
+    def reused(
         self, key: Hashable, make: Callable[[Host, Hypervisor, CreationLog], AbstractContextManager[Session]]
     ) -> Session:
         """The session of this `key`: made where another one is open, or none; what was open is closed before."""

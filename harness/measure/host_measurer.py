@@ -10,20 +10,20 @@ from harness.guest.protocol import Hypervisor
 from harness.image import ImageSet
 from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
+from harness.measure.arm import measure_arm
 from harness.measure.environment import Environment
 from harness.measure.measurer import LabFound, Prepared, Turn
 from harness.measure.phases import Phases
 from harness.measure.provenance import disk_provenance, examine, guest_provenance
-from harness.measure.session import Demand, Session, session
+from harness.measure.session import Session, SetupRequest, session
 from harness.measure.spec import CampaignSpec
-from harness.measure.visit import visit
 from harness.model.mode import Arm
 from harness.results import Measurement, RunStore
 from harness.scenario.plan import Group, Plan
 
 
 class HostMeasurer:
-    """The measurer of a campaign: one host, whose disks get the layouts of one demand at a time."""
+    """The measurer of a campaign: one host, whose disks get the layouts of one request at a time."""
 
     def __init__(self, spec: CampaignSpec, store: RunStore, images: ImageSet, phases: Phases) -> None:
         self._spec = spec
@@ -38,20 +38,20 @@ class HostMeasurer:
 
     def ready(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> Prepared:
         examined(examine(self._environment.opened(), self._images))
-        demand = Demand.of(plan, group)
-        at = self._session(demand)
+        request = SetupRequest.of(plan, group)
+        at = self._session(request)
         return Prepared(
             span=at.layouts.span,
             conditioning=at.conditioning,
             skipped=at.skipped,
             effective=at.effective,
             notes={arm.id: _notes(arm, at) for arm in group.arms},
-            provenance=guest_provenance(at.guest) | disk_provenance(at, demand.disks),
+            provenance=guest_provenance(at.guest) | disk_provenance(at, request.disks),
         )
 
     def measure(self, group: Group, turn: Turn, number: int) -> list[Measurement]:
         at = self._environment.current
-        return visit(at, self._store, group, turn.arm, seed=self._spec.seed, number=number, again=turn.again)
+        return measure_arm(at, self._store, group, turn.arm, seed=self._spec.seed, number=number, again=turn.again)
 
     def start_again(self, error: HostError | GuestError, what: str) -> None:
         self._environment.start_again(error, what)
@@ -62,14 +62,14 @@ class HostMeasurer:
     def close(self) -> None:
         self._environment.close()
 
-    def _session(self, demand: Demand) -> Session:
-        """The session that serves `demand`: the current one while the demand stays the same, else a new one."""
+    def _session(self, request: SetupRequest) -> Session:
+        """The session that serves `request`: the current one while the request stays the same, else a new one."""
 
         def make(host: Host, hypervisor: Hypervisor, log: CreationLog) -> AbstractContextManager[Session]:
-            disks = [host.spec.target(disk) for disk in demand.disks]
-            return session(host, hypervisor, disks, demand, log=log, seed=self._spec.seed, phases=self._phases)
+            disks = [host.spec.target(disk) for disk in request.disks]
+            return session(host, hypervisor, disks, request, log=log, seed=self._spec.seed, phases=self._phases)
 
-        return self._environment.kept(demand, make)
+        return self._environment.reused(request, make)
 
 
 def _notes(arm: Arm, at: Session) -> list[str]:

@@ -32,11 +32,11 @@ class Earlier:
 
         A round in which something was measured more often is not one: its parts may be hours apart.
         """
-        visits = Counter(arm.id for arm in arms)
+        arm_runs = Counter(arm.id for arm in arms)
         wanted = sorted(
-            (arm, job.id, visit)
+            (arm, job.id, repeat)
             for arm, job in {(arm.id, job) for arm in arms for job in group.jobs_of(arm)}
-            for visit in range(1, visits[arm] + 1)
+            for repeat in range(1, arm_runs[arm] + 1)
         )
         abandoned = self.journal.abandoned(group.id)
         found: dict[int, list[Measurement]] = {}
@@ -46,7 +46,7 @@ class Earlier:
         return [
             found[number]
             for number in sorted(found)
-            if sorted((each.arm, each.job, each.visit) for each in found[number]) == wanted
+            if sorted((each.arm, each.job, each.repeat) for each in found[number]) == wanted
         ]
 
     def seconds(self, group: str, until: int | None = None) -> float:

@@ -34,8 +34,8 @@ SETTLE_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
-    """What one sitting asks of its disks, the baseline's first: `span` is each region's, in bytes."""
+class SetupRequest:
+    """What one setup asks of its disks, the baseline's first: `span` is each region's, in bytes."""
 
     disks: tuple[str, ...]
     modes: tuple[Mode, ...]
@@ -44,10 +44,10 @@ class Demand:
     conditioning: Conditioning
 
     @classmethod
-    def of(cls, plan: Plan, group: Group) -> Demand:
-        """What serves the group and all others of its sitting."""
-        sitting = plan.sitting_of(group)
-        return cls(sitting.disks, sitting.modes, sitting.jobs, plan.span, plan.conditioning)
+    def of(cls, plan: Plan, group: Group) -> SetupRequest:
+        """What serves the group and all others of its setup."""
+        setup = plan.setup_of(group)
+        return cls(setup.disks, setup.modes, setup.jobs, plan.span, plan.conditioning)
 
 
 class NothingToCompare(Unsupported):
@@ -186,7 +186,7 @@ def session(
     host: Host,
     hypervisor: Hypervisor,
     disks: Sequence[AnyDisk],
-    demand: Demand,
+    request: SetupRequest,
     *,
     log: CreationLog,
     seed: int,
@@ -200,7 +200,7 @@ def session(
     each: the guest gets them, too.
     """
     elsewhere = dict(beside or {})
-    modes = demand.modes
+    modes = request.modes
     missing = {mode.name: hypervisor.missing(mode, disks[0]) for mode in modes}
     skipped = {name: f"host {host.name}: {why}" for name, why in missing.items() if why}
     require_guest(modes, skipped)
@@ -208,13 +208,13 @@ def session(
     with ExitStack() as stack:
         names = " and ".join(disk.name for disk in disks)
         with phases.step("layouts", f"build {names}'s layouts"):
-            layouts = stack.enter_context(hypervisor.layouts(log, disks, usable, span=demand.span))
+            layouts = stack.enter_context(hypervisor.layouts(log, disks, usable, span=request.span))
         sources = {mode.name: source for mode, source in elsewhere.items()}
         layouts = replace(layouts, by_mode={**layouts.by_mode, **sources})
         usable += elsewhere
-        with phases.step("condition", f"condition {names} ({demand.conditioning})"):
+        with phases.step("condition", f"condition {names} ({request.conditioning})"):
             conditioning = condition(
-                host.runner, layouts, demand.conditioning, demand.jobs, seed=seed, events=phases.events
+                host.runner, layouts, request.conditioning, request.jobs, seed=seed, events=phases.events
             )
         attached = [GuestDisk(mode.name, layouts.guest(mode), mode.attach) for mode in usable if mode.attach]
         guest = None

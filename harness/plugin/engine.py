@@ -29,7 +29,7 @@ from harness.results import CellRecord, RunStore
 from harness.run_id import RunId
 from harness.scenario.plan import Plan, plan_for
 from harness.scenario.scenario import Scenario
-from harness.scenario.sittings import disks_needed
+from harness.scenario.setups import disks_needed
 
 
 @dataclass
@@ -80,7 +80,7 @@ class Engine:
                 earlier_part(store, host, self.options.profile)
 
     def record(self, cell: Cell) -> CellRecord:
-        """The cell's record, measured at first demand. Raises what stopped the measuring."""
+        """The cell's record, measured at first request. Raises what stopped the measuring."""
         host = self._hosts.get(cell.scenario)
         if host is None:
             why = f"{self.left_out[cell.scenario]}; so {cell.scenario} is left out"

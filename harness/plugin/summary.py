@@ -9,7 +9,7 @@ from rich.console import Console
 
 from harness.analysis import Verdict
 from harness.report.budgets import gravest_first, limit, sentence
-from harness.report.cells import CellView, confidence_said
+from harness.report.cells import CellView, confidence_words
 from harness.report.numbers import count, percent, percent_interval
 from harness.report.terminal import overhead_table, summary_lines
 from harness.results import CellRecord, RunStore
@@ -55,7 +55,7 @@ def explain(record: CellRecord) -> str:
         parts.append(f"{record.verdict}: {view.headline_name} overhead {found}, no budget")
     if not parts:
         return f"{record.id}: {record.verdict}"
-    basis = f"n = {count(len(record.rounds), 'round')}, intervals hold with {confidence_said([view])}"
+    basis = f"n = {count(len(record.rounds), 'round')}, intervals hold with {confidence_words([view])}"
     return f"{record.id}: {'; '.join(parts)}; {basis}"
 
 

@@ -55,7 +55,7 @@ def configuration(cells: Sequence[CellView]) -> Table:
         columns[mode] = asked | {key: _agreed([each.get(key, "not reported") for each in effective]) for key in keys}
     found = dict.fromkeys(key for column in columns.values() for key in column)
     keys_in_order = sorted(found, key=lambda key: ("layout", "attach", "effective").index(key.split(".")[0]))
-    rows = tuple((_said(key), *(columns[mode].get(key, "") for mode in modes)) for key in keys_in_order)
+    rows = tuple((_heading(key), *(columns[mode].get(key, "") for mode in modes)) for key in keys_in_order)
     return Table(("", *modes), rows)
 
 
@@ -116,7 +116,7 @@ def _agreed(values: Sequence[str]) -> str:
     return different[0] if len(different) == 1 else f"differs: {' / '.join(different)}"
 
 
-def _said(key: str) -> str:
+def _heading(key: str) -> str:
     origin, _, rest = key.partition(".")
     return f"{'read back' if origin == 'effective' else f'asked, {origin}'}: {rest}"
 

@@ -24,7 +24,7 @@ class AddedDelay:
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
+class CalibrationTable:
     """A device measured against itself, group after group: what differs is noise."""
 
     __pydantic_config__ = ConfigDict(allow_inf_nan=False)
@@ -52,14 +52,14 @@ def calibration_sentences(run: Run) -> tuple[str, ...]:
     return tuple(_sentences(calibration, {len(cell.rounds) for cell in run.cells if cell.rounds}))
 
 
-def _read(stored: JsonValue) -> Calibration | None:
+def _read(stored: JsonValue) -> CalibrationTable | None:
     try:
-        return TypeAdapter(Calibration).validate_python(stored)
+        return TypeAdapter(CalibrationTable).validate_python(stored)
     except ValidationError:
         return None
 
 
-def _sentences(calibration: Calibration, rounds: Collection[int]) -> list[str]:
+def _sentences(calibration: CalibrationTable, rounds: Collection[int]) -> list[str]:
     shown = {n: share for n, share in sorted(calibration.smallest_detectable.items()) if n in rounds}
     sentences = []
     if found := shown or dict(sorted(calibration.smallest_detectable.items())):

@@ -27,7 +27,7 @@ class Outcome(StrEnum):
 CONFIDENCE = 0.95
 """Of the intervals that are shown; a cell's own is higher where its rounds were looked at early."""
 
-Place = Literal["host", "twin", "guest"]
+ArmName = Literal["host", "twin", "guest"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,13 +179,13 @@ class CellView:
         share = proven_below(self.overhead)
         return share if share is not None and share < 1 else None
 
-    def mean(self, metric: MetricRecord | None, place: Place) -> Estimate | None:
+    def mean(self, metric: MetricRecord | None, place: ArmName) -> Estimate | None:
         """Geometric mean over the rounds of one arm, with its interval, in the metric's unit."""
         values: tuple[float, ...] = getattr(metric, place) if metric else ()
         return mean_interval(values, confidence=self.record.confidence) if values else None
 
 
-def confidence_said(cells: Sequence[CellView]) -> str:
+def confidence_words(cells: Sequence[CellView]) -> str:
     """What these cells' intervals hold with: "95 %", or "95 % over all looks" where rounds were looked at early."""
     early = any(cell.record.confidence > CONFIDENCE for cell in cells)
     return f"{CONFIDENCE * 100:.0f} %{' over all looks' if early else ''}"

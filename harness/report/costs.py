@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.analysis import Estimate, estimate_mean
-from harness.report.cells import CellView, Place
+from harness.report.cells import ArmName, CellView
 from harness.results import Run
 from harness.results.io_costs import CPU_PARTS, CYCLE_COSTS, TOTAL, IoCost
 
@@ -15,7 +15,7 @@ from harness.results.io_costs import CPU_PARTS, CYCLE_COSTS, TOTAL, IoCost
 class ArmCosts:
     """One arm of a workload at one depth. `mode` is None for the bare host."""
 
-    place: Place
+    place: ArmName
     mode: str | None
     cell: CellView
     """Whose values these are."""
@@ -42,7 +42,7 @@ def arm_costs(cells: Sequence[CellView]) -> tuple[ArmCosts, ...]:
     """
     told = [cell for cell in cells if cell.usable]
     hosts = [ArmCosts("host", None, cell) for cell in sorted(told, key=lambda cell: -len(cell.record.rounds))]
-    places: tuple[Place, ...] = ("twin", "guest")
+    places: tuple[ArmName, ...] = ("twin", "guest")
     modes = [ArmCosts(place, cell.mode, cell) for cell in told for place in places]
     return tuple(arm for arm in (*hosts[:1], *modes) if arm.total is not None)
 

@@ -18,7 +18,7 @@ from plotly.offline import get_plotlyjs
 from harness.analysis import METRICS, Estimate, Unit
 from harness.analysis.metrics import SHOWN
 from harness.report import background, budgets, charts, numbers
-from harness.report.cells import CellView, confidence_said
+from harness.report.cells import CellView, confidence_words
 from harness.report.cost_chart import cost_chart
 from harness.report.costs import why_no_cycles
 from harness.report.heatmap import colour_limit, heat_map
@@ -130,7 +130,7 @@ def _environment() -> Environment:
         "scale_of": _scale_of,
         "verdict_scale": _verdict_scale,
         "by_quantity": _by_quantity,
-        "confidence_said": confidence_said,
+        "confidence_words": confidence_words,
         "budget_limit": budgets.limit,
         "budget_finding": budgets.finding,
         "p_value": budgets.p_value,

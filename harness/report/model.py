@@ -11,7 +11,7 @@ from harness.analysis import Estimate
 from harness.report.banners import Banner, banners
 from harness.report.budgets import allowed
 from harness.report.calibration import calibration_sentences
-from harness.report.cells import CellView, Outcome, Place
+from harness.report.cells import ArmName, CellView, Outcome
 from harness.report.costs import ArmCosts, arm_costs, cycles_of, parts_of
 from harness.report.groups import ConditioningView, GroupView, conditionings, groups
 from harness.report.modes import Comparison, Headline, compare_modes, headline
@@ -41,7 +41,7 @@ class HeatMap:
 class Series:
     """One arm of a workload over the depths, in IO/s, B/s or seconds."""
 
-    place: Place
+    place: ArmName
     mode: str | None
     """None for the bare host."""
     points: tuple[tuple[int, Estimate], ...]
@@ -108,7 +108,7 @@ class WorkloadView:
 
     def series(self, quantity: Quantity) -> tuple[Series, ...]:
         """The host, then per mode its twin and its guest; arms without a usable value are left out."""
-        arms: dict[tuple[Place, str | None], dict[int, Estimate]] = {("host", None): {}}
+        arms: dict[tuple[ArmName, str | None], dict[int, Estimate]] = {("host", None): {}}
         for cell in sorted(self.cells, key=lambda cell: len(cell.record.rounds)):
             metric = cell.throughput if quantity == "throughput" else cell.latency
             if not cell.usable:

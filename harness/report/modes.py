@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from harness.analysis import Estimate, estimate_overhead
-from harness.report.cells import CellView, Outcome, Place, confidence_said
+from harness.report.cells import ArmName, CellView, Outcome, confidence_words
 from harness.report.numbers import count, percent, percent_interval
 
 _JobKey = str
@@ -75,7 +75,7 @@ def compare_modes(cells: Sequence[CellView]) -> Comparison:
         left_out=tuple(mode for mode in by_mode if mode not in chosen),
         faster=_counted(cell for cell in guests if cell.usable and cell.faster_than_host),
         void=_counted(cell for cell in guests if cell.outcome is Outcome.VOID),
-        confidence=confidence_said(cells),
+        confidence=confidence_words(cells),
     )
 
 
@@ -179,11 +179,11 @@ def _summary(mode: str, cells: Sequence[CellView]) -> ModeSummary:
     )
 
 
-def _pooled(cells: Sequence[CellView], of: Place, than: Place) -> Estimate:
+def _pooled(cells: Sequence[CellView], of: ArmName, than: ArmName) -> Estimate:
     """Overhead of the geometric mean over the cells' jobs; a round in which all of them were measured is a sample."""
     common = sorted(set.intersection(*(set(cell.record.rounds) for cell in cells)))
 
-    def samples(place: Place) -> list[float]:
+    def samples(place: ArmName) -> list[float]:
         if not common:  # the jobs were never measured together: a value, but no sample of its spread
             means = [cell.mean(cell.throughput, place) for cell in cells]
             return [_geometric_mean([mean.point for mean in means if mean])]
@@ -193,7 +193,7 @@ def _pooled(cells: Sequence[CellView], of: Place, than: Place) -> Estimate:
     return estimate_overhead(samples(than), samples(of), higher_is_better=True, confidence=confidence)
 
 
-def _value(cell: CellView, place: Place, number: int) -> float:
+def _value(cell: CellView, place: ArmName, number: int) -> float:
     values: tuple[float, ...] = getattr(cell.throughput, place)
     return values[cell.record.rounds.index(number)]
 

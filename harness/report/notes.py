@@ -9,7 +9,7 @@ from harness.report.cells import CellView
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class ReportNote:
     """A remark and the cells it is about."""
 
     text: str
@@ -20,7 +20,7 @@ class Note:
 class Notes:
     """The notes of a disk's cells: `general` for every cell (of a mode), `own` by the id of the cell they are on."""
 
-    general: tuple[Note, ...]
+    general: tuple[ReportNote, ...]
     own: Mapping[str, tuple[str, ...]]
 
 
@@ -32,7 +32,7 @@ def notes_of(cells: Sequence[CellView]) -> Notes:
             holders.setdefault(text, []).append(cell)
     general = {text: about for text, own in holders.items() if (about := _all_of(own, cells))}
     return Notes(
-        general=tuple(Note(text, about) for text, about in general.items()),
+        general=tuple(ReportNote(text, about) for text, about in general.items()),
         own={cell.id: tuple(text for text in cell.record.notes if text not in general) for cell in cells},
     )
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.report.budgets import compact_verdict
-from harness.report.cells import CellView, Outcome, confidence_said
+from harness.report.cells import CellView, Outcome, confidence_words
 from harness.report.model import Section, report_view
 from harness.report.numbers import microseconds, percent_with_interval, short
 from harness.report.verdicts import Verdicts
@@ -88,7 +88,7 @@ def summary_lines(run: Run, path: Path | None = None) -> list[str]:
 
 def overhead_head(cells: Sequence[CellView]) -> str:
     """The head of the overhead's column, with what its intervals hold with."""
-    return f"overhead % [{confidence_said(cells)}]"
+    return f"overhead % [{confidence_words(cells)}]"
 
 
 def finding_lists(verdicts: Verdicts) -> list[tuple[str, list[str]]]:

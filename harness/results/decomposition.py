@@ -63,7 +63,7 @@ class _StepValues:
         if self.by_round:
             return ""
         if self.cell is None:
-            return f"{self.step.arm.id} was not measured, or in another sitting"
+            return f"{self.step.arm.id} was not measured, or in another setup"
         return f"{self.step.arm.id}: {self.cell.skipped or f'no round has {METRIC}'}"
 
 

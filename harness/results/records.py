@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import JsonValue
+from pydantic import AliasChoices, Field, JsonValue
 
 from harness.analysis import Estimate
 from harness.model.counters import Counters
@@ -31,7 +31,7 @@ class Measurement:
     """Number of the round; the arms of one round are minutes apart and form a pair."""
     arm: str
     """`host`, `twin:MODE` or `guest:MODE`."""
-    visit: int
+    repeat: Annotated[int, Field(validation_alias=AliasChoices("repeat", "visit"))]
     """1, or 2 for an arm that is measured a second time in the round: the bare host, when it brackets the others."""
     job: str
     """The job's id, for example `randread-4k-qd32`."""

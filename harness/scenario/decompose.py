@@ -14,7 +14,7 @@ from harness.model.layout import Device, Kind
 from harness.model.mode import Arm, Place
 from harness.model.values import names_of, shown_field
 from harness.scenario.scenario import Decomposition, Scenario
-from harness.scenario.sittings import sittings
+from harness.scenario.setups import setups
 
 _PLACES = tuple(Place)
 
@@ -62,7 +62,7 @@ def decompose_problems(scenario: Scenario) -> Iterator[str]:
             continue
         steps = [arms[step] for step in decomposition.steps]
         yield from _step_problems(key, decomposition, steps)
-        yield from _sitting_problems(key, steps, scenario)
+        yield from _setup_problems(key, steps, scenario)
 
 
 def changes(before: Arm, after: Arm) -> list[Change]:
@@ -103,14 +103,14 @@ def _step_problems(key: str, decomposition: Decomposition, arms: Sequence[Arm]) 
             yield f"{at}: changes {len(found)} things {against}: {all_of_them}; allowed: one thing a step"
 
 
-def _sitting_problems(key: str, arms: Sequence[Arm], scenario: Scenario) -> Iterator[str]:
-    """Arms of different sittings have no round in common, and so no pairs."""
+def _setup_problems(key: str, arms: Sequence[Arm], scenario: Scenario) -> Iterator[str]:
+    """Arms of different setups have no round in common, and so no pairs."""
     modes = {arm.mode for arm in arms if arm.mode is not None}
-    together = [sitting for sitting in sittings(scenario.modes) if modes.intersection(sitting)]
+    together = [setup for setup in setups(scenario.modes) if modes.intersection(setup)]
     if len(together) > 1:
-        apart = " and ".join(", ".join(mode.name for mode in sitting if mode in modes) for sitting in together)
+        apart = " and ".join(", ".join(mode.name for mode in setup if mode in modes) for setup in together)
         yield (
-            f"{key}.steps: their modes are measured one sitting after the other ({apart}), with no round in common; "
+            f"{key}.steps: their modes are measured one setup after the other ({apart}), with no round in common; "
             "allowed: modes that fit together, side by side in modes"
         )
 

@@ -29,9 +29,9 @@ def mode_problems(layout: Layout, attach: Attachment, given: Collection[str]) ->
     """
     md = layout.base
     if isinstance(md, Md):
-        yield from _array(md, _Said("layout" if layout is md else "layout.on", md, given))
+        yield from _array(md, _Option("layout" if layout is md else "layout.on", md, given))
     if isinstance(attach, Attach):
-        said = _Said("attach", attach, given)
+        said = _Option("attach", attach, given)
         yield from _caches(attach, said)
         yield from _threads_and_queues(attach, said)
         yield from _ports(attach, said)
@@ -63,7 +63,7 @@ def scenario_problems(scenario: Scenario) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _Option:
     """A key of a table with its value, as messages write it."""
 
     table: str
@@ -84,7 +84,7 @@ def _clash(one: str, other: str, why: str, allowed: str) -> str:
     return f"{one} does not go with {other}, {why}; allowed: {allowed}"
 
 
-def _array(md: Md, said: _Said) -> Iterator[str]:
+def _array(md: Md, said: _Option) -> Iterator[str]:
     per_leg, fewest = md.disks // md.legs, FEWEST_DISKS[md.level]
     if md.disks % md.legs:
         yield _clash(said("disks"), said("legs"), "each of which has half of them", "an even number of disks")
@@ -97,7 +97,7 @@ def _array(md: Md, said: _Said) -> Iterator[str]:
         yield _clash(said("chunk"), said("level"), "whose disks hold the same", "no chunk, or another level")
 
 
-def _caches(attach: Attach, said: _Said) -> Iterator[str]:
+def _caches(attach: Attach, said: _Option) -> Iterator[str]:
     if attach.aio == "native" and not attach.direct:
         allowed = "cache none or directsync, or aio threads or io_uring"
         yield _clash(said("aio"), said("cache"), "which is no direct I/O", allowed)
@@ -106,7 +106,7 @@ def _caches(attach: Attach, said: _Said) -> Iterator[str]:
         yield _clash(said("detect_zeroes"), said("discard"), "which drops what zeroes would become", allowed)
 
 
-def _threads_and_queues(attach: Attach, said: _Said) -> Iterator[str]:
+def _threads_and_queues(attach: Attach, said: _Option) -> Iterator[str]:
     if attach.bus not in _VIRTIO:
         why = "whose requests QEMU's main thread serves"
         if attach.iothread:
@@ -135,7 +135,7 @@ def _threads_and_queues(attach: Attach, said: _Said) -> Iterator[str]:
         )
 
 
-def _ports(attach: Attach, said: _Said) -> Iterator[str]:
+def _ports(attach: Attach, said: _Option) -> Iterator[str]:
     if attach.controller == "shared" and attach.bus != "virtio-scsi":
         allowed = "bus virtio-scsi, or no controller"
         yield _clash(said("controller"), said("bus"), "which has no controllers to choose", allowed)
@@ -144,7 +144,7 @@ def _ports(attach: Attach, said: _Said) -> Iterator[str]:
         yield _clash(said("read_only"), said("bus"), "which knows no read-only disks", allowed)
 
 
-def _block_sizes(attach: Attach, said: _Said) -> Iterator[str]:
+def _block_sizes(attach: Attach, said: _Option) -> Iterator[str]:
     logical, physical = attach.logical_block_size, attach.physical_block_size
     if logical is None:
         return
@@ -157,7 +157,7 @@ def _block_sizes(attach: Attach, said: _Said) -> Iterator[str]:
         yield _clash(said("logical_block_size"), said("bus"), why, "bus virtio-blk, virtio-scsi or nvme")
 
 
-def _lun(attach: Attach, said: _Said) -> Iterator[str]:
+def _lun(attach: Attach, said: _Option) -> Iterator[str]:
     """The guest's SCSI commands go to the host's disk by ioctl (SG_IO): what QEMU's block layer does, it cannot do."""
     if attach.device != "lun":
         return

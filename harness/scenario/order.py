@@ -1,4 +1,4 @@
-"""In which order a round visits arms and jobs, and which jobs share a fio process. Pure."""
+"""In which order a round arm_runs arms and jobs, and which jobs share a fio process. Pure."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def round_order(group: Group, seed: int, round_number: int) -> list[Arm]:
     In a bracketed group the host is first and last, and the others are in random order between.
     """
     seed_text = f"arms {seed} {group.id} {round_number}"
-    if len(group.visits) == len(group.arms):
+    if len(group.arm_runs) == len(group.arms):
         return _shuffled(group.arms, seed_text)
-    first, *others, last = group.visits
+    first, *others, last = group.arm_runs
     return [first, *_shuffled(others, seed_text), last]
 
 
@@ -35,7 +35,7 @@ def job_order(group: Group, seed: int, round_number: int) -> list[Job]:
     return _shuffled(group.jobs, f"jobs {seed} {group.id} {round_number}")
 
 
-def batches(jobs: Sequence[Job], arm: Arm) -> list[tuple[Job, ...]]:
+def fio_processes(jobs: Sequence[Job], arm: Arm) -> list[tuple[Job, ...]]:
     """The jobs of an arm, in their order, as the fewest fio processes whose counts can be told apart from outside.
 
     A block device counts reads and writes apart, but not whose they are: a process has at most one job that reads and

@@ -9,13 +9,13 @@ from harness.model.job import Job
 from harness.model.mode import Arm, Cell, Mode, Place
 from harness.model.profile import Conditioning, profile_of
 from harness.scenario.scenario import Scenario
-from harness.scenario.sittings import disks_needed, regions, sittings
+from harness.scenario.setups import disks_needed, regions, setups
 from harness.units import format_size
 
 FIO_SHARE = 0.87
 """The share of a round that fio runs; the rest is starting fio and reading counters (measured)."""
 STARTUP_SECONDS = 45.0
-"""Building the layouts of a sitting and starting its guest, without filling."""
+"""Building the layouts of a setup and starting its guest, without filling."""
 STEADY_FILLS = 2
 STEADY_ROUNDS = (5, 25)
 """Fills, and the fewest and most rounds until steady: SNIA's Solid State Storage Performance Test Specification."""
@@ -31,8 +31,8 @@ class Group:
     cells: tuple[Cell, ...]
     bracket: bool = False
     """Whether a round begins and ends with the host. Where the host is the only arm there is nothing to bracket."""
-    sitting: int = 1
-    """Which of the plan's sittings it belongs to."""
+    setup: int = 1
+    """Which of the plan's setups it belongs to."""
 
     @property
     def arms(self) -> tuple[Arm, ...]:
@@ -48,32 +48,32 @@ class Group:
         return tuple(dict.fromkeys(cell.job for cell in self.cells))
 
     @property
-    def visits(self) -> tuple[Arm, ...]:
-        """The arms as often as a round visits them: the host twice where it brackets the others."""
+    def arm_runs(self) -> tuple[Arm, ...]:
+        """The arms as often as a round arm_runs them: the host twice where it brackets the others."""
         host, *others = self.arms
         return (host, *others, host) if self.bracket and others else self.arms
 
     @property
     def round_seconds(self) -> float:
-        """fio seconds of one round over all visits."""
-        return sum(job.wall for arm in self.visits for job in self.jobs_of(arm))
+        """fio seconds of one round over all arm_runs."""
+        return sum(job.wall for arm in self.arm_runs for job in self.jobs_of(arm))
 
     @property
     def writing_seconds(self) -> float:
         """The part of `round_seconds` in which jobs write; a second on an array counts as one for each of its disks."""
         return sum(
             job.wall * (disks_needed([arm.mode]) if arm.mode else 1)
-            for arm in self.visits
+            for arm in self.arm_runs
             for job in self.jobs_of(arm)
             if job.writes
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Sitting:
+class Setup:
     """What is built and attached at once, and taken down before the next: modes that fit together on their disks.
 
-    Each of its groups has the host among its arms, so every cell is paired with a baseline of its own sitting.
+    Each of its groups has the host among its arms, so every cell is paired with a baseline of its own setup.
     """
 
     number: int
@@ -130,16 +130,16 @@ class Plan:
         return tuple(cell for group in self.groups for cell in group.cells)
 
     @property
-    def sittings(self) -> tuple[Sitting, ...]:
+    def setups(self) -> tuple[Setup, ...]:
         """In the order in which they are measured."""
         by_number: dict[int, list[Group]] = {}
         for group in self.groups:
-            by_number.setdefault(group.sitting, []).append(group)
-        return tuple(Sitting(number, self._disks_of(groups), tuple(groups)) for number, groups in by_number.items())
+            by_number.setdefault(group.setup, []).append(group)
+        return tuple(Setup(number, self._disks_of(groups), tuple(groups)) for number, groups in by_number.items())
 
-    def sitting_of(self, group: Group) -> Sitting:
-        """The sitting in which the group is measured."""
-        return next(sitting for sitting in self.sittings if sitting.number == group.sitting)
+    def setup_of(self, group: Group) -> Setup:
+        """The setup in which the group is measured."""
+        return next(setup for setup in self.setups if setup.number == group.setup)
 
     @property
     def fio_seconds(self) -> float:
@@ -165,12 +165,12 @@ class Plan:
         return min(self.most_rounds, max(self.rounds, fitting))
 
     def fill_bytes(self, span: int) -> int:
-        """Bytes that fill the regions, `span` each, of all sittings before anything is measured.
+        """Bytes that fill the regions, `span` each, of all setups before anything is measured.
 
-        The device has a region of its own, and each mode with a layout on it. All groups of a sitting use the same.
+        The device has a region of its own, and each mode with a layout on it. All groups of a setup use the same.
         """
         fills = STEADY_FILLS if self.conditioning == "steady" else 1
-        return round(fills * span * sum(sitting.filled_regions for sitting in self.sittings))
+        return round(fills * span * sum(setup.filled_regions for setup in self.setups))
 
     @property
     def write_bytes(self) -> float:
@@ -186,12 +186,12 @@ class Plan:
         """For example `40 cells in 1 group, 8 arms, 3 rounds: about 5 min, at most 192 GiB written to optane`.
 
         Where they can differ, `3 to 12 rounds: about 40 min, at most 2 h 10 min, at most ...`. Where not all modes fit
-        together, `in 5 groups and 4 sittings`.
+        together, `in 5 groups and 4 setups`.
         """
         arms = len({arm for group in self.groups for arm in group.arms})
-        seated = len(self.sittings)
-        groups = _count(len(self.groups), "group") + (f" and {seated} sittings" if seated > 1 else "")
-        disks = max((sitting.disks for sitting in self.sittings), key=len, default=(self.disk,))
+        seated = len(self.setups)
+        groups = _count(len(self.groups), "group") + (f" and {seated} setups" if seated > 1 else "")
+        disks = max((setup.disks for setup in self.setups), key=len, default=(self.disk,))
         rounds = f"{self.rounds} to {self.most_rounds} rounds" if self.most_rounds > self.rounds else None
         about, most = _hours(self.minutes), _hours(self.most_minutes)
         return (
@@ -211,18 +211,18 @@ class Plan:
         """A round until steady is taken as each job of the group once, on the bare device."""
         steady = steady_rounds * sum(job.wall for group in self.groups for job in group.jobs)
         filling = self.fill_bytes(self.span) / self.write_rate
-        return ((fio_seconds + steady) / FIO_SHARE + filling + STARTUP_SECONDS * len(self.sittings)) / 60
+        return ((fio_seconds + steady) / FIO_SHARE + filling + STARTUP_SECONDS * len(self.setups)) / 60
 
 
 def expand(scenario: Scenario, profile_name: str) -> list[Cell]:
-    """All cells: by sitting, workload, iodepth, then mode, so that the modes of one job stand side by side.
+    """All cells: by setup, workload, iodepth, then mode, so that the modes of one job stand side by side.
 
     The cells of a group follow each other, too: pytest's progress is the campaign's.
     """
     profile = profile_of(scenario.profiles, profile_name)
     return [
         Cell(scenario.name, scenario.disk, mode, workload.job(iodepth, ramp=profile.ramp, seconds=profile.runtime))
-        for together in sittings(scenario.modes)
+        for together in setups(scenario.modes)
         for workload in scenario.workloads
         for iodepth in profile.iodepth
         for mode in together
@@ -233,15 +233,15 @@ def group_cells(cells: Iterable[Cell], max_round_seconds: float, *, bracket: boo
     """The cells in groups whose modes fit together, and whose round takes at most `max_round_seconds` of fio.
 
     A group with but one job may take longer. Jobs stay in the order of the cells. The ids are `SCENARIO-batch1`,
-    `SCENARIO-batch2`, ...; groups of one sitting follow each other.
+    `SCENARIO-batch2`, ...; groups of one setup follow each other.
     """
     by_scenario: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells:
         by_scenario.setdefault((cell.scenario, cell.disk), []).append(cell)
     return [
-        Group(f"{scenario}-batch{number}", disk, scenario, tuple(batch), bracket, sitting)
+        Group(f"{scenario}-batch{number}", disk, scenario, tuple(batch), bracket, setup)
         for (scenario, disk), own in by_scenario.items()
-        for number, (sitting, batch) in enumerate(_batches(own, max_round_seconds, bracket), start=1)
+        for number, (setup, batch) in enumerate(_batches(own, max_round_seconds, bracket), start=1)
     ]
 
 
@@ -266,8 +266,8 @@ def plan_for(scenario: Scenario, profile_name: str, selected: Iterable[Cell] | N
 
 
 def _batches(cells: Sequence[Cell], max_round_seconds: float, bracket: bool) -> Iterator[tuple[int, list[Cell]]]:
-    """The cells of each group of one scenario, with the number of its sitting."""
-    for number, together in enumerate(sittings(cell.mode for cell in cells), start=1):
+    """The cells of each group of one scenario, with the number of its setup."""
+    for number, together in enumerate(setups(cell.mode for cell in cells), start=1):
         by_job: dict[Job, list[Cell]] = {}
         for cell in cells:
             if cell.mode in together:

@@ -15,9 +15,9 @@ from harness.lab.inventory import DiskById, DiskSpec
 from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner
 from harness.layout import md, qcow2
-from harness.layout.build import Layouts, Place, built
+from harness.layout.build import Builder, Layouts, built
 from harness.layout.disks import partitioned_disks
-from harness.layout.layers import cuts_of
+from harness.layout.layers import base_plans
 from harness.measure.fio import ARGV
 from harness.measure.reap import reap
 from harness.model.attach import Attach
@@ -152,7 +152,7 @@ VOLUME = Mode("thin", LvmThin(), Attach())
 
 
 def test_whichever_command_of_an_array_fails_the_host_is_as_before_or_told_what_is_left(host: SshRunner) -> None:
-    _, cut = cuts_of([ARRAY])
+    _, cut = base_plans([ARRAY])
     needs = [{cut.label: md.member_need(Md(1, 2), cut.needs.values())}] * 2
     with partitioned_disks(CreationLog(host, RunId("20260101-000000-ba5e")), DISKS[:2], needs, span=SPAN) as (
         disks,
@@ -165,7 +165,7 @@ def test_whichever_command_of_an_array_fails_the_host_is_as_before_or_told_what_
 
 
 def test_whichever_command_of_lvm_fails_the_host_is_as_before_or_told_what_is_left(host: SshRunner) -> None:
-    (cut,) = cuts_of([VOLUME])
+    (cut,) = base_plans([VOLUME])
     log = CreationLog(host, RunId("20260101-000000-ba5e"))
     with partitioned_disks(log, DISKS[:1], [cut.needs], span=SPAN) as ((disk,), span):
         found = tried(host, lambda runner: place(runner, span).layers(cut, disk.regions))
@@ -173,8 +173,8 @@ def test_whichever_command_of_lvm_fails_the_host_is_as_before_or_told_what_is_le
     assert set(found[:-3]) <= {"clean", "built"}
 
 
-def place(runner: Runner, span: int) -> Place:
-    return Place(CreationLog(runner, RUN), span, Events())
+def place(runner: Runner, span: int) -> Builder:
+    return Builder(CreationLog(runner, RUN), span, Events())
 
 
 def tried(host: Runner, layouts: Callable[[Runner], AbstractContextManager[object]]) -> list[str]:

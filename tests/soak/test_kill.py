@@ -123,7 +123,9 @@ def test_after_a_kill_at_a_random_moment_reap_leaves_what_others_have_and_the_ru
     assert all(len(cell.metrics["iops"].guest) == 2 for cell in found.cells), where
     lines = [json.loads(line) for line in (tmp_path / "latest" / "journal.jsonl").read_text().splitlines()]
     measured = Counter(
-        (line["group"], line["round"], line["arm"], line["job"], line["visit"]) for line in lines if "event" not in line
+        (line["group"], line["round"], line["arm"], line["job"], line["repeat"])
+        for line in lines
+        if "event" not in line
     )
     assert [key for key, times in measured.items() if times > 1] == [], f"{where}: measured twice"
     assert state(host) == bystanders, where

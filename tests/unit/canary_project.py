@@ -69,7 +69,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.doctor.command import Order, doctor
+from harness.doctor.command import DoctorRequest, doctor
 from harness.guest.hypervisors import findings_of
 from harness.guest.proxmox.look import logged_in
 from harness.lab.hosts import connect
@@ -96,7 +96,7 @@ def test_write(host):
 
 
 def test_doctor(host):
-    assert doctor(LAB.only(host.name), Order(window=0), findings_of) == 0
+    assert doctor(LAB.only(host.name), DoctorRequest(window=0), findings_of) == 0
 """
 _SCENARIO = """
 title = "A disk"

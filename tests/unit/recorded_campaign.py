@@ -89,7 +89,7 @@ def _measurement(group: Group, arm: str, job: Job, number: int, raw: str, *, iop
         group=group.id,
         round=number,
         arm=arm,
-        visit=1,
+        repeat=1,
         job=job.id,
         started=1_760_000_000.0 + 60 * number,
         seconds=SECONDS,

@@ -204,7 +204,7 @@ def _measurement(
         group=group,
         round=number,
         arm=arm.id,
-        visit=1,
+        repeat=1,
         job=job.id,
         started=started,
         seconds=job.seconds,

@@ -178,7 +178,7 @@ def measured(place: Place, number: int, counters: dict[str, float], *, iops: flo
         group="g",
         round=number,
         arm=arm.id,
-        visit=1,
+        repeat=1,
         job=JOB.id,
         started=100.0 * number + len(arm.id),
         seconds=10.0,
@@ -227,7 +227,7 @@ def test_parts_of_one_side_alone_add_nothing() -> None:
 
 
 def test_the_host_twice_in_a_round_counts_with_its_mean() -> None:
-    again = replace(measured(Place.HOST, 1, HOST | {"host_busy_s": 2.0}), visit=2)
+    again = replace(measured(Place.HOST, 1, HOST | {"host_busy_s": 2.0}), repeat=2)
     assert us(cell([*rounds(number=1), again]).accounting["cpu"].host[0]) == pytest.approx((70 + 170) / 2)
 
 

@@ -18,7 +18,7 @@ import pytest
 from harness import cli
 from harness.cli import main
 from harness.lab.created import CreationLog, read_log
-from harness.lab.embedded.machine import Machine, MachineState
+from harness.lab.embedded.machine import LabMachine, LabMachineState
 from harness.lab.inventory import HostSpec
 from harness.lab.lease import lease
 from harness.lab.processes import Processes
@@ -120,19 +120,19 @@ def test_reaping_needs_neither_images_nor_a_guest_that_boots(
 
 
 @pytest.fixture
-def lab_host(tmp_path: Path) -> Iterator[Machine]:
+def lab_host(tmp_path: Path) -> Iterator[LabMachine]:
     """A process that looks like a lab host that runs."""
-    state = MachineState(tmp_path / "state" / "virt-overhead" / "lab")
+    state = LabMachineState(tmp_path / "state" / "virt-overhead" / "lab")
     state.directory.mkdir(parents=True)
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", str(state.pidfile)]) as process:
-        machine = Machine(process.pid, 2222, "/key", "ssh-ed25519 AAAA", "tcg", "a test", (), 0.0)
+        machine = LabMachine(process.pid, 2222, "/key", "ssh-ed25519 AAAA", "tcg", "a test", (), 0.0)
         state.record.write_text(json.dumps(asdict(machine)))
         yield machine
         process.kill()
 
 
 def test_logging_in_to_the_lab_checks_its_key_and_leaves_no_temporary_file(
-    lab_host: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lab_host: LabMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ssh = tmp_path / "bin" / "ssh"
     ssh.parent.mkdir()

@@ -15,7 +15,7 @@ import pytest
 
 from harness.doctor import Finding, Level, Setting, as_records, examine, has_problem, known_proof, look
 from harness.doctor.findings import NOT_AVAILABLE
-from harness.doctor.probe import DiskSeen, Seen
+from harness.doctor.probe import DiskState, HostState
 from harness.doctor.record import Record
 from harness.lab.accel import Acceleration
 from harness.lab.facts import HostFacts, read_facts
@@ -36,17 +36,19 @@ def tree(tmp_path: Path) -> Tree:
     return Tree(tmp_path / "root")
 
 
-def see(tree: Tree, *disks: DiskById) -> Seen:
+def see(tree: Tree, *disks: DiskById) -> HostState:
     return look(RUNNER, FACTS, disks or [DISK], root=str(tree.root), window=0)
 
 
-def said_of(seen: Seen, check: str, proof: Acceleration | None = PROVEN) -> Finding:
+def said_of(seen: HostState, check: str, proof: Acceleration | None = PROVEN) -> Finding:
     (finding,) = [each for each in examine(seen, proof) if each.check == check]
     return finding
 
 
 # A host's CPUs do something while they are watched; those of a tree stand still.
-def watched(seen: Seen, *, busy: int = 0, idle: int = 200, steal: int = 0, requests: int = 0, swapped: int = 0) -> Seen:
+def watched(
+    seen: HostState, *, busy: int = 0, idle: int = 200, steal: int = 0, requests: int = 0, swapped: int = 0
+) -> HostState:
     before = {
         "/proc/stat": "cpu  0 0 0 0 0 0 0 0 0 0",
         "/sys/block/nvme0n1/stat": "0 0 0 0 0 0 0 0 0 0 0",
@@ -367,7 +369,7 @@ def test_with_several_numa_nodes_the_disks_node_is_named(tree: Tree) -> None:
     tree.write("sys/devices/system/node/node1/cpulist", "16-31")
     tree.write("proc/sys/kernel/numa_balancing", "1")
     seen = see(tree)
-    there: tuple[DiskSeen, ...] = (replace(seen.disks[0], numa_node=1),)
+    there: tuple[DiskState, ...] = (replace(seen.disks[0], numa_node=1),)
     finding = said_of(replace(seen, disks=there), "NUMA")
     assert (finding.value, finding.level) == ("2 nodes; optane at node 1 (CPUs 16-31)", Level.ADVICE)
     assert finding.advice.startswith("numactl --cpunodebind=1 --membind=1")

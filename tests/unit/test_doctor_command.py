@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli import main
-from harness.doctor.command import Order, doctor
+from harness.doctor.command import DoctorRequest, doctor
 from harness.doctor.screen import tuning_lines
 from harness.doctor.tune import Change, Tuning
 from harness.errors import HostError, LabUnavailable
@@ -38,9 +38,9 @@ key = "/absent"
 # What a user's process does, on a tree: it says when it holds the settings, and is ended from outside.
 HOLDING = """
 import sys
-from harness.doctor.command import Order, doctor
+from harness.doctor.command import DoctorRequest, doctor
 from tests.unit.test_doctor_command import HOST
-sys.exit(doctor(HOST, Order(tune=True, window=0, root=sys.argv[1])))
+sys.exit(doctor(HOST, DoctorRequest(tune=True, window=0, root=sys.argv[1])))
 """
 
 
@@ -129,7 +129,7 @@ def test_a_command_runs_while_the_settings_are_held_and_its_status_counts(
 ) -> None:
     as_root()
     command = ("sh", "-c", f"cat {tree.root}/{QUEUE}/scheduler; exit 7")
-    assert doctor(HOST, Order(tune=True, window=0, root=str(tree.root), command=command)) == 7
+    assert doctor(HOST, DoctorRequest(tune=True, window=0, root=str(tree.root), command=command)) == 7
     out = capfd.readouterr().out
     assert f"host node1: changed {tree.root}/{QUEUE}/scheduler: mq-deadline -> none\nhost" in out
     assert "scaling_governor and 1 more: powersave -> performance\n" in out
@@ -139,7 +139,7 @@ def test_a_command_runs_while_the_settings_are_held_and_its_status_counts(
 
 def test_with_json_what_is_changed_is_told_on_standard_error(tree: Tree, capfd: pytest.CaptureFixture[str]) -> None:
     as_root()
-    doctor(HOST, Order(tune=True, as_json=True, window=0, root=str(tree.root), command=("true",)))
+    doctor(HOST, DoctorRequest(tune=True, as_json=True, window=0, root=str(tree.root), command=("true",)))
     out, err = capfd.readouterr()
     assert json.loads(out)["hosts"][0]["host"] == "node1"
     assert "all put back as it was" in err
@@ -155,7 +155,7 @@ def test_the_command_line_takes_a_command_with_options_of_its_own(capfd: pytest.
 def test_a_command_that_is_not_there_is_a_usage_error_and_all_is_put_back(tree: Tree) -> None:
     as_root()
     with pytest.raises(Exception, match="cannot run no-such-command"):
-        doctor(HOST, Order(tune=True, window=0, root=str(tree.root), command=("no-such-command",)))
+        doctor(HOST, DoctorRequest(tune=True, window=0, root=str(tree.root), command=("no-such-command",)))
     assert tree.read(KSM) == "1"
 
 
@@ -211,7 +211,7 @@ def test_a_host_over_ssh_is_examined_and_tuned_as_this_machine_is(
         address = SshAddress("127.0.0.1", server.port, USER, server.user_key, server.host_key)
         far = Inventory("the test", "smoke", (HostSpec("node1", "ssh", address, (DISK,)),))
         command = ("cat", f"{tree.root}/{QUEUE}/scheduler")
-        assert doctor(far, Order(tune=True, window=0, root=str(tree.root), command=command)) == 0
+        assert doctor(far, DoctorRequest(tune=True, window=0, root=str(tree.root), command=command)) == 0
     out = capfd.readouterr().out
     assert "advice   optane: I/O scheduler: mq-deadline (nvme0n1)\n" in out
     assert out.endswith("\nnone\nhost node1: all put back as it was\n")
@@ -223,12 +223,12 @@ def test_what_a_killed_process_left_is_told_and_put_back_on_demand(
 ) -> None:
     as_root()
     kill_while_holding(tree)
-    doctor(HOST, Order(window=0, root=str(tree.root)))
+    doctor(HOST, DoctorRequest(window=0, root=str(tree.root)))
     out = capsys.readouterr().out
     assert "advice   tuned settings: 6 files, held by process " in out
     assert "-> virt-overhead doctor --restore" in out
     assert tree.read(KSM) == "0"
-    doctor(HOST, Order(restore=True, window=0, root=str(tree.root)))
+    doctor(HOST, DoctorRequest(restore=True, window=0, root=str(tree.root)))
     out = capsys.readouterr().out
     assert out.startswith("host node1: 6 settings put back that process ")
     assert "tuned settings" not in out
@@ -240,7 +240,7 @@ def test_tuning_again_begins_with_putting_back_what_a_killed_process_left(
 ) -> None:
     as_root()
     kill_while_holding(tree)
-    assert doctor(HOST, Order(tune=True, window=0, root=str(tree.root), command=("true",))) == 0
+    assert doctor(HOST, DoctorRequest(tune=True, window=0, root=str(tree.root), command=("true",))) == 0
     out = capfd.readouterr().out
     assert out.startswith("host node1: 6 settings put back that process ")
     assert out.endswith("host node1: all put back as it was\n")
@@ -250,11 +250,11 @@ def test_tuning_again_begins_with_putting_back_what_a_killed_process_left(
 def test_settings_of_a_process_that_lives_are_not_put_back(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
     as_root()
     with holding(tree) as process:
-        assert doctor(HOST, Order(restore=True, window=0, root=str(tree.root))) == 1
+        assert doctor(HOST, DoctorRequest(restore=True, window=0, root=str(tree.root))) == 1
         assert f"process {process.pid} of " in capsys.readouterr().out
         assert tree.read(KSM) == "0"
         with pytest.raises(HostError, match="settings are changed already"):
-            doctor(HOST, Order(tune=True, window=0, root=str(tree.root), command=("true",)))
+            doctor(HOST, DoctorRequest(tune=True, window=0, root=str(tree.root), command=("true",)))
         assert tree.read(KSM) == "0"
 
 
@@ -264,7 +264,7 @@ def test_settings_are_not_changed_under_a_run_that_measures(tree: Tree) -> None:
         tree.leased("run7"),
         pytest.raises(LabUnavailable, match=r"host node1 is being measured by another run \(run7 of .*, process "),
     ):
-        doctor(HOST, Order(tune=True, window=0, root=str(tree.root), command=("true",)))
+        doctor(HOST, DoctorRequest(tune=True, window=0, root=str(tree.root), command=("true",)))
     assert tree.read(KSM) == "1"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from harness.cli import main
 from harness.doctor import Setting, examine, look
-from harness.doctor.probe import Seen
+from harness.doctor.probe import HostState
 from harness.doctor.record import Record
 from harness.lab.facts import HostFacts
 from harness.lab.transport.local import LocalRunner
@@ -30,7 +30,7 @@ def every_check(tmp_path: Path) -> set[str]:
     with tree.leased("run7"):
         seen = look(LocalRunner(), facts, [DISK], root=str(tree.root), window=0)
     disk = replace(seen.disks[0], link_power="max_performance")
-    cases: list[Seen] = [
+    cases: list[HostState] = [
         replace(seen, disks=(disk,)),
         replace(seen, disks=()),
         replace(seen, disks=(replace(disk, device=""),)),

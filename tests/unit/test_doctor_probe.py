@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.doctor.probe import Seen, cpu_ticks, look, processes
+from harness.doctor.probe import HostState, cpu_ticks, look, processes
 from harness.errors import HostError
 from harness.lab.facts import HostFacts, read_facts
 from harness.lab.inventory import DiskByFile, DiskById
@@ -24,7 +24,7 @@ def tree(tmp_path: Path) -> Tree:
     return Tree(tmp_path / "root")
 
 
-def seen_in(tree: Tree, *disks: DiskById | DiskByFile) -> Seen:
+def seen_in(tree: Tree, *disks: DiskById | DiskByFile) -> HostState:
     return look(RUNNER, FACTS, disks, root=str(tree.root), window=0)
 
 

@@ -22,7 +22,7 @@ from harness.model.attach import BUSES, Aio, Attach, Bus, Cache, Controller, Vfi
 from harness.model.layout import Device, Layout, Md, Qcow2, RawFile, ZfsFile
 from harness.model.mode import Mode
 from harness.scenario.load import find_scenarios, load_scenario
-from harness.scenario.sittings import sittings
+from harness.scenario.setups import setups
 from tests.unit.attach_options import options
 
 GOLDEN = Path(__file__).parent / "data" / "domains"
@@ -121,7 +121,7 @@ def source_of(name: str, layout: Layout) -> BlockSource:
 
 
 def attached(modes: Sequence[Mode]) -> GuestSpec:
-    """The guest of a sitting, with as many vCPUs as the most queues of a disk here."""
+    """The guest of a setup, with as many vCPUs as the most queues of a disk here."""
     disks = [GuestDisk(mode.name, source_of(mode.name, mode.layout), mode.attach) for mode in modes if mode.attach]
     return replace(guest(*disks), vcpus=4)
 
@@ -129,7 +129,7 @@ def attached(modes: Sequence[Mode]) -> GuestSpec:
 SITTINGS = {
     f"scenario-{path.stem}-{number}": attached(modes)
     for path in find_scenarios(SCENARIOS)
-    for number, modes in enumerate(sittings(load_scenario(path).modes), start=1)
+    for number, modes in enumerate(setups(load_scenario(path).modes), start=1)
 }
 """Every guest of the scenarios that come with the project: every combination of layout and attachment in them."""
 GUESTS = SPECS | SITTINGS

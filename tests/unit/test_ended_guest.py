@@ -8,7 +8,7 @@ import pytest
 
 from harness.guest.libvirt.last_words import ended_while_booting, qemu_log
 from harness.guest.proxmox.ended import Ended, explained, require_running
-from harness.guest.proxmox.machine import Machine
+from harness.guest.proxmox.machine import VirtualMachine
 from harness.lab.transport.local import LocalRunner
 from tests.unit.proxmox_nodes import double
 
@@ -52,7 +52,7 @@ def test_of_a_vm_the_message_has_its_state_and_what_qemu_wrote_to_the_journal(
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     with double() as (_, client):
         client.write("post", f"{client.node}/qemu", {"vmid": 900}, seen=lambda: True, deadline=30)
-        machine = Machine(client, 900)
+        machine = VirtualMachine(client, 900)
         with pytest.raises(Ended) as ended:
             require_running(machine)
         error = explained(ended.value, machine, RUNNER)

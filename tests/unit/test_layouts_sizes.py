@@ -6,7 +6,7 @@ import pytest
 
 from harness.layout import md
 from harness.layout.build import Layouts
-from harness.layout.layers import Cut, cuts_of
+from harness.layout.layers import BasePlan, base_plans
 from harness.layout.regions import ALIGNMENT, Need, together
 from harness.layout.source import BlockSource
 from harness.model.attach import Attach
@@ -22,19 +22,19 @@ def modes(**layouts: Layout) -> list[Mode]:
     return [Mode(name, layout, Attach()) for name, layout in layouts.items()]
 
 
-def regions(cut: Cut) -> dict[str, float]:
+def regions(cut: BasePlan) -> dict[str, float]:
     """Spans per region."""
     return {what: need.shares for what, need in cut.needs.items()}
 
 
 def test_the_disk_has_a_bare_region_for_the_host_also_where_no_mode_is_on_it() -> None:
-    (disk,) = cuts_of(modes(lvm=Lvm()))
+    (disk,) = base_plans(modes(lvm=Lvm()))
     assert (disk.base, disk.label, disk.bare) == (Device(), "", ())
     assert list(disk.needs) == ["device", "lvm"]
 
 
 def test_modes_of_one_kind_share_a_volume_group_and_a_file_system() -> None:
-    (disk,) = cuts_of(
+    (disk,) = base_plans(
         modes(lvm=Lvm(), lvm2=Lvm(), raw=RawFile(), cached=RawFile(preallocation="off"), xfs=RawFile("xfs"), q=Qcow2())
     )
     assert list(disk.needs) == ["device", "lvm", "ext4", "xfs"]
@@ -45,14 +45,14 @@ def test_modes_of_one_kind_share_a_volume_group_and_a_file_system() -> None:
 
 
 def test_each_partition_is_its_own_and_pools_hold_volumes_and_datasets() -> None:
-    (disk,) = cuts_of(modes(one=Partition(), two=Partition(), zvol=Zvol(), zfs=ZfsFile(), thin=LvmThin()))
+    (disk,) = base_plans(modes(one=Partition(), two=Partition(), zvol=Zvol(), zfs=ZfsFile(), thin=LvmThin()))
     assert list(disk.needs) == ["device", "part1", "part2", "lvm-thin", "zfs"]
     assert regions(disk)["zfs"] > 2
 
 
 def test_modes_on_equal_arrays_share_the_array_and_others_have_their_own() -> None:
     five, ten = Md(5, 4), Md(10, 4)
-    disk, *arrays = cuts_of(modes(plain=Device(), md5=five, md10=ten, lvm=Lvm(on=Md(5, 4)), raw=RawFile(on=ten)))
+    disk, *arrays = base_plans(modes(plain=Device(), md5=five, md10=ten, lvm=Lvm(on=Md(5, 4)), raw=RawFile(on=ten)))
     assert (disk.bare, list(disk.needs)) == (("plain",), ["device"])
     assert [(cut.base, cut.label, cut.bare, list(cut.needs)) for cut in arrays] == [
         (five, "m0", ("md5",), ["device", "lvm"]),
@@ -61,7 +61,7 @@ def test_modes_on_equal_arrays_share_the_array_and_others_have_their_own() -> No
 
 
 def test_an_array_without_bare_modes_has_no_bare_region() -> None:
-    _, array = cuts_of(modes(lvm=Lvm(on=Md(0, 2))))
+    _, array = base_plans(modes(lvm=Lvm(on=Md(0, 2))))
     assert list(array.needs) == ["lvm"]
 
 
@@ -69,7 +69,7 @@ def test_names_in_the_partition_table_are_short_enough_for_it() -> None:
     every = modes(
         d=Device(), p=Partition(), l=Lvm(), t=LvmThin(), r=RawFile(), x=RawFile("xfs"), q=Qcow2(), z=Zvol(), m=Md(5, 4)
     )
-    labels = [what for cut in cuts_of(every) for what in (*cut.needs, cut.label)]
+    labels = [what for cut in base_plans(every) for what in (*cut.needs, cut.label)]
     assert all(len(f"voh:20260101-000000-abcd:{label}") <= 36 for label in labels)
 
 
@@ -118,15 +118,15 @@ def test_regions_side_by_side_have_room_to_be_aligned() -> None:
 
 @pytest.mark.parametrize("chunk", [64 * KIB, 256 * KIB, 192 * KIB, 4 * MIB])
 def test_thin_pools_have_room_for_whole_chunks_of_every_volume_and_their_metadata_twice(chunk: int) -> None:
-    (disk,) = cuts_of(modes(a=LvmThin(chunk), b=LvmThin(chunk)))
+    (disk,) = base_plans(modes(a=LvmThin(chunk), b=LvmThin(chunk)))
     span = GIB
     chunks = 2 * -(-span // chunk)
     assert disk.needs["lvm-thin"].bytes(span) > chunks * chunk + 2 * max(2 * MIB, 64 * chunks) + 4 * MIB
 
 
 def test_clusters_of_half_a_kilobyte_need_a_fiftieth_more() -> None:
-    (small,) = cuts_of(modes(q=Qcow2(cluster_size=512)))
-    (usual,) = cuts_of(modes(q=Qcow2()))
+    (small,) = base_plans(modes(q=Qcow2(cluster_size=512)))
+    (usual,) = base_plans(modes(q=Qcow2()))
     assert regions(small)["ext4"] - regions(usual)["ext4"] == pytest.approx(1.05 * 10 / 512, rel=0.02)
 
 

@@ -17,7 +17,7 @@ from harness.errors import LabUnavailable
 from harness.image import Cache, EmulatorImage, GuestImage, Image, ImageSet, LabImage, Manifest, cache_root, ensure_key
 from harness.image.recipe import load_recipes
 from harness.lab.embedded.disks import EMULATED
-from harness.lab.embedded.machine import Machine, MachineState
+from harness.lab.embedded.machine import LabMachine, LabMachineState
 
 IGNORE_TERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
 
@@ -57,36 +57,36 @@ def processes() -> Iterator[Processes]:
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> MachineState:
+def state(tmp_path: Path) -> LabMachineState:
     (tmp_path / "lab").mkdir()
-    return MachineState(tmp_path / "lab")
+    return LabMachineState(tmp_path / "lab")
 
 
-def lab_host(processes: Processes, state: MachineState, *, before: str = "") -> int:
+def lab_host(processes: Processes, state: LabMachineState, *, before: str = "") -> int:
     return processes.start("-name", "virt-overhead-lab", "-pidfile", str(state.pidfile), before=before)
 
 
-def write_record(state: MachineState, pid: int, made_of: tuple[str, ...] = ("lab1",)) -> Machine:
-    machine = Machine(pid, 20022, "/key", "ssh-ed25519 AAAA", "tcg", "no KVM here", made_of, 0.0)
+def write_record(state: LabMachineState, pid: int, made_of: tuple[str, ...] = ("lab1",)) -> LabMachine:
+    machine = LabMachine(pid, 20022, "/key", "ssh-ed25519 AAAA", "tcg", "no KVM here", made_of, 0.0)
     state.record.write_text(json.dumps(asdict(machine) | {"made_of": list(machine.made_of)}))
     return machine
 
 
-def test_a_lab_host_that_runs_is_found_with_what_is_known_of_it(state: MachineState, processes: Processes) -> None:
+def test_a_lab_host_that_runs_is_found_with_what_is_known_of_it(state: LabMachineState, processes: Processes) -> None:
     known = write_record(state, lab_host(processes, state))
     running = state.running()
     assert running is not None
     assert (running.pid, running.port, running.why) == (known.pid, 20022, "no KVM here")
 
 
-def test_nothing_runs_where_nothing_was_started(state: MachineState) -> None:
+def test_nothing_runs_where_nothing_was_started(state: LabMachineState) -> None:
     assert state.running() is None
     assert state.processes() == []
     assert not state.stop()
 
 
 def test_a_stale_record_whose_pid_is_another_programs_by_now_is_no_lab_host(
-    state: MachineState, processes: Processes
+    state: LabMachineState, processes: Processes
 ) -> None:
     other = processes.start("-pidfile", "/run/another.pid")
     write_record(state, other)
@@ -97,12 +97,12 @@ def test_a_stale_record_whose_pid_is_another_programs_by_now_is_no_lab_host(
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}', '{"pid": 1, "colour": "red"}'])
-def test_a_record_that_cannot_be_read_is_no_lab_host(state: MachineState, text: str) -> None:
+def test_a_record_that_cannot_be_read_is_no_lab_host(state: LabMachineState, text: str) -> None:
     state.record.write_text(text)
     assert state.running() is None
 
 
-def test_stop_ends_the_lab_host_politely_and_forgets_it(state: MachineState, processes: Processes) -> None:
+def test_stop_ends_the_lab_host_politely_and_forgets_it(state: LabMachineState, processes: Processes) -> None:
     pid = lab_host(processes, state)
     write_record(state, pid)
     assert state.stop()
@@ -112,7 +112,7 @@ def test_stop_ends_the_lab_host_politely_and_forgets_it(state: MachineState, pro
 
 
 def test_what_was_on_the_disks_that_qemu_emulates_ends_with_the_lab_host(
-    state: MachineState, processes: Processes
+    state: LabMachineState, processes: Processes
 ) -> None:
     lab_host(processes, state)
     images = [state.directory / f"{disk.name}.img" for disk in EMULATED]
@@ -122,7 +122,7 @@ def test_what_was_on_the_disks_that_qemu_emulates_ends_with_the_lab_host(
     assert not any(image.exists() for image in images)
 
 
-def test_stop_ends_what_a_crash_left_without_a_record(state: MachineState, processes: Processes) -> None:
+def test_stop_ends_what_a_crash_left_without_a_record(state: LabMachineState, processes: Processes) -> None:
     pids = [lab_host(processes, state) for _ in range(2)]
     assert state.running() is None
     assert sorted(state.processes()) == sorted(pids)
@@ -131,7 +131,7 @@ def test_stop_ends_what_a_crash_left_without_a_record(state: MachineState, proce
 
 
 def test_stop_ends_a_lab_host_that_hangs(
-    state: MachineState, processes: Processes, monkeypatch: pytest.MonkeyPatch
+    state: LabMachineState, processes: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("harness.lab.embedded.machine.STOP_SECONDS", 0.3)
     pid = lab_host(processes, state, before=IGNORE_TERM)
@@ -140,20 +140,20 @@ def test_stop_ends_a_lab_host_that_hangs(
 
 
 def test_the_lab_host_of_another_directory_is_left_alone(
-    state: MachineState, processes: Processes, tmp_path: Path
+    state: LabMachineState, processes: Processes, tmp_path: Path
 ) -> None:
-    other = lab_host(processes, MachineState(tmp_path / "other"))
+    other = lab_host(processes, LabMachineState(tmp_path / "other"))
     assert not state.stop()
     assert processes.end_of(other) is None
 
 
-def test_a_program_that_mentions_the_directory_is_left_alone(state: MachineState, processes: Processes) -> None:
+def test_a_program_that_mentions_the_directory_is_left_alone(state: LabMachineState, processes: Processes) -> None:
     editor = processes.start(f"{state.pidfile}.swp", f"--log={state.console}")
     assert not state.stop()
     assert processes.end_of(editor) is None
 
 
-def test_two_processes_do_not_start_it_at_once(state: MachineState) -> None:
+def test_two_processes_do_not_start_it_at_once(state: LabMachineState) -> None:
     held, done = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -193,7 +193,7 @@ def images(directory: Path, *, digest: str = "1") -> ImageSet:
 
 
 def test_a_machine_fits_the_images_it_was_started_from_alone(
-    state: MachineState, processes: Processes, tmp_path: Path
+    state: LabMachineState, processes: Processes, tmp_path: Path
 ) -> None:
     write_record(state, lab_host(processes, state), state.made_of(images(tmp_path), "tcg"))
     machine = state.running()
@@ -203,7 +203,7 @@ def test_a_machine_fits_the_images_it_was_started_from_alone(
 
 
 def test_a_lab_host_with_other_hardware_or_disks_does_not_fit(
-    tmp_path: Path, state: MachineState, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, state: LabMachineState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = write_record(state, pid=1, made_of=state.made_of(images(tmp_path), "tcg"))
     assert state.fits(machine, images(tmp_path))
@@ -211,7 +211,7 @@ def test_a_lab_host_with_other_hardware_or_disks_does_not_fit(
     assert not state.fits(machine, images(tmp_path))
 
 
-def test_what_qemu_refuses_is_told_and_leaves_nothing(state: MachineState, tmp_path: Path) -> None:
+def test_what_qemu_refuses_is_told_and_leaves_nothing(state: LabMachineState, tmp_path: Path) -> None:
     emulator = next(recipe for recipe in load_recipes(ensure_key().public) if recipe.name == "emulator")
     found = Cache(cache_root()).look(emulator, {})
     if not isinstance(found, EmulatorImage):

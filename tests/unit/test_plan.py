@@ -16,7 +16,7 @@ from harness.model.mode import Arm, Cell, Mode, Place
 from harness.model.profile import PROFILES, Conditioning
 from harness.scenario.library import PRESETS
 from harness.scenario.load import load_scenario
-from harness.scenario.order import ALONE_SECONDS, batches, job_order, round_order
+from harness.scenario.order import ALONE_SECONDS, fio_processes, job_order, round_order
 from harness.scenario.plan import (
     FIO_SHARE,
     STARTUP_SECONDS,
@@ -209,7 +209,7 @@ def test_scenarios_are_never_mixed_in_a_group() -> None:
     assert [(group.scenario, group.disk) for group in groups] == [("optane", "nvme0"), ("hdd", "hdd")]
 
 
-# ------------------------------------------------------------------------------------------ sittings
+# ------------------------------------------------------------------------------------------ setups
 
 
 def volumes(count: int, *, layout: Layout | None = None, disks: tuple[str, ...] = ()) -> Scenario:
@@ -218,16 +218,16 @@ def volumes(count: int, *, layout: Layout | None = None, disks: tuple[str, ...] 
     return replace(OPTANE, modes=(PRESETS[0], *modes), workloads=OPTANE.workloads[2:], disks=disks or ("nvme0",))
 
 
-def test_modes_that_do_not_fit_together_are_measured_in_sittings_one_after_the_other() -> None:
+def test_modes_that_do_not_fit_together_are_measured_in_setups_one_after_the_other() -> None:
     plan = plan_for(volumes(19), "smoke")
-    assert [len(sitting.modes) for sitting in plan.sittings] == [9, 8, 3]
+    assert [len(setup.modes) for setup in plan.setups] == [9, 8, 3]
     assert [group.id for group in plan.groups] == ["optane-batch1", "optane-batch2", "optane-batch3"]
-    assert [plan.sitting_of(group).number for group in plan.groups] == [1, 2, 3]
+    assert [plan.setup_of(group).number for group in plan.groups] == [1, 2, 3]
 
 
-def test_each_sitting_has_the_host_so_that_every_cell_has_its_paired_baseline() -> None:
-    for sitting in plan_for(volumes(19), "smoke").sittings:
-        for group in sitting.groups:
+def test_each_setup_has_the_host_so_that_every_cell_has_its_paired_baseline() -> None:
+    for setup in plan_for(volumes(19), "smoke").setups:
+        for group in setup.groups:
             assert arm_ids(group)[0] == "host"
             assert group.jobs_of(group.arms[0]) == group.jobs
 
@@ -240,41 +240,41 @@ def test_the_cells_come_in_the_order_in_which_they_are_measured() -> None:
         )
 
 
-def test_the_groups_of_a_sitting_follow_each_other() -> None:
+def test_the_groups_of_a_setup_follow_each_other() -> None:
     plan = plan_for(volumes(19), "standard")
     assert len(plan.groups) > 3
-    numbers = [group.sitting for group in plan.groups]
+    numbers = [group.setup for group in plan.groups]
     assert numbers == sorted(numbers)
-    assert [sitting.groups for sitting in plan.sittings] == [
-        tuple(group for group in plan.groups if group.sitting == number) for number in (1, 2, 3)
+    assert [setup.groups for setup in plan.setups] == [
+        tuple(group for group in plan.groups if group.setup == number) for number in (1, 2, 3)
     ]
-    assert all(len(sitting.jobs) == 18 for sitting in plan.sittings)
+    assert all(len(setup.jobs) == 18 for setup in plan.setups)
 
 
-def test_a_selection_that_fits_together_is_one_sitting() -> None:
+def test_a_selection_that_fits_together_is_one_setup() -> None:
     scenario = volumes(19)
     chosen = [cell for cell in expand(scenario, "smoke") if cell.mode.name in ("layer-1", "layer-9", "layer-19")]
-    (sitting,) = plan_for(scenario, "smoke", chosen).sittings
-    assert [mode.name for mode in sitting.modes] == ["layer-1", "layer-9", "layer-19"]
+    (setup,) = plan_for(scenario, "smoke", chosen).setups
+    assert [mode.name for mode in setup.modes] == ["layer-1", "layer-9", "layer-19"]
 
 
-def test_each_sitting_is_built_filled_and_started_anew() -> None:
+def test_each_setup_is_built_filled_and_started_anew() -> None:
     plan = plan_for(volumes(19), "smoke")
-    assert plan.fill_bytes(1000) == 1000 * (3 + 19)  # the bare device in each sitting, and the volumes
+    assert plan.fill_bytes(1000) == 1000 * (3 + 19)  # the bare device in each setup, and the volumes
     seconds = plan.fio_seconds / FIO_SHARE + 3 * STARTUP_SECONDS
     assert plan.minutes * 60 == pytest.approx(seconds, abs=1)
-    assert plan.describe().startswith("80 cells in 3 groups and 3 sittings, 39 arms, 3 rounds: ")
+    assert plan.describe().startswith("80 cells in 3 groups and 3 setups, 39 arms, 3 rounds: ")
 
 
-def test_a_sitting_takes_as_many_disks_as_its_arrays_have() -> None:
+def test_a_setup_takes_as_many_disks_as_its_arrays_have() -> None:
     modes = (PRESETS[0], Mode("mirror", Lvm(Md(1, 2)), Attach()), Mode("stripe", Md(0, 3), Attach()))
     scenario = replace(OPTANE, modes=modes, disk="ssd1", disks=("ssd1", "ssd2", "ssd3", "ssd4"))
     plan = plan_for(scenario, "smoke")
     assert plan.disks == scenario.disks
-    assert [sitting.disks for sitting in plan.sittings] == [("ssd1", "ssd2", "ssd3")]
+    assert [setup.disks for setup in plan.setups] == [("ssd1", "ssd2", "ssd3")]
     assert plan.describe().endswith("written to ssd1, ssd2, ssd3")
     mirror = plan_for(scenario, "smoke", [cell for cell in expand(scenario, "smoke") if cell.mode.name != "stripe"])
-    assert [sitting.disks for sitting in mirror.sittings] == [("ssd1", "ssd2")]
+    assert [setup.disks for setup in mirror.setups] == [("ssd1", "ssd2")]
 
 
 @pytest.mark.parametrize(
@@ -444,33 +444,33 @@ def job(name: str, iodepth: int = 1) -> Job:
 
 def test_a_reader_and_a_writer_share_a_process_that_reads_first() -> None:
     read, write = job("randread-4k"), job("seqwrite-256k")
-    assert batches([read, write], HOST) == [(read, write)]
-    assert batches([write, read], HOST) == [(read, write)]
+    assert fio_processes([read, write], HOST) == [(read, write)]
+    assert fio_processes([write, read], HOST) == [(read, write)]
 
 
 def test_jobs_of_one_direction_each_have_a_process() -> None:
     reads = [job("randread-4k", depth) for depth in (8, 1, 32)]
-    assert batches(reads, HOST) == [(read,) for read in reads]
+    assert fio_processes(reads, HOST) == [(read,) for read in reads]
 
 
 def test_a_mixed_job_is_alone_in_its_place() -> None:
     read, mixed, write = job("seqread-256k"), job("randrw-8k-r70"), job("randwrite-4k")
-    assert batches([mixed, read, write], HOST) == [(mixed,), (read, write)]
-    assert batches([read, mixed, write], HOST) == [(read, write), (mixed,)]
+    assert fio_processes([mixed, read, write], HOST) == [(mixed,), (read, write)]
+    assert fio_processes([read, mixed, write], HOST) == [(read, write), (mixed,)]
 
 
 def test_a_job_whose_cpu_time_is_to_be_told_is_alone_in_its_place() -> None:
     read, write = job("seqread-256k"), job("randwrite-4k")
     rated, long = job("randread-4k-i1000"), replace(job("seqwrite-256k"), ramp=2, seconds=ALONE_SECONDS - 2)
-    assert batches([read, rated, write], HOST) == [(read, write), (rated,)]
-    assert batches([long, read, write], HOST) == [(long,), (read, write)]
+    assert fio_processes([read, rated, write], HOST) == [(read, write), (rated,)]
+    assert fio_processes([long, read, write], HOST) == [(long,), (read, write)]
 
 
 def test_on_an_array_every_job_has_a_process_of_its_own() -> None:
     read, write = job("randread-4k"), job("randwrite-4k")
     on_array = Mode("raid5-lvm", Lvm(Md(5, 4)), Attach())
-    assert batches([read, write], Arm(Place.TWIN, on_array)) == [(read,), (write,)]
-    assert batches([read, write], Arm(Place.TWIN, Mode("lvm", Lvm(), Attach()))) == [(read, write)]
+    assert fio_processes([read, write], Arm(Place.TWIN, on_array)) == [(read,), (write,)]
+    assert fio_processes([read, write], Arm(Place.TWIN, Mode("lvm", Lvm(), Attach()))) == [(read, write)]
 
 
 def test_a_jobs_name_ends_with_what_the_workload_sets() -> None:
@@ -487,7 +487,7 @@ def test_a_job_at_a_fixed_rate_is_spoken_of_by_its_latency() -> None:
 
 
 def test_no_jobs_need_no_process() -> None:
-    assert batches([], HOST) == []
+    assert fio_processes([], HOST) == []
 
 
 def test_the_fewest_processes_hold_every_job_once_with_one_of_each_direction_in_order() -> None:
@@ -496,8 +496,8 @@ def test_the_fewest_processes_hold_every_job_once_with_one_of_each_direction_in_
     everything = [job(name, depth) for name in names for depth in (1, 8, 32)]
     for _ in range(500):
         jobs = rng.sample(everything, rng.randrange(len(everything) + 1))
-        found = batches(jobs, HOST)
-        assert batches(jobs, HOST) == found
+        found = fio_processes(jobs, HOST)
+        assert fio_processes(jobs, HOST) == found
         assert sorted(jobs, key=jobs.index) == sorted((each for batch in found for each in batch), key=jobs.index)
         for batch in found:
             assert sum(each.reads for each in batch) <= 1

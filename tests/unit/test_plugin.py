@@ -623,7 +623,7 @@ def test_a_run_that_was_killed_has_a_report_and_goes_on(play: Play, pytester: py
     journal = (run / "journal.jsonl").read_text()
     assert journal.startswith(before)
     lines = [line for line in map(json.loads, journal.splitlines()) if "arm" in line]
-    keys = [(line["group"], line["round"], line["arm"], line["job"], line["visit"]) for line in lines]
+    keys = [(line["group"], line["round"], line["arm"], line["job"], line["repeat"]) for line in lines]
     assert len(keys) == len(set(keys))
     stored = json.loads((run / "results.json").read_text())
     assert stored["run"]["status"] == "complete"

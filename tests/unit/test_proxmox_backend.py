@@ -17,7 +17,7 @@ from harness.guest.proxmox.backend import ProxmoxHypervisor
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.drive import drive_string
 from harness.guest.proxmox.guest import ProxmoxGuest
-from harness.guest.proxmox.machine import Machine
+from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.new_machine import created
 from harness.guest.proxmox.secrets import Secret
 from harness.guest.proxmox.stores import PveVolume
@@ -399,7 +399,7 @@ def test_how_a_disk_is_attached_is_read_from_pve_qemu_and_guest(node: Node, clie
     assert left(client) == []
 
 
-def _read_back(node: Node, machine: Machine) -> None:
+def _read_back(node: Node, machine: VirtualMachine) -> None:
     attach = Attach(bus="virtio-scsi", cache="directsync", aio="io_uring", discard="unmap", queues=2)
     machine.set({"scsi0": drive_string("local-lvm:1", attach, "thin")})
     machine.start()

@@ -11,7 +11,7 @@ import pytest
 
 from harness.doctor.findings import Finding, Level
 from harness.guest.hypervisors import findings_of
-from harness.guest.proxmox.fitness import NodeSeen, examine_node, needed
+from harness.guest.proxmox.fitness import NodeState, examine_node, needed
 from harness.guest.proxmox.look import look_at
 from harness.lab.hypervisor import LIBVIRT
 from harness.lab.inventory import DiskById, DiskByStorage, HostSpec, load_lab
@@ -33,7 +33,7 @@ def all_granted(host: HostSpec = HOST, spec: ProxmoxSpec = NODE) -> dict[str, fr
     return {path: frozenset(each.privilege for each in needed(host, spec) if each.path == path) for path in paths}
 
 
-FIT = NodeSeen(
+FIT = NodeState(
     version="9.2.11",
     granted=all_granted(),
     storages=(
@@ -47,7 +47,7 @@ FIT = NodeSeen(
 )
 
 
-def found(seen: NodeSeen, spec: ProxmoxSpec = NODE, host: HostSpec = HOST) -> dict[str, Finding]:
+def found(seen: NodeState, spec: ProxmoxSpec = NODE, host: HostSpec = HOST) -> dict[str, Finding]:
     """What is not fine, by its check."""
     return {each.check: each for each in examine_node(host, spec, seen) if each.level is not Level.OK}
 
@@ -95,7 +95,7 @@ def test_a_node_that_has_all_that_is_needed_is_fit() -> None:
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
-def test_what_is_missing_is_told_before_anything_is_made(seen: NodeSeen, check: str, level: Level, said: str) -> None:
+def test_what_is_missing_is_told_before_anything_is_made(seen: NodeState, check: str, level: Level, said: str) -> None:
     (finding,) = found(seen).values()
     assert (finding.check, finding.level) == (check, level)
     assert said in finding.value

@@ -14,7 +14,7 @@ from harness.errors import ConfigError, HostError, SafetyError
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.drive import drive_keys
 from harness.guest.proxmox.layouts import disk_below
-from harness.guest.proxmox.machine import Machine
+from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.node import require_same_node, require_unclaimed, stable_path
 from harness.guest.proxmox.refusals import is_lock_timeout, remedy
 from harness.guest.proxmox.secrets import Secret
@@ -116,7 +116,7 @@ def test_a_command_in_the_guest_is_given_to_a_shell_word_by_word() -> None:
     # A program that is not there is answered with a 596, as if the answer had been lost.
     with played_back() as (recorded, client):
         recorded.record = {"result": {"pid": 291, "exited": 1, "exitcode": 0}}
-        assert Machine(client, 9000).run_by_agent("ip link", deadline=5)
+        assert VirtualMachine(client, 9000).run_by_agent("ip link", deadline=5)
     assert recorded.body == b"command=%2Fbin%2Fsh&command=-c&command=ip+link"
 
 

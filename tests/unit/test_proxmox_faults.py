@@ -14,7 +14,7 @@ import pytest
 
 from harness.errors import GuestError, LabUnavailable
 from harness.guest.proxmox.client import Client, PveError
-from harness.guest.proxmox.machine import Machine
+from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.new_machine import created
 from harness.guest.proxmox.secrets import Secret
 from harness.guest.proxmox.stores import Store, Stores
@@ -67,7 +67,7 @@ def shell(serving: Serving, tmp_path: Path) -> NodeShell:
 
 
 @contextmanager
-def made(client: Client, shell: NodeShell) -> Iterator[Machine]:
+def made(client: Client, shell: NodeShell) -> Iterator[VirtualMachine]:
     with created(client, shell.log(RUN), RULES, shell_parameters(RULES, ISO, 1)) as (machine, _):
         yield machine
 
@@ -81,7 +81,7 @@ def whole_life(client: Client, shell: NodeShell) -> None:
 
 
 @contextmanager
-def with_a_disk(client: Client, shell: NodeShell) -> Iterator[Machine]:
+def with_a_disk(client: Client, shell: NodeShell) -> Iterator[VirtualMachine]:
     """A VM with a volume of its own."""
     log = shell.log(RUN)
     with (

@@ -13,7 +13,7 @@ import pytest
 from harness.errors import GuestError
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.login import KEY_FILE, log_in
-from harness.guest.proxmox.machine import Machine
+from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.secrets import Secret
 from harness.guest.proxmox.vm import shell_parameters
 from harness.lab.accel import Acceleration
@@ -45,7 +45,7 @@ class Started:
     """A VM that runs, whose SSH server is `server`, with the files that its agent reads."""
 
     node: Node
-    machine: Machine
+    machine: VirtualMachine
     host: Host
     server: Server
 
@@ -78,7 +78,7 @@ def started(serving: Serving, server: Server, monkeypatch: pytest.MonkeyPatch) -
 
 
 def start(node: Node, client: Client, server: Server) -> Started:
-    machine = Machine(client, 9000)
+    machine = VirtualMachine(client, 9000)
     settings = {"vmid": 9000, **shell_parameters(DIRECT, "local:iso/mini.iso", 2)}
     client.task("post", "nodes/pve/qemu", settings, seen=lambda: False, deadline=30)
     machine.start()
@@ -121,13 +121,13 @@ def test_a_key_that_is_replaced_in_the_first_boot_is_read_again(
     started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = iter([make_key(tmp_path / "of_the_template"), started.server.host_key])
-    read = Machine.read_file
+    read = VirtualMachine.read_file
 
-    def replaced(machine: Machine, path: str) -> str | None:
+    def replaced(machine: VirtualMachine, path: str) -> str | None:
         started.files[path] = next(keys)
         return read(machine, path)
 
-    monkeypatch.setattr(Machine, "read_file", replaced)
+    monkeypatch.setattr(VirtualMachine, "read_file", replaced)
     log_in(started.machine, started.host, DIRECT).close()
 
 

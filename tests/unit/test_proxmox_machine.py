@@ -11,7 +11,7 @@ import pytest
 from harness.errors import GuestError, SafetyError
 from harness.guest.proxmox.claims import DiskNames, NodeConfig, claims
 from harness.guest.proxmox.client import Client, PveError
-from harness.guest.proxmox.machine import Machine
+from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.node import names_of, require_unclaimed, require_unshared
 from harness.guest.proxmox.vm import shell_parameters
 from harness.lab.proxmox import GuestRules
@@ -52,14 +52,14 @@ def shell(serving: Serving, tmp_path: Path) -> NodeShell:
     return NodeShell(serving, tmp_path)
 
 
-def made(client: Client, **settings: object) -> Machine:
-    machine = Machine(client, 9000)
+def made(client: Client, **settings: object) -> VirtualMachine:
+    machine = VirtualMachine(client, 9000)
     given = {"vmid": 9000, **shell_parameters(RULES, "local:iso/mini.iso", 1), **settings}
     client.task("post", "nodes/pve/qemu", given, seen=lambda: False, deadline=30)
     return machine
 
 
-def started(client: Client) -> Machine:
+def started(client: Client) -> VirtualMachine:
     """A running VM with a disk from which it does not boot, and one from which it does."""
     machine = made(client)
     machine.set({"scsi0": "local-lvm:1,aio=native,cache=none,serial=a", "scsi1": "local-lvm:1,serial=b"})
@@ -68,7 +68,7 @@ def started(client: Client) -> Machine:
     return machine
 
 
-def ended(machine: Machine) -> None:
+def ended(machine: VirtualMachine) -> None:
     machine.end()
     machine.destroy()
 
@@ -124,7 +124,7 @@ def test_a_disk_that_a_running_vm_has_is_refused_whatever_waits(
 ) -> None:
     settings = {"vmid": 100, "scsi0": "local-lvm:1", "virtio0": LINK, "hotplug": "network"}
     client.task("post", "nodes/pve/qemu", settings, seen=lambda: False, deadline=30)
-    machine = Machine(client, 100)
+    machine = VirtualMachine(client, 100)
     machine.start()
     if removed:
         client.task("post", f"{machine.path}/config", {"delete": "virtio0"}, seen=lambda: False, deadline=30)
@@ -138,7 +138,7 @@ def test_a_disk_that_a_running_vm_has_is_refused_whatever_waits(
 def test_a_disk_that_a_snapshot_has_is_refused(client: Client, shell: NodeShell) -> None:
     settings = {"vmid": 100, "scsi0": "local-lvm:1", "virtio0": LINK}
     client.task("post", "nodes/pve/qemu", settings, seen=lambda: False, deadline=30)
-    machine = Machine(client, 100)
+    machine = VirtualMachine(client, 100)
     snapshots = shell.node.machines[100].snapshots
     client.task("post", f"{machine.path}/config", {"delete": "virtio0"}, seen=lambda: False, deadline=30)
     snapshots["before"] = Snapshot({"virtio0": LINK}, 1)
@@ -239,13 +239,13 @@ def test_counts_that_qemu_did_not_tell_in_time_are_asked_for_again(monkeypatch: 
         recorded.record = {"result": {"status": "running"}}
         late = threading.Timer(0.2, lambda: setattr(recorded, "record", {"result": told}))
         late.start()
-        assert Machine(client, 9000).transferred("scsi0").read == 4096
+        assert VirtualMachine(client, 9000).transferred("scsi0").read == 4096
         late.join()
         assert recorded.answered > 1
         recorded.record = {"result": {"status": "running"}}
         monkeypatch.setattr("harness.guest.proxmox.machine.COUNT_SECONDS", 0.0)
         with pytest.raises(GuestError, match="QEMU counts nothing for scsi0 of VM 9000"):
-            Machine(client, 9000).transferred("scsi0")
+            VirtualMachine(client, 9000).transferred("scsi0")
 
 
 # The agent

@@ -12,7 +12,7 @@ import pytest
 from harness.errors import GuestError
 from harness.guest.proxmox.address import first_address
 from harness.guest.proxmox.client import Client, PveError
-from harness.guest.proxmox.machine import Machine
+from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.refusals import is_lock_timeout
 from tests.unit.proxmox_nodes import Recorded, played_back
 
@@ -113,13 +113,13 @@ def test_a_warning_is_not_taken_for_success(play: Any) -> None:
     end = client.task("post", "nodes/pve/qemu/1/status/start", {}, seen=unseen, deadline=20)
     assert end.warnings == ("iothread is only valid with virtio disk or virtio-scsi-single controller, ignoring",)
     with pytest.raises(GuestError, match="iothread is only valid with"):
-        Machine(client, 1).start()
+        VirtualMachine(client, 1).start()
 
 
 def test_a_guest_is_found_where_its_agent_says(play: Any) -> None:
     record = next(each for each in RESULTS if each["name"] == "net-ifs")
     _, client = play(record)
-    address = first_address(Machine(client, 101).interfaces() or ())
+    address = first_address(VirtualMachine(client, 101).interfaces() or ())
     assert address is not None
     assert address.startswith("10.99.")
 
@@ -127,28 +127,30 @@ def test_a_guest_is_found_where_its_agent_says(play: Any) -> None:
 def test_an_agent_that_does_not_answer_yet_is_waited_for(play: Any) -> None:
     early = next(each for each in ERRORS if each["name"] == "agent early")
     _, client = play(early)
-    assert Machine(client, 140).interfaces() is None
+    assert VirtualMachine(client, 140).interfaces() is None
 
 
 def test_a_script_that_was_killed_in_the_guest_has_failed(play: Any) -> None:
     killed = next(each for each in RESULTS if each["name"] == "sig")
     _, client = play({**killed, "result": {"pid": 301, **killed["result"]}})
     with pytest.raises(GuestError, match=r"`ip link` failed in the guest: \(it printed nothing\)"):
-        Machine(client, 140).run_by_agent("ip link", deadline=5)
+        VirtualMachine(client, 140).run_by_agent("ip link", deadline=5)
 
 
 def test_what_pve_left_pending_is_told_by_its_name(play: Any) -> None:
     unplugged, changed = (each for each in RESULTS if each["name"] == "pending")
     _, client = play(unplugged)
-    assert Machine(client, 101).pending() == {"boot": "order=ide2;net0", "scsi0": "its removal"}
+    assert VirtualMachine(client, 101).pending() == {"boot": "order=ide2;net0", "scsi0": "its removal"}
     _, client = play(changed)
-    assert Machine(client, 121).pending() == {"scsi0": "local-lvm:vm-121-disk-0,aio=io_uring,cache=writeback,size=1G"}
+    assert VirtualMachine(client, 121).pending() == {
+        "scsi0": "local-lvm:vm-121-disk-0,aio=io_uring,cache=writeback,size=1G"
+    }
 
 
 def test_bytes_are_those_that_qemu_counted(play: Any) -> None:
     record = next(each for each in RESULTS if each["name"] == "status")
     _, client = play(record)
-    counted = Machine(client, 101).transferred("scsi0")
+    counted = VirtualMachine(client, 101).transferred("scsi0")
     assert (counted.read, counted.written) == (4608, 0)
     with pytest.raises(GuestError, match="counts nothing for scsi9"):
-        Machine(client, 101).transferred("scsi9")
+        VirtualMachine(client, 101).transferred("scsi9")

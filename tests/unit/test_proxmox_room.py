@@ -10,7 +10,7 @@ import pytest
 from harness.errors import SafetyError, Unsupported
 from harness.guest.proxmox.backend import ProxmoxHypervisor
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.room import Allocation, Place, require_room, shortages
+from harness.guest.proxmox.room import Allocation, StorageSpace, require_room, shortages
 from harness.lab.inventory import DiskByStorage
 from harness.model.attach import Attach
 from harness.model.layout import Lvm, LvmThin, Qcow2, RawFile, Zvol
@@ -148,6 +148,9 @@ def test_where_the_node_does_not_say_how_much_is_free_nothing_is_created(
 
 
 def test_of_datasets_of_one_pool_the_least_quota_counts() -> None:
-    places = [Place("a", "ZFS pool tank", 100 * GIB, 80 * GIB), Place("b", "ZFS pool tank", 100 * GIB, 10 * GIB)]
+    places = [
+        StorageSpace("a", "ZFS pool tank", 100 * GIB, 80 * GIB),
+        StorageSpace("b", "ZFS pool tank", 100 * GIB, 10 * GIB),
+    ]
     assert list(shortages(places, [Allocation("a", GIB), Allocation("b", GIB)])) == []
     assert list(shortages(places, [Allocation("a", GIB), Allocation("b", 5 * GIB)])) != []

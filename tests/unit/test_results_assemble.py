@@ -27,7 +27,7 @@ def measured(arm: str, round: int, job: Job = JOB, group: str = "nvme0", **metri
         group=group,
         round=round,
         arm=arm,
-        visit=1,
+        repeat=1,
         job=job.id,
         started=1000.0 + 100 * round + {"h": 0, "t": 10, "g": 20}[arm[0]],
         seconds=10.0,
@@ -158,7 +158,7 @@ def test_a_metric_missing_in_one_measurement_is_left_out_of_the_cell() -> None:
 
 
 def test_an_arm_measured_twice_in_a_round_counts_with_its_geometric_mean() -> None:
-    again = replace(measured("host", 1, iops=4000, lat_mean=8e-3), visit=2, started=1050.0)
+    again = replace(measured("host", 1, iops=4000, lat_mean=8e-3), repeat=2, started=1050.0)
     assert one(LVM, [*campaign(THREE), again]).metrics["iops"].host == pytest.approx((2000, 1100, 900))
 
 

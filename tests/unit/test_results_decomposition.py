@@ -76,7 +76,7 @@ def measurements(cells: Iterable[Cell], rounds: int, keep: Keep = always) -> lis
                     group="g",
                     round=number,
                     arm=arm.id,
-                    visit=1,
+                    repeat=1,
                     job=job.id,
                     started=float(len(found)),
                     seconds=3.0,
@@ -135,17 +135,17 @@ def test_only_rounds_that_have_every_arm_count_and_the_others_are_named() -> Non
 def test_an_arm_that_was_not_measured_is_named_and_no_step_is_bridged() -> None:
     some = [cell for cell in CELLS if cell.mode.name != "uring"]
     found = told(disk(), records(measurements(some, 3), some))
-    assert found.skipped == "guest:uring was not measured, or in another sitting"
+    assert found.skipped == "guest:uring was not measured, or in another setup"
     assert (found.steps, found.added) == ((), None)
 
 
-def test_arms_of_two_sittings_are_no_pairs_though_their_rounds_have_the_same_numbers() -> None:
+def test_arms_of_two_setups_are_no_pairs_though_their_rounds_have_the_same_numbers() -> None:
     apart = [
         replace(GROUP, id=name, cells=tuple(cell for cell in CELLS if (cell.mode.name == "scsi") is alone))
         for name, alone in (("g", False), ("h", True))
     ]
     (found,) = decompositions([disk()], apart, records(measurements(CELLS, 3)))
-    assert found.skipped == "guest:scsi was not measured, or in another sitting"
+    assert found.skipped == "guest:scsi was not measured, or in another setup"
 
 
 def test_a_mode_that_the_host_cannot_have_gives_its_reason() -> None:

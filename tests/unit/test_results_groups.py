@@ -17,7 +17,7 @@ def measured(iops: float, number: int, arm: str = "host", job: str = JOB) -> Mea
         group="hdd-batch1",
         round=number,
         arm=arm,
-        visit=1,
+        repeat=1,
         job=job,
         started=1000.0 + 60 * number,
         seconds=3.0,
@@ -76,7 +76,7 @@ def test_one_measurement_has_no_drift_at_all() -> None:
 
 
 def test_a_bracketed_round_gives_two_moments() -> None:
-    again = replace(measured(900, 1), visit=2, started=1100.0)
+    again = replace(measured(900, 1), repeat=2, started=1100.0)
     assert only([measured(1000, 1), again]).change.n == 2
 
 

@@ -32,7 +32,7 @@ def measured(job: Job, arm: str, number: int, iops: float, counters: Mapping[str
         group="g",
         round=number,
         arm=arm,
-        visit=1,
+        repeat=1,
         job=job.id,
         started=float(number),
         seconds=4.0,

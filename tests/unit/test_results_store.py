@@ -52,7 +52,7 @@ def measured(arm: str, number: int, iops: float) -> Measurement:
         group="nvme0",
         round=number,
         arm=arm,
-        visit=1,
+        repeat=1,
         job=JOB.id,
         started=1_700_000_000.25 + number,
         seconds=10.001,

@@ -23,7 +23,7 @@ def measured(
         group="optane-batch1",
         round=number,
         arm=arm,
-        visit=1,
+        repeat=1,
         job="randread-4k-qd32",
         started=1000.0 + number,
         seconds=3.0,

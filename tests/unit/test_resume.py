@@ -89,10 +89,10 @@ def test_a_number_is_used_once_whatever_became_of_the_round() -> None:
 
 def test_a_bracketed_round_needs_its_host_twice() -> None:
     bracketed = replace(GROUP, bracket=True)
-    assert rounds(MEASURED, bracketed.visits, bracketed) == []
-    second = [replace(each, visit=2) for each in MEASURED if each.arm == "host"]
-    assert rounds([*MEASURED, *second], bracketed.visits, bracketed) == [1, 2, 3]
-    assert rounds([*MEASURED, *second[:-1]], bracketed.visits, bracketed) == [1, 2]
+    assert rounds(MEASURED, bracketed.arm_runs, bracketed) == []
+    second = [replace(each, repeat=2) for each in MEASURED if each.arm == "host"]
+    assert rounds([*MEASURED, *second], bracketed.arm_runs, bracketed) == [1, 2, 3]
+    assert rounds([*MEASURED, *second[:-1]], bracketed.arm_runs, bracketed) == [1, 2]
 
 
 def test_rounds_of_another_selection_of_modes_or_jobs_do_not_count() -> None:

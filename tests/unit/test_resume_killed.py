@@ -53,7 +53,7 @@ def copied(reports: Path, to: Path) -> RunStore:
 
 
 def keys(journal: Journal) -> list[tuple[object, ...]]:
-    return [(each.group, each.round, each.arm, each.job, each.visit) for each in journal.measurements]
+    return [(each.group, each.round, each.arm, each.job, each.repeat) for each in journal.measurements]
 
 
 def whole_rounds(journal: Journal) -> set[tuple[str, int]]:

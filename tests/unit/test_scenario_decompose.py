@@ -157,7 +157,7 @@ def test_modes_that_are_not_measured_in_the_same_rounds_are_refused() -> None:
     crowded = replace(scenario(*steps), modes=(MODES[0], *volumes))
     (line,) = decompose_problems(crowded)
     assert line.startswith(
-        "decompose.attach.steps: their modes are measured one sitting after the other (lvm-1 and lvm-11)"
+        "decompose.attach.steps: their modes are measured one setup after the other (lvm-1 and lvm-11)"
     )
     near = replace(scenario(*steps[:3], "guest:lvm-2"), modes=crowded.modes)
     assert list(decompose_problems(near)) == []

@@ -20,7 +20,7 @@ from harness.lab.hosts import GuestFiles, Host
 from harness.lab.inventory import DiskByFile, HostSpec
 from harness.measure.phases import Phases
 from harness.measure.provenance import disk_provenance
-from harness.measure.session import Demand, session
+from harness.measure.session import SetupRequest, session
 from harness.model.attach import Attach
 from harness.model.layout import Device, Lvm
 from harness.model.mode import Mode
@@ -66,9 +66,9 @@ def test_a_disk_is_not_touched_where_the_host_can_have_none_of_the_modes(
     host: Host, hypervisor: LibvirtHypervisor, tmp_path: Path
 ) -> None:
     before = traces(tmp_path)
-    demand = Demand(("loop",), (HOST, LVM), jobs=(), span=64 * MIB, conditioning="fill")
+    request = SetupRequest(("loop",), (HOST, LVM), jobs=(), span=64 * MIB, conditioning="fill")
     log = CreationLog(RUNNER, RunId.new(), str(tmp_path / "created"))
-    opened = session(host, hypervisor, host.spec.disks, demand, log=log, seed=1, phases=Phases(Events()))
+    opened = session(host, hypervisor, host.spec.disks, request, log=log, seed=1, phases=Phases(Events()))
     with pytest.raises(Unsupported) as refused, opened:
         pytest.fail("it was opened")
     assert "lvm" in refused.value.message
@@ -76,14 +76,14 @@ def test_a_disk_is_not_touched_where_the_host_can_have_none_of_the_modes(
 
 
 def test_the_disks_device_and_scheduler_are_on_record(host: Host, connection: Connection, tmp_path: Path) -> None:
-    demand = Demand(("loop",), (HOST,), jobs=(), span=16 * MIB, conditioning="fill")
+    request = SetupRequest(("loop",), (HOST,), jobs=(), span=16 * MIB, conditioning="fill")
     log = CreationLog(RUNNER, RunId.new(), str(tmp_path / "created"))
     host = replace(host, facts=read_facts(RUNNER))
     hypervisor = LibvirtHypervisor(host, connection, Events())
-    with session(host, hypervisor, host.spec.disks, demand, log=log, seed=1, phases=Phases(Events())) as at:
+    with session(host, hypervisor, host.spec.disks, request, log=log, seed=1, phases=Phases(Events())) as at:
         device = at.layouts.disk
         listed = Path(f"/sys/block/{device}/queue/scheduler").read_text()
-        found = disk_provenance(at, demand.disks)
+        found = disk_provenance(at, request.disks)
     assert list(found) == ["disk.loop"]
     (of_disk,) = found.values()
     assert isinstance(of_disk, dict)

@@ -55,7 +55,7 @@ def _measured(arm: str, number: int, iops: float) -> Measurement:
         group="optane-batch1",
         round=number,
         arm=arm,
-        visit=1,
+        repeat=1,
         job=JOB.id,
         started=1000.0 * number,
         seconds=3.0,

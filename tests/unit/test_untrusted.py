@@ -20,7 +20,7 @@ from harness.guest.proxmox.process import read_process as read_pve_process
 from harness.lab.accel import Acceleration, read_answers, remembered
 from harness.lab.counters import read_counters
 from harness.lab.cycles import cycle_counting
-from harness.lab.embedded.machine import MachineState
+from harness.lab.embedded.machine import LabMachineState
 from harness.lab.facts import HostFacts, read_facts
 from harness.lab.transport.base import Completed, Runner
 from harness.lab.transport.local import LocalRunner
@@ -209,7 +209,7 @@ def test_a_host_whose_kvm_did_not_work_is_asked_again_and_its_newest_answer_is_t
 
 @pytest.mark.parametrize("text", [DEEP, "", "[]", '{"pid": "1"}', "\0"])
 def test_a_damaged_record_of_the_lab_host_is_no_lab_host(text: str, tmp_path: Path) -> None:
-    state = MachineState(tmp_path)
+    state = LabMachineState(tmp_path)
     state.record.write_text(text)
     assert state.running() is None
 

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 
 from harness.errors import Unsupported
 
-Machine = Literal["q35", "pc"]
+MachineType = Literal["q35", "pc"]
 
 NETWORK_SLOT = 0x1E
 _SLOTS = range(2, NETWORK_SLOT)  # 0 is the host bridge, 1 is kept for a graphics card or IDE; 0x1f is q35's chip set

@@ -6,7 +6,7 @@ from itertools import count
 from xml.etree import ElementTree as ET
 
 from harness.errors import Unsupported
-from harness.guest.libvirt.addresses import DriveNames, Machine, RootBus, on_controller
+from harness.guest.libvirt.addresses import DriveNames, MachineType, RootBus, on_controller
 from harness.guest.protocol import GuestDisk
 from harness.model.attach import BUSES, Attach, Bus, Vfio
 
@@ -21,7 +21,7 @@ def alias_of(disk: GuestDisk) -> str:
     return f"ua-{disk.serial}"
 
 
-def machine_for(disks: tuple[GuestDisk, ...]) -> Machine:
+def machine_for(disks: tuple[GuestDisk, ...]) -> MachineType:
     """q35; i440fx (`pc`) where a disk is on IDE, of which q35 has no controller."""
     with_ide = [disk.name for disk in disks if isinstance(disk.attach, Attach) and disk.attach.bus == "ide"]
     passed = [disk.name for disk in disks if isinstance(disk.attach, Vfio)]
@@ -46,7 +46,7 @@ class DomainDisks:
     shared one: modes that ask for the same shared controller are on one. `threads` is how many iothreads are in use.
     """
 
-    def __init__(self, devices: ET.Element, bus: RootBus, machine: Machine) -> None:
+    def __init__(self, devices: ET.Element, bus: RootBus, machine: MachineType) -> None:
         self.threads = 0
         self.queue_sizes: dict[str, int] = {}
         """By libvirt's alias of a SCSI controller: what libvirt has no attribute for."""

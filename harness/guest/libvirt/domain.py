@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
-from harness.guest.libvirt.addresses import NETWORK_SLOT, Machine, RootBus
+from harness.guest.libvirt.addresses import NETWORK_SLOT, MachineType, RootBus
 from harness.guest.libvirt.disks import DomainDisks, machine_for
 from harness.guest.protocol import GuestDisk
 
@@ -17,7 +17,7 @@ NAMESPACE = "urn:virt-overhead"
 GUEST_ADDRESS = "10.0.2.15/24,10.0.2.2"
 """The address and gateway that QEMU's user-mode network gives to its first guest."""
 
-_ROOT_BUS: Mapping[Machine, str] = {"q35": "pcie.0", "pc": "pci.0"}
+_ROOT_BUS: Mapping[MachineType, str] = {"q35": "pcie.0", "pc": "pci.0"}
 
 _COMMAND_LINE = (
     "console=ttyS0 quiet",
@@ -103,7 +103,7 @@ def _pin(domain: ET.Element, spec: GuestSpec) -> None:
             ET.SubElement(tune, "vcpupin", vcpu=str(vcpu), cpuset=str(spec.kept_on))
 
 
-def _user_network(domain: ET.Element, ssh_port: int, machine: Machine) -> None:
+def _user_network(domain: ET.Element, ssh_port: int, machine: MachineType) -> None:
     # User-mode networking with a forwarded port works on every host, without a bridge, a DHCP server or root's
     # firewall rules. libvirt 9 (Debian 12) has no element for the forward, so QEMU is told directly.
     arguments = ET.SubElement(domain, f"{{{QEMU_NAMESPACE}}}commandline")

@@ -43,7 +43,7 @@ class LibvirtGuest(BootedGuest):
         self._log = log
         self._attached = attached
         self._devices = dict(block_devices(self.system, attached.lasting, self._connection.host))
-        self._tells_exits = self._are_exits_told()
+        self._tells_exits = self._reports_exits()
 
     def device(self, disk: str) -> str:
         return self._device(disk).path
@@ -87,7 +87,7 @@ class LibvirtGuest(BootedGuest):
         log = last_words(self._host, qemu_log(domain.name), "QEMU's log")
         return f"libvirt says that it {'still runs' if running else 'has ended'}{domain.last_words(self._host)}{log}"
 
-    def _are_exits_told(self) -> bool:
+    def _reports_exits(self) -> bool:
         """Whether this QEMU tells what KVM counts: from 7.1 on, and under KVM."""
         try:
             return bool(query_exits(self._connection, self._domain))

@@ -29,7 +29,7 @@ def missing_for(attach: Attach, has: Versions, cpus: int) -> str | None:
     if why := too_many_queues(attach, cpus):
         return why
     needs = [
-        f"{what} needs {program} {_said(least)}, it has {_said(version)}"
+        f"{what} needs {program} {_shown(least)}, it has {_shown(version)}"
         for what, program, least, version in _needs(attach, has)
         if version < least
     ]
@@ -47,5 +47,5 @@ def _needs(attach: Attach, has: Versions) -> Iterator[tuple[str, str, int, int]]
         yield what, "QEMU", qemu, has.qemu
 
 
-def _said(version: int) -> str:
+def _shown(version: int) -> str:
     return f"{version // 1_000_000}.{version // 1_000 % 1_000}.{version % 1_000}"

@@ -1,4 +1,4 @@
-"""Where a guest answers: told by its agent, or set through it."""
+"""Where a guest answers: reported by its agent, or set through it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.errors import GuestError
 from harness.guest.proxmox.ended import require_running
-from harness.guest.proxmox.machine import Machine
+from harness.guest.proxmox.machine import VirtualMachine
 from harness.lab.proxmox import GuestRules
 from harness.untrusted import reading
 from harness.waiting import Deadline, wait_until
@@ -16,13 +16,13 @@ from harness.waiting import Deadline, wait_until
 _POLL_SECONDS = 1.0
 
 
-def address_of(machine: Machine, rules: GuestRules, end: Deadline) -> str:
+def address_of(machine: VirtualMachine, rules: GuestRules, end: Deadline) -> str:
     """The guest's IPv4 address, waited for until `end`. GuestError where none comes up."""
     if rules.address is not None:
         return str(IPv4Interface(rules.address).ip)
     heard = False
 
-    def told() -> str | None:
+    def reported() -> str | None:
         nonlocal heard
         interfaces = machine.interfaces()
         heard = heard or interfaces is not None
@@ -32,7 +32,7 @@ def address_of(machine: Machine, rules: GuestRules, end: Deadline) -> str:
             require_running(machine)
         return address
 
-    if address := wait_until(told, deadline=end, every=_POLL_SECONDS):
+    if address := wait_until(reported, deadline=end, every=_POLL_SECONDS):
         return address
     why, remedy = "its agent does not answer", f"its console: qm terminal {machine.vmid} on {machine.client.host}"
     if heard:
@@ -41,7 +41,7 @@ def address_of(machine: Machine, rules: GuestRules, end: Deadline) -> str:
     raise GuestError(f"host {machine.client.host}: VM {machine.vmid} booted, but {why}", hint=remedy)
 
 
-def set_address(machine: Machine, rules: GuestRules, end: Deadline) -> None:
+def set_address(machine: VirtualMachine, rules: GuestRules, end: Deadline) -> None:
     """Give the guest the lab's address through its agent, as soon as that answers. GuestError where it does not."""
 
     def is_set() -> bool:

@@ -22,7 +22,7 @@ from harness.guest.proxmox.layers import Stored
 from harness.guest.proxmox.layouts import missing, on_disk, on_storages, require_storages
 from harness.guest.proxmox.login import log_in
 from harness.guest.proxmox.look import logged_in, node_findings
-from harness.guest.proxmox.machine import Machine
+from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.new_machine import cloned, created
 from harness.guest.proxmox.node import require_same_node, require_unclaimed, require_unshared
 from harness.guest.proxmox.process import PID_FILE
@@ -117,7 +117,7 @@ class ProxmoxHypervisor(ProxmoxRemover):
                 yield ProxmoxGuest(up, threads=threads, node=self._host.runner, disks=disks, keys=keys)
 
     @contextmanager
-    def _started(self, machine: Machine) -> Iterator[Started[Machine]]:
+    def _started(self, machine: VirtualMachine) -> Iterator[Started[VirtualMachine]]:
         """The VM, logged in to. Its end is that of what it was made for."""
         if machine.running:
             # An earlier try, of which nothing came.
@@ -141,21 +141,21 @@ class ProxmoxHypervisor(ProxmoxRemover):
             yield vm
 
     @contextmanager
-    def _machine(self, log: CreationLog, disks: Sequence[GuestDisk]) -> Iterator[Machine]:
+    def _machine(self, log: CreationLog, disks: Sequence[GuestDisk]) -> Iterator[VirtualMachine]:
         holders = {disk.source.vmid for disk in disks if isinstance(disk.source, PveVolume)}
         if not holders:
             with self._shell(log) as (machine, _):
                 yield machine
             return
         (vmid,) = holders
-        machine = Machine(self._client, vmid)
+        machine = VirtualMachine(self._client, vmid)
         with self._client.cleanup() as cleanup:
             # The volumes are those of the layouts, with which they are removed; and so is the VM.
             cleanup.by(f"the running VM {vmid}", machine.end)
             yield machine
 
     @contextmanager
-    def _shell(self, log: CreationLog) -> Iterator[tuple[Machine, CreatedVm]]:
+    def _shell(self, log: CreationLog) -> Iterator[tuple[VirtualMachine, CreatedVm]]:
         """A VM without disks under test; gone at the end."""
         rules, vcpus, client = self._rules, vcpus_for(self._host.facts), self._client
         if rules.template is None:
@@ -168,12 +168,12 @@ class ProxmoxHypervisor(ProxmoxRemover):
             Stores(client, log, vm).of_clone(machine.config()),
         ):
             public = Path(f"{self._host.guest_files.key}.pub").read_text(encoding="utf-8").strip()
-            template = Machine(client, rules.template).config()
+            template = VirtualMachine(client, rules.template).config()
             settings = self._understood(lambda: clone_parameters(rules, template, vcpus, public))
             machine.set({"tags": marks(log.run_id, vm.token)["tags"], **settings})
             yield machine, vm
 
-    def _attach(self, machine: Machine, disks: Sequence[GuestDisk]) -> Mapping[str, str]:
+    def _attach(self, machine: VirtualMachine, disks: Sequence[GuestDisk]) -> Mapping[str, str]:
         """Add the disks to the VM's configuration, and tell which drive each became."""
         for path in dict.fromkeys(disk.source.path for disk in disks if not isinstance(disk.source, PveVolume)):
             require_unshared(self._client, self._host.runner, path, machine.vmid)

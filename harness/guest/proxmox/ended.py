@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from harness.errors import GuestError, HarnessError, HostError
-from harness.guest.proxmox.machine import Machine
+from harness.guest.proxmox.machine import VirtualMachine
 from harness.lab.transport.base import Runner
 
 # QEMU writes to the node's journal under this name. Of other VMs on the node there may be lines, too.
@@ -16,7 +16,7 @@ class Ended(GuestError):
     """The VM does not run any more."""
 
 
-def require_running(machine: Machine) -> None:
+def require_running(machine: VirtualMachine) -> None:
     """Raise Ended where the VM ended."""
     if not machine.running:
         raise Ended(
@@ -25,7 +25,7 @@ def require_running(machine: Machine) -> None:
         )
 
 
-def explained(error: Ended, machine: Machine, node: Runner) -> GuestError:
+def explained(error: Ended, machine: VirtualMachine, node: Runner) -> GuestError:
     """The error with the VM's state and what QEMU wrote to the journal of its node."""
     known = ""
     with suppress(HarnessError):

@@ -40,7 +40,7 @@ class Needed:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeSeen:
+class NodeState:
     """What the API tells of a node. `granted` holds the privileges of the lab's login by path.
 
     `hvm` says whether its CPU offers virtualisation, None where that is not told; `free_ids` is how many ids of the
@@ -84,7 +84,7 @@ def needed(host: HostSpec, spec: ProxmoxSpec) -> list[Needed]:
     return found
 
 
-def examine_node(host: HostSpec, spec: ProxmoxSpec, seen: NodeSeen) -> list[Finding]:
+def examine_node(host: HostSpec, spec: ProxmoxSpec, seen: NodeState) -> list[Finding]:
     """Every check's findings, in the order in which they are shown."""
     return [
         _version(seen),
@@ -106,7 +106,7 @@ def unreachable(error: HarnessError) -> Finding:
     return Finding("Proxmox VE", error.message, Level.PROBLEM, why, error.hint or "")
 
 
-def _version(seen: NodeSeen) -> Finding:
+def _version(seen: NodeState) -> Finding:
     why = "what is asked of QEMU by a drive's options has changed with versions, and so have privileges"
     number = tuple(int(part) for part in seen.version.split(".")[:2] if part.isdigit())
     if number >= OLDEST:
@@ -114,7 +114,7 @@ def _version(seen: NodeSeen) -> Finding:
     return Finding("Proxmox VE", seen.version, Level.ADVICE, why, f"upgrade to {OLDEST[0]}.{OLDEST[1]} or newer")
 
 
-def _reached(spec: ProxmoxSpec, seen: NodeSeen) -> Finding:
+def _reached(spec: ProxmoxSpec, seen: NodeState) -> Finding:
     why = "disks are looked at over SSH, and who uses them is asked of the API: it has to be one node"
     if seen.reached in ("", spec.api.node):
         return Finding("node", spec.api.node, Level.OK, why)
@@ -122,7 +122,7 @@ def _reached(spec: ProxmoxSpec, seen: NodeSeen) -> Finding:
     return Finding("node", f"the API's is {spec.api.node}, SSH leads to {seen.reached}", Level.PROBLEM, why, advice)
 
 
-def _privileges(host: HostSpec, spec: ProxmoxSpec, seen: NodeSeen) -> Iterator[Finding]:
+def _privileges(host: HostSpec, spec: ProxmoxSpec, seen: NodeState) -> Iterator[Finding]:
     why = "what is missing shows as a 403 in the middle of a run"
     missing: dict[str, list[Needed]] = {}
     for each in needed(host, spec):
@@ -144,7 +144,7 @@ def _passthrough(spec: ProxmoxSpec) -> Finding:
     return Finding("passthrough", f"not with {spec.api.who}: its modes are skipped", Level.ADVICE, why, advice)
 
 
-def _virtualisation(rules: GuestRules, seen: NodeSeen) -> Finding:
+def _virtualisation(rules: GuestRules, seen: NodeState) -> Finding:
     why = "without it Proxmox VE starts no guest with KVM; emulated ones tell nothing of real hardware"
     if seen.hvm is None:
         return not_available("virtualisation", why)
@@ -156,7 +156,7 @@ def _virtualisation(rules: GuestRules, seen: NodeSeen) -> Finding:
     return Finding("virtualisation", value, Level.PROBLEM, why, "enable it in the firmware, or write kvm = false")
 
 
-def _media(rules: GuestRules, seen: NodeSeen) -> Iterator[Finding]:
+def _media(rules: GuestRules, seen: NodeState) -> Iterator[Finding]:
     if rules.template is not None:
         return
     why = "guests boot from an ISO, which is uploaded there"
@@ -172,7 +172,7 @@ def _media(rules: GuestRules, seen: NodeSeen) -> Iterator[Finding]:
         yield Finding("ISO storage", f"{rules.iso_storage}, {free} free", Level.OK, why)
 
 
-def _bridge(rules: GuestRules, seen: NodeSeen) -> Finding:
+def _bridge(rules: GuestRules, seen: NodeState) -> Finding:
     why = "the guest is reached over SSH through it"
     if rules.bridge in seen.bridges:
         return Finding("bridge", rules.bridge, Level.OK, why)
@@ -180,7 +180,7 @@ def _bridge(rules: GuestRules, seen: NodeSeen) -> Finding:
     return Finding("bridge", f"{rules.bridge} is not there", Level.PROBLEM, why, f"bridge = one of: {known}")
 
 
-def _ids(rules: GuestRules, seen: NodeSeen) -> Finding:
+def _ids(rules: GuestRules, seen: NodeState) -> Finding:
     first, last = rules.vmids
     why = "each guest takes one for as long as it lasts; one whose earlier VM has left a volume is not taken"
     if seen.free_ids is None:
@@ -192,7 +192,7 @@ def _ids(rules: GuestRules, seen: NodeSeen) -> Finding:
     return Finding("VM ids", value, Level.PROBLEM, why, "virt-overhead reap, or widen vmids in the lab file")
 
 
-def _claimed(disk: DiskById, seen: NodeSeen) -> Finding:
+def _claimed(disk: DiskById, seen: NodeState) -> Finding:
     check, why = f"{disk.name}: owner", "a disk that a storage or a guest names is never written to"
     claims = seen.claims.get(disk.name)
     if claims is None:
@@ -204,7 +204,7 @@ def _claimed(disk: DiskById, seen: NodeSeen) -> Finding:
     return Finding(check, "no storage and no guest names it", Level.OK, why)
 
 
-def _stored(disk: DiskByStorage, seen: NodeSeen) -> Iterator[Finding]:
+def _stored(disk: DiskByStorage, seen: NodeState) -> Iterator[Finding]:
     known = {str(each["storage"]): each for each in seen.storages}
     why = "a storage's type decides which layout its volumes are"
     for layout, storage in disk.storages.items():

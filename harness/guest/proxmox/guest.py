@@ -10,7 +10,7 @@ from harness.guest.booting import Booted, BootedGuest
 from harness.guest.guest_system import block_devices
 from harness.guest.protocol import GuestDisk
 from harness.guest.proxmox.drive import drive_options
-from harness.guest.proxmox.machine import Machine
+from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.process import drive_of, read_process
 from harness.lab.transport.base import Runner
 from harness.lab.vm_threads import VmThreads
@@ -23,7 +23,7 @@ class ProxmoxGuest(BootedGuest):
 
     def __init__(
         self,
-        booted: Booted[Machine],
+        booted: Booted[VirtualMachine],
         *,
         threads: VmThreads | None,
         node: Runner,

@@ -7,7 +7,7 @@ from harness.guest.booting import logging_in
 from harness.guest.proxmox.address import address_of, set_address
 from harness.guest.proxmox.client import PveError
 from harness.guest.proxmox.ended import Ended, explained, require_running
-from harness.guest.proxmox.machine import Machine
+from harness.guest.proxmox.machine import VirtualMachine
 from harness.lab.hosts import Host
 from harness.lab.proxmox import GuestRules
 from harness.lab.transport.hostkeys import WrongHostKey
@@ -24,7 +24,7 @@ _FORBIDDEN = 403
 _CLONE_REMEDY = 'install qemu-guest-agent and openssh-server in the template, or set reach = "node" in the lab file'
 
 
-def log_in(machine: Machine, host: Host, rules: GuestRules) -> SshRunner:
+def log_in(machine: VirtualMachine, host: Host, rules: GuestRules) -> SshRunner:
     """Log in to the VM, which may still be booting. GuestError with the remedy where that takes too long."""
     end = Deadline.after(BOOT_SECONDS[host.acceleration.accel])
     hint = f"its console: qm terminal {machine.vmid} on {host.name}"
@@ -35,7 +35,7 @@ def log_in(machine: Machine, host: Host, rules: GuestRules) -> SshRunner:
         raise explained(error, machine, host.runner) from error
 
 
-def _logged_in(machine: Machine, host: Host, rules: GuestRules, end: Deadline) -> SshRunner:
+def _logged_in(machine: VirtualMachine, host: Host, rules: GuestRules, end: Deadline) -> SshRunner:
     if rules.network == "static":
         set_address(machine, rules, end)
     address = address_of(machine, rules, end)
@@ -51,7 +51,7 @@ def _logged_in(machine: Machine, host: Host, rules: GuestRules, end: Deadline) -
                 raise
 
 
-def _connected(machine: Machine, host: Host, rules: GuestRules, target: SshTarget, end: Deadline) -> SshRunner:
+def _connected(machine: VirtualMachine, host: Host, rules: GuestRules, target: SshTarget, end: Deadline) -> SshRunner:
     return SshRunner.connect_when_up(
         target,
         name=f"guest on {host.name}",
@@ -61,14 +61,14 @@ def _connected(machine: Machine, host: Host, rules: GuestRules, target: SshTarge
     )
 
 
-def _host_key(machine: Machine, host: Host, rules: GuestRules, end: Deadline) -> str | None:
+def _host_key(machine: VirtualMachine, host: Host, rules: GuestRules, end: Deadline) -> str | None:
     """The key that the guest has to show; None for a clone that is reached through the node, whose own key is known."""
     if rules.template is None:
         return host.guest_files.host_key
     return None if rules.reach == "node" else clone_key(machine, end)
 
 
-def clone_key(machine: Machine, end: Deadline) -> str:
+def clone_key(machine: VirtualMachine, end: Deadline) -> str:
     """The public host key of a clone, read by its agent through the API: nobody on the guest's network can change it.
 
     GuestError, with the remedy, where there is none by `end`.

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from harness.doctor.findings import Finding
 from harness.errors import ConfigError, HostError, LabUnavailable, SafetyError
 from harness.guest.proxmox.client import Client, PveError
-from harness.guest.proxmox.fitness import NodeSeen, examine_node, needed, unreachable
+from harness.guest.proxmox.fitness import NodeState, examine_node, needed, unreachable
 from harness.guest.proxmox.node import claims_on, node_of
 from harness.guest.proxmox.secrets import read_secret
 from harness.guest.proxmox.vm import free_ids
@@ -39,10 +39,10 @@ def logged_in(name: str, spec: ProxmoxSpec) -> Iterator[Client]:
         client.close()
 
 
-def look_at(host: HostSpec, spec: ProxmoxSpec, client: Client, runner: Runner) -> NodeSeen:
+def look_at(host: HostSpec, spec: ProxmoxSpec, client: Client, runner: Runner) -> NodeState:
     """What the API tells of the node now."""
     paths = dict.fromkeys(each.path for each in needed(host, spec))
-    return NodeSeen(
+    return NodeState(
         version=str(client.get("version")["version"]),
         granted={path: _granted(client, path) for path in paths},
         storages=client.get(f"{client.node}/storage"),

@@ -28,7 +28,7 @@ _FORGOTTEN = "Invalid parameter 'pid'"
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class VirtualMachine:
     """A VM by its id. Whatever fails is a PveError with PVE's words, or a GuestError."""
 
     client: Client
@@ -281,7 +281,7 @@ class Machine:
             return [str(each["type"]) for each in tasks if each["type"] not in _CONSOLES]
 
 
-def require_all(machine: Machine, end: TaskEnd, what: str) -> None:
+def require_all(machine: VirtualMachine, end: TaskEnd, what: str) -> None:
     """A warning is something that PVE left out: GuestError, for then what is there is not what was asked for."""
     if end.warnings:
         raise GuestError(

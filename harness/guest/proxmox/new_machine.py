@@ -8,7 +8,7 @@ from functools import partial
 
 from harness.errors import LabUnavailable
 from harness.guest.proxmox.client import Client, Expected, PveError
-from harness.guest.proxmox.machine import Machine, exists, require_all
+from harness.guest.proxmox.machine import VirtualMachine, exists, require_all
 from harness.guest.proxmox.removal import remove_vm
 from harness.guest.proxmox.things import CreatedVm, smbios_uuid
 from harness.guest.proxmox.vm import free_ids, marks
@@ -23,13 +23,13 @@ CLONE_SECONDS = 900.0
 @contextmanager
 def created(
     client: Client, log: CreationLog, rules: GuestRules, settings: Mapping[str, object]
-) -> Iterator[tuple[Machine, CreatedVm]]:
+) -> Iterator[tuple[VirtualMachine, CreatedVm]]:
     """A VM with these settings and a free id of the lab's range; removed at the end.
 
     Another client may take the id first: then the next one is tried.
     """
 
-    def make(machine: Machine, vm: CreatedVm, _entry: Entry) -> None:
+    def make(machine: VirtualMachine, vm: CreatedVm, _entry: Entry) -> None:
         end = client.task(
             "post",
             f"{client.node}/qemu",
@@ -45,14 +45,14 @@ def created(
 
 
 @contextmanager
-def cloned(client: Client, log: CreationLog, rules: GuestRules) -> Iterator[tuple[Machine, CreatedVm]]:
+def cloned(client: Client, log: CreationLog, rules: GuestRules) -> Iterator[tuple[VirtualMachine, CreatedVm]]:
     """A clone of the lab's template, with our name and notes from the beginning; removed at the end.
 
     PVE makes it a linked one of a template, and a full copy of any other VM. Its volumes are not in the log yet.
     """
-    template = Machine(client, int(rules.template or 0))
+    template = VirtualMachine(client, int(rules.template or 0))
 
-    def make(machine: Machine, vm: CreatedVm, entry: Entry) -> None:
+    def make(machine: VirtualMachine, vm: CreatedVm, entry: Entry) -> None:
         known = marks(log.run_id, vm.token)
         end = client.task(
             "post",
@@ -74,17 +74,17 @@ def _with_free_id(
     client: Client,
     log: CreationLog,
     rules: GuestRules,
-    make: Callable[[Machine, CreatedVm, Entry], None],
+    make: Callable[[VirtualMachine, CreatedVm, Entry], None],
     *,
     clone: bool = False,
-) -> Iterator[tuple[Machine, CreatedVm]]:
+) -> Iterator[tuple[VirtualMachine, CreatedVm]]:
     for vmid in free_ids(rules.vmids, taken_ids(client)):
         if not _is_free(client, vmid):
             continue
         vm = CreatedVm.planned(client.spec.node, vmid, log.run_id, clone=clone)
         taken: list[int] = []
         with log.making(vm, partial(_removed, client, log, vm, taken)) as entry:
-            machine = Machine(client, vmid)
+            machine = VirtualMachine(client, vmid)
             try:
                 make(machine, vm, entry)
             except PveError as error:

@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.errors import HostError
 from harness.guest.proxmox.client import Client, PveError
-from harness.guest.proxmox.machine import Machine, exists
+from harness.guest.proxmox.machine import VirtualMachine, exists
 from harness.guest.proxmox.store_removal import remove_store, require_node
 from harness.guest.proxmox.things import CreatedStore, CreatedVm, CreatedVolume, volumes_of
 from harness.guest.proxmox.vmids import require_sight
@@ -65,7 +65,7 @@ def remove_vm(client: Client, runner: Runner, vm: CreatedVm) -> Removal:
     Raises HostError where it has volumes or snapshots that the run did not make, PveError, GuestError.
     """
     require_node(client, vm.node)
-    machine = Machine(client, vm.vmid)
+    machine = VirtualMachine(client, vm.vmid)
     if not exists(client, vm.vmid):
         return _moved(client, vm) or Removal("absent")
     config = machine.config()
@@ -93,7 +93,7 @@ def remove_volume(client: Client, runner: Runner, volume: CreatedVolume) -> Remo
     require_node(client, volume.node)
     if not _is_listed(client, volume):
         return Removal("absent")
-    machine = Machine(client, volume.vmid)
+    machine = VirtualMachine(client, volume.vmid)
     keys: list[str] = []
     if exists(client, volume.vmid):
         config = machine.config()
@@ -109,7 +109,7 @@ def remove_volume(client: Client, runner: Runner, volume: CreatedVolume) -> Remo
     return Removal("removed")
 
 
-def _require_nothing_else(machine: Machine, config: dict[str, Any]) -> None:
+def _require_nothing_else(machine: VirtualMachine, config: dict[str, Any]) -> None:
     """HostError where the VM has what PVE would remove with it and the run did not make."""
     client, vmid = machine.client, machine.vmid
     later: dict[str, Any] = client.get(f"{machine.path}/config")
@@ -132,7 +132,7 @@ def _moved(client: Client, vm: CreatedVm) -> Removal | None:
     return None
 
 
-def _unlocked(runner: Runner, machine: Machine, change: Any) -> None:
+def _unlocked(runner: Runner, machine: VirtualMachine, change: Any) -> None:
     try:
         change()
     except PveError as error:

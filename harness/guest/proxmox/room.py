@@ -65,7 +65,7 @@ class Allocation:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StorageSpace:
     """What volumes of a storage take room of: a volume group, a pool or a file system. Sizes in bytes.
 
     `chunk_bytes` is 0 for all but thin pools; `metadata_share` (0 to 1) is how much of its metadata is in use.
@@ -102,7 +102,7 @@ def require_room(client: Client, runner: Runner, wanted: Sequence[Allocation]) -
         )
 
 
-def shortages(places: Sequence[Place], wanted: Sequence[Allocation]) -> Iterator[str]:
+def shortages(places: Sequence[StorageSpace], wanted: Sequence[Allocation]) -> Iterator[str]:
     """Where too little would stay free, in words. What several storages share is reckoned together. Pure."""
     for name in dict.fromkeys(each.name for each in places):
         sharing = [each for each in places if each.name == name]
@@ -132,13 +132,13 @@ def _words(client: Client, name: str, entry: Mapping[str, Any]) -> tuple[str, st
     return name, kind, at
 
 
-def _parsed(printed: str) -> Iterator[Place]:
+def _parsed(printed: str) -> Iterator[StorageSpace]:
     """ValueError where a line is not one of the script's."""
     for line in printed.splitlines():
         storage, name, *facts = line.split("\t")
         if len(facts) == 2:
-            yield Place(storage, name, int(facts[0]), int(facts[1]))
+            yield StorageSpace(storage, name, int(facts[0]), int(facts[1]))
             continue
         size, used, chunk, metadata, metadata_used = facts
         free = int(int(size) * (1 - float(used) / 100))
-        yield Place(storage, name, int(size), free, int(chunk), int(metadata), float(metadata_used) / 100)
+        yield StorageSpace(storage, name, int(size), free, int(chunk), int(metadata), float(metadata_used) / 100)

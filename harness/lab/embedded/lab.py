@@ -14,7 +14,7 @@ from harness.events import Events, Note
 from harness.image import ImageSet
 from harness.lab.accel import Acceleration, nested, probe, probes_file, remembered
 from harness.lab.embedded.disks import DISKS, creation_script
-from harness.lab.embedded.machine import Machine, MachineState
+from harness.lab.embedded.machine import LabMachine, LabMachineState
 from harness.lab.inventory import EMBEDDED, HostSpec, Inventory, SshAddress
 from harness.lab.paths import IMAGE_DIRECTORY
 from harness.lab.transport.local import LocalRunner
@@ -33,11 +33,11 @@ def inventory() -> Inventory:
     return Inventory("the embedded lab", "smoke", (host,))
 
 
-def state() -> MachineState:
-    return MachineState(user_state_path("virt-overhead") / "lab")
+def state() -> LabMachineState:
+    return LabMachineState(user_state_path("virt-overhead") / "lab")
 
 
-def up(images: ImageSet, events: Events) -> Machine:
+def up(images: ImageSet, events: Events) -> LabMachine:
     """The running, prepared lab host; started if there is none, or none of these images.
 
     Raises LabUnavailable with what the machine said last. What it started and could not finish, it ends.
@@ -84,14 +84,14 @@ def embedded_lab(images: ImageSet, events: Events) -> Iterator[HostSpec]:
             down()
 
 
-def host_spec(machine: Machine) -> HostSpec:
+def host_spec(machine: LabMachine) -> HostSpec:
     """The lab host with the address it has now."""
     address = SshAddress("127.0.0.1", machine.port, "root", Path(machine.key), machine.host_key)
     nested = "emulation" if machine.accel == "tcg" else "KVM"
     return replace(inventory().hosts[0], ssh=address, simulated=f"nested under {nested}, on simulated disks in memory")
 
 
-def running() -> Machine:
+def running() -> LabMachine:
     """The lab host that runs now. Raises LabUnavailable where there is none: looking for it does not start it."""
     machine = state().running()
     if machine is None:
@@ -123,11 +123,11 @@ def _image_directory(images: ImageSet) -> str:
     return f"{IMAGE_DIRECTORY}/{images.guest.digest}"
 
 
-def _target(machine: Machine) -> SshTarget:
+def _target(machine: LabMachine) -> SshTarget:
     return SshTarget("127.0.0.1", machine.port, "root", Path(machine.key), machine.host_key)
 
 
-def _answers(machine: Machine, images: ImageSet) -> bool:
+def _answers(machine: LabMachine, images: ImageSet) -> bool:
     try:
         runner = SshRunner.connect(_target(machine), name="host lab", deadline=15)
     except HostError:
@@ -141,7 +141,7 @@ def _answers(machine: Machine, images: ImageSet) -> bool:
         runner.close()
 
 
-def _prepare(machine: Machine, images: ImageSet) -> None:
+def _prepare(machine: LabMachine, images: ImageSet) -> None:
     runner = SshRunner.connect_when_up(_target(machine), name="host lab", deadline=BOOT_SECONDS)
     try:
         directory = _image_directory(images)

@@ -35,7 +35,7 @@ _POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class LabMachine:
     """A running lab host: its process, how to log in on 127.0.0.1, and what it was started from.
 
     Keys are those of its own images: a checkout with newer recipes must still find its way in.
@@ -52,10 +52,10 @@ class Machine:
     started: float
 
 
-_RECORD = TypeAdapter(Machine)
+_RECORD = TypeAdapter(LabMachine)
 
 
-class MachineState:
+class LabMachineState:
     """The directory that remembers the one lab host of this user."""
 
     def __init__(self, directory: Path) -> None:
@@ -82,7 +82,7 @@ class MachineState:
         finally:
             lock.release()
 
-    def running(self) -> Machine | None:
+    def running(self) -> LabMachine | None:
         """The machine that runs now, found by its process rather than by what was written down alone."""
         try:
             known = _RECORD.validate_python(parse_json(self.record.read_bytes(), str(self.record)))
@@ -102,7 +102,7 @@ class MachineState:
                     found.append(int(entry.name))
         return found
 
-    def start(self, images: ImageSet, accel: Accel, why: str) -> Machine:
+    def start(self, images: ImageSet, accel: Accel, why: str) -> LabMachine:
         """Start the lab host from `images`. It is on its way up when this returns: nothing of it is proven yet."""
         if self.console.exists():
             # Of a lab host that hung or crashed, this is the only witness.
@@ -126,7 +126,7 @@ class MachineState:
                 "the lab host did not start: " + ("\n     ".join(said[-5:]) or f"QEMU status {started.returncode}"),
                 hint=f"it needs {MEMORY_MIB} MiB of free memory",
             )
-        machine = Machine(
+        machine = LabMachine(
             pid=int(self.pidfile.read_text()),
             port=port,
             key=str(images.key),
@@ -139,7 +139,7 @@ class MachineState:
         write_atomically(self.record, json.dumps(asdict(machine)))
         return machine
 
-    def fits(self, machine: Machine, images: ImageSet) -> bool:
+    def fits(self, machine: LabMachine, images: ImageSet) -> bool:
         """Whether the machine was started from these very images, with the hardware and disks that are wanted now."""
         return tuple(machine.made_of) == self.made_of(images, machine.accel)
 

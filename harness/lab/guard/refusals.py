@@ -15,7 +15,7 @@ def refusals(spec: DiskSpec, evidence: Evidence | None) -> list[str]:
     """Every reason against writing to this disk; empty where it may be written to."""
     if evidence is None:
         return [NO_DEVICE]
-    return [*_of_another(spec, evidence), *uses(evidence), *_of_contents(spec, evidence), *_not_told(evidence)]
+    return [*_of_another(spec, evidence), *uses(evidence), *_of_contents(spec, evidence), *_unanswered(evidence)]
 
 
 def uses(evidence: Evidence) -> Iterator[str]:
@@ -65,6 +65,6 @@ def _of_contents(spec: DiskSpec, evidence: Evidence) -> Iterator[str]:
         )
 
 
-def _not_told(evidence: Evidence) -> Iterator[str]:
+def _unanswered(evidence: Evidence) -> Iterator[str]:
     for probe, why in evidence.unknown.items():
         yield f"the probe `{probe}` could not tell: {'; '.join(why.split(chr(10))).strip('; ') or 'it said nothing'}"

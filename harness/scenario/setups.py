@@ -14,8 +14,8 @@ MOST_ON_ROOT_BUS = 20
 """Devices of disks on a guest's root bus, which has 28 slots. The serial and network cards are there as well."""
 
 
-def sittings(modes: Iterable[Mode]) -> list[tuple[Mode, ...]]:
-    """Modes that fit together, in the order given: each goes to the last sitting, or to a new one where that is full.
+def setups(modes: Iterable[Mode]) -> list[tuple[Mode, ...]]:
+    """Modes that fit together, in the order given: each goes to the last setup, or to a new one where that is full.
 
     So modes that are listed side by side are measured side by side, and those on one file system share it.
     """

@@ -8,7 +8,7 @@ from harness.model.attach import Attach, Bus, Vfio
 from harness.model.layout import Device, Layout, Lvm, Md, Qcow2, RawFile
 from harness.model.mode import Mode
 from harness.scenario.library import PRESETS
-from harness.scenario.sittings import disks_needed, regions, sittings
+from harness.scenario.setups import disks_needed, regions, setups
 
 HOST = Mode("host", Device(), None)
 
@@ -22,13 +22,13 @@ def on_bus(bus: Bus, count: int) -> list[Mode]:
 
 
 def sizes(modes: Sequence[Mode]) -> list[int]:
-    found = sittings(modes)
+    found = setups(modes)
     assert [mode for together in found for mode in together] == list(modes)
     return [len(together) for together in found]
 
 
 def test_the_usual_modes_are_measured_side_by_side() -> None:
-    assert sittings(PRESETS[:5]) == [PRESETS[:5]]
+    assert setups(PRESETS[:5]) == [PRESETS[:5]]
 
 
 def test_a_disk_carries_eight_layers_beside_any_number_of_modes_on_the_bare_disk() -> None:

@@ -18,7 +18,7 @@ from harness.model.counters import Counters, FioCounts
 from harness.model.job import Job
 from harness.model.mode import Arm
 from harness.results import Measurement, RunStore
-from harness.scenario.order import batches, job_order
+from harness.scenario.order import fio_processes, job_order
 from harness.scenario.plan import Group
 from harness.untrusted import reading
 
@@ -27,7 +27,7 @@ JOB_SECONDS = 10.0
 """What fio may take beyond a job's time: opening, reaping, printing on a slow machine."""
 
 
-def visit(
+def measure_arm(
     session: Session, store: RunStore, group: Group, arm: Arm, *, seed: int, number: int, again: int = 1
 ) -> list[Measurement]:
     """Run the jobs of `arm` in round `number` and append each to the journal. Raises MeasurementError or HostError.
@@ -41,11 +41,11 @@ def visit(
     measurements: list[Measurement] = []
     with session.holding(arm):
         counted = session.counted(arm)
-        for batch in batches(jobs, arm):
+        for process in fio_processes(jobs, arm):
             before = counted
-            done = _run(session, store, group, arm, batch, seed=seed, number=number)
-            counted = session.counted(arm, written=any(job.writes for job in batch))
-            measurements += _kept(store, done, counted.since(before), group, arm, number=number, visit=again)
+            done = _run(session, store, group, arm, process, seed=seed, number=number)
+            counted = session.counted(arm, written=any(job.writes for job in process))
+            measurements += _recorded(store, done, counted.since(before), group, arm, number=number, repeat=again)
         session.settle(arm)
     return measurements
 
@@ -90,8 +90,8 @@ def _counting_cycles(session: Session, jobs: Sequence[Job]) -> AbstractContextMa
     return session.counting_cycles(_deadline(jobs)) if len(jobs) == 1 else nullcontext(CycleCount())
 
 
-def _kept(
-    store: RunStore, ran: _Ran, counted: Counters, group: Group, arm: Arm, *, number: int, visit: int
+def _recorded(
+    store: RunStore, ran: _Ran, counted: Counters, group: Group, arm: Arm, *, number: int, repeat: int
 ) -> list[Measurement]:
     """The measurements of one fio process, each of them in the journal."""
     measurements = [
@@ -99,7 +99,7 @@ def _kept(
             group=group.id,
             round=number,
             arm=arm.id,
-            visit=visit,
+            repeat=repeat,
             job=result.job,
             started=ran.started,
             seconds=result.seconds,

@@ -20,8 +20,8 @@ from harness.lab.transport.local import LocalRunner
 from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
 from harness.measure import session
+from harness.measure.arm import measure_arm
 from harness.measure.session import Session
-from harness.measure.visit import visit
 from harness.model.counters import CycleCounts
 from harness.model.job import Job
 from harness.model.layout import Device
@@ -67,7 +67,7 @@ def measured(tmp_path: Path, *jobs: Job, counted: bool = True) -> list[Measureme
     at = Session(host, Layouts(device, {}, device.size, DISK), None, {}, {}, ConditioningRecord("fill", None, (), None))
     group = Group("g", "disk", "s", tuple(Cell("s", "disk", HOST_MODE, job) for job in jobs))
     store = RunStore.create(tmp_path / "reports", RUN_ID)
-    return visit(at, store, group, Arm(Place.HOST), seed=1, number=1)
+    return measure_arm(at, store, group, Arm(Place.HOST), seed=1, number=1)
 
 
 @pytest.fixture
