@@ -276,6 +276,7 @@ class Campaign:
             effective=at.effective.get(cell.mode.name, NOTHING),
             notes=(*self._measurer.restarts, *(note for arm in cell.arms for note in at.notes.get(arm.id, ()))),
             skipped=at.skipped.get(cell.mode.name),
+            check=self.spec.check,
         )
 
     def _seconds_left(self) -> float:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from harness.lab.inventory import HostSpec
 from harness.model.budget import Budget, LabKind
 from harness.model.mode import Cell
+from harness.results.assemble import Check, no_check
 from harness.run_id import RunId
 from harness.scenario.budgets import budgets_for
 from harness.scenario.plan import Plan
@@ -25,6 +26,8 @@ class CampaignSpec:
     profile: str
     seed: int
     command: str
+    check: Check = no_check
+    """What is checked of each cell beside the checks of the harness."""
 
     @property
     def disks(self) -> frozenset[str]:

@@ -23,13 +23,15 @@ from harness.errors import (
 )
 from harness.events import Events
 from harness.model.mode import Cell
+from harness.plugin import hooks
 from harness.plugin.engine import Engine
 from harness.plugin.options import Options, add_options, read_options
 from harness.plugin.scheduling import scheduler
 from harness.plugin.screen import PytestScreen
 from harness.plugin.summary import cell_properties, explain, write_summary
 from harness.progress import Progress
-from harness.results import CellRecord
+from harness.results import CellRecord, Measurement, ValidityCheck
+from harness.results.assemble import Check
 from harness.scenario.load import find_scenarios, load_scenario
 from harness.scenario.plan import expand
 from harness.scenario.scenario import Scenario
@@ -41,6 +43,10 @@ _SCENARIOS = pytest.StashKey[dict[str, Scenario]]()
 _WORKER = "overhead"
 
 SCENARIO_DIRECTORY = "scenarios"
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    pluginmanager.add_hookspecs(hooks)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -239,8 +245,18 @@ def _asks_for_cells(config: pytest.Config) -> bool:
 
 def _engine(config: pytest.Config) -> Engine:
     if _ENGINE not in config.stash:
-        config.stash[_ENGINE] = Engine(_options(config), _scenarios(config), _events(config))
+        config.stash[_ENGINE] = Engine(_options(config), _scenarios(config), _events(config), _checks(config))
     return config.stash[_ENGINE]
+
+
+def _checks(config: pytest.Config) -> Check:
+    """The checks of users and other plugins, as one."""
+
+    def found(cell: Cell, measurements: Sequence[Measurement]) -> list[ValidityCheck]:
+        answers = config.hook.pytest_virt_overhead_checks(cell=cell, measurements=measurements)
+        return [check for answer in answers for check in answer]
+
+    return found
 
 
 def _events(config: pytest.Config) -> Events:

@@ -26,6 +26,7 @@ from harness.model.mode import Cell
 from harness.plugin.options import Options
 from harness.report import write_report
 from harness.results import CellRecord, RunStore
+from harness.results.assemble import Check, no_check
 from harness.run_id import RunId
 from harness.scenario.plan import Plan, plan_for
 from harness.scenario.scenario import Scenario
@@ -39,6 +40,8 @@ class Engine:
     options: Options
     scenarios: Mapping[str, Scenario]
     events: Events
+    check: Check = no_check
+    """What users and other plugins check of each cell."""
     plans: dict[str, Plan] = field(default_factory=dict)
     runs: list[Path] = field(default_factory=list)
     measured: int = 0
@@ -172,6 +175,7 @@ class Engine:
             profile=self.options.profile,
             seed=self.options.seed if self.options.seed is not None else random.SystemRandom().getrandbits(31),
             command=shlex.join(["pytest", *sys.argv[1:]]),
+            check=self.check,
         )
         earlier = Earlier()
         if self.options.resume is None:

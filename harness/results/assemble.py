@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from harness.analysis import (
@@ -38,6 +38,14 @@ CONFIDENCE = 0.95
 """Of all intervals of a cell together, however often its rounds were looked at."""
 
 
+Check = Callable[[Cell, Sequence[Measurement]], Iterable[ValidityCheck]]
+"""Checks the measurements of one cell, in the order of time."""
+
+
+def no_check(_cell: Cell, _measurements: Sequence[Measurement]) -> Iterable[ValidityCheck]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class CellContext:
     """What measurements do not say of a cell: where it ran, what it was asked to hold, and what was checked.
@@ -58,6 +66,8 @@ class CellContext:
     effective: Effective = NOTHING
     notes: tuple[str, ...] = ()
     skipped: str | None = None
+    check: Check = no_check
+    """Further checks of the cell's measurements."""
 
 
 def assemble(
@@ -102,6 +112,7 @@ def _cell_record(cell: Cell, context: CellContext, by_arm: _ByArm) -> CellRecord
         *impossible,
         *byte_checks(own, job.depth * job.bs, amplification(cell.mode.layout, job)),
         *rate_checks(own, job.rate),
+        *context.check(cell, own),
     )
     metrics = {} if impossible else _metrics(by_arm, rounds, look.confidence if look else CONFIDENCE)
     budgets = judged(context.budgets, metrics, look) if context.skipped is None else ()

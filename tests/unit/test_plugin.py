@@ -374,6 +374,26 @@ def test_a_cell_whose_bytes_never_reached_the_disk_is_an_error_in_setup(play: Pl
     assert "Traceback" not in result.stdout.str()
 
 
+CHECK = """
+
+from harness.results import ValidityCheck
+
+
+def pytest_virt_overhead_checks(cell, measurements):
+    hot = cell.job.id == "randread-4k-qd32" and cell.mode.attach is not None
+    yield ValidityCheck("temperature", ok=not hot, detail=f"71 degrees in one of {len(measurements)} measurements")
+"""
+
+
+def test_a_check_of_a_user_makes_a_cell_void_like_one_of_the_harness(play: Play, pytester: pytest.Pytester) -> None:
+    run = play(FINE)
+    with (pytester.path / "conftest.py").open("a") as conftest:
+        conftest.write(CHECK)
+    result = run()
+    result.assert_outcomes(passed=3, errors=1)
+    result.stdout.fnmatch_lines(["*alpha-passthrough-randread-4k-qd32 is void: temperature: 71 degrees in one of 6 *"])
+
+
 def test_a_cell_that_the_scenario_expects_to_be_void_is_an_expected_failure(play: Play) -> None:
     expected = JUDGED.replace("write_rate", 'expect_void = ["passthrough"]\nwrite_rate')
     result = play(FINE, disk=0.25, scenario=expected)()
