@@ -100,9 +100,9 @@ class QemuCounts:
     """Seconds of the main thread."""
     worker_s: float
     """Seconds of all other threads."""
-    waits: float
+    waits: float = 0.0
     """Voluntary context switches."""
-    preemptions: float
+    preemptions: float = 0.0
     """Involuntary context switches."""
 
 

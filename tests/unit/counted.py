@@ -15,4 +15,5 @@ def counters(flat: Mapping[str, float]) -> Counters:
 
 
 def _whole(name: str, count: float) -> float:
-    return round(count) if name.endswith(("read", "written")) else count
+    whole = name.endswith(("read", "written")) or name in ("ios", "fio_switches")
+    return round(count) if whole else count
