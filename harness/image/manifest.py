@@ -31,7 +31,7 @@ class FileRecord:
 class Manifest:
     """`packages` maps names to versions; `inputs` maps files taken from other images to their sha256.
 
-    `kernel` and `host_key` ("ssh-ed25519 AAAA...", the public half) are empty where the image has none.
+    `kernel` and `host_key` ("ssh-ed25519 AAAA...", the public half) are empty if the image has none.
     """
 
     version: Literal[1]

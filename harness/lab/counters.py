@@ -37,7 +37,7 @@ class HostCounters:
     """What the host had counted at one moment, since some start."""
 
     disk: Transferred | None
-    """Of all disks together; None where none was requested."""
+    """Of all disks together; None if none was requested."""
     cpu: CpuTime
     host: HostCounts
     qemu: QemuCounts | None
@@ -52,7 +52,7 @@ def read_counters(
     """The counters of the disks with these kernel names (`nvme0n1`, `dm-3`), of the CPUs, and of a guest's QEMU.
 
     Of several disks each is also counted by its own name, as a member of an array. With `settled`, udev has first done
-    what it has to do, where there is one, or has had 10 s for it. HostError where a device or the guest is gone.
+    what it has to do, where there is one, or has had 10 s for it. HostError if a device or the guest is gone.
     Source: the kernel's Documentation/block/stat.rst and Documentation/filesystems/proc.rst.
     """
     stats = {disk: f"/sys/class/block/{disk}/stat" for disk in disks}

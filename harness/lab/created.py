@@ -60,7 +60,7 @@ class Removal:
 class Thing(BaseModel):
     """Something that a run is about to create. A subclass per kind adds the identity, and what its removal needs.
 
-    `disks` holds the serial numbers of the disks under test that it is on; it is empty where it is on none.
+    `disks` holds the serial numbers of the disks under test that it is on; it is empty if it is on none.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -105,7 +105,7 @@ class HostThing(Thing):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file of the log in `directory`: `record` is the thing as JSON, and empty where the file cannot be read."""
+    """A file of the log in `directory`: `record` is the thing as JSON, and empty if the file cannot be read."""
 
     directory: str
     run_id: str

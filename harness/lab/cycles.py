@@ -86,7 +86,7 @@ NOT_ASKED = CycleCounting(False, "nobody asked the host whether it can")
 
 @dataclass(frozen=True, slots=True)
 class Cycles:
-    """Cycles of all CPUs of a host together over some time; None where none were counted.
+    """Cycles of all CPUs of a host together over some time; None if none were counted.
 
     `note` says why nothing was counted, or that the CPUs had too few counters: then programs took turns, and perf
     scaled the counts up to the whole time. It is empty where all is well.
@@ -119,7 +119,7 @@ def cycle_counting(runner: Runner, facts: HostFacts) -> CycleCounting:
 def counting(
     runner: Runner, seconds: float, *, event: str = CYCLES, directory: str = _DIRECTORY
 ) -> Iterator[CycleCount]:
-    """Count on all CPUs of the host for as long as this lasts, which is `seconds` at most. HostError where it is lost.
+    """Count on all CPUs of the host for as long as this lasts, which is `seconds` at most. HostError if it is lost.
 
     All CPUs rather than QEMU's process or fio's: interrupts, kernel threads and io_uring's workers do a part of each
     I/O and belong to no process of the arm. What is counted is kept in `directory` of the host meanwhile.

@@ -120,7 +120,7 @@ def read_schedulers(runner: Runner, disks: Sequence[str]) -> dict[str, str]:
 
 
 def require_fio(facts: HostFacts, host: str) -> None:
-    """Raise HostError where the host has no fio to measure the baseline with."""
+    """Raise HostError if the host has no fio to measure the baseline with."""
     if not facts["fio"]:
         raise HostError(
             f"host {host}: fio is not installed, so there is no baseline to compare guests with",

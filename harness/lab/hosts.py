@@ -94,7 +94,7 @@ class Host(ReachedHost):
 def open_host(spec: HostSpec, images: ImageSet, events: Events) -> Iterator[Host]:
     """Connect to the host (bringing the embedded lab up where that is it) and learn what it is.
 
-    Raises LabUnavailable with the remedy where it cannot be used; NotReached where no connection is made.
+    Raises LabUnavailable with the remedy where it cannot be used; NotReached if no connection is made.
     """
     with ExitStack() as stack:
         if spec.kind == "embedded":

@@ -26,11 +26,11 @@ class HypervisorSpec(Protocol):
 
     @property
     def why_no_devices(self) -> str | None:
-        """Why a guest cannot have a device of the host by its path; None where it can."""
+        """Why a guest cannot have a device of the host by its path; None if it can."""
         ...
 
     def why_emulated(self, host: str) -> str | None:
-        """Why the host called `host` emulates the CPU of guests; None where KVM is to be probed."""
+        """Why the host called `host` emulates the CPU of guests; None if KVM is to be probed."""
         ...
 
 
@@ -58,7 +58,7 @@ class KindRules:
     """Keys that mean nothing to it."""
     ssh: Literal["none", "required", "optional"]
     why_no_files: str | None = None
-    """Why a file cannot be a disk of it; None where it can."""
+    """Why a file cannot be a disk of it; None if it can."""
     storages: bool = False
     """Whether its hypervisor has storages of which volumes can be had."""
     several_names: bool = False

@@ -21,7 +21,7 @@ def this_process() -> str:
 
 
 def start_ticks(pid: int) -> str:
-    """Field 22 of proc(5)'s stat, the start time in ticks since boot; empty where there is no such process."""
+    """Field 22 of proc(5)'s stat, the start time in ticks since boot; empty if there is no such process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

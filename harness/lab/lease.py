@@ -181,7 +181,7 @@ def lease(
 def end_holder(runner: Runner, host: str, *, directory: str = LEASE_DIRECTORY) -> str | None:
     """End the process on the host that holds its lease, so that its run stops; who held it, or None for nobody.
 
-    Raises LabUnavailable where the holder cannot be ended from there.
+    Raises LabUnavailable if the holder cannot be ended from there.
     """
     said = runner.run(("sh", "-c", END, "sh", directory), deadline=_ANSWER_SECONDS).stdout.strip()
     word, _, holder = said.partition(" ")

@@ -194,7 +194,7 @@ def pinned(pins: Iterable[Pin], argv: Sequence[str], *, fence: str = "true") -> 
 
 
 def require_unchanged(runner: Runner, done: Completed) -> None:
-    """Raise SafetyError where a pinned command did not start."""
+    """Raise SafetyError if a pinned command did not start."""
     if done.status == CHANGED:
         raise SafetyError(
             f"{runner.name}: a command that writes was not started: {done.stderr.strip()}",

@@ -63,7 +63,7 @@ class ApiSpec:
 
     @property
     def why_no_devices(self) -> str | None:
-        """Why a guest cannot have a device by its path with this login; None where it can."""
+        """Why a guest cannot have a device by its path with this login; None if it can."""
         if self.may_pass_devices:
             return None
         return f"Proxmox VE takes the path of a device from {ROOT} with a password alone, not from {self.who}"

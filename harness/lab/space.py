@@ -19,7 +19,7 @@ def reserve_bytes(total_bytes: int) -> int:
 
 
 def shortage(available_bytes: int, total_bytes: int, needed_bytes: int) -> str | None:
-    """Why `needed_bytes` more cannot be allocated, in words; None where the reserve stays free."""
+    """Why `needed_bytes` more cannot be allocated, in words; None if the reserve stays free."""
     reserve = reserve_bytes(total_bytes)
     if available_bytes - needed_bytes >= reserve:
         return None

@@ -36,7 +36,7 @@ exit 0
 class VmThreads:
     """The process of a guest on its host, and those of its threads that live as long as it, by what they are for.
 
-    `kvm` is the directory in debugfs where the host counts the guest's exits; None where it shows none.
+    `kvm` is the directory in debugfs where the host counts the guest's exits; None if it shows none.
     """
 
     pid: int
@@ -57,7 +57,7 @@ class VmThreads:
         """Counts since the guest's start, from the lines of each of `files`.
 
         Threads of the thread pool and of io_uring come and go. So the workers' time is what the others leave of the
-        process. Source: the kernel's Documentation/filesystems/proc.rst. HostError where a thread is gone.
+        process. Source: the kernel's Documentation/filesystems/proc.rst. HostError if a thread is gone.
         """
         whole = _Times.of(lines, f"/proc/{self.pid}/stat")
         spent = dict.fromkeys(("vcpu", "iothread", "main"), 0.0)
@@ -80,14 +80,14 @@ class VmThreads:
         )
 
     def exits(self, lines: Mapping[str, list[str]]) -> KvmCounts | None:
-        """KVM's counts since the guest's start, from the lines of `files`. None where the host shows none."""
+        """KVM's counts since the guest's start, from the lines of `files`. None if the host shows none."""
         read = {name: lines.get(f"{self.kvm}/{name}") for name in EXITS}
         found = {name: finite(text[0]) for name, text in read.items() if text}
         return KvmCounts(**found) if found else None
 
 
 def find_threads(runner: Runner, pid_file: str) -> VmThreads:
-    """The threads of the QEMU whose id is in `pid_file`. HostError where there is none."""
+    """The threads of the QEMU whose id is in `pid_file`. HostError if there is none."""
     printed = runner.run(["sh", "-s", "--", pid_file], stdin=_FIND, deadline=30).stdout.splitlines()
     with reading(f"{runner.name}: the threads of QEMU ({pid_file})"):
         return parse_threads(printed)

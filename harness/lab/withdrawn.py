@@ -22,7 +22,7 @@ def withdraw_secrets(hosts: Iterable[HostSpec]) -> None:
 
 
 def withdrawn(name: str) -> str | None:
-    """The value of a variable, which is not in the environment from then on; None where it was never there."""
+    """The value of a variable, which is not in the environment from then on; None if it was never there."""
     if name in os.environ:
         _withdrawn[name] = os.environ.pop(name)
     return _withdrawn.get(name)

@@ -94,7 +94,7 @@ def test_a_host_of_ones_own_is_reaped_also_where_it_is_called_as_the_embedded_la
     assert reaped == [False, True]
     listed, only_listed, removed = capsys.readouterr().out.splitlines()
     assert listed == removed == "host lab: a guest"
-    assert only_listed.startswith("nothing was removed; `virt-overhead reap --yes` removes what is listed")
+    assert only_listed.startswith("nothing was removed; `virt-overhead reap --yes` removes only what is listed")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may look for what runs have left")
@@ -211,7 +211,7 @@ def test_a_lab_file_that_cannot_be_used_is_a_usage_error(capsys: pytest.CaptureF
 def test_a_command_for_the_doctor_needs_settings_to_be_held(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--", "true"]) == 2
     assert capsys.readouterr().err == (
-        "virt-overhead: a command is run while settings are held\n  -> virt-overhead doctor --tune -- COMMAND\n"
+        "virt-overhead: a COMMAND needs --tune\n  -> run: virt-overhead doctor --tune -- COMMAND\n"
     )
 
 

@@ -588,7 +588,7 @@ def test_a_stored_run_whose_id_was_changed_is_refused_before_anything_is_named_a
     results.write_text(json.dumps(document))
     said = usage_error(play(FINE)(f"--resume={results.parent}"))
     assert f"{results}: run.id = {changed!r}: " in said
-    assert "its form is YYYYmmdd-HHMMSS-xxxx" in said
+    assert "allowed: YYYYmmdd-HHMMSS-xxxx" in said
 
 
 KILLED = """

@@ -153,7 +153,7 @@ def test_a_block_device_that_is_its_own_layer_ends(tmp_path: Path) -> None:
         ('{"error": "no"}', "cannot be read"),
         ('{"error": {"desc": "no such command"}}', "host lab: QEMU refused query-stats: no such command"),
         ("\0", "cannot be read"),
-        ('{"return": "' + "x" * (JSON_BYTES) + '"}', "at most 16 MiB is read"),
+        ('{"return": "' + "x" * (JSON_BYTES) + '"}', "the limit is 16 MiB"),
     ],
 )
 def test_an_answer_of_qemu_that_cannot_be_read_is_a_guest_error(text: str, said: str) -> None:

@@ -92,7 +92,7 @@ def host_spec(machine: LabMachine) -> HostSpec:
 
 
 def running() -> LabMachine:
-    """The lab host that runs now. Raises LabUnavailable where there is none: looking for it does not start it."""
+    """The lab host that runs now. Raises LabUnavailable if there is none: looking for it does not start it."""
     machine = state().running()
     if machine is None:
         raise LabUnavailable("the embedded lab is not running", hint="start it with: virt-overhead lab up")
@@ -100,7 +100,7 @@ def running() -> LabMachine:
 
 
 def running_host_spec() -> HostSpec:
-    """The lab host that runs now. Raises LabUnavailable where there is none."""
+    """The lab host that runs now. Raises LabUnavailable if there is none."""
     return host_spec(running())
 
 

@@ -23,7 +23,7 @@ Contents = Literal["blank", "left", "data", "unknown"]
 class Evidence:
     """A disk as its host shows it.
 
-    Each tuple of texts names what was found, and is empty where the probe found nothing. `unknown` has, by probe, why
+    Each tuple of texts names what was found, and is empty if the probe found nothing. `unknown` has, by probe, why
     it could not tell.
     """
 
@@ -51,7 +51,7 @@ class Evidence:
 
 
 def inspect(runner: Runner, device: str) -> Evidence | None:
-    """What the host shows of `device` now; None where there is no such block device. Raises HostError."""
+    """What the host shows of `device` now; None if there is no such block device. Raises HostError."""
     # Random each time: what lies between the samples of one look may be in those of the next.
     ends = range(0, END_BYTES, SAMPLE_BYTES)
     inside = (f"inside{random.SystemRandom().random()}" for _ in range(SAMPLES))

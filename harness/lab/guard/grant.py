@@ -35,7 +35,7 @@ class Loan:
 
 
 def lend(device: Writable, link: str) -> Loan:
-    """The disk at `link`, about to be handed to a guest as a whole. SafetyError where the host itself uses it."""
+    """The disk at `link`, about to be handed to a guest as a whole. SafetyError if the host itself uses it."""
     runner = device.runner
     evidence = inspect(runner, link)
     if evidence is None or evidence.pin != device.pin:

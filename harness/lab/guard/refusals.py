@@ -12,7 +12,7 @@ NOT_RELEASED = "its owner did not write `destroy = true` in the lab file"
 
 
 def refusals(spec: DiskSpec, evidence: Evidence | None) -> list[str]:
-    """Every reason against writing to this disk; empty where it may be written to."""
+    """Every reason against writing to this disk; empty if it may be written to."""
     if evidence is None:
         return [NO_DEVICE]
     return [*_of_another(spec, evidence), *uses(evidence), *_of_contents(spec, evidence), *_unanswered(evidence)]

@@ -44,7 +44,7 @@ done
 class Writable:
     """A block device or a file of a host that this run may overwrite, pinned to that one device.
 
-    `disks` holds the serial numbers of the disks under test that it is on; it is empty where it is on none. Only the
+    `disks` holds the serial numbers of the disks under test that it is on; it is empty if it is on none. Only the
     functions of `harness.lab.guard` make one: anything else gets a TypeError.
     """
 
@@ -109,7 +109,7 @@ def renew(device: Writable, pin: Pin) -> None:
 
 
 def require_leading_to(devices: Mapping[str, Writable]) -> None:
-    """SafetyError where one of these paths, by which a guest will get it, does not lead to its device now."""
+    """SafetyError if one of these paths, by which a guest will get it, does not lead to its device now."""
     for path, device in devices.items():
         leads = ["sh", "-c", '[ "$(readlink -e "$1")" = "$2" ]', "sh", path, device.path]
         if device.run(leads, deadline=30, check=False).status != 0:
@@ -122,8 +122,8 @@ def require_leading_to(devices: Mapping[str, Writable]) -> None:
 def built_on(bases: Sequence[Writable], paths: Sequence[str]) -> list[Writable]:
     """What was built at `paths` on devices that may be written to: partitions, volumes, arrays, files of a file system.
 
-    The host shows for each that it is on `bases` and on nothing else. Raises SafetyError where it is on something else,
-    HostError where it is missing.
+    The host shows for each that it is on `bases` and on nothing else. Raises SafetyError if it is on something else,
+    HostError if it is missing.
     """
     runner = bases[0].runner
     disks = tuple(dict.fromkeys(disk for base in bases for disk in base.disks))
@@ -143,7 +143,7 @@ def built_on(bases: Sequence[Writable], paths: Sequence[str]) -> list[Writable]:
 def created(runner: Runner, entry: Entry, paths: Sequence[str]) -> list[Writable]:
     """What this run has just created by the service of a host (a volume of Proxmox VE), and recorded before.
 
-    `entry` is that record. Raises HostError where a path is missing.
+    `entry` is that record. Raises HostError if a path is missing.
     """
     return [issue(runner, pin, tuple(entry.disks)) for pin in read_pins(runner, paths)]
 

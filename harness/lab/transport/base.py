@@ -111,7 +111,7 @@ class HoldingRunner(Runner, Protocol):
         """Run `argv` until the block ends, from the first line that it prints within `deadline` seconds.
 
         The command must end when its standard input does: at the end of the block, of this process, or of the
-        connection. `what` names it in messages. Raises HostError where it cannot start or prints no line.
+        connection. `what` names it in messages. Raises HostError if it cannot start or prints no line.
         """
         ...
 
@@ -155,7 +155,7 @@ def disk_full(runner_name: str, target: str, size_bytes: int) -> HostError:
 
 
 def open_source(source: Path) -> IO[bytes]:
-    """The regular file that is to be copied, opened; HostError where there is none."""
+    """The regular file that is to be copied, opened; HostError if there is none."""
     try:
         # Asked before opening it: a pipe would block, and has no size to check the copy against.
         if source.exists() and not source.is_file():

@@ -25,7 +25,7 @@ class Stream(Protocol):
         ...
 
     def write(self, data: bytes) -> None:
-        """Raises OSError where nobody reads any more."""
+        """Raises OSError if nobody reads any more."""
         ...
 
     def end_input(self) -> None: ...
@@ -60,7 +60,7 @@ class Held:
             return tuple(self._lines)
 
     def send(self, line: str) -> None:
-        """Write a line to the command. Raises HostError where the command or the connection has ended."""
+        """Write a line to the command. Raises HostError if the command or the connection has ended."""
         try:
             self._stream.write(f"{line}\n".encode())
         except OSError as error:
@@ -99,7 +99,7 @@ class Held:
 def holding(machine: str, what: str, stream: Stream, *, deadline: float) -> Iterator[Held]:
     """The command behind `stream` from its first line on, until the block ends.
 
-    Raises HostError where it has printed no line after `deadline` seconds, or ended without one.
+    Raises HostError if it has printed no line after `deadline` seconds, or ended without one.
     """
     held = Held(machine, what, stream)
     try:
