@@ -103,7 +103,7 @@ def test_progress_tells_how_long_the_last_build_took(bench: Workbench) -> None:
     ("damage", "said"),
     [
         (lambda path: (path / "manifest.json").unlink(), "manifest.json cannot be read"),
-        (lambda path: (path / "manifest.json").write_text("{"), "manifest.json is not one"),
+        (lambda path: (path / "manifest.json").write_text("{"), "manifest.json is not valid"),
         (lambda path: (path / "vmlinuz").unlink(), "vmlinuz cannot be read: No such file"),
         (lambda path: os.truncate(path / "vmlinuz", 3), "vmlinuz has 3 bytes instead of 22"),
         (lambda path: (path / "vmlinuz").write_text("A KERNEL WITH fio-3.39"), "the content of vmlinuz has changed"),
@@ -238,7 +238,7 @@ def test_a_recipe_without_its_build_script_is_named(tmp_path: Path) -> None:
     for name in ("fio", "guest", "lab"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "packages").write_text("# a comment\nbase-files\n")
-    with pytest.raises(ConfigError, match=r"fio is no image recipe: 'build' is not there"):
+    with pytest.raises(ConfigError, match=r"fio is not an image recipe: 'build' is missing"):
         load_recipes("ssh-ed25519 AAAA", tmp_path)
 
 

@@ -213,7 +213,7 @@ def test_a_lab_host_with_other_hardware_or_disks_does_not_fit(
 
 def test_what_qemu_refuses_is_told_and_leaves_nothing(state: LabMachineState, tmp_path: Path) -> None:
     emulator = next(recipe for recipe in load_recipes(ensure_key().public) if recipe.name == "emulator")
-    found = Cache(cache_root()).look(emulator, {})
+    found = Cache(cache_root()).find(emulator, {})
     if not isinstance(found, EmulatorImage):
         pytest.skip("no emulator here: virt-overhead images builds it")
     absent = replace(images(tmp_path / "absent"), emulator=found)

@@ -89,7 +89,7 @@ def _images() -> None:
         pytest.skip("the images are not built: virt-overhead images")
     images: dict[str, object] = {}
     for recipe in load_recipes(ensure_key(DATA / "ssh").public):
-        images[recipe.name] = found = Cache(CACHE).look(recipe, images)  # type: ignore[arg-type]
+        images[recipe.name] = found = Cache(CACHE).find(recipe, images)  # type: ignore[arg-type]
         if isinstance(found, Missing):
             pytest.skip(f"the {recipe.name} image is not built: virt-overhead images")
 
