@@ -84,7 +84,7 @@ def test_a_cpu_without_counters_is_the_reason() -> None:
 
 
 def test_counters_that_others_hold_are_the_reason() -> None:
-    assert "other programs hold all of them" in note("<not counted>,,cycles:uG,0,0.00,,\n")
+    assert "other programs use all of them" in note("<not counted>,,cycles:uG,0,0.00,,\n")
 
 
 def test_what_perf_complained_of_is_the_reason() -> None:

@@ -17,7 +17,7 @@ from harness.guest.libvirt.process import read_process
 from harness.guest.pci import behind
 from harness.guest.proxmox.process import drive_of
 from harness.guest.proxmox.process import read_process as read_pve_process
-from harness.lab.accel import Acceleration, read_answers, remembered
+from harness.lab.accel import Acceleration, read_answers, stored_or_probed
 from harness.lab.counters import read_counters
 from harness.lab.cycles import cycle_counting
 from harness.lab.embedded.machine import LabMachineState
@@ -185,25 +185,25 @@ def test_a_damaged_file_of_probes_is_asked_again(text: str, tmp_path: Path) -> N
     file = tmp_path / "probes.json"
     file.write_text(text)
     answer = Acceleration("tcg", "there is no /dev/kvm")
-    assert remembered(file, "key", lambda: answer) == answer
+    assert stored_or_probed(file, "key", lambda: answer) == answer
     assert read_answers(file)["key"] == answer
 
 
 def test_a_guest_that_booted_under_kvm_is_not_booted_again(tmp_path: Path) -> None:
     file = tmp_path / "probes.json"
     answers = [Acceleration("kvm", "the guest image booted"), Acceleration("tcg", "must not be asked")]
-    assert remembered(file, "key", lambda: answers[0]) == answers[0]
-    assert remembered(file, "key", lambda: answers[1]) == answers[0]
+    assert stored_or_probed(file, "key", lambda: answers[0]) == answers[0]
+    assert stored_or_probed(file, "key", lambda: answers[1]) == answers[0]
 
 
 def test_a_host_whose_kvm_did_not_work_is_asked_again_and_its_newest_answer_is_the_last(tmp_path: Path) -> None:
     file = tmp_path / "probes.json"
     failed, other = Acceleration("tcg", "there is no /dev/kvm"), Acceleration("kvm", "of another image")
     repaired = Acceleration("kvm", "the guest image booted")
-    assert remembered(file, "node1, guest a", lambda: failed) == failed
+    assert stored_or_probed(file, "node1, guest a", lambda: failed) == failed
     assert read_answers(file)["node1, guest a"] == failed
-    assert remembered(file, "node1, guest b", lambda: other) == other
-    assert remembered(file, "node1, guest a", lambda: repaired) == repaired
+    assert stored_or_probed(file, "node1, guest b", lambda: other) == other
+    assert stored_or_probed(file, "node1, guest a", lambda: repaired) == repaired
     assert list(read_answers(file).items()) == [("node1, guest b", other), ("node1, guest a", repaired)]
 
 

@@ -12,7 +12,7 @@ from platformdirs import user_state_path
 from harness.errors import HarnessError, HostError, LabUnavailable
 from harness.events import Events, Note
 from harness.image import ImageSet
-from harness.lab.accel import Acceleration, nested, probe, probes_file, remembered
+from harness.lab.accel import Acceleration, nested, probe, probes_file, stored_or_probed
 from harness.lab.embedded.disks import DISKS, creation_script
 from harness.lab.embedded.machine import LabMachine, LabMachineState
 from harness.lab.inventory import EMBEDDED, HostSpec, Inventory, SshAddress
@@ -116,7 +116,7 @@ def acceleration(images: ImageSet, events: Events) -> Acceleration:
             return probe(here, str(images.guest.vmlinuz), str(images.guest.initramfs), images.emulator.command)
 
     key = f"this machine, {kernel}, guest {images.guest.digest}, emulator {images.emulator.digest}"
-    return remembered(probes_file(), key, ask)
+    return stored_or_probed(probes_file(), key, ask)
 
 
 def _image_directory(images: ImageSet) -> str:
