@@ -170,7 +170,7 @@ def test_a_run_that_waits_says_so_once_and_goes_on_when_the_host_is_free(
         with room.lease("run2", wait=SOON):
             assert room.file.read_text().startswith("run2 ")
     (note,) = room.notes
-    assert note.startswith("host node1: waiting for the run that has it to end: run1 of ")
+    assert note.startswith("host node1: waiting for the end of the run that holds it: run1 of ")
 
 
 def test_waiting_ends_when_its_time_is_over(room: Room) -> None:
@@ -228,7 +228,7 @@ def test_a_silent_controller_loses_the_host_and_notices(room: Room, server: Serv
         first.process.send_signal(signal.SIGSTOP)
         with room.lease("run2", wait=SOON) as held:
             first.process.send_signal(signal.SIGCONT)
-            lost = "host node1: this run has lost its lease: the host heard nothing of this run for 1.5 s"
+            lost = "host node1: this run has lost its lease: the host received nothing from this run for 1.5 s"
             assert first.run_a_command() == lost
             held.require_held()
 
@@ -286,7 +286,7 @@ def test_only_the_holder_is_ended_by_force(room: Room) -> None:
         try:
             who, _ = room.file.read_text().splitlines()
             room.file.write_text(f"{who}\n{bystander.pid} 1\n")
-            with pytest.raises(LabUnavailable, match=r"run1 of .*: its process is not seen there"):
+            with pytest.raises(LabUnavailable, match=r"run1 of .*: its process is not visible there"):
                 end_holder(RUNNER, "node1", directory=str(room.directory))
             assert bystander.poll() is None
             held.require_held()

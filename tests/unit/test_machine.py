@@ -165,7 +165,7 @@ def test_two_processes_do_not_start_it_at_once(state: LabMachineState) -> None:
     holder.start()
     assert held.wait(5)
     try:
-        said = r"is being started or ended by another process for 100 ms now"
+        said = r"another process has been starting or stopping the embedded lab for 100 ms"
         with pytest.raises(LabUnavailable, match=said) as error, state.locked(seconds=0.1):
             pass
     finally:

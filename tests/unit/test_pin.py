@@ -125,7 +125,7 @@ def test_a_command_is_not_started_once_the_lease_is_lost(files: tuple[Path, Path
     pins = read_pins(runner, [str(files[0])])
     assert run_pinned(runner, pins, ["true"], deadline=20).status == 0
     held.unlink()
-    with pytest.raises(SafetyError, match="this run has lost the lease of the host"):
+    with pytest.raises(SafetyError, match="this run has lost its lease of the host"):
         run_pinned(runner, pins, [*ZERO, f"of={files[0]}"], deadline=20)
     assert not wiped(files[0])
 

@@ -152,7 +152,7 @@ def test_a_connection_cut_in_the_middle_is_named_with_the_command(
 
     cutter = threading.Thread(target=cut)
     cutter.start()
-    with pytest.raises(HostError, match=r"host lab was lost while running `sh -c .*`: the far side closed it"):
+    with pytest.raises(HostError, match=r"host lab was lost while running `sh -c .*`: the remote side closed it"):
         doomed.run(["sh", "-c", f"echo $$ >{pid_file}; exec sleep 60"], deadline=30)
     cutter.join()
     os.kill(int(pid_file.read_text()), signal.SIGTERM)
@@ -238,7 +238,7 @@ def test_put_cut_by_its_deadline_leaves_nothing(far: SshRunner, tmp_path: Path) 
 
 def test_a_pipe_is_no_file_to_put(far: SshRunner, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(HostError, match="it is no regular file"):
+    with pytest.raises(HostError, match="it is not a regular file"):
         far.put(tmp_path / "pipe", str(tmp_path / "copy"), deadline=5)
 
 

@@ -1,4 +1,4 @@
-"""What the guard asks a host about a disk. Each probe ends in one of three ways: found, not found, could not tell."""
+"""The probes of the guard on a host. Each probe has one of three results: found, not found, could not tell."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from harness.lab.pin import FACTS
 SAMPLE_BYTES = 65536
 """Bytes of each sample that is read."""
 SAMPLES = 64
-"""Samples at random positions, beside the ends. Where a share p of the disk holds data, all miss it with (1 - p)^64."""
+"""Samples at random positions, not at the ends. If a share p of the disk holds data, all miss it with (1 - p)^64."""
 WHOLE_BYTES = 128 << 20
 """A disk of this size or less is read as a whole."""
 END_BYTES = 1 << 20
-"""Bytes at both ends of a disk that are read as a whole: where most formats have their signatures."""
+"""Bytes at each end of a disk that are all read, because most formats have their signatures there."""
 
 # Shell functions. `digest_of DEVICE POSITION...` prints a digest of the samples at these positions, in bytes.
-# `left_file` prints the file for samples of the device whose facts were just read.
+# `left_file` prints the path of the file for samples of the device whose facts were just read.
 SAMPLED = rf"""
 sample_bytes={SAMPLE_BYTES} whole_bytes={WHOLE_BYTES}
 digest_of() {{
@@ -35,10 +35,9 @@ digest_of() {{
 left_file() {{ echo "{LEFT_DIRECTORY}/$(printf "%s" "$identity $sectors" | sha256sum | cut -c1-32)"; }}
 """
 
-# $1: the disk's link or device, then the positions of samples: `ends` and bytes, from the end where they are negative,
-# or `inside` and a share of the disk. Every line is a probe's name, the status of what it asked, and what that printed
-# (a percent sign, a tab and a line break as %25, %09, %0a). Where a probe's status is not 0, it could not tell, and its
-# text says why.
+# $1: the disk's link or device, then the positions of samples: `ends` and bytes (negative: from the end), or `inside`
+# and a share of the disk. Every line is a probe's name, its status, and its text (a percent sign, a tab and a line
+# break as %25, %09, %0a). If the status is not 0, the probe could not tell, and the text says why.
 INSPECT = (
     FACTS
     + SAMPLED
@@ -53,7 +52,7 @@ say() { line "$1" 0 "$2"; }
 ask() { # NAME COMMAND...
     probe=$1; shift
     said=$("$@" 2>"$errors"); status=$?
-    # Some tools say that they failed on standard error alone, and end with 0.
+    # Some tools report a failure only on standard error, and end with 0.
     [ ! -s "$errors" ] || { said="$said
 $(head -n 3 "$errors")"; [ "$status" -ne 0 ] || status=99; }
     line "$probe" "$status" "$said"
@@ -82,7 +81,7 @@ parts=$(for file in "/sys/class/block/$name"/*/partition; do
     [ ! -e "$file" ] || echo "/dev/${file##*/}"
 done)
 
-# What the shell's probes are made of: where one of these does nothing, they would find nothing.
+# The tools of the shell's probes. If one of them does nothing, the probes would find nothing.
 tools() {
     for tool in awk cat cut readlink sed stat tail tr; do
         command -v "$tool" >/dev/null || echo "$tool is not installed there" >&2
@@ -98,7 +97,7 @@ roots() {
         lsblk -nsro KNAME "/dev/$(basename "$(readlink -f "/sys/dev/block/$major:$minor")")"
         return
     }
-    # btrfs, ZFS, overlay: only its source tells.
+    # btrfs, ZFS, overlay: only the source of the mount identifies the device.
     sources=$(findmnt -nvo SOURCE /) || return
     for source in $sources; do [ ! -b "$source" ] || lsblk -nso KNAME "$source" || return; done
 }
@@ -106,8 +105,8 @@ ask roots roots
 signatures() { wipefs -J -O DEVICE,TYPE,LABEL,OFFSET "$dev" $parts; }
 ask signatures signatures
 
-# One process asks all others: each costs more than the reading itself on an emulated host, and a pipeline would lose
-# that one of its parts has failed.
+# One process runs all other probes: on an emulated host each process costs more than the reading itself, and a pipeline
+# would not report that one of its parts failed.
 command -v perl >/dev/null || {
     printf 'contents\t1\tperl is not installed there: apt-get install perl-base\n'
     exit 0
@@ -123,15 +122,15 @@ sub say_ {
     $text =~ s/([%\t\n])/sprintf '%%%02x', ord $1/ge;
     print "$name\t$status\t$text\n";
 }
-# The texts that the probe returns are what it found. One that dies could not tell.
+# The probe returns the texts that it found. If it dies, it could not tell.
 sub probe {
     my ($name, $look) = @_;
     my @found = eval { $look->() };
     $@ ? say_($name, 1, $@ =~ s/\s+$//r) : say_($name, 0, join "\n", @found);
 }
-# What was listed a moment ago may be gone by now: ENOENT, ESRCH, ENXIO, ENODEV, ENOTDIR.
+# A listed file may be gone by now: ENOENT, ESRCH, ENXIO, ENODEV, ENOTDIR.
 sub gone { grep { $! == $_ } 2, 3, 6, 19, 20 }
-sub text_of { # FILE: its text, undef where there is none
+sub text_of { # FILE: its text, undef if there is none
     my ($file) = @_;
     my $text;
     open my $input, '<:raw', $file or do { return undef if gone(); die "$file cannot be opened: $!\n" };
@@ -168,7 +167,7 @@ sub number { # MAJOR:MINOR, as `stat` gives it
     return ($minor & 0xff) | ($major & 0xfff) << 8 | ($minor & ~0xff) << 12;
 }
 
-# The disk, its partitions and all that is made of them, by kernel name.
+# The disk, its partitions and all devices on them, by kernel name.
 my @nodes = $kernel_name;
 for my $node (@nodes) {
     my @parts = grep { -e "$block/$node/$_/partition" } names("$block/$node");
@@ -288,8 +287,8 @@ probe('mounts', sub {
     die "no mounts of any process can be read\n" unless $readable;
     return sort keys %mounts;
 });
-# Is the disk open anywhere, and can it be claimed for one user alone? udev may have it open for a moment after
-# something wrote to it.
+# Is the disk open anywhere, and does the kernel grant exclusive access? udev may have it open for a moment after a
+# write.
 my ($users, $claimed);
 for my $try (1 .. 10) {
     my %found;
@@ -340,7 +339,7 @@ for my $at (@positions) {
 }
 say_('contents', 0, "$other{ends} " . ($other{inside} + $other{whole}));
 PERL
-# Samples of what a run has left there, as its clean-up wrote them down: are they the same now?
+# Samples that the clean-up of a run recorded: are they the same now?
 left=$(left_file)
 [ -r "$left" ] || { say left none; exit 0; }
 read -r digest positions <"$left"
