@@ -58,13 +58,13 @@ def ensure_key(directory: Path | None = None) -> SshKey:
 
 def _make(private: Path) -> None:
     # Create it in another directory and move it. Then a killed process leaves no half-written key.
-    with tempfile.TemporaryDirectory(dir=private.parent) as aside:
-        made = Path(aside) / _NAME
-        done = _keygen("-q", "-t", "ed25519", "-N", "", "-C", "virt-overhead", "-f", str(made))
+    with tempfile.TemporaryDirectory(dir=private.parent) as directory:
+        new = Path(directory) / _NAME
+        done = _keygen("-q", "-t", "ed25519", "-N", "", "-C", "virt-overhead", "-f", str(new))
         if done.returncode != 0:
             raise ConfigError(f"ssh-keygen could not create {private}: {done.stderr.strip()}")
-        sync(made)
-        move(made, private)
+        sync(new)
+        move(new, private)
 
 
 def _public_key(private: Path) -> str:

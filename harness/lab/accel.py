@@ -76,8 +76,8 @@ def probes_file() -> Path:
     return user_cache_path("virt-overhead") / "kvm-probes.json"
 
 
-def stored_or_probed(path: Path, key: str, ask: Callable[[], Acceleration]) -> Acceleration:
-    """The result stored in `path` under `key` if a guest booted then, else the result of `ask`: a probe needs a boot.
+def stored_or_probed(path: Path, key: str, run_probe: Callable[[], Acceleration]) -> Acceleration:
+    """The result stored in `path` under `key` if a guest booted then, else that of `run_probe`, which takes a boot.
 
     A failed boot is stored as well, for the doctor, but probed again: meanwhile, somebody may have added a kernel
     module, access for this user, or QEMU.
@@ -85,7 +85,7 @@ def stored_or_probed(path: Path, key: str, ask: Callable[[], Acceleration]) -> A
     stored = read_answers(path).get(key)
     if stored and stored.accel == "kvm":
         return stored
-    result = ask()
+    result = run_probe()
     # Read the file again, because another run may have stored its result meanwhile. The newest result comes last.
     others = {name: each for name, each in read_answers(path).items() if name != key}
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -85,10 +85,10 @@ class Lease:
     def _ask(self) -> str:
         """Why the lease is lost; empty when its holder answers."""
         try:
-            asked = self._send()
+            sent = self._send()
         except HostError:
             return self._why_ended()
-        if self._held.wait(lambda lines: _proven(lines) >= asked, self._silence):
+        if self._held.wait(lambda lines: _proven(lines) >= sent, self._silence):
             return ""
         if self._held.alive:
             return f"its holder on the host did not answer within {format_duration(self._silence)}"

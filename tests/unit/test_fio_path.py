@@ -95,7 +95,7 @@ def test_a_path_that_fio_cannot_have_is_refused_before_anything_is_written(name:
 
 
 @pytest.mark.parametrize("path", ["", "relative", "-", "nbd://host"])
-def test_what_is_no_absolute_path_is_refused(path: str) -> None:
+def test_a_path_that_is_not_absolute_is_refused(path: str) -> None:
     with pytest.raises(ValueError, match="absolute path"):
         fio_path(path)
 

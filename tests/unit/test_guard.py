@@ -256,7 +256,7 @@ def test_a_host_on_which_a_probe_cannot_tell_is_refused(
         monkeypatch.undo()
 
 
-def test_a_disk_of_which_a_guest_gets_another_one_is_not_lent(file: Path, tmp_path: Path) -> None:
+def test_a_link_that_leads_to_another_disk_is_not_passed_through(file: Path, tmp_path: Path) -> None:
     with (
         loop(file) as device,
         loop(sparse(tmp_path / "other.img", 64 << 20)) as other,

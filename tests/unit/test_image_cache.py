@@ -110,7 +110,7 @@ def test_progress_tells_how_long_the_last_build_took(bench: Workbench) -> None:
     ],
     ids=["no manifest", "half a manifest", "a file is gone", "a file is cut off", "other content"],
 )
-def test_a_damaged_image_is_built_again_and_the_damage_told(bench: Workbench, damage: object, said: str) -> None:
+def test_a_damaged_image_is_built_again_and_the_damage_reported(bench: Workbench, damage: object, said: str) -> None:
     path = bench.provide()["guest"].path
     (path / "vmlinuz").chmod(0o644)
     assert callable(damage)
@@ -130,7 +130,7 @@ def test_only_their_owner_reads_images_for_they_hold_private_host_keys(bench: Wo
     assert path.stat().st_mode & 0o777 == 0o700
 
 
-def test_damage_that_size_and_time_hide_is_found_when_asked(bench: Workbench) -> None:
+def test_verify_finds_damage_that_size_and_time_hide(bench: Workbench) -> None:
     vmlinuz = bench.provide()["guest"].vmlinuz
     before = vmlinuz.stat()
     vmlinuz.chmod(0o644)

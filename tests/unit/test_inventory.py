@@ -281,16 +281,18 @@ OPTANE, LOOP = "host.node1.disk.optane", "host.here.disk.loop"
         ('profile = "publish"', "profile = 3", "profile = 3: must be text in quotes"),
     ],
 )
-def test_a_mistake_is_told_with_key_value_and_what_is_allowed(tmp_path: Path, old: str, new: str, line: str) -> None:
+def test_a_mistake_is_reported_with_key_value_and_what_is_allowed(
+    tmp_path: Path, old: str, new: str, line: str
+) -> None:
     assert complaint(tmp_path, good_but(old, new)) == [line]
 
 
-def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
     text = good_but('key = "/keys/node1"\n', "").replace('serial = "PHM1"\n', "").replace('size = "2 GiB"\n', "")
     assert len(complaint(tmp_path, text)) == 3
 
 
-def test_a_file_that_is_no_toml_names_the_line(tmp_path: Path) -> None:
+def test_a_file_that_is_not_toml_is_refused_with_the_line(tmp_path: Path) -> None:
     assert complaint(tmp_path, good_but('"publish"', "publish"))[0].startswith("line 2")
 
 
@@ -320,7 +322,7 @@ def test_a_disk_on_two_hosts_asks_for_one_of_them(tmp_path: Path) -> None:
     assert lab.only("here").host_of("optane").name == "here"
 
 
-def test_the_disks_of_an_array_have_to_be_on_one_host(tmp_path: Path) -> None:
+def test_the_disks_of_an_array_must_be_on_one_host(tmp_path: Path) -> None:
     lab = load(tmp_path, GOOD)
     assert lab.host_of_all(["loop"]).name == "here"
     with pytest.raises(
@@ -329,7 +331,7 @@ def test_the_disks_of_an_array_have_to_be_on_one_host(tmp_path: Path) -> None:
         lab.host_of_all(["optane", "loop"])
 
 
-def test_an_unknown_disk_is_told_the_nearest_name_and_where_to_add_it(tmp_path: Path) -> None:
+def test_an_unknown_disk_is_refused_with_the_nearest_name_and_where_to_add_it(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r'no disk "octane"; allowed: optane, loop \(did you mean "optane"\?\)'
     ) as error:
@@ -355,6 +357,6 @@ def test_a_lab_without_disks_says_so(tmp_path: Path) -> None:
         load(tmp_path, '[host.here]\nkind = "local"\n').host_of("optane")
 
 
-def test_an_unknown_host_is_told_the_nearest_name(tmp_path: Path) -> None:
+def test_an_unknown_host_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r'no host "node2"; allowed: node1, here \(did you mean "node1"\?\)'):
         load(tmp_path, GOOD).only("node2")

@@ -136,7 +136,7 @@ def test_what_is_neither_a_device_nor_a_file_cannot_be_pinned(tmp_path: Path) ->
             read_pins(RUNNER, [str(path)])
 
 
-def test_a_completed_command_is_shown_as_it_was_asked_for(tmp_path: Path) -> None:
+def test_a_completed_command_is_shown_as_requested(tmp_path: Path) -> None:
     file = sparse(tmp_path / "file", 1)
     done: Completed = run_pinned(RUNNER, read_pins(RUNNER, [str(file)]), ["echo", "done"], deadline=20)
     assert (done.command, done.stdout) == ("echo done", "done\n")

@@ -150,7 +150,7 @@ STORE = "host.pve1.disk.vmstore"
         ('[host.pve1.guest]\nbridge = "vmbr1"', "[host.pve1.guest]\nbride = 1", f"{GUEST}.bride = 1: no such key"),
     ],
 )
-def test_a_mistake_is_told_with_key_and_what_is_allowed(tmp_path: Path, old: str, new: str, line: str) -> None:
+def test_a_mistake_is_reported_with_key_and_what_is_allowed(tmp_path: Path, old: str, new: str, line: str) -> None:
     with pytest.raises(ConfigError) as error:
         load(tmp_path, good_but(old, new))
     (said, *_) = error.value.message.splitlines()

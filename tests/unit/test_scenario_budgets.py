@@ -155,7 +155,7 @@ def test_workloads_of_every_form_are_found(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_mistake_is_told_with_key_value_and_what_is_allowed(tmp_path: Path, text: str, line: str) -> None:
+def test_a_mistake_is_reported_with_key_value_and_what_is_allowed(tmp_path: Path, text: str, line: str) -> None:
     assert complaint(tmp_path, f"{ANY}{text}\n") == [f"budget[0]{line}"]
 
 

@@ -327,7 +327,9 @@ ALL_PATTERNS = "seqread, seqwrite, seqrw, randread, randwrite, randrw"
         ),
     ],
 )
-def test_a_mistake_is_told_with_key_value_and_what_is_allowed(tmp_path: Path, old: str, new: str, line: str) -> None:
+def test_a_mistake_is_reported_with_key_value_and_what_is_allowed(
+    tmp_path: Path, old: str, new: str, line: str
+) -> None:
     assert complaint(tmp_path, good_but(old, new)) == [line]
 
 

@@ -99,7 +99,7 @@ def test_a_missing_key_file_is_named(server: Server, tmp_path: Path) -> None:
         SshRunner.connect_when_up(target, name="host lab", deadline=20)
 
 
-def test_a_file_that_is_no_key_is_named(server: Server, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_key_is_named(server: Server, tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("hello")
     with pytest.raises(HostError, match="notes is not an SSH private key"):
         SshRunner.connect(replace(server.target(), key=tmp_path / "notes"), name="host lab", deadline=20)

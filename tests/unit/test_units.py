@@ -42,7 +42,7 @@ def test_a_decimal_looking_size_is_refused_with_the_unit_to_write(text: str) -> 
 
 
 @pytest.mark.parametrize("text", ["", "k", "-4k", "4 x", "1e3", "4k 4k", "\u0664k", "9" * 400])
-def test_what_is_no_size_is_refused(text: str) -> None:
+def test_text_that_is_not_a_size_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a valid size"):
         parse_size(text)
 
@@ -66,7 +66,7 @@ def test_a_rate_is_a_size_per_second(text: str, rate: int) -> None:
         ("/s", "is not a valid size"),
     ],
 )
-def test_what_is_no_rate_is_refused(text: str, why: str) -> None:
+def test_text_that_is_not_a_rate_is_refused(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         parse_rate(text)
 
@@ -110,7 +110,7 @@ def test_an_added_duration_has_a_plus(text: str, seconds: float) -> None:
         ("++1 s", "is not a valid duration"),
     ],
 )
-def test_what_is_no_added_duration_is_refused(text: str, why: str) -> None:
+def test_text_that_is_not_an_added_duration_is_refused(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         parse_added(text)
 

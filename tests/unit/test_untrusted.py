@@ -181,7 +181,7 @@ def test_a_record_of_settings_that_cannot_be_read_is_none(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", [DEEP, "", "[]", '{"key": 1}', '{"key": {"accel": "warp", "why": "?"}}', "\0", "NaN"])
-def test_a_damaged_file_of_probes_is_asked_again(text: str, tmp_path: Path) -> None:
+def test_with_a_damaged_file_of_probes_the_probe_runs_again(text: str, tmp_path: Path) -> None:
     file = tmp_path / "probes.json"
     file.write_text(text)
     answer = Acceleration("tcg", "there is no /dev/kvm")
@@ -196,7 +196,7 @@ def test_a_guest_that_booted_under_kvm_is_not_booted_again(tmp_path: Path) -> No
     assert stored_or_probed(file, "key", lambda: answers[1]) == answers[0]
 
 
-def test_a_host_whose_kvm_did_not_work_is_asked_again_and_its_newest_answer_is_the_last(tmp_path: Path) -> None:
+def test_a_host_whose_kvm_did_not_work_is_probed_again_and_its_newest_result_comes_last(tmp_path: Path) -> None:
     file = tmp_path / "probes.json"
     failed, other = Acceleration("tcg", "there is no /dev/kvm"), Acceleration("kvm", "of another image")
     repaired = Acceleration("kvm", "the guest image booted")
@@ -208,7 +208,7 @@ def test_a_host_whose_kvm_did_not_work_is_asked_again_and_its_newest_answer_is_t
 
 
 @pytest.mark.parametrize("text", [DEEP, "", "[]", '{"pid": "1"}', "\0"])
-def test_a_damaged_record_of_the_lab_host_is_no_lab_host(text: str, tmp_path: Path) -> None:
+def test_a_damaged_record_is_not_a_lab_host(text: str, tmp_path: Path) -> None:
     state = LabMachineState(tmp_path)
     state.record.write_text(text)
     assert state.running() is None

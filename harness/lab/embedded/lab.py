@@ -112,14 +112,14 @@ def acceleration(images: ImageSet, events: Events) -> Acceleration:
     here = LocalRunner()
     kernel = here.run(["uname", "-r"], deadline=5).stdout.strip()
 
-    def ask() -> Acceleration:
+    def run_probe() -> Acceleration:
         if not nested(here):
             return Acceleration("tcg", "KVM on this machine is missing or does not allow nesting")
         with events.step("probe KVM by booting a guest"):
             return probe(here, str(images.guest.vmlinuz), str(images.guest.initramfs), images.emulator.command)
 
     key = f"this machine, {kernel}, guest {images.guest.digest}, emulator {images.emulator.digest}"
-    return stored_or_probed(probes_file(), key, ask)
+    return stored_or_probed(probes_file(), key, run_probe)
 
 
 def _image_directory(images: ImageSet) -> str:

@@ -197,7 +197,7 @@ class SshRunner:
         )
 
     def _end(self, exchange: Exchange) -> str:
-        """End the command on the remote machine. Returns the outcome as text. A closed channel alone does not end it."""
+        """End the command on the remote machine. Returns the outcome as text. Closing the channel would not end it."""
         outcome = _UNKNOWN if exchange.requested else "it was not started there"
         try:
             pid = exchange.wait_for_pid(PID_SECONDS)
