@@ -1,4 +1,4 @@
-"""Takes back what was made, last thing first, and tells what could not be taken back."""
+"""Removes what was created, in reverse order, and reports what could not be removed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from harness.errors import HarnessError, HostError
 
 
 class Cleanup:
-    """A `with` block that ends by removing what was made in it, also where making it failed half-way.
+    """A `with` block that removes at its end what was created in it, even if the creation failed half-way.
 
-    A removal is named before the thing is made, so it has to find for itself whether there is anything to remove. All
-    are tried, whichever fails. What failed is added to the error that ended the block, which stays the one that is
-    raised; where the block ended well, a HostError names all that is left on `host`, and the `remedy`.
+    A removal is registered before the thing is created. So the removal must check whether there is anything to remove.
+    All removals are tried, even if some fail. If an error ended the block, that error is raised, and the failed
+    removals are added to it. If the block ended well, a HostError names all that is left on `host`, and the `remedy`.
     """
 
     def __init__(self, host: str, remedy: str) -> None:
@@ -40,7 +40,7 @@ class Cleanup:
         if error is None:
             raise HostError(f"{self._host}: left behind: {left}", hint=self._remedy)
         if isinstance(error, HarnessError):
-            # People are shown message and hint of such an error; a note would show in a traceback alone.
+            # Users see only the message and the hint of such an error. A note appears only in a traceback.
             error.message += f"\n  left behind: {left}"
             if self._remedy not in (error.hint or ""):
                 error.hint = f"{error.hint}; {self._remedy}" if error.hint else self._remedy

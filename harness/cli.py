@@ -1,4 +1,4 @@
-"""The command line: what is done outside a pytest run."""
+"""The command line: all actions outside a pytest run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ USAGE = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; its exit status. Errors of ours are a message, never a traceback."""
+    """Run one command and return its exit status. A HarnessError is printed as a message, never as a traceback."""
     parser = _parser()
     options, rest = parser.parse_known_args(arguments)
     if rest and not getattr(options, "takes_rest", False):
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write("virt-overhead: interrupted\n")
         return 130
     except OSError as error:
-        # Also where the output goes: a full disk, or a reader (`| head`) that has seen enough.
+        # This includes errors of the output itself: a full disk, or a reader (`| head`) that has ended.
         if not isinstance(error, BrokenPipeError):
             sys.stderr.write(f"virt-overhead: {error}\n")
         _drop_output()
@@ -66,45 +66,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _drop_output() -> None:
-    """What is still to be printed goes nowhere: else Python tries again at its end, and fails with a traceback."""
+    """Discard what is not printed yet. Otherwise Python tries again when it exits, and fails with a traceback."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="virt-overhead",
-        description="How much of a disk does a virtual machine lose, in which attach mode, and why?",
-        epilog="Measuring itself is pytest's: pytest -k optane",
+        description="Measure how much disk performance a virtual machine loses in each attach mode, and why.",
+        epilog="To measure, run pytest, for example: pytest -k optane",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     quickstart = commands.add_parser("quickstart", help="measure the simulated Optane disk in the embedded lab")
     quickstart.set_defaults(run=_quickstart, takes_rest=True)
 
-    images = commands.add_parser("images", help="build the images that are missing, and say where they are")
-    images.add_argument("--rebuild", action="store_true", help="build them anew with today's packages")
+    images = commands.add_parser("images", help="build the missing images, and print where they are")
+    images.add_argument("--rebuild", action="store_true", help="build all images again with today's packages")
     images.add_argument("--verify", action="store_true", help="compare every file with its checksum")
     images.set_defaults(run=_images)
 
     lab = commands.add_parser("lab", help="the embedded lab: a KVM host in QEMU on this machine")
     actions = lab.add_subparsers(required=True, metavar="ACTION")
     for name, action, text in (
-        ("up", _lab_up, "start it, and leave it running"),
-        ("down", _lab_down, "end it"),
-        ("status", _lab_status, "say whether it runs; status 3 if not"),
+        ("up", _lab_up, "start the lab host, and leave it running"),
+        ("down", _lab_down, "stop the lab host"),
+        ("status", _lab_status, "print whether the lab host runs; exit status 3 if not"),
     ):
         actions.add_parser(name, help=text).set_defaults(run=action)
-    ssh = actions.add_parser("ssh", help="log in, or run the command that follows")
+    ssh = actions.add_parser("ssh", help="log in to the lab host, or run the command that follows")
     ssh.set_defaults(run=_lab_ssh, takes_rest=True)
 
-    doctors = commands.add_parser("doctor", help="say whether the lab's hosts, or this machine, are fit for measuring")
+    doctors = commands.add_parser("doctor", help="check whether the lab's hosts or this machine are fit for measuring")
     doctors.add_argument("--lab", type=Path, metavar="FILE", help="the lab file (default: this machine)")
     doctors.add_argument("--host", metavar="NAME", help="only this host (`lab`: the embedded lab's)")
     doctors.add_argument("--json", action="store_true", help="print the findings as JSON")
     change = doctors.add_mutually_exclusive_group()
-    change.add_argument("--tune", action="store_true", help="hold better settings, until Ctrl-C or the command's end")
-    change.add_argument("--restore", action="store_true", help="put back settings that a killed --tune left")
-    doctors.add_argument("command", nargs="*", metavar="-- COMMAND", help="with --tune: what to run meanwhile")
+    change.add_argument("--tune", action="store_true", help="hold better settings until Ctrl-C or the end of COMMAND")
+    change.add_argument("--restore", action="store_true", help="restore the settings that a killed --tune changed")
+    doctors.add_argument("command", nargs="*", metavar="-- COMMAND", help="with --tune: the command to run meanwhile")
     doctors.set_defaults(run=_doctor)
 
     report = commands.add_parser("report", help="rebuild the HTML report of a run and print its table")
@@ -112,26 +112,30 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--markdown", action="store_true", help="print Markdown, for example for a CI job summary")
     report.set_defaults(run=_report)
 
-    calibrator = commands.add_parser("calibrate", help="measure how much a lab's hosts can tell apart, and keep it")
+    calibrator = commands.add_parser(
+        "calibrate", help="measure how small a difference a lab's hosts can show, and store the result"
+    )
     calibrator.add_argument("--lab", type=Path, metavar="FILE", help="the lab file (default: the embedded lab)")
     calibrator.add_argument("--host", metavar="NAME", help="only this host")
-    calibrator.add_argument("--disk", metavar="NAME", help="with this disk (default: the host's first)")
+    calibrator.add_argument("--disk", metavar="NAME", help="the disk to use (default: the host's first)")
     calibrator.add_argument(
-        "--groups", type=_from(1), default=40, help="groups of a device against itself (%(default)s)"
+        "--groups", type=_from(1), default=40, help="groups that compare a device with itself (%(default)s)"
     )
     calibrator.add_argument("--rounds", type=_from(2), default=3, help="rounds of each group (%(default)s)")
-    calibrator.add_argument("--repetitions", type=_from(1), default=5, help="how often a delay is put (%(default)s)")
+    calibrator.add_argument(
+        "--repetitions", type=_from(1), default=5, help="measurements of each known delay (%(default)s)"
+    )
     calibrator.add_argument("--seconds", type=_from(1), default=1, help="seconds of each job (%(default)s)")
-    calibrator.add_argument("--seed", type=_from(0), help="the seed of all random orders, to repeat one")
+    calibrator.add_argument("--seed", type=_from(0), help="the seed of all random orders, to repeat a calibration")
     calibrator.set_defaults(run=_calibrate)
 
-    reaper = commands.add_parser("reap", help="list what killed runs have left on the lab's hosts, and remove it")
+    reaper = commands.add_parser("reap", help="list what killed runs left on the lab's hosts, and remove it")
     reaper.add_argument("--lab", type=Path, metavar="FILE", help="the lab file (default: the embedded lab)")
     reaper.add_argument("--host", metavar="NAME", help="only this host")
     reaper.add_argument(
-        "--yes", action="store_true", help="remove it; without this it is only listed (embedded lab: removed)"
+        "--yes", action="store_true", help="remove it (default: only list it; in the embedded lab: remove it)"
     )
-    reaper.add_argument("--force", action="store_true", help="also where a run has the host: that run is stopped")
+    reaper.add_argument("--force", action="store_true", help="first stop the run that holds the host")
     reaper.set_defaults(run=_reap)
     return parser
 
@@ -156,12 +160,15 @@ def _images(options: argparse.Namespace) -> int:
 
 def _lab_up(_options: argparse.Namespace) -> int:
     machine = embedded.up(ensure_images(_events()), _events())
-    print(f"lab host up under {machine.accel}: SSH on 127.0.0.1:{machine.port}; end it with: virt-overhead lab down")
+    print(
+        f"lab host is running under {machine.accel}: SSH on 127.0.0.1:{machine.port}; "
+        "stop it with: virt-overhead lab down"
+    )
     return 0
 
 
 def _lab_down(_options: argparse.Namespace) -> int:
-    print("lab host ended" if embedded.down() else "no lab host was running")
+    print("lab host stopped" if embedded.down() else "no lab host was running")
     return 0
 
 
@@ -187,9 +194,9 @@ def _lab_ssh(options: argparse.Namespace) -> int:
 
 def _doctor(options: argparse.Namespace) -> int:
     if options.command and not options.tune:
-        raise ConfigError("a command is run while settings are held", hint="virt-overhead doctor --tune -- COMMAND")
-    order = DoctorRequest(options.tune, options.restore, options.json, tuple(options.command))
-    return doctor(hosts_of(options.lab, options.host), order, findings_of)
+        raise ConfigError("a COMMAND needs --tune", hint="run: virt-overhead doctor --tune -- COMMAND")
+    request = DoctorRequest(options.tune, options.restore, options.json, tuple(options.command))
+    return doctor(hosts_of(options.lab, options.host), request, findings_of)
 
 
 def _calibrate(options: argparse.Namespace) -> int:
@@ -209,7 +216,7 @@ def _calibrate(options: argparse.Namespace) -> int:
         calibration, path = calibrate(host, disk, spec, seed=seed, images=images, events=events)
         print("\n".join(summary(calibration)))
         for doubt in doubts(calibration.false_alarms, calibration.groups, calibration.delay):
-            print(f"  not to be relied on: {doubt}")
+            print(f"  not reliable: {doubt}")
             doubtful = True
         print(f"calibration: {path}")
     return FAILED if doubtful else 0
@@ -251,7 +258,7 @@ def _reap(options: argparse.Namespace) -> int:
     events = _events()
     found = waiting = False
     for spec in _reachable(inventory):
-        # Everything on the disposable lab host is ours.
+        # Only this harness creates things on the disposable lab host.
         remove = options.yes or spec.kind == "embedded"
         lines = _reap_host(spec, events, remove=remove, force=options.force)
         for line in lines:
@@ -261,20 +268,20 @@ def _reap(options: argparse.Namespace) -> int:
     if not found:
         print("nothing was left")
     elif waiting:
-        print("nothing was removed; `virt-overhead reap --yes` removes what is listed here, and nothing else")
+        print("nothing was removed; `virt-overhead reap --yes` removes only what is listed here")
     return 0
 
 
 def _reachable(inventory: Inventory) -> list[HostSpec]:
-    """The hosts to look at. A lab host that does not run has nothing left: what it had went with it."""
+    """The hosts to check. A lab host that does not run is left out: its data was lost when it stopped."""
     return [host for host in inventory.hosts if host.kind != "embedded" or embedded.state().running()]
 
 
 def _reap_host(spec: HostSpec, events: Events, *, remove: bool, force: bool) -> list[str]:
-    """What killed runs have left on the host, or with `remove`, what was done with it."""
+    """One line for each thing that killed runs left on the host; with `remove`, the line says what was done with it."""
     with reach_host(spec) as host:
         if force and (holder := end_holder(host.runner, host.name)):
-            events(Note(f"host {host.name}: stopped the run that had it: {holder}"))
+            events(Note(f"host {host.name}: stopped the run that held it: {holder}"))
         with lease(host.runner, host.name, "reap", events) as held:
             leased = replace(host, runner=held.runner)
             with remover_of(leased) as remover:

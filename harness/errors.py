@@ -1,13 +1,13 @@
-"""The exception tree: every failure names what happened, where, and what to do next."""
+"""The exception tree: every error says what happened, where, and what to do next."""
 
 from __future__ import annotations
 
 _LONGEST = 8000
-"""Characters of a message. Messages quote what programs print, which may be megabytes without a line break."""
+"""Characters of a message. Messages quote the output of programs, which may be megabytes without a line break."""
 
 
 class HarnessError(Exception):
-    """A failure that we explain ourselves: `message` says what happened and where, `hint` what to do next."""
+    """A failure that the harness explains: `message` says what happened and where, `hint` what to do next."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         if len(message) > _LONGEST:
@@ -22,7 +22,7 @@ class HarnessError(Exception):
 
 
 class ConfigError(HarnessError):
-    """A scenario, lab file or option that cannot be used: names file and key."""
+    """A scenario, lab file or option cannot be used. The message names the file and the key."""
 
 
 class Unsupported(HarnessError):
@@ -34,11 +34,11 @@ class LabUnavailable(HarnessError):
 
 
 class NotReached(LabUnavailable):
-    """No connection to the host was made: it is down, its address or key is wrong."""
+    """The host could not be reached: it is down, or its address or key is wrong."""
 
 
 class SafetyError(HarnessError):
-    """Writing might destroy something that is not ours: the run stops and nothing is retried."""
+    """A write might destroy data that the run did not create: the run stops and nothing is retried."""
 
 
 class HostError(HarnessError):
@@ -46,15 +46,15 @@ class HostError(HarnessError):
 
 
 class GuestError(HarnessError):
-    """The guest did not start, did not answer or died: it is broken from then on."""
+    """The guest did not start, did not answer or died. From then on it counts as broken."""
 
 
 class NotTried(HarnessError):
-    """A cell that was left alone because measuring on its host stopped before: the cell is skipped."""
+    """The cell is skipped, because measuring on its host stopped before."""
 
 
 class MeasurementError(HarnessError):
-    """fio failed or printed something that is no result."""
+    """fio failed, or its output is not a valid result."""
 
 
 class ResultsError(HarnessError):

@@ -1,4 +1,4 @@
-"""Typed progress events: the one stream that terminal, journal and logs listen to."""
+"""Typed progress events: one stream, for the terminal, the journal and logs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StepStarted:
-    """Work of more than a moment began: `what` it is, for example "build guest image"."""
+    """Work that takes some time began. `what` names it, for example "build guest image"."""
 
     what: str
     expected_s: float | None = None
@@ -18,7 +18,7 @@ class StepStarted:
 
 @dataclass(frozen=True, slots=True)
 class StepAdvanced:
-    """The work named `what` came further: `how_far` in words, and how long it may still take at most, if known."""
+    """The work named `what` progressed: `how_far` in words, and the longest time it may still take, if known."""
 
     what: str
     how_far: str
@@ -35,7 +35,7 @@ class StepFinished:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something worth a line: a choice and why, or a mode that is left out and why."""
+    """A line for the user: a choice and its reason, or a mode that is left out and the reason."""
 
     text: str
 
@@ -54,7 +54,7 @@ class MeasurementStarted:
 
 @dataclass(frozen=True, slots=True)
 class MeasurementFinished:
-    """The arm's jobs of this round are measured and in the journal; `seconds` of them were fio's."""
+    """The arm's jobs of this round are measured and in the journal. fio ran for `seconds` of that time."""
 
     group: str
     round: int
@@ -68,7 +68,7 @@ Listener = Callable[[Event], None]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Work that goes on; `started` is on the monotonic clock."""
+    """Work in progress; `started` is on the monotonic clock."""
 
     started: float
 
@@ -79,7 +79,7 @@ class Step:
 
 
 class Events:
-    """Hands each event to every listener, in the order they subscribed."""
+    """Passes each event to all listeners, in the order in which they subscribed."""
 
     def __init__(self, *listeners: Listener) -> None:
         self._listeners = list(listeners)
@@ -93,7 +93,7 @@ class Events:
 
     @contextmanager
     def step(self, what: str, expected_s: float | None = None) -> Iterator[Step]:
-        """Announce the work of the block at its start, and at its end unless it failed."""
+        """Report the start of the block's work, and its end if it did not fail."""
         step = Step(time.monotonic())
         self(StepStarted(what, expected_s))
         yield step

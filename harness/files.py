@@ -1,4 +1,4 @@
-"""Writes files so that a crash or a power failure leaves the old content or the new one, never a part of it."""
+"""Writes files. A crash or a power failure leaves either the old content or the new content, never a part of it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import IO
 
 
 def write_atomically(target: Path, content: str | bytes) -> None:
-    """Make `content` the content of `target`, which is on the disk when this returns. Raises OSError."""
+    """Replace the content of `target` by `content`, which is on the disk when this returns. Raises OSError."""
     with replacing(target) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
 @contextmanager
 def replacing(target: Path, *, mode: int = 0o666) -> Iterator[IO[bytes]]:
-    """A file beside `target` that takes its place at the end of the block. After an error nothing has changed.
+    """A file in the directory of `target` that replaces it at the end of the block. An error changes nothing.
 
-    `mode` is that of the new file, less the umask. Raises OSError.
+    `mode` is the mode of the new file, less the umask. Raises OSError.
     """
     part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
@@ -35,7 +35,7 @@ def replacing(target: Path, *, mode: int = 0o666) -> Iterator[IO[bytes]]:
 
 
 def move(source: Path, target: Path) -> None:
-    """Rename `source` to `target`, in place of what may be there; the new name is on the disk when this returns.
+    """Rename `source` to `target`, which may exist. The new name is on the disk when this returns.
 
     The content of `source` must be on the disk already: see `sync`.
     """
@@ -44,7 +44,7 @@ def move(source: Path, target: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Bring a file or a directory to the disk."""
+    """Write a file or a directory from the page cache to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Live progress: a line that is rewritten where somebody watches, plain lines where nobody does."""
+"""Live progress: one line that is rewritten on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from harness.events import (
 from harness.units import format_duration
 
 QUIET_SECONDS = 20.0
-"""Without a terminal, one progress line in so long is enough."""
+"""Without a terminal, the shortest time between two progress lines."""
 
 
 class Screen(Protocol):
-    """What pytest's terminal reporter offers, too."""
+    """Methods that pytest's terminal reporter also has."""
 
     def isatty(self) -> bool: ...
 
     def write_line(self, line: str) -> None:
-        """A line of its own, after whatever was written last."""
+        """Write a separate line after the previous output."""
         ...
 
     def rewrite(self, line: str, *, erase: bool) -> None:
-        """A passing line in the place of the last passing line."""
+        """Replace the last temporary line by this temporary line."""
         ...
 
 
@@ -64,39 +64,39 @@ class Progress:
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
-        self._last_passing = -math.inf
+        self._last_temporary = -math.inf
 
     def __call__(self, event: Event) -> None:
         match event:
             case StepStarted(what, expected):
                 about = f" (about {format_duration(expected)})" if expected else ""
-                self._passing(f"{what} ...{about}", important=True)
+                self._write_temporary(f"{what} ...{about}", important=True)
             case StepAdvanced(what, how_far, left):
                 still = f"; at most {format_duration(max(round(left, -1), 10))} left" if left is not None else ""
-                self._passing(f"{what}: {how_far}{still}")
+                self._write_temporary(f"{what}: {how_far}{still}")
             case StepFinished(what, seconds):
-                self._lasting(f"{what}: {format_duration(seconds)}")
+                self._write_permanent(f"{what}: {format_duration(seconds)}")
             case Note(text):
-                self._lasting(text)
+                self._write_permanent(text)
             case MeasurementStarted(group, number, rounds, arm, jobs, left):
                 # The estimate is good to tens of seconds; more digits would only flicker.
-                self._passing(
+                self._write_temporary(
                     f"{group}, round {number} of {rounds}: {arm}, {jobs} job{'s' * (jobs != 1)}; "
                     f"about {format_duration(max(round(left, -1), 10))} left"
                 )
             case MeasurementFinished():
                 pass
 
-    def _lasting(self, text: str) -> None:
+    def _write_permanent(self, text: str) -> None:
         if self._screen.isatty():
             self._screen.rewrite("", erase=True)
         self._screen.write_line(f"  {text}")
 
-    def _passing(self, text: str, *, important: bool = False) -> None:
+    def _write_temporary(self, text: str, *, important: bool = False) -> None:
         if self._screen.isatty():
             self._screen.rewrite(f"  {text}", erase=True)
             return
         now = time.monotonic()
-        if important or now - self._last_passing >= QUIET_SECONDS:
-            self._last_passing = now
+        if important or now - self._last_temporary >= QUIET_SECONDS:
+            self._last_temporary = now
             self._screen.write_line(f"  {text}")

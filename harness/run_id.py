@@ -1,4 +1,4 @@
-"""The name of a run: it begins every name that the run gives on a lab host, so it has one form and no other."""
+"""The id of a run. All names that the run gives on a lab host begin with it, so it has exactly one form."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ _FORM = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")
 
 
 class RunId(str):
-    """A `str` of the form `YYYYmmdd-HHMMSS-xxxx`; ValueError for any other, so every value of this type is checked.
+    """A `str` of the form `YYYYmmdd-HHMMSS-xxxx`. Any other text raises ValueError.
 
-    Its 20 characters fill what a GPT leaves: `voh:RUN:WHAT` has at most 36, and WHAT up to 11.
+    It has 20 characters, because a partition name in a GPT has at most 36: `voh:RUN:WHAT`, with WHAT of up to 11.
     """
 
     __slots__ = ()
 
     def __new__(cls, text: str) -> RunId:
         if not _FORM.fullmatch(text):
-            raise ValueError(f"{text!r}: not a run id, its form is {_FORM_IN_WORDS}")
+            raise ValueError(f"{text!r}: not a run id; allowed: {_FORM_IN_WORDS}")
         return super().__new__(cls, text)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGHUP end what is done here as Ctrl-C does, so that it is cleaned up after."""
+"""SIGTERM and SIGHUP act like Ctrl-C, so clean-up runs after them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def ended_like_ctrl_c() -> Iterator[None]:
     terminals = frozenset(number for descriptor in (0, 1, 2) if (number := _terminal(descriptor)) is not None)
 
     def hung_up(number: int, frame: FrameType | None) -> None:
-        # A shell and the kernel may both say so, and the second time must not end the cleaning up.
+        # The shell and the kernel may both send SIGHUP. The second one must not interrupt the clean-up.
         signal.signal(signal.SIGHUP, lambda *_: None)
         _drop_terminals(terminals)
         signal.default_int_handler(number, frame)
@@ -34,10 +34,10 @@ def ended_like_ctrl_c() -> Iterator[None]:
 
 @contextmanager
 def handling(wanted: Mapping[signal.Signals, Handler]) -> Iterator[None]:
-    """These handlers within the block, but for signals that are ignored."""
-    # What was ignored from the beginning stays so: nohup means it.
-    heard = {number: handler for number, handler in wanted.items() if signal.getsignal(number) is not signal.SIG_IGN}
-    before = {number: signal.signal(number, handler) for number, handler in heard.items()}
+    """Install these handlers within the block, except for signals that are ignored."""
+    # A signal that was ignored at the start stays ignored, as nohup requires.
+    handled = {number: handler for number, handler in wanted.items() if signal.getsignal(number) is not signal.SIG_IGN}
+    before = {number: signal.signal(number, handler) for number, handler in handled.items()}
     try:
         yield
     finally:
@@ -46,16 +46,16 @@ def handling(wanted: Mapping[signal.Signals, Handler]) -> Iterator[None]:
 
 
 def _terminal(descriptor: int) -> int | None:
-    """The number of the terminal that the descriptor is of; None where it is of none."""
+    """The device number of the descriptor's terminal; None if it is not a terminal."""
     with suppress(OSError):
         return os.fstat(descriptor).st_rdev if os.isatty(descriptor) else None
     return None
 
 
 def _drop_terminals(numbers: frozenset[int]) -> None:
-    """Whatever leads to a terminal that is gone leads nowhere: writing there would be an error in the cleaning up.
+    """Redirect all descriptors of terminals that are gone to /dev/null: a write would be an error during clean-up.
 
-    Also copies of standard output, such as pytest has while it captures.
+    This includes copies of standard output, which pytest has while it captures.
     """
     nowhere = os.open(os.devnull, os.O_RDWR)
     for entry in list(Path("/proc/self/fd").iterdir()):

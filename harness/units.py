@@ -1,10 +1,10 @@
-"""Sizes, durations and shares as people and fio write them: parsing into bytes, seconds and fractions, and back."""
+"""Parses and formats sizes, durations and shares as people and fio write them: bytes, seconds and fractions."""
 
 from __future__ import annotations
 
 import re
 
-# Of other scripts' digits Python would make numbers, too, and of very long ones infinity.
+# Python would also accept the digits of other scripts, and would convert very long numbers to infinity.
 _NUMBER = r"[0-9]{1,15}(?:\.[0-9]{1,15})?"
 _SIZE = re.compile(rf"(?P<number>{_NUMBER})\s*(?P<unit>[a-zA-Z]*)")
 _SIZE_UNITS = {"": 1, "b": 1} | {
@@ -20,16 +20,16 @@ _SHARE = re.compile(rf"(?P<percent>{_NUMBER})\s*%")
 
 
 def parse_size(text: str) -> int:
-    """Bytes meant by `text`: "4k" (as fio: 1024), "256 KiB", "64 GiB", "4096".
+    """The size in bytes from `text`: "4k" (k is 1024, as in fio), "256 KiB", "64 GiB", "4096".
 
-    "64 GB" is refused with a ValueError: fio reads it as 64 x 2^30 bytes, a disk's label as 64 x 10^9.
+    "64 GB" raises ValueError: fio reads it as 64 x 2^30 bytes, but on the label of a disk it means 64 x 10^9.
     """
     match = _SIZE.fullmatch(text.strip())
     unit = match["unit"].lower() if match else ""
     if unit in _DECIMAL_UNITS:
-        raise ValueError(f"{text!r} is ambiguous: write {unit[0].upper()}iB (powers of 1024)")
+        raise ValueError(f"{text!r} is ambiguous. Use {unit[0].upper()}iB (powers of 1024)")
     if match is None or unit not in _SIZE_UNITS:
-        raise ValueError(f"{text!r} is no size: write for example 4k, 256 KiB, 64 MiB or 1 GiB")
+        raise ValueError(f"{text!r} is not a valid size. Use for example 4k, 256 KiB, 64 MiB or 1 GiB")
     size = float(match["number"]) * _SIZE_UNITS[unit]
     if size != int(size):
         raise ValueError(f"{text!r} is not a whole number of bytes")
@@ -37,43 +37,45 @@ def parse_size(text: str) -> int:
 
 
 def parse_rate(text: str) -> int:
-    """Bytes per second meant by `text`: "2 GiB/s", "500 MiB/s". "500 MB/s" is refused, as in sizes."""
+    """The rate in bytes per second from `text`: "2 GiB/s", "500 MiB/s". "500 MB/s" raises ValueError, as in sizes."""
     size, per_second, rest = text.partition("/s")
     if not per_second or rest.strip():
-        raise ValueError(f"{text!r} is no rate: write for example 500 MiB/s or 2 GiB/s")
+        raise ValueError(f"{text!r} is not a valid rate. Use for example 500 MiB/s or 2 GiB/s")
     return parse_size(size)
 
 
 def parse_duration(text: str) -> float:
-    """Seconds meant by `text`: "10 us", "1.5 s", "2 min". A bare number is refused with a ValueError."""
+    """The duration in seconds from `text`: "10 us", "1.5 s", "2 min". A number without a unit raises ValueError."""
     match = _DURATION.fullmatch(text.strip())
     if match is None or match["unit"] not in _DURATION_UNITS:
         allowed = ", ".join(unit for unit in _DURATION_UNITS if unit != "µs")
-        raise ValueError(f"{text!r} is no duration: write a number and one of {allowed}, for example 10 us or 30 s")
+        raise ValueError(
+            f"{text!r} is not a valid duration. Use a number and one of {allowed}, for example 10 us or 30 s"
+        )
     return float(match["number"]) * _DURATION_UNITS[match["unit"]]
 
 
 def parse_share(text: str) -> float:
-    """The fraction meant by `text`: "30 %" is 0.3. A number without % is refused with a ValueError."""
+    """The fraction from `text`: "30 %" is 0.3. A number without % raises ValueError."""
     match = _SHARE.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{text!r} is no share: write a number and %, for example 30 %")
+        raise ValueError(f"{text!r} is not a valid share. Use a number and %, for example 30 %")
     return float(match["percent"]) / 100
 
 
 def parse_added(text: str) -> float:
-    """Seconds added by `text`: "+50 us" is 5e-5. Without its + it is refused with a ValueError.
+    """The added duration in seconds from `text`: "+50 us" is 5e-5. Text without + raises ValueError.
 
-    The sign keeps an amount that comes on top apart from a whole duration.
+    The sign distinguishes an added duration from an absolute one.
     """
     sign, rest = text.strip()[:1], text.strip()[1:]
     if sign != "+":
-        raise ValueError(f"{text!r} is no added duration: write +, a number and a unit, for example +50 us")
+        raise ValueError(f"{text!r} is not a valid added duration. Use +, a number and a unit, for example +50 us")
     return parse_duration(rest)
 
 
 def short_size(size_bytes: int) -> str:
-    """The size as fio and cell ids write it: 4096 -> "4k", 262144 -> "256k", 512 -> "512"."""
+    """The size in the form of fio and of cell ids: 4096 -> "4k", 262144 -> "256k", 512 -> "512"."""
     for power, letter in ((4, "t"), (3, "g"), (2, "m"), (1, "k")):
         if size_bytes and size_bytes % 1024**power == 0:
             return f"{size_bytes // 1024**power}{letter}"
@@ -81,7 +83,7 @@ def short_size(size_bytes: int) -> str:
 
 
 def format_size(size_bytes: float) -> str:
-    """For people: 67108864 -> "64 MiB", 1610612736 -> "1.5 GiB"."""
+    """The size in a readable form: 67108864 -> "64 MiB", 1610612736 -> "1.5 GiB"."""
     size = float(size_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(size) < 1024:
@@ -91,7 +93,7 @@ def format_size(size_bytes: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """For people, three significant digits: 0.000213 -> "213 us", 0.0042 -> "4.2 ms", 95 -> "1 min 35 s"."""
+    """The duration with 3 significant digits: 0.000213 -> "213 us", 0.0042 -> "4.2 ms", 95 -> "1 min 35 s"."""
     if seconds < 0:
         return f"-{format_duration(-seconds)}"
     if seconds == 0:

@@ -1,7 +1,7 @@
-"""Reads what other machines and programs printed, with limits on size and nesting: a mistake in it is our own error.
+"""Reads the output of other machines and programs, with limits on size and nesting. A defect in it is a HarnessError.
 
-A host, a guest, QEMU and a file that another program may have changed can send anything. None of it may fill the memory
-or end the run with a traceback.
+A host, a guest, QEMU, or a file that another program changed can contain anything. It must not fill the memory, and it
+must not end the run with a traceback.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from harness.errors import HarnessError, HostError
 from harness.units import format_size
 
 JSON_BYTES = 16 << 20
-"""More than any machine has reason to send: fio's JSON+ has at most 2 MiB for the jobs of one process."""
+"""More than any machine needs: fio's JSON+ has at most 2 MiB for the jobs of one process."""
 JSON_DEPTH = 64
 """fio's output has 6 levels, QEMU's and Proxmox VE's about 10."""
 
 
 def count(value: object) -> int:
-    """The number of something in a document; ValueError for anything else, such as a negative or a very large one."""
+    """A count from a document. Anything else raises ValueError, for example a negative or a very large number."""
     if type(value) is not int or not 0 <= value < 1 << 64:
         raise ValueError(f"{str(value)[:40]!r} is not a count")
     return value
 
 
 def finite(text: str) -> float:
-    """The number in `text`; ValueError for anything else, also for "nan" and "inf"."""
+    """The number in `text`. Anything else raises ValueError, including "nan" and "inf"."""
     number = float(text)
     return number if math.isfinite(number) else _not_finite(text)
 
@@ -43,7 +43,7 @@ _DECODER = json.JSONDecoder(parse_constant=_not_finite, parse_float=finite)
 
 @contextmanager
 def reading(source: str, error: type[HarnessError] = HostError, *, hint: str | None = None) -> Iterator[None]:
-    """Raise `error` naming `source` for what goes wrong in reading it: a missing key, a wrong type, a bad number."""
+    """Raise `error`, which names `source`, if reading it fails: a missing key, a wrong type, a bad number."""
     try:
         yield
     except HarnessError:
@@ -56,7 +56,7 @@ def reading(source: str, error: type[HarnessError] = HostError, *, hint: str | N
         ArithmeticError,
         RecursionError,
         StopIteration,
-        SyntaxError,  # of XML
+        SyntaxError,  # XML that is not well-formed
     ) as cause:
         raise error(f"{source} cannot be read: {_in_words(cause)}", hint=hint) from cause
 
@@ -70,13 +70,13 @@ def parse_json(
     after_notes: bool = False,
     most_bytes: int = JSON_BYTES,
 ) -> Any:
-    """The JSON document in `text`; `error` naming `source` where it is too large, too deep or not JSON.
+    """The JSON document in `text`. Raises `error`, which names `source`, if it is too large, too deep or not JSON.
 
-    NaN and infinite numbers are not JSON. With `after_notes`, the document is the first object in the text: programs
-    print notes before it.
+    NaN and infinite numbers are not JSON. With `after_notes`, the document is the first object in the text, because
+    some programs print notes before it.
     """
     if len(text) > most_bytes:
-        raise error(f"{source} has {format_size(len(text))}; at most {format_size(most_bytes)} is read", hint=hint)
+        raise error(f"{source} has {format_size(len(text))}; the limit is {format_size(most_bytes)}", hint=hint)
     with reading(source, error, hint=hint):
         decoded = text.decode() if isinstance(text, bytes) else text
         start = max(decoded.find("{"), 0) if after_notes else 0

@@ -1,4 +1,4 @@
-"""Waiting with a deadline: how much time is left, asking again until something is so, trying again after a pause."""
+"""Waiting with a deadline: the time left, polling a condition, and trying again after a pause."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """A moment on the monotonic clock. Pass it down where several steps share the time."""
+    """A moment on the monotonic clock. Pass it on if several steps share the time."""
 
     at: float
 
@@ -23,7 +23,7 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """Seconds until it; negative when it has passed."""
+        """Seconds until the deadline; negative when it has passed."""
         return self.at - time.monotonic()
 
     @property
@@ -32,21 +32,21 @@ class Deadline:
 
 
 def wait_until(condition: Callable[[], T], *, deadline: Deadline | float, every: float | Iterable[float]) -> T:
-    """Ask `condition` until its answer is true or the deadline (a moment, or seconds from now) has passed.
+    """Call `condition` until its result is true or the deadline (a moment, or seconds from now) has passed.
 
-    Returns the last answer. A false one says that time is up: the caller raises what it waited for. `every` is the
-    pause between two questions, in seconds, or one pause after the other. What `condition` raises ends the waiting.
+    Returns the last result. If it is false, the time is up, and the caller raises the error. `every` is the pause
+    between two calls in seconds, or a series of pauses. An exception of `condition` ends the waiting.
     """
     end = deadline if isinstance(deadline, Deadline) else Deadline.after(deadline)
     pauses = repeat(every) if isinstance(every, int | float) else iter(every)
-    while not (answer := condition()) and not end.passed:
+    while not (result := condition()) and not end.passed:
         time.sleep(min(next(pauses), max(end.left, 0.0)))
-    return answer
+    return result
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One of several tries, which `pause` seconds follow."""
+    """One of several tries. After it comes a pause of `pause` seconds."""
 
     number: int
     pause: float
@@ -54,19 +54,19 @@ class Attempt:
 
     @property
     def is_last(self) -> bool:
-        """Whether the time does not suffice for another try."""
+        """Whether there is not enough time for another try."""
         return self.deadline.left < self.pause
 
 
 def attempts(deadline: Deadline, pauses: Iterable[float]) -> Iterator[Attempt]:
-    """Tries with `pauses` between them, for a loop that ends when one succeeds, or raises when `is_last`."""
+    """Tries with `pauses` between them. The loop must end when a try succeeds, and raise when `is_last`."""
     for number, pause in enumerate(pauses, 1):
         yield Attempt(number, pause, deadline)
         time.sleep(pause)
 
 
 def growing(first: float, longest: float, *, factor: float = 2.0) -> Iterator[float]:
-    """Pauses in seconds that grow by `factor` up to `longest`, without end."""
+    """An infinite series of pauses in seconds that grow by `factor` up to `longest`."""
     pause = first
     while True:
         yield pause

@@ -1,4 +1,4 @@
-"""The images that a lab is made of, built from the recipes in images/ and kept in the user's cache."""
+"""The images of a lab, built from the recipes in images/ and stored in the user's cache."""
 
 from harness.image.cache import Cache, EmulatorImage, GuestImage, Image, LabImage, cache_root
 from harness.image.keys import SshKey, ensure_key

@@ -1,4 +1,4 @@
-"""Run one recipe with mmdebstrap, as root or without it, and hand over what it made."""
+"""Builds the image of one recipe with mmdebstrap, as root or as another user."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from harness.units import format_duration
 DEADLINE_S = 1800.0
 _STOP_SECONDS = 30.0
 
-# From what apt fetched: an extracted root has no dpkg database to ask.
+# The list comes from the packages that apt fetched, because an extracted root has no dpkg database.
 _LIST_PACKAGES = (
     'for deb in "$1"/var/cache/apt/archives/*.deb; do '
     "dpkg-deb -W --showformat='${Package} ${Version}\\n' \"$deb\" || exit 1; "
@@ -30,26 +30,26 @@ _LIST_PACKAGES = (
 _REMEDIES = (
     (
         r"Temporary failure resolving|Could not (?:connect|resolve)|Unable to fetch|Failed to fetch|Network is unreach",
-        "the Debian archive must be reachable; set http_proxy if this network wants a proxy",
+        "make the Debian archive reachable; set http_proxy if this network needs a proxy",
     ),
     (
         r"NO_PUBKEY|not signed|is not available because the public key",
         "apt-get install --only-upgrade debian-archive-keyring",
     ),
-    (r"(?m)^E: .*(?:unshare|newuidmap|newgidmap)", "user namespaces seem not to work here: build as root once"),
+    (r"(?m)^E: .*(?:unshare|newuidmap|newgidmap)", "user namespaces do not seem to work here; build once as root"),
 )
 
 
 def build(
     recipe: Recipe, takes: Mapping[str, Path], staging: Path, out: Path, log: Path, *, deadline: float = DEADLINE_S
 ) -> None:
-    """Build `recipe` into the directory `out`, with `takes` the files that come from other images.
+    """Build `recipe` into the directory `out`. `takes` are the files that come from other images.
 
-    `staging` is an empty directory of ours for what goes in; mmdebstrap's output goes to `log`. Raises
-    LabUnavailable with the reason and the remedy; what was begun is taken away again, here and in scratch space.
+    `staging` is an empty directory for the input files. mmdebstrap's output goes to `log`. Raises LabUnavailable with
+    the reason and the remedy. After an error, partial results are removed, also from the scratch space.
     """
     if platform.machine() != "x86_64":
-        raise LabUnavailable(f"the images are for x86_64, and this machine is {platform.machine()}")
+        raise LabUnavailable(f"the images are for x86_64, but this machine is {platform.machine()}")
     mode = require_mode()
     sources = [*_stage(recipe, staging), *takes.values()]
     with scratch_directory(recipe, out, mode, record=staging / "scratch") as scratch:
@@ -61,19 +61,19 @@ def build(
     missing = [name for name in recipe.outputs if not (out / name).is_file()]
     if missing:
         raise LabUnavailable(
-            f"the {recipe.name} image was built without {', '.join(missing)}; see {log}",
-            hint=f"images/{recipe.name}/build has to put it into /out",
+            f"the build of the {recipe.name} image did not create {', '.join(missing)}; see {log}",
+            hint=f"images/{recipe.name}/build must write it to /out",
         )
 
 
 def _unpack(out: Path) -> None:
-    """Files that mostly are holes come out in an archive of their own, NAME.tar with NAME in it."""
+    """Unpack sparse files. Each comes out of the build in a separate archive, NAME.tar, which contains NAME."""
     for archive in out.glob("*.img.tar"):
         done = subprocess.run(
             ["tar", "-C", str(out), "-xSf", str(archive)], capture_output=True, text=True, check=False, timeout=600
         )
         if done.returncode != 0:
-            raise LabUnavailable(f"{archive.name} could not be unpacked into {out}: {done.stderr.strip()}")
+            raise LabUnavailable(f"cannot unpack {archive.name} into {out}: {done.stderr.strip()}")
         archive.unlink()
 
 
@@ -87,8 +87,8 @@ def _stage(recipe: Recipe, staging: Path) -> list[Path]:
 
 
 def _command(recipe: Recipe, mode: str, sources: list[Path], out: Path) -> list[str]:
-    # Files go in and out by mmdebstrap's own hooks, which read and write them outside of its user namespace:
-    # a home directory that is closed to others does not matter.
+    # mmdebstrap's own hooks copy the files in and out. They work outside of its user namespace, so it does not matter
+    # if other users may not enter the home directory.
     copied = shlex.join(str(source) for source in sources)
     hooks = [
         'mkdir -p "$1/recipe" "$1/out"',
@@ -112,7 +112,7 @@ def _command(recipe: Recipe, mode: str, sources: list[Path], out: Path) -> list[
 
 
 def _run(command: list[str], *, scratch: Path, log: Path, what: str, deadline: float) -> int:
-    path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"  # mke2fs is there, and not in every user's PATH
+    path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"  # mke2fs is there, but not every user's PATH has it
     environment = {**os.environ, "TMPDIR": str(scratch), "LC_ALL": "C.UTF-8", "PATH": path}
     with log.open("wb") as output:
         output.write(f"$ {shlex.join(command)}\n".encode())
@@ -123,7 +123,7 @@ def _run(command: list[str], *, scratch: Path, log: Path, what: str, deadline: f
             stdout=output,
             stderr=subprocess.STDOUT,
             env=environment,
-            cwd="/",  # mmdebstrap's other user may not look into ours
+            cwd="/",  # mmdebstrap's other user may have no access to the current directory
             start_new_session=True,
         )
         try:
@@ -131,8 +131,8 @@ def _run(command: list[str], *, scratch: Path, log: Path, what: str, deadline: f
         except subprocess.TimeoutExpired:
             _stop(process)
             raise LabUnavailable(
-                f"building {what} took more than {format_duration(deadline)} and was ended; " + _last_lines(log),
-                hint="see what keeps the machine or the network busy, and start again",
+                f"building {what} took more than {format_duration(deadline)} and was stopped; " + _last_lines(log),
+                hint="find out what keeps the machine or the network busy, and start again",
             ) from None
         except BaseException:
             _stop(process)
@@ -140,7 +140,7 @@ def _run(command: list[str], *, scratch: Path, log: Path, what: str, deadline: f
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End mmdebstrap and its children; it takes its files away when it is asked politely."""
+    """End mmdebstrap and its children. On SIGTERM, mmdebstrap removes its files."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)

@@ -1,4 +1,4 @@
-"""The cache of built images: one directory per recipe digest that appears whole or not at all."""
+"""The cache of built images: one directory per recipe digest, which is always complete."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from harness.image.manifest import DamagedError, Manifest
 from harness.image.recipe import Recipe
 from harness.image.room import remove_scratch
 
-KEPT_PER_NAME = 2
+IMAGES_PER_NAME = 2
 _LOCK_SECONDS = 3600.0
 _BUILDING = ".building-"
 _RETIRED = ".retired-"
 _PRIVATE = 0o700
-"""The mode of an image's directory: the private host keys of guest and lab are in their images."""
+"""The mode of an image's directory. The images of guest and lab contain private host keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A built image: files in `path`, described by `manifest`. `digest` names this very build."""
+    """A built image: files in `path`, described by `manifest`. `digest` identifies exactly this build."""
 
     name: str
     digest: str
@@ -58,7 +58,7 @@ class GuestImage(Image):
 
 @dataclass(frozen=True, slots=True)
 class LabImage(Image):
-    """The lab host: kernel, initramfs and a root disk, which is to be used with a snapshot on top."""
+    """The lab host: kernel, initramfs and a root disk, which must be used with a snapshot on top."""
 
     @property
     def root(self) -> Path:
@@ -67,11 +67,11 @@ class LabImage(Image):
 
 @dataclass(frozen=True, slots=True)
 class EmulatorImage(Image):
-    """QEMU, the same on every machine: run by the loader and with the libraries that it was built with."""
+    """QEMU, the same on every machine: the image has its loader and its libraries."""
 
     @property
     def command(self) -> list[str]:
-        """What to start QEMU with, its own arguments to follow."""
+        """The command that starts QEMU. QEMU's own arguments follow it."""
         here = str(self.path)
         return [f"{here}/ld-linux-x86-64.so.2", "--library-path", here, f"{here}/qemu-system-x86_64", "-L", here]
 
@@ -87,13 +87,13 @@ def cache_root() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """There is no such image: `damage` says what is wrong with the one that should be it, if there is one."""
+    """The cache has no usable image. `damage` says what is wrong with the stored one, if there is one."""
 
     damage: str | None = None
 
 
 class Cache:
-    """Images under `root`/images/NAME-DIGEST12, each with NAME-DIGEST12.log beside it."""
+    """Images in `root`/images/NAME-DIGEST12, each with a log NAME-DIGEST12.log in the same directory."""
 
     def __init__(self, root: Path) -> None:
         self.directory = root / "images"
@@ -104,15 +104,15 @@ class Cache:
     def log(self, recipe: Recipe) -> Path:
         return self.directory / f"{self.path(recipe).name}.log"
 
-    def look(self, recipe: Recipe, bases: Mapping[str, Image], *, thorough: bool = False) -> Image | Missing:
-        """The image that `recipe` makes, if it is there, whole, and made of these `bases` (images by name)."""
+    def find(self, recipe: Recipe, bases: Mapping[str, Image], *, thorough: bool = False) -> Image | Missing:
+        """The image of `recipe` if it exists, is complete, and was built from these `bases` (images by name)."""
         path = self.path(recipe)
         if not path.exists():
             return Missing()
         try:
             manifest = manifests.read(path)
             if (manifest.name, manifest.recipe_digest) != (recipe.name, recipe.digest):
-                raise DamagedError(f"its manifest is that of {manifest.name} {manifest.recipe_digest[:12]}")
+                raise DamagedError(f"its manifest belongs to {manifest.name} {manifest.recipe_digest[:12]}")
             absent = set(recipe.outputs) - set(manifest.files)
             if absent:
                 raise DamagedError(f"its manifest lacks {', '.join(sorted(absent))}")
@@ -123,13 +123,13 @@ class Cache:
         except DamagedError as error:
             return Missing(str(error))
         with suppress(OSError):
-            os.utime(path)  # what was used last is pruned last
+            os.utime(path)  # `prune` removes the least recently used image first
             path.chmod(_PRIVATE)  # images of earlier versions were readable by all
         return _KINDS.get(recipe.name, Image)(recipe.name, manifest.digest, path, manifest)
 
     @contextmanager
     def locked(self, events: Events) -> Iterator[None]:
-        """Hold the cache against other processes, with what a killed one left taken away."""
+        """Lock the cache against other processes, and remove what killed processes left in it."""
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self.directory / ".lock")
@@ -140,12 +140,12 @@ class Cache:
                 lock.acquire(timeout=_LOCK_SECONDS)
         except Timeout:
             raise LabUnavailable(
-                f"another process has held {self.directory} for an hour",
-                hint="end it (`fuser` names it), or set VIRT_OVERHEAD_CACHE to another directory",
+                f"another process has locked {self.directory} for an hour",
+                hint="end it (find it with `fuser`), or set VIRT_OVERHEAD_CACHE to another directory",
             ) from None
         except OSError as error:
             raise ConfigError(
-                f"images cannot be kept in {self.directory}: {error.strerror}",
+                f"images cannot be stored in {self.directory}: {error.strerror}",
                 hint="set VIRT_OVERHEAD_CACHE to a directory that you can write to",
             ) from error
         try:
@@ -155,8 +155,8 @@ class Cache:
             lock.release()
 
     @contextmanager
-    def workshop(self, recipe: Recipe) -> Iterator[tuple[Path, Path]]:
-        """Two empty directories, for what goes into a build and for what comes out; both gone at the end."""
+    def build_directories(self, recipe: Recipe) -> Iterator[tuple[Path, Path]]:
+        """Two empty directories, for the input and the output of a build. Both are removed at the end."""
         work = Path(tempfile.mkdtemp(prefix=f"{_BUILDING}{recipe.name}-", dir=self.directory))
         try:
             for name in ("in", "out"):
@@ -166,9 +166,9 @@ class Cache:
             shutil.rmtree(work, ignore_errors=True)
 
     def install(self, recipe: Recipe, out: Path, manifest: Manifest) -> None:
-        """Make the finished directory `out` the image of `recipe`, in place of one that may be there."""
+        """Make the finished directory `out` the image of `recipe`, and replace an existing one."""
         for file in out.iterdir():
-            file.chmod(0o400 | file.stat().st_mode & 0o100)  # nobody means to write to an image
+            file.chmod(0o400 | file.stat().st_mode & 0o100)  # protects against writes by mistake
         out.chmod(_PRIVATE)
         manifests.write(manifest, out)
         path = self.path(recipe)
@@ -178,18 +178,18 @@ class Cache:
         self._sweep(_RETIRED)
 
     def prune(self, recipes: Sequence[Recipe]) -> None:
-        """Keep the images of `recipes`, and of each name the ones used last, KEPT_PER_NAME together."""
+        """Remove old images. Those of `recipes` stay, and the last used ones, up to IMAGES_PER_NAME of each name."""
         current = {self.path(recipe) for recipe in recipes}
         for recipe in recipes:
             entries = [path for path in self._entries(recipe.name) if path not in current]
-            for path in sorted(entries, key=_last_used)[: len(entries) - (KEPT_PER_NAME - 1)]:
+            for path in sorted(entries, key=_last_used)[: len(entries) - (IMAGES_PER_NAME - 1)]:
                 shutil.rmtree(path, ignore_errors=True)
             for log in self.directory.glob(f"{recipe.name}-*.log"):
                 if not log.with_suffix("").exists() and log != self.log(recipe):
                     log.unlink(missing_ok=True)
 
     def last_seconds(self, recipe: Recipe) -> float:
-        """How long the newest build of this name took, else the recipe's own estimate."""
+        """Seconds that the newest build of this name took, or the recipe's estimate if there is none."""
         built: list[Manifest] = []
         for path in self._entries(recipe.name):
             with suppress(DamagedError):
@@ -212,4 +212,4 @@ def _last_used(path: Path) -> int:
 
 
 Build = Callable[[Recipe, Mapping[str, Path], Path, Path, Path], None]
-"""Builds a recipe with files of other images from an empty staging directory into an empty one, with a log file."""
+"""Builds a recipe. Arguments: the recipe, files of other images, an empty staging and output directory, a log file."""

@@ -1,4 +1,4 @@
-"""The harness's own SSH key: made once, its private half never leaves the user's data directory."""
+"""The harness's own SSH key. It is created once. The private key never leaves the user's data directory."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _KEYGEN_SECONDS = 30
 
 @dataclass(frozen=True, slots=True)
 class SshKey:
-    """Where the private half is, and the public half as one line ("ssh-ed25519 AAAA...")."""
+    """The path of the private key, and the public key as one line ("ssh-ed25519 AAAA...")."""
 
     private: Path
     public: str
 
 
 def ensure_key(directory: Path | None = None) -> SshKey:
-    """The key in `directory` (else the user's data directory), made when there is none.
+    """The key in `directory` (default: the user's data directory). It is created if there is none.
 
-    Permissions that are too open are put right. Raises ConfigError for a key that is damaged, locked by a
-    passphrase or somebody else's: images are built for it, so it is never replaced behind anyone's back.
+    Permissions that are too open are corrected. Raises ConfigError if the key is damaged, has a passphrase or belongs
+    to another user. The key is never replaced automatically, because images are built for it.
     """
     directory = directory or user_data_path("virt-overhead") / "ssh"
     private = directory / _NAME
@@ -53,27 +53,27 @@ def ensure_key(directory: Path | None = None) -> SshKey:
             f"the SSH key {private} cannot be used: {error.strerror}",
             hint="set XDG_DATA_HOME to a directory that you can write to",
         ) from error
-    return SshKey(private, _public_half(private))
+    return SshKey(private, _public_key(private))
 
 
 def _make(private: Path) -> None:
-    # Made aside and moved: a process that is killed here leaves no half-written key.
-    with tempfile.TemporaryDirectory(dir=private.parent) as aside:
-        made = Path(aside) / _NAME
-        done = _keygen("-q", "-t", "ed25519", "-N", "", "-C", "virt-overhead", "-f", str(made))
+    # Create it in another directory and move it. Then a killed process leaves no half-written key.
+    with tempfile.TemporaryDirectory(dir=private.parent) as directory:
+        new = Path(directory) / _NAME
+        done = _keygen("-q", "-t", "ed25519", "-N", "", "-C", "virt-overhead", "-f", str(new))
         if done.returncode != 0:
-            raise ConfigError(f"ssh-keygen could not make {private}: {done.stderr.strip()}")
-        sync(made)
-        move(made, private)
+            raise ConfigError(f"ssh-keygen could not create {private}: {done.stderr.strip()}")
+        sync(new)
+        move(new, private)
 
 
-def _public_half(private: Path) -> str:
+def _public_key(private: Path) -> str:
     done = _keygen("-y", "-P", "", "-f", str(private))
     if done.returncode != 0:
-        why = (done.stderr.strip() or "ssh-keygen did not say why").splitlines()[-1]
+        why = (done.stderr.strip() or "ssh-keygen gave no reason").splitlines()[-1]
         raise ConfigError(
-            f"{private} cannot be read as an SSH key without passphrase: {why}",
-            hint=f"move it away (`mv {shlex.quote(str(private))}{{,.old}}`); a new key and new images are made then",
+            f"{private} cannot be read as an SSH key without a passphrase: {why}",
+            hint=f"rename it (`mv {shlex.quote(str(private))}{{,.old}}`); then a new key and new images are created",
         )
     return " ".join(done.stdout.split()[:2])
 

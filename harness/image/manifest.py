@@ -1,4 +1,4 @@
-"""What a built image consists of: the manifest written at its end, by which it is recognised and checked later."""
+"""The manifest of a built image. The build writes it last. Later it identifies the image and its files are checked."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FileRecord:
 class Manifest:
     """`packages` maps names to versions; `inputs` maps files taken from other images to their sha256.
 
-    `kernel` and `host_key` ("ssh-ed25519 AAAA...", the public half) are empty where the image has none.
+    `kernel` and `host_key` ("ssh-ed25519 AAAA...", the public key) are empty if the image has none.
     """
 
     version: Literal[1]
@@ -49,7 +49,7 @@ class Manifest:
 
     @property
     def digest(self) -> str:
-        """sha256 over the files: names this very build, where `recipe_digest` names what was asked for."""
+        """sha256 over the files. It identifies exactly this build; `recipe_digest` identifies the recipe."""
         lines = "".join(f"{record.sha256}  {name}\n" for name, record in sorted(self.files.items()))
         return hashlib.sha256(lines.encode()).hexdigest()
 
@@ -58,11 +58,11 @@ _ADAPTER = TypeAdapter(Manifest)
 
 
 class DamagedError(Exception):
-    """An image that cannot be used as it is; says why in a few words."""
+    """The image cannot be used; the text gives the reason in a few words."""
 
 
 def write(manifest: Manifest, directory: Path) -> None:
-    """Add the manifest to the image's directory and bring all of it to the disk."""
+    """Add the manifest to the image's directory, and sync all files."""
     (directory / NAME).write_bytes(_ADAPTER.dump_json(manifest, indent=2) + b"\n")
     for path in (*directory.iterdir(), directory):
         sync(path)
@@ -75,11 +75,11 @@ def read(directory: Path) -> Manifest:
     except OSError as error:
         raise DamagedError(f"its {NAME} cannot be read: {error.strerror}") from error
     except ValidationError as error:
-        raise DamagedError(f"its {NAME} is not one: {error.errors()[0]['msg']}") from error
+        raise DamagedError(f"its {NAME} is not valid: {error.errors()[0]['msg']}") from error
 
 
 def check(directory: Path, manifest: Manifest, *, thorough: bool = False) -> None:
-    """Compare the files with their records: sizes always, contents where the time changed or when `thorough`.
+    """Compare the files with their records: sizes always, contents if the time has changed or with `thorough`.
 
     Raises DamagedError.
     """
@@ -95,12 +95,12 @@ def check(directory: Path, manifest: Manifest, *, thorough: bool = False) -> Non
                 raise DamagedError(f"the content of {name} has changed")
         except OSError as error:
             raise DamagedError(f"{name} cannot be read: {error.strerror}") from error
-        with suppress(OSError):  # a copied cache: with the time put back the next use need not read it again
+        with suppress(OSError):  # in a copied cache: restore the time, then the next use need not read the file
             os.utime(path, ns=(record.mtime_ns, record.mtime_ns))
 
 
 def record_file(path: Path) -> FileRecord:
-    """The record of a file as it is now."""
+    """The record of the file's current state."""
     status = path.stat()
     return FileRecord(status.st_size, sha256_of(path), status.st_mtime_ns)
 

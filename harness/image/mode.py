@@ -1,4 +1,4 @@
-"""How images can be built on this machine: as root, or in a user namespace, and what is missing for it."""
+"""Whether images are built on this machine as root or in a user namespace, and what is missing for it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _IDS_NEEDED = 65536
 
 
 def require_mode(*, etc: Path = Path("/etc"), uid: int | None = None) -> Mode:
-    """How mmdebstrap is to run for this user. Raises LabUnavailable that says what to install or to set up."""
+    """The mode of mmdebstrap for this user. Raises LabUnavailable, which says what to install or to set up."""
     uid = os.geteuid() if uid is None else uid
     programs = {"mmdebstrap": "mmdebstrap", "apt-get": "apt", "mke2fs": "e2fsprogs"}
     if uid != 0:
         programs["newuidmap"] = "uidmap"
-    # mke2fs is in /usr/sbin, which is not in every user's PATH; the build adds it too.
+    # mke2fs is in /usr/sbin, which is not in every user's PATH. The build adds it as well.
     path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
     missing = {program: package for program, package in programs.items() if not shutil.which(program, path=path)}
     if missing:
@@ -36,15 +36,15 @@ def require_mode(*, etc: Path = Path("/etc"), uid: int | None = None) -> Mode:
     for name in ("subuid", "subgid"):
         if _granted(etc / name, user, uid) < _IDS_NEEDED:
             raise LabUnavailable(
-                f"user {user} has no {_IDS_NEEDED} ids of its own in {etc / name}, which building without root needs",
+                f"user {user} needs {_IDS_NEEDED} subordinate ids in {etc / name} to build without root",
                 hint=f"as root: usermod --add-subuids 100000-165535 --add-subgids 100000-165535 {user}"
-                " (a range that no other line has); or build as root once",
+                " (a range that no other line has); or build once as root",
             )
     switch = Path("/proc/sys/kernel/unprivileged_userns_clone")
     if switch.exists() and switch.read_text().strip() == "0":
         raise LabUnavailable(
-            "this machine allows user namespaces to root alone, and building without root needs one",
-            hint="as root: sysctl kernel.unprivileged_userns_clone=1; or build as root once",
+            "this machine allows only root to create user namespaces, and building without root needs one",
+            hint="as root: sysctl kernel.unprivileged_userns_clone=1; or build once as root",
         )
     return "unshare"
 

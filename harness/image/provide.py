@@ -1,4 +1,4 @@
-"""Have all images at hand: those of the cache that are whole, the others built."""
+"""Provides all images: from the cache if they are complete, else built now."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from harness.image.recipe import Recipe, load_recipes
 
 @dataclass(frozen=True, slots=True)
 class ImageSet:
-    """The images, made for each other, and the private half of the key that opens guest and lab."""
+    """Images that fit together, and the private key for the login to guest and lab."""
 
     fio: Image
     guest: GuestImage
@@ -29,10 +29,10 @@ class ImageSet:
 
 
 def ensure_images(events: Events, *, rebuild: bool = False, verify: bool = False) -> ImageSet:
-    """The images of this checkout's recipes, from the cache or built now; `rebuild` takes today's packages.
+    """The images of this checkout's recipes, from the cache or built now. `rebuild` builds with today's packages.
 
     `verify` reads every file of the cache instead of comparing sizes and times. Raises ConfigError (key, recipes,
-    cache directory) and LabUnavailable (programs, rights, network, room), both with the remedy.
+    cache directory) and LabUnavailable (programs, permissions, network, space), both with the remedy.
     """
     key = ensure_key()
     images = provide(
@@ -56,11 +56,11 @@ def provide(
     rebuild: bool = False,
     verify: bool = False,
 ) -> dict[str, Image]:
-    """The images of `recipes` (each after those it takes from) by name."""
+    """The images of `recipes` by name. Each recipe must come after the recipes whose files it uses."""
     images: dict[str, Image] = {}
     if not rebuild:
         for recipe in recipes:
-            found = cache.look(recipe, images, thorough=verify)
+            found = cache.find(recipe, images, thorough=verify)
             if isinstance(found, Missing):
                 break
             images[recipe.name] = found
@@ -68,8 +68,8 @@ def provide(
             return images
         images.clear()
     with cache.locked(events):
-        for recipe in recipes:  # again: whoever held the lock may have built them
-            found = cache.look(recipe, images, thorough=verify)
+        for recipe in recipes:  # again, because another process may have built them while it held the lock
+            found = cache.find(recipe, images, thorough=verify)
             if isinstance(found, Missing) and found.damage:
                 events(Note(f"the {recipe.name} image in {cache.path(recipe)} cannot be used: {found.damage}"))
             if rebuild or isinstance(found, Missing):
@@ -82,21 +82,21 @@ def provide(
 def _add(cache: Cache, recipe: Recipe, bases: Mapping[str, Image], build: Build, events: Events) -> Image:
     what = f"build the {recipe.name} image"
     takes = {name: bases[base.name].path / name for name, base in recipe.takes.items()}
-    with events.step(what, cache.last_seconds(recipe)) as step, cache.workshop(recipe) as (staging, out):
+    with events.step(what, cache.last_seconds(recipe)) as step, cache.build_directories(recipe) as (staging, out):
         build(recipe, takes, staging, out, cache.log(recipe))
         manifest = _describe(recipe, bases, out, step.seconds)
         cache.install(recipe, out, manifest)
-    found = cache.look(recipe, bases)
+    found = cache.find(recipe, bases)
     if isinstance(found, Missing):
         raise LabUnavailable(
-            f"the {recipe.name} image was built, but is gone or damaged already: {found.damage or 'it is not there'}",
-            hint=f"see whether the disk of {cache.directory} is in order, and whether something cleans up there",
+            f"the {recipe.name} image was built, but is already missing or damaged: {found.damage or 'missing'}",
+            hint=f"check the disk of {cache.directory}, and whether another program removes files there",
         )
     return found
 
 
 def _describe(recipe: Recipe, bases: Mapping[str, Image], out: Path, seconds: float) -> Manifest:
-    """The manifest of a build. What recipes note down for it (packages, kernel, version) goes into it for good."""
+    """The manifest of a build. Files that recipes write for it (packages, kernel, version) become part of it."""
     noted = {name: _take(out / name) for name in ("packages", "kernel", "version")}
     host_key = out / "host_key.pub"
     packages = dict(line.split(maxsplit=1) for line in noted["packages"].splitlines())

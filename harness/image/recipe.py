@@ -1,4 +1,4 @@
-"""The recipes in images/: what each image is made of, and the digest over everything that decides the result."""
+"""The recipes in images/: the content of each image, and a digest over everything that determines the result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SUITE = "trixie"
 RECIPES = Path(__file__).resolve().parents[2] / "images"
 
 BUILD_VERSION = 1
-"""To be raised when harness/image/build.py treats the same recipe differently."""
+"""Increase it when harness/image/build.py changes how it treats a recipe."""
 
 _MIB = 1 << 20
 
@@ -23,9 +23,9 @@ _MIB = 1 << 20
 class Recipe:
     """How one image is built.
 
-    `files` are the contents of images/NAME but for `packages`; `takes` says which file comes out of which other
-    image; `outputs` are the files that the build has to make. `scratch_bytes` and `size_bytes` are the room it
-    needs while building and in the cache, `expected_s` how long the first build takes.
+    `files` are the contents of images/NAME except `packages`. `takes` maps each file from another image to that image's
+    recipe. `outputs` are the files that the build must create. `scratch_bytes` and `size_bytes` are the space that it
+    needs during the build and in the cache. `expected_s` is the duration of the first build in seconds.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Recipe:
 
     @property
     def digest(self) -> str:
-        """sha256, hexadecimal. Package versions are not in it: they come with the day of the build."""
+        """sha256, hexadecimal. It does not include package versions, which depend on the day of the build."""
         digest = hashlib.sha256()
         parts = [
             ("recipe", f"{BUILD_VERSION} {self.suite} {self.variant}".encode()),
@@ -57,7 +57,7 @@ class Recipe:
 
 
 def load_recipes(public_key: str, directory: Path = RECIPES) -> tuple[Recipe, Recipe, Recipe, Recipe]:
-    """fio, guest, emulator and lab: each after what it takes from. ConfigError for a recipe that is not there."""
+    """fio, guest, emulator and lab: each after the recipes whose files it uses. ConfigError if a recipe is missing."""
     fio = Recipe(
         "fio", "extract", *_read(directory / "fio"), outputs=("fio.tar",), size_bytes=10 * _MIB, expected_s=10.0
     )
@@ -101,9 +101,9 @@ def _read(directory: Path) -> tuple[tuple[str, ...], dict[str, bytes]]:
         if "build" not in files:
             raise KeyError("build")
     except (OSError, KeyError, UnicodeDecodeError) as error:
-        why = f"{error} is not there" if isinstance(error, KeyError) else str(error)
+        why = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise ConfigError(
-            f"{directory} is no image recipe: {why}",
-            hint="images are built from a checkout of the project; see images/README.md",
+            f"{directory} is not an image recipe: {why}",
+            hint="building images needs a checkout of the project; see images/README.md",
         ) from error
     return tuple(line.strip() for line in lines if line.strip() and not line.startswith("#")), files

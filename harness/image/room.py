@@ -1,4 +1,4 @@
-"""Room for a build: a scratch directory on a file system with enough of it, and what to say when there is none."""
+"""Space for a build: a scratch directory on a file system with enough space, and the error if there is none."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ _PREFIX = "virt-overhead-build-"
 
 @contextmanager
 def scratch_directory(recipe: Recipe, out: Path, mode: Mode, *, record: Path) -> Iterator[Path]:
-    """A directory where mmdebstrap may unpack, gone afterwards; `record` remembers it for after a crash.
+    """A directory in which mmdebstrap unpacks, removed afterwards. The file `record` holds its path, for after a crash.
 
-    Raises LabUnavailable when no file system has the room that the recipe needs, there or at `out`.
+    Raises LabUnavailable if no file system has the space that the recipe needs, there or at `out`.
     """
     if free(out) < recipe.size_bytes:
-        raise _no_room(recipe, f"{format_size(recipe.size_bytes)} for the image", [out])
+        raise _no_space(recipe, f"{format_size(recipe.size_bytes)} for the image", [out])
     places = [place for place in _places() if mode == "root" or _open_to_others(place)]
     fitting = [place for place in places if free(place) >= _needed(recipe, place, out)]
     if not fitting:
-        raise _no_room(recipe, f"{format_size(recipe.scratch_bytes)} of scratch space", places)
+        raise _no_space(recipe, f"{format_size(recipe.scratch_bytes)} of scratch space", places)
     scratch = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=fitting[0]))
     write_atomically(record, str(scratch))
     try:
-        scratch.chmod(0o755)  # apt gives up its rights, and the user of the namespace is not us
+        scratch.chmod(0o755)  # apt drops its privileges, and the user of the namespace is another one
         yield scratch
     finally:
         remove_scratch(scratch)
 
 
 def remove_scratch(scratch: Path) -> None:
-    """Take away a scratch directory, also when an ended build left files in it that belong to our subordinate ids."""
+    """Remove a scratch directory, even if a stopped build left files in it that belong to subordinate ids."""
     if not scratch.name.startswith(_PREFIX) or scratch.is_symlink():
         return
     shutil.rmtree(scratch, ignore_errors=True)
@@ -58,13 +58,15 @@ def remove_scratch(scratch: Path) -> None:
 
 
 def too_full(recipe: Recipe, scratch: Path, out: Path, log: Path) -> LabUnavailable:
-    """The error for a build that ran into the end of a file system."""
+    """The error for a build that filled a file system."""
     fuller = min((scratch, out), key=free)
-    return _no_room(recipe, f"{format_size(_needed(recipe, scratch, out))}; it ran full (see {log})", [fuller])
+    return _no_space(
+        recipe, f"{format_size(_needed(recipe, scratch, out))}; the file system ran full (see {log})", [fuller]
+    )
 
 
 def free(path: Path) -> int:
-    """Bytes that we may still write on the file system of `path`."""
+    """Bytes that are free for this user on the file system of `path`."""
     return shutil.disk_usage(path).free
 
 
@@ -84,12 +86,13 @@ def _open_to_others(place: Path) -> bool:
     return all(step.stat().st_mode & stat.S_IXOTH for step in (place, *place.parents))
 
 
-def _no_room(recipe: Recipe, needed: str, places: list[Path]) -> LabUnavailable:
+def _no_space(recipe: Recipe, needed: str, places: list[Path]) -> LabUnavailable:
     systems = {_mount_point(place): free(place) for place in places}
     found = ", ".join(f"{system} has {format_size(room)} free" for system, room in systems.items())
     return LabUnavailable(
         f"building the {recipe.name} image needs {needed}, but {found or 'there is no temporary directory'}",
-        hint="make room there, or point TMPDIR (while building) and VIRT_OVERHEAD_CACHE (the images) elsewhere",
+        hint="free space there, or set TMPDIR (for the build) and VIRT_OVERHEAD_CACHE (for the images) to other "
+        "directories",
     )
 
 

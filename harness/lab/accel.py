@@ -1,4 +1,4 @@
-"""Whether KVM really works on a machine: shown by booting the guest image under it, never by /dev/kvm existing."""
+"""Whether KVM really works on a machine. A boot of the guest image shows it; the existence of /dev/kvm does not."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from harness.untrusted import parse_json, reading
 Accel = Literal["kvm", "tcg"]
 
 PROBE_SECONDS = 60
-"""A guest kernel reaches its init in 4 s under nested, emulated KVM; a machine that takes this long hangs."""
+"""A guest kernel reaches its init in 4 s under nested, emulated KVM. A machine that needs longer than this hangs."""
 BOOTED = "virt-overhead: guest is up"
 
-# The guest says so on its console and turns itself off (images/guest/init); `timeout` ends one that hangs.
-# Arguments: kernel, initramfs, seconds, and QEMU's command, else the machine's own QEMU.
+# The guest prints BOOTED on its console and turns itself off (images/guest/init). `timeout` ends a guest that hangs.
+# Arguments: kernel, initramfs, seconds, and the command of QEMU. Without the command, the machine's own QEMU runs.
 _BOOT = (
     "kernel=$1 initramfs=$2 seconds=$3; shift 3; "
     "[ $# -gt 0 ] || set -- $(command -v qemu-system-x86_64 || command -v /usr/libexec/qemu-kvm); "
     "[ $# -gt 0 ] || { echo no QEMU; exit 3; }; "
-    "[ -e /dev/kvm ] || { echo no /dev/kvm; exit 4; }; [ -w /dev/kvm ] || { echo no right to use /dev/kvm; exit 4; }; "
+    "[ -e /dev/kvm ] || { echo no /dev/kvm; exit 4; }; [ -w /dev/kvm ] || { echo no access to /dev/kvm; exit 4; }; "
     'exec timeout -k 2 "$seconds" "$@" -accel kvm -cpu host -machine q35 -m 256 -nodefaults -display none -no-reboot '
     '-serial stdio -kernel "$kernel" -initrd "$initramfs" '
     '-append "console=ttyS0 quiet virt_overhead.probe" </dev/null 2>&1'
@@ -39,16 +39,16 @@ _NESTED = "cat /sys/module/kvm_amd/parameters/nested /sys/module/kvm_intel/param
 
 @dataclass(frozen=True, slots=True)
 class Acceleration:
-    """The accelerator to use, and the evidence in words."""
+    """The accelerator to use, and the reason as text."""
 
     accel: Accel
     why: str
 
 
 def probe(runner: Runner, kernel: str, initramfs: str, qemu: Sequence[str] = ()) -> Acceleration:
-    """Boot the guest image at these paths of the machine under KVM and report what came of it.
+    """Boot the guest image at these paths of the machine under KVM, and return the result.
 
-    `qemu` is the command that starts QEMU there; without it the one that is installed there.
+    `qemu` is the command that starts QEMU there. Without it, the installed QEMU runs.
     """
     started = time.monotonic()
     done = runner.run(
@@ -61,8 +61,8 @@ def probe(runner: Runner, kernel: str, initramfs: str, qemu: Sequence[str] = ())
         return Acceleration("kvm", f"the guest image booted under KVM in {took}")
     if done.status in (3, 4):
         return Acceleration("tcg", f"KVM cannot be used: {done.stdout.strip()}")
-    said = [line.strip() for line in done.stdout.splitlines() if line.strip()]
-    last = f"; last said: {said[-1][:120]}" if said else ""
+    lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    last = f"; last line printed: {lines[-1][:120]}" if lines else ""
     return Acceleration("tcg", f"/dev/kvm opens, but the guest image did not boot under KVM within {took}{last}")
 
 
@@ -72,28 +72,29 @@ def nested(runner: Runner) -> bool:
 
 
 def probes_file() -> Path:
-    """Where the latest answers of the probes of all hosts are stored."""
+    """The file with the latest probe results of all hosts."""
     return user_cache_path("virt-overhead") / "kvm-probes.json"
 
 
-def remembered(path: Path, key: str, ask: Callable[[], Acceleration]) -> Acceleration:
-    """The answer of `ask`, or the one stored in `path` under `key` if a guest booted then: a probe takes a boot.
+def stored_or_probed(path: Path, key: str, run_probe: Callable[[], Acceleration]) -> Acceleration:
+    """The result stored in `path` under `key` if a guest booted then, else that of `run_probe`, which takes a boot.
 
-    A failed boot is stored as well, for the doctor, but asked again: a module, a right or QEMU may be there by now.
+    A failed boot is stored as well, for the doctor, but probed again: meanwhile, somebody may have added a kernel
+    module, access for this user, or QEMU.
     """
     stored = read_answers(path).get(key)
     if stored and stored.accel == "kvm":
         return stored
-    answer = ask()
-    # Read again: another run may have stored its answer meanwhile. The newest answer of a host is the last one.
+    result = run_probe()
+    # Read the file again, because another run may have stored its result meanwhile. The newest result comes last.
     others = {name: each for name, each in read_answers(path).items() if name != key}
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json.dumps({name: asdict(each) for name, each in {**others, key: answer}.items()}, indent=1))
-    return answer
+    write_atomically(path, json.dumps({name: asdict(each) for name, each in {**others, key: result}.items()}, indent=1))
+    return result
 
 
 def read_answers(path: Path) -> dict[str, Acceleration]:
-    """The answers stored in `path`, by their keys; none where it cannot be read, for a probe can be repeated."""
+    """The results stored in `path`, by key; empty if the file cannot be read, because a probe can be repeated."""
     try:
         with reading(str(path)):
             found = parse_json(path.read_bytes(), str(path)).items()

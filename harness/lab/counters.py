@@ -1,4 +1,4 @@
-"""What a host counts of a block device and of its CPUs, whoever uses them."""
+"""Reads a host's counters of block devices and CPUs. They include the activity of all programs."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ from harness.lab.vm_threads import TICK, VmThreads
 from harness.model.counters import HostCounts, KvmCounts, MemberCounts, QemuCounts, Transferred
 from harness.untrusted import finite, reading
 
-_SECTOR = 512  # of /sys/block/*/stat, whatever the device's own sectors are
+_SECTOR = 512  # the unit of /sys/block/*/stat, independent of the device's sectors
 
-# One program reads all of it: on an emulated host, each that is started costs more than the reading. The figures of a
-# block device, a process or a thread are a line of numbers; of other files only what is counted here is wanted.
+# One program reads all files, because on an emulated host the start of a program costs more than the reading. The
+# counters of a block device, a process or a thread are a line of numbers. Of other files, only some lines are needed.
 _READ = ("grep", "-sHE", "^ *[0-9]|^cpu|^ctxt |ctxt_switches")
-# A login of its own would cost more than the waiting.
+# `udevadm settle` is in the same command, because a separate login would cost more than the wait.
 _SETTLED = ("sh", "-c", 'udevadm settle --timeout=10 2>/dev/null; exec "$@"', "sh")
 
 
 @dataclass(frozen=True, slots=True)
 class CpuTime:
-    """Ticks of all CPUs of a machine together since its start."""
+    """Ticks of all CPUs of a machine together, since its boot."""
 
     busy: int
     total: int
 
     def busy_since(self, earlier: CpuTime) -> float:
-        """The share of the time in between that the CPUs were busy, 0 to 1."""
+        """The share of the time since `earlier` in which the CPUs were busy, 0 to 1."""
         return (self.busy - earlier.busy) / max(self.total - earlier.total, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class HostCounters:
-    """What the host had counted at one moment, since some start."""
+    """The host's counters at one moment, counted from some start."""
 
     disk: Transferred | None
-    """Of all disks together; None where none was requested."""
+    """The sum of all disks; None if no disk was requested."""
     cpu: CpuTime
     host: HostCounts
     qemu: QemuCounts | None
     kvm: KvmCounts | None
     members: Mapping[str, MemberCounts]
-    """Of each disk by its kernel name, where there are several."""
+    """The counters of each disk by its kernel name, if there are several."""
 
 
 def read_counters(
@@ -51,13 +51,13 @@ def read_counters(
 ) -> HostCounters:
     """The counters of the disks with these kernel names (`nvme0n1`, `dm-3`), of the CPUs, and of a guest's QEMU.
 
-    Of several disks each is also counted by its own name, as a member of an array. With `settled`, udev has first done
-    what it has to do, where there is one, or has had 10 s for it. HostError where a device or the guest is gone.
+    If there are several disks, the result also has each of them, as a member of an array. With `settled`, this first
+    waits up to 10 s until udev, if there is one, has processed its queue. HostError if a device or the guest is gone.
     Source: the kernel's Documentation/block/stat.rst and Documentation/filesystems/proc.rst.
     """
     stats = {disk: f"/sys/class/block/{disk}/stat" for disk in disks}
     files = ["/proc/stat", "/proc/uptime", *stats.values(), *(vm.files if vm else ())]
-    # Its status says no more than the lines do: what is not there is missing among them.
+    # The exit status is not checked: if a file is missing, its lines are missing.
     printed = runner.run([*(_SETTLED if settled else ()), *_READ, *files], deadline=30, check=False).stdout.splitlines()
     lines: dict[str, list[str]] = {}
     for line in printed:
@@ -85,10 +85,10 @@ def _disk(line: str) -> MemberCounts:
 
 
 def _host_counts(lines: Mapping[str, list[str]]) -> HostCounts:
-    """What the CPUs did, all together.
+    """The work of all CPUs together.
 
-    Busy is what is neither idle nor stolen: idle time is counted exactly, the time of short work only by the ticks
-    that happen to hit it.
+    Busy time is all time that is neither idle nor stolen. The kernel counts idle time exactly, but short work only by
+    the ticks that happen to fall into it.
     """
     cpus = [line for line in lines["/proc/stat"] if line.startswith("cpu")]
     switches = next(line for line in lines["/proc/stat"] if line.startswith("ctxt "))
@@ -102,7 +102,7 @@ def _host_counts(lines: Mapping[str, list[str]]) -> HostCounts:
 
 def cpu_time(line: str) -> CpuTime:
     """The first line of /proc/stat, `cpu  user nice system idle iowait irq softirq steal guest guest_nice`."""
-    # The guests' time is counted in user and nice already.
+    # `user` and `nice` already include the time of guests.
     ticks = [int(field) for field in line.split()[1:9]]
     idle = ticks[3] + ticks[4]
     return CpuTime(sum(ticks) - idle, sum(ticks))

@@ -1,8 +1,8 @@
-"""The creation log: what runs create on a host is recorded there first, and only what is recorded is ever removed.
+"""The creation log: a run records each thing on the host before it creates it, and removes only what is recorded.
 
 The log is a directory on the host, with a directory per run and a file per thing. A file is written and synced before
-its thing is created, and removed after its thing is gone. A thing is recorded with an identity that nothing else has (a
-UUID, an inode), and its removal checks that identity, in the same command. A name is never evidence.
+its thing is created, and removed after its thing is gone. The record has a unique identity (a UUID, an inode). The
+removal checks this identity in the same command. A name is never evidence.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from harness.untrusted import parse_json
 
 T = TypeVar("T", bound="Thing")
 
-REMEDY = "find out what uses it there (lsof, fuser, lsblk), end that, and: virt-overhead reap"
+REMEDY = "find out what uses it there (lsof, fuser, lsblk), end that, and run: virt-overhead reap"
 
 # $1: the log, $2: the run, $3: the file. The content is on standard input.
 _WRITE = r"""
@@ -51,16 +51,16 @@ done
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """How a removal ended: the thing was removed; it was gone already; or what is there now is not ours, and why."""
+    """The result of a removal: removed, already gone, or replaced by something that the run did not create, and why."""
 
     outcome: Literal["removed", "absent", "foreign"]
     why: str = ""
 
 
 class Thing(BaseModel):
-    """Something that a run is about to create. A subclass per kind adds the identity, and what its removal needs.
+    """Something that a run is going to create. A subclass per kind adds the identity and the data for the removal.
 
-    `disks` holds the serial numbers of the disks under test that it is on; it is empty where it is on none.
+    `disks` holds the serial numbers of the disks under test that it is on; it is empty if it is on none.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -70,7 +70,7 @@ class Thing(BaseModel):
 
     @property
     def words(self) -> str:
-        """What messages call it."""
+        """Its description in messages."""
         raise NotImplementedError
 
 
@@ -78,8 +78,8 @@ class HostThing(Thing):
     """A thing that commands on its host remove.
 
     `removal` is a shell script that gets `arguments`. It checks the identity, removes the thing, and prints one of
-    `removed`, `absent` or `foreign: WHY` as its last line. It ends with a status other than 0 where it could not remove
-    the thing, or could not find out whose it is: then the thing stays in the log.
+    `removed`, `absent` or `foreign: WHY` as its last line. If it cannot remove the thing or cannot check the identity,
+    it ends with a status other than 0, and the thing stays in the log.
     """
 
     removal: ClassVar[str]
@@ -89,7 +89,7 @@ class HostThing(Thing):
         raise NotImplementedError
 
     def remove(self, runner: Runner) -> Removal:
-        """Remove it if it is still what was created. Raises HostError."""
+        """Remove it if it is still the thing that was created. Raises HostError."""
         script = f'export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"\n{self.removal}'
         done = runner.run(["sh", "-c", script, "sh", *self.arguments()], deadline=self.seconds, check=False)
         outcome, _, why = (done.stdout.splitlines() or [""])[-1].partition(": ")
@@ -100,12 +100,12 @@ class HostThing(Thing):
         match outcome:
             case "removed" | "absent" | "foreign":
                 return Removal(outcome, why)
-        raise HostError(f"{runner.name}: the removal of {self.words} did not say how it ended: {done.stdout.strip()!r}")
+        raise HostError(f"{runner.name}: the removal of {self.words} reported no result: {done.stdout.strip()!r}")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file of the log in `directory`: `record` is the thing as JSON, and empty where the file cannot be read."""
+    """A file of the log in `directory`: `record` is the thing as JSON, and empty if the file cannot be read."""
 
     directory: str
     run_id: str
@@ -123,15 +123,15 @@ class Entry:
         return frozenset(str(disk) for disk in disks) if isinstance(disks, list) else frozenset()
 
     def parsed(self, kinds: Sequence[type[T]]) -> T | None:
-        """The thing, if it is of one of these kinds. Raises HostError where its record is not valid."""
+        """The thing if it has one of these kinds, else None. Raises HostError if its record is not valid."""
         for kind in kinds:
             if kind.model_fields["kind"].default == self.kind:
                 try:
                     return kind.model_validate_json(json.dumps(self.record))
                 except ValidationError as error:
                     raise HostError(
-                        f"{self.run_id}/{self.file} of the creation log cannot be understood: {error}",
-                        hint="find out what it describes, remove that by hand, and then the file",
+                        f"{self.run_id}/{self.file} of the creation log is not valid: {error}",
+                        hint="find out what it describes, remove that by hand, and then remove the file",
                     ) from error
         return None
 
@@ -148,10 +148,10 @@ class CreationLog:
 
     @contextmanager
     def making(self, thing: Thing, remove: Callable[[], Removal]) -> Iterator[Entry]:
-        """Record the thing; the block creates it and works with it; `remove` removes it at the end.
+        """Record the thing. The block then creates it and works with it, and `remove` removes it at the end.
 
-        What cannot be removed, or is not what was created any more, stays in the log with everything below it on its
-        disks. It is added to the error that ended the block. Where the block ended well, a HostError names it.
+        If it cannot be removed, or something else is in its place, it stays in the log with everything below it on its
+        disks. It is added to the error that ended the block. If the block ended well, a HostError names it.
         """
         with Cleanup(self.runner.name, REMEDY) as cleanup:
             entry = self.record(thing)
@@ -166,7 +166,7 @@ class CreationLog:
 
     def record(self, thing: Thing) -> Entry:
         """Write the thing to the log, synced. Raises HostError."""
-        # Files are named by time, so that a later part of the same run goes on after the earlier one.
+        # Files are named by time. Then the files of a later part of the same run come after the earlier ones.
         self._last = max(time.time_ns(), self._last + 1)
         entry = Entry(
             self._directory, self.run_id, f"{self._last:020d}-{thing.kind}.json", json.loads(thing.model_dump_json())
@@ -175,10 +175,7 @@ class CreationLog:
         return entry
 
     def amend(self, entry: Entry, thing: Thing) -> None:
-        """Replace the record by what is known of the thing now that it exists, such as a UUID that it was given.
-
-        Raises HostError.
-        """
+        """Replace the record when more is known about the thing, for example its UUID. Raises HostError."""
         self._write(Entry(entry.directory, entry.run_id, entry.file, json.loads(thing.model_dump_json())))
 
     def _write(self, entry: Entry) -> None:
@@ -188,11 +185,11 @@ class CreationLog:
 
     def _finish(self, entry: Entry, remove: Callable[[], Removal]) -> None:
         if self._kept & entry.disks:
-            raise HostError("kept, because something on it is left")
+            raise HostError("not removed, because something on it is left")
         try:
             removal = remove()
             if removal.outcome == "foreign":
-                raise HostError(f"left alone, because it is not what was created: {removal.why}")
+                raise HostError(f"not removed, because it is not what was created: {removal.why}")
             forget(self.runner, entry)
         except BaseException:
             self._kept |= entry.disks
@@ -200,7 +197,7 @@ class CreationLog:
 
 
 def read_log(runner: Runner, directory: str = CREATED_DIRECTORY) -> list[Entry]:
-    """What runs have created on the host and not removed, in the order of creation. Raises HostError."""
+    """The things that runs created on the host and did not remove, in the order of creation. Raises HostError."""
     lines = runner.run(["sh", "-c", _READ, "sh", directory], deadline=60).stdout.splitlines()
     entries = []
     for name, content in zip(lines[::2], lines[1::2], strict=True):

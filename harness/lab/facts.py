@@ -1,4 +1,4 @@
-"""What a host is, read in one go: versions, CPU and its mitigations, what it can do."""
+"""Reads the properties of a host with one command: versions, CPU and its mitigations, programs, kernel modules."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ say libvirt "$(libvirtd --version 2>/dev/null || virtqemud --version 2>/dev/null
 for tool in $1; do
     say "tool_$tool" "$(command -v $tool)"
 done
-# Loaded, built in, or there to be loaded.
+# Loaded, built in, or loadable.
 for module in $2; do
     if [ -d "/sys/module/$module" ] || modprobe -nq "$module" || grep -qw "$module" /proc/filesystems; then
         say "module_$module" yes
@@ -48,14 +48,14 @@ done 2>/dev/null
 say user "$(id -u)"
 """
 
-# What is used for every disk, beside what layouts need.
+# Programs for every disk, in addition to those that layouts need.
 _TOOLS = ("sfdisk", "wipefs", "blkid", "losetup", "fallocate", "udevadm")
 _NUMBERS = ("cpus", "memory_bytes", "swap_bytes", "user")
 
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """A host's properties as text by name; empty text where the host does not tell."""
+    """A host's properties as text by name. The text is empty if the host does not report the property."""
 
     values: Mapping[str, str]
 
@@ -66,7 +66,7 @@ class HostFacts:
         return bool(self[f"tool_{name}"])
 
     def has_module(self, name: str) -> bool:
-        """Whether the kernel has it: loaded, built in, or as a module that can be loaded."""
+        """Whether the kernel has the module: loaded, built in, or loadable."""
         return bool(self[f"module_{name}"])
 
     @property
@@ -75,7 +75,7 @@ class HostFacts:
 
     @property
     def provenance(self) -> dict[str, str]:
-        """What a report quotes."""
+        """The properties that a report shows."""
         return {
             name: value
             for name, value in self.values.items()
@@ -92,7 +92,10 @@ def read_facts(runner: Runner) -> HostFacts:
     printed = runner.run(script, stdin=_SCRIPT, deadline=60, check=False).stdout
     values = dict(line.split("=", 1) for line in printed.splitlines() if "=" in line)
     if "kernel" not in values:
-        raise HostError(f"{runner.name}: it does not tell its kernel: is it a Linux machine with a POSIX shell?")
+        raise HostError(
+            f"{runner.name}: it did not report its kernel version",
+            hint="a host must be a Linux machine with a POSIX shell",
+        )
     for name in _NUMBERS:
         if not re.fullmatch("[0-9]{0,18}", values.get(name, "")):
             raise HostError(
@@ -103,12 +106,12 @@ def read_facts(runner: Runner) -> HostFacts:
 
 
 def read_schedulers(runner: Runner, disks: Sequence[str]) -> dict[str, str]:
-    """The I/O scheduler of each disk by its kernel name (`nvme0n1`); without those whose kernel shows none.
+    """The I/O scheduler of each disk by its kernel name (`nvme0n1`). Disks without a scheduler file are left out.
 
-    The kernel lists what there is with the chosen one in brackets: `[none] mq-deadline` (Documentation/block).
+    The kernel lists all schedulers, with the active one in brackets: `[none] mq-deadline` (Documentation/block).
     """
     files = {f"/sys/block/{disk}/queue/scheduler": disk for disk in disks}
-    # Its status says no more than the lines do: a disk that is passed through is not there.
+    # The exit status is not checked, because a disk that is passed through has no such file.
     printed = runner.run(["grep", "-sH", "", *files], deadline=30, check=False).stdout
     found = {}
     for line in printed.splitlines():
@@ -120,7 +123,7 @@ def read_schedulers(runner: Runner, disks: Sequence[str]) -> dict[str, str]:
 
 
 def require_fio(facts: HostFacts, host: str) -> None:
-    """Raise HostError where the host has no fio to measure the baseline with."""
+    """Raise HostError if the host has no fio, which measures the baseline."""
     if not facts["fio"]:
         raise HostError(
             f"host {host}: fio is not installed, so there is no baseline to compare guests with",

@@ -1,4 +1,4 @@
-"""The types of a lab file's values, which say where something is and are told apart from what merely looks like it."""
+"""The types of a lab file's values: names, addresses, keys, paths and sizes, each with its checks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _profile(name: str) -> str:
 
 def _address(text: str) -> str:
     if not _NAME_OR_IPV4.fullmatch(text) and not _is_ipv6(text):
-        raise ValueError("allowed: a name or an address alone; user and port have keys of their own")
+        raise ValueError("allowed: only a name or an address; user and port have separate keys")
     return text
 
 
@@ -57,19 +57,19 @@ def _host_key(text: str) -> str:
     except ConfigError:
         kind = ""
     if not kind.startswith(("ssh-", "ecdsa-")):
-        raise ValueError("no public key; allowed: its type and the key, for example `ssh-ed25519 AAAA...`")
+        raise ValueError("not a public key; allowed: its type and the key, for example `ssh-ed25519 AAAA...`")
     return text
 
 
 def _disk_link(text: str) -> str:
-    """A link to a whole disk that is there whatever the disk holds: what is on it goes as soon as it is used."""
+    """A link to a whole disk that does not depend on the disk's contents, because a run overwrites them."""
     link = _LINK.fullmatch(text)
     if link is None or text.endswith(("/.", "/..")):
         raise ValueError(_A_LINK)
     if link["by"] in _BY_CONTENTS:
-        raise ValueError("names what is on a disk, which will be overwritten; allowed: a link in /dev/disk/by-id/")
+        raise ValueError("names the contents of a disk, which the run overwrites; allowed: a link in /dev/disk/by-id/")
     if link["by"] in _BY_PLACE:
-        raise ValueError("names a slot, where another disk may be tomorrow; allowed: a link in /dev/disk/by-id/")
+        raise ValueError("names a slot, which may hold another disk later; allowed: a link in /dev/disk/by-id/")
     if link["by"] != "id":
         raise ValueError(_A_LINK)
     if _PART.search(text):
@@ -77,19 +77,19 @@ def _disk_link(text: str) -> str:
     try:
         fio_path(text)
     except ValueError as error:
-        # Found out later, the disk would have been wiped already.
+        # Checked here, because at the first use by fio, the disk is already wiped.
         raise ValueError(f"{error}; allowed: another link to the disk (ls -l /dev/disk/by-*/)") from None
     return text
 
 
 def _backing_file(value: object) -> Path:
-    # The kernel tells the backing file of a loop device by this path; with another spelling it would not be ours.
+    # The kernel reports the backing file of a loop device as this path. Another spelling would not match.
     path = absolute_path(value)
     if os.path.normpath(path) != str(path) or str(path).startswith("//"):
         raise ValueError("allowed: an absolute path without `..`")
     if path == Path("/") or any(path.is_relative_to(directory) for directory in _NOT_FILES):
-        # A loop device on a disk would have no serial to be known by.
-        raise ValueError("is no file to keep a disk in; allowed: a path in a file system, or a disk by id and serial")
+        # A loop device on a disk would have no serial number to identify it.
+        raise ValueError("cannot be a backing file; allowed: a path in a file system, or a disk by id and serial")
     return path
 
 
@@ -98,7 +98,7 @@ def _file_size(value: object) -> int:
         raise ValueError('must be text in quotes; allowed: for example "2 GiB"')
     size = parse_size(value)
     if size < SMALLEST_FILE or size % _MIB:
-        raise ValueError(f"no usable size; allowed: {format_size(SMALLEST_FILE)} and more, in whole MiB")
+        raise ValueError(f"not a valid size; allowed: {format_size(SMALLEST_FILE)} or more, in whole MiB")
     return size
 
 

@@ -1,4 +1,4 @@
-"""A host opened for work: a way to run commands, what it is, how guests can be had there."""
+"""Connects to a host: how to run commands on it, its properties, and how guests run there."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from platformdirs import user_state_path
 from harness.errors import HostError, LabUnavailable, NotReached
 from harness.events import Events, Note
 from harness.image import ImageSet
-from harness.lab.accel import Acceleration, probe, probes_file, remembered
-from harness.lab.cycles import NOT_ASKED, CycleCounting, cycle_counting
+from harness.lab.accel import Acceleration, probe, probes_file, stored_or_probed
+from harness.lab.cycles import NOT_PROBED, CycleCounting, cycle_counting
 from harness.lab.embedded.lab import embedded_lab, running_host_spec
 from harness.lab.facts import HostFacts, read_facts
 from harness.lab.inventory import HostSpec
@@ -26,15 +26,15 @@ from harness.model.budget import LabKind
 CONNECT_SECONDS = 30.0
 COPY_SECONDS = 600.0
 
-# $1: a file. Copies of earlier versions were readable by all; those of the embedded lab are on a read-only CD.
+# $1: a file. chmod is for copies of earlier versions, which all users could read. It fails on the embedded lab's CD.
 _FOUND = '[ -e "$1" ] || exit 1; chmod 0600 "$1" 2>/dev/null; exit 0'
 
 
 @dataclass(frozen=True, slots=True)
 class GuestFiles:
-    """Where the guest image is on the host, and the keys that open the guest.
+    """The paths of the guest image on the host, and the keys for the login to the guest.
 
-    `iso` is its bootable form on this machine, for hypervisors that have it uploaded; `digest` names the image.
+    `iso` is the bootable image on this machine, for hypervisors that need an upload. `digest` identifies the image.
     """
 
     kernel: str
@@ -48,7 +48,7 @@ class GuestFiles:
 
 @dataclass(frozen=True, slots=True)
 class ReachedHost:
-    """A reachable host. `ssh` and `target` are None for this machine; a guest is reached through `ssh`."""
+    """A reachable host. `ssh` and `target` are None for this machine. The connection to a guest goes through `ssh`."""
 
     spec: HostSpec
     runner: HoldingRunner
@@ -63,15 +63,15 @@ class ReachedHost:
 
 @dataclass(frozen=True, slots=True)
 class Host(ReachedHost):
-    """A reachable host on which guests can be started."""
+    """A reachable host that can start guests."""
 
     guest_files: GuestFiles
     acceleration: Acceleration
-    cycles: CycleCounting = NOT_ASKED
+    cycles: CycleCounting = NOT_PROBED
 
     @property
     def representative(self) -> tuple[bool, str]:
-        """Whether figures from here speak for real hardware, and why or why not."""
+        """Whether results from this host represent real hardware, and the reason."""
         engine = "KVM" if self.acceleration.accel == "kvm" else "TCG (emulation)"
         if self.spec.simulated:
             return False, f"{engine} {self.spec.simulated}"
@@ -83,8 +83,8 @@ class Host(ReachedHost):
 
     @property
     def lab_kind(self) -> LabKind:
-        """What its figures can speak for: a budget holds only in a lab of the kind that it was written for."""
-        # An emulated CPU calls itself `qemu` to systemd-detect-virt, where one under KVM calls itself `kvm`.
+        """The kind of lab that its results represent. A budget applies only to the kind that it was written for."""
+        # systemd-detect-virt prints `qemu` for an emulated CPU, and `kvm` under KVM.
         if self.acceleration.accel != "kvm" or self.facts["hypervisor"] == "qemu":
             return "emulated"
         return "nested" if self.facts["hypervisor"] else "bare-metal"
@@ -92,9 +92,9 @@ class Host(ReachedHost):
 
 @contextmanager
 def open_host(spec: HostSpec, images: ImageSet, events: Events) -> Iterator[Host]:
-    """Connect to the host (bringing the embedded lab up where that is it) and learn what it is.
+    """Connect to the host and read its properties. If it is the embedded lab, start it.
 
-    Raises LabUnavailable with the remedy where it cannot be used; NotReached where no connection is made.
+    Raises LabUnavailable with the remedy if it cannot be used, and NotReached if there is no connection.
     """
     with ExitStack() as stack:
         if spec.kind == "embedded":
@@ -113,9 +113,9 @@ def open_host(spec: HostSpec, images: ImageSet, events: Events) -> Iterator[Host
 
 @contextmanager
 def reach_host(spec: HostSpec) -> Iterator[ReachedHost]:
-    """Connect to the host as root, for work that starts no guests: it needs no image and no KVM.
+    """Connect to the host as root, for work without guests, which needs no image and no KVM.
 
-    Raises LabUnavailable with the remedy where it cannot be reached, or is an embedded lab that does not run.
+    Raises LabUnavailable with the remedy if it cannot be reached, or if it is the embedded lab and does not run.
     """
     if spec.kind == "embedded" and spec.ssh is None:
         spec = running_host_spec()
@@ -149,23 +149,26 @@ def _connect(spec: HostSpec) -> tuple[HoldingRunner, SshRunner | None, SshTarget
 def _require_root(spec: HostSpec, facts: HostFacts) -> None:
     if facts["user"] != "0":
         raise LabUnavailable(
-            f"host {spec.name}: layouts are built and disks are opened as root, but this is user {facts['user']}",
-            hint="run it with sudo" if spec.ssh is None else f'set host.{spec.name}.user = "root" in the lab file',
+            f"host {spec.name}: only root can build layouts and open disks, but the user id is {facts['user']}",
+            hint="run the command with sudo"
+            if spec.ssh is None
+            else f'set host.{spec.name}.user = "root" in the lab file',
         )
 
 
 def _guest_files(runner: Runner, images: ImageSet, events: Events) -> GuestFiles:
-    """The guest image on the host, copied there once per digest."""
+    """Copy the guest image to the host, once per digest."""
     directory = f"{IMAGE_DIRECTORY}/{images.guest.digest}"
     copy_guest(runner, images.guest.path, directory, events)
     return _described(images, directory)
 
 
 def copy_guest(runner: Runner, image: Path, directory: str, events: Events) -> None:
-    """Copy the guest's kernel and initramfs from `image` to `directory` of the host, where they are missing.
+    """Copy the guest's kernel and initramfs from `image` to `directory` on the host, if they are missing there.
 
-    Only root may read them: the guest's private host key is in the initramfs. libvirt makes both files those of QEMU's
-    user when it starts a guest (`dynamic_ownership`, as it does with the disks), who needs to enter the directory.
+    Only root may read them, because the guest's private host key is in the initramfs. When libvirt starts a guest, it
+    changes the owner of both files to QEMU's user (`dynamic_ownership`, as for disks). This user must be able to enter
+    the directory.
     """
     for name in ("vmlinuz", "initramfs"):
         target = f"{directory}/{name}"
@@ -190,4 +193,4 @@ def _described(images: ImageSet, directory: str = "") -> GuestFiles:
 
 def _acceleration(runner: Runner, facts: HostFacts, files: GuestFiles, images: ImageSet) -> Acceleration:
     key = f"{facts['hostname']}, {facts['kernel']}, {facts['cpu']}, {facts['qemu']}, guest {images.guest.digest}"
-    return remembered(probes_file(), key, lambda: probe(runner, files.kernel, files.initramfs))
+    return stored_or_probed(probes_file(), key, lambda: probe(runner, files.kernel, files.initramfs))

@@ -1,4 +1,4 @@
-"""What a lab file says of the hypervisor of a host, as far as others than its backend need to know it."""
+"""The part of a lab file about a host's hypervisor that code outside of the hypervisor's backend needs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Literal, Protocol
 
 
 class HypervisorSpec(Protocol):
-    """The hypervisor of a host as the lab file names it. Its backend knows the rest (harness/guest/hypervisors.py)."""
+    """The hypervisor of a host, from the lab file. The rest is in its backend (harness/guest/hypervisors.py)."""
 
     @property
     def address(self) -> str | None:
-        """Where the host answers if the lab file does not say it of SSH."""
+        """The address of the host if the lab file has none for SSH."""
         ...
 
     @property
@@ -21,22 +21,22 @@ class HypervisorSpec(Protocol):
 
     @property
     def needless_checks(self) -> frozenset[str]:
-        """Checks of the doctor that mean nothing with this hypervisor."""
+        """Checks of the doctor that do not apply to this hypervisor."""
         ...
 
     @property
     def why_no_devices(self) -> str | None:
-        """Why a guest cannot have a device of the host by its path; None where it can."""
+        """Why a device of the host cannot be attached to a guest by its path; None if it can."""
         ...
 
     def why_emulated(self, host: str) -> str | None:
-        """Why the host called `host` emulates the CPU of guests; None where KVM is to be probed."""
+        """Why the host with the name `host` emulates the CPU of guests; None if KVM must be probed."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LibvirtSpec:
-    """libvirt, of which the lab file says nothing."""
+    """libvirt. It has no settings in the lab file."""
 
     address: None = None
     secret_variables: tuple[str, ...] = ()
@@ -52,14 +52,14 @@ LIBVIRT = LibvirtSpec()
 
 @dataclass(frozen=True, slots=True)
 class KindRules:
-    """What the lab file may say of a kind of host."""
+    """What the lab file may contain for a kind of host."""
 
     needless: frozenset[str]
-    """Keys that mean nothing to it."""
+    """Keys that do not apply to it."""
     ssh: Literal["none", "required", "optional"]
     why_no_files: str | None = None
-    """Why a file cannot be a disk of it; None where it can."""
+    """Why a file cannot be one of its disks; None if it can."""
     storages: bool = False
-    """Whether its hypervisor has storages of which volumes can be had."""
+    """Whether its hypervisor has storages on which volumes can be created."""
     several_names: bool = False
-    """Whether the same machine may be named by several tables, to be measured with guests of several kinds."""
+    """Whether several tables may name the same machine, to measure it with guests of several kinds."""

@@ -1,4 +1,4 @@
-"""Which process of which machine this is, in words that are still unique where names and numbers are not."""
+"""A description of this process and its machine that is unique even if host names and process ids are not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def this_process() -> str:
-    """User, machine and process. A host name or a process number alone may be another machine's, too."""
+    """User, machine and process. A host name or a process id alone may also belong to another machine."""
     return (
         f"{_user()}@{socket.gethostname()}, process {os.getpid()} started {_started()}, "
         f"machine-id {_content(_MACHINE_ID)}, boot-id {_content(_BOOT_ID)}"
@@ -21,7 +21,7 @@ def this_process() -> str:
 
 
 def start_ticks(pid: int) -> str:
-    """Field 22 of proc(5)'s stat, the start time in ticks since boot; empty where there is no such process."""
+    """Field 22 of proc(5)'s stat, the start time in ticks since boot; empty if there is no such process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -46,7 +46,7 @@ def _user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):
-        # A container's user may have a number alone.
+        # The user of a container may have an id, but no name.
         return str(os.getuid())
 
 

@@ -1,4 +1,4 @@
-"""Where we measure: hosts and their disks under test, from lab.toml or the embedded lab."""
+"""The inventory of a lab: hosts and their disks under test, from lab.toml or the embedded lab."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ EMBEDDED = "lab"
 
 @dataclass(frozen=True, slots=True)
 class DiskById:
-    """A disk under test as its owner named it: link and serial must both fit before anything is written."""
+    """A disk under test. Its link and its serial number must both match before anything is written."""
 
     name: str
     id: str
     serial: str
     destroy: bool
     overwrite_data: str | None = None
-    """The serial number again where data of an unknown kind may be overwritten."""
+    """The serial number again if data of an unknown kind may be overwritten."""
 
     @property
     def identity(self) -> str:
@@ -41,7 +41,7 @@ class DiskById:
 
 @dataclass(frozen=True, slots=True)
 class DiskByFile:
-    """A loop device as the disk under test, identified by its backing file; made with `size` bytes where missing."""
+    """A loop device as the disk under test, identified by its backing file. `size` is for a file that is missing."""
 
     name: str
     file: Path
@@ -54,12 +54,12 @@ class DiskByFile:
 
 
 DiskSpec = DiskById | DiskByFile
-"""A disk that belongs to whoever measures: it is written to as a whole."""
+"""A disk that the run may overwrite completely."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiskByStorage:
-    """Storages of Proxmox VE as they are, by kind of layout (`raw`, `lvm`): volumes of ours are all that is written."""
+    """Storages of Proxmox VE by kind of layout (`raw`, `lvm`). A run writes only to volumes that it creates there."""
 
     name: str
     storages: Mapping[StoredLayout, str]
@@ -74,7 +74,7 @@ AnyDisk = DiskSpec | DiskByStorage
 
 @dataclass(frozen=True, slots=True)
 class SshAddress:
-    """Where a host answers SSH, and with which key; `host_key` is its public key, else the first contact's is kept."""
+    """The SSH address of a host and the key for the login. Without `host_key`, that of the first contact is stored."""
 
     address: str
     port: int
@@ -85,20 +85,20 @@ class SshAddress:
 
 @dataclass(frozen=True, slots=True)
 class HostSpec:
-    """A KVM host as the lab file names it. `ssh` is None for this machine."""
+    """A KVM host from the lab file. `ssh` is None for this machine."""
 
     name: str
     kind: Literal["local", "ssh", "embedded", "proxmox"]
     ssh: SshAddress | None
     disks: tuple[DiskSpec, ...]
     simulated: str | None = None
-    """What of it is no real machine, in words; None for a real one."""
+    """What is simulated, as text; None for a real machine."""
     hypervisor: HypervisorSpec = LIBVIRT
     stored: tuple[DiskByStorage, ...] = ()
 
     @property
     def proxmox(self) -> ProxmoxSpec | None:
-        """Its hypervisor where that is Proxmox VE."""
+        """Its hypervisor if that is Proxmox VE, else None."""
         return self.hypervisor if isinstance(self.hypervisor, ProxmoxSpec) else None
 
     def disk(self, name: str) -> DiskSpec:
@@ -106,24 +106,24 @@ class HostSpec:
 
     @property
     def measured(self) -> tuple[AnyDisk, ...]:
-        """Everything of it that a scenario can name as a disk."""
+        """Everything on it that a scenario can name as a disk."""
         return (*self.disks, *self.stored)
 
     def target(self, name: str) -> AnyDisk:
-        """What a scenario means by the disk of that name."""
+        """The disk or storage that a scenario names by this name."""
         return next(disk for disk in self.measured if disk.name == name)
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The hosts of a lab. `source` is what messages call it."""
+    """The hosts of a lab. `source` is its name in messages."""
 
     source: str
     profile: str
     hosts: tuple[HostSpec, ...]
 
     def host_of(self, disk: str) -> HostSpec:
-        """The one host that has `disk`; a ConfigError names the disks there are."""
+        """The only host that has `disk`. Otherwise a ConfigError names the existing disks."""
         having = [host for host in self.hosts if any(each.name == disk for each in host.measured)]
         if len(having) == 1:
             return having[0]
@@ -134,23 +134,23 @@ class Inventory:
             )
         known = [each.name for host in self.hosts for each in host.measured]
         raise ConfigError(
-            f'{self.source}: no disk "{disk}"; {choices(disk, known) if known else "it names no disk at all"}',
-            hint=f"name it under [host.NAME.disk.{disk}], or select scenarios of other disks with -k",
+            f'{self.source}: no disk "{disk}"; {choices(disk, known) if known else "it has no disks"}',
+            hint=f"add it as [host.NAME.disk.{disk}], or select scenarios of other disks with -k",
         )
 
     def host_of_all(self, disks: Sequence[str]) -> HostSpec:
-        """The one host that has all of `disks`; a ConfigError says where they are instead."""
+        """The only host that has all of `disks`. Otherwise a ConfigError says which host has which disk."""
         found = {disk: self.host_of(disk) for disk in disks}
         if len({host.name for host in found.values()}) > 1:
             where = ", ".join(f"{disk} on {host.name}" for disk, host in found.items())
             raise ConfigError(
-                f"{self.source}: disks of one scenario are on several hosts: {where}",
-                hint="an array is made of disks of one host: name others of its disks in the scenario's `disks`",
+                f"{self.source}: the disks of one scenario are on several hosts: {where}",
+                hint="all disks of an array must be on one host: change `disks` in the scenario",
             )
         return found[disks[0]]
 
     def only(self, host: str) -> Inventory:
-        """The inventory with the host of that name alone."""
+        """The inventory with only the host of this name. ConfigError if there is none."""
         names = [each.name for each in self.hosts]
         if host not in names:
             raise ConfigError(f'{self.source}: no host "{host}"; {choices(host, names)}')
@@ -198,7 +198,7 @@ class _Lab(_Table):
 
 
 def load_lab(path: Path) -> Inventory:
-    """The lab in `path`. A ConfigError lists all problems, one per line, each with its key and what is allowed."""
+    """The lab from the file `path`. A ConfigError lists all problems, one per line, with key and allowed values."""
     data = read_toml(path, what="lab", hint=HINT)
     try:
         table = _Lab.model_validate(data)
@@ -213,7 +213,7 @@ def load_lab(path: Path) -> Inventory:
 
 
 def _named_twice(table: _Lab) -> Iterator[str]:
-    """Machines and disks that have two names: one would be measured, or written to, while the other is."""
+    """Machines and disks with two names. Otherwise a run could use both names of one disk at the same time."""
     machines: dict[tuple[object, ...], str] = {}
     for name, host in table.host.items():
         machine = (name,) if _KINDS[host.kind].several_names else (host.address, host.port)
@@ -227,7 +227,7 @@ def _named_twice(table: _Lab) -> Iterator[str]:
                 if value is not None and first != disk_name:
                     at = f"host.{name}.disk"
                     yield (
-                        f'{at}.{disk_name}.{key} = "{value}": the same as that of {at}.{first}; allowed: each disk once'
+                        f'{at}.{disk_name}.{key} = "{value}": the same value as {at}.{first}; allowed: each disk once'
                     )
 
 
@@ -242,7 +242,7 @@ def _host(name: str, table: _Host, problems: list[str]) -> HostSpec:
     if surplus:
         allowed = _kinds(lambda each: min(surplus) not in each.needless)
         problems.append(
-            f'{where}.{min(surplus)}: of no use with kind = "{table.kind}"; allowed: only with kind = {allowed}'
+            f'{where}.{min(surplus)}: cannot be used with kind = "{table.kind}"; allowed: only with kind = {allowed}'
         )
     hypervisor = _hypervisor(where, table, problems)
     address = table.address or hypervisor.address
@@ -254,7 +254,7 @@ def _host(name: str, table: _Host, problems: list[str]) -> HostSpec:
 
 
 def _kinds(fit: Callable[[KindRules], bool]) -> str:
-    """Those of the kinds of hosts whose rules fit, for a message."""
+    """The kinds of hosts whose rules fit, for a message."""
     return " or ".join(f'"{kind}"' for kind, rules in _KINDS.items() if fit(rules))
 
 
@@ -268,9 +268,9 @@ def _ssh(where: str, table: _Host, address: str | None, problems: list[str]) -> 
     required = _KINDS[table.kind].ssh == "required"
     if not required and not table.model_fields_set & _OF_SSH:
         return None
-    # Else the address is that of the hypervisor's API: its absence is reported there.
-    asked = {"address": address, "key": table.key} if required else {"key": table.key}
-    missing = [key for key, value in asked.items() if value is None]
+    # If SSH is optional, the address may be the address of the hypervisor's API. A missing one is reported there.
+    needed = {"address": address, "key": table.key} if required else {"key": table.key}
+    missing = [key for key, value in needed.items() if value is None]
     problems += [f'{where}.{key}: missing; a host of kind "{table.kind}" needs it' for key in missing]
     return SshAddress(address, table.port, table.user, table.key, table.host_key) if address and table.key else None
 
@@ -283,23 +283,23 @@ def _disk(where: str, name: str, table: _Disk, kind: str, problems: list[str]) -
         return _stored(where, name, table, kind, problems)
     if table.file is not None:
         if table.id or table.serial:
-            problems.append(f"{where}: file and id cannot stand together; allowed: id + serial, or file + size")
+            problems.append(f"{where}: file and id cannot be used together; allowed: id + serial, or file + size")
         elif table.overwrite_data is not None:
-            problems.append(f"{where}.overwrite_data: cannot stand together with file; allowed: only with id + serial")
+            problems.append(f"{where}.overwrite_data: cannot be used with file; allowed: only with id + serial")
         elif table.size is None:
-            problems.append(f'{where}.size: missing; a disk made of a file needs it, for example "2 GiB"')
+            problems.append(f'{where}.size: missing; a disk with a backing file needs it, for example "2 GiB"')
         else:
             return DiskByFile(name, table.file, table.size, table.destroy)
         return None
-    why = "a disk is named by id and serial, so that no other is written to"
+    why = "id and serial together identify the disk that may be overwritten"
     problems += [f"{where}.{key}: missing; {why}" for key in ("id", "serial") if getattr(table, key) is None]
     if table.size is not None:
-        problems.append(f"{where}.size: of no use with id; allowed: only with file")
+        problems.append(f"{where}.size: cannot be used with id; allowed: only with file")
     overwrites = table.overwrite_data in (None, table.serial)
     if not overwrites:
         problems.append(
             f'{where}.overwrite_data = "{table.overwrite_data}": is not the serial number of this disk; allowed: '
-            f'"{table.serial}", and only if nobody needs what is on it'
+            f'"{table.serial}", and only if nobody needs the data on it'
         )
     if table.id and table.serial and overwrites:
         return DiskById(name, table.id, table.serial, table.destroy, table.overwrite_data)
@@ -310,8 +310,8 @@ def _stored(where: str, name: str, table: _Disk, kind: str, problems: list[str])
     before = len(problems)
     if not _KINDS[kind].storages:
         allowed = _kinds(lambda rules: rules.storages)
-        problems.append(f'{where}.storages: of no use with kind = "{kind}"; allowed: only with kind = {allowed}')
+        problems.append(f'{where}.storages: cannot be used with kind = "{kind}"; allowed: only with kind = {allowed}')
     surplus = sorted(table.model_fields_set - {"storages"})
-    why = "cannot stand together with storages, of which nothing but volumes of ours is written"
+    why = "cannot be used with storages, on which a run writes only to volumes that it creates"
     problems += [f"{where}.{key}: {why}" for key in surplus]
     return DiskByStorage(name, table.storages or {}) if len(problems) == before else None

@@ -1,8 +1,8 @@
-"""One run at a time on a host: two would measure each other, and each would remove what the other built.
+"""The lease of a host: only one run at a time, because two runs would disturb each other and remove each other's data.
 
-The lease is a lock of the host's kernel on LEASE_DIRECTORY. A process on the host holds it (see `lease_holder`), at the
-end of an open channel from this process. It ends with the channel, or when it has heard nothing for a time, and the
-kernel then releases the lock. So the lease ends with the run, however the run ends, and nothing has to be taken over.
+The lease is a lock of the host's kernel on LEASE_DIRECTORY. A process on the host holds it (see `lease_holder`). This
+process is connected to it by an open channel. The holder ends with the channel, or when it has received nothing for a
+time, and then the kernel releases the lock. So the lease always ends with the run, even if the run is killed.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from harness.units import format_duration
 from harness.waiting import Deadline, attempts
 
 BEAT_SECONDS = 5.0
-"""How often the host hears of a run that holds its lease."""
+"""The pause between two heartbeats of the run that holds the lease."""
 SILENCE_SECONDS = 30.0
-"""How long the host hears nothing before it releases the lease."""
+"""The time without a heartbeat after which the host releases the lease."""
 
 _PROVEN_SECONDS = 1.0
-_LAST_WORDS_SECONDS = 5.0
+_LAST_LINE_SECONDS = 5.0
 _ANSWER_SECONDS = 30.0
 _POLL_SECONDS = 1.0
-# Time goes on in it while the machine is suspended.
+# This clock also counts the time while the machine is suspended.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Lease:
     """A host's lease while it is held. Threads may share it.
 
-    `runner` runs commands on the host, and none once the lease is lost: what the run would write may be written over
-    another run's data from then on. `fence` is a shell condition, true on the host only while this run has it: a script
-    that destroys data asks it right before it does, for this process may be suspended just after it was answered.
+    `runner` runs commands on the host. When the lease is lost, it runs no more commands, because a write could then
+    overwrite another run's data. `fence` is a shell condition that is true on the host only while this run holds it.
+    A script that destroys data checks `fence` right before that, because this process may be suspended at any time.
     """
 
     def __init__(self, runner: HoldingRunner, host: str, held: Held, directory: str, silence: float) -> None:
@@ -57,9 +57,9 @@ class Lease:
         self._sending = threading.Lock()
 
     def require_held(self, *, proven_within: float = 0.0) -> None:
-        """Return when the process that holds the lease on the host has answered; HostError when the lease is lost.
+        """Return when the process that holds the lease on the host has answered. HostError if the lease is lost.
 
-        An answer to a question of at most `proven_within` seconds ago is enough. A lost lease stays lost.
+        An answer to a heartbeat of at most `proven_within` seconds ago is sufficient. A lost lease stays lost.
         """
         age = (_now() - _proven(self._held.lines)) / 1e9
         if not self._lost and (age > proven_within or not self._held.alive):
@@ -67,12 +67,12 @@ class Lease:
         if self._lost:
             raise HostError(
                 f"host {self._host}: this run has lost its lease: {self._lost}",
-                hint="another run may have the host now, so this one stops; start it again when the host is free",
+                hint="another run may hold the host now, so this run stops; start it again when the host is free",
             )
 
     @contextmanager
     def beating(self, seconds: float) -> Iterator[None]:
-        """Let the host hear of this run every `seconds` while the block lasts."""
+        """Send a heartbeat to the host every `seconds` during the block."""
         stop = threading.Event()
         thread = threading.Thread(target=self._beat, args=(stop, seconds), daemon=True)
         thread.start()
@@ -85,18 +85,18 @@ class Lease:
     def _ask(self) -> str:
         """Why the lease is lost; empty when its holder answers."""
         try:
-            asked = self._send()
+            sent = self._send()
         except HostError:
             return self._why_ended()
-        if self._held.wait(lambda lines: _proven(lines) >= asked, self._silence):
+        if self._held.wait(lambda lines: _proven(lines) >= sent, self._silence):
             return ""
         if self._held.alive:
             return f"its holder on the host did not answer within {format_duration(self._silence)}"
         return self._why_ended()
 
     def _why_ended(self) -> str:
-        # Its last words may still be on their way when nothing can be sent to it any more.
-        if self._held.wait(lambda lines: lines[-1].startswith("over "), _LAST_WORDS_SECONDS):
+        # Its last line may still arrive when nothing can be sent to it any more.
+        if self._held.wait(lambda lines: lines[-1].startswith("over "), _LAST_LINE_SECONDS):
             return self._held.lines[-1].removeprefix("over ")
         return "its holder on the host, or the connection to it, has ended"
 
@@ -115,7 +115,7 @@ class Lease:
 
 
 class _LeasedRunner:
-    """The Runner of a host, which runs nothing more once the lease is lost."""
+    """The Runner of a host. It runs no more commands when the lease is lost."""
 
     def __init__(self, runner: HoldingRunner, lease: Lease) -> None:
         self.name = runner.name
@@ -153,10 +153,10 @@ def lease(
     beat: float = BEAT_SECONDS,
     silence: float = SILENCE_SECONDS,
 ) -> Iterator[Lease]:
-    """Hold the host for this run; wait at most `wait` seconds for another one.
+    """Hold the lease of the host for this run. Wait at most `wait` seconds for another run to end.
 
-    The host hears of this run every `beat` seconds, and releases the lease after `silence` seconds without. Raises
-    LabUnavailable naming the holder, or what the host lacks.
+    This process sends a heartbeat every `beat` seconds. After `silence` seconds without one, the host releases the
+    lease. Raises LabUnavailable, which names the holder or what is missing on the host.
     """
     start = (*START, HOLD, " ".join(PROGRAMS), directory, f"{silence:g}", f"{run_id} of {this_process()}")
     with ExitStack() as stack:
@@ -172,55 +172,55 @@ def lease(
             if attempt.deadline.passed:
                 raise _measured_by_another(host, rest)
             if attempt.number == 1:
-                events(Note(f"host {host}: waiting for the run that has it to end: {rest}"))
+                events(Note(f"host {host}: waiting for the end of the run that holds it: {rest}"))
         lease = Lease(runner, host, held, directory, silence)
         stack.enter_context(lease.beating(beat))
         yield lease
 
 
 def end_holder(runner: Runner, host: str, *, directory: str = LEASE_DIRECTORY) -> str | None:
-    """End the process on the host that holds its lease, so that its run stops; who held it, or None for nobody.
+    """End the process on the host that holds its lease. Then its run stops.
 
-    Raises LabUnavailable where the holder cannot be ended from there.
+    Returns the former holder, or None if nobody held the lease. Raises LabUnavailable if the holder cannot be ended.
     """
-    said = runner.run(("sh", "-c", END, "sh", directory), deadline=_ANSWER_SECONDS).stdout.strip()
-    word, _, holder = said.partition(" ")
+    printed = runner.run(("sh", "-c", END, "sh", directory), deadline=_ANSWER_SECONDS).stdout.strip()
+    word, _, holder = printed.partition(" ")
     if word == "ended":
         return holder
     if word == "free":
         return None
     raise LabUnavailable(
-        f"host {host}: the holder of its lease cannot be ended: {said}",
-        hint="end that run where it was started",
+        f"host {host}: the holder of its lease cannot be ended: {printed}",
+        hint="end that run on the machine that started it",
     )
 
 
 def _measured_by_another(host: str, holder: str) -> LabUnavailable:
     return LabUnavailable(
         f"host {host} is being measured by another run ({holder})",
-        hint=f"wait for it, or end it where it was started; to take the host from it: "
+        hint=f"wait for it, or end it on the machine that started it; to stop it from here: "
         f"virt-overhead reap --host {host} --force",
     )
 
 
-def _not_leased(host: str, said: Sequence[str]) -> LabUnavailable:
-    word, _, rest = said[0].partition(" ")
+def _not_leased(host: str, lines: Sequence[str]) -> LabUnavailable:
+    word, _, rest = lines[0].partition(" ")
     if word == "missing":
         return LabUnavailable(
             f"host {host}: its lease needs `{rest}`, which is not installed there", hint=f"install `{rest}` on the host"
         )
-    reason = rest if word == "refused" else "; ".join(said)
+    reason = rest if word == "refused" else "; ".join(lines)
     return LabUnavailable(
         f"host {host} cannot be leased: {reason}",
-        hint="nobody but root may own or write what the lease needs: look at it, and remove it if it is not needed",
+        hint="only root may own and write the files of the lease: check them, and remove them if nobody needs them",
     )
 
 
 def _now() -> int:
-    """Nanoseconds: also the text of a beat, which the holder prints again."""
+    """Nanoseconds. They are also the text of a heartbeat, which the holder prints as its answer."""
     return time.clock_gettime_ns(_CLOCK)
 
 
 def _proven(lines: Sequence[str]) -> int:
-    """When the newest beat that was answered was sent."""
+    """The time at which the newest answered heartbeat was sent, in ns."""
     return next((int(line) for line in reversed(lines) if line.isdecimal()), 0)

@@ -1,4 +1,4 @@
-"""Pins block devices and files: a pinned command acts on the very device that was checked, or does not start."""
+"""Pins block devices and files. A pinned command acts on exactly the device that was checked, or does not start."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from harness.errors import HostError, SafetyError
 from harness.lab.transport.base import Completed, Runner, failed
 
 SECTOR = 512
-"""Bytes per unit of a block device's size in sysfs, whatever the device's own sectors are."""
+"""Bytes per unit of a block device's size in sysfs, independent of the device's sectors."""
 
 CHANGED = 90
 """The exit status of a pinned command that did not start because a pin no longer holds."""
 
-# Shell functions. `facts_of NAME` sets number, diskseq, sectors and identity of the block device with that kernel name,
-# almost without processes: each costs more than the reading itself on an emulated host. The identity is a serial
-# number, the UUID of a device-mapper or md device, or the backing file of a loop device; a partition has that of its
-# disk and its own first sector.
+# Shell functions. `facts_of NAME` sets number, diskseq, sectors and identity of the block device with that kernel name.
+# It starts almost no processes, because on an emulated host each costs more than the reading. The identity is a serial
+# number, the UUID of a device-mapper or md device, or the backing file of a loop device. The identity of a partition is
+# the identity of its disk, and its first sector.
 FACTS = r"""
 word() { # FILE: sets text to its first line, without blanks at the ends
     text=
@@ -53,14 +53,14 @@ facts_of() { # NAME
 }
 """
 
-# $1: a condition that has to be true, $2: how many pins follow, each a path and what is expected of it; then the
-# command. Every device stays open while the command runs: the kernel gives the name and number of an open device to no
-# other one.
+# $1: a condition that must be true, $2: the number of pins that follow, each a path and its expected facts; then the
+# command. Every device stays open while the command runs: meanwhile the kernel gives its name and number to no other
+# device.
 _PINNED = (
     FACTS
     + r"""
 changed() { echo "$1" >&2; exit 90; }
-eval "$1" || changed "this run has lost the lease of the host"
+eval "$1" || changed "this run has lost its lease of the host"
 shift
 check() { # PATH EXPECTED DESCRIPTOR
     case $2 in
@@ -77,7 +77,7 @@ while [ "$pins" -gt 0 ]; do
     # Descriptors above 9 cannot be written as one digit; the last ones are checked as well, but not held open.
     [ "$descriptor" -le 9 ] || descriptor=9
     [ -e "$1" ] || changed "$1 is gone"
-    case $descriptor in # `command`, or the shell would end where it cannot open it
+    case $descriptor in # without `command`, a failure would end the shell
     3) command exec 3<"$1";; 4) command exec 4<"$1";; 5) command exec 5<"$1";; 6) command exec 6<"$1";;
     7) command exec 7<"$1";; 8) command exec 8<"$1";; 9) command exec 9<"$1";;
     esac 2>/dev/null || changed "$1 cannot be opened"
@@ -109,14 +109,14 @@ done
 
 @runtime_checkable
 class Fenced(Protocol):
-    """A runner whose commands may write only while a shell condition is true on the host: that of a lease."""
+    """A runner whose commands may write only while a shell condition is true on the host, for example a lease."""
 
     fence: str
 
 
 @dataclass(frozen=True, slots=True)
 class BlockPin:
-    """One block device: the kernel's path of it, and what the kernel gives to no other device until the next boot.
+    """One block device: its path in /dev, and facts that the kernel gives to no other device until the next boot.
 
     `number` is major:minor. `diskseq` is empty before Linux 5.15. `identity` is the serial number or the like.
     """
@@ -158,10 +158,10 @@ Pin = BlockPin | FilePin
 
 
 def read_pins(runner: Runner, paths: Sequence[str]) -> list[Pin]:
-    """The pins of these devices and files as they are now. Links are followed. Raises HostError."""
+    """The current pins of these devices and files. Links are followed. Raises HostError."""
     printed = runner.run(["sh", "-c", _PINS, "sh", *paths], deadline=30).stdout.splitlines()
     if len(printed) != len(paths):
-        raise HostError(f"{runner.name}: {len(printed)} of {len(paths)} devices were described: {', '.join(paths)}")
+        raise HostError(f"{runner.name}: it described only {len(printed)} of {len(paths)} devices: {', '.join(paths)}")
     return [_parsed(runner, line) for line in printed]
 
 
@@ -174,9 +174,9 @@ def run_pinned(
     stdin: str | bytes | None = None,
     check: bool = True,
 ) -> Completed:
-    """Run the command if every pin still holds at that moment, on the host, within the same command.
+    """Run the command if all pins still match. The host checks them in the same command, right before it.
 
-    Raises SafetyError naming the device that is another one now, and whatever `Runner.run` raises.
+    Raises SafetyError naming the device that has changed, and the errors of `Runner.run`.
     """
     fence = runner.fence if isinstance(runner, Fenced) else "true"
     done = runner.run(pinned(pins, argv, fence=fence), deadline=deadline, stdin=stdin, check=False)
@@ -188,18 +188,18 @@ def run_pinned(
 
 
 def pinned(pins: Iterable[Pin], argv: Sequence[str], *, fence: str = "true") -> list[str]:
-    """The command that checks the fence and the pins, and then runs `argv`; it ends with CHANGED where one fails."""
+    """The command that checks the fence and the pins, and then runs `argv`. If a check fails, its status is CHANGED."""
     words = [word for pin in dict.fromkeys(pins) for word in (pin.path, pin.expected)]
     return ["sh", "-c", _PINNED, "sh", fence, str(len(words) // 2), *words, *argv]
 
 
 def require_unchanged(runner: Runner, done: Completed) -> None:
-    """Raise SafetyError where a pinned command did not start."""
+    """Raise SafetyError if a pinned command did not start."""
     if done.status == CHANGED:
         raise SafetyError(
             f"{runner.name}: a command that writes was not started: {done.stderr.strip()}",
-            hint="a disk was swapped, unplugged or attached again (see dmesg there), or another run has the host: "
-            "start anew when you know which",
+            hint="a disk was swapped, unplugged or attached again (see dmesg there), or another run holds the host: "
+            "find the cause before you start the run again",
         )
 
 
@@ -212,4 +212,6 @@ def _parsed(runner: Runner, line: str) -> Pin:
         number, diskseq, sectors, identity = facts
         return BlockPin(path, number, diskseq, int(sectors), identity)
     except ValueError as error:
-        raise HostError(f"{runner.name}: a device was described as {line!r}, which is not understood") from error
+        raise HostError(
+            f"{runner.name}: it described a device as {line!r}, which is not a valid description"
+        ) from error

@@ -1,4 +1,4 @@
-"""Programs that a run starts on a host and that go on when it is killed: fio, perf."""
+"""Programs that a run starts on a host and that continue if the run is killed: fio, perf."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from harness.lab.created import HostThing
 
-# $1: what these processes have in their environment.
+# $1: the variable in the environment of these processes.
 _END = r"""
 marked() { grep -qzxF "$mark" "/proc/$1/environ" 2>/dev/null; }
 mark=$1 done=absent
@@ -24,7 +24,7 @@ echo "$done"
 
 
 class Processes(HostThing):
-    """All processes whose environment has `mark`, a variable with a value that no other run has."""
+    """All processes with `mark` in their environment, a variable whose value no other run has."""
 
     kind: Literal["processes"] = "processes"
     mark: str

@@ -1,4 +1,4 @@
-"""A Proxmox VE node as a lab file names it: its API, its guests, and where the API's secret is."""
+"""A Proxmox VE node in a lab file: its API, its guests, and the source of the API's secret."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from harness.lab.hypervisor import KindRules
 from harness.units import parse_size
 
 ROOT = "root@pam"
-"""The only user whom PVE lets attach a device by its path, and only with a password."""
+"""PVE lets only this user attach a device by its path, and only with a password."""
 API_PORT = 8006
 _MASK = "***"
 StoredLayout = Literal["lvm", "lvm-thin", "raw", "qcow2", "zvol"]
-"""Kinds of layout that are a volume of some storage."""
+"""Kinds of layout that are a volume on a storage."""
 
 Network = Literal["agent", "static", "cloud-init"]
 Reach = Literal["node", "direct"]
@@ -28,7 +28,7 @@ Reach = Literal["node", "direct"]
 
 @dataclass(frozen=True, slots=True)
 class SecretSource:
-    """Where a password or a token's value is: an environment variable, a file, or a service of the keyring."""
+    """The source of a password or a token's value: an environment variable, a file, or a service of the keyring."""
 
     kind: Literal["env", "file", "keyring"]
     name: str
@@ -36,10 +36,10 @@ class SecretSource:
 
 @dataclass(frozen=True, slots=True)
 class ApiSpec:
-    """How the node's API is reached. `token` is the name of a token of `user`; without it the secret is a password.
+    """The connection to the node's API. `token` is the name of a token of `user`; without it the secret is a password.
 
-    `fingerprint` (SHA-256 of the certificate, in hex with colons) is pinned instead of asking `ca_file`, or the
-    system's CAs where both are None.
+    The certificate must have the `fingerprint` (SHA-256, in hex with colons). Without it, `ca_file` checks the
+    certificate. If both are None, the system's CAs check it.
     """
 
     host: str
@@ -53,29 +53,29 @@ class ApiSpec:
 
     @property
     def who(self) -> str:
-        """The user as PVE writes it: `root@pam`, or `root@pam!name` with a token."""
+        """The user in PVE's form: `root@pam`, or `root@pam!name` with a token."""
         return f"{self.user}!{self.token}" if self.token else self.user
 
     @property
     def may_pass_devices(self) -> bool:
-        """Whether PVE takes a device's path from this login."""
+        """Whether PVE accepts the path of a device from this login."""
         return self.user == ROOT and self.token is None
 
     @property
     def why_no_devices(self) -> str | None:
-        """Why a guest cannot have a device by its path with this login; None where it can."""
+        """Why this login cannot attach a device by its path; None if it can."""
         if self.may_pass_devices:
             return None
-        return f"Proxmox VE takes the path of a device from {ROOT} with a password alone, not from {self.who}"
+        return f"Proxmox VE accepts the path of a device only from {ROOT} with a password, not from {self.who}"
 
 
 @dataclass(frozen=True, slots=True)
 class GuestRules:
-    """How guests are made on the node. `vmids` are the first and the last id to use; `memory` in bytes.
+    """The settings of guests on the node. `vmids` are the first and the last id to use; `memory` is in bytes.
 
-    `kvm` False has the node emulate the CPU. `cpu` is PVE's name of a CPU type. With `template` a guest is a clone of
-    that VM, else it boots our ISO from `iso_storage`. `address` (with its prefix length) and `gateway` are for networks
-    without DHCP.
+    With `kvm` False, the node emulates the CPU. `cpu` is PVE's name of a CPU type. With `template`, a guest is a clone
+    of that VM. Without it, the guest boots the harness's ISO from `iso_storage`. `address` (with its prefix length) and
+    `gateway` are for networks without DHCP.
     """
 
     bridge: str = "vmbr0"
@@ -93,7 +93,7 @@ class GuestRules:
 
 @dataclass(frozen=True, slots=True)
 class ProxmoxSpec:
-    """What makes a host a Proxmox VE node: a HypervisorSpec."""
+    """The HypervisorSpec of a Proxmox VE node."""
 
     api: ApiSpec
     guest: GuestRules
@@ -108,7 +108,7 @@ class ProxmoxSpec:
 
     @property
     def needless_checks(self) -> frozenset[str]:
-        """A node has no libvirt, and needs none."""
+        """A node has no libvirt and does not need it."""
         return frozenset({"libvirt"})
 
     @property
@@ -122,25 +122,25 @@ class ProxmoxSpec:
 KIND = KindRules(
     needless=frozenset(),
     ssh="optional",
-    why_no_files="Proxmox VE knows no loop devices; allowed: id + serial, or storages",
+    why_no_files="Proxmox VE does not support loop devices; allowed: id + serial, or storages",
     storages=True,
     several_names=True,
 )
-"""What the lab file may say of a node."""
+"""What the lab file may contain for a node."""
 
 
 def _without_login(value: object) -> object:
-    """A URL with a name and a password in it is refused, and must not be shown."""
+    """Mask a name and a password in a URL. Such a URL is refused, and messages must not show it."""
     return re.sub(r"//.*@", f"//{_MASK}@", value) if isinstance(value, str) else value
 
 
 def _without_value(value: object) -> object:
-    """So is what is copied from where a token's name and value stand together."""
+    """Mask the value of a token in the text `NAME=VALUE`, which people may copy as a whole."""
     return re.sub("=.*", f"={_MASK}", value) if isinstance(value, str) else value
 
 
 def _no_text(value: object) -> object:
-    """The secret itself in place of the table that says where it is."""
+    """Remove a secret that somebody wrote instead of the table with its source."""
     return {} if isinstance(value, str) else value
 
 
@@ -153,7 +153,7 @@ def _url(text: str) -> str:
 
 def _user(text: str) -> str:
     if "!" in text:
-        raise ValueError("has a token in it; write the token's name under `token`")
+        raise ValueError("contains a token; allowed: the user alone, and the token's name under `token`")
     if "@" not in text.strip("@"):
         raise ValueError('allowed: a name with its realm, for example "root@pam"')
     return text
@@ -199,7 +199,7 @@ class _Table(BaseModel):
 
 
 class _Discreet(_Table):
-    """A table beside which people write passwords: messages show no value of a key that is not known."""
+    """A table in which people may write passwords: messages do not show the values of unknown keys."""
 
     @model_validator(mode="before")
     @classmethod
@@ -210,7 +210,7 @@ class _Discreet(_Table):
 
 
 class SecretTable(_Discreet):
-    """`[host.NAME.api] secret`: one of the three."""
+    """`[host.NAME.api] secret`: exactly one of the three keys."""
 
     env: str | None = Field(default=None, min_length=1)
     file: str | None = Field(default=None, min_length=1)
@@ -248,16 +248,16 @@ class GuestTable(_Table):
 
 
 def proxmox_spec(where: str, api: ApiTable | None, guest: GuestTable | None, problems: list[str]) -> ProxmoxSpec | None:
-    """The node, or None with its problems added: each names the key below `where` and what is allowed."""
+    """The node. If it is not valid, `problems` gets a message for each key below `where`; the result may be None."""
     if api is None:
         problems.append(f'{where}.api: missing; a host of kind "proxmox" needs it')
         return None
     named = [(key, value) for key, value in api.secret if value is not None]
     if len(named) != 1:
-        problems.append(f"{where}.api.secret: allowed: one of env, file and keyring")
+        problems.append(f"{where}.api.secret: allowed: exactly one of env, file and keyring")
         return None
     if api.ca_file and api.fingerprint:
-        problems.append(f"{where}.api.fingerprint: cannot stand together with ca_file; allowed: one of both")
+        problems.append(f"{where}.api.fingerprint: cannot be used with ca_file; allowed: one of the two")
     rules = _rules(f"{where}.guest", guest or GuestTable(), problems)
     key, value = named[0]
     parts = urlsplit(api.url)
@@ -275,27 +275,29 @@ def proxmox_spec(where: str, api: ApiTable | None, guest: GuestTable | None, pro
 
 
 def _cpu_type(cpu: str) -> str:
-    """The type in PVE's options of a CPU: `host`, `host,flags=+aes`, `cputype=host`."""
+    """The CPU type from PVE's options of a CPU: `host`, `host,flags=+aes`, `cputype=host`."""
     options = dict(part.partition("=")[::2] for part in cpu.split(","))
     return options.get("cputype", cpu.partition(",")[0])
 
 
 def _rules(where: str, table: GuestTable, problems: list[str]) -> GuestRules:
     if not table.kvm and table.cpu is not None and _cpu_type(table.cpu) == "host":
-        problems.append(f'{where}.cpu = "{table.cpu}": QEMU has it with KVM alone; allowed with kvm = false: "max"')
+        problems.append(f'{where}.cpu = "{table.cpu}": QEMU has it only with KVM; allowed with kvm = false: "max"')
     if table.network == "static" and table.address is None:
         problems.append(f'{where}.address: missing; network = "static" needs it, for example "192.0.2.50/24"')
     if table.network == "static" and table.template is not None:
         problems.append(
-            f'{where}.network = "static": is set by our own image; allowed with template: agent, cloud-init'
+            f'{where}.network = "static": needs the guest image of virt-overhead; allowed with template: '
+            "agent, cloud-init"
         )
     if table.network == "cloud-init" and table.template is None:
         problems.append(
-            f'{where}.network = "cloud-init": our own image has none; allowed: agent, static, or a template'
+            f'{where}.network = "cloud-init": the guest image of virt-overhead does not support it; allowed: '
+            "agent, static, or a template"
         )
     if table.network == "agent":
         surplus = [key for key in ("address", "gateway") if getattr(table, key) is not None]
-        why = 'of no use with network = "agent"; allowed: with static and cloud-init'
+        why = 'cannot be used with network = "agent"; allowed: with static and cloud-init'
         problems += [f"{where}.{key}: {why}" for key in surplus]
     return GuestRules(
         bridge=table.bridge,

@@ -1,4 +1,4 @@
-"""What a host counts of one QEMU process: CPU time by what its threads are for, context switches, KVM's exits."""
+"""Reads a host's counters of one QEMU process: CPU time by the role of its threads, context switches, KVM exits."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from harness.untrusted import finite, reading
 Role = Literal["vcpu", "iothread", "main"]
 
 TICK = 0.01
-"""Seconds of a tick in /proc: 1 / USER_HZ, which is 100 on every architecture that runs KVM."""
+"""The length of a tick in /proc in seconds: 1 / USER_HZ, which is 100 on every architecture with KVM."""
 
 EXITS = tuple(each.name for each in fields(KvmCounts))
-"""KVM's counts of a vCPU that are recorded, by KVM's own names."""
+"""The KVM counters of a vCPU that are recorded, by KVM's names."""
 
 _DEBUGFS = "/sys/kernel/debug/kvm"
 
-# $1: the file with the id of the process, often without an end of line.
+# $1: the file with the process id, often without a line break at its end.
 _FIND = rf"""
 pid=$(cat "$1") || exit 1
 echo "$pid"
@@ -34,9 +34,9 @@ exit 0
 
 @dataclass(frozen=True, slots=True)
 class VmThreads:
-    """The process of a guest on its host, and those of its threads that live as long as it, by what they are for.
+    """The process of a guest on its host, and the roles of the threads that live as long as the process.
 
-    `kvm` is the directory in debugfs where the host counts the guest's exits; None where it shows none.
+    `kvm` is the directory in debugfs where the host counts the guest's exits; None if the host has none.
     """
 
     pid: int
@@ -45,7 +45,7 @@ class VmThreads:
 
     @property
     def files(self) -> list[str]:
-        """What `counts` wants to be read."""
+        """The files that `counts` and `exits` need."""
         tasks = [f"/proc/{self.pid}/task/{thread}" for thread in self.roles]
         return [
             f"/proc/{self.pid}/stat",
@@ -56,8 +56,9 @@ class VmThreads:
     def counts(self, lines: Mapping[str, list[str]]) -> QemuCounts:
         """Counts since the guest's start, from the lines of each of `files`.
 
-        Threads of the thread pool and of io_uring come and go. So the workers' time is what the others leave of the
-        process. Source: the kernel's Documentation/filesystems/proc.rst. HostError where a thread is gone.
+        Threads of the thread pool and of io_uring start and end at any time. So the workers' time is the time of the
+        process minus the time of the other threads. HostError if a thread is gone.
+        Source: the kernel's Documentation/filesystems/proc.rst.
         """
         whole = _Times.of(lines, f"/proc/{self.pid}/stat")
         spent = dict.fromkeys(("vcpu", "iothread", "main"), 0.0)
@@ -80,21 +81,21 @@ class VmThreads:
         )
 
     def exits(self, lines: Mapping[str, list[str]]) -> KvmCounts | None:
-        """KVM's counts since the guest's start, from the lines of `files`. None where the host shows none."""
+        """KVM's counters since the guest's start, from the lines of `files`; None if the host has none."""
         read = {name: lines.get(f"{self.kvm}/{name}") for name in EXITS}
         found = {name: finite(text[0]) for name, text in read.items() if text}
         return KvmCounts(**found) if found else None
 
 
 def find_threads(runner: Runner, pid_file: str) -> VmThreads:
-    """The threads of the QEMU whose id is in `pid_file`. HostError where there is none."""
+    """The threads of the QEMU process whose id is in `pid_file`. HostError if there is no such process."""
     printed = runner.run(["sh", "-s", "--", pid_file], stdin=_FIND, deadline=30).stdout.splitlines()
     with reading(f"{runner.name}: the threads of QEMU ({pid_file})"):
         return parse_threads(printed)
 
 
 def parse_threads(printed: Iterable[str]) -> VmThreads:
-    """From the id of the process, then a line per thread with its id and name, then `kvm` and a directory."""
+    """Parse the id of the process, then a line per thread with its id and name, then `kvm` and a directory."""
     pid, *rest = printed
     roles: dict[int, Role] = {int(pid): "main"}
     kvm = None
@@ -108,10 +109,10 @@ def parse_threads(printed: Iterable[str]) -> VmThreads:
 
 
 def _role(name: str) -> Role | None:
-    """By the names that QEMU gives its threads where it is started with debug-threads=on, as libvirt and PVE do."""
+    """The role of a QEMU thread with this name. QEMU names threads with debug-threads=on, which libvirt and PVE set."""
     if re.fullmatch(r"CPU \d+/(KVM|TCG)", name):
         return "vcpu"
-    # libvirt's monitor has an iothread of its own, which serves no disk.
+    # libvirt's monitor has a separate iothread, which serves no disk.
     if name.startswith("IO ") and not name.startswith("IO mon_"):
         return "iothread"
     return None
@@ -119,7 +120,7 @@ def _role(name: str) -> Role | None:
 
 @dataclass(frozen=True, slots=True)
 class _Times:
-    """Seconds of CPU that a process or thread has used, and those of them in a guest."""
+    """CPU seconds that a process or thread has used, and the part of them in the guest."""
 
     used: float
     guest: float
@@ -128,7 +129,7 @@ class _Times:
     def of(cls, lines: Mapping[str, list[str]], file: str) -> _Times:
         if file not in lines:
             raise HostError(f"{file} is gone: a thread of the guest ended", hint="see QEMU's log on the host")
-        # The name, in parentheses, may hold anything; after it come fields 3 (state), 14 and 15 (user, system) ...
+        # The name in parentheses may contain any character. After it: fields 3 (state), 14 and 15 (user, system) ...
         fields = lines[file][0].rpartition(")")[2].split()
         return cls((int(fields[11]) + int(fields[12])) * TICK, int(fields[40]) * TICK)
 

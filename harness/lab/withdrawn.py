@@ -1,4 +1,4 @@
-"""Secrets in environment variables: taken out of this process's environment, so that no child process inherits them."""
+"""Removes secrets from this process's environment variables, so that no child process inherits them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from collections.abc import Iterable, Mapping
 from harness.lab.inventory import HostSpec
 
 _withdrawn: dict[str, str] = {}
-# Of this process, as its environment is. /proc/PID/environ still shows what the process was started with.
+# A global variable, because the environment belongs to the process. /proc/PID/environ still shows the original values.
 
 
 def withdraw_secrets(hosts: Iterable[HostSpec]) -> None:
-    """Take the variables that hold secrets of these hosts out of the environment of this process.
+    """Remove the variables with secrets of these hosts from the environment of this process.
 
-    Call it before the first child is started. The controller of pytest-xdist must not: its workers need the variables.
+    Call it before the first child process starts. The controller of pytest-xdist must not call it, because its workers
+    need the variables.
     """
     for host in hosts:
         for name in host.hypervisor.secret_variables:
@@ -22,12 +23,12 @@ def withdraw_secrets(hosts: Iterable[HostSpec]) -> None:
 
 
 def withdrawn(name: str) -> str | None:
-    """The value of a variable, which is not in the environment from then on; None where it was never there."""
+    """The value of a variable, which is then removed from the environment; None if it was never there."""
     if name in os.environ:
         _withdrawn[name] = os.environ.pop(name)
     return _withdrawn.get(name)
 
 
 def whole_environment() -> Mapping[str, str]:
-    """The environment with the withdrawn variables: for a command that the user gives us to run, and for no other."""
+    """The environment with the removed variables. Only for a command that the user asks the harness to run."""
     return os.environ | _withdrawn

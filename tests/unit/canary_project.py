@@ -290,7 +290,7 @@ def _of_keys(stack: ExitStack, project: Project, outside: Path) -> Iterator[Fail
         "key_refused", "refused the key", [*password, *content], 1, ssh=ssh(stranger, host.port, host.host_key)
     )
     yield Failure(
-        "key_garbage", "is no SSH private key", [*password, "canary-key-garbage", *content], 1, ssh=ssh(garbage, 1)
+        "key_garbage", "is not an SSH private key", [*password, "canary-key-garbage", *content], 1, ssh=ssh(garbage, 1)
     )
     yield Failure("key_absent", "cannot read the SSH key", password, 1, ssh=ssh(project.path / "absent", 1))
     yield Failure("key_unreadable", "cannot read the SSH key", password, 1, ssh=ssh(project.path, 1))

@@ -34,13 +34,13 @@ def nested(error: BaseException) -> None:
         work(failing("the array", "busy"), error=error)
 
 
-def test_all_is_undone_in_reverse_order(tmp_path: Path) -> None:
+def test_everything_is_removed_in_reverse_order(tmp_path: Path) -> None:
     (tmp_path / "outer" / "inner").mkdir(parents=True)
     work(("outer", ["rmdir", str(tmp_path / "outer")]), ("inner", ["rmdir", str(tmp_path / "outer" / "inner")]))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_left_is_an_error_of_its_own_and_the_rest_is_undone_nevertheless(tmp_path: Path) -> None:
+def test_a_failed_removal_is_an_error_and_the_rest_is_removed(tmp_path: Path) -> None:
     (tmp_path / "first").mkdir()
     steps = (
         ("the first", ["rmdir", str(tmp_path / "first")]),
@@ -55,7 +55,7 @@ def test_what_is_left_is_an_error_of_its_own_and_the_rest_is_undone_nevertheless
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_first_error_stays_and_tells_what_was_left_in_its_message() -> None:
+def test_the_first_error_is_raised_and_its_message_names_what_is_left() -> None:
     cause = HarnessError("fio failed", hint="see its output")
     with pytest.raises(HarnessError) as error:
         nested(cause)
@@ -67,14 +67,14 @@ def test_the_first_error_stays_and_tells_what_was_left_in_its_message() -> None:
     assert cause.hint == f"see its output; {REMEDY}"
 
 
-def test_an_error_that_is_not_ours_has_it_as_a_note() -> None:
+def test_another_exception_gets_a_note_that_names_what_is_left() -> None:
     with pytest.raises(KeyboardInterrupt) as error:
         work(failing("the array", "busy"), error=KeyboardInterrupt())
     (note,) = error.value.__notes__
     assert note.startswith("host here: left behind: the array (")
 
 
-def test_where_all_is_undone_the_error_is_as_it_was() -> None:
+def test_if_everything_is_removed_the_error_is_unchanged() -> None:
     cause = HostError("lost")
     with pytest.raises(HostError) as error:
         work(("nothing", ["true"]), error=cause)

@@ -59,7 +59,7 @@ def test_a_lab_that_does_not_run_is_status_3(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr() == ("not running\n", "")
 
 
-def test_ending_no_lab_is_no_failure(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lab_down_without_a_lab_is_not_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lab", "down"]) == 0
     assert capsys.readouterr() == ("no lab host was running\n", "")
 
@@ -94,7 +94,7 @@ def test_a_host_of_ones_own_is_reaped_also_where_it_is_called_as_the_embedded_la
     assert reaped == [False, True]
     listed, only_listed, removed = capsys.readouterr().out.splitlines()
     assert listed == removed == "host lab: a guest"
-    assert only_listed.startswith("nothing was removed; `virt-overhead reap --yes` removes what is listed")
+    assert only_listed.startswith("nothing was removed; `virt-overhead reap --yes` removes only what is listed")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may look for what runs have left")
@@ -176,7 +176,7 @@ def printed(run: Path, output: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, cwd=Path(__file__).parents[2], stderr=subprocess.PIPE, text=True, check=False)
 
 
-def test_an_output_that_cannot_be_written_is_one_message_and_no_success(tmp_path: Path) -> None:
+def test_an_output_that_cannot_be_written_is_one_message_and_a_failure(tmp_path: Path) -> None:
     store = RunStore.create(tmp_path, RUN_ID)
     store.write_results(synthetic_run())
     full = printed(store.path, "> /dev/full")
@@ -208,10 +208,10 @@ def test_a_lab_file_that_cannot_be_used_is_a_usage_error(capsys: pytest.CaptureF
     assert 'lab.toml: host.a.kind = "lokal": allowed: local, ssh' in capsys.readouterr().err
 
 
-def test_a_command_for_the_doctor_needs_settings_to_be_held(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_for_the_doctor_needs_tune(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--", "true"]) == 2
     assert capsys.readouterr().err == (
-        "virt-overhead: a command is run while settings are held\n  -> virt-overhead doctor --tune -- COMMAND\n"
+        "virt-overhead: a COMMAND needs --tune\n  -> run: virt-overhead doctor --tune -- COMMAND\n"
     )
 
 

@@ -57,7 +57,7 @@ def test_a_job_at_a_fixed_rate_is_repeated_at_full_speed() -> None:
 def fio(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the image's fio as a program."""
     recipe = load_recipes("")[0]
-    found = Cache(cache_root()).look(recipe, {})
+    found = Cache(cache_root()).find(recipe, {})
     if isinstance(found, Missing):
         pytest.skip("the fio image is not built: virt-overhead images")
     directory = tmp_path_factory.mktemp("fio")

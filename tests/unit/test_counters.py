@@ -29,7 +29,7 @@ def test_the_share_of_a_time_is_that_of_the_ticks_in_between() -> None:
     assert after.busy_since(before) == 0.75
 
 
-def test_no_tick_in_between_is_no_time_busy() -> None:
+def test_without_a_tick_the_busy_share_is_zero() -> None:
     moment = cpu_time("cpu  100 0 0 900 0 0 0 0 0 0")
     assert moment.busy_since(moment) == 0.0
 
@@ -136,9 +136,7 @@ def test_a_guest_that_is_gone_is_an_error_that_names_its_file() -> None:
         read_counters(RUNNER, [_any_device()], VmThreads(999999999, {999999999: "main"}, kvm=None))
 
 
-def test_udev_is_waited_for_before_the_reading_where_that_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_request_the_reading_waits_for_udev(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = tmp_path / "asked"
     udevadm = tmp_path / "udevadm"
     udevadm.write_text(f'#!/bin/sh\necho "$@" >{asked}\nexit 1\n')

@@ -48,7 +48,7 @@ def note(printed: str, said: str = "") -> str:
 # --- what perf prints ---
 
 
-def test_cycles_are_told_apart_by_guest_and_host_user_mode_and_kernel() -> None:
+def test_cycles_are_counted_by_guest_and_host_and_by_user_mode_and_kernel() -> None:
     assert parsed(PRINTED) == CycleCounts(
         guest_user=920_000, guest_kernel=3_100_000, host_user=410_000, host_kernel=2_600_000, share=1.0
     )
@@ -65,7 +65,7 @@ def test_cores_of_two_kinds_are_counted_together() -> None:
     assert {getattr(counts, name) for name in MODIFIERS} == {100}
 
 
-def test_counters_that_took_turns_are_scaled_by_perf_and_told() -> None:
+def test_a_note_says_that_perf_scaled_counters_that_took_turns() -> None:
     found = parse_counts(PRINTED.replace("100.00", "74.99", 1).splitlines(), "")
     assert found.counts is not None
     assert found.counts.guest_user == 920_000
@@ -84,7 +84,7 @@ def test_a_cpu_without_counters_is_the_reason() -> None:
 
 
 def test_counters_that_others_hold_are_the_reason() -> None:
-    assert "other programs hold all of them" in note("<not counted>,,cycles:uG,0,0.00,,\n")
+    assert "other programs use all of them" in note("<not counted>,,cycles:uG,0,0.00,,\n")
 
 
 def test_what_perf_complained_of_is_the_reason() -> None:
@@ -95,7 +95,7 @@ def test_what_perf_complained_of_is_the_reason() -> None:
     assert note("", "") == "perf counted nothing: it printed nothing"
 
 
-def test_counts_of_which_one_is_missing_are_none() -> None:
+def test_there_are_no_counts_if_one_of_them_is_missing() -> None:
     assert note("".join(PRINTED.splitlines(keepends=True)[:3])).startswith("perf counted nothing")
 
 
@@ -121,7 +121,7 @@ def test_this_host_counts_exactly_if_its_kernel_shows_a_pmu() -> None:
         assert "no cycle counter (PMU)" in found.why
 
 
-def test_a_perf_that_may_not_count_is_asked_and_believed(perf: Perf) -> None:
+def test_a_perf_without_permission_to_count_is_reported(perf: Perf) -> None:
     perf.does("echo 'Error:' >&2; echo 'Access is limited.' >&2; exit 255")
     assert cycle_counting(RUNNER, HostFacts({"perf": "perf version 6.1"})) == CycleCounting(
         False, "perf counted nothing: Access is limited."
@@ -217,7 +217,7 @@ def test_a_number_that_was_given_away_is_left_alone(perf: Perf, kept: Path) -> N
         stranger.kill()
 
 
-def test_what_fails_in_between_is_told_as_it_is_and_leaves_nothing(perf: Perf, kept: Path) -> None:
+def test_an_error_during_the_count_is_raised_and_leaves_nothing(perf: Perf, kept: Path) -> None:
     perf.counts()
     processes = []
 
@@ -242,7 +242,7 @@ def test_what_a_killed_run_left_is_in_nobodys_way(perf: Perf, kept: Path) -> Non
     assert count.cycles.counts == parsed(PRINTED)
 
 
-def test_the_real_perf_counts_all_cpus_for_as_long_as_it_is_asked_to(kept: Path) -> None:
+def test_the_real_perf_counts_all_cpus_during_the_block(kept: Path) -> None:
     if shutil.which("perf") is None:
         pytest.skip("perf is not installed")
     started = time.monotonic()

@@ -114,7 +114,7 @@ def test_looking_does_not_start_the_embedded_lab(capsys: pytest.CaptureFixture[s
     [
         (["--host=node1"], 'this machine: no host "node1"; allowed: here'),
         (["--lab=absent.toml"], "absent.toml"),
-        (["--", "true"], "a command is run while settings are held\n  -> virt-overhead doctor --tune -- COMMAND"),
+        (["--", "true"], "a COMMAND needs --tune\n  -> run: virt-overhead doctor --tune -- COMMAND"),
     ],
 )
 def test_what_cannot_be_meant_is_a_usage_error(

@@ -23,7 +23,7 @@ def test_the_new_content_is_there_and_nothing_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600)])
-def test_others_may_read_it_as_the_umask_has_it(tmp_path: Path, umask: int, mode: int) -> None:
+def test_the_umask_decides_whether_others_may_read_it(tmp_path: Path, umask: int, mode: int) -> None:
     before = os.umask(umask)
     try:
         write_atomically(tmp_path / "record", b"new")
@@ -32,7 +32,7 @@ def test_others_may_read_it_as_the_umask_has_it(tmp_path: Path, umask: int, mode
     assert (tmp_path / "record").stat().st_mode & 0o777 == mode
 
 
-def test_an_error_on_the_way_leaves_the_old_content(tmp_path: Path) -> None:
+def test_an_error_during_the_write_leaves_the_old_content(tmp_path: Path) -> None:
     (tmp_path / "record").write_text("old")
 
     def interrupted() -> None:
@@ -55,7 +55,7 @@ def test_a_full_disk_leaves_the_old_content(tmp_path: Path) -> None:
         assert [entry.name for entry in tmp_path.iterdir()] == ["record"]
 
 
-def test_a_process_that_is_killed_on_the_way_leaves_the_old_content(tmp_path: Path) -> None:
+def test_a_process_that_is_killed_during_the_write_leaves_the_old_content(tmp_path: Path) -> None:
     (tmp_path / "record").write_text("old")
     script = (
         "import os, signal, sys\nfrom pathlib import Path\nfrom harness.files import replacing\n"

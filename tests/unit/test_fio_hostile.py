@@ -82,7 +82,7 @@ def test_a_large_document_is_refused_before_it_takes_memory() -> None:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert "fio's output has 36 MiB; at most 16 MiB is read" in said
+    assert "fio's output has 36 MiB; the limit is 16 MiB" in said
     assert peak < MIB
 
 

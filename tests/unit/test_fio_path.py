@@ -44,18 +44,18 @@ FITTING = [
     "größe",
 ]
 REFUSED = [
-    ("a;b", "fio reads what follows ; as a comment"),
-    ("a#b", "fio reads what follows # as a comment"),
-    ("#", "fio reads what follows # as a comment"),
+    ("a;b", "fio treats the text after ; as a comment"),
+    ("a#b", "fio treats the text after # as a comment"),
+    ("#", "fio treats the text after # as a comment"),
     ("a$pagesize", r"fio replaces \$pagesize"),
     ("a$mb_memory", r"fio replaces \$mb_memory"),
     ("a$ncpus-b", r"fio replaces \$ncpus"),
     ("a${HOME}", r"fio replaces \$\{"),
     ("trailing blank ", "without blanks at its end"),
-    ("a\nfilename=/dev/sda", "no line breaks"),
-    ("a\tb", "no line breaks"),
-    ("a\0b", "no line breaks"),
-    ("a\udcffb", "no line breaks"),
+    ("a\nfilename=/dev/sda", "cannot contain line breaks"),
+    ("a\tb", "cannot contain line breaks"),
+    ("a\0b", "cannot contain line breaks"),
+    ("a\udcffb", "cannot contain line breaks"),
 ]
 
 
@@ -95,7 +95,7 @@ def test_a_path_that_fio_cannot_have_is_refused_before_anything_is_written(name:
 
 
 @pytest.mark.parametrize("path", ["", "relative", "-", "nbd://host"])
-def test_what_is_no_absolute_path_is_refused(path: str) -> None:
+def test_a_path_that_is_not_absolute_is_refused(path: str) -> None:
     with pytest.raises(ValueError, match="absolute path"):
         fio_path(path)
 

@@ -60,7 +60,7 @@ def test_a_disk_that_nobody_needs_is_accepted(spec: DiskSpec, evidence: Evidence
         ({"swaps": ("/dev/nvme0n1p3",)}, "/dev/nvme0n1p3 is used as swap"),
         ({"holders": ("nvme0n1 by dm-0 (data), LVM",)}, "nvme0n1 by dm-0 (data), LVM is in use"),
         ({"users": ("/dev/nvme0n1 by qemu (process 12)",)}, "/dev/nvme0n1 by qemu (process 12) is open"),
-        ({"claims": ("/dev/nvme0n1: busy",)}, "/dev/nvme0n1: busy: the kernel does not let one program have it alone"),
+        ({"claims": ("/dev/nvme0n1: busy",)}, "/dev/nvme0n1: busy: the kernel does not grant exclusive access"),
         ({"definitions": ("/etc/x names it",)}, "a virtual machine or a storage is defined with it: /etc/x names it"),
         ({"signatures": ("nvme0n1: ext4",)}, "there is a signature on it: nvme0n1: ext4"),
         ({"partitions": ("nvme0n1p1",)}, "it has partitions: nvme0n1p1"),
@@ -178,7 +178,7 @@ def test_a_probe_that_gives_no_answer_or_fails_is_a_refusal(probe: str) -> None:
 )
 def test_an_answer_that_cannot_be_understood_is_an_error_that_names_host_and_disk(answer: str) -> None:
     odd = Recorded("scsi", without="block", instead=f"block\t0\t{answer}")
-    with pytest.raises(HostError, match="host there: what it says of /dev/sda cannot be read"):
+    with pytest.raises(HostError, match="host there: the evidence about /dev/sda cannot be read"):
         inspect(odd, "/dev/sda")
 
 
@@ -217,7 +217,7 @@ def test_a_file_system_on_the_disk_is_refused_by_its_name_with_a_remedy(file: Pa
         with pytest.raises(SafetyError, match=r"host here: disk loop, loop device on .*: ext4") as error:
             require_writable(RUNNER, by_file(file), device)
     assert error.value.hint is not None
-    assert f"nobody needs what is on {device}" in error.value.hint
+    assert f"nobody needs the data on {device}" in error.value.hint
 
 
 @pytest.mark.parametrize("names", [("EFI system", "data"), ("voh:20260101-000000-abcd:device",), ("",)])
@@ -256,7 +256,7 @@ def test_a_host_on_which_a_probe_cannot_tell_is_refused(
         monkeypatch.undo()
 
 
-def test_a_disk_of_which_a_guest_gets_another_one_is_not_lent(file: Path, tmp_path: Path) -> None:
+def test_a_link_that_leads_to_another_disk_is_not_passed_through(file: Path, tmp_path: Path) -> None:
     with (
         loop(file) as device,
         loop(sparse(tmp_path / "other.img", 64 << 20)) as other,

@@ -55,14 +55,14 @@ def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workshop:
     return Workshop(tmp_path, monkeypatch)
 
 
-def test_a_build_hands_over_what_the_recipe_promises(workshop: Workshop) -> None:
+def test_a_build_creates_the_files_of_the_recipe(workshop: Workshop) -> None:
     workshop.program("mmdebstrap", f'echo made in "$TMPDIR"; echo it >"{workshop.out}/result"')
     workshop.build()
     assert (workshop.out / "result").read_text() == "it\n"
     assert f"made in {workshop.scratch}/virt-overhead-build-" in workshop.log.read_text()
 
 
-def test_a_file_of_mostly_holes_comes_out_as_one(workshop: Workshop) -> None:
+def test_a_sparse_file_stays_sparse(workshop: Workshop) -> None:
     script = f'cd "{workshop.out}" && truncate -s 64M root.img && tar --sparse --remove-files -cf root.img.tar root.img'
     workshop.program("mmdebstrap", script)
     workshop.build(Recipe("tiny", "extract", (), {}, outputs=("root.img",), scratch_bytes=1))
@@ -74,7 +74,7 @@ def test_a_file_of_mostly_holes_comes_out_as_one(workshop: Workshop) -> None:
 
 def test_a_build_that_lacks_a_file_is_refused(workshop: Workshop) -> None:
     workshop.program("mmdebstrap", "exit 0")
-    assert "built without result" in workshop.failure()
+    assert "did not create result" in workshop.failure()
 
 
 def test_a_failure_shows_the_log_and_its_end(workshop: Workshop) -> None:
@@ -85,19 +85,19 @@ def test_a_failure_shows_the_log_and_its_end(workshop: Workshop) -> None:
     assert "E: the last word" in said
 
 
-def test_a_network_that_is_down_is_told_from_other_failures(workshop: Workshop) -> None:
+def test_the_hint_for_a_network_failure_names_the_proxy(workshop: Workshop) -> None:
     workshop.program("mmdebstrap", "echo 'E: Temporary failure resolving the archive'; exit 1")
     assert "http_proxy" in workshop.failure()
 
 
-def test_a_file_system_that_runs_full_is_named_with_what_is_needed(workshop: Workshop) -> None:
+def test_the_message_names_a_full_file_system_and_the_space_needed(workshop: Workshop) -> None:
     workshop.program("mmdebstrap", "echo 'tar: write error: No space left on device'; exit 1")
     said = workshop.failure()
-    assert "needs 100 MiB; it ran full" in said
+    assert "needs 100 MiB; the file system ran full" in said
     assert "TMPDIR" in said
 
 
-def test_a_build_is_not_begun_without_room(workshop: Workshop) -> None:
+def test_a_build_does_not_start_without_enough_space(workshop: Workshop) -> None:
     workshop.program("mmdebstrap", "exit 0")
     said = workshop.failure(Recipe("tiny", "extract", (), {}, outputs=(), scratch_bytes=1 << 50))
     assert "needs 1024 TiB of scratch space" in said
@@ -150,10 +150,10 @@ NOBODY = 65534
 
 
 @pytest.mark.parametrize("table", ["", "root:100000:65536\n", "nobody:100000:1000\n", "nonsense\n"])
-def test_without_subordinate_ids_the_line_to_run_is_given(nobody_with_programs: Path, table: str) -> None:
+def test_without_subordinate_ids_the_hint_has_the_command(nobody_with_programs: Path, table: str) -> None:
     for name in ("subuid", "subgid"):
         (nobody_with_programs / name).write_text(table)
-    with pytest.raises(LabUnavailable, match="user nobody has no 65536 ids") as caught:
+    with pytest.raises(LabUnavailable, match="user nobody needs 65536 subordinate ids") as caught:
         require_mode(etc=nobody_with_programs, uid=NOBODY)
     assert "usermod --add-subuids" in str(caught.value.hint)
 

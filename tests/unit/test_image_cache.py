@@ -103,14 +103,14 @@ def test_progress_tells_how_long_the_last_build_took(bench: Workbench) -> None:
     ("damage", "said"),
     [
         (lambda path: (path / "manifest.json").unlink(), "manifest.json cannot be read"),
-        (lambda path: (path / "manifest.json").write_text("{"), "manifest.json is not one"),
+        (lambda path: (path / "manifest.json").write_text("{"), "manifest.json is not valid"),
         (lambda path: (path / "vmlinuz").unlink(), "vmlinuz cannot be read: No such file"),
         (lambda path: os.truncate(path / "vmlinuz", 3), "vmlinuz has 3 bytes instead of 22"),
         (lambda path: (path / "vmlinuz").write_text("A KERNEL WITH fio-3.39"), "the content of vmlinuz has changed"),
     ],
     ids=["no manifest", "half a manifest", "a file is gone", "a file is cut off", "other content"],
 )
-def test_a_damaged_image_is_built_again_and_the_damage_told(bench: Workbench, damage: object, said: str) -> None:
+def test_a_damaged_image_is_built_again_and_the_damage_reported(bench: Workbench, damage: object, said: str) -> None:
     path = bench.provide()["guest"].path
     (path / "vmlinuz").chmod(0o644)
     assert callable(damage)
@@ -130,7 +130,7 @@ def test_only_their_owner_reads_images_for_they_hold_private_host_keys(bench: Wo
     assert path.stat().st_mode & 0o777 == 0o700
 
 
-def test_damage_that_size_and_time_hide_is_found_when_asked(bench: Workbench) -> None:
+def test_verify_finds_damage_that_size_and_time_hide(bench: Workbench) -> None:
     vmlinuz = bench.provide()["guest"].vmlinuz
     before = vmlinuz.stat()
     vmlinuz.chmod(0o644)
@@ -238,7 +238,7 @@ def test_a_recipe_without_its_build_script_is_named(tmp_path: Path) -> None:
     for name in ("fio", "guest", "lab"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "packages").write_text("# a comment\nbase-files\n")
-    with pytest.raises(ConfigError, match=r"fio is no image recipe: 'build' is not there"):
+    with pytest.raises(ConfigError, match=r"fio is not an image recipe: 'build' is missing"):
         load_recipes("ssh-ed25519 AAAA", tmp_path)
 
 

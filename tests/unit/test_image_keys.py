@@ -45,7 +45,7 @@ def test_half_a_key_is_refused_with_what_to_do(tmp_path: Path) -> None:
 def test_a_key_with_a_passphrase_is_refused_without_asking_for_it(tmp_path: Path) -> None:
     private = ensure_key(tmp_path).private
     subprocess.run(["ssh-keygen", "-q", "-p", "-P", "", "-N", "secret", "-f", str(private)], check=True)
-    with pytest.raises(ConfigError, match="without passphrase"):
+    with pytest.raises(ConfigError, match="without a passphrase"):
         ensure_key(tmp_path)
 
 

@@ -83,13 +83,13 @@ def test_a_home_directory_is_meant_by_a_tilde(tmp_path: Path, monkeypatch: pytes
 
 DISK_KEYS = "id, serial, overwrite_data, file, size, destroy, storages"
 HOST_KEYS = "kind, address, port, user, key, host_key, api, guest, disk"
-WHY_BOTH = "missing; a disk is named by id and serial, so that no other is written to"
+WHY_BOTH = "missing; id and serial together identify the disk that may be overwritten"
 A_LINK = "allowed: a link such as /dev/disk/by-id/nvme-MODEL_SERIAL (ls -l /dev/disk/by-id/)"
-BY_PLACE = "names a slot, where another disk may be tomorrow; allowed: a link in /dev/disk/by-id/"
-BY_CONTENTS = "names what is on a disk, which will be overwritten; allowed: a link in /dev/disk/by-id/"
-NO_FILE = "is no file to keep a disk in; allowed: a path in a file system, or a disk by id and serial"
-AN_ADDRESS = "allowed: a name or an address alone; user and port have keys of their own"
-A_KEY = "no public key; allowed: its type and the key, for example `ssh-ed25519 AAAA...`"
+BY_PLACE = "names a slot, which may hold another disk later; allowed: a link in /dev/disk/by-id/"
+BY_CONTENTS = "names the contents of a disk, which the run overwrites; allowed: a link in /dev/disk/by-id/"
+NO_FILE = "cannot be a backing file; allowed: a path in a file system, or a disk by id and serial"
+AN_ADDRESS = "allowed: only a name or an address; user and port have separate keys"
+A_KEY = "not a public key; allowed: its type and the key, for example `ssh-ed25519 AAAA...`"
 NO_NAME = "no name; allowed: letters, digits and `_`, `.`, `-`, with a letter or digit first"
 OPTANE, LOOP = "host.node1.disk.optane", "host.here.disk.loop"
 
@@ -142,7 +142,10 @@ OPTANE, LOOP = "host.node1.disk.optane", "host.here.disk.loop"
                 ("/dev/disk/by-partuuid/0815", BY_CONTENTS),
                 (
                     "/dev/disk/by-id/wwn-1#2",
-                    "fio reads what follows # as a comment; allowed: another link to the disk (ls -l /dev/disk/by-*/)",
+                    (
+                        "fio treats the text after # as a comment; "
+                        "allowed: another link to the disk (ls -l /dev/disk/by-*/)"
+                    ),
                 ),
                 (
                     "/dev/disk/by-id/nvme-INTEL_900P-part1",
@@ -175,7 +178,7 @@ OPTANE, LOOP = "host.node1.disk.optane", "host.here.disk.loop"
             )
         ),
         *(
-            ('"2 GiB"', f'"{size}"', f'{LOOP}.size = "{size}": no usable size; allowed: 64 MiB and more, in whole MiB')
+            ('"2 GiB"', f'"{size}"', f'{LOOP}.size = "{size}": not a valid size; allowed: 64 MiB or more, in whole MiB')
             for size in ("0", "1", "63 MiB", "100000000")
         ),
         *(
@@ -209,47 +212,47 @@ OPTANE, LOOP = "host.node1.disk.optane", "host.here.disk.loop"
         (
             "[host.here]",
             '[host.node1.disk.b]\nid = "/dev/disk/by-id/b"\nserial = "PHM1"\n[host.here]',
-            f'host.node1.disk.b.serial = "PHM1": the same as that of {OPTANE}; allowed: each disk once',
+            f'host.node1.disk.b.serial = "PHM1": the same value as {OPTANE}; allowed: each disk once',
         ),
         (
             "[host.here]",
             '[host.node1.disk.b]\nid = "/dev/disk/by-id/nvme-INTEL_900P"\nserial = "B"\n[host.here]',
             (
-                f'host.node1.disk.b.id = "/dev/disk/by-id/nvme-INTEL_900P": the same as that of {OPTANE}; '
+                f'host.node1.disk.b.id = "/dev/disk/by-id/nvme-INTEL_900P": the same value as {OPTANE}; '
                 "allowed: each disk once"
             ),
         ),
         (
             "[host.here.disk.loop]",
             '[host.here.disk.b]\nfile = "/var/tmp/loop.img"\nsize = "2 GiB"\n[host.here.disk.loop]',
-            f'{LOOP}.file = "/var/tmp/loop.img": the same as that of host.here.disk.b; allowed: each disk once',
+            f'{LOOP}.file = "/var/tmp/loop.img": the same value as host.here.disk.b; allowed: each disk once',
         ),
         ('file = "/var/tmp/loop.img"', "file = 7", f"{LOOP}.file = 7: must be a path in quotes"),
         (
             'size = "2 GiB"',
             "",
-            f'{LOOP}.size: missing; a disk made of a file needs it, for example "2 GiB"',
+            f'{LOOP}.size: missing; a disk with a backing file needs it, for example "2 GiB"',
         ),
         ('"2 GiB"', "2", f'{LOOP}.size = 2: must be text in quotes; allowed: for example "2 GiB"'),
         (
             "destroy = true",
             'size = "2 GiB"',
-            f"{OPTANE}.size: of no use with id; allowed: only with file",
+            f"{OPTANE}.size: cannot be used with id; allowed: only with file",
         ),
         (
             '"2 GiB"',
             '"2 GB"',
-            f"{LOOP}.size = \"2 GB\": '2 GB' is ambiguous: write GiB (powers of 1024)",
+            f"{LOOP}.size = \"2 GB\": '2 GB' is ambiguous. Use GiB (powers of 1024)",
         ),
         (
             '"2 GiB"',
             '"big"',
-            f"{LOOP}.size = \"big\": 'big' is no size: write for example 4k, 256 KiB, 64 MiB or 1 GiB",
+            f"{LOOP}.size = \"big\": 'big' is not a valid size. Use for example 4k, 256 KiB, 64 MiB or 1 GiB",
         ),
         (
             'file = "/var/tmp/loop.img"',
             'file = "/var/tmp/loop.img"\nid = "/dev/disk/by-id/x"',
-            f"{LOOP}: file and id cannot stand together; allowed: id + serial, or file + size",
+            f"{LOOP}: file and id cannot be used together; allowed: id + serial, or file + size",
         ),
         ("[host.node1]", "[host.node1]\nport = 0", "host.node1.port = 0: allowed: 1 and more"),
         ("[host.node1]", "[host.node1]\nport = 65536", "host.node1.port = 65536: allowed: at most 65535"),
@@ -263,7 +266,7 @@ OPTANE, LOOP = "host.node1.disk.optane", "host.here.disk.loop"
         (
             'kind = "local"',
             'kind = "local"\nuser = "admin"',
-            'host.here.user: of no use with kind = "local"; allowed: only with kind = "ssh" or "proxmox"',
+            'host.here.user: cannot be used with kind = "local"; allowed: only with kind = "ssh" or "proxmox"',
         ),
         (
             "[host.node1]",
@@ -278,16 +281,18 @@ OPTANE, LOOP = "host.node1.disk.optane", "host.here.disk.loop"
         ('profile = "publish"', "profile = 3", "profile = 3: must be text in quotes"),
     ],
 )
-def test_a_mistake_is_told_with_key_value_and_what_is_allowed(tmp_path: Path, old: str, new: str, line: str) -> None:
+def test_a_mistake_is_reported_with_key_value_and_what_is_allowed(
+    tmp_path: Path, old: str, new: str, line: str
+) -> None:
     assert complaint(tmp_path, good_but(old, new)) == [line]
 
 
-def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
     text = good_but('key = "/keys/node1"\n', "").replace('serial = "PHM1"\n', "").replace('size = "2 GiB"\n', "")
     assert len(complaint(tmp_path, text)) == 3
 
 
-def test_a_file_that_is_no_toml_names_the_line(tmp_path: Path) -> None:
+def test_a_file_that_is_not_toml_is_refused_with_the_line(tmp_path: Path) -> None:
     assert complaint(tmp_path, good_but('"publish"', "publish"))[0].startswith("line 2")
 
 
@@ -317,14 +322,16 @@ def test_a_disk_on_two_hosts_asks_for_one_of_them(tmp_path: Path) -> None:
     assert lab.only("here").host_of("optane").name == "here"
 
 
-def test_the_disks_of_an_array_have_to_be_on_one_host(tmp_path: Path) -> None:
+def test_the_disks_of_an_array_must_be_on_one_host(tmp_path: Path) -> None:
     lab = load(tmp_path, GOOD)
     assert lab.host_of_all(["loop"]).name == "here"
-    with pytest.raises(ConfigError, match="disks of one scenario are on several hosts: optane on node1, loop on here"):
+    with pytest.raises(
+        ConfigError, match="the disks of one scenario are on several hosts: optane on node1, loop on here"
+    ):
         lab.host_of_all(["optane", "loop"])
 
 
-def test_an_unknown_disk_is_told_the_nearest_name_and_where_to_add_it(tmp_path: Path) -> None:
+def test_an_unknown_disk_is_refused_with_the_nearest_name_and_where_to_add_it(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r'no disk "octane"; allowed: optane, loop \(did you mean "optane"\?\)'
     ) as error:
@@ -346,10 +353,10 @@ def test_one_machine_may_answer_on_several_ports(tmp_path: Path) -> None:
 
 
 def test_a_lab_without_disks_says_so(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match='no disk "optane"; it names no disk at all'):
+    with pytest.raises(ConfigError, match='no disk "optane"; it has no disks'):
         load(tmp_path, '[host.here]\nkind = "local"\n').host_of("optane")
 
 
-def test_an_unknown_host_is_told_the_nearest_name(tmp_path: Path) -> None:
+def test_an_unknown_host_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r'no host "node2"; allowed: node1, here \(did you mean "node1"\?\)'):
         load(tmp_path, GOOD).only("node2")

@@ -27,7 +27,7 @@ def test_there_are_four_equal_disks_for_an_array() -> None:
     assert len({(disk.size_bytes, disk.completion_ns, disk.queue_depth, disk.queues) for disk in members}) == 1
 
 
-def test_null_blk_is_told_what_the_disk_is_and_switched_on_last(tmp_path: Path) -> None:
+def test_null_blk_gets_the_settings_of_the_disk_and_is_switched_on_last(tmp_path: Path) -> None:
     disk = NullBlkDisk("slow", 256 * MIB, completion_ns=4_000_000, queue_depth=1)
     make(disk, tmp_path)
     told = {path.name: path.read_text().strip() for path in (tmp_path / "sim_slow").iterdir()}

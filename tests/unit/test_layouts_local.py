@@ -225,7 +225,7 @@ def test_a_file_that_is_a_loop_device_already_is_refused_by_that(disk: DiskByFil
 
 def test_a_file_for_which_there_is_no_room_is_not_made(disk: DiskByFile, facts: HostFacts) -> None:
     vast = replace(disk, size=1 << 50)
-    said = r"the run needs 1024 TiB, .* are free, and .* have to stay free"
+    said = r"the run needs 1024 TiB, .* are free, and .* must stay free"
     with pytest.raises(SafetyError, match=said), build(vast, facts, RAW):
         pass
     assert not disk.file.exists()

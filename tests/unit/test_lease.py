@@ -124,14 +124,14 @@ def test_the_lease_names_its_run_and_is_gone_at_the_end(room: Room) -> None:
         pass
 
 
-def test_the_lease_is_gone_after_a_failure_too(room: Room) -> None:
+def test_a_failure_also_ends_the_lease(room: Room) -> None:
     with pytest.raises(ZeroDivisionError), room.lease("run1"):
         raise ZeroDivisionError
     with room.lease("run2"):
         assert room.file.read_text().startswith("run2 ")
 
 
-def test_a_second_run_is_refused_and_is_given_all_that_identifies_the_first(room: Room) -> None:
+def test_a_second_run_is_refused_and_the_message_identifies_the_first(room: Room) -> None:
     with room.lease("run1") as held:
         error = room.refusal("run2")
         held.require_held()
@@ -147,7 +147,7 @@ def test_a_second_run_is_refused_and_is_given_all_that_identifies_the_first(room
 
 
 @pytest.mark.parametrize("text", ["run1 {host} 1", "run1 {host} {pid}", "run1 elsewhere 12", "", "something else"])
-def test_a_file_without_a_lock_is_neither_believed_nor_in_the_way(room: Room, text: str) -> None:
+def test_a_file_without_a_lock_is_ignored(room: Room, text: str) -> None:
     room.directory.mkdir()
     room.file.write_text(text.format(host=socket.gethostname(), pid=os.getpid()))
     with room.lease("run2"):
@@ -155,7 +155,7 @@ def test_a_file_without_a_lock_is_neither_believed_nor_in_the_way(room: Room, te
     assert not room.file.exists()
 
 
-def test_a_run_that_waits_says_so_once_and_goes_on_when_the_host_is_free(
+def test_a_run_that_waits_reports_it_once_and_continues_when_the_host_is_free(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("harness.lab.lease._POLL_SECONDS", 0.02)
@@ -170,7 +170,7 @@ def test_a_run_that_waits_says_so_once_and_goes_on_when_the_host_is_free(
         with room.lease("run2", wait=SOON):
             assert room.file.read_text().startswith("run2 ")
     (note,) = room.notes
-    assert note.startswith("host node1: waiting for the run that has it to end: run1 of ")
+    assert note.startswith("host node1: waiting for the end of the run that holds it: run1 of ")
 
 
 def test_waiting_ends_when_its_time_is_over(room: Room) -> None:
@@ -195,7 +195,7 @@ def test_racing_controllers_never_have_the_lease_at_once(room: Room, tmp_path: P
     assert [racer.returncode for racer in racers] == [0] * RACERS
 
 
-def test_a_controller_that_sees_no_process_of_the_holder_is_refused_all_the_same(room: Room) -> None:
+def test_a_controller_that_sees_no_process_of_the_holder_is_refused(room: Room) -> None:
     require_namespaces()
     with room.lease("run1") as held, controller(room.directory, "run2", inside=CONTAINER) as other:
         assert "is being measured by another run (run1 of " in other.answer()
@@ -228,7 +228,7 @@ def test_a_silent_controller_loses_the_host_and_notices(room: Room, server: Serv
         first.process.send_signal(signal.SIGSTOP)
         with room.lease("run2", wait=SOON) as held:
             first.process.send_signal(signal.SIGCONT)
-            lost = "host node1: this run has lost its lease: the host heard nothing of this run for 1.5 s"
+            lost = "host node1: this run has lost its lease: the host received nothing from this run for 1.5 s"
             assert first.run_a_command() == lost
             held.require_held()
 
@@ -240,7 +240,7 @@ def test_a_controller_that_does_nothing_keeps_the_host(room: Room) -> None:
         held.require_held()
 
 
-def test_a_holder_that_no_longer_answers_is_a_lost_lease(room: Room) -> None:
+def test_the_lease_is_lost_if_its_holder_no_longer_answers(room: Room) -> None:
     with room.lease("run1", silence=1) as held:
         pid = holder_process(room)
         os.kill(pid, signal.SIGSTOP)
@@ -286,7 +286,7 @@ def test_only_the_holder_is_ended_by_force(room: Room) -> None:
         try:
             who, _ = room.file.read_text().splitlines()
             room.file.write_text(f"{who}\n{bystander.pid} 1\n")
-            with pytest.raises(LabUnavailable, match=r"run1 of .*: its process is not seen there"):
+            with pytest.raises(LabUnavailable, match=r"run1 of .*: its process is not visible there"):
                 end_holder(RUNNER, "node1", directory=str(room.directory))
             assert bystander.poll() is None
             held.require_held()

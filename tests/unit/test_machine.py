@@ -72,20 +72,20 @@ def write_record(state: LabMachineState, pid: int, made_of: tuple[str, ...] = ("
     return machine
 
 
-def test_a_lab_host_that_runs_is_found_with_what_is_known_of_it(state: LabMachineState, processes: Processes) -> None:
+def test_a_running_lab_host_is_found_with_its_record(state: LabMachineState, processes: Processes) -> None:
     known = write_record(state, lab_host(processes, state))
     running = state.running()
     assert running is not None
     assert (running.pid, running.port, running.why) == (known.pid, 20022, "no KVM here")
 
 
-def test_nothing_runs_where_nothing_was_started(state: LabMachineState) -> None:
+def test_without_a_start_no_lab_host_runs(state: LabMachineState) -> None:
     assert state.running() is None
     assert state.processes() == []
     assert not state.stop()
 
 
-def test_a_stale_record_whose_pid_is_another_programs_by_now_is_no_lab_host(
+def test_a_record_whose_pid_belongs_to_another_program_is_not_a_lab_host(
     state: LabMachineState, processes: Processes
 ) -> None:
     other = processes.start("-pidfile", "/run/another.pid")
@@ -97,12 +97,14 @@ def test_a_stale_record_whose_pid_is_another_programs_by_now_is_no_lab_host(
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}', '{"pid": 1, "colour": "red"}'])
-def test_a_record_that_cannot_be_read_is_no_lab_host(state: LabMachineState, text: str) -> None:
+def test_a_record_that_cannot_be_read_is_not_a_lab_host(state: LabMachineState, text: str) -> None:
     state.record.write_text(text)
     assert state.running() is None
 
 
-def test_stop_ends_the_lab_host_politely_and_forgets_it(state: LabMachineState, processes: Processes) -> None:
+def test_stop_ends_the_lab_host_with_sigterm_and_removes_its_record(
+    state: LabMachineState, processes: Processes
+) -> None:
     pid = lab_host(processes, state)
     write_record(state, pid)
     assert state.stop()
@@ -111,9 +113,7 @@ def test_stop_ends_the_lab_host_politely_and_forgets_it(state: LabMachineState, 
     assert state.running() is None
 
 
-def test_what_was_on_the_disks_that_qemu_emulates_ends_with_the_lab_host(
-    state: LabMachineState, processes: Processes
-) -> None:
+def test_the_data_of_emulated_disks_is_removed_with_the_lab_host(state: LabMachineState, processes: Processes) -> None:
     lab_host(processes, state)
     images = [state.directory / f"{disk.name}.img" for disk in EMULATED]
     for image in images:
@@ -165,7 +165,7 @@ def test_two_processes_do_not_start_it_at_once(state: LabMachineState) -> None:
     holder.start()
     assert held.wait(5)
     try:
-        said = r"is being started or ended by another process for 100 ms now"
+        said = r"another process has been starting or stopping the embedded lab for 100 ms"
         with pytest.raises(LabUnavailable, match=said) as error, state.locked(seconds=0.1):
             pass
     finally:
@@ -192,7 +192,7 @@ def images(directory: Path, *, digest: str = "1") -> ImageSet:
     )
 
 
-def test_a_machine_fits_the_images_it_was_started_from_alone(
+def test_a_machine_fits_only_the_images_it_was_started_from(
     state: LabMachineState, processes: Processes, tmp_path: Path
 ) -> None:
     write_record(state, lab_host(processes, state), state.made_of(images(tmp_path), "tcg"))
@@ -211,9 +211,9 @@ def test_a_lab_host_with_other_hardware_or_disks_does_not_fit(
     assert not state.fits(machine, images(tmp_path))
 
 
-def test_what_qemu_refuses_is_told_and_leaves_nothing(state: LabMachineState, tmp_path: Path) -> None:
+def test_an_error_of_qemu_is_reported_and_leaves_nothing(state: LabMachineState, tmp_path: Path) -> None:
     emulator = next(recipe for recipe in load_recipes(ensure_key().public) if recipe.name == "emulator")
-    found = Cache(cache_root()).look(emulator, {})
+    found = Cache(cache_root()).find(emulator, {})
     if not isinstance(found, EmulatorImage):
         pytest.skip("no emulator here: virt-overhead images builds it")
     absent = replace(images(tmp_path / "absent"), emulator=found)

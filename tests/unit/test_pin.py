@@ -125,7 +125,7 @@ def test_a_command_is_not_started_once_the_lease_is_lost(files: tuple[Path, Path
     pins = read_pins(runner, [str(files[0])])
     assert run_pinned(runner, pins, ["true"], deadline=20).status == 0
     held.unlink()
-    with pytest.raises(SafetyError, match="this run has lost the lease of the host"):
+    with pytest.raises(SafetyError, match="this run has lost its lease of the host"):
         run_pinned(runner, pins, [*ZERO, f"of={files[0]}"], deadline=20)
     assert not wiped(files[0])
 
@@ -136,7 +136,7 @@ def test_what_is_neither_a_device_nor_a_file_cannot_be_pinned(tmp_path: Path) ->
             read_pins(RUNNER, [str(path)])
 
 
-def test_a_completed_command_is_shown_as_it_was_asked_for(tmp_path: Path) -> None:
+def test_a_completed_command_is_shown_as_requested(tmp_path: Path) -> None:
     file = sparse(tmp_path / "file", 1)
     done: Completed = run_pinned(RUNNER, read_pins(RUNNER, [str(file)]), ["echo", "done"], deadline=20)
     assert (done.command, done.stdout) == ("echo done", "done\n")

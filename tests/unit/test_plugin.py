@@ -89,7 +89,7 @@ def _images() -> None:
         pytest.skip("the images are not built: virt-overhead images")
     images: dict[str, object] = {}
     for recipe in load_recipes(ensure_key(DATA / "ssh").public):
-        images[recipe.name] = found = Cache(CACHE).look(recipe, images)  # type: ignore[arg-type]
+        images[recipe.name] = found = Cache(CACHE).find(recipe, images)  # type: ignore[arg-type]
         if isinstance(found, Missing):
             pytest.skip(f"the {recipe.name} image is not built: virt-overhead images")
 
@@ -608,7 +608,7 @@ def test_a_stored_run_whose_id_was_changed_is_refused_before_anything_is_named_a
     results.write_text(json.dumps(document))
     said = usage_error(play(FINE)(f"--resume={results.parent}"))
     assert f"{results}: run.id = {changed!r}: " in said
-    assert "its form is YYYYmmdd-HHMMSS-xxxx" in said
+    assert "allowed: YYYYmmdd-HHMMSS-xxxx" in said
 
 
 KILLED = """

@@ -247,7 +247,7 @@ def test_passthrough_with_a_token_is_refused_before_anything_is_made(
     ours = hypervisor(token, iso, shell)
     why = ours.missing(PASSTHROUGH, DISK)
     assert why is not None
-    assert "root@pam with a password alone, not from root@pam!t1" in why
+    assert "only from root@pam with a password, not from root@pam!t1" in why
     assert ours.missing(HOST, DISK) is None
     assert ours.missing(LVM, DISK) is None
     with (

@@ -223,6 +223,6 @@ def test_a_calibration_says_before_it_starts_that_it_needs_the_password_of_root(
     token = ProxmoxSpec(replace(API, user="bench@pve", token="voh"), GuestRules())
     host = HostSpec("pve1", "proxmox", ssh=None, disks=(disk,), hypervisor=ProxmoxSpec(API, GuestRules()))
     assert disk_of(host, None) == "optane"
-    with pytest.raises(ConfigError, match=r"root@pam with a password alone, not from bench@pve!voh") as error:
+    with pytest.raises(ConfigError, match=r"only from root@pam with a password, not from bench@pve!voh") as error:
         disk_of(replace(host, hypervisor=token), None)
     assert "host.pve1.api.user" in (error.value.hint or "")

@@ -115,11 +115,15 @@ STORE = "host.pve1.disk.vmstore"
     [
         ("https://pve1", "http://pve1", f'{API}.url = "http://pve1.example:8443": allowed: for example "https://'),
         ("bench@pve", "bench", f'{API}.user = "bench": allowed: a name with its realm'),
-        ("bench@pve", "bench@pve!voh", f'{API}.user = "bench@pve!voh": has a token in it; write the token\'s name'),
-        ('{ env = "PVE_TOKEN" }', '{ env = "A", file = "b" }', f"{API}.secret: allowed: one of env, file and keyring"),
-        ('{ env = "PVE_TOKEN" }', "{}", f"{API}.secret: allowed: one of env, file and keyring"),
+        ("bench@pve", "bench@pve!voh", f'{API}.user = "bench@pve!voh": contains a token; allowed'),
+        (
+            '{ env = "PVE_TOKEN" }',
+            '{ env = "A", file = "b" }',
+            f"{API}.secret: allowed: exactly one of env, file and keyring",
+        ),
+        ('{ env = "PVE_TOKEN" }', "{}", f"{API}.secret: allowed: exactly one of env, file and keyring"),
         (PIN, "0A:0B", f'{API}.fingerprint = "0A:0B": allowed: what matches'),
-        ("fingerprint", 'ca_file = "/ca.pem"\nfingerprint', f"{API}.fingerprint: cannot stand together with ca_file"),
+        ("fingerprint", 'ca_file = "/ca.pem"\nfingerprint', f"{API}.fingerprint: cannot be used with ca_file"),
         (
             f'fingerprint = "{PIN}"',
             'ca_file = "~nobody-here/ca.pem"',
@@ -131,13 +135,13 @@ STORE = "host.pve1.disk.vmstore"
         ("192.0.2.50/24", "192.0.2.50", f'{GUEST}.address = "192.0.2.50": allowed: an address with its prefix length'),
         ("192.0.2.1", "gateway", f'{GUEST}.gateway = "gateway": allowed: an address'),
         ('address = "192.0.2.50/24"\n', "", f'{GUEST}.address: missing; network = "static" needs it'),
-        ('"static"', '"agent"', f'{GUEST}.address: of no use with network = "agent"'),
-        ('"static"', '"cloud-init"', f'{GUEST}.network = "cloud-init": our own image has none'),
-        ('"static"', '"static"\ntemplate = 900', f'{GUEST}.network = "static": is set by our own image'),
+        ('"static"', '"agent"', f'{GUEST}.address: cannot be used with network = "agent"'),
+        ('"static"', '"cloud-init"', f'{GUEST}.network = "cloud-init": the guest image of virt-overhead does not'),
+        ('"static"', '"static"\ntemplate = 900', f'{GUEST}.network = "static": needs the guest image of'),
         ('"1 GiB"', '"64 MiB"', f'{GUEST}.memory = "64 MiB": allowed: whole MiB from "256 MiB"'),
         ("lvm-thin", "lvmthin", f"{STORE}.storages.lvmthin: allowed: lvm, lvm-thin, raw, qcow2, zvol"),
-        ("storages", "destroy = true\nstorages", f"{STORE}.destroy: cannot stand together with storages"),
-        ('bridge = "vmbr1"', 'kvm = false\ncpu = "host"', f'{GUEST}.cpu = "host": QEMU has it with KVM alone; allowed'),
+        ("storages", "destroy = true\nstorages", f"{STORE}.destroy: cannot be used with storages"),
+        ('bridge = "vmbr1"', 'kvm = false\ncpu = "host"', f'{GUEST}.cpu = "host": QEMU has it only with KVM; allowed'),
         (
             'bridge = "vmbr1"',
             'kvm = false\ncpu = "cputype=host,flags=+aes"',
@@ -146,7 +150,7 @@ STORE = "host.pve1.disk.vmstore"
         ('[host.pve1.guest]\nbridge = "vmbr1"', "[host.pve1.guest]\nbride = 1", f"{GUEST}.bride = 1: no such key"),
     ],
 )
-def test_a_mistake_is_told_with_key_and_what_is_allowed(tmp_path: Path, old: str, new: str, line: str) -> None:
+def test_a_mistake_is_reported_with_key_and_what_is_allowed(tmp_path: Path, old: str, new: str, line: str) -> None:
     with pytest.raises(ConfigError) as error:
         load(tmp_path, good_but(old, new))
     (said, *_) = error.value.message.splitlines()
@@ -161,7 +165,7 @@ def test_a_node_without_an_api_is_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('{ env = "PVE_TOKEN" }', '"hunter2"', f"{API}.secret: allowed: one of env, file and keyring"),
+        ('{ env = "PVE_TOKEN" }', '"hunter2"', f"{API}.secret: allowed: exactly one of env, file and keyring"),
         ('{ env = "PVE_TOKEN" }', '{ password = "hunter2" }', f'{API}.secret.password = "***": no such key'),
         ('token = "voh"', 'password = "hunter2"', f'{API}.password = "***": no such key'),
         ('"voh"', '"voh=hunter2"', f'{API}.token = "voh=***": allowed: what matches'),

@@ -86,7 +86,7 @@ def test_a_run_that_would_fill_a_storage_is_refused_before_anything_is_created(
     *, client: Client, ours: ProxmoxHypervisor, shell: NodeShell, layout: str, storage: str, place: str
 ) -> None:
     disk = DiskByStorage("vmstore", {layout: storage})  # type: ignore[dict-item]
-    said = rf"storage {storage} \({place}\): the run needs .*, 10 GiB are free, and 1 GiB of them have to stay free"
+    said = rf"storage {storage} \({place}\): the run needs .*, 10 GiB are free, and 1 GiB of them must stay free"
     with (
         pytest.raises(Unsupported, match=said),
         ours.layouts(shell.log(RUN), [disk], [HOST, MODES[layout]], span=5 * GIB),
@@ -114,7 +114,7 @@ def test_a_thin_pool_counts_what_is_written_and_not_what_was_promised(
 
 def test_a_thin_pool_whose_metadata_would_run_full_is_refused(node: Node, client: Client, shell: NodeShell) -> None:
     node.thin_usage["pve/data"] = ("1.00", "79.99")
-    with pytest.raises(Unsupported, match="its metadata of 1 GiB is 80% full, the run needs 1 MiB of it"):
+    with pytest.raises(Unsupported, match="its metadata of 1 GiB is 80% full, the run needs 1 MiB more"):
         require_room(client, shell, [Allocation("local-lvm", GIB)])
 
 

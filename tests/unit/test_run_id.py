@@ -38,7 +38,7 @@ def test_a_new_id_has_the_form_that_is_accepted() -> None:
     ],
 )
 def test_any_other_text_is_refused_with_the_form(text: str) -> None:
-    with pytest.raises(ValueError, match="not a run id, its form is YYYYmmdd-HHMMSS-xxxx") as caught:
+    with pytest.raises(ValueError, match="not a run id; allowed: YYYYmmdd-HHMMSS-xxxx") as caught:
         RunId(text)
     assert repr(text) in str(caught.value)
 

@@ -148,11 +148,14 @@ def test_workloads_of_every_form_are_found(tmp_path: Path) -> None:
         ),
         (
             'absolute = "50 us"',
-            (".absolute = \"50 us\": '50 us' is no added duration: write +, a number and a unit, for example +50 us"),
+            (
+                ".absolute = \"50 us\": '50 us' is not a valid added duration. Use +, "
+                "a number and a unit, for example +50 us"
+            ),
         ),
     ],
 )
-def test_a_mistake_is_told_with_key_value_and_what_is_allowed(tmp_path: Path, text: str, line: str) -> None:
+def test_a_mistake_is_reported_with_key_value_and_what_is_allowed(tmp_path: Path, text: str, line: str) -> None:
     assert complaint(tmp_path, f"{ANY}{text}\n") == [f"budget[0]{line}"]
 
 
@@ -167,7 +170,7 @@ def test_a_mistake_is_told_with_key_value_and_what_is_allowed(tmp_path: Path, te
         ('metric = "iops"', ": has no limit; allowed: share, absolute, or the two with both"),
         (
             'metric = "iops"\nshare = "0.3"',
-            ".share = \"0.3\": '0.3' is no share: write a number and %, for example 30 %",
+            ".share = \"0.3\": '0.3' is not a valid share. Use a number and %, for example 30 %",
         ),
         (
             'metric = "iops"\nshare = "100 %"',

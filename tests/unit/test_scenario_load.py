@@ -305,7 +305,7 @@ ALL_PATTERNS = "seqread, seqwrite, seqrw, randread, randwrite, randrw"
             "4",
             'workloads[0] = 4: must be text in quotes; allowed: for example "randread-4k"',
         ),
-        ("1 GiB/s", "1 GB/s", "write_rate = \"1 GB/s\": '1 GB' is ambiguous: write GiB (powers of 1024)"),
+        ("1 GiB/s", "1 GB/s", "write_rate = \"1 GB/s\": '1 GB' is ambiguous. Use GiB (powers of 1024)"),
         ("1 GiB/s", "0 GiB/s", 'write_rate = "0 GiB/s": allowed: more than 0'),
         ('"A disk"', '"  "', 'title = "  ": must not be empty'),
         ('"A disk"', '"a\\nb"', 'title = "a\\nb": allowed: one line of printable characters'),
@@ -323,11 +323,13 @@ ALL_PATTERNS = "seqread, seqwrite, seqrw, randread, randwrite, randrw"
         (
             "1 GiB/s",
             "1 GiB",
-            "write_rate = \"1 GiB\": '1 GiB' is no rate: write for example 500 MiB/s or 2 GiB/s",
+            "write_rate = \"1 GiB\": '1 GiB' is not a valid rate. Use for example 500 MiB/s or 2 GiB/s",
         ),
     ],
 )
-def test_a_mistake_is_told_with_key_value_and_what_is_allowed(tmp_path: Path, old: str, new: str, line: str) -> None:
+def test_a_mistake_is_reported_with_key_value_and_what_is_allowed(
+    tmp_path: Path, old: str, new: str, line: str
+) -> None:
     assert complaint(tmp_path, good_but(old, new)) == [line]
 
 
@@ -348,7 +350,7 @@ def test_a_mistake_is_told_with_key_value_and_what_is_allowed(tmp_path: Path, ol
         ),
         (
             '[profile.smoke]\nspan = "64 GB"',
-            "profile.smoke.span = \"64 GB\": '64 GB' is ambiguous: write GiB (powers of 1024)",
+            "profile.smoke.span = \"64 GB\": '64 GB' is ambiguous. Use GiB (powers of 1024)",
         ),
         (
             '[profile.smoke]\nspan = "6 MiB"',
@@ -358,8 +360,8 @@ def test_a_mistake_is_told_with_key_value_and_what_is_allowed(tmp_path: Path, ol
         (
             '[profile.smoke]\nramp = "2"',
             (
-                "profile.smoke.ramp = \"2\": '2' is no duration: write a number and one of ns, us, ms, s, min, h, "
-                "for example 10 us or 30 s"
+                "profile.smoke.ramp = \"2\": '2' is not a valid duration. Use a number and one of ns, us, ms, s, min, "
+                "h, for example 10 us or 30 s"
             ),
         ),
         ('[profile.smoke]\nruntime = "0 s"', 'profile.smoke.runtime = "0 s": allowed: 100 ms and more'),
@@ -394,7 +396,7 @@ def test_a_mistake_is_told_with_key_value_and_what_is_allowed(tmp_path: Path, ol
         ),
         (
             '[profile.standard]\ntarget = "5"',
-            "profile.standard.target = \"5\": '5' is no share: write a number and %, for example 30 %",
+            "profile.standard.target = \"5\": '5' is not a valid share. Use a number and %, for example 30 %",
         ),
         ('[profile.standard]\ntarget = "0 %"', 'profile.standard.target = "0 %": allowed: more than 0'),
         (

@@ -67,7 +67,7 @@ def taken_down(directory: Path) -> bool:
 
 @NOT_IGNORED
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_run_that_is_told_to_end_takes_down_what_it_made(waiting: Path, number: signal.Signals) -> None:
+def test_a_run_that_gets_a_signal_removes_what_it_created(waiting: Path, number: signal.Signals) -> None:
     with subprocess.Popen(command(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         wait_for((waiting / "measuring").exists, "it does not measure")
         process.send_signal(number)
@@ -78,7 +78,7 @@ def test_a_run_that_is_told_to_end_takes_down_what_it_made(waiting: Path, number
 
 @NOT_IGNORED
 @pytest.mark.parametrize("capture", ["--capture=fd", "--capture=no"])
-def test_a_run_whose_terminal_is_closed_takes_down_what_it_made(waiting: Path, capture: str) -> None:
+def test_a_run_whose_terminal_is_closed_removes_what_it_created(waiting: Path, capture: str) -> None:
     ours, theirs = os.openpty()
     at_terminal = "import os, sys; os.login_tty(os.dup(0)); os.execv(sys.argv[1], sys.argv[1:])"
     argv = [sys.executable, "-c", at_terminal, *command(capture, "-v")]
@@ -99,7 +99,7 @@ def test_a_run_whose_terminal_is_closed_takes_down_what_it_made(waiting: Path, c
 
 
 @NOT_IGNORED
-def test_a_second_hangup_does_not_end_the_taking_down(waiting: Path) -> None:
+def test_a_second_hangup_does_not_interrupt_the_clean_up(waiting: Path) -> None:
     with subprocess.Popen(command(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         wait_for((waiting / "measuring").exists, "it does not measure")
         process.send_signal(signal.SIGHUP)

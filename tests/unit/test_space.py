@@ -18,7 +18,7 @@ def test_one_gibibyte_stays_free_and_of_large_storages_five_percent(total: int, 
 
 def test_the_refusal_says_what_is_needed_what_is_free_and_what_has_to_stay() -> None:
     assert shortage(10 * GIB, 100 * GIB, 6 * GIB) == (
-        "the run needs 6 GiB, 10 GiB are free, and 5 GiB of them have to stay free for others"
+        "the run needs 6 GiB, 10 GiB are free, and 5 GiB of them must stay free for others"
     )
 
 

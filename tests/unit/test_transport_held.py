@@ -62,7 +62,7 @@ def test_a_held_command_answers_and_ends_with_the_block(runner: HoldingRunner) -
     assert not held.alive
 
 
-def test_it_ends_after_a_failure_too(runner: HoldingRunner) -> None:
+def test_a_held_command_also_ends_after_a_failure(runner: HoldingRunner) -> None:
     with pytest.raises(ZeroDivisionError), runner.hold(ECHO, what="the echo", deadline=SOON) as held:
         raise ZeroDivisionError
     wait_until("the command ends", lambda: gone(int(held.lines[0])))
@@ -79,7 +79,7 @@ def test_the_end_of_the_command_is_noticed_and_nothing_more_is_sent(runner: Hold
             held.send("one")
 
 
-def test_a_command_that_says_nothing_is_an_error_and_is_ended(runner: HoldingRunner, tmp_path: Path) -> None:
+def test_a_command_that_prints_nothing_is_an_error_and_is_ended(runner: HoldingRunner, tmp_path: Path) -> None:
     silent = ("sh", "-c", f"echo $$ >{tmp_path}/pid; read -r line")
     with (
         pytest.raises(HostError, match="host lab: the echo did not answer within 500 ms"),
@@ -89,7 +89,7 @@ def test_a_command_that_says_nothing_is_an_error_and_is_ended(runner: HoldingRun
     wait_until("the command ends", lambda: gone(int((tmp_path / "pid").read_text())))
 
 
-def test_a_command_that_ends_without_a_word_is_an_error(runner: HoldingRunner) -> None:
+def test_a_command_that_ends_without_output_is_an_error(runner: HoldingRunner) -> None:
     with (
         pytest.raises(HostError, match="host lab: the echo ended without an answer"),
         runner.hold(("true",), what="the echo", deadline=SOON),
@@ -97,7 +97,7 @@ def test_a_command_that_ends_without_a_word_is_an_error(runner: HoldingRunner) -
         pass
 
 
-def test_standard_error_is_read_too(runner: HoldingRunner) -> None:
+def test_standard_error_is_also_read(runner: HoldingRunner) -> None:
     with runner.hold(("sh", "-c", "echo oops >&2; read -r line"), what="the echo", deadline=SOON) as held:
         assert held.lines == ("oops",)
 
@@ -121,7 +121,7 @@ def test_a_process_here_that_outlives_its_input_is_killed(monkeypatch: pytest.Mo
 
 def test_a_missing_program_here_says_what_to_install() -> None:
     with (
-        pytest.raises(HostError, match="no `fio-of-the-future`"),
+        pytest.raises(HostError, match="the program `fio-of-the-future` is missing"),
         LocalRunner().hold(("fio-of-the-future",), what="it", deadline=SOON),
     ):
         pass

@@ -44,7 +44,7 @@ def test_stdin_reaches_the_command_as_text_or_bytes(stdin: str | bytes) -> None:
     assert RUNNER.run(["cat"], deadline=5, stdin=stdin).stdout == "grüße\n"
 
 
-def test_a_command_that_reads_no_stdin_does_not_mind_getting_some() -> None:
+def test_a_command_that_does_not_read_stdin_may_get_some() -> None:
     assert RUNNER.run(["true"], deadline=5, stdin=b"x" * 1_000_000).status == 0
 
 
@@ -58,7 +58,7 @@ def test_messages_of_commands_are_not_translated(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_missing_program_says_what_to_install() -> None:
-    with pytest.raises(HostError, match="no `fio-of-the-future`") as caught:
+    with pytest.raises(HostError, match="the program `fio-of-the-future` is missing") as caught:
         RUNNER.run(["fio-of-the-future", "--version"], deadline=5, check=False)
     assert caught.value.hint == "install `fio-of-the-future` on this machine"
 

@@ -66,13 +66,13 @@ def test_a_command_killed_by_a_signal_says_so(far: SshRunner) -> None:
         far.run(["sh", "-c", "kill -9 $$"], deadline=10)
 
 
-def test_arguments_are_passed_as_they_are_and_messages_are_not_translated(far: SshRunner) -> None:
+def test_arguments_are_passed_unchanged_and_messages_are_not_translated(far: SshRunner) -> None:
     assert far.run(["printf", "%s", "a b'c\"$HOME\n*"], deadline=10).stdout == "a b'c\"$HOME\n*"
     assert far.run(["sh", "-c", "echo $LC_ALL"], deadline=10).stdout == "C\n"
 
 
 def test_a_missing_program_says_what_to_install(far: SshRunner) -> None:
-    with pytest.raises(HostError, match="no `fio-of-the-future`") as caught:
+    with pytest.raises(HostError, match="the program `fio-of-the-future` is missing") as caught:
         far.run(["fio-of-the-future", "--version"], deadline=10, check=False)
     assert caught.value.hint == "install `fio-of-the-future` on host lab"
 
@@ -92,7 +92,7 @@ def test_stdin_larger_than_any_window_comes_back_while_it_is_sent(far: SshRunner
     assert far.run(["cat"], deadline=60, stdin=text).stdout == text
 
 
-def test_a_command_that_reads_no_stdin_does_not_mind_getting_some(far: SshRunner) -> None:
+def test_a_command_that_does_not_read_stdin_may_get_some(far: SshRunner) -> None:
     assert far.run(["true"], deadline=20, stdin=b"x" * 10_000_000).status == 0
 
 
@@ -152,7 +152,7 @@ def test_a_connection_cut_in_the_middle_is_named_with_the_command(
 
     cutter = threading.Thread(target=cut)
     cutter.start()
-    with pytest.raises(HostError, match=r"host lab was lost while running `sh -c .*`: the far side closed it"):
+    with pytest.raises(HostError, match=r"host lab was lost while running `sh -c .*`: the remote side closed it"):
         doomed.run(["sh", "-c", f"echo $$ >{pid_file}; exec sleep 60"], deadline=30)
     cutter.join()
     os.kill(int(pid_file.read_text()), signal.SIGTERM)
@@ -236,9 +236,9 @@ def test_put_cut_by_its_deadline_leaves_nothing(far: SshRunner, tmp_path: Path) 
     assert list((tmp_path / "far").iterdir()) == []
 
 
-def test_a_pipe_is_no_file_to_put(far: SshRunner, tmp_path: Path) -> None:
+def test_a_pipe_cannot_be_copied(far: SshRunner, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(HostError, match="it is no regular file"):
+    with pytest.raises(HostError, match="it is not a regular file"):
         far.put(tmp_path / "pipe", str(tmp_path / "copy"), deadline=5)
 
 

@@ -17,7 +17,7 @@ from harness.guest.libvirt.process import read_process
 from harness.guest.pci import behind
 from harness.guest.proxmox.process import drive_of
 from harness.guest.proxmox.process import read_process as read_pve_process
-from harness.lab.accel import Acceleration, read_answers, remembered
+from harness.lab.accel import Acceleration, read_answers, stored_or_probed
 from harness.lab.counters import read_counters
 from harness.lab.cycles import cycle_counting
 from harness.lab.embedded.machine import LabMachineState
@@ -153,7 +153,7 @@ def test_a_block_device_that_is_its_own_layer_ends(tmp_path: Path) -> None:
         ('{"error": "no"}', "cannot be read"),
         ('{"error": {"desc": "no such command"}}', "host lab: QEMU refused query-stats: no such command"),
         ("\0", "cannot be read"),
-        ('{"return": "' + "x" * (JSON_BYTES) + '"}', "at most 16 MiB is read"),
+        ('{"return": "' + "x" * (JSON_BYTES) + '"}', "the limit is 16 MiB"),
     ],
 )
 def test_an_answer_of_qemu_that_cannot_be_read_is_a_guest_error(text: str, said: str) -> None:
@@ -181,34 +181,34 @@ def test_a_record_of_settings_that_cannot_be_read_is_none(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", [DEEP, "", "[]", '{"key": 1}', '{"key": {"accel": "warp", "why": "?"}}', "\0", "NaN"])
-def test_a_damaged_file_of_probes_is_asked_again(text: str, tmp_path: Path) -> None:
+def test_with_a_damaged_file_of_probes_the_probe_runs_again(text: str, tmp_path: Path) -> None:
     file = tmp_path / "probes.json"
     file.write_text(text)
     answer = Acceleration("tcg", "there is no /dev/kvm")
-    assert remembered(file, "key", lambda: answer) == answer
+    assert stored_or_probed(file, "key", lambda: answer) == answer
     assert read_answers(file)["key"] == answer
 
 
 def test_a_guest_that_booted_under_kvm_is_not_booted_again(tmp_path: Path) -> None:
     file = tmp_path / "probes.json"
     answers = [Acceleration("kvm", "the guest image booted"), Acceleration("tcg", "must not be asked")]
-    assert remembered(file, "key", lambda: answers[0]) == answers[0]
-    assert remembered(file, "key", lambda: answers[1]) == answers[0]
+    assert stored_or_probed(file, "key", lambda: answers[0]) == answers[0]
+    assert stored_or_probed(file, "key", lambda: answers[1]) == answers[0]
 
 
-def test_a_host_whose_kvm_did_not_work_is_asked_again_and_its_newest_answer_is_the_last(tmp_path: Path) -> None:
+def test_a_host_whose_kvm_did_not_work_is_probed_again_and_its_newest_result_comes_last(tmp_path: Path) -> None:
     file = tmp_path / "probes.json"
     failed, other = Acceleration("tcg", "there is no /dev/kvm"), Acceleration("kvm", "of another image")
     repaired = Acceleration("kvm", "the guest image booted")
-    assert remembered(file, "node1, guest a", lambda: failed) == failed
+    assert stored_or_probed(file, "node1, guest a", lambda: failed) == failed
     assert read_answers(file)["node1, guest a"] == failed
-    assert remembered(file, "node1, guest b", lambda: other) == other
-    assert remembered(file, "node1, guest a", lambda: repaired) == repaired
+    assert stored_or_probed(file, "node1, guest b", lambda: other) == other
+    assert stored_or_probed(file, "node1, guest a", lambda: repaired) == repaired
     assert list(read_answers(file).items()) == [("node1, guest b", other), ("node1, guest a", repaired)]
 
 
 @pytest.mark.parametrize("text", [DEEP, "", "[]", '{"pid": "1"}', "\0"])
-def test_a_damaged_record_of_the_lab_host_is_no_lab_host(text: str, tmp_path: Path) -> None:
+def test_a_damaged_record_is_not_a_lab_host(text: str, tmp_path: Path) -> None:
     state = LabMachineState(tmp_path)
     state.record.write_text(text)
     assert state.running() is None

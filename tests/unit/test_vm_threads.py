@@ -98,7 +98,7 @@ def test_exits_come_from_debugfs_where_it_is_there() -> None:
     assert f"/sys/kernel/debug/kvm/812-21/{EXITS[1]}" in THREADS.files
 
 
-def test_a_thread_that_ended_is_told() -> None:
+def test_a_thread_that_ended_is_reported() -> None:
     lines = read(TIMES)
     del lines["/proc/812/task/817/stat"]
     with pytest.raises(HostError, match="/proc/812/task/817/stat is gone"):

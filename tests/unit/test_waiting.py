@@ -17,7 +17,7 @@ def after(asked: int, answer: str) -> Callable[[], str | None]:
     return lambda: next(answers)
 
 
-def test_what_is_so_already_takes_no_time() -> None:
+def test_a_condition_that_is_already_true_needs_no_time() -> None:
     started = time.monotonic()
     assert wait_until(lambda: "up", deadline=60, every=30) == "up"
     assert time.monotonic() - started < 1
@@ -27,18 +27,18 @@ def test_the_first_true_answer_is_returned() -> None:
     assert wait_until(after(3, "up"), deadline=60, every=0.001) == "up"
 
 
-def test_what_does_not_become_true_gives_its_last_answer_by_the_deadline() -> None:
+def test_a_condition_that_stays_false_returns_its_last_result_at_the_deadline() -> None:
     started = time.monotonic()
     assert wait_until(list, deadline=0.05, every=30) == []
     assert 0.05 <= time.monotonic() - started < 1
 
 
-def test_a_deadline_that_has_passed_still_allows_one_question() -> None:
+def test_a_deadline_that_has_passed_still_allows_one_check() -> None:
     assert wait_until(lambda: "up", deadline=Deadline.after(-1), every=30) == "up"
     assert not wait_until(lambda: False, deadline=Deadline.after(-1), every=30)
 
 
-def test_the_condition_is_asked_again_at_the_deadline_itself() -> None:
+def test_the_condition_is_checked_again_at_the_deadline() -> None:
     end = Deadline.after(0.05)
     assert wait_until(lambda: end.passed, deadline=end, every=30)
 
@@ -51,7 +51,7 @@ def test_an_error_of_the_condition_ends_the_waiting() -> None:
         wait_until(ended, deadline=60, every=30)
 
 
-def test_steps_that_share_a_deadline_have_what_the_earlier_ones_left() -> None:
+def test_steps_that_share_a_deadline_get_the_time_that_is_left() -> None:
     end = Deadline.after(60)
     assert 59 < end.left <= 60
     assert not end.passed

@@ -1,4 +1,4 @@
-"""Brings the embedded lab up, tells what it is, and takes it down."""
+"""Starts, describes and stops the embedded lab."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from platformdirs import user_state_path
 from harness.errors import HarnessError, HostError, LabUnavailable
 from harness.events import Events, Note
 from harness.image import ImageSet
-from harness.lab.accel import Acceleration, nested, probe, probes_file, remembered
+from harness.lab.accel import Acceleration, nested, probe, probes_file, stored_or_probed
 from harness.lab.embedded.disks import DISKS, creation_script
 from harness.lab.embedded.machine import LabMachine, LabMachineState
 from harness.lab.inventory import EMBEDDED, HostSpec, Inventory, SshAddress
@@ -38,9 +38,9 @@ def state() -> LabMachineState:
 
 
 def up(images: ImageSet, events: Events) -> LabMachine:
-    """The running, prepared lab host; started if there is none, or none of these images.
+    """The running, prepared lab host. If none runs from these images, this starts one.
 
-    Raises LabUnavailable with what the machine said last. What it started and could not finish, it ends.
+    Raises LabUnavailable with the last output of the machine. If the start fails, the machine is stopped.
     """
     here = state()
     with here.locked(seconds=LOCK_SECONDS):
@@ -59,14 +59,14 @@ def up(images: ImageSet, events: Events) -> LabMachine:
                 if isinstance(error, HarnessError):
                     raise LabUnavailable(
                         f"the embedded lab did not come up: {error.message}",
-                        hint=f"its console is in {here.console}; try: virt-overhead lab up",
+                        hint=f"read its console output in {here.console}; to try again: virt-overhead lab up",
                     ) from error
                 raise
         return machine
 
 
 def down() -> bool:
-    """End the lab host and whatever a crash left of it. True if there was one."""
+    """Stop the lab host, and remove what a crash left of it. True if there was one."""
     here = state()
     with here.locked(seconds=LOCK_SECONDS):
         return here.stop()
@@ -74,7 +74,7 @@ def down() -> bool:
 
 @contextmanager
 def embedded_lab(images: ImageSet, events: Events) -> Iterator[HostSpec]:
-    """The lab host for as long as this lasts; one that ran before (`virt-overhead lab up`) is left running."""
+    """The lab host for the duration of the block. If it ran before (`virt-overhead lab up`), it continues to run."""
     already = state().running()
     machine = up(images, events)
     try:
@@ -85,14 +85,14 @@ def embedded_lab(images: ImageSet, events: Events) -> Iterator[HostSpec]:
 
 
 def host_spec(machine: LabMachine) -> HostSpec:
-    """The lab host with the address it has now."""
+    """The lab host with its current address."""
     address = SshAddress("127.0.0.1", machine.port, "root", Path(machine.key), machine.host_key)
     nested = "emulation" if machine.accel == "tcg" else "KVM"
     return replace(inventory().hosts[0], ssh=address, simulated=f"nested under {nested}, on simulated disks in memory")
 
 
 def running() -> LabMachine:
-    """The lab host that runs now. Raises LabUnavailable where there is none: looking for it does not start it."""
+    """The running lab host. Raises LabUnavailable if there is none; this function does not start it."""
     machine = state().running()
     if machine is None:
         raise LabUnavailable("the embedded lab is not running", hint="start it with: virt-overhead lab up")
@@ -100,23 +100,26 @@ def running() -> LabMachine:
 
 
 def running_host_spec() -> HostSpec:
-    """The lab host that runs now. Raises LabUnavailable where there is none."""
+    """The running lab host for the inventory. Raises LabUnavailable if there is none."""
     return host_spec(running())
 
 
 def acceleration(images: ImageSet, events: Events) -> Acceleration:
-    """What the lab host runs under: KVM where a guest boots here and may nest, else TCG. Probed once per kernel."""
+    """The accelerator of the lab host: KVM if a guest boots with it here and nesting is enabled, else TCG.
+
+    A successful probe is stored per kernel and image.
+    """
     here = LocalRunner()
     kernel = here.run(["uname", "-r"], deadline=5).stdout.strip()
 
-    def ask() -> Acceleration:
+    def run_probe() -> Acceleration:
         if not nested(here):
-            return Acceleration("tcg", "KVM on this machine is missing or does not nest")
+            return Acceleration("tcg", "KVM on this machine is missing or does not allow nesting")
         with events.step("probe KVM by booting a guest"):
             return probe(here, str(images.guest.vmlinuz), str(images.guest.initramfs), images.emulator.command)
 
     key = f"this machine, {kernel}, guest {images.guest.digest}, emulator {images.emulator.digest}"
-    return remembered(probes_file(), key, ask)
+    return stored_or_probed(probes_file(), key, run_probe)
 
 
 def _image_directory(images: ImageSet) -> str:
@@ -133,7 +136,7 @@ def _answers(machine: LabMachine, images: ImageSet) -> bool:
     except HostError:
         return False
     try:
-        # The last step of preparing it: a lab whose start was cut short is started anew.
+        # The last step of `_prepare`. If it is missing, the start was interrupted, and the lab host is started again.
         return runner.run(["test", "-e", f"{_image_directory(images)}/vmlinuz"], deadline=15, check=False).status == 0
     except HostError:
         return False
@@ -146,7 +149,7 @@ def _prepare(machine: LabMachine, images: ImageSet) -> None:
     try:
         directory = _image_directory(images)
         steps = [
-            # libvirt asks QEMU what it can do when it is first used: seconds under emulation, better now than later.
+            # libvirt queries QEMU's capabilities at the first use. Under emulation this needs seconds, so do it now.
             "virsh --quiet domcapabilities --virttype kvm >/dev/null 2>&1 &",
             creation_script(),
             "wait",

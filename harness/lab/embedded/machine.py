@@ -1,4 +1,4 @@
-"""The lab host as a QEMU process of this user: start, find again, end."""
+"""The lab host as a QEMU process of this user: starts, finds and stops it."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _POLL_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class LabMachine:
-    """A running lab host: its process, how to log in on 127.0.0.1, and what it was started from.
+    """A running lab host: its process, the login on 127.0.0.1, and the images it was started from.
 
-    Keys are those of its own images: a checkout with newer recipes must still find its way in.
+    The keys are from these images, so a checkout with newer recipes can still log in.
     """
 
     pid: int
@@ -48,7 +48,7 @@ class LabMachine:
     accel: Accel
     why: str
     made_of: tuple[str, ...]
-    """The digests of its images, and that of its hardware and disks."""
+    """The digests of its images, and a digest of its hardware and disks."""
     started: float
 
 
@@ -56,7 +56,7 @@ _RECORD = TypeAdapter(LabMachine)
 
 
 class LabMachineState:
-    """The directory that remembers the one lab host of this user."""
+    """The directory with the state of the only lab host of this user."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -67,15 +67,15 @@ class LabMachineState:
 
     @contextmanager
     def locked(self, *, seconds: float) -> Iterator[None]:
-        """Hold the right to start or end the lab host, waiting at most `seconds` for another process."""
+        """Lock the start and stop of the lab host. Wait at most `seconds` for another process."""
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = FileLock(self.directory / "lock")
         try:
             lock.acquire(timeout=seconds)
         except Timeout:
             raise LabUnavailable(
-                f"the embedded lab is being started or ended by another process for {format_duration(seconds)} now",
-                hint="wait for it, or end it and run: virt-overhead lab down",
+                f"another process has been starting or stopping the embedded lab for {format_duration(seconds)}",
+                hint="wait for that process, or end it and run: virt-overhead lab down",
             ) from None
         try:
             yield
@@ -83,7 +83,7 @@ class LabMachineState:
             lock.release()
 
     def running(self) -> LabMachine | None:
-        """The machine that runs now, found by its process rather than by what was written down alone."""
+        """The running machine, or None. Its process must exist; the record alone is not sufficient."""
         try:
             known = _RECORD.validate_python(parse_json(self.record.read_bytes(), str(self.record)))
         except (OSError, HostError, ValidationError):
@@ -91,7 +91,7 @@ class LabMachineState:
         return known if known.pid in self.processes() else None
 
     def processes(self) -> list[int]:
-        """Process ids of every lab host started from this directory, also where a crash left no record of it."""
+        """Process ids of all lab hosts started from this directory, even if a crash left no record."""
         mark = os.fsencode(self.pidfile)
         found = []
         for entry in Path("/proc").iterdir():
@@ -103,13 +103,13 @@ class LabMachineState:
         return found
 
     def start(self, images: ImageSet, accel: Accel, why: str) -> LabMachine:
-        """Start the lab host from `images`. It is on its way up when this returns: nothing of it is proven yet."""
+        """Start the lab host from `images`. When this returns, it is still booting, and may not work."""
         if self.console.exists():
-            # Of a lab host that hung or crashed, this is the only witness.
+            # If a lab host hung or crashed, its console is the only evidence.
             self.console.replace(self.console.with_suffix(".previous.log"))
         self._make_disks()
         port = _free_port()
-        # -daemonize: QEMU returns once it runs, or says why it cannot; Ctrl-C is for the harness, not for the lab.
+        # -daemonize: QEMU returns when it runs, or prints an error. Ctrl-C then ends the harness, not the lab host.
         started = subprocess.run(
             [*images.emulator.command, *self._arguments(images, accel, port), "-daemonize"],
             stdin=subprocess.DEVNULL,
@@ -121,10 +121,10 @@ class LabMachineState:
         )
         if started.returncode != 0:
             self._remove_disks()
-            said = [line for line in started.stderr.splitlines() if "warning: TCG doesn't support" not in line]
+            errors = [line for line in started.stderr.splitlines() if "warning: TCG doesn't support" not in line]
             raise LabUnavailable(
-                "the lab host did not start: " + ("\n     ".join(said[-5:]) or f"QEMU status {started.returncode}"),
-                hint=f"it needs {MEMORY_MIB} MiB of free memory",
+                "the lab host did not start: " + ("\n     ".join(errors[-5:]) or f"QEMU status {started.returncode}"),
+                hint=f"the lab host needs {MEMORY_MIB} MiB of free memory",
             )
         machine = LabMachine(
             pid=int(self.pidfile.read_text()),
@@ -140,11 +140,11 @@ class LabMachineState:
         return machine
 
     def fits(self, machine: LabMachine, images: ImageSet) -> bool:
-        """Whether the machine was started from these very images, with the hardware and disks that are wanted now."""
+        """Whether the machine was started from exactly these images, with the current hardware and disks."""
         return tuple(machine.made_of) == self.made_of(images, machine.accel)
 
     def stop(self) -> bool:
-        """End every lab host of this directory: politely, then firmly. True if there was one."""
+        """End all lab hosts of this directory with SIGTERM, then with SIGKILL. True if there was one."""
         pids = self.processes()
         for number, seconds in ((signal.SIGTERM, STOP_SECONDS), (signal.SIGKILL, STOP_SECONDS)):
             for pid in self.processes():
@@ -161,7 +161,7 @@ class LabMachineState:
         return self.directory / f"{disk.name}.img"
 
     def _make_disks(self) -> None:
-        """Blank files for the disks that QEMU emulates: nothing but holes."""
+        """Create the files for the disks that QEMU emulates, empty and sparse."""
         for disk in EMULATED:
             with self._image(disk).open("wb") as image:
                 image.truncate(disk.size_bytes)
@@ -174,7 +174,7 @@ class LabMachineState:
         return wait_until(lambda: not self.processes(), deadline=seconds, every=_POLL_SECONDS)
 
     def made_of(self, images: ImageSet, accel: Accel) -> tuple[str, ...]:
-        """What tells one lab host from another: the digests of its images, and that of its hardware and disks."""
+        """The identity of a lab host: the digests of its images, and a digest of its hardware and disks."""
         described = "\n".join([*self._arguments(images, accel, port=0), creation_script()])
         hardware = hashlib.sha256(described.encode()).hexdigest()[:12]
         return (images.lab.digest, images.guest.digest, images.emulator.digest, hardware)
@@ -182,17 +182,17 @@ class LabMachineState:
     def _arguments(self, images: ImageSet, accel: Accel, port: int) -> list[str]:
         lab = images.lab.path
         if accel == "kvm":
-            # The emulated IOMMU can remap interrupts only where KVM leaves the I/O APIC to QEMU.
+            # The emulated IOMMU can remap interrupts only if QEMU, not KVM, has the I/O APIC.
             engine = ["-accel", "kvm,kernel-irqchip=split", "-cpu", "host"]
         else:
-            # AMD's virtualisation is the one that TCG emulates; nested paging makes guests bearable.
+            # TCG emulates only AMD's virtualisation. Nested paging makes guests fast enough.
             engine = ["-accel", "tcg,thread=multi,tb-size=1024", "-cpu", "EPYC,svm=on,npt=on"]
         return [
             *("-name", "virt-overhead-lab"),
             *("-pidfile", str(self.pidfile)),
             *engine,
             *("-machine", "q35"),
-            # Intel's IOMMU beside AMD's CPU: Debian's cloud kernel has no driver for AMD's.
+            # Intel's IOMMU, although the CPU may be AMD's: Debian's cloud kernel has no driver for AMD's IOMMU.
             *("-device", "intel-iommu,intremap=on"),
             *("-smp", "2"),
             *("-m", str(MEMORY_MIB)),
@@ -200,12 +200,12 @@ class LabMachineState:
             *("-serial", f"file:{self.console}"),
             *("-kernel", str(lab / "vmlinuz")),
             *("-initrd", str(lab / "initramfs")),
-            # A kernel that found its memory damaged measures nothing more: its machine ends, and is started anew.
+            # If the kernel finds damaged memory, it must not continue. The machine ends and is started again.
             *("-append", "console=ttyS0 quiet net.ifnames=0 intel_iommu=on iommu=pt oops=panic panic=-1"),
             "-no-reboot",
             *("-netdev", f"user,id=net0,hostfwd=tcp:127.0.0.1:{port}-:22"),
             *("-device", "virtio-net-pci,netdev=net0,romfile="),
-            # The image stays as it was built: what the lab writes goes with it.
+            # A snapshot: the image does not change, and all writes of the lab host are lost at its end.
             *("-drive", f"file={lab / 'root.img'},if=virtio,format=raw,snapshot=on,cache=unsafe"),
             *("-drive", f"file={images.guest.path / 'guest.iso'},if=virtio,format=raw,readonly=on"),
             *("-device", "virtio-rng-pci"),

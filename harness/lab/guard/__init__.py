@@ -1,4 +1,4 @@
-"""Decides what may be written to, and issues the permission that every destructive command needs."""
+"""Decides which disks may be written to, and issues the permission that every destructive command needs."""
 
 from harness.lab.guard.evidence import Evidence, inspect
 from harness.lab.guard.grant import lend, require_writable, serial_of, take_back

@@ -1,4 +1,4 @@
-"""What a host shows of a disk: the evidence that the guard judges. A probe that could not tell is evidence as well."""
+"""Reads the evidence about a disk from its host, for the guard. A probe without a result is evidence as well."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from harness.untrusted import parse_json, reading
 INSPECT_SECONDS = 120.0
 
 Contents = Literal["blank", "left", "data", "unknown"]
-"""Samples of a disk: all zero; as a run has left them, with zeros at both ends; anything else; or not readable."""
+"""Samples of a disk: all zero; unchanged since a run, with zeros at both ends; anything else; or not readable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A disk as its host shows it.
+    """The evidence about a disk.
 
-    Each tuple of texts names what was found, and is empty where the probe found nothing. `unknown` has, by probe, why
-    it could not tell.
+    Each tuple of texts names what was found, and is empty if the probe found nothing. `unknown` maps each probe
+    without a result to the reason.
     """
 
     pin: BlockPin
@@ -39,11 +39,11 @@ class Evidence:
     users: tuple[str, ...] = ()
     """Processes that have the disk or a partition of it open, in any namespace."""
     claims: tuple[str, ...] = ()
-    """Devices of the disk that the kernel does not let one user have alone."""
+    """Devices of the disk to which the kernel does not grant exclusive access."""
     definitions: tuple[str, ...] = ()
-    """Files of libvirt and Proxmox VE that give the disk to a guest or a storage."""
+    """Files of libvirt and Proxmox VE that define a guest or a storage with the disk."""
     partitions: tuple[str, ...] = ()
-    """Kernel names of the partitions that the host has."""
+    """Kernel names of the disk's partitions."""
     signatures: tuple[str, ...] = ()
     """`DEVICE: TYPE` of every signature on the disk and its partitions."""
     contents: Contents = "blank"
@@ -51,8 +51,8 @@ class Evidence:
 
 
 def inspect(runner: Runner, device: str) -> Evidence | None:
-    """What the host shows of `device` now; None where there is no such block device. Raises HostError."""
-    # Random each time: what lies between the samples of one look may be in those of the next.
+    """The current evidence about `device`; None if there is no such block device. Raises HostError."""
+    # Random each time: data between the samples of one inspection may be found by the next one.
     ends = range(0, END_BYTES, SAMPLE_BYTES)
     inside = (f"inside{random.SystemRandom().random()}" for _ in range(SAMPLES))
     positions = [*(f"ends{at}" for at in ends), *(f"ends{-at - SAMPLE_BYTES}" for at in ends), *inside]
@@ -60,14 +60,14 @@ def inspect(runner: Runner, device: str) -> Evidence | None:
     answers = _Answers.of(printed)
     if "missing" in answers.found:
         return None
-    source = f"{runner.name}: what it says of {device}"
-    with reading(source, hint="lsblk, wipefs and findmnt of util-linux 2.33 or newer are needed there"):
+    source = f"{runner.name}: the evidence about {device}"
+    with reading(source, hint="install util-linux 2.33 or newer there (lsblk, wipefs, findmnt)"):
         return _evidence(answers, source)
 
 
 @dataclass(frozen=True, slots=True)
 class _Answers:
-    """What probes found, by name, and why others could not tell."""
+    """The results of probes by name, and the reasons of probes without a result."""
 
     found: Mapping[str, str]
     unknown: Mapping[str, str]
@@ -100,7 +100,7 @@ PROBES = (
     "claim",
     "contents",
 )
-"""Every one of them has to answer. A probe that is missing could not tell."""
+"""All of them must answer. A missing answer counts as a probe without a result."""
 
 
 def _evidence(answers: _Answers, source: str) -> Evidence:

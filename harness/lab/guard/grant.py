@@ -1,4 +1,4 @@
-"""Asks for permission to write to disks: inspects them on their host, and issues it or says why not."""
+"""Grants or refuses the permission to write to disks, after an inspection on their host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.lab.transport.base import Runner
 
 
 def require_writable(runner: Runner, spec: DiskSpec, device: str) -> Writable:
-    """The permission to write to the disk at `device`. Raises SafetyError with every reason against it, HostError."""
+    """The permission to write to the disk at `device`. Raises SafetyError with all reasons against it, HostError."""
     evidence = inspect(runner, device)
     reasons = refusals(spec, evidence)
     if reasons or evidence is None:
@@ -27,7 +27,7 @@ def require_writable(runner: Runner, spec: DiskSpec, device: str) -> Writable:
 
 @dataclass(frozen=True, slots=True)
 class Loan:
-    """A disk that a guest gets as a whole, by PCI: by these facts it is known again when it comes back."""
+    """A disk that is passed through to a guest by PCI. These facts identify it when the guest returns it."""
 
     device: Writable
     link: str
@@ -35,7 +35,7 @@ class Loan:
 
 
 def lend(device: Writable, link: str) -> Loan:
-    """The disk at `link`, about to be handed to a guest as a whole. SafetyError where the host itself uses it."""
+    """Check the disk at `link` before it is passed through to a guest. SafetyError if the host itself uses it."""
     runner = device.runner
     evidence = inspect(runner, link)
     if evidence is None or evidence.pin != device.pin:
@@ -44,17 +44,17 @@ def lend(device: Writable, link: str) -> Loan:
         )
     if reasons := [*uses(evidence)]:
         raise SafetyError(
-            f"{runner.name}: {link} will not be handed to a guest: {'; '.join(reasons)}",
-            hint="a disk that is passed through can carry no other mode at the same time",
+            f"{runner.name}: {link} will not be passed through to a guest: {'; '.join(reasons)}",
+            hint="a disk that is passed through cannot be used by another mode at the same time",
         )
     return Loan(device, link, _table(runner, evidence.pin))
 
 
 def take_back(loan: Loan) -> None:
-    """Make the permission for a disk that was lent hold again: the kernel has given it a new number.
+    """Renew the permission for a disk that was passed through, because the kernel has given it a new number.
 
-    It is the same disk where size, serial number and the UUID of our partition table are the same. Raises SafetyError,
-    HostError.
+    It is the same disk if its size, its serial number and the UUID of the run's partition table are the same. Raises
+    SafetyError, HostError.
     """
     device, before = loan.device, loan.device.pin
     (pin,) = read_pins(device.runner, [loan.link])
@@ -65,19 +65,19 @@ def take_back(loan: Loan) -> None:
             renew(device, pin)
             return
     raise SafetyError(
-        f"{device.runner.name}: {loan.link} is not the disk that the guest was given: it is {pin.expected}, and it was "
-        f"{before.expected}",
+        f"{device.runner.name}: {loan.link} is not the disk that the guest had: it was {before.expected}, and it is "
+        f"{pin.expected} now",
         hint="see dmesg there",
     )
 
 
 def _table(runner: Runner, pin: BlockPin) -> str:
-    asked = ["blkid", "-p", "-s", "PTUUID", "-o", "value", pin.path]
-    return run_pinned(runner, [pin], asked, deadline=30, check=False).stdout.strip()
+    command = ["blkid", "-p", "-s", "PTUUID", "-o", "value", pin.path]
+    return run_pinned(runner, [pin], command, deadline=30, check=False).stdout.strip()
 
 
 def serial_of(spec: DiskSpec) -> str:
-    """What the creation log calls the disk."""
+    """The name of the disk in the creation log."""
     return spec.serial if isinstance(spec, DiskById) else str(spec.file)
 
 
@@ -85,9 +85,9 @@ def _remedy(spec: DiskSpec, evidence: Evidence | None, reasons: list[str]) -> st
     if evidence is None:
         return "look for the disk with: ls -l /dev/disk/by-id/, and correct its id in the lab file"
     if reasons == [NOT_RELEASED]:
-        return f"add it under disk.{spec.name} if nothing on that disk is needed"
+        return f"add it under disk.{spec.name} if nobody needs the data on that disk"
     if any("serial number" in reason for reason in reasons):
-        return "the link points at another disk than the lab file means: correct id and serial there"
+        return "the link points to a disk with another serial number: correct id and serial in the lab file"
     return _remedy_of_contents(spec, evidence, reasons)
 
 
@@ -101,10 +101,10 @@ def _remedy_of_contents(spec: DiskSpec, evidence: Evidence, reasons: list[str]) 
         return f"if nobody needs that data, remove the file {spec.identity.rpartition(' ')[2]}"
     if any(signature.endswith(": gpt") for signature in evidence.signatures):
         return (
-            "if a killed run left it so, virt-overhead reap removes it; else make sure that nobody needs what is on "
+            "if a killed run left it, virt-overhead reap removes it; else make sure that nobody needs the data on "
             f"{evidence.pin.path}, and remove it (wipefs -a), or name another disk"
         )
     return (
-        f"make sure that nobody needs what is on {evidence.pin.path}, then free it (umount, wipefs -a), or name "
+        f"make sure that nobody needs the data on {evidence.pin.path}, then free it (umount, wipefs -a), or name "
         "another disk"
     )

@@ -1,4 +1,4 @@
-"""What the guard asks a host about a disk. Each probe ends in one of three ways: found, not found, could not tell."""
+"""The probes of the guard on a host. Each probe has one of three results: found, not found, could not tell."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from harness.lab.pin import FACTS
 SAMPLE_BYTES = 65536
 """Bytes of each sample that is read."""
 SAMPLES = 64
-"""Samples at random positions, beside the ends. Where a share p of the disk holds data, all miss it with (1 - p)^64."""
+"""Samples at random positions, not at the ends. If a share p of the disk holds data, all miss it with (1 - p)^64."""
 WHOLE_BYTES = 128 << 20
 """A disk of this size or less is read as a whole."""
 END_BYTES = 1 << 20
-"""Bytes at both ends of a disk that are read as a whole: where most formats have their signatures."""
+"""Bytes at each end of a disk that are all read, because most formats have their signatures there."""
 
 # Shell functions. `digest_of DEVICE POSITION...` prints a digest of the samples at these positions, in bytes.
-# `left_file` prints the file for samples of the device whose facts were just read.
+# `left_file` prints the path of the file for samples of the device whose facts were just read.
 SAMPLED = rf"""
 sample_bytes={SAMPLE_BYTES} whole_bytes={WHOLE_BYTES}
 digest_of() {{
@@ -35,10 +35,9 @@ digest_of() {{
 left_file() {{ echo "{LEFT_DIRECTORY}/$(printf "%s" "$identity $sectors" | sha256sum | cut -c1-32)"; }}
 """
 
-# $1: the disk's link or device, then the positions of samples: `ends` and bytes, from the end where they are negative,
-# or `inside` and a share of the disk. Every line is a probe's name, the status of what it asked, and what that printed
-# (a percent sign, a tab and a line break as %25, %09, %0a). Where a probe's status is not 0, it could not tell, and its
-# text says why.
+# $1: the disk's link or device, then the positions of samples: `ends` and bytes (negative: from the end), or `inside`
+# and a share of the disk. Every line is a probe's name, its status, and its text (a percent sign, a tab and a line
+# break as %25, %09, %0a). If the status is not 0, the probe could not tell, and the text says why.
 INSPECT = (
     FACTS
     + SAMPLED
@@ -49,25 +48,25 @@ line() { # NAME STATUS TEXT
     text=$(printf '%s\n' "$3" | awk "$escape") || { set -- "$1" 98 ""; text="awk does not work there"; }
     printf '%s\t%s\t%s\n' "$1" "$2" "$text"
 }
-say() { line "$1" 0 "$2"; }
-ask() { # NAME COMMAND...
+report() { line "$1" 0 "$2"; }
+run_probe() { # NAME COMMAND...
     probe=$1; shift
-    said=$("$@" 2>"$errors"); status=$?
-    # Some tools say that they failed on standard error alone, and end with 0.
-    [ ! -s "$errors" ] || { said="$said
+    printed=$("$@" 2>"$errors"); status=$?
+    # Some tools report a failure only on standard error, and end with 0.
+    [ ! -s "$errors" ] || { printed="$printed
 $(head -n 3 "$errors")"; [ "$status" -ne 0 ] || status=99; }
-    line "$probe" "$status" "$said"
+    line "$probe" "$status" "$printed"
 }
 link=$1; shift
-dev=$(readlink -e "$link") && [ -b "$dev" ] || { say missing "$link"; exit 0; }
+dev=$(readlink -e "$link") && [ -b "$dev" ] || { report missing "$link"; exit 0; }
 errors=$(mktemp) || exit
 trap 'rm -f "$errors"' EXIT
 ! command -v udevadm >/dev/null || udevadm settle --timeout=10
 name=${dev##*/}
-facts_of "$name" || { say missing "$link"; exit 0; }
-say device "$dev"
-say facts "$number	$diskseq	$sectors	$identity"
-say serials "$( {
+facts_of "$name" || { report missing "$link"; exit 0; }
+report device "$dev"
+report facts "$number	$diskseq	$sectors	$identity"
+report serials "$( {
     udevadm info --query=property --name="$dev" |
         sed -n 's/^\(ID_SERIAL\|ID_SERIAL_SHORT\|ID_SCSI_SERIAL\|MD_UUID\)=//p'
     cat "/sys/class/block/$name/serial" "/sys/class/block/$name/device/serial" "/sys/class/block/$name/dm/uuid"
@@ -75,14 +74,14 @@ say serials "$( {
     echo
     [ ! -d "/sys/class/block/$name/md" ] || mdadm --detail --export "$dev" | sed -n 's/^MD_UUID=//p'
     } 2>/dev/null | tr '\n' ' ')"
-say backing "$(cat "/sys/class/block/$name/loop/backing_file" 2>/dev/null)"
-ask block lsblk -J -b -o NAME,PATH,KNAME,TYPE,SIZE,RO,MAJ:MIN "$dev"
+report backing "$(cat "/sys/class/block/$name/loop/backing_file" 2>/dev/null)"
+run_probe block lsblk -J -b -o NAME,PATH,KNAME,TYPE,SIZE,RO,MAJ:MIN "$dev"
 parts=$(for file in "/sys/class/block/$name"/*/partition; do
     file=${file%/*}
     [ ! -e "$file" ] || echo "/dev/${file##*/}"
 done)
 
-# What the shell's probes are made of: where one of these does nothing, they would find nothing.
+# The tools of the shell's probes. If one of them does nothing, the probes would find nothing.
 tools() {
     for tool in awk cat cut readlink sed stat tail tr; do
         command -v "$tool" >/dev/null || echo "$tool is not installed there" >&2
@@ -90,7 +89,7 @@ tools() {
     tried=$(printf 'a\nb\n' | sed 's/^/x/' | awk '{ print $1 }' | tr '\n' ' ')
     [ "$tried" = "xa xb " ] || echo "sed, awk or tr does not work there" >&2
 }
-ask tools tools
+run_probe tools tools
 roots() {
     root=$(stat -c %d /) || return
     major=$((root >> 8 & 0xfff)) minor=$((root & 0xff | root >> 12 & 0xfff00))
@@ -98,16 +97,16 @@ roots() {
         lsblk -nsro KNAME "/dev/$(basename "$(readlink -f "/sys/dev/block/$major:$minor")")"
         return
     }
-    # btrfs, ZFS, overlay: only its source tells.
+    # btrfs, ZFS, overlay: only the source of the mount identifies the device.
     sources=$(findmnt -nvo SOURCE /) || return
     for source in $sources; do [ ! -b "$source" ] || lsblk -nso KNAME "$source" || return; done
 }
-ask roots roots
+run_probe roots roots
 signatures() { wipefs -J -O DEVICE,TYPE,LABEL,OFFSET "$dev" $parts; }
-ask signatures signatures
+run_probe signatures signatures
 
-# One process asks all others: each costs more than the reading itself on an emulated host, and a pipeline would lose
-# that one of its parts has failed.
+# One process runs all other probes: on an emulated host each process costs more than the reading itself, and a pipeline
+# would not report that one of its parts failed.
 command -v perl >/dev/null || {
     printf 'contents\t1\tperl is not installed there: apt-get install perl-base\n'
     exit 0
@@ -118,20 +117,20 @@ use Fcntl;
 my ($length, $whole, $device, $link, @positions) = @ARGV;
 my $block = '/sys/class/block';
 my ($kernel_name) = $device =~ m{([^/]+)$};
-sub say_ {
+sub report {
     my ($name, $status, $text) = @_;
     $text =~ s/([%\t\n])/sprintf '%%%02x', ord $1/ge;
     print "$name\t$status\t$text\n";
 }
-# The texts that the probe returns are what it found. One that dies could not tell.
+# The probe returns the texts that it found. If it dies, it could not tell.
 sub probe {
     my ($name, $look) = @_;
     my @found = eval { $look->() };
-    $@ ? say_($name, 1, $@ =~ s/\s+$//r) : say_($name, 0, join "\n", @found);
+    $@ ? report($name, 1, $@ =~ s/\s+$//r) : report($name, 0, join "\n", @found);
 }
-# What was listed a moment ago may be gone by now: ENOENT, ESRCH, ENXIO, ENODEV, ENOTDIR.
+# A listed file may be gone by now: ENOENT, ESRCH, ENXIO, ENODEV, ENOTDIR.
 sub gone { grep { $! == $_ } 2, 3, 6, 19, 20 }
-sub text_of { # FILE: its text, undef where there is none
+sub text_of { # FILE: its text, undef if there is none
     my ($file) = @_;
     my $text;
     open my $input, '<:raw', $file or do { return undef if gone(); die "$file cannot be opened: $!\n" };
@@ -168,7 +167,7 @@ sub number { # MAJOR:MINOR, as `stat` gives it
     return ($minor & 0xff) | ($major & 0xfff) << 8 | ($minor & ~0xff) << 12;
 }
 
-# The disk, its partitions and all that is made of them, by kernel name.
+# The disk, its partitions and all devices on them, by kernel name.
 my @nodes = $kernel_name;
 for my $node (@nodes) {
     my @parts = grep { -e "$block/$node/$_/partition" } names("$block/$node");
@@ -200,7 +199,7 @@ probe('holders', sub {
         }
         push @found, "$node by bcache" if -d "$block/$node/bcache";
     }
-    # These hold a device without a claim that the kernel would show: another loop device, an NVMe or iSCSI target.
+    # These users of a device do not show up as holders: another loop device, an NVMe or iSCSI target.
     my $configured = '/sys/kernel/config';
     for my $file (glob("/sys/block/loop*/loop/backing_file $configured/nvmet/subsystems/*/namespaces/*/device_path " .
         "$configured/target/core/*/*/udev_path")) {
@@ -211,9 +210,9 @@ probe('holders', sub {
     return @found;
 });
 
-# Whom definitions of virtual machines, running or not, give the disk: by any path that leads to it, or by the PCI
-# address of its controller. That counts only of an NVMe disk: a whole controller of others carries more than this disk,
-# and libvirt is asked before it is passed.
+# Definitions of virtual machines, running or not, that use the disk: by any path that leads to it, or by the PCI
+# address of its controller. The address is checked only for an NVMe disk, because other controllers have more than one
+# disk, and libvirt is queried before such a controller is passed through.
 my @paths = ($link, map {
     my $node = $_;
     my $udev = text_of('/run/udev/data/b' . word("$block/$node/dev")) // '';
@@ -227,7 +226,7 @@ sub controller { # DOMAIN BUS SLOT FUNCTION, in hexadecimal: the controller of t
     my ($sought) = sprintf '%04x:%02x:%02x.%x', map { hex } @_;
     return grep { $_ eq $sought } @pci;
 }
-sub given { # what an XML or a Proxmox VE address says, a controller of the disk or nothing
+sub given { # ADDRESS, in the form of XML or of Proxmox VE: the controller of the disk if it has this address
     my ($address) = @_;
     if (my ($domain, $bus, $slot, $function) =
         $address =~ /^(?:([0-9a-f]{4,}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-7]))?$/i) {
@@ -288,8 +287,8 @@ probe('mounts', sub {
     die "no mounts of any process can be read\n" unless $readable;
     return sort keys %mounts;
 });
-# Is the disk open anywhere, and can it be claimed for one user alone? udev may have it open for a moment after
-# something wrote to it.
+# Is the disk open anywhere, and does the kernel grant exclusive access? udev may have it open for a moment after a
+# write.
 my ($users, $claimed);
 for my $try (1 .. 10) {
     my %found;
@@ -311,10 +310,10 @@ for my $try (1 .. 10) {
     last if $claimed ne '' && $claimed !~ /busy/i;
     select undef, undef, undef, 0.1;
 }
-say_('users', 0, $users);
-say_('claim', 0, $claimed);
+report('users', 0, $users);
+report('claim', 0, $claimed);
 my %other = (ends => 0, inside => 0, whole => 0);
-open my $input, '<:raw', $device or do { say_('contents', 1, "$device cannot be opened: $!"); exit };
+open my $input, '<:raw', $device or do { report('contents', 1, "$device cannot be opened: $!"); exit };
 my $size = sysseek $input, 0, 2;
 if ($size <= $whole) {
     push @positions, map { 'whole' . $_ * $length } 0 .. ($size - 1) / $length;
@@ -326,24 +325,24 @@ for my $at (@positions) {
     $position = $size - $length if $position > $size - $length;
     $position = 0 if $position < 0;
     my ($buffer, $have) = ('', 0);
-    sysseek $input, $position, 0 or do { say_('contents', 1, "byte $position of $device cannot be read: $!"); exit };
+    sysseek $input, $position, 0 or do { report('contents', 1, "byte $position of $device cannot be read: $!"); exit };
     while ($have < $length && $position + $have < $size) {
         my $read = sysread $input, $buffer, $length - $have, $have;
         unless ($read) {
             my $byte = $position + $have;
-            say_('contents', 1, "byte $byte of $device cannot be read: " . ($! || 'it ends there'));
+            report('contents', 1, "byte $byte of $device cannot be read: " . ($! || 'it ends there'));
             exit;
         }
         $have += $read;
     }
     $other{$where}++ if $buffer =~ /[^\0]/;
 }
-say_('contents', 0, "$other{ends} " . ($other{inside} + $other{whole}));
+report('contents', 0, "$other{ends} " . ($other{inside} + $other{whole}));
 PERL
-# Samples of what a run has left there, as its clean-up wrote them down: are they the same now?
+# Samples that the clean-up of a run recorded: are they the same now?
 left=$(left_file)
-[ -r "$left" ] || { say left none; exit 0; }
+[ -r "$left" ] || { report left none; exit 0; }
 read -r digest positions <"$left"
-[ "$(digest_of "$dev" $positions)" = "$digest" ] && say left same || say left changed
+[ "$(digest_of "$dev" $positions)" = "$digest" ] && report left same || report left changed
 """
 )

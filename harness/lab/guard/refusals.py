@@ -1,4 +1,4 @@
-"""Why a disk must not be written to. Pure: judges what the host shows of it."""
+"""The reasons why a disk must not be written to. Pure: judges the evidence from the host."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ NOT_RELEASED = "its owner did not write `destroy = true` in the lab file"
 
 
 def refusals(spec: DiskSpec, evidence: Evidence | None) -> list[str]:
-    """Every reason against writing to this disk; empty where it may be written to."""
+    """All reasons against writing to this disk; empty if it may be written to."""
     if evidence is None:
         return [NO_DEVICE]
     return [*_of_another(spec, evidence), *uses(evidence), *_of_contents(spec, evidence), *_unanswered(evidence)]
 
 
 def uses(evidence: Evidence) -> Iterator[str]:
-    """Who uses the disk now, or will when it is started."""
+    """Everything that uses the disk now, or will use it when it is started."""
     if evidence.is_root:
         yield "the host's root file system is on it"
     for mount in evidence.mounts:
@@ -31,9 +31,9 @@ def uses(evidence: Evidence) -> Iterator[str]:
     for user in evidence.users:
         yield f"{user} is open"
     if not any((evidence.is_root, evidence.mounts, evidence.swaps, evidence.holders, evidence.users)):
-        # Something in the kernel that no list shows: a target of NVMe over fabrics or iSCSI, DRBD, a ZFS pool.
+        # A user in the kernel that no list shows: a target of NVMe over fabrics or iSCSI, DRBD, a ZFS pool.
         for claim in evidence.claims:
-            yield f"{claim}: the kernel does not let one program have it alone"
+            yield f"{claim}: the kernel does not grant exclusive access"
     for definition in evidence.definitions:
         yield f"a virtual machine or a storage is defined with it: {definition}"
 
@@ -67,4 +67,4 @@ def _of_contents(spec: DiskSpec, evidence: Evidence) -> Iterator[str]:
 
 def _unanswered(evidence: Evidence) -> Iterator[str]:
     for probe, why in evidence.unknown.items():
-        yield f"the probe `{probe}` could not tell: {'; '.join(why.split(chr(10))).strip('; ') or 'it said nothing'}"
+        yield f"the probe `{probe}` could not tell: {'; '.join(why.split(chr(10))).strip('; ') or 'it printed nothing'}"

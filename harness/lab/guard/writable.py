@@ -1,4 +1,4 @@
-"""The permission to write: only the guard issues it, and every command that destroys data needs it."""
+"""The permission to write. Only the guard issues it, and every command that destroys data needs it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from harness.lab.transport.base import Completed, Runner
 
 _ISSUER = object()
 
-# $1: how many bases, then their kernel names; then kernel names of devices. Prints each device that is not on the bases
-# alone. What a device is on: its slaves (device-mapper, md), and of a partition its disk.
+# $1: the number of bases, then their kernel names; then kernel names of devices. Prints each device that is not only on
+# the bases. A device is on its slaves (device-mapper, md); a partition is on its disk.
 _NOT_ON = (
     FACTS
     + r"""
@@ -44,8 +44,8 @@ done
 class Writable:
     """A block device or a file of a host that this run may overwrite, pinned to that one device.
 
-    `disks` holds the serial numbers of the disks under test that it is on; it is empty where it is on none. Only the
-    functions of `harness.lab.guard` make one: anything else gets a TypeError.
+    `disks` holds the serial numbers of the disks under test that it is on; it is empty if it is on none. Only the
+    functions of `harness.lab.guard` can create it: other code gets a TypeError.
     """
 
     __slots__ = ("disks", "pin", "runner")
@@ -69,7 +69,7 @@ class Writable:
 
     @property
     def size_bytes(self) -> int:
-        """Of a block device. Raises SafetyError for a file, whose size may change."""
+        """The size of a block device. Raises SafetyError for a file, because its size may change."""
         if not isinstance(self.pin, BlockPin):
             raise SafetyError(f"{self.runner.name}: {self.path} is a file, not a block device")
         return self.pin.size_bytes
@@ -77,7 +77,7 @@ class Writable:
     def run(
         self, argv: Sequence[str], *, deadline: float, stdin: str | bytes | None = None, check: bool = True
     ) -> Completed:
-        """Run a command that may write to the device, if that is still the same one. Raises SafetyError, HostError."""
+        """Run a command that may write to the device, if it is still the same device. Raises SafetyError, HostError."""
         return run_all([self], argv, deadline=deadline, stdin=stdin, check=check)
 
     def __repr__(self) -> str:
@@ -99,31 +99,31 @@ def run_all(
 
 
 def issue(runner: Runner, pin: Pin, disks: Sequence[str]) -> Writable:
-    """For the guard alone: the permission to write to what is pinned."""
+    """The permission to write to the pinned device or file. Only the guard may call this."""
     return Writable(runner, pin, disks, issuer=_ISSUER)
 
 
 def renew(device: Writable, pin: Pin) -> None:
-    """For the guard alone: the same device, which the kernel knows by another number now."""
+    """Change the pin of the same device, which has a new number in the kernel. Only the guard may call this."""
     device.pin = pin
 
 
 def require_leading_to(devices: Mapping[str, Writable]) -> None:
-    """SafetyError where one of these paths, by which a guest will get it, does not lead to its device now."""
+    """Raise SafetyError if one of these paths, which the guest's configuration uses, does not lead to its device."""
     for path, device in devices.items():
         leads = ["sh", "-c", '[ "$(readlink -e "$1")" = "$2" ]', "sh", path, device.path]
         if device.run(leads, deadline=30, check=False).status != 0:
             raise SafetyError(
-                f"{device.runner.name}: {path} does not lead to {device.path} any more, which the guard has checked",
-                hint="find out what was swapped or renamed there",
+                f"{device.runner.name}: {path} no longer leads to {device.path}, which the guard has checked",
+                hint="find out which device was swapped or renamed there",
             )
 
 
 def built_on(bases: Sequence[Writable], paths: Sequence[str]) -> list[Writable]:
-    """What was built at `paths` on devices that may be written to: partitions, volumes, arrays, files of a file system.
+    """The permission for devices at `paths` that were built on `bases`: partitions, volumes, arrays, files.
 
-    The host shows for each that it is on `bases` and on nothing else. Raises SafetyError where it is on something else,
-    HostError where it is missing.
+    The host checks that each is only on `bases`. Raises SafetyError if one is on another device, HostError if one is
+    missing.
     """
     runner = bases[0].runner
     disks = tuple(dict.fromkeys(disk for base in bases for disk in base.disks))
@@ -135,21 +135,21 @@ def built_on(bases: Sequence[Writable], paths: Sequence[str]) -> list[Writable]:
         wrong = ", ".join(path for path, name in zip(paths, names, strict=True) if name in elsewhere)
         raise SafetyError(
             f"{runner.name}: {wrong} will not be written to: not on {', '.join(each.path for each in bases)} only",
-            hint="something else there has the same name; see lsblk, and remove it or rename it",
+            hint="another device there has the same name: find it with lsblk, and remove or rename it",
         )
     return [issue(runner, pin, disks) for pin in pins]
 
 
 def created(runner: Runner, entry: Entry, paths: Sequence[str]) -> list[Writable]:
-    """What this run has just created by the service of a host (a volume of Proxmox VE), and recorded before.
+    """The permission for volumes that this run has just created through a service of the host (Proxmox VE).
 
-    `entry` is that record. Raises HostError where a path is missing.
+    `entry` is their record in the creation log. Raises HostError if a path is missing.
     """
     return [issue(runner, pin, tuple(entry.disks)) for pin in read_pins(runner, paths)]
 
 
 def _major_minor(device: int) -> str:
-    """A device number as stat gives it (Linux, 64 bits), in the form of sysfs."""
+    """A device number from stat (Linux, 64 bits), in the form of sysfs."""
     major = ((device >> 8) & 0xFFF) | ((device >> 32) & ~0xFFF)
     minor = (device & 0xFF) | ((device >> 12) & ~0xFF)
     return f"{major}:{minor}"

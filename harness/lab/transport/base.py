@@ -1,4 +1,4 @@
-"""What the rest of the harness knows of a machine it can run commands on."""
+"""The interface of a machine that can run commands, and the errors of commands."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ STDERR_BYTES = 4 << 20
 
 
 class TooMuchOutput(Exception):
-    """A command printed more than is read: which stream, and its limit in bytes."""
+    """A command printed more than the limit. It has the stream and its limit in bytes."""
 
     def __init__(self, stream: str, limit: int) -> None:
         super().__init__(f"more than {format_size(limit)} on {stream}")
 
 
 class Output:
-    """One output stream of a command as it arrives: at most `limit` bytes of it."""
+    """The data of one output stream of a command, at most `limit` bytes."""
 
     def __init__(self, stream: str, limit: int) -> None:
         self._stream = stream
@@ -36,7 +36,7 @@ class Output:
         self._data = bytearray()
 
     def add(self, chunk: bytes) -> None:
-        """Raises TooMuchOutput; what arrived is then dropped."""
+        """Raises TooMuchOutput. Then the data is dropped."""
         if len(self._data) + len(chunk) > self._limit:
             self._data.clear()
             raise TooMuchOutput(self._stream, self._limit)
@@ -74,7 +74,7 @@ class Completed:
 
 
 class Runner(Protocol):
-    """Runs commands on one machine. `name` is what messages call it, for example `host lab` or `guest on lab`."""
+    """Runs commands on one machine. `name` is its name in messages, for example `host lab` or `guest on lab`."""
 
     name: str
 
@@ -88,16 +88,16 @@ class Runner(Protocol):
     ) -> Completed:
         """Run `argv` (no shell, LC_ALL=C) and wait at most `deadline` seconds.
 
-        Raises HostError naming machine and command when the deadline passes or the command prints more than
-        STDOUT_BYTES or STDERR_BYTES (the command is ended), the program is not installed or the connection is lost,
-        and with `check` also when the exit status is not 0 (with the end of stderr).
+        Raises HostError naming machine and command if the deadline passes or the command prints more than STDOUT_BYTES
+        or STDERR_BYTES (then the command is ended), if the program is not installed, or if the connection is lost. With
+        `check`, it also raises HostError, with the end of stderr, if the exit status is not 0.
         """
         ...
 
     def put(self, source: Path, target: str, *, deadline: float) -> None:
-        """Copy a file's content there; `target` appears whole or not at all, and survives a power failure.
+        """Copy a file to the machine. `target` is never incomplete, and survives a power failure.
 
-        Only the user who copies it may read it. Needs sh, cat, wc, sync, mv, dirname and rm there.
+        Only the user who copies it may read it. The machine needs sh, cat, wc, sync, mv, dirname and rm.
         """
         ...
 
@@ -105,34 +105,35 @@ class Runner(Protocol):
 
 
 class HoldingRunner(Runner, Protocol):
-    """A Runner that can also have a command live as long as this process wants it to."""
+    """A Runner that can also run a command for the duration of a block."""
 
     def hold(self, argv: Sequence[str], *, what: str, deadline: float) -> AbstractContextManager[Held]:
-        """Run `argv` until the block ends, from the first line that it prints within `deadline` seconds.
+        """Run `argv` until the block ends. The block starts when the command has printed its first line.
 
-        The command must end when its standard input does: at the end of the block, of this process, or of the
-        connection. `what` names it in messages. Raises HostError where it cannot start or prints no line.
+        The first line must come within `deadline` seconds. The command must end when its standard input ends: at the
+        end of the block, of this process, or of the connection. `what` names it in messages. Raises HostError if it
+        cannot start or prints no line.
         """
         ...
 
 
 def failed(runner_name: str, done: Completed) -> HostError:
     """The error for a command that ended with a status other than 0."""
-    said = (done.stderr.strip() or done.stdout.strip() or "(it printed nothing)").splitlines()[-8:]
+    printed = (done.stderr.strip() or done.stdout.strip() or "(it printed nothing)").splitlines()[-8:]
     how = f"ended with status {done.status}" if done.status >= 0 else "was killed by a signal"
-    return HostError(f"{runner_name}: `{done.command}` {how}: " + "\n     ".join(said))
+    return HostError(f"{runner_name}: `{done.command}` {how}: " + "\n     ".join(printed))
 
 
 def overdue(runner_name: str, command: str, deadline: float, *, outcome: str) -> HostError:
-    """The error for a command that its deadline ended; `outcome` says what became of the process."""
+    """The error for a command that passed its deadline; `outcome` says what happened to the process."""
     return HostError(
         f"{runner_name}: `{command}` was not done after {format_duration(deadline)}; {outcome}",
-        hint="see what keeps the machine busy, or allow the command more time",
+        hint="find out what keeps the machine busy, or allow the command more time",
     )
 
 
 def too_much(runner_name: str, command: str, excess: TooMuchOutput, *, outcome: str) -> HostError:
-    """The error for a command that printed more than is read; `outcome` says what became of the process."""
+    """The error for a command that printed more than the limit; `outcome` says what happened to the process."""
     return HostError(
         f"{runner_name}: `{command}` printed {excess}; {outcome}",
         hint=f"run the command on {runner_name} to see what it prints",
@@ -141,9 +142,7 @@ def too_much(runner_name: str, command: str, excess: TooMuchOutput, *, outcome: 
 
 def missing_program(runner_name: str, program: str) -> HostError:
     """The error for a program that the machine does not have."""
-    return HostError(
-        f"{runner_name}: there is no `{program}` that could be run", hint=f"install `{program}` on {runner_name}"
-    )
+    return HostError(f"{runner_name}: the program `{program}` is missing", hint=f"install `{program}` on {runner_name}")
 
 
 def disk_full(runner_name: str, target: str, size_bytes: int) -> HostError:
@@ -155,11 +154,11 @@ def disk_full(runner_name: str, target: str, size_bytes: int) -> HostError:
 
 
 def open_source(source: Path) -> IO[bytes]:
-    """The regular file that is to be copied, opened; HostError where there is none."""
+    """Open the regular file for a copy; HostError if there is none."""
     try:
-        # Asked before opening it: a pipe would block, and has no size to check the copy against.
+        # Checked before the file is opened: a pipe would block, and it has no size to compare the copy with.
         if source.exists() and not source.is_file():
-            raise HostError(f"cannot copy {source}: it is no regular file")
+            raise HostError(f"cannot copy {source}: it is not a regular file")
         return source.open("rb")
     except OSError as error:
         raise HostError(

@@ -1,4 +1,4 @@
-"""Calls that may block without end, cut off by a deadline: the caller always gets control back."""
+"""Limits calls that may block forever by a deadline. The caller always gets control back."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ T = TypeVar("T")
 
 
 class Overdue(Exception):
-    """The call was still blocked when its time was up; it goes on in its thread."""
+    """The call was still blocked at its deadline. It continues in its thread."""
 
 
 class _Call(threading.Thread, Generic[T]):
     def __init__(self, action: Callable[[], T]) -> None:
-        # A daemon: a call that never comes back must not keep the interpreter from exiting.
+        # A daemon thread, because a call that never returns must not stop the interpreter from exiting.
         super().__init__(daemon=True)
         self._action = action
         self.result: T
@@ -29,7 +29,7 @@ class _Call(threading.Thread, Generic[T]):
 
 
 def within(seconds: float, action: Callable[[], T]) -> T:
-    """What `action()` returns or raises, or Overdue after `seconds`."""
+    """Return the result of `action()` or raise its exception. Raises Overdue after `seconds`."""
     call = _Call(action)
     call.start()
     call.join(max(seconds, 0.0))

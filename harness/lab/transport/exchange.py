@@ -1,4 +1,4 @@
-"""One command on one SSH channel: start it, feed it, drain it, and end it on the far side when asked."""
+"""One command on one SSH channel: starts it, sends its input, reads its output, and ends it on the remote machine."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from paramiko import Channel, SSHException, Transport
 
 from harness.lab.transport.base import outputs
 
-# The channel's timeout: how often a blocked read looks at standard error, and a blocked write at `abandoned`.
+# The channel's timeout: how often a blocked read checks standard error, and a blocked write checks `abandoned`.
 POLL_SECONDS = 0.2
-# Larger than what arrives in one poll, so that a full standard error does not hold up standard output.
+# Larger than the data of one poll. Then a full standard error does not block standard output.
 WINDOW_BYTES = 16 << 20
 PACKET_BYTES = 32 << 10
 MISSING_PROGRAM = 127
 
 _PID = re.compile(rb"virt-overhead-pid (\d{1,10})\n")
-# It is the first that the command prints; only the far shell's own start-up files may print before it.
+# It is the first output of the command. Only the start-up files of the remote shell may print before it.
 _PID_WITHIN_BYTES = 64 << 10
 
-# Ends a command and everything that came of it: members of its session or group, and children of those (fio puts
-# its jobs in sessions of their own). TERM first, then KILL. Builtins only but for sleep: forks are dear in a guest.
+# Ends a command and all its descendants: members of its session or group, and their children (fio puts its jobs in
+# separate sessions). TERM first, then KILL. Only builtins except sleep, because forks are expensive in a guest.
 _ENDER = r"""
 tree=" $1 " grown=yes
 while [ "$grown" ]; do
@@ -59,25 +59,25 @@ class ConnectionLost(Exception):
 
 
 class Exchange:
-    """One command on one channel. `converse` blocks: it runs in a thread that can be given up."""
+    """One command on one channel. `converse` blocks, so it runs in a thread that can be abandoned."""
 
     def __init__(self, transport: Transport, argv: Sequence[str]) -> None:
         self._transport = transport
         self._argv = argv
         self.requested = False
         self.pid: int | None = None
-        """The command's process id on the far side, once it has started there."""
+        """The command's process id on the remote machine, when it has started there."""
         self._channel: Channel | None = None
         self._abandoned = threading.Event()
         self._started = threading.Event()
         self._stdout, self._stderr = outputs()
 
     def converse(self, deadline: float, stdin: Iterable[bytes] | None = None) -> int:
-        """Run the command to its end; its exit status, negative when a signal ended it.
+        """Run the command to its end. Returns its exit status, which is negative if a signal ended it.
 
-        `deadline` bounds the opening of the channel alone: the caller waits no longer for the rest either.
+        `deadline` limits only the opening of the channel. The caller must limit the rest.
 
-        Raises ConnectionLost, TooMuchOutput, or what paramiko raises where a channel cannot be opened.
+        Raises ConnectionLost, TooMuchOutput, or paramiko's exception if a channel cannot be opened.
         """
         channel = self._transport.open_channel("session", window_size=WINDOW_BYTES, timeout=deadline + 1.0)
         self._channel = channel
@@ -101,13 +101,13 @@ class Exchange:
             channel.close()
 
     def abandon(self) -> None:
-        """Let go of the channel. What runs on the far side may go on: see `ender`."""
+        """Close the channel. The command may continue on the remote machine: see `ender`."""
         self._abandoned.set()
         if self._channel is not None:
             self._channel.close()
 
     def wait_for_pid(self, seconds: float) -> int | None:
-        """The command's process id; a command that was given up right after its start may not have told it yet."""
+        """The command's process id. A command that was abandoned right after its start may not have reported it yet."""
         if self.requested:
             self._started.wait(seconds)
         return self.pid
@@ -128,8 +128,8 @@ class Exchange:
                         return
             channel.shutdown_write()
         except (OSError, EOFError, SSHException, ValueError):
-            # The command stopped reading, the connection ended (`_drain` finds out which), or the caller gave up
-            # and closed the file.
+            # The command stopped reading, the connection ended (`_drain` finds out which), or the caller abandoned the
+            # command and closed the file.
             return
 
     def _send(self, channel: Channel, packet: bytes) -> bool:
@@ -154,40 +154,40 @@ class Exchange:
                 at_end = not data
             # The end of the channel is the end of both streams, so after it this never blocks.
             while at_end or channel.recv_stderr_ready():
-                complaint = channel.recv_stderr(WINDOW_BYTES)
-                if not complaint:
+                errors = channel.recv_stderr(WINDOW_BYTES)
+                if not errors:
                     break
-                self._look_for_pid(complaint)
-                self._stderr.add(complaint)
-            # Last: to end a command that prints too much, its process id must be known.
+                self._look_for_pid(errors)
+                self._stderr.add(errors)
+            # Last, because the process id must be known to end a command that prints too much.
             self._stdout.add(data)
 
-    def _look_for_pid(self, complaint: bytes) -> None:
-        if self.pid is None and (match := _PID.search(self._stderr.head(_PID_WITHIN_BYTES) + complaint)):
+    def _look_for_pid(self, errors: bytes) -> None:
+        if self.pid is None and (match := _PID.search(self._stderr.head(_PID_WITHIN_BYTES) + errors)):
             self.pid = int(match[1])
             self._started.set()
 
     def _check_whole(self, channel: Channel) -> None:
         if channel.eof_received:
             return
-        # paramiko closes the channels of a lost connection a moment before it calls the connection inactive.
+        # paramiko closes the channels of a lost connection a moment before it marks the connection as inactive.
         self._transport.join(0.5)
         if not self._transport.is_alive():
-            raise ConnectionLost(str(self._transport.get_exception() or "") or "the far side closed it")
+            raise ConnectionLost(str(self._transport.get_exception() or "") or "the remote side closed it")
 
 
 def ender(transport: Transport, pid: int) -> Exchange:
-    """The command that ends the far process `pid` with its descendants; status 0 when all are gone."""
+    """The command that ends the remote process `pid` with its descendants; status 0 if all are gone."""
     return Exchange(transport, ("sh", "-c", _ENDER, "sh", str(pid)))
 
 
 def is_missing_program(exchange: Exchange, status: int) -> bool:
-    """Whether the shell found no such program (a program may itself end with this status)."""
+    """Whether the shell did not find the program. The status alone is not sufficient: a program may end with it."""
     return status == MISSING_PROGRAM and exchange.pid is None
 
 
 def _command_line(argv: Sequence[str]) -> str:
-    # The far shell tells its process id and becomes the command, so a deadline can end it; no process more, no
-    # round trip more. A program that is missing tells none.
+    # The remote shell prints its process id and becomes the command, so a deadline can end the command. This needs no
+    # additional process and no additional round trip. For a missing program, the shell prints no process id.
     program = shlex.quote(argv[0])
     return f"export LC_ALL=C; command -v {program} >/dev/null && echo virt-overhead-pid $$ >&2; exec {shlex.join(argv)}"

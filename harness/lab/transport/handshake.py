@@ -1,4 +1,4 @@
-"""From an address to an authenticated SSH connection, every step under a deadline."""
+"""Opens an authenticated SSH connection to an address. Every step has a deadline."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from harness.lab.transport.exchange import WINDOW_BYTES
 from harness.units import format_duration
 from harness.waiting import Deadline
 
-# paramiko logs the traceback of every connection that ends; the runner's errors say the same once, in words.
+# paramiko logs the traceback of every connection that ends. The runner's errors report the same once, as text.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)
 
 TCP_SECONDS = 5.0
-# A server that has sent its banner is up, if slow: a key exchange under emulation takes seconds.
+# A server that has sent its banner is up, but may be slow: a key exchange under emulation takes seconds.
 NEGOTIATION_SECONDS = 30.0
 KEEPALIVE_SECONDS = 5
-# Unanswered for so long, the kernel gives the connection up; without it that takes a quarter of an hour.
+# After this time without an answer, the kernel closes the connection. By default that takes 15 minutes.
 SILENCE_MS = 30_000
 
-# The cheapest that paramiko, OpenSSH and dropbear share, for a far side that computes under emulation.
+# The fastest algorithms that paramiko, OpenSSH and dropbear share, for a remote machine under emulation.
 _CIPHERS = ("aes128-ctr", "aes256-ctr", "aes128-gcm@openssh.com")
 _MACS = ("hmac-sha2-256", "hmac-sha2-256-etm@openssh.com", "hmac-sha1")
 _KEX = ("curve25519-sha256@libssh.org", "ecdh-sha2-nistp256", "diffie-hellman-group14-sha256")
@@ -48,16 +48,16 @@ _PROHIBITED = 1
 
 
 class NotUpYet(HostError):
-    """Nothing answers there as an SSH server does; it may still be booting."""
+    """No SSH server answers. The machine may still be booting."""
 
 
 @dataclass(frozen=True, slots=True)
 class SshTarget:
-    """Where and as whom to log in, with a key file alone: no agent, nothing of ~/.ssh.
+    """The address, the user and the key file for a login. No agent and no file of ~/.ssh is used.
 
-    `host_key` ("ssh-ed25519 AAAA...") pins the host's public key. Without it the key of the first contact is
-    remembered in `known_hosts`; without that file too any key will do, which suits only a guest that makes
-    itself a new key at each boot and is reached by a pinned jump or on this machine.
+    `host_key` ("ssh-ed25519 AAAA...") pins the host's public key. Without it, the key of the first contact is stored in
+    `known_hosts`. Without both, any key is accepted. This is only for a guest that creates a new key at each boot, and
+    whose connection goes through a pinned jump or stays on this machine.
     """
 
     host: str
@@ -74,7 +74,7 @@ class SshTarget:
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """A connection that carries another one; `label` tells its targets from those of other jumps."""
+    """A connection that carries another one. `label` distinguishes its targets from the targets of other jumps."""
 
     name: str
     label: str
@@ -84,7 +84,7 @@ class Jump:
 def open_transport(
     target: SshTarget, *, name: str, via: Jump | None, deadline: float, banner_seconds: float
 ) -> Transport:
-    """An authenticated connection, or NotUpYet, or HostError where trying again would not help."""
+    """An authenticated connection. Raises NotUpYet, or HostError if another try would not help."""
     end = Deadline.after(deadline)
     user_key = _load_key(name, target)
     label = f"{target.address}@{via.label}" if via else target.address
@@ -103,10 +103,10 @@ def open_transport(
 
 
 def abandon(transport: Transport) -> None:
-    """Close a connection that may be stuck; never blocks for long, never raises."""
+    """Close a connection that may hang. This never blocks for long and never raises."""
     with contextlib.suppress(Overdue, OSError, EOFError, SSHException):
         within(2.0, transport.close)
-    # Otherwise paramiko's timer of an unfinished handshake holds up the exit of the interpreter.
+    # Otherwise paramiko's timer of an unfinished handshake delays the exit of the interpreter.
     transport.packetizer.complete_handshake()
     with contextlib.suppress(RuntimeError):
         transport.join(1.0)
@@ -123,13 +123,14 @@ def _load_key(name: str, target: SshTarget) -> PKey:
     except (PasswordRequiredException, TypeError):
         failure = HostError(
             f"{name}: the SSH key {target.key} is locked by a passphrase",
-            hint="use a key without one, made for the lab alone: ssh-keygen -t ed25519 -N '' -f FILE",
+            hint="create a key without a passphrase, only for the lab: ssh-keygen -t ed25519 -N '' -f FILE",
         )
     except Exception as error:
         failure = HostError(
-            f"{name}: {target.key} is no SSH private key: {error}", hint="make one: ssh-keygen -t ed25519 -f FILE"
+            f"{name}: {target.key} is not an SSH private key: {error}",
+            hint="create one: ssh-keygen -t ed25519 -f FILE",
         )
-    # Not from within the handlers: the frames of what was raised there have the key in their variables.
+    # Raised outside of the handlers, because the frames of the original exception have the key in their variables.
     raise failure
 
 
@@ -154,7 +155,7 @@ def _negotiating(
     options.kex = _KEX
     options.key_types = _HOST_KEYS
     if expected is not None:
-        # A host with several keys shows the one that is asked for first.
+        # A host with several keys shows the first requested one.
         kinds = ("rsa-sha2-512", "rsa-sha2-256") if expected[0] == "ssh-rsa" else (expected[0],)
         try:
             options.key_types = kinds
@@ -172,7 +173,8 @@ def _direct(target: SshTarget, name: str, seconds: float) -> socket.socket:
         stream = socket.create_connection((target.host, target.port), timeout=seconds)
     except socket.gaierror as error:
         raise HostError(
-            f"{name}: {target.host} has no address: {error.strerror or error}", hint="check the name in the lab file"
+            f"{name}: the name {target.host} has no address: {error.strerror or error}",
+            hint="check the name in the lab file",
         ) from error
     except OSError as error:
         raise NotUpYet(
@@ -202,7 +204,7 @@ def _through(via: Jump, target: SshTarget, name: str, seconds: float) -> Channel
         raise NotUpYet(f"{name}: {target.address} does not answer {via.name}: {error.text}") from error
     except (SSHException, EOFError, OSError, Overdue) as cause:
         if not via.transport.is_active():
-            raise HostError(f"{name}: the connection to {via.name}, the way there, was lost: {cause}") from cause
+            raise HostError(f"{name}: the connection through {via.name} was lost: {cause}") from cause
         raise NotUpYet(f"{name}: {target.address} does not answer {via.name} within {seconds:.0f} s") from cause
 
 
@@ -218,15 +220,15 @@ def _negotiate(transport: Transport, where: str, banner_seconds: float, remainin
     error = transport.get_exception()
     if isinstance(error, IncompatiblePeer):
         raise HostError(
-            f"{where} shares no algorithm with us: {error}",
+            f"{where} supports no common algorithm: {error}",
             hint="allow curve25519, aes128-ctr, hmac-sha2-256 and an ed25519 host key there",
         )
     if transport.remote_version:
         cause = str(error) if error else f"did not finish the key exchange within {format_duration(seconds)}"
     elif error is not None and isinstance(error.__context__, EOFError | ConnectionError):
-        cause = "takes the connection and ends it at once"
+        cause = "accepts the connection and closes it immediately"
     else:
-        cause = f"takes the connection, but no SSH server spoke within {format_duration(banner_seconds)}"
+        cause = f"accepts the connection, but sent no SSH banner within {format_duration(banner_seconds)}"
     raise NotUpYet(f"{where} {cause}")
 
 

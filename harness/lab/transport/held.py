@@ -1,4 +1,4 @@
-"""A command that lives as long as this process holds it: its standard input stays open, and it ends with that."""
+"""A command that runs while this process keeps its standard input open, and ends when that is closed."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from harness.units import format_duration
 
 MOST_LINES = 64
 MOST_LINE_BYTES = 4096
-# How long the command may take to end once its standard input has ended.
+# The time that the command may need to end after its standard input has ended.
 GRACE_SECONDS = 5.0
 
 
 class Stream(Protocol):
-    """The near end of a command that runs: its standard input, and its two outputs in one."""
+    """The local end of a running command: its standard input, and its two outputs in one stream."""
 
     def read(self) -> bytes:
-        """What the command printed next. Blocks; empty when no more can come."""
+        """The next output of the command. Blocks. Empty at the end of the output."""
         ...
 
     def write(self, data: bytes) -> None:
-        """Raises OSError where nobody reads any more."""
+        """Raises OSError if the command no longer reads."""
         ...
 
     def end_input(self) -> None: ...
 
     def end(self) -> None:
-        """Wait for the command to end and let go of it. Never blocks for long."""
+        """Wait for the end of the command and close the stream. Never blocks for long."""
         ...
 
 
 class Held:
-    """A command that runs. It stores the last MOST_LINES lines of the command's output; threads may share it."""
+    """A running command. It stores the last MOST_LINES lines of the command's output. Threads may share it."""
 
     def __init__(self, machine: str, what: str, stream: Stream) -> None:
         self._machine = machine
@@ -50,7 +50,7 @@ class Held:
 
     @property
     def alive(self) -> bool:
-        """Whether the command runs, as far as is known: the end of a silent connection shows only in an answer."""
+        """Whether the command runs, as far as is known. A broken connection is only noticed by a missing answer."""
         return not self._ended
 
     @property
@@ -60,14 +60,14 @@ class Held:
             return tuple(self._lines)
 
     def send(self, line: str) -> None:
-        """Write a line to the command. Raises HostError where the command or the connection has ended."""
+        """Write a line to the command. Raises HostError if the command or the connection has ended."""
         try:
             self._stream.write(f"{line}\n".encode())
         except OSError as error:
             raise HostError(f"{self._machine}: {self._what} has ended: {error or type(error).__name__}") from error
 
     def wait(self, until: Callable[[Sequence[str]], bool], seconds: float) -> bool:
-        """Whether the lines are as wanted: now, within `seconds`, or when the command has ended before."""
+        """Wait until `until(lines)` is true, at most `seconds` or until the command ends. Returns its last result."""
         with self._changed:
             self._changed.wait_for(lambda: self._ended or until(self._lines), seconds)
             return until(self._lines)
@@ -82,7 +82,7 @@ class Held:
 
     def _listen(self) -> None:
         pending = b""
-        # A stream that was let go of meanwhile has no file to read from: ValueError.
+        # If the stream was closed meanwhile, a read raises ValueError.
         with suppress(OSError, ValueError):
             while data := self._stream.read():
                 *lines, pending = (pending + data).split(b"\n")
@@ -97,15 +97,15 @@ class Held:
 
 @contextmanager
 def holding(machine: str, what: str, stream: Stream, *, deadline: float) -> Iterator[Held]:
-    """The command behind `stream` from its first line on, until the block ends.
+    """The command behind `stream`, after its first line, until the block ends.
 
-    Raises HostError where it has printed no line after `deadline` seconds, or ended without one.
+    Raises HostError if it prints no line within `deadline` seconds, or ends without one.
     """
     held = Held(machine, what, stream)
     try:
         if not held.wait(lambda lines: len(lines) > 0, deadline):
-            said = f"did not answer within {format_duration(deadline)}" if held.alive else "ended without an answer"
-            raise HostError(f"{machine}: {what} {said}", hint=f"check that {machine} is up and not overloaded")
+            why = f"did not answer within {format_duration(deadline)}" if held.alive else "ended without an answer"
+            raise HostError(f"{machine}: {what} {why}", hint=f"check that {machine} is up and not overloaded")
         yield held
     finally:
         held.close()

@@ -1,4 +1,4 @@
-"""Which key a host must show: pinned by its owner, or remembered from the first contact."""
+"""The key that a host must show: pinned by its owner, or stored at the first contact."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ def split_key(text: str, *, origin: str) -> tuple[str, str]:
         body = ""
     if not body:
         raise ConfigError(
-            f"{origin}: {text.strip()[:60]!r} is no public key",
+            f"{origin}: {text.strip()[:60]!r} is not a public key",
             hint="write the type and the key, for example `ssh-ed25519 AAAA...` from `ssh-keyscan -t ed25519 HOST`",
         )
     return kind, body
 
 
 def fingerprint(body: str) -> str:
-    """As ssh-keygen -l prints it: SHA256 over the key's blob, base64 without padding."""
+    """The fingerprint in the form of ssh-keygen -l: SHA256 over the key's blob, base64 without padding."""
     digest = hashlib.sha256(base64.b64decode(body)).digest()
     return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
 
 
 def recall(known_hosts: Path, label: str) -> str | None:
-    """The key remembered under `label` as "type body", or None before the first contact."""
+    """The key stored under `label` as "type body", or None before the first contact."""
     try:
         lines = known_hosts.read_text().splitlines()
     except FileNotFoundError:
@@ -49,16 +49,16 @@ def recall(known_hosts: Path, label: str) -> str | None:
 
 
 def remember(known_hosts: Path, label: str, key: str) -> None:
-    """Store the key of a first contact. A part of a line, after a power failure, would be another key."""
+    """Store the key of a first contact. The write is atomic, because an incomplete line would be another key."""
     known_hosts.parent.mkdir(parents=True, exist_ok=True)
-    # Several runs may meet their hosts at the same time.
+    # Several runs may have a first contact at the same time.
     with FileLock(f"{known_hosts}.lock"):
         known = known_hosts.read_text() if known_hosts.exists() else ""
         write_atomically(known_hosts, f"{known}{label} {key}\n")
 
 
 class WrongHostKey(HostError):
-    """A machine shows another host key than the expected one: it is not the machine that is meant."""
+    """A machine does not show the expected host key, so it is another machine."""
 
 
 def changed_key(name: str, address: str, *, expected: str, shown: str, remedy: str) -> WrongHostKey:

@@ -1,4 +1,4 @@
-"""Runs commands on the machine that the harness itself runs on."""
+"""Runs commands on the local machine."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CHUNK_BYTES = 1 << 20
 
 
 class LocalRunner:
-    """A Runner for this machine: a subprocess per command, in a process group of its own."""
+    """A Runner for this machine: a subprocess per command, in a separate process group."""
 
     def __init__(self, name: str = "this machine") -> None:
         self.name = name
@@ -56,7 +56,7 @@ class LocalRunner:
         except TooMuchOutput as excess:
             raise too_much(self.name, shlex.join(argv), excess, outcome=_ended(process)) from None
         except BaseException:
-            # A Ctrl-C of the terminal does not reach the command: it has a process group of its own.
+            # Ctrl-C in the terminal does not reach the command, because it has a separate process group.
             _end_group(process)
             raise
         done = Completed(tuple(argv), process.returncode, stdout.text, stderr.text)
@@ -82,7 +82,7 @@ class LocalRunner:
             yield held
 
     def close(self) -> None:
-        """Nothing is held open between commands."""
+        """Does nothing: there is no connection to close."""
 
     def _start(self, argv: Sequence[str], *, stderr: int = subprocess.PIPE) -> subprocess.Popen[bytes]:
         try:
@@ -98,21 +98,21 @@ class LocalRunner:
             raise missing_program(self.name, argv[0]) from error
 
     def _put(self, original: IO[bytes], target: Path, end: Deadline, deadline: float) -> None:
-        # Readable by its owner alone: the guest image has the guest's private host key in it.
+        # Readable only by its owner, because the guest image contains the guest's private host key.
         with replacing(target, mode=0o600) as copy:
             while chunk := original.read(CHUNK_BYTES):
                 copy.write(chunk)
                 if end.passed:
-                    raise overdue(self.name, f"copy to {target}", deadline, outcome="nothing of it was kept")
+                    raise overdue(self.name, f"copy to {target}", deadline, outcome="the incomplete copy was removed")
 
 
 def _ended(process: subprocess.Popen[bytes]) -> str:
-    """End the command; what became of it, in words."""
+    """End the command. Returns the outcome as text."""
     return "it was ended" if _end_group(process) else "it cannot be killed (waiting for a device?)"
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> bool:
-    """TERM first: fio puts its jobs in sessions of their own, so only fio itself can end them."""
+    """Send TERM first: fio puts its jobs in separate sessions, so only fio itself can end them."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)

@@ -1,4 +1,4 @@
-"""One local process and its three pipes: feeds it and reads what it prints, up to a limit and a deadline."""
+"""Exchanges data with a local process over its three pipes, with a limit on the output and a deadline."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from harness.lab.transport.base import Output, outputs
 from harness.waiting import Deadline
 
 _CHUNK_BYTES = 64 << 10
-# What a pipe takes without blocking once it is ready (pipe(7)): PIPE_BUF.
+# PIPE_BUF: a pipe that is ready accepts this many bytes without blocking (pipe(7)).
 _WRITE_BYTES = 4096
 
 
 def converse(process: subprocess.Popen[bytes], stdin: bytes, deadline: float) -> tuple[Output, Output]:
-    """Give the process `stdin`, and wait until it has ended and closed both outputs; these.
+    """Send `stdin` to the process, wait until it has ended and closed both outputs, and return both.
 
-    Raises subprocess.TimeoutExpired after `deadline` seconds and TooMuchOutput. The process then still runs.
+    Raises subprocess.TimeoutExpired after `deadline` seconds, and TooMuchOutput. In both cases the process still runs.
     """
     assert process.stdin is not None
     assert process.stdout is not None
@@ -57,14 +57,14 @@ def _remaining(process: subprocess.Popen[bytes], deadline: float, end: Deadline)
 
 
 def _read(descriptor: int, output: Output) -> bool:
-    """Read what there is; False at the end of the stream."""
+    """Read the available data; False at the end of the stream."""
     chunk = os.read(descriptor, _CHUNK_BYTES)
     output.add(chunk)
     return bool(chunk)
 
 
 def _feed(pipe: IO[bytes], unsent: memoryview) -> memoryview:
-    """What is left to send. A command that reads no more of it gets no more."""
+    """Send the next bytes, and return the rest. If the command has closed its input, the rest is empty."""
     try:
         return unsent[os.write(pipe.fileno(), unsent[:_WRITE_BYTES]) :]
     except BrokenPipeError:

@@ -1,4 +1,4 @@
-"""Runs commands on a machine over one SSH connection that stays open, directly or through another machine."""
+"""Runs commands on a remote machine over one open SSH connection, directly or through another machine."""
 
 from __future__ import annotations
 
@@ -37,19 +37,20 @@ from harness.waiting import Deadline, attempts
 __all__ = ["SshRunner", "SshTarget"]
 
 BANNER_SECONDS = 15.0
-# While a machine boots, user-mode networking takes a connection and may leave it silent for good, so short tries
-# notice the server first; every PATIENT_TRYth waits longer, for a server that is up but slow.
+# While a machine boots, user-mode networking accepts a connection and may never answer. So short tries detect the
+# server soonest. Every PATIENT_TRYth try waits longer, for a server that is up but slow.
 QUICK_BANNER_SECONDS = 1.5
 PATIENT_TRY = 5
 RETRY_SECONDS = 0.25
-# How long past its deadline a command may take to be ended on the far side.
+# The time after the deadline in which a command must end on the remote machine.
 ENDING_SECONDS = 20.0
 PID_SECONDS = 3.0
 _UNKNOWN = "the machine does not answer, so the command may still run there"
 CHUNK_BYTES = 256 << 10
 
-# $1 target, $2 partial file, $3 bytes. The count tells a whole file from one cut off with the connection. The file is
-# on the disk before it gets its name, and the name before this ends; an old `sync` knows no files, and syncs all.
+# $1 target, $2 partial file, $3 bytes. The count detects a file that is incomplete because the connection was lost. The
+# file is on the disk before it gets its name, and the name is on the disk before this ends. An old `sync` accepts no
+# file names, and syncs all.
 _PUT = (
     "umask 077; trap 'rm -f \"$2\"' EXIT; trap 'exit 1' HUP TERM; "
     'durable() { sync "$1" 2>/dev/null || sync; }; '
@@ -59,7 +60,7 @@ _PUT = (
 
 
 class SshRunner:
-    """A Runner for a far machine. One connection, one channel per command; threads may share it."""
+    """A Runner for a remote machine. One connection, one channel per command; threads may share it."""
 
     def __init__(self, transport: Transport, *, name: str, label: str) -> None:
         self.name = name
@@ -76,7 +77,7 @@ class SshRunner:
         deadline: float,
         banner_seconds: float = BANNER_SECONDS,
     ) -> SshRunner:
-        """Log in, through `via` if given (it stays in use: close this one first).
+        """Log in, through `via` if given. Close the new runner before `via`.
 
         Raises HostError naming machine, cause and remedy, at the latest after `deadline` seconds.
         """
@@ -94,10 +95,10 @@ class SshRunner:
         deadline: float,
         on_wait: Callable[[str], None] | None = None,
     ) -> SshRunner:
-        """Log in to a machine that may still be booting, trying until `deadline` seconds have passed.
+        """Log in to a machine that may still be booting. Try until `deadline` seconds have passed.
 
-        `on_wait` is told why each try failed. Raises HostError with the last cause; what no waiting mends (a
-        refused key, another host key) is raised at once.
+        `on_wait` is called with the cause after each failed try. Raises HostError with the last cause. An error that
+        waiting cannot solve (a refused key, another host key) is raised immediately.
         """
         end = Deadline.after(deadline)
         for attempt in attempts(end, repeat(RETRY_SECONDS)):
@@ -113,13 +114,13 @@ class SshRunner:
             if attempt.is_last:
                 raise HostError(
                     f"{name}: no SSH login within {format_duration(deadline)} ({attempt.number} tries); last: {cause}",
-                    hint="look at the machine's console for how far its boot came, or allow it more time",
+                    hint="look at the machine's console to see how far it has booted, or allow more time",
                 )
         raise AssertionError("unreachable: the attempts have no end")
 
     @property
     def alive(self) -> bool:
-        """Whether the connection is open as far as is known; a silent far side shows only in a command."""
+        """Whether the connection is open, as far as is known. Only a command shows whether the machine answers."""
         return self._transport.is_active()
 
     def run(
@@ -145,8 +146,8 @@ class SshRunner:
         if NO_SPACE in done.stderr:
             raise disk_full(self.name, target, size)
         if done.status != 0:
-            said = done.stderr.strip() or f"fewer than {size} bytes arrived"
-            raise HostError(f"{self.name}: cannot write {target}: {said}")
+            why = done.stderr.strip() or f"fewer than {size} bytes arrived"
+            raise HostError(f"{self.name}: cannot write {target}: {why}")
 
     @contextmanager
     def hold(self, argv: Sequence[str], *, what: str, deadline: float) -> Iterator[Held]:
@@ -196,7 +197,7 @@ class SshRunner:
         )
 
     def _end(self, exchange: Exchange) -> str:
-        """End the command on the far side; what became of it, in words. Closing the channel alone ends nothing."""
+        """End the command on the remote machine. Returns the outcome as text. Closing the channel would not end it."""
         outcome = _UNKNOWN if exchange.requested else "it was not started there"
         try:
             pid = exchange.wait_for_pid(PID_SECONDS)
@@ -207,7 +208,7 @@ class SshRunner:
         except (Overdue, ConnectionLost, SSHException, EOFError, OSError):
             outcome = _UNKNOWN
         if outcome == _UNKNOWN:
-            # A machine that answers nothing would let each further command, of a teardown say, wait for its deadline.
+            # Otherwise each further command, for example of a teardown, would wait for its deadline.
             self.close()
         with suppress(Overdue, SSHException, EOFError, OSError):
             within(2.0, exchange.abandon)

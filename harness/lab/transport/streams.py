@@ -1,4 +1,4 @@
-"""The near ends of a command that is held: the pipes of a process here, or an SSH channel to another machine."""
+"""The local end of a held command: the pipes of a local process, or an SSH channel to another machine."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from paramiko import Channel, SSHException, Transport
 from harness.lab.transport.held import GRACE_SECONDS
 
 CHUNK_BYTES = 64 << 10
-# How long a blocked write to a channel waits, and how often a read of one looks up.
+# The timeout of a write to a channel, and the poll interval of a read.
 CHANNEL_SECONDS = 5.0
 
 
 class PipeStream:
-    """A process of this machine, whose standard error is its standard output. `kill` ends it with its children."""
+    """A local process with standard error in its standard output. `kill` ends it with its children."""
 
     def __init__(self, process: subprocess.Popen[bytes], kill: Callable[[subprocess.Popen[bytes]], object]) -> None:
         assert process.stdin is not None
@@ -50,14 +50,14 @@ class PipeStream:
 
 
 class ChannelStream:
-    """A command on an SSH channel, whose standard error is its standard output."""
+    """A command on an SSH channel, with standard error in its standard output."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
 
     @classmethod
     def start(cls, transport: Transport, argv: Sequence[str], deadline: float) -> ChannelStream:
-        """Start the command on a channel of its own. Raises what paramiko raises where that cannot be had."""
+        """Start the command on a separate channel. Raises paramiko's exception if the channel cannot be opened."""
         channel = transport.open_channel("session", timeout=deadline)
         channel.settimeout(CHANNEL_SECONDS)
         channel.set_combine_stderr(True)
@@ -83,7 +83,7 @@ class ChannelStream:
             self._channel.shutdown_write()
 
     def end(self) -> None:
-        # The far side reports the end of the process after the end of its output.
+        # The remote side reports the end of the process after the end of its output.
         self._channel.status_event.wait(GRACE_SECONDS)
         with suppress(OSError, SSHException, EOFError):
             self._channel.close()
