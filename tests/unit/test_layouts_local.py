@@ -199,7 +199,7 @@ def test_a_file_that_exists_is_refused_whatever_it_holds_and_stays_as_it_is(
         pass
     assert disk.file.read_bytes() == contents
     assert error.value.hint is not None
-    assert "name a path where nothing is" in error.value.hint
+    assert "Name a path that does not exist" in error.value.hint
     disk.file.unlink()
 
 
@@ -241,7 +241,7 @@ def test_a_loop_device_that_somebody_has_open_for_a_moment_is_waited_for(disk: D
 
 def test_a_disk_that_its_owner_did_not_release_is_not_even_made(disk: DiskByFile, facts: HostFacts) -> None:
     with (
-        pytest.raises(SafetyError, match="did not write `destroy = true`"),
+        pytest.raises(SafetyError, match="the lab file does not have `destroy = true`"),
         build(replace(disk, destroy=False), facts, RAW),
     ):
         pass
