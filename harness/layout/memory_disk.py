@@ -65,7 +65,7 @@ def disk_name(run_id: str, name: str) -> str:
 def memory_disk(log: CreationLog, name: str, *, size: int, answer_ns: int) -> Iterator[BlockSource]:
     """A disk of `size` bytes (whole MiB) in memory. It completes each request after `answer_ns` nanoseconds.
 
-    It takes 64 requests at a time. No other disk changes. Raises Unsupported if the host's kernel has no null_blk,
+    It takes 64 requests at a time. Other disks are not touched. Raises Unsupported if the kernel has no null_blk,
     or one that cannot name its disks (before Linux 5.19), HostError if the creation fails, and ValueError if the name
     is too long. Source of the settings: the kernel's Documentation/block/null_blk.rst.
     """

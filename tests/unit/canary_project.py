@@ -92,7 +92,7 @@ def test_read(host):
 def test_write(host):
     connect(host).close()
     with logged_in(host.name, host.proxmox) as client:
-        client.write("post", "nodes/pve/qemu", {"vmid": 9000}, seen=lambda: False, deadline=1)
+        client.write("post", "nodes/pve/qemu", {"vmid": 9000}, is_done=lambda: False, deadline=1)
 
 
 def test_doctor(host):
