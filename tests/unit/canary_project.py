@@ -263,7 +263,7 @@ def _of_secrets() -> Iterator[Failure]:
     for name, more in (("inner_pw", []), ("inner_tk", ['token = "t1"'])):
         first, second = canary(name, "first"), canary(name, "second")
         yield Failure(
-            name, "has a line break", [first, second], free_port(), more, written=f"{first}\n{second}"
+            name, "contains a line break", [first, second], free_port(), more, written=f"{first}\n{second}"
         )  # fmt: skip
     yield Failure("letters", "is not ASCII", [canary("letters", "token")], 1, ['token = "t1"'],
                   written=f"{canary('letters', 'token')}\u20ac")  # fmt: skip
