@@ -1,4 +1,4 @@
-"""Whether a host is fit for measuring: what is found of it, and settings held for the time of measuring."""
+"""Checks whether a host is fit for measuring, and holds better settings while a run measures."""
 
 from harness.doctor.examine import examine, known_proof
 from harness.doctor.findings import Finding, Level, Setting, as_records, has_problem

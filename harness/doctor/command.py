@@ -1,4 +1,4 @@
-"""`virt-overhead doctor`: each host looked at and shown, and tuned for as long as it is wanted."""
+"""`virt-overhead doctor`: checks each host, shows the findings, and holds better settings on request."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ THIS_MACHINE = Inventory("this machine", "smoke", (HostSpec("here", "local", ssh
 
 @dataclass(frozen=True, slots=True)
 class DoctorRequest:
-    """What the user asked for. `command` is run while the settings are held; empty: they are held until Ctrl-C."""
+    """What the user requested. `command` runs while the settings are held; without it, they are held until Ctrl-C."""
 
     tune: bool = False
     restore: bool = False
     as_json: bool = False
     command: tuple[str, ...] = ()
     window: float = WINDOW_SECONDS
-    """How long CPUs and disks are watched."""
+    """How long CPUs and disks are watched, in seconds."""
     root: str = ""
-    """A directory that stands for `/` on the hosts, instead of theirs."""
+    """A directory to use instead of `/` on the hosts."""
 
     @property
     def directory(self) -> str:
@@ -50,21 +50,21 @@ class DoctorRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class _Patient:
-    """A host that was looked at. `seen` and `runner` are None where it could not be; then `error` says why."""
+class _CheckedHost:
+    """A host that was checked. If that failed, `state` and `runner` are None and `error` gives the reason."""
 
     spec: HostSpec
     runner: Runner | None = None
-    seen: HostState | None = None
+    state: HostState | None = None
     findings: tuple[Finding, ...] = ()
     error: str = ""
 
 
 def hosts_of(lab: Path | None, host: str | None) -> Inventory:
-    """The hosts to look at: those of the lab file, this machine without one, the embedded lab's where it runs.
+    """The hosts to check: the hosts of the lab file, this machine if there is no file, or the embedded lab's host.
 
-    Raises ConfigError for a file that cannot be used or an unknown host, LabUnavailable where the embedded lab is
-    asked for and does not run: looking at it does not start it.
+    Raises ConfigError if the file cannot be used or the host is unknown. Raises LabUnavailable if the embedded lab is
+    requested but does not run: the doctor does not start it.
     """
     if lab is None and host == EMBEDDED:
         return Inventory("the embedded lab", "smoke", (embedded.running_host_spec(),))
@@ -73,108 +73,112 @@ def hosts_of(lab: Path | None, host: str | None) -> Inventory:
     return inventory.only(host) if host else inventory
 
 
-Beyond = Callable[[HostSpec, Runner], Sequence[Finding]]
-"""Looks at what a host is beside a machine: its hypervisor."""
+HypervisorChecks = Callable[[HostSpec, Runner], Sequence[Finding]]
+"""More checks of a host: those of its hypervisor."""
 
 
-def doctor(inventory: Inventory, order: DoctorRequest, beyond: Beyond = lambda _host, _runner: ()) -> int:
-    """Look at the hosts, show what was found, and do what was ordered; the exit status.
+def doctor(
+    inventory: Inventory, request: DoctorRequest, hypervisor_checks: HypervisorChecks = lambda _host, _runner: ()
+) -> int:
+    """Check the hosts, show the findings, and do what was requested. Returns the exit status.
 
-    0: fit for measuring, perhaps with advice. 1: a problem on a host, or a host that could not be looked at. With a
-    command, that command's. Raises HostError where settings cannot be held, or were not put back.
+    0: fit for measuring, perhaps with advice. 1: a problem on a host, or a host that could not be checked. With a
+    command, the command's status. Raises HostError if settings cannot be held or were not restored.
     """
     out = Console(highlight=False)
-    # With --json, standard output is for JSON alone.
-    notes = Console(highlight=False, stderr=order.as_json)
+    # With --json, standard output has only JSON.
+    notes = Console(highlight=False, stderr=request.as_json)
     with ExitStack() as stack:
         stack.enter_context(ended_like_ctrl_c())
-        patients = [_look_at(spec, order, stack, notes, beyond) for spec in inventory.hosts]
-        _show(patients, order, out)
-        if order.tune:
-            for patient in patients:
-                stack.enter_context(_held(patient, order, notes))
-            if order.command:
-                return run_command(order.command)
+        hosts = [_check(spec, request, stack, notes, hypervisor_checks) for spec in inventory.hosts]
+        _show(hosts, request, out)
+        if request.tune:
+            for host in hosts:
+                stack.enter_context(_held(host, request, notes))
+            if request.command:
+                return run_command(request.command)
             until_interrupted(lambda: _say(notes, "held until Ctrl-C"))
-    return int(any(patient.error or has_problem(patient.findings) for patient in patients))
+    return int(any(host.error or has_problem(host.findings) for host in hosts))
 
 
-def _look_at(spec: HostSpec, order: DoctorRequest, stack: ExitStack, notes: Console, beyond: Beyond) -> _Patient:
+def _check(
+    spec: HostSpec, request: DoctorRequest, stack: ExitStack, notes: Console, hypervisor_checks: HypervisorChecks
+) -> _CheckedHost:
     try:
         runner = connect(spec)
         stack.callback(runner.close)
         facts = read_facts(runner)
-        _restore_left_over(runner, order, notes)
-        seen = look(runner, facts, spec.disks, root=order.root, window=order.window)
+        _restore_what_was_left(runner, request, notes)
+        state = look(runner, facts, spec.disks, root=request.root, window=request.window)
         with reading(f"host {spec.name}: its settings"):
-            findings = [each for each in examine(seen, known_proof(facts)) if _concerns(each, spec)]
-        return _Patient(spec, runner, seen, (*findings, *beyond(spec, runner)))
+            findings = [each for each in examine(state, known_proof(facts)) if _concerns(each, spec)]
+        return _CheckedHost(spec, runner, state, (*findings, *hypervisor_checks(spec, runner)))
     except HarnessError as error:
-        return _Patient(spec, error=str(error))
+        return _CheckedHost(spec, error=str(error))
 
 
 def _concerns(finding: Finding, spec: HostSpec) -> bool:
     return finding.check not in spec.hypervisor.needless_checks
 
 
-def _restore_left_over(runner: Runner, order: DoctorRequest, notes: Console) -> None:
-    """Put back what a killed process left; with --restore also where it cannot be known whether it is gone."""
-    record = left_over(runner, directory=order.directory) if order.tune or order.restore else None
+def _restore_what_was_left(runner: Runner, request: DoctorRequest, notes: Console) -> None:
+    """Restore what a killed process left. With --restore, also if it is unknown whether the process has ended."""
+    record = left_over(runner, directory=request.directory) if request.tune or request.restore else None
     if record is None:
         return
-    if order.restore and record.is_alive:
+    if request.restore and record.is_alive:
         raise HostError(
-            f"{runner.name}: {record.holder} still holds its settings", hint="end that process: it puts them back"
+            f"{runner.name}: {record.holder} still holds its settings", hint="end that process: it restores them"
         )
-    if order.restore or record.is_dead:
-        restore(runner, record, directory=order.directory)
-        _say(notes, f"{runner.name}: {len(record.before)} settings put back that {record.holder} had left")
+    if request.restore or record.is_dead:
+        restore(runner, record, directory=request.directory)
+        _say(notes, f"{runner.name}: {len(record.before)} settings restored that {record.holder} had left")
 
 
 @contextmanager
-def _held(patient: _Patient, order: DoctorRequest, notes: Console) -> Iterator[None]:
-    if patient.runner is None or patient.seen is None:
+def _held(host: _CheckedHost, request: DoctorRequest, notes: Console) -> Iterator[None]:
+    if host.runner is None or host.state is None:
         yield
         return
-    name = patient.spec.name
-    _require_tunable(patient.seen, name)
-    with tuned(patient.runner, patient.findings, directory=order.directory) as tuning:
+    name = host.spec.name
+    _require_tunable(host.state, name)
+    with tuned(host.runner, host.findings, directory=request.directory) as tuning:
         for line in tuning_lines(name, tuning):
             _say(notes, line)
         yield
     if tuning.changed:
-        _say(notes, f"host {name}: all put back as it was")
+        _say(notes, f"host {name}: all settings restored")
 
 
-def _require_tunable(seen: HostState, host: str) -> None:
-    if seen.facts["user"] != "0":
+def _require_tunable(state: HostState, host: str) -> None:
+    if state.facts["user"] != "0":
         raise HostError(
-            f"host {host}: settings are changed as root, but this is user {seen.facts['user']}",
-            hint="run it with sudo, or log in as root",
+            f"host {host}: only root can change settings, but this is user {state.facts['user']}",
+            hint="use sudo, or log in as root",
         )
-    if record := Record.parse(seen.text(RECORD_FILE)):
+    if record := Record.parse(state.text(RECORD_FILE)):
         raise held_already(f"host {host}", record)
-    if holder := seen.text(f"{LEASE_DIRECTORY}/lease"):
+    if holder := state.text(f"{LEASE_DIRECTORY}/lease"):
         raise LabUnavailable(
-            f"host {host} is being measured by another run ({holder}): its settings stay as they are",
-            hint="wait for it, or start that run by: virt-overhead doctor --tune -- pytest ...",
+            f"host {host} is being measured by another run ({holder}), so its settings are not changed",
+            hint="wait until that run has ended, or start it with: virt-overhead doctor --tune -- pytest ...",
         )
 
 
-def _show(patients: list[_Patient], order: DoctorRequest, out: Console) -> None:
-    if order.as_json:
-        hosts = [
-            {"host": patient.spec.name, "findings": as_records(patient.findings)}
-            | ({"error": patient.error} if patient.error else {})
-            for patient in patients
+def _show(hosts: list[_CheckedHost], request: DoctorRequest, out: Console) -> None:
+    if request.as_json:
+        records = [
+            {"host": host.spec.name, "findings": as_records(host.findings)}
+            | ({"error": host.error} if host.error else {})
+            for host in hosts
         ]
-        out.print(json.dumps({"hosts": hosts}, indent=1), markup=False, soft_wrap=True)
+        out.print(json.dumps({"hosts": records}, indent=1), markup=False, soft_wrap=True)
         return
-    for patient in patients:
-        if patient.error:
-            _say(out, patient.error)
+    for host in hosts:
+        if host.error:
+            _say(out, host.error)
         else:
-            for line in finding_lines(patient.spec.name, patient.findings, width=out.width):
+            for line in finding_lines(host.spec.name, host.findings, width=out.width):
                 out.print(line, soft_wrap=True)
 
 

@@ -1,4 +1,4 @@
-"""What was found of a host: a value, whether it is fine for measuring, why it matters, what to do."""
+"""A finding about a host: a value, whether it is fine for measuring, why it matters, and what to do."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ NOT_AVAILABLE = "not available here"
 
 
 class Level(StrEnum):
-    """How much a finding speaks against measuring on the host as it is now."""
+    """How serious a finding is for measurements on the host in its present state."""
 
     OK = "ok"
     UNKNOWN = "unknown"
-    """The host does not tell: containers and virtual machines lack much of sysfs."""
+    """The host does not report it: containers and virtual machines lack much of sysfs."""
     ADVICE = "advice"
-    """Figures get noisier, slower or harder to compare; they are not wrong."""
+    """Figures become noisier, slower or harder to compare, but not wrong."""
     PROBLEM = "problem"
-    """Figures measured now would be wrong, or cannot be had."""
+    """Figures measured now would be wrong, or cannot be measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
     """A file of sysfs on the host and the word to write to it.
 
-    `resets` are files that the kernel sets anew when `path` is written; those that are there are put back after it.
+    `resets` are files that the kernel resets when `path` is written. Those that exist are restored after `path`.
     """
 
     path: str
@@ -37,8 +37,8 @@ class Setting:
 class Finding:
     """One check of one host.
 
-    `advice` is a command to run on the host where there is one, else words; empty where all is well. `settings` are
-    what `--tune` would write: safe while guests run, and reversible.
+    `advice` is a command to run on the host, or a text if there is no command. It is empty if nothing needs to be done.
+    `settings` are what `--tune` would write: safe while guests run, and reversible.
     """
 
     check: str
@@ -50,12 +50,12 @@ class Finding:
 
 
 def not_available(check: str, why: str) -> Finding:
-    """The finding where the host does not tell."""
+    """The finding if the host does not report the value."""
     return Finding(check, NOT_AVAILABLE, Level.UNKNOWN, why)
 
 
 def as_records(findings: Iterable[Finding]) -> list[dict[str, str]]:
-    """The findings as plain JSON values, for `--json` and for what is stored of a run: check, value, level, advice."""
+    """The findings as plain JSON values, for `--json` and for the stored run: check, value, level, advice."""
     return [
         {"check": each.check, "value": each.value, "level": each.level.value, "advice": each.advice}
         for each in findings
@@ -63,5 +63,5 @@ def as_records(findings: Iterable[Finding]) -> list[dict[str, str]]:
 
 
 def has_problem(findings: Sequence[Finding]) -> bool:
-    """Whether measuring on this host now would give wrong figures, or none."""
+    """Whether measurements on this host would give wrong figures, or none."""
     return any(each.level is Level.PROBLEM for each in findings)

@@ -1,4 +1,4 @@
-"""Holds a state for as long as a command runs, or until the user ends it."""
+"""Waits while settings are held: until a command has ended, or until the user presses Ctrl-C."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from harness.signals import handling
 
 
 def run_command(argv: Sequence[str]) -> int:
-    """Run a command on this terminal and wait until it has ended by itself, also at Ctrl-C; its exit status.
+    """Run a command on this terminal and wait until it has ended by itself, also after Ctrl-C. Returns its exit status.
 
-    Ctrl-C reaches the command too, which may need its time to clean up; SIGTERM and SIGHUP are handed on to it.
-    Raises ConfigError where there is no such command.
+    The terminal sends Ctrl-C to the command as well, which may need time to clean up. SIGTERM and SIGHUP are forwarded
+    to it. Raises ConfigError if the command cannot be run.
     """
     process: subprocess.Popen[bytes] | None = None
 
-    def hand_on(number: int, _frame: FrameType | None) -> None:
+    def forward(number: int, _frame: FrameType | None) -> None:
         if process is not None:
             process.send_signal(number)
 
-    # A handler, where ignoring the signal would make the command ignore it as well.
-    with handling({signal.SIGINT: lambda *_: None, signal.SIGTERM: hand_on, signal.SIGHUP: hand_on}):
+    # A handler that does nothing. With SIG_IGN, the command would inherit it and ignore the signal as well.
+    with handling({signal.SIGINT: lambda *_: None, signal.SIGTERM: forward, signal.SIGHUP: forward}):
         try:
-            # The command may be a run of ours, which needs the secrets that were withdrawn here.
+            # The command may start a run of virt-overhead, which needs the secrets that were withdrawn here.
             process = subprocess.Popen(argv, env=whole_environment())
         except OSError as error:
             raise ConfigError(
-                f"cannot run {argv[0]}: {error.strerror}", hint="after -- comes a command of this machine"
+                f"cannot run {argv[0]}: {error.strerror}", hint="after --, give a command of this machine"
             ) from None
         status = process.wait()
     return status if status >= 0 else 128 - status
 
 
 def until_interrupted(ready: Callable[[], None]) -> None:
-    """Wait for Ctrl-C, SIGTERM or SIGHUP, as long as it takes. `ready` is called once they are waited for."""
+    """Wait for Ctrl-C, SIGTERM or SIGHUP, without a deadline. Calls `ready` as soon as the signals are handled."""
     ended = threading.Event()
 
     def end(_number: int, _frame: FrameType | None) -> None:

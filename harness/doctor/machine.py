@@ -1,4 +1,4 @@
-"""Checks of the host as a whole: how guests run on it, what else runs on it, which versions measure."""
+"""Checks of the whole host: how guests run on it, what else runs on it, and the versions of the software."""
 
 from __future__ import annotations
 
@@ -10,130 +10,140 @@ from harness.lab.accel import Acceleration
 from harness.lab.paths import LEASE_DIRECTORY
 
 BUSY_SHARE = 0.1
-"""Of the CPUs' time; so much makes rounds differ visibly."""
+"""Share of the CPUs' time. From here on, rounds differ visibly."""
 OVERLOADED_SHARE = 0.5
-"""Of the CPUs' time; with so much a guest and its iothreads no longer find CPUs of their own."""
+"""Share of the CPUs' time. From here on, a guest and its iothreads must share CPUs with other programs."""
 STEAL_SHARE = 0.01
 CONSUMER_SHARE = 0.05
-"""Of one CPU; processes below it are not named."""
+"""Share of one CPU. Processes below it are not named."""
 
 
-def kvm(seen: HostState, proof: Acceleration | None) -> Finding:
-    """Whether guests run under KVM. `proof` is what came of booting one; /dev/kvm alone proves nothing."""
+def kvm(state: HostState, proof: Acceleration | None) -> Finding:
+    """Whether guests run under KVM. `proof` is the result of booting one; /dev/kvm alone proves nothing."""
     check = "KVM"
-    why = "an emulated guest is slower by far than any disk: what it loses says nothing of the attach mode"
-    access = seen.text("/dev/kvm")
+    why = "an emulated guest is much slower than any disk, so its overhead says nothing about the attach mode"
+    access = state.text("/dev/kvm")
     if not access:
-        advice = "switch virtualisation on in the firmware, then: modprobe kvm_intel || modprobe kvm_amd"
+        advice = "enable virtualisation in the firmware, then: modprobe kvm_intel || modprobe kvm_amd"
         return Finding(check, "there is no /dev/kvm", Level.PROBLEM, why, advice)
     if access != "open":
-        return Finding(check, "/dev/kvm is closed to this user", Level.PROBLEM, why, "usermod -aG kvm USER, or be root")
+        return Finding(
+            check, "this user may not open /dev/kvm", Level.PROBLEM, why, "usermod -aG kvm USER, or use root"
+        )
     if proof is None:
-        advice = "the next run here boots a guest to prove it: pytest --lab=FILE --profile=smoke"
-        return Finding(check, "/dev/kvm opens, not proven yet", Level.ADVICE, why, advice)
+        advice = "the next run on this host boots a guest to prove it: pytest --lab=FILE --profile=smoke"
+        return Finding(check, "/dev/kvm opens, but no guest has proved it yet", Level.ADVICE, why, advice)
     if proof.accel != "kvm":
         advice = "repair it (dmesg | grep -i kvm); the next run boots a guest again"
         return Finding(check, proof.why, Level.PROBLEM, why, advice)
     return Finding(check, proof.why, Level.OK, why)
 
 
-def nested(seen: HostState) -> Iterator[Finding]:
+def nested(state: HostState) -> Iterator[Finding]:
     check = "nested KVM"
-    why = "only a lab host inside a guest of this machine needs it: without it that one is emulated"
-    now = seen.text("/sys/module/kvm_intel/parameters/nested") or seen.text("/sys/module/kvm_amd/parameters/nested")
+    why = "only a lab host in a guest of this machine needs it: without it, the guests of that host are emulated"
+    now = state.text("/sys/module/kvm_intel/parameters/nested") or state.text("/sys/module/kvm_amd/parameters/nested")
     if not now:
         yield not_available(check, why)
     else:
         yield Finding(check, "on" if now in ("1", "Y") else "off", Level.OK, why)
 
 
-def halt_polling(seen: HostState) -> Iterator[Finding]:
+def halt_polling(state: HostState) -> Iterator[Finding]:
     check = "KVM halt polling"
-    why = "a virtual CPU that waits for the disk is woken early or late by it: compare only where it is alike"
-    now = seen.number("/sys/module/kvm/parameters/halt_poll_ns")
+    why = "it affects how fast a virtual CPU that waits for the disk wakes up: compare only hosts with the same value"
+    now = state.number("/sys/module/kvm/parameters/halt_poll_ns")
     yield not_available(check, why) if now is None else Finding(check, f"up to {now} ns", Level.OK, why)
 
 
-def virtualised(seen: HostState) -> Iterator[Finding]:
+def virtualised(state: HostState) -> Iterator[Finding]:
     check = "the host itself"
-    why = "figures of a virtual machine's disks hold the layers below it, and its guests are nested: relative only"
-    hypervisor = seen.facts["hypervisor"]
+    why = "a virtual machine's figures include the layers below it, and its guests are nested: compare only ratios"
+    hypervisor = state.facts["hypervisor"]
     if not hypervisor:
         yield Finding(check, "bare metal", Level.OK, why)
         return
     yield Finding(
-        check, f"a virtual machine ({hypervisor})", Level.ADVICE, why, "measure on bare metal what is to be published"
+        check,
+        f"a virtual machine ({hypervisor})",
+        Level.ADVICE,
+        why,
+        "measure on bare metal before you publish figures",
     )
-    ticks = cpu_ticks(seen)
-    why = "CPU time that the hypervisor gives to others is missing here at moments that nobody sees"
+    ticks = cpu_ticks(state)
+    why = "the hypervisor gives this CPU time to others, at moments that are not visible here"
     if not sum(ticks.values()):
         yield not_available("stolen CPU time", why)
         return
     share = ticks["steal"] / sum(ticks.values())
-    value = f"{100 * share:.0f} % within {seen.seconds:g} s"
+    value = f"{100 * share:.0f} % within {state.seconds:g} s"
     if share <= STEAL_SHARE:
         yield Finding("stolen CPU time", value, Level.OK, why)
     else:
         level = Level.PROBLEM if share > BUSY_SHARE else Level.ADVICE
         yield Finding(
-            "stolen CPU time", value, level, why, "give the virtual machine CPUs of its own, or take another host"
+            "stolen CPU time", value, level, why, "give the virtual machine dedicated CPUs, or use another host"
         )
 
 
-def lease(seen: HostState) -> Iterator[Finding]:
-    """Worth a line where there is one."""
-    if holder := seen.text(f"{LEASE_DIRECTORY}/lease"):
-        why = "two that measure at once measure each other, and what is said of load here is that run's"
+def lease(state: HostState) -> Iterator[Finding]:
+    """A finding only if there is a lease."""
+    if holder := state.text(f"{LEASE_DIRECTORY}/lease"):
+        why = "two runs at the same time disturb each other, and the load that is reported here comes from that run"
         yield Finding(
-            "lease", f"held by {holder}", Level.ADVICE, why, "wait for that run, or end it where it was started"
+            "lease",
+            f"held by {holder}",
+            Level.ADVICE,
+            why,
+            "wait until that run has ended, or end it on the machine that started it",
         )
 
 
-def load(seen: HostState) -> Iterator[Finding]:
+def load(state: HostState) -> Iterator[Finding]:
     check = "other load"
-    why = "whatever else runs takes CPU time from guest, QEMU and fio, and never the same amount in two rounds"
-    ticks = cpu_ticks(seen)
+    why = "other programs take CPU time from guest, QEMU and fio, and a different amount in each round"
+    ticks = cpu_ticks(state)
     if not sum(ticks.values()):
         yield not_available(check, why)
         return
     share = ticks["busy"] / sum(ticks.values())
-    minute = float(seen.text("/proc/loadavg").split()[0]) if seen.text("/proc/loadavg") else 0.0
-    value = f"{100 * share:.0f} % of {seen.cpus} CPUs busy, load {minute:g}" + _consumers(processes(seen))
-    if share < BUSY_SHARE and minute < seen.cpus:
+    minute = float(state.text("/proc/loadavg").split()[0]) if state.text("/proc/loadavg") else 0.0
+    value = f"{100 * share:.0f} % of {state.cpus} CPUs busy, load {minute:g}" + _consumers(processes(state))
+    if share < BUSY_SHARE and minute < state.cpus:
         yield Finding(check, value, Level.OK, why)
     else:
         level = Level.PROBLEM if share >= OVERLOADED_SHARE else Level.ADVICE
-        yield Finding(check, value, level, why, "end or postpone what is named: top -b -n 1 -o %CPU | head -20")
+        yield Finding(check, value, level, why, "end or postpone these programs: top -b -n 1 -o %CPU | head -20")
 
 
-def guests(seen: HostState) -> Iterator[Finding]:
+def guests(state: HostState) -> Iterator[Finding]:
     check = "running guests"
-    why = "guests take CPU time, memory and the disk at moments of their own"
-    names = [name for argv in seen.guests.values() if (name := _guest_name(argv))]
+    why = "other guests use CPUs, memory and the disk at unpredictable moments"
+    names = [name for argv in state.guests.values() if (name := _guest_name(argv))]
     if not names:
         yield Finding(check, "none", Level.OK, why)
     else:
         yield Finding(
-            check, ", ".join(names), Level.ADVICE, why, "shut them down or move them away while measuring: virsh list"
+            check, ", ".join(names), Level.ADVICE, why, "shut them down or migrate them while you measure: virsh list"
         )
 
 
-def irqbalance(seen: HostState) -> Iterator[Finding]:
+def irqbalance(state: HostState) -> Iterator[Finding]:
     check = "irqbalance"
-    why = "it moves interrupts between CPUs every few seconds, so that rounds differ in where a disk's answers arrive"
-    if any(process.command == "irqbalance" for process in processes(seen)):
+    why = "it moves interrupts between CPUs every few seconds, so a disk's interrupts arrive elsewhere in each round"
+    if any(process.command == "irqbalance" for process in processes(state)):
         yield Finding(check, "running", Level.ADVICE, why, "systemctl stop irqbalance   (and start it afterwards)")
     else:
         yield Finding(check, "not running", Level.OK, why)
 
 
-def versions(seen: HostState) -> Iterator[Finding]:
-    why = "figures of other versions are other figures, and what is missing cannot be measured with"
-    yield Finding("kernel", seen.facts["kernel"], Level.OK, why)
+def versions(state: HostState) -> Iterator[Finding]:
+    why = "figures of different versions cannot be compared, and a run needs all of these programs"
+    yield Finding("kernel", state.facts["kernel"], Level.OK, why)
     for check, package in (("fio", "fio"), ("qemu", "qemu-system-x86"), ("libvirt", "libvirt-daemon-system")):
         name = "QEMU" if check == "qemu" else check
-        if seen.facts[check]:
-            yield Finding(name, seen.facts[check], Level.OK, why)
+        if state.facts[check]:
+            yield Finding(name, state.facts[check], Level.OK, why)
         else:
             yield Finding(name, "not installed", Level.PROBLEM, why, f"apt-get install {package}")
 
@@ -148,9 +158,9 @@ def _consumers(found: Sequence[Process]) -> str:
 
 
 def _guest_name(argv: Sequence[str]) -> str:
-    """What a QEMU process calls its guest, "unnamed" where it does not; empty for other commands."""
+    """The name of a QEMU process's guest, or "unnamed" if it has none. Empty for other commands."""
     first = argv[0].rpartition("/")[2] if argv else ""
-    loaded = first.startswith("ld-linux")  # QEMU brought along with a loader of its own, as the embedded lab's is
+    loaded = first.startswith("ld-linux")  # QEMU that is started by its own loader, as in the embedded lab
     programs = [word.rpartition("/")[2] for word in (argv if loaded else argv[:1])]
     if not any(each in ("kvm", "qemu-kvm") or each.startswith("qemu-system-") for each in programs):
         return ""

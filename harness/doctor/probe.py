@@ -1,4 +1,4 @@
-"""Looks at a host: one script reads sysfs and procfs, and watches CPUs and disks for a moment."""
+"""Reads the state of a host: one script reads sysfs and procfs, and watches CPUs and disks for a moment."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from harness.lab.transport.base import Runner
 from harness.untrusted import reading
 
 WINDOW_SECONDS = 1.0
-"""How long CPUs and disks are watched: long enough for the kernel's ticks of 1 to 10 ms, short for who waits."""
+"""How long CPUs and disks are watched: long for the kernel's ticks of 1 to 10 ms, short for the user who waits."""
 DEADLINE_SECONDS = 60.0
 
-# $1 root of the tree to read, $2 seconds to watch, $3 our directory, then for each disk `id` or `file` and its path.
-# Prints sections "#NAME" of lines "PATH:LINE", as grep does: no path that is read has a colon in it.
+# $1 root of the tree to read, $2 seconds to watch, $3 directory of the lease, then for each disk `id` or `file` and its
+# path. Prints sections "#NAME" of lines "PATH:LINE", as grep does: no path that is read contains a colon.
 _SCRIPT = r"""
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
-root=$1 window=$2 ours=$3
+root=$1 window=$2 lease=$3
 cd "$root/" || exit
 shift 3
 show() { grep -sH '' "$@"; }
 
 echo '#files'
 cpu=sys/devices/system/cpu
-show proc/loadavg proc/meminfo proc/swaps proc/cmdline proc/sys/kernel/numa_balancing ".$ours/tuned" \
+show proc/loadavg proc/meminfo proc/swaps proc/cmdline proc/sys/kernel/numa_balancing ".$lease/tuned" \
     proc/sys/vm/dirty_ratio proc/sys/vm/dirty_bytes proc/sys/vm/dirty_background_ratio \
     proc/sys/vm/dirty_background_bytes
 show $cpu/cpufreq/policy*/scaling_governor $cpu/cpufreq/policy*/scaling_available_governors \
@@ -40,10 +40,10 @@ show sys/devices/system/clocksource/clocksource0/current_clocksource sys/devices
 show sys/kernel/mm/ksm/run sys/kernel/mm/transparent_hugepage/enabled sys/kernel/mm/transparent_hugepage/defrag
 show sys/module/kvm_intel/parameters/nested sys/module/kvm_amd/parameters/nested \
     sys/module/kvm/parameters/halt_poll_ns sys/module/pcie_aspm/parameters/policy
-# Without the lock its file is a dead run's.
-if [ -d ".$ours" ]; then
-    flock --shared --nonblock --conflict-exit-code 75 9 9<".$ours"
-    [ $? -ne 75 ] || echo "${ours#/}/lease:$(head -n 1 ".$ours/lease" || echo 'a run without a name so far')"
+# If the directory is not locked, the lease file was left by a run that has ended.
+if [ -d ".$lease" ]; then
+    flock --shared --nonblock --conflict-exit-code 75 9 9<".$lease"
+    [ $? -ne 75 ] || echo "${lease#/}/lease:$(head -n 1 ".$lease/lease" || echo 'a run that has no name yet')"
 fi 2>/dev/null
 if [ -r dev/kvm ] && [ -w dev/kvm ]; then echo dev/kvm:open; elif [ -e dev/kvm ]; then echo dev/kvm:closed; fi
 
@@ -65,7 +65,7 @@ while [ $# -ge 2 ]; do
         show $queue/scheduler $queue/nr_requests $queue/rotational $queue/write_cache $queue/rq_affinity \
             $queue/nomerges $queue/iostats $queue/wbt_lat_usec $queue/iosched/*
         stats="$stats sys/block/$name/stat"
-        at=$(readlink -f "sys/block/$name") # up its buses, for what stands there of the disk's controller
+        at=$(readlink -f "sys/block/$name") # go up its buses to the disk's controller
         while [ -n "$at" ] && [ "$at" != / ]; do
             cat "$at/numa_node" 2>/dev/null | sed "s,^,$number/numa:,"
             cat "$at"/scsi_host/*/link_power_management_policy 2>/dev/null | sed "s,^,$number/link:,"
@@ -84,7 +84,7 @@ done
 busy() { grep -sH '^cpu ' proc/stat; }
 others() { show proc/[0-9]*/stat $stats; grep -sH '^pswp' proc/vmstat; }
 echo '#before'
-others; busy # and the other way round below: reading the rest is not part of what is watched
+others; busy # and in reverse order below, so that the watched time does not include reading the others
 sleep "$window"
 echo '#after'
 busy; others
@@ -94,9 +94,9 @@ echo '#end'
 
 @dataclass(frozen=True, slots=True)
 class DiskState:
-    """A disk under test: the kernel's name of its device, empty where there is none.
+    """A disk under test. `device` is the kernel's name of its device, empty if there is none.
 
-    Of a disk made of a file it is the disk that holds the file, which is not ours alone (`owned` is false).
+    If the disk is a file, `device` is the disk that holds the file. Others use that disk too: `owned` is false.
     """
 
     name: str
@@ -109,7 +109,7 @@ class DiskState:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process that lived through the time of watching, and the share of one CPU that it took meanwhile."""
+    """A process that ran during the whole watched time, and the share of one CPU that it used in this time."""
 
     pid: int
     parent: int
@@ -119,42 +119,42 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class HostState:
-    """A host as it was for a moment. Paths are as on the host, `/sys/...`; `root` is where they were read instead.
+    """The state of a host at one moment. Paths are the host's (`/sys/...`); they were read below `root`.
 
-    `before` and `after` are the counters of CPUs, processes and disks, `seconds` apart.
+    `before` and `after` are the counters of CPUs, processes and disks, read `seconds` apart.
     """
 
     facts: HostFacts
     files: Mapping[str, str]
     disks: tuple[DiskState, ...] = ()
     guests: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    """The arguments of what may be QEMU, by process id."""
+    """The arguments of processes that may be QEMU, by process id."""
     before: Mapping[str, str] = field(default_factory=dict)
     after: Mapping[str, str] = field(default_factory=dict)
     seconds: float = WINDOW_SECONDS
     root: str = ""
 
     def text(self, path: str) -> str:
-        """A file's content; empty where it is not there."""
+        """A file's content; empty if the file does not exist."""
         return self.files.get(path, "")
 
     def number(self, path: str) -> int | None:
-        """A file's whole number; None where it is not there, or says something else."""
+        """The integer in a file; None if the file does not exist or contains something else."""
         content = self.text(path)
         return int(content) if re.fullmatch(r"-?\d+", content) else None
 
     def matching(self, pattern: str) -> dict[str, str]:
-        """The files whose path fits the shell pattern, by path."""
+        """The files whose path matches the shell pattern, by path."""
         return {path: text for path, text in sorted(self.files.items()) if fnmatchcase(path, pattern)}
 
     def chosen(self, path: str) -> str:
-        """The word in brackets of a file that lists what it allows: `always [madvise] never`."""
+        """The word in brackets in a file that lists the allowed values: `always [madvise] never`."""
         content = self.text(path)
         bracketed = re.search(r"\[(\S+)\]", content)
         return bracketed[1] if bracketed else content
 
     def memory_bytes(self, key: str) -> int | None:
-        """A line of /proc/meminfo that is in kB; None where it is not there."""
+        """A line of /proc/meminfo in bytes; None if the line does not exist."""
         found = re.search(rf"^{key}: *(\d+) kB", self.text("/proc/meminfo"), re.M)
         return int(found[1]) * 1024 if found else None
 
@@ -166,19 +166,17 @@ class HostState:
 def look(
     runner: Runner, facts: HostFacts, disks: Sequence[DiskSpec], *, root: str = "", window: float = WINDOW_SECONDS
 ) -> HostState:
-    """What the machine behind `runner` shows now; changes nothing. Watches it for `window` seconds.
+    """The state of the machine behind `runner`, watched for `window` seconds. Changes nothing.
 
-    `root` is a directory to read instead of `/`. Raises HostError where the script did not come to its end.
+    `root` is a directory to read instead of `/`. Raises HostError if the script did not run to its end.
     """
     named = [word for disk in disks for word in _named(disk)]
     argv = ["sh", "-s", "--", root, str(window), LEASE_DIRECTORY, *named]
     printed = runner.run(argv, stdin=_SCRIPT, deadline=DEADLINE_SECONDS + window, check=False)
     sections = _sections(printed.stdout)
     if "end" not in sections:
-        said = printed.stderr.strip()[-300:] or "it printed nothing of use"
-        raise HostError(
-            f"{runner.name}: its settings could not be read: {said}", hint="a Linux host is needed, with sh"
-        )
+        reason = printed.stderr.strip()[-300:] or "its output is not usable"
+        raise HostError(f"{runner.name}: its settings could not be read: {reason}", hint="use a Linux host that has sh")
     with reading(f"{runner.name}: its settings"):
         return HostState(
             facts=facts,
@@ -192,24 +190,24 @@ def look(
         )
 
 
-def processes(seen: HostState) -> list[Process]:
-    """The processes of the host, those first that took most of a CPU while it was watched."""
-    ticks = cpu_ticks(seen)
-    per_cpu = sum(ticks.values()) / seen.cpus
+def processes(state: HostState) -> list[Process]:
+    """The processes of the host, sorted by the CPU time that they used while watched, largest first."""
+    ticks = cpu_ticks(state)
+    per_cpu = sum(ticks.values()) / state.cpus
     found = []
-    for path, line in seen.after.items():
-        old, new = _process_fields(seen.before.get(path, "")), _process_fields(line)
-        # Field 22 of proc(5), the start time, tells a process from a later one with the same number.
+    for path, line in state.after.items():
+        old, new = _process_fields(state.before.get(path, "")), _process_fields(line)
+        # Field 22 of proc(5), the start time, distinguishes a process from a later one with the same id.
         if path.startswith("/proc/") and new and old and old[21] == new[21]:
             used = sum(int(new[at]) - int(old[at]) for at in (13, 14))
             found.append(Process(int(new[0]), int(new[3]), new[1], used / per_cpu if per_cpu else 0.0))
     return sorted(found, key=lambda process: -process.cpu_share)
 
 
-def cpu_ticks(seen: HostState) -> dict[str, int]:
-    """What the CPUs did while watched, in ticks of all of them together: `busy`, `idle`, `steal`; see proc(5)."""
+def cpu_ticks(state: HostState) -> dict[str, int]:
+    """Ticks of all CPUs while watched: `busy`, `idle` and `steal`; see proc(5)."""
     old, new = (
-        [int(word) for word in sample.get("/proc/stat", "").split()[1:9]] for sample in (seen.before, seen.after)
+        [int(word) for word in sample.get("/proc/stat", "").split()[1:9]] for sample in (state.before, state.after)
     )
     if len(old) < 8 or len(new) < 8:
         return {}
@@ -222,7 +220,7 @@ def _named(disk: DiskSpec) -> tuple[str, str]:
 
 
 def _disk(disk: DiskSpec, number: int, printed: Mapping[str, str]) -> DiskState:
-    # The first one on the way up is that of the device nearest to the disk.
+    # The first one was read from the device that is nearest to the disk.
     node = printed.get(f"/{number}/numa", "").partition("\n")[0]
     return DiskState(
         name=disk.name,
@@ -250,7 +248,7 @@ def _sections(printed: str) -> dict[str, dict[str, str]]:
 
 
 def _process_fields(line: str) -> list[str]:
-    """The fields of /proc/PID/stat; empty where it is none. A command may contain blanks and parentheses."""
+    """The fields of /proc/PID/stat; empty for another line. A command may contain blanks and parentheses."""
     head, _, tail = line.rpartition(")")
     pid, _, command = head.partition(" (")
     rest = tail.split()

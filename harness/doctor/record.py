@@ -1,4 +1,4 @@
-"""The record of settings that were changed on a host: kept there until they are put back."""
+"""The record of settings that were changed on a host. It stays on the host until they are restored."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from harness.lab.paths import LEASE_DIRECTORY
 from harness.untrusted import parse_json, reading
 
 RECORD_NAME = "tuned"
-# On a file system that a reboot empties, as it resets what is in sysfs.
+# On a file system that is emptied at a reboot, because a reboot also resets sysfs.
 RECORD_FILE = f"{LEASE_DIRECTORY}/{RECORD_NAME}"
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Who changed settings, and what they were before, in the order to put them back.
+    """The process that changed settings, and their old values in the order in which to restore them.
 
-    `started` is the start time of the process in ticks since boot: it tells it from a later one of that number.
+    `started` is the start time of the process in ticks since boot. It distinguishes it from a later process with the
+    same id.
     """
 
     machine: str
@@ -48,8 +49,8 @@ class Record:
 
     def text(self) -> str:
         before = [[setting.path, setting.value] for setting in self.before]
-        said = {"machine": self.machine, "pid": self.pid, "started": self.started, "before": before}
-        return json.dumps(said, indent=1) + "\n"
+        record = {"machine": self.machine, "pid": self.pid, "started": self.started, "before": before}
+        return json.dumps(record, indent=1) + "\n"
 
     @property
     def _is_plain(self) -> bool:
@@ -62,10 +63,10 @@ class Record:
 
     @property
     def is_alive(self) -> bool:
-        """Whether who changed the settings is known to be there still; of another machine's process nothing is."""
+        """Whether the process is known to run still. This is unknown for a process of another machine."""
         return self.machine == socket.gethostname() and start_ticks(self.pid) == self.started
 
     @property
     def is_dead(self) -> bool:
-        """Whether who changed the settings is known to be gone."""
+        """Whether the process is known to have ended."""
         return self.machine == socket.gethostname() and not self.is_alive

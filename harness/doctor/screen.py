@@ -17,9 +17,9 @@ _INDENT = " " * 9
 
 
 def finding_lines(host: str, findings: Sequence[Finding], *, width: int) -> Iterable[Text]:
-    """A line for each check with level, name and value; below it why it matters, and what to do.
+    """A line per check with level, name and value; below it why the check matters, and what to do.
 
-    Commands are not broken, so that they can be copied.
+    Commands are not wrapped, because users copy them.
     """
     yield Text(f"host {host}", style="bold")
     for each in findings:
@@ -33,7 +33,7 @@ def finding_lines(host: str, findings: Sequence[Finding], *, width: int) -> Iter
 
 
 def tuning_lines(host: str, tuning: Tuning) -> Iterable[str]:
-    """What was changed, files of one name and values in one line, and what could not be."""
+    """What was changed and what could not be changed. Files with the same name and values share a line."""
     if not tuning.changed and not tuning.refused:
         yield f"host {host}: nothing to change"
     alike = Counter((change.path.rpartition("/")[2], change.before, change.after) for change in tuning.changed)
@@ -48,7 +48,7 @@ def _summary(host: str, findings: Sequence[Finding]) -> str:
     count = Counter(each.level for each in findings)
     problems = [each.check for each in findings if each.level is Level.PROBLEM]
     if problems:
-        return f"host {host}: figures measured now would be wrong or cannot be had: {', '.join(problems)}"
+        return f"host {host}: figures measured now would be wrong or cannot be measured: {', '.join(problems)}"
     if count[Level.ADVICE]:
-        return f"host {host}: fit for measuring; better with the {count[Level.ADVICE]} pieces of advice above"
+        return f"host {host}: fit for measuring; see the {count[Level.ADVICE]} pieces of advice above to improve it"
     return f"host {host}: fit for measuring"

@@ -1,4 +1,4 @@
-"""Sets what findings ask for on a host, for as long as it is wanted, and puts back what was there."""
+"""Changes settings on a host as the findings request, holds them for a while, and restores the old values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.untrusted import reading
 
 DEADLINE_SECONDS = 30.0
 
-# A file that lists what it allows has its value in brackets.
+# In a file that lists the allowed values, the current one is in brackets.
 _CURRENT = r"""
 tab=$(printf '\t')
 current() {
@@ -25,29 +25,29 @@ current() {
     case $value in *\[*\]*) value=${value#*\[} value=${value%%\]*} ;; esac
 }
 """
-# Lines of a path on stdin; prints path and value of those that are there.
+# Reads one path per line on stdin; prints path and value of each file that exists.
 _READ = (
     _CURRENT
     + r"""
 while read -r path; do [ ! -e "$path" ] || { current "$path"; printf '%s\t%s\n' "$path" "$value"; }; done
 """
 )
-# Lines of path and value on stdin. Prints path, the value that the file has then, and what the kernel said to it.
-# A file that is gone (a disk pulled, a CPU switched off) keeps nothing, and is passed over.
+# Reads path and value per line on stdin. Prints path, the value of the file after writing, and the kernel's error.
+# A file that no longer exists (a disk was pulled, a CPU switched off) has no setting to restore, and is skipped.
 _WRITE = (
     _CURRENT
     + r"""
 while IFS=$tab read -r path wanted; do
     [ -e "$path" ] || continue
-    said=''
+    error=''
     current "$path"
-    [ "$value" = "$wanted" ] || said=$( { printf '%s\n' "$wanted" >"$path"; } 2>&1)
+    [ "$value" = "$wanted" ] || error=$( { printf '%s\n' "$wanted" >"$path"; } 2>&1)
     current "$path"
-    printf '%s\t%s\t%s\n' "$path" "$value" "$(printf %s "$said" | tr '\n\t' '  ')"
+    printf '%s\t%s\t%s\n' "$path" "$value" "$(printf %s "$error" | tr '\n\t' '  ')"
 done
 """
 )
-# A link is made whole, or not at all where there is one: two cannot both get it.
+# Creating a link is atomic and fails if it exists, so two processes cannot both get it.
 _CLAIM = 'mkdir -p "$1" && cat >"$2.$$" && ln "$2.$$" "$2"; status=$?; rm -f "$2.$$"; exit $status'
 _REPLACE = 'cat >"$1.new" && mv -f "$1.new" "$1"'
 
@@ -63,7 +63,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """What was changed on a host, and in words what could not be."""
+    """What was changed on a host, and a text for each setting that could not be changed."""
 
     changed: tuple[Change, ...] = ()
     refused: tuple[str, ...] = ()
@@ -71,16 +71,16 @@ class Tuning:
 
 @contextmanager
 def tuned(runner: Runner, findings: Sequence[Finding], *, directory: str = LEASE_DIRECTORY) -> Iterator[Tuning]:
-    """Hold the settings that the findings ask for; at the end, however it comes, put back what was there.
+    """Hold the settings that the findings request. At the end, also after a failure, restore the old values.
 
-    The old values are written to a record in `directory` on the host first, so that they survive this process. Raises
-    HostError where the settings are held by somebody else already, or naming each file that could not be put back.
+    First writes the old values to a record in `directory` on the host, which survives this process. Raises HostError if
+    another process already holds the settings, or if files could not be restored; the error names each of them.
     """
     settings = [setting for finding in findings for setting in finding.settings]
     if not settings:
         yield Tuning()
         return
-    # Each followed by what the kernel resets with it, so that the record is in the order to put back.
+    # After each file come the files that the kernel resets with it: the order in which to restore them.
     before = _read(runner, [path for setting in settings for path in (setting.path, *setting.resets)])
     record = Record.of_this_process(tuple(Setting(path, value) for path, value in before.items()))
     file = f"{directory}/{RECORD_NAME}"
@@ -93,27 +93,27 @@ def tuned(runner: Runner, findings: Sequence[Finding], *, directory: str = LEASE
         yield _apply(runner, settings, before)
     finally:
         with _undisturbed():
-            # Only what is this process's: the settings that somebody else holds are theirs to put back.
+            # Another process restores the settings that it holds itself.
             if _stored(runner, file, record) == record:
-                _put_back(runner, file, record)
+                _restore(runner, file, record)
 
 
 def left_over(runner: Runner, *, directory: str = LEASE_DIRECTORY) -> Record | None:
-    """The record of settings that were not put back on the host, or are held by somebody; None where there is none."""
+    """The record of settings that were not restored on the host or are still held; None if there is no record."""
     return _stored(runner, f"{directory}/{RECORD_NAME}", None)
 
 
 def restore(runner: Runner, record: Record, *, directory: str = LEASE_DIRECTORY) -> None:
-    """Put back what a process left that is gone. Raises HostError naming each file that could not be."""
+    """Restore the settings that a process left. Raises HostError with the name of each file that was not restored."""
     with _undisturbed():
-        _put_back(runner, f"{directory}/{RECORD_NAME}", record)
+        _restore(runner, f"{directory}/{RECORD_NAME}", record)
 
 
 def held_already(host: str, record: Record) -> HostError:
-    """The error for settings that somebody else holds, and may end in the middle of what they are wanted for."""
+    """The error for settings that another process holds: it may restore them in the middle of a measurement."""
     return HostError(
-        f"{host}: settings are changed already, by {record.holder}, and are left as they are",
-        hint="end that one; if it is gone: virt-overhead doctor --restore",
+        f"{host}: {record.holder} has already changed settings; nothing was changed now",
+        hint="end that process; if it has already ended: virt-overhead doctor --restore",
     )
 
 
@@ -125,42 +125,42 @@ def _apply(runner: Runner, settings: Sequence[Setting], before: dict[str, str]) 
         if now.get(setting.path, ("", ""))[0] == setting.value != before.get(setting.path)
     )
     refused = tuple(
-        f"{setting.path} stays {value}" + (f": {said}" if said else "")
+        f"{setting.path} is still {value}" + (f": {error}" if error else "")
         for setting in settings
-        for value, said in [now.get(setting.path, ("as it is", "it is gone"))]
+        for value, error in [now.get(setting.path, ("unchanged", "it no longer exists"))]
         if value != setting.value
     )
     return Tuning(changed, refused)
 
 
-def _put_back(runner: Runner, file: str, record: Record) -> None:
+def _restore(runner: Runner, file: str, record: Record) -> None:
     try:
         now = _write(runner, record.before)
-        kept = [setting for setting in record.before if now.get(setting.path, (setting.value, ""))[0] != setting.value]
-        if kept:
-            rest = replace(record, before=tuple(kept)).text()
+        left = [setting for setting in record.before if now.get(setting.path, (setting.value, ""))[0] != setting.value]
+        if left:
+            rest = replace(record, before=tuple(left)).text()
             runner.run(["sh", "-c", _REPLACE, "sh", file], stdin=rest, deadline=DEADLINE_SECONDS)
         else:
             runner.run(["rm", "-f", file], deadline=DEADLINE_SECONDS)
     except HostError as error:
         raise _not_restored(runner, error.message, record.before) from error
-    if kept:
-        lines = [f"{setting.path} keeps {' '.join(now[setting.path]).strip()}" for setting in kept]
-        raise _not_restored(runner, "; ".join(lines), kept)
+    if left:
+        lines = [f"{setting.path} is still {' '.join(now[setting.path]).strip()}" for setting in left]
+        raise _not_restored(runner, "; ".join(lines), left)
 
 
 def _read(runner: Runner, paths: Sequence[str]) -> dict[str, str]:
-    said = runner.run(["sh", "-c", _READ], stdin=_lines(paths), deadline=DEADLINE_SECONDS).stdout
-    with reading(f"{runner.name}: the settings that it shows"):
-        return dict(line.split("\t", 1) for line in said.splitlines())
+    printed = runner.run(["sh", "-c", _READ], stdin=_lines(paths), deadline=DEADLINE_SECONDS).stdout
+    with reading(f"{runner.name}: its settings"):
+        return dict(line.split("\t", 1) for line in printed.splitlines())
 
 
 def _write(runner: Runner, settings: Sequence[Setting]) -> dict[str, tuple[str, str]]:
-    """For each file that is there: its value afterwards, and what the kernel said where it refused."""
+    """For each file that exists: its value afterwards, and the kernel's error if it refused."""
     lines = _lines([f"{setting.path}\t{setting.value}" for setting in settings])
-    said = runner.run(["sh", "-c", _WRITE], stdin=lines, deadline=DEADLINE_SECONDS).stdout
-    with reading(f"{runner.name}: the settings that it shows"):
-        return {path: (value, why) for path, value, why in (line.split("\t", 2) for line in said.splitlines())}
+    printed = runner.run(["sh", "-c", _WRITE], stdin=lines, deadline=DEADLINE_SECONDS).stdout
+    with reading(f"{runner.name}: its settings"):
+        return {path: (value, why) for path, value, why in (line.split("\t", 2) for line in printed.splitlines())}
 
 
 def _lines(words: Sequence[str]) -> str:
@@ -168,7 +168,7 @@ def _lines(words: Sequence[str]) -> str:
 
 
 def _stored(runner: Runner, file: str, ours: Record | None) -> Record | None:
-    """The record on the host. `ours` is what may not have been put back if the host cannot be asked."""
+    """The record on the host. `ours` is the record that may not have been restored if the host does not answer."""
     try:
         return Record.parse(runner.run(["cat", file], deadline=DEADLINE_SECONDS, check=False).stdout)
     except HostError as error:
@@ -177,12 +177,12 @@ def _stored(runner: Runner, file: str, ours: Record | None) -> Record | None:
         raise _not_restored(runner, error.message, ours.before) from error
 
 
-def _not_claimed(runner: Runner, file: str, said: str) -> HostError:
+def _not_claimed(runner: Runner, file: str, reason: str) -> HostError:
     holder = _stored(runner, file, None)
     if holder is None:
         return HostError(
-            f"{runner.name}: no setting was changed, for the old values cannot be kept: {said.strip()}",
-            hint=f"make room for {file}, or remove what is there in its place",
+            f"{runner.name}: no setting was changed, because the old values cannot be stored: {reason.strip()}",
+            hint=f"free space for {file}, or remove what is in its place",
         )
     return held_already(runner.name, holder)
 
@@ -190,14 +190,14 @@ def _not_claimed(runner: Runner, file: str, said: str) -> HostError:
 def _not_restored(runner: Runner, why: str, settings: Sequence[Setting]) -> HostError:
     by_hand = "\n     ".join(f"echo {setting.value} > {setting.path}" for setting in settings)
     return HostError(
-        f"{runner.name}: settings were not put back: {why}",
-        hint=f"try: virt-overhead doctor --restore; or set them back on {runner.name}:\n     {by_hand}",
+        f"{runner.name}: settings were not restored: {why}",
+        hint=f"try: virt-overhead doctor --restore; or restore them on {runner.name}:\n     {by_hand}",
     )
 
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """No second Ctrl-C and no SIGTERM ends this; each command in it has its deadline."""
+    """Ignores Ctrl-C, SIGTERM and SIGHUP in this block. Each command in it has a deadline."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""From a guest that is ordered to start to one that answers: tries, login, and what became of it when it is lost."""
+"""Boots a guest: repeated tries, the login, and the state of a guest that is lost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Machine_co = TypeVar("Machine_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Started(Generic[Machine_co]):
-    """A guest that was started and logged in to: the hypervisor's handle of it, and what runs commands in it."""
+    """A guest that was started and logged in to: the hypervisor's handle of it, and the runner for commands in it."""
 
     machine: Machine_co
     runner: SshRunner
@@ -28,7 +28,7 @@ class Started(Generic[Machine_co]):
 
 @dataclass(frozen=True, slots=True)
 class Booted(Started[Machine_co]):
-    """A guest whose drivers are loaded as well; `seconds` passed from the order to start it to its answer."""
+    """A guest that is ready: its drivers are loaded. `seconds` is the time from the start to the first answer."""
 
     seconds: float
 
@@ -37,10 +37,10 @@ class Booted(Started[Machine_co]):
 def booted(
     start: Callable[[], AbstractContextManager[Started[Machine_co]]], *, tries: int, expected_s: float, events: Events
 ) -> Iterator[Booted[Machine_co]]:
-    """A guest from `start`, ready to be measured in for as long as the block lasts.
+    """A guest from `start` that is ready for measurements until the end of the block.
 
-    Where it does not become ready, it is ended and started again, at most `tries` times in all: nothing is measured
-    yet. Raises the GuestError of the last try.
+    If it does not become ready, it is ended and started again, at most `tries` times in total: nothing is measured yet.
+    Raises the GuestError of the last try.
     """
     for attempt in range(1, tries + 1):
         with ExitStack() as stack:
@@ -60,7 +60,7 @@ def booted(
 
 @contextmanager
 def logging_in(what: str, *, hint: str, last_words: Callable[[], str] = lambda: "") -> Iterator[None]:
-    """Whatever fails in the block is a GuestError: `what` did not answer, and what it printed last."""
+    """Turns a HostError in the block into a GuestError: `what` did not answer, with the last lines that it printed."""
     try:
         yield
     except HostError as error:
@@ -68,7 +68,7 @@ def logging_in(what: str, *, hint: str, last_words: Callable[[], str] = lambda: 
 
 
 class BootedGuest(ABC):
-    """What every running guest has, whoever made it."""
+    """The part of a running guest that is the same for all hypervisors."""
 
     def __init__(self, booted: Booted[object], *, threads: VmThreads | None) -> None:
         self.boot_seconds = booted.seconds
@@ -82,7 +82,7 @@ class BootedGuest(ABC):
         return self.system.runner
 
     def post_mortem(self) -> str | None:
-        """What became of the guest, in words for the end of a message; None where it still answers."""
+        """The state of a lost guest, as text for the end of a message; None if it still answers."""
         if self._ssh.alive:
             return None
         try:
@@ -92,4 +92,4 @@ class BootedGuest(ABC):
 
     @abstractmethod
     def state(self) -> str:
-        """What the hypervisor says of the guest, in words. Raises HostError or LabUnavailable where it cannot."""
+        """The state of the guest as the hypervisor reports it. Raises HostError or LabUnavailable if it does not."""

@@ -1,4 +1,4 @@
-"""What a guest tells of itself over SSH: is it ready, which disks it sees, what it runs on."""
+"""What a guest reports over SSH: whether it is ready, its disks, and the machine that it runs on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _POLL_SECONDS = 0.2
 _WAIT = "i=0; until [ -e /run/ready ]; do i=$((i+1)); [ $i -gt $(($1 * 10)) ] && exit 1; usleep 100000; done"
 
 # One line per disk: name, serial (virtio-blk has an attribute, SCSI and ATA the vital product data page), attributes.
-# Drivers are found on the way up from the disk: its own (sd, virtio_blk, nvme), and that of what it is on.
+# The first two drivers above the disk: its own (sd, virtio_blk, nvme), and the driver of its controller or bus.
 _DISKS = r"""
 for dir in /sys/block/*; do
     [ -e "$dir/device" ] || continue
@@ -32,7 +32,7 @@ for dir in /sys/block/*; do
     done
     printf '\t%s\t%s' "$(cat "$dir/ro")" "$(ls "$dir/mq" | wc -l)"
     drivers=
-    # With native multipath, the namespace of an NVMe hangs on no device; its controllers do.
+    # With native multipath, the namespace of an NVMe disk is not below a device, but its controllers are.
     for at in "$dir"/device/nvme[0-9]*/device "$dir/device"; do [ -e "$at" ] && break; done
     at=$(readlink -f "$at")
     while [ "${at#/sys/devices/}" != "$at" ]; do
@@ -64,26 +64,28 @@ class BlockDevice:
 
 @dataclass(frozen=True, slots=True)
 class GuestSystem:
-    """The small system of our guest image, behind its SSH server."""
+    """The system of the guest image, reached over SSH."""
 
     runner: Runner
 
     def wait_ready(self) -> None:
-        """Wait until all its storage drivers are loaded. GuestError where they are not in time, or it hangs."""
+        """Wait until all storage drivers are loaded. Raises GuestError if they are not in time, or the guest hangs."""
         wait = ["sh", "-c", _WAIT, "sh", str(READY_SECONDS)]
         try:
             done = self.runner.run(wait, deadline=READY_SECONDS + 10, check=False)
         except HostError as error:
             raise GuestError(f"{self.runner.name}: it stopped answering while its drivers were loaded") from error
         if done.status != 0:
-            raise GuestError(f"{self.runner.name}: it answers, but its drivers were not loaded in {READY_SECONDS} s")
+            raise GuestError(
+                f"{self.runner.name}: it answers, but its drivers were not loaded within {READY_SECONDS} s"
+            )
 
     def shell(self, script: str) -> str:
         return self.runner.run(["sh", "-s"], stdin=script, deadline=60).stdout
 
 
 def block_devices(system: GuestSystem, serials: Sequence[str], host: str) -> Mapping[str, BlockDevice]:
-    """The guest's disks by serial. GuestError where one of `serials` is not there."""
+    """The guest's disks by serial. Raises GuestError if the guest does not have one of `serials`."""
     printed = system.shell(_DISKS)
     with reading(f"guest on {host}: its list of disks", GuestError):
         found = parse_disks(printed)
@@ -97,7 +99,7 @@ def block_devices(system: GuestSystem, serials: Sequence[str], host: str) -> Map
 
 
 def plugged_in(system: GuestSystem, serial: str, host: str) -> BlockDevice:
-    """The disk with this serial, waited for: its driver takes a moment after it was plugged in."""
+    """The disk with this serial. Waits for it, because its driver takes a moment after it was plugged in."""
     for attempt in attempts(Deadline.after(APPEAR_SECONDS), repeat(_POLL_SECONDS)):
         try:
             return block_devices(system, [serial], host)[serial]
@@ -108,7 +110,7 @@ def plugged_in(system: GuestSystem, serial: str, host: str) -> BlockDevice:
 
 
 def parse_disks(printed: str) -> dict[str, BlockDevice]:
-    """What the script printed, by serial."""
+    """The disks by serial, from the output of the script."""
     found = {}
     for line in printed.splitlines():
         name, serial, scheduler, rotational, write_cache, logical, physical, requests, discard, *rest = line.split("\t")
@@ -137,5 +139,5 @@ def _number(text: str) -> int | None:
 
 
 def evidence(system: GuestSystem) -> dict[str, str]:
-    """What the guest says of its machine; `hypervisor` is from CPUID: `KVM`, or empty under emulation."""
+    """The facts that the guest reports of its machine. `hypervisor` is from CPUID: `KVM`, or empty under emulation."""
     return dict(line.split("=", 1) for line in system.shell(_EVIDENCE).splitlines() if "=" in line)

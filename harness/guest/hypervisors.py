@@ -1,4 +1,4 @@
-"""Which hypervisor a host has: the one place that chooses between the backends."""
+"""Chooses the backend for the hypervisor of a host. No other module does so."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.lab.transport.base import Runner
 
 
 def backend_of(spec: HostSpec) -> Backend:
-    """What the hypervisor that the lab file names offers. Only its own libraries are loaded."""
+    """The backend for the hypervisor that the lab file names. Loads only its own libraries."""
     if isinstance(spec.hypervisor, ProxmoxSpec):
         from harness.guest.proxmox.backend import ProxmoxBackend  # noqa: PLC0415 - other hosts need no HTTP client
 
@@ -26,15 +26,15 @@ def backend_of(spec: HostSpec) -> Backend:
 
 
 def hypervisor_of(host: Host, events: Events) -> AbstractContextManager[Hypervisor]:
-    """What makes guests on this host. Raises LabUnavailable with the remedy where it cannot be reached."""
+    """The hypervisor that makes guests on this host. Raises LabUnavailable, with the remedy, if it is unreachable."""
     return backend_of(host.spec).hypervisor(host, events)
 
 
 def remover_of(host: ReachedHost) -> AbstractContextManager[Remover]:
-    """What removes the guests and volumes that runs have left on this host. Raises as `hypervisor_of`."""
+    """Removes the guests and volumes that runs left on this host. Raises the same errors as `hypervisor_of`."""
     return backend_of(host.spec).remover(host)
 
 
 def findings_of(host: HostSpec, runner: Runner) -> Sequence[Finding]:
-    """What the doctor says of the host's hypervisor."""
+    """The doctor's findings about the host's hypervisor."""
     return backend_of(host).findings(host, runner)

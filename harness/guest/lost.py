@@ -1,4 +1,4 @@
-"""A guest that is lost while something is measured: the error says what became of it."""
+"""A guest that is lost during a measurement: the error reports its state."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from harness.guest.protocol import Guest
 
 @contextmanager
 def explained(guest: Guest | None) -> Iterator[None]:
-    """Have a failure by which the guest was lost, or that came of its loss, tell what became of it."""
+    """Adds the state of the guest to an error in the block, if the guest no longer answers."""
     try:
         yield
     except (HostError, GuestError) as error:
-        became = guest.post_mortem() if guest else None
-        if became is None:
+        state = guest.post_mortem() if guest else None
+        if state is None:
             raise
-        raise GuestError(f"{error.message}; {became}") from error
+        raise GuestError(f"{error.message}; {state}") from error

@@ -1,4 +1,4 @@
-"""The PCI device behind a disk, and whether a guest may have it."""
+"""The PCI device behind a disk, and whether it can be passed through to a guest."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from harness.untrusted import reading
 
 BACK_SECONDS = 60
 
-# $1: the disk's link or device. A line per fact: a word, a tab and a text. The namespace of an NVMe may hang on its
-# subsystem instead of its controller (native multipath), so the way up is by the controller that both name.
+# $1: the disk's link or device. Prints a line per fact: a word, a tab and a text. The namespace of an NVMe disk may be
+# below its subsystem instead of its controller (native multipath), so the script follows the controller's link.
 _LOOK = r"""
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
 name=$(readlink -f "$1"); name=${name##*/}
 [ -e "/sys/block/$name" ] || exit 0
-above() { # the addresses of PCI devices on the way to a device, the nearest last
+above() { # the addresses of the PCI devices above a device, the nearest last
     readlink -f "$1" | tr / '\n' | grep -E '^[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$'
 }
 controllers=$(ls -d "/sys/block/$name"/device/nvme[0-9]*/device 2>/dev/null)
@@ -47,16 +47,16 @@ printf 'serial\t%s\n' "$(cat "/sys/block/$name/device/serial" 2>/dev/null | tr -
 exit 0
 """
 
-# $1: address, $2: its driver on the host, $3: the disk's link, $4: seconds. First the driver that it has now has to let
-# go of it, where that is not its own; then its own driver takes it, as if it had just been found. A device that another
-# driver than VFIO's has by now was given away by somebody else.
+# $1: address, $2: its driver on the host, $3: the disk's link, $4: seconds. Unbinds the device from VFIO's driver, and
+# lets the kernel probe it again, so that its own driver gets it. If it is bound to another driver, another program has
+# changed that since, and the device stays as it is.
 _RETURN = r"""
 pci=/sys/bus/pci/devices/$1
 bound() { driver=$(readlink "$pci/driver"); echo "${driver##*/}"; }
 tries=$(($4 * 10)) done=absent
 case $(bound) in
 "" | vfio-pci | "$2") ;;
-*) echo "foreign: $1 is run by $(bound) now"; exit;;
+*) echo "foreign: $1 now has the driver $(bound)"; exit;;
 esac
 while [ "$(bound)" != "$2" ] || [ ! -b "$3" ]; do
     if [ "$(bound)" != "$2" ]; then
@@ -75,12 +75,12 @@ echo "$done"
 """
 
 _BRIDGE = "0x06"
-"""PCI's class of bridges: the kernel's VFIO takes a group for safe whose other devices are these (PCIe ports)."""
+"""PCI's class of bridges. The kernel's VFIO accepts a group whose other devices are bridges (PCIe ports)."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A device of an IOMMU group: its PCI class as the kernel writes it, and its driver, empty where it has none."""
+    """A device of an IOMMU group: its PCI class as the kernel writes it, and its driver, empty if it has none."""
 
     address: str
     pci_class: str
@@ -91,7 +91,7 @@ class GroupMember:
 class PciDisk:
     """A disk and the PCI device behind it, as the host shows them. `group` is empty without an IOMMU.
 
-    `disks` are the kernel's names of all disks behind the device. `serial` is what a guest will see, too.
+    `disks` are the kernel's names of all disks behind the device. A guest sees the same `serial`.
     """
 
     path: str
@@ -105,59 +105,59 @@ class PciDisk:
 
 
 def behind(runner: Runner, path: str) -> PciDisk | None:
-    """The PCI device behind the disk at `path`; None where there is not exactly one (a loop device, two paths)."""
+    """The PCI device behind the disk at `path`; None if there is not exactly one (a loop device, two paths)."""
     printed = runner.run(["sh", "-s", "--", path], stdin=_LOOK, deadline=60).stdout
     with reading(f"{runner.name}: the PCI device behind {path}"):
         return parse(path, printed)
 
 
 def parse(path: str, printed: str) -> PciDisk | None:
-    """What the script printed of the disk at `path`."""
-    said: dict[str, list[str]] = {}
+    """The PCI device of the disk at `path`, from the output of the script."""
+    facts: dict[str, list[str]] = {}
     for line in printed.splitlines():
         word, _, text = line.partition("\t")
-        said.setdefault(word, []).append(text)
-    if len(said.get("device", ())) != 1:
+        facts.setdefault(word, []).append(text)
+    if len(facts.get("device", ())) != 1:
         return None
-    address, _, driver = said["device"][0].partition(" ")
-    members = (text.split(" ") for text in said.get("member", ()))
+    address, _, driver = facts["device"][0].partition(" ")
+    members = (text.split(" ") for text in facts.get("member", ()))
     return PciDisk(
         path=path,
         address=address,
         driver=driver,
-        serial=said["serial"][0],
-        group=said["group"][0],
+        serial=facts["serial"][0],
+        group=facts["group"][0],
         members=tuple(GroupMember(where, kind, by) for where, kind, by in members),
-        disks=tuple(said.get("disk", ())),
-        has_vfio="vfio" in said,
+        disks=tuple(facts.get("disk", ())),
+        has_vfio="vfio" in facts,
     )
 
 
 def refusal(disk: PciDisk | None) -> str | None:
-    """Why a guest cannot have this device, with the remedy; None where it can. Pure."""
+    """Why this device cannot be passed through to a guest, with the remedy; None if it can. Pure."""
     if disk is None or disk.driver != "nvme":
-        what = "no PCI device is behind it" if disk is None else f"{disk.address} behind it is run by {disk.driver}"
-        return f"VFIO hands over a whole PCI device, and only an NVMe disk is one: {what}"
+        what = "no PCI device is behind it" if disk is None else f"the driver of {disk.address} is {disk.driver}"
+        return f"VFIO passes a whole PCI device through, and only an NVMe disk is a PCI device: {what}"
     return next(_refusals(disk), None)
 
 
 def _refusals(disk: PciDisk) -> Iterator[str]:
     if not disk.group:
         yield (
-            f"{disk.address} is in no IOMMU group: switch the IOMMU on in the firmware (VT-d, AMD-Vi), and start the "
+            f"{disk.address} is in no IOMMU group: enable the IOMMU in the firmware (VT-d, AMD-Vi), and start the "
             "kernel with intel_iommu=on or amd_iommu=on"
         )
     others = [each for each in disk.members if each.address != disk.address and not each.pci_class.startswith(_BRIDGE)]
     if others:
         named = ", ".join(f"{each.address} ({each.driver or 'no driver'})" for each in others)
         yield (
-            f"{disk.address} shares IOMMU group {disk.group} with {named}, which the guest would get as well: put the "
-            "disk into a slot of its own behind a port with ACS"
+            f"{disk.address} shares IOMMU group {disk.group} with {named}, which the guest would also get: put the "
+            "disk into a separate slot behind a port with ACS"
         )
     if len(disk.disks) != 1:
         yield f"{disk.address} is one device with {len(disk.disks)} disks: {', '.join(disk.disks)}"
     if not disk.serial:
-        yield f"{disk.address} tells no serial number, by which the guest would find the disk"
+        yield f"{disk.address} reports no serial number, which the guest needs to find the disk"
     if not disk.has_vfio:
         yield "the host's kernel has no vfio-pci: load it with modprobe vfio-pci, or use a kernel that has it"
 
@@ -181,7 +181,7 @@ class PassedThrough(HostThing):
         return [self.address, self.driver, self.link, str(BACK_SECONDS)]
 
     def remove(self, runner: Runner) -> Removal:
-        """Give the device back to its driver. Raises HostError, with what to do by hand."""
+        """Return the device to its driver. Raises HostError with the commands to do it by hand."""
         try:
             return super().remove(runner)
         except HostError as error:

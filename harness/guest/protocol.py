@@ -1,4 +1,4 @@
-"""What the rest of the harness knows of guests, whoever makes them."""
+"""The protocols of guests and hypervisors, by which the rest of the harness uses them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from harness.model.effective import Effective
 from harness.model.mode import Mode
 
 SERIAL_CHARACTERS = 20
-"""What virtio-blk and ATA have room for."""
+"""The length of a serial number in virtio-blk and ATA."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuestDisk:
-    """A disk to attach: `name` (the mode's) becomes its serial, by which the guest finds it again.
+    """A disk to attach. `name` (the mode's) becomes its serial, by which the guest finds the disk.
 
-    A disk that is handed through to the guest (`device` lun, VFIO) keeps the serial that it has.
+    A disk that is passed through to the guest (`device` lun, VFIO) has its own serial.
     """
 
     name: str
@@ -41,94 +41,94 @@ class GuestDisk:
     def serial(self) -> str:
         if len(self.name) <= SERIAL_CHARACTERS:
             return self.name
-        # Two long names that begin alike must not become one disk.
+        # Two long names with the same beginning must get different serials.
         digest = hashlib.sha256(self.name.encode()).hexdigest()[:6]
         return f"{self.name[: SERIAL_CHARACTERS - 7]}-{digest}"
 
 
 class Guest(Protocol):
-    """A running guest with all disks attached, but for those that are passed through: see `holding`."""
+    """A running guest. All disks are attached, except those that are passed through: see `holding`."""
 
     @property
     def runner(self) -> Runner: ...
 
     @property
     def boot_seconds(self) -> float:
-        """Seconds from the order to start it to an answer over SSH."""
+        """Seconds from the start to the first answer over SSH."""
         ...
 
     @property
     def evidence(self) -> Mapping[str, str]:
-        """What the guest itself says of the machine under it."""
+        """The facts that the guest reports of its machine."""
         ...
 
     def device(self, disk: str) -> str:
-        """Path in the guest of the disk called `disk`, found by its serial."""
+        """The path in the guest of the disk `disk`, found by its serial."""
         ...
 
     def transferred(self, disk: str) -> Transferred | None:
-        """What the guest's disk called `disk` has read and written so far, as the hypervisor counts it.
+        """The bytes that the guest's disk `disk` has read and written so far, as the hypervisor counts them.
 
-        None for a disk that is passed through: its requests never come to the hypervisor.
+        None for a disk that is passed through: its requests bypass the hypervisor.
         """
         ...
 
     @property
     def threads(self) -> VmThreads | None:
-        """The guest's process on the host; None where the hypervisor does not tell."""
+        """The threads of the guest's process on the host; None if they are unknown."""
         ...
 
     def exits(self) -> KvmCounts | None:
-        """What KVM counted of all vCPUs so far. None where the hypervisor does not report it."""
+        """KVM's counters of all vCPUs so far; None if the hypervisor does not report them."""
         ...
 
     def effective(self, disk: str) -> Effective:
-        """How the disk is really attached, as read back from the hypervisor and from the guest."""
+        """The effective configuration of the disk, read back from the hypervisor and from the guest."""
         ...
 
     def holding(self, disk: str) -> AbstractContextManager[None]:
-        """The guest has the disk called `disk` for as long as this lasts: work on it in the guest in between only.
+        """The guest has the disk `disk` until the end of the block: use it in the guest only within the block.
 
-        A disk that is passed through is plugged in for that long, and is gone from the host; after that the host has
-        it back under its link, also when what was done in between fails. For every other disk it does nothing.
+        A disk that is passed through is plugged in for the block, and the host does not have it. Afterwards, also after
+        a failure, the host has it again under its link. For every other disk this does nothing.
         """
         ...
 
     def post_mortem(self) -> str | None:
-        """What became of the guest, in words for the end of a message; None where it still answers."""
+        """The state of a lost guest, as text for the end of a message; None if it still answers."""
         ...
 
 
 class Remover(Protocol):
-    """Removes from one host what killed runs created through its hypervisor. It needs no image and no guest."""
+    """Removes from one host what killed runs created through its hypervisor. It needs neither an image nor a guest."""
 
     def remove(self, entry: Entry) -> Removal | None:
-        """Remove what a killed run created through this hypervisor, if it still is what the creation log says.
+        """Remove what a killed run created through this hypervisor, if its identity still matches the creation log.
 
-        None where the entry is of another kind. Raises HostError or GuestError where it cannot be removed.
+        None if the entry is of another kind. Raises HostError or GuestError if it cannot be removed.
         """
         ...
 
 
 class Hypervisor(Remover, Protocol):
-    """Makes guests on one host. Everything it makes is in the run's creation log before it exists."""
+    """Makes guests on one host. It records everything in the run's creation log before it creates it."""
 
     def guest(self, log: CreationLog, disks: Sequence[GuestDisk]) -> AbstractContextManager[Guest]:
-        """A guest with these disks, booted to SSH; gone at the end.
+        """A guest with these disks that answers over SSH. It is removed at the end.
 
-        Raises GuestError or HostError where it does not start or does not answer, Unsupported where a disk cannot be
-        attached so.
+        Raises GuestError or HostError if it does not start or does not answer, Unsupported if a disk cannot be attached
+        in this way.
         """
         ...
 
     def missing(self, mode: Mode, disk: AnyDisk) -> str | None:
-        """Why the host cannot have `mode` on `disk`, with the remedy; None where it can. Nothing is changed for it."""
+        """Why the host does not support `mode` on `disk`, with the remedy; None if it does. Changes nothing."""
         ...
 
     def layouts(
         self, log: CreationLog, disks: Sequence[AnyDisk], modes: Sequence[Mode], *, span: int
     ) -> AbstractContextManager[Layouts]:
-        """The layouts of `modes` on `disks`, each `span` bytes or what fits; everything is removed at the end.
+        """The layouts of `modes` on `disks`, each `span` bytes or what fits. Everything is removed at the end.
 
         Nothing is written before the guard has issued its permission. Raises SafetyError, Unsupported or HostError.
         """
@@ -136,16 +136,16 @@ class Hypervisor(Remover, Protocol):
 
 
 class Backend(Protocol):
-    """What a kind of hypervisor offers on a host. harness/guest/hypervisors.py chooses it."""
+    """What the harness needs of one kind of hypervisor. harness/guest/hypervisors.py chooses the backend."""
 
     def hypervisor(self, host: Host, events: Events) -> AbstractContextManager[Hypervisor]:
-        """What makes guests on this host. Raises LabUnavailable with the remedy where it cannot be reached."""
+        """Makes guests on this host. Raises LabUnavailable, with the remedy, if the hypervisor is unreachable."""
         ...
 
     def remover(self, host: ReachedHost) -> AbstractContextManager[Remover]:
-        """What removes the guests and volumes that killed runs have left. Raises as `hypervisor`."""
+        """Removes the guests and volumes that killed runs left. Raises the same errors as `hypervisor`."""
         ...
 
     def findings(self, host: HostSpec, runner: Runner) -> Sequence[Finding]:
-        """What the doctor says of the hypervisor itself; an unreachable one is a finding, and no error."""
+        """The doctor's findings about the hypervisor. If it is unreachable, this is a finding and not an error."""
         ...

@@ -1,7 +1,7 @@
 """The QEMU process of a guest, as its host shows it: its arguments, its AIO engines and its threads.
 
-The process's arguments are what QEMU was really told, whatever made them. QEMU refuses to start with an engine that it
-cannot have, but may drop one later, and reports that in its log alone.
+The arguments of the process are the effective request, for every hypervisor. QEMU refuses to start with an engine that
+is not available. It may also drop an engine later, and reports that only in its log.
 """
 
 from __future__ import annotations
@@ -15,37 +15,37 @@ from harness.events import Events, Note
 from harness.lab.transport.base import Completed, Runner
 from harness.lab.vm_threads import VmThreads, find_threads
 
-# $1: the file with the process's id, $2: its log, or nothing; then the command that prints how it would be started,
-# for where the process is out of reach.
-# A ring of Linux AIO is a mapping of the process, one of io_uring a file that it has open.
+# $1: the file with the process's id, $2: its log, or empty; then the command that prints how it would be started, which
+# is used if the process cannot be read.
+# A ring of Linux AIO is a mapping of the process; a ring of io_uring is a file that it has open.
 _LOOK = r"""
 export PATH="$PATH:/usr/sbin:/sbin"
 log=$2
 if pid=$(cat "$1" 2>/dev/null) && [ -r "/proc/$pid/cmdline" ]; then
     printf 'native\t%s\n' "$(grep -c '/\[aio\]' "/proc/$pid/maps")"
     printf 'io_uring\t%s\n' "$(ls -l "/proc/$pid/fd" | grep -c 'anon_inode:\[io_uring\]')"
-    [ -z "$log" ] || grep 'falling back to thread pool' "$log" | sed 's/^/said\t/'
+    [ -z "$log" ] || grep 'falling back to thread pool' "$log" | sed 's/^/log\t/'
     tr '\000' '\n' <"/proc/$pid/cmdline" | sed 's/^/argument\t/'
 elif shift 2 && [ $# -gt 0 ]; then
     printf 'command\t%s\n' "$("$@")"
 fi
 """
 _ENGINES = {"native": "Linux AIO", "io_uring": "linux io_uring"}
-"""QEMU's option, and what its log calls it."""
+"""QEMU's option, and its name in QEMU's log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """Engines for asynchronous I/O: how many rings of each the process has, and those that it fell back from.
+    """Engines for asynchronous I/O: the number of rings of each in the process, and the engines that it dropped.
 
-    `rings` is empty where the process is out of reach.
+    `rings` is empty if the process cannot be read.
     """
 
     rings: Mapping[str, int]
     dropped: frozenset[str] = frozenset()
 
     def in_effect(self, requested: str) -> str:
-        """The requested engine, unless QEMU dropped it or never set one up: then its thread pool."""
+        """The requested engine, or `threads` (QEMU's thread pool) if QEMU dropped it or never set it up."""
         return "threads" if requested in self.dropped or self.rings.get(requested) == 0 else requested
 
 
@@ -58,31 +58,31 @@ class Inspected:
 
 
 def look_at_process(runner: Runner, pid_file: str, *, log: str = "", would_be: Sequence[str] = ()) -> Completed:
-    """What the host prints of the process with the id in `pid_file`, for `parse_inspected`."""
+    """What the host prints about the process with the id in `pid_file`, for `parse_inspected`."""
     words = ["sh", "-s", "--", pid_file, log, *would_be]
     return runner.run(words, stdin=_LOOK, deadline=60, check=False)
 
 
 def parse_inspected(printed: str) -> Inspected:
-    """From a word, a tab and a text per line. Pure. ValueError where that is not what was printed."""
+    """Arguments and engines, from lines of a word, a tab and a text. Pure. Raises ValueError for other output."""
     lines = [line.split("\t", 1) for line in printed.splitlines() if "\t" in line]
     arguments = [text for word, text in lines if word == "argument"]
     for word, text in lines:
         if word == "command":
             arguments += shlex.split(text)
-    said = [text for word, text in lines if word == "said"]
+    log = [text for word, text in lines if word == "log"]
     rings = {word: int(text) for word, text in lines if word in _ENGINES}
-    dropped = (engine for engine, name in _ENGINES.items() if any(f"Unable to use {name}," in text for text in said))
+    dropped = (engine for engine, name in _ENGINES.items() if any(f"Unable to use {name}," in text for text in log))
     return Inspected(tuple(arguments), Engines(rings, frozenset(dropped)))
 
 
 def qemu_threads(runner: Runner, pid_file: str, events: Events) -> VmThreads | None:
-    """The threads of the guest's process on its host; None, with a note, where the host does not show them.
+    """The threads of the guest's process on its host; None, with a note, if the host does not show them.
 
-    Without them a run reports CPU time as a whole, and all the rest.
+    Without them a run reports only the total CPU time, and everything else.
     """
     try:
         return find_threads(runner, pid_file)
     except HostError as error:
-        events(Note(f"CPU time is not reported by QEMU's threads: {error.message}"))
+        events(Note(f"CPU time is not reported per QEMU thread: {error.message}"))
         return None

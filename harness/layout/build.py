@@ -24,11 +24,11 @@ from harness.model.mode import Mode
 
 @dataclass(frozen=True, slots=True)
 class Layouts:
-    """The built layouts of one scenario: where each mode's data is, all spans equal. `span` in bytes.
+    """The layouts of one scenario, as built: where the data of each mode is. All spans are equal. `span` in bytes.
 
-    `device` is the bare region of the first disk. `by_mode` has what each mode's guest gets; `twins` what fio on the
-    host works on instead, where that is something else; `members` the kernel names of the disks of those modes that
-    are on an array.
+    `device` is the bare region of the first disk. `by_mode` has the source that each mode's guest gets, `twins` the
+    source for fio on the host, if it is another one, and `members` the kernel names of the disks of each mode on an
+    array.
     """
 
     device: BlockSource
@@ -40,25 +40,26 @@ class Layouts:
     members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def guest(self, mode: Mode) -> BlockSource:
-        """What the guest of this mode gets as its disk."""
+        """The source that the guest of this mode gets as its disk."""
         return self.by_mode[mode.name]
 
     def twin(self, mode: Mode | None) -> BlockSource:
-        """What fio on the host works on: beside the guest of this mode, or with None the bare device.
+        """The source for fio on the host: the twin of this mode, or with None the bare device.
 
-        Of a qcow2 file it is a RAW file of the same size on the same file system, as fio cannot look into the image.
+        The twin of a qcow2 file is a RAW file of the same size on the same file system, because fio cannot read the
+        format.
         """
         if mode is None:
             return self.device
         return self.twins.get(mode.name, self.by_mode[mode.name])
 
     def disks(self, mode: Mode | None) -> tuple[str, ...]:
-        """Kernel names (`nvme0n1`) of the disks at the bottom of it all, whose counts add up to what reached disks."""
+        """Kernel names (`nvme0n1`) of the disks below all layers. The sum of their counters is what reached disks."""
         return (self.disk,) if mode is None else self.members.get(mode.name, (self.disk,))
 
     @property
     def regions(self) -> dict[str, BlockSource]:
-        """What the host can write to, each once, by the first mode that works on it; the bare device is `device`."""
+        """The sources that the host can write to, each once, by the first mode that uses it or `device` if bare."""
         regions = {self.device: BARE}
         for name, source in self.by_mode.items():
             regions.setdefault(self.twins.get(name, source), name)
@@ -66,7 +67,7 @@ class Layouts:
 
     @property
     def images(self) -> list[Sources]:
-        """What the host cannot write to by itself, qcow2 files, with the twins."""
+        """The sources that only QEMU can write to (qcow2 files), with their twins."""
         return [Sources(self.by_mode[name], twin) for name, twin in self.twins.items()]
 
 
@@ -80,10 +81,10 @@ def built(
     span: int,
     events: Events | None = None,
 ) -> Iterator[Layouts]:
-    """The layouts of `modes` on `disks`, each `span` bytes or what fits; everything is removed at the end.
+    """The layouts of `modes` on `disks`, each `span` bytes or what fits. Removes everything at the end.
 
-    The first disk carries what is on one disk, and the first so many of them each array. The guard checks each disk
-    immediately before it is written to for the first time. Raises SafetyError, Unsupported or HostError.
+    Layouts on one disk use the first disk; an array of N disks uses the first N. The guard checks each disk immediately
+    before the first write to it. Raises SafetyError, Unsupported or HostError.
     """
     runner = log.runner
     _require_tools(runner, facts)
@@ -92,7 +93,7 @@ def built(
     most = max((base.disks for _, base in arrays), default=1)
     if len(disks) < most:
         raise Unsupported(
-            f"{runner.name}: an array of {most} disks is asked for, and the scenario has {len(disks)}",
+            f"{runner.name}: an array of {most} disks is requested, but the scenario has {len(disks)}",
             hint="name more disks in the scenario, or select modes on smaller arrays with -k",
         )
     needs: list[dict[str, Need]] = [dict(on_disk.needs)] + [{} for _ in range(most - 1)]
@@ -123,7 +124,7 @@ def built(
 
 @dataclass(frozen=True, slots=True)
 class Builder:
-    """For which run things are built, on which host, and how large the span of each mode is, in bytes."""
+    """Builds arrays and layers for one run on one host. `span` is the size of each mode in bytes."""
 
     log: CreationLog
     span: int
@@ -131,7 +132,7 @@ class Builder:
 
     @contextmanager
     def array(self, plan: BasePlan, base: Md, disks: Sequence[PartitionedDisk]) -> Iterator[dict[str, Sources]]:
-        """The array over its regions of these disks, with all that is on it."""
+        """The array over its regions of these disks, with everything that is built on it."""
         members = [disk.regions[plan.label] for disk in disks]
         sizes = [(what, need.bytes(self.span)) for what, need in plan.needs.items()]
         alignment = md.alignment(base)
@@ -148,7 +149,7 @@ class Builder:
 
     @contextmanager
     def layers(self, plan: BasePlan, regions: Mapping[str, Region]) -> Iterator[dict[str, Sources]]:
-        """What is built on the regions of this base."""
+        """The layers on the regions of this base."""
         name = "-".join(filter(None, (TAG, self.log.run_id, plan.label)))
         sources: dict[str, Sources] = {}
         with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""The disk under test as a block device: a link to a real one, or a loop device on a file that we make."""
+"""The disk under test as a block device: a link to a real disk, or a loop device on a file that the run creates."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from harness.lab.transport.base import Runner
 from harness.layout.free_space import require_space
 from harness.untrusted import parse_json, reading
 
-# $1: the file, $2: its device and inode. Where somebody else has the loop device open, udev or lsblk for a moment, it
-# goes when they close it, and `losetup -d` does not wait for that.
+# $1: the file, $2: its device and inode. If another process has the loop device open (udev or lsblk, for a moment), the
+# kernel detaches it when that process closes it, and `losetup -d` does not wait for that.
 _DETACH = r"""
 devices() { losetup --list --noheadings --output NAME,BACK-MAJ:MIN,BACK-INO | sed 's/  */ /g' | sed -n "s/ $key\$//p"; }
 number=${2%:*}
@@ -29,21 +29,21 @@ for try in 1 2 3 4 5 6 7 8 9 10; do
     [ -n "$found" ] || { echo removed; exit; }
     sleep 0.5
 done
-echo "somebody has" $found open >&2
+echo "another process has" $found open >&2
 exit 1
 """
-# $1: the file, $2: its device and inode, $3: the name it had while it was made.
+# $1: the file, $2: its device and inode, $3: its name while it was created.
 _REMOVE = r"""
 rm -f "$3"
 [ -e "$1" ] || { echo absent; exit; }
 now=$(stat -c %d:%i "$1") || exit
-[ "$now" = "$2" ] || { echo "foreign: $1 is another file, made later"; exit; }
+[ "$now" = "$2" ] || { echo "foreign: $1 is another file, which was created later"; exit; }
 devices=$(losetup --list --noheadings --output NAME --associated "$1") || exit
 [ -z "$devices" ] || { echo "it is in use by" $devices >&2; exit 1; }
 rm -f "$1" && echo removed
 """
-# $1: the file, $2: a name beside it that nothing else has, $3: its size. The file has its own name only once it is in
-# the log, and never takes the place of another one.
+# $1: the file, $2: a unique name in the same directory, $3: its size. The file gets its final name only after it is in
+# the log, and never replaces another file.
 _MAKE = r"""
 umask 077
 set -C
@@ -52,7 +52,7 @@ set -C
 
 
 class BackingFile(HostThing):
-    """The file behind a loop device: `inode` is the device number of its file system, and its inode."""
+    """The file behind a loop device. `inode` is the device number of its file system, and its inode."""
 
     kind: Literal["backing-file"] = "backing-file"
     path: str
@@ -70,7 +70,7 @@ class BackingFile(HostThing):
 
 
 class LoopDevice(HostThing):
-    """The loop device on such a file."""
+    """The loop device on a backing file."""
 
     kind: Literal["loop-device"] = "loop-device"
     path: str
@@ -88,7 +88,7 @@ class LoopDevice(HostThing):
 
 @contextmanager
 def block_device(log: CreationLog, disk: DiskSpec) -> Iterator[str]:
-    """The path of the disk's block device on the host, there for as long as this lasts."""
+    """The path of the disk's block device on the host. A loop device exists until the end of the block."""
     if isinstance(disk, DiskByFile):
         with _loop_device(log, disk) as device:
             yield device
@@ -102,15 +102,15 @@ def _loop_device(log: CreationLog, disk: DiskByFile) -> Iterator[str]:
     refused = f"{runner.name}: disk {disk.name}, {disk.identity}, will not be written to: "
     if not disk.destroy:
         raise SafetyError(
-            refused + "its owner did not write `destroy = true` in the lab file",
-            hint=f"add it under disk.{disk.name} if nothing in that file is needed",
+            refused + "the lab file does not have `destroy = true` for it",
+            hint=f"add it under disk.{disk.name} if you need nothing in that file",
         )
     if runner.run(["sh", "-c", '[ -e "$1" ] || [ -L "$1" ]', "sh", path], deadline=20, check=False).status == 0:
         attached = loop_devices(runner, path)
         raise SafetyError(
             refused + "the file exists already" + (f", and is behind {', '.join(attached)}" if attached else ""),
-            hint="virt-overhead makes this file itself, and removes it; name a path where nothing is, or, if a killed "
-            "run left the file: virt-overhead reap",
+            hint="virt-overhead creates and removes this file itself. Name a path that does not exist, or, if a killed "
+            "run left the file, run: virt-overhead reap",
         )
     require_space(runner, path, disk.size, refused)
     draft = f"{disk.file.parent}/.{disk.file.name}.{uuid.uuid4()}"
@@ -118,21 +118,21 @@ def _loop_device(log: CreationLog, disk: DiskByFile) -> Iterator[str]:
         inode = runner.run(["sh", "-c", _MAKE, "sh", path, draft, str(disk.size)], deadline=20).stdout.strip()
         file = BackingFile(disks=(serial_of(disk),), path=path, draft=draft, inode=inode)
         with log.making_here(file):
-            # `ln` fails where somebody has made such a file by now.
+            # `ln` fails if the file exists by now.
             runner.run(["ln", "-T", draft, path], deadline=20)
             runner.run(["rm", "-f", draft], deadline=20)
             with log.making_here(LoopDevice(disks=file.disks, path=path, inode=inode)):
                 attach = ["losetup", "--find", "--show", "--partscan", "--direct-io=on", path]
                 yield runner.run(attach, deadline=30).stdout.strip()
     finally:
-        # Nobody else has this name.
+        # The name is unique, so this removes no other file.
         runner.run(["rm", "-f", draft], deadline=20, check=False)
 
 
 def loop_devices(runner: Runner, file: str) -> list[str]:
-    """The loop devices that have `file` behind them."""
-    # Without --list, losetup answers -j in a format of its own, whatever else it is asked.
+    """The loop devices on `file`."""
+    # Without --list, losetup prints its own format for -j and ignores --json.
     listed = runner.run(["losetup", "--list", "--json", "--output", "NAME", "-j", file], deadline=30).stdout
-    source = f"{runner.name}: what losetup says of {file}"
+    source = f"{runner.name}: losetup's list for {file}"
     with reading(source):
         return [str(each["name"]) for each in parse_json(listed or "{}", source).get("loopdevices", ())]

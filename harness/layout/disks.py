@@ -1,4 +1,4 @@
-"""The disks under test, checked by the guard one by one and partitioned into the regions that layouts need."""
+"""The disks under test: each checked by the guard, and partitioned into the regions that layouts need."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from harness.layout.regions import Need, PartitionedDisk, disk_partitioned, span
 def partitioned_disks(
     log: CreationLog, disks: Sequence[DiskSpec], needs: Sequence[Mapping[str, Need]], *, span: int
 ) -> Iterator[tuple[list[PartitionedDisk], int]]:
-    """Each disk partitioned into the regions that it needs, and the span, in bytes, for which all of them have room.
+    """Each disk partitioned into the regions that it needs, and the span in bytes that fits on all of them.
 
-    The guard checks all disks before the first is written to, so that none is written to in vain, and each of several
-    again immediately before. Raises SafetyError, Unsupported or HostError.
+    The guard checks all disks before the first write, so no disk is overwritten if another one is refused. If there are
+    several disks, it checks each again immediately before the write. Raises SafetyError, Unsupported or HostError.
     """
     runner = log.runner
     with ExitStack() as stack:
@@ -31,7 +31,7 @@ def partitioned_disks(
         made = []
         for disk, device, permission, need in zip(disks, devices, writable, needs, strict=True):
             if len(disks) > 1:
-                permission = require_writable(runner, disk, device)  # noqa: PLW2901 - the later one counts
+                permission = require_writable(runner, disk, device)  # noqa: PLW2901 - the later permission counts
             sizes = [(what, each.bytes(span)) for what, each in need.items()]
             made.append(stack.enter_context(disk_partitioned(log, disk, permission, sizes)))
         yield made, span
@@ -47,6 +47,6 @@ def _require_distinct(disks: Sequence[DiskSpec], writable: Sequence[Writable]) -
     for disk, each in zip(disks, writable, strict=True):
         if (other := names.setdefault(each.path, disk.name)) != disk.name:
             raise SafetyError(
-                f"{each.runner.name}: disks {other} and {disk.name} are the same one, {each.path}",
-                hint="correct their ids in the lab file: an array needs disks of its own",
+                f"{each.runner.name}: disks {other} and {disk.name} are the same disk, {each.path}",
+                hint="correct their ids in the lab file: an array needs separate disks",
             )

@@ -1,4 +1,4 @@
-"""Files on a file system on a region of ours: RAW files, and qcow2 files with a RAW twin."""
+"""Files on a file system on a region: RAW files, and qcow2 files with a RAW twin."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from harness.model.layout import Filesystem, Qcow2, RawFile
 
 MIB = 1024**2
 FIXED_OVERHEAD: Mapping[Filesystem, int] = {"ext4": 64 * MIB, "xfs": 300 * MIB}
-"""Bytes beside the files whatever their size: journal, group descriptors. mkfs.xfs makes nothing below 300 MiB."""
+"""Bytes in addition to the files, for any size: journal, group descriptors. mkfs.xfs needs at least 300 MiB."""
 SHARE_OVERHEAD = 0.05
-"""Bytes beside the files, as a share of them: inode tables, bitmaps, B-trees, a larger journal."""
+"""Bytes in addition to the files, as a share of them: inode tables, bitmaps, B-trees, a larger journal."""
 
 _MAKE: Mapping[Filesystem, tuple[str, ...]] = {
-    # No lazy initialisation: it would write in the background while we measure.
+    # No lazy initialisation: it would write in the background during the measurement.
     "ext4": (
         "mkfs.ext4",
         "-q",
@@ -37,18 +37,18 @@ _MAKE: Mapping[Filesystem, tuple[str, ...]] = {
         "lazy_itable_init=0,lazy_journal_init=0",
         "-U",
     ),
-    # Not discarded, for the whole disk was a moment ago.
+    # Not discarded, because the whole disk has just been discarded.
     "xfs": ("mkfs.xfs", "-q", "-f", "-K", "-m"),
 }
-# $1: the mount point, $2: the UUID of the file system, $3: the UUID of its partition. First what is mounted there is
-# looked at, then what the partition holds: it may have been made and not mounted yet.
+# $1: the mount point, $2: the UUID of the file system, $3: the UUID of its partition. Checks what is mounted, then
+# what is on the partition: the file system may have been created but not mounted yet.
 _REMOVE = (
     FIND
     + r"""
 done=absent
 if mountpoint -q "$1"; then
     device=$(findmnt --noheadings --nofsroot --output SOURCE --mountpoint "$1" | tail -n 1)
-    now=$(blkid -p -s UUID -o value "$device") || { echo "what is on $device cannot be identified" >&2; exit 1; }
+    now=$(blkid -p -s UUID -o value "$device") || { echo "$device cannot be identified" >&2; exit 1; }
     [ "$now" = "$2" ] || { echo "foreign: the file system $now is mounted at $1"; exit; }
     umount "$1" || exit
     done=removed
@@ -68,7 +68,7 @@ echo "$done"
 
 
 class FilesystemMount(HostThing):
-    """A file system by its UUID, on the partition with the UUID `partuuid`, and where it is mounted."""
+    """A file system with its UUID, the UUID of its partition, and its mount point."""
 
     kind: Literal["filesystem"] = "filesystem"
     point: str
@@ -87,7 +87,7 @@ class FilesystemMount(HostThing):
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The files of all modes, (mode, layout) each, on one file system."""
+    """The files of all modes on one file system, as (mode, layout)."""
 
     filesystem: Filesystem
     modes: tuple[tuple[str, RawFile | Qcow2], ...]
@@ -115,7 +115,7 @@ class Files:
         with log.making_here(mount):
             device.run([*_MAKE[self.filesystem], identity, device.path], deadline=300)
             log.runner.run(["mkdir", "-p", MOUNT_DIRECTORY], deadline=20)
-            # Fails where something is there already.
+            # Fails if the directory already exists.
             log.runner.run(["mkdir", mount.point], deadline=20)
             device.run(["mount", "-t", self.filesystem, "-o", "noatime", device.path, mount.point], deadline=60)
             yield {mode: _made(device, layout, f"{mount.point}/{mode}", span) for mode, layout in self.modes}

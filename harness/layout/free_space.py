@@ -1,4 +1,4 @@
-"""Is there room on a file system of the host for what a run is about to allocate?"""
+"""Checks that a file system of the host has enough free space for what a run is about to allocate."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from harness.errors import SafetyError
 from harness.lab.space import shortage
 from harness.lab.transport.base import Runner
 
-# $1: a path that need not exist yet. Bytes available to root, and bytes in all, of the file system that it is on.
+# $1: a path that need not exist yet. Prints free and total blocks of its file system, and the size of a block.
 _FREE = r"""
 at=$1
 while [ ! -d "$at" ]; do at=$(dirname "$at"); done
@@ -15,13 +15,13 @@ stat -f -c '%f %b %S' "$at"
 
 
 def require_space(runner: Runner, path: str, size_bytes: int, refused: str) -> None:
-    """SafetyError, which begins with `refused`, where `size_bytes` more would leave less than the reserve free.
+    """Raises SafetyError, which begins with `refused`, if `size_bytes` more would leave less than the reserve free.
 
-    A sparse file counts in full, because a run fills it. Raises HostError where the host does not say how much is free.
+    A sparse file counts with its full size, because a run fills it. Raises HostError if the free space is unknown.
     """
     free, blocks, unit = (int(word) for word in runner.run(["sh", "-c", _FREE, "sh", path], deadline=30).stdout.split())
     if why := shortage(free * unit, blocks * unit, size_bytes):
         raise SafetyError(
             f"{refused}{path} does not fit: {why}",
-            hint="free space there, name a smaller size, or a path on another file system",
+            hint="free space there, or name a smaller size or a path on another file system",
         )

@@ -1,12 +1,12 @@
-"""Shell functions that find things on a host by the UUIDs that we gave them, and UUIDs to give."""
+"""Shell functions that find things on a host by the UUIDs that a run gave them, and new UUIDs."""
 
 from __future__ import annotations
 
 import secrets
 import string
 
-# `partition_of UUID` prints the device of the partition with that UUID, by what is on the disk now. `require_free
-# DEVICE` fails where somebody uses the device.
+# `partition_of UUID` prints the device of the partition with that UUID, as read from the disk now. `require_free
+# DEVICE` fails if the device is in use.
 FIND = r"""
 partition_of() {
     ! command -v udevadm >/dev/null || udevadm settle --timeout=20
@@ -25,6 +25,6 @@ _LVM_GROUPS = (6, 4, 4, 4, 4, 4, 6)
 
 
 def lvm_uuid() -> str:
-    """A UUID in LVM's own form, of 32 letters and digits."""
+    """A UUID in LVM's format: 32 letters and digits."""
     letters = string.ascii_letters + string.digits
     return "-".join("".join(secrets.choice(letters) for _ in range(count)) for count in _LVM_GROUPS)

@@ -1,4 +1,4 @@
-"""What is built on a region of a base: one class per kind of layer, all with the same three members."""
+"""The protocol of a layer, which is built on a region of a base. There is one class per kind of layer."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ class Layer(Protocol):
 
     @property
     def region(self) -> str:
-        """What its region is called in the partition table: at most 11 characters, once per base."""
+        """The name of its region in the partition table: at most 11 characters, unique per base."""
         ...
 
     @property
     def need(self) -> Need:
-        """How large the region has to be."""
+        """The size that the region must have."""
         ...
 
     def built(
         self, log: CreationLog, region: Region, name: str, span: int
     ) -> AbstractContextManager[Mapping[str, Sources]]:
-        """`span` bytes per mode, by the modes' names; gone at the end.
+        """A source of `span` bytes per mode, by the name of the mode. The layer is removed at the end.
 
-        `log` has the runner, and records what is made before it exists. All names on the host begin with `name`, which
-        is the run's own and that of the base. Raises HostError.
+        `log` has the runner, and records everything before it is created. All names on the host begin with `name`,
+        which is unique for the run and the base. Raises HostError.
         """
         ...

@@ -1,4 +1,4 @@
-"""Which layers a base carries: modes whose layouts can share a volume group, a file system or a pool do so. Pure."""
+"""Chooses the layers of a base: modes share a volume group, a file system or a pool if possible. Pure."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from harness.model.layout import (
 from harness.model.mode import Mode
 
 BARE = "device"
-"""What the region of the bare disk, and of a bare array, is called."""
+"""The name of the region of the bare disk, and of a bare array."""
 _FILESYSTEMS: tuple[Filesystem, ...] = ("ext4", "xfs")
 
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """A partition that one mode has for itself: nothing is built on it."""
+    """A partition for one mode, on which nothing is built."""
 
     mode: str
     region: str
@@ -51,9 +51,9 @@ class Alone:
 
 @dataclass(frozen=True, slots=True)
 class BasePlan:
-    """A base with all that is to be on it: `bare` are the modes that take a region of it as it is.
+    """A base and everything to build on it. The modes in `bare` use a region of it directly.
 
-    `label` tells arrays apart; that of the disk is empty.
+    `label` distinguishes arrays. The label of the disk is empty.
     """
 
     base: Base
@@ -63,13 +63,13 @@ class BasePlan:
 
     @property
     def needs(self) -> dict[str, Need]:
-        """Room for each region by what it is called. The disk always has a bare one: the host's baseline."""
+        """The size of each region by its name. The disk always has a bare region, for the host's baseline."""
         bare = {BARE: Need(0, 1)} if self.bare or isinstance(self.base, Device) else {}
         return bare | {layer.region: layer.need for layer in self.layers}
 
 
 def base_plans(modes: Sequence[Mode]) -> list[BasePlan]:
-    """The disk, always first, and each array that some mode is on."""
+    """The disk, always first, and each array that a mode uses."""
     arrays = dict.fromkeys(base for mode in modes if isinstance(base := mode.layout.base, Md))
     labelled: dict[Base, str] = {Device(): "", **{base: f"m{number}" for number, base in enumerate(arrays)}}
     return [
@@ -79,7 +79,7 @@ def base_plans(modes: Sequence[Mode]) -> list[BasePlan]:
 
 
 def _layers_on(base: Base, modes: Sequence[Mode]) -> list[Layer]:
-    """The layers of those modes whose layout is something on this base, in the order of their regions."""
+    """The layers of the modes whose layout is built on this base, in the order of their regions."""
     on_base = [(mode.name, mode.layout) for mode in modes if mode.layout.base == base]
     partitions = [name for name, layout in on_base if isinstance(layout, Partition)]
     volumes = tuple(name for name, layout in on_base if isinstance(layout, Lvm))

@@ -1,4 +1,4 @@
-"""Thick and thin LVM volumes on a region of ours."""
+"""Thick and thin LVM volumes on a region."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from harness.layout.source import BlockSource, Sources
 MIB = 1024**2
 EXTENT = 4 * MIB
 OVERHEAD = 2 * EXTENT
-"""The physical volume's metadata before its first extent, and what is no whole extent after the last."""
+"""The physical volume's metadata before its first extent, and an incomplete extent at its end."""
 _METADATA_PER_CHUNK = 64
-"""Bytes of a thin pool's metadata per chunk, as lvmthin(7) reckons."""
+"""Bytes of a thin pool's metadata per chunk, according to lvmthin(7)."""
 _SMALLEST_METADATA = 2 * MIB
 
 TRACELESS = "activation/monitoring=0 backup/backup=0 backup/archive=0"
-"""LVM's settings. Else also commands that only look (vgs) copy metadata to /etc/lvm, and a daemon watches pools."""
+"""LVM's settings. Without them even vgs copies metadata to /etc/lvm, and a daemon monitors the pools."""
 
 _QUIET = ["--yes", "--quiet", "--config", TRACELESS]
-# Else udev activates the group a second time as soon as it sees it, beside the commands that make its volumes, and
-# with LVM's own settings: a daemon that watches thin pools would stay.
+# Without this, udev also activates the group as soon as it appears, while the volumes are created, and with LVM's own
+# settings. Then a daemon that monitors thin pools would remain.
 _OURS_TO_ACTIVATE = ["--setautoactivation", "n"]
-# Neither zeroed nor wiped, for volumes are filled before anything is read.
+# Neither zeroed nor wiped, because volumes are filled before anything is read.
 _UNWIPED = ["--zero", "n", "--wipesignatures", "n"]
 # $1: the volume group, $2: the UUID of its physical volume, $3: its volumes, $4: the UUID of its partition, $5: LVM's
-# settings. Removing is tried several times, because udev may have had a volume open.
+# settings. Retries the removal, because udev may have a volume open.
 _REMOVE = (
     FIND
     + r"""
@@ -46,31 +46,31 @@ now=$(blkid -p -s UUID -o value "$device")
 [ "$type $now" = "LVM2_member $uuid" ] || { echo "foreign: $device holds $type $now"; exit; }
 found=$(lvm_ pvs --noheadings --separator '|' -o vg_name,vg_uuid "$device" 9<&- | tr -d ' ') || exit
 if [ -n "${found#|}" ]; then
-    [ "${found%|*}" = "$group" ] || { echo "foreign: the volume group is called ${found%|*} now"; exit; }
+    [ "${found%|*}" = "$group" ] || { echo "foreign: the volume group is now called ${found%|*}"; exit; }
     select="vg_uuid=${found#*|}"
     members=$(lvm_ vgs --noheadings -o pv_uuid --select "$select" 9<&- | tr -d ' ') || exit
-    [ "$members" = "$uuid" ] || { echo "foreign: volume group $group has other physical volumes, too"; exit; }
+    [ "$members" = "$uuid" ] || { echo "foreign: volume group $group also has other physical volumes"; exit; }
     for volume in $(lvm_ lvs --noheadings -o lv_name --select "$select" 9<&-); do
         case " $wanted " in *" $volume "*) ;; *) echo "foreign: volume group $group has a volume $volume"; exit;; esac
     done
     for try in 1 2 3 4 5; do
-        said=$(lvm_ vgremove --yes --quiet --force --select "$select" 2>&1 9<&-) && break
+        errors=$(lvm_ vgremove --yes --quiet --force --select "$select" 2>&1 9<&-) && break
         sleep 0.3
     done
-    [ -z "$(lvm_ vgs --noheadings -o vg_name --select "$select" 9<&-)" ] || { echo "$said" >&2; exit 1; }
+    [ -z "$(lvm_ vgs --noheadings -o vg_name --select "$select" 9<&-)" ] || { echo "$errors" >&2; exit 1; }
 fi
 for try in 1 2 3 4 5; do
-    said=$(lvm_ pvremove --yes --quiet --force "$device" 2>&1 9<&-) && { echo removed; exit; }
+    errors=$(lvm_ pvremove --yes --quiet --force "$device" 2>&1 9<&-) && { echo removed; exit; }
     sleep 0.3
 done
-echo "$said" >&2
+echo "$errors" >&2
 exit 1
 """
 )
 
 
 class VolumeGroup(HostThing):
-    """A volume group by the UUID of its one physical volume, on the partition with the UUID `partuuid`."""
+    """A volume group, identified by the UUID of its only physical volume, on the partition with the UUID `partuuid`."""
 
     kind: Literal["volume-group"] = "volume-group"
     name: str
@@ -110,7 +110,7 @@ class Volumes:
 
 @dataclass(frozen=True, slots=True)
 class ThinVolumes:
-    """Thin volumes, (mode, bytes of a chunk) each; those with equal chunks share a pool."""
+    """Thin volumes as (mode, bytes of a chunk). Volumes with equal chunks share a pool."""
 
     modes: tuple[tuple[str, int], ...]
     region: str = "lvm-thin"
@@ -145,7 +145,7 @@ class ThinVolumes:
 
 
 def _pool_need(volumes: int, chunk: int) -> Need:
-    # The metadata twice: LVM keeps a spare of the same size, with which it repairs a pool.
+    # Twice the metadata: LVM reserves a spare of the same size, to repair a pool.
     fixed = volumes * chunk + 2 * (_SMALLEST_METADATA + EXTENT) + EXTENT
     return Need(fixed, volumes * (1 + 2 * _METADATA_PER_CHUNK / chunk))
 

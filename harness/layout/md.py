@@ -1,4 +1,4 @@
-"""md arrays over regions of ours, one on each disk; with two legs, a stripe over two arrays."""
+"""md arrays over one region of each disk; with two legs, a stripe over two arrays."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ from harness.units import format_duration, format_size
 KIB = 1024
 MIB = 1024**2
 SHARE_OVERHEAD = 1 / 512
-"""Of a member: what mdadm leaves free before the data, twice over (validate_geometry1 in its super1.c)."""
+"""Share of a member: twice what mdadm leaves free before the data (validate_geometry1 in its super1.c)."""
 PATIENCE = 60.0
-"""Seconds for a resync, whatever its size, on top of what its size takes."""
+"""Seconds for a resync of any size, in addition to the time that its size takes."""
 SLOWEST_SYNC = 5 * MIB
-"""Bytes per second and member; an initial resync that is slower is broken rather than slow."""
+"""Bytes per second and member. If an initial resync is slower, something is broken."""
 _PARITY: tuple[RaidLevel, ...] = (5, 6)
 _SYNC_LIMIT_KIB = 100_000_000
-"""Per second: none. The usual limit is there to spare other work, and there is none yet."""
+"""KiB per second: in effect no limit. The usual limit protects other work, and there is none yet."""
 
 
-# $1: the array. Waits for its node, lifts the limit of its resync, and prints the kernel's path of it.
+# $1: the array, $2: KiB per second. Waits for its device node, sets the limits of its resync, and prints the kernel's
+# path of it.
 _READY = r"""
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
 ! command -v udevadm >/dev/null || udevadm settle --timeout=20
@@ -42,18 +43,18 @@ for limit in sync_speed_max sync_speed_min; do
 done
 echo "$device"
 """
-# $1: the kernel's name of the array. Waits some seconds for it to be in sync; prints "synced", or how far it is.
+# $1: the kernel's name of the array. Waits at most 2 s until it is in sync; prints "synced", or the progress.
 _SYNC = r"""
 cd "/sys/block/$1/md" || exit
 for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-    # Between creation and the start of the resync there is a moment in which nothing seems to be going on.
+    # For a moment between creation and the start of the resync, sync_action is idle.
     if [ "$(cat sync_action) $(cat degraded) $(cat resync_start)" = "idle 0 none" ]; then echo synced; exit; fi
     sleep 0.1
 done
 cat sync_completed
 """
-# $1: the UUID of the array as mdadm writes it, $2: how many UUIDs of partitions follow: the members, or those of the
-# arrays below. An array is stopped only if it has this UUID, and only members with this UUID lose their superblock.
+# $1: the UUID of the array as mdadm writes it, $2: "legs" or "partitions"; then the paths of the legs or the UUIDs of
+# the partitions. An array is stopped only if it has this UUID, and only members with this UUID lose their superblock.
 # udev may hold an array for a moment, or assemble it again from members that still have their superblock.
 _REMOVE = (
     FIND
@@ -66,7 +67,7 @@ arrays() {
     for at in /sys/block/md*/md; do
         [ -d "$at" ] || continue
         at=${at%/md}
-        # Before the first member has answered, the array itself is asked.
+        # An array is identified by any of its members.
         for member in "$at"/md/dev-*; do
             [ "$(uuid_of "/dev/${member##*/dev-}")" != "$uuid" ] || { echo "${at##*/}"; break; }
         done
@@ -77,10 +78,10 @@ for try in $(seq 20); do
     found=$(arrays)
     [ -n "$found" ] || break
     done=removed
-    for array in $found; do said=$(mdadm --quiet --stop "/dev/$array" 2>&1) || sleep 0.2; done
+    for array in $found; do errors=$(mdadm --quiet --stop "/dev/$array" 2>&1) || sleep 0.2; done
     settle
 done
-[ -z "$(arrays)" ] || { echo "$said" >&2; exit 1; }
+[ -z "$(arrays)" ] || { echo "$errors" >&2; exit 1; }
 if [ "$legs" = legs ]; then members=$(for leg; do readlink -e "$leg"; done)
 else members=$(for partition; do partition_of "$partition"; done); fi
 for member in $members; do
@@ -96,7 +97,7 @@ echo "$done"
 
 
 class Array(HostThing):
-    """An md array by its UUID: over the partitions with the UUIDs `partuuids`, or over the arrays `legs`."""
+    """An md array, identified by its UUID, over the partitions with the UUIDs `partuuids` or over the arrays `legs`."""
 
     kind: Literal["array"] = "array"
     name: str
@@ -115,20 +116,20 @@ class Array(HostThing):
 
 
 def data_disks(level: RaidLevel, disks: int) -> float:
-    """How many disks' worth of data an array over so many disks holds."""
+    """The capacity for data of an array over this number of disks, in disks."""
     return {0: disks, 1: 1, 5: disks - 1, 6: disks - 2, 10: disks / 2}[level]
 
 
 def alignment(md: Md) -> int:
-    """Bytes at whose multiples a region of the array begins, so that its stripes are the array's: one of MiB."""
+    """Alignment of regions to the array's stripes: each region begins at a multiple of this, in bytes (whole MiB)."""
     per_leg = md.disks // md.legs
-    # Of mirrors in pairs an odd number of disks repeats its pattern after twice as many chunks.
+    # RAID 10 over an odd number of disks repeats its pattern only after twice as many chunks.
     chunks = 1 if md.level == 1 else per_leg if md.level == 10 else int(data_disks(md.level, per_leg))
     return math.lcm(ALIGNMENT, md.chunk * chunks * md.legs)
 
 
 def member_need(md: Md, regions: Iterable[Need]) -> Need:
-    """What the array takes of each of its disks where it is to have room for these regions and their table."""
+    """What an array with room for these regions and their partition table needs of each of its disks."""
     need = together(regions, alignment=alignment(md))
     need = Need(need.fixed + TABLE_BYTES, need.shares)
     if md.legs == 2:
@@ -137,19 +138,19 @@ def member_need(md: Md, regions: Iterable[Need]) -> Need:
 
 
 def _of_each_member(need: Need, data: float, chunk: int) -> Need:
-    # Superblock, bitmap, the room that mdadm leaves before the data, and what is no whole chunk at the end.
+    # Superblock, bitmap, the space that mdadm leaves before the data, and an incomplete chunk at the end.
     fixed = math.ceil(need.fixed / data) + 4 * MIB + 8 * chunk
     return Need(fixed, need.shares / data * (1 + SHARE_OVERHEAD))
 
 
 @contextmanager
 def array(log: CreationLog, md: Md, name: str, members: Sequence[Region], events: Events) -> Iterator[Writable]:
-    """A fresh array over these partitions, in sync; gone at the end, superblocks included.
+    """A new array over these partitions, in sync. It is removed at the end, with its superblocks.
 
-    RAID 5 and 6 are synchronised first: until then the kernel reconstructs each stripe that is written, instead of
-    reading, modifying and writing what changes, and there is no parity yet. RAID 1 and 10 are treated as in sync
-    (`--assume-clean`): whatever is read of them was written before, to all mirrors. All but RAID 0 have the internal
-    bitmap that mdadm gives to members above 100 GB, as real arrays have it. Raises SafetyError, HostError.
+    RAID 5 and 6 are synchronised first. Before that, there is no parity, and the kernel reconstructs each stripe that
+    is written instead of reading, modifying and writing what changes. RAID 1 and 10 are treated as in sync
+    (`--assume-clean`), because everything that is read was written before, to all mirrors. All levels except RAID 0
+    have an internal bitmap, because mdadm gives one to members above 100 GB. Raises SafetyError, HostError.
     """
     per_leg = md.disks // md.legs
     with ExitStack() as stack:
@@ -167,14 +168,14 @@ def array(log: CreationLog, md: Md, name: str, members: Sequence[Region], events
         if md.legs == 1:
             yield legs[0]
         else:
-            # By the names that mdadm gives them: the kernel's may be others after the host was restarted.
+            # By mdadm's names: the kernel's names may differ after a reboot of the host.
             stripe = _described(name, legs, legs=[f"/dev/md/{name}{suffix}" for suffix in suffixes])
             yield stack.enter_context(_array(log, stripe, 0, md.chunk, legs))
 
 
 def _described(name: str, on: Sequence[Writable], *, partuuids: Sequence[str] = (), legs: Sequence[str] = ()) -> Array:
     digits = uuid.uuid4().hex
-    # As mdadm writes it: four words of eight digits.
+    # In mdadm's format: four words of eight digits.
     md_uuid = ":".join(digits[at : at + 8] for at in range(0, 32, 8))
     disks = tuple(dict.fromkeys(disk for each in on for disk in each.disks))
     return Array(disks=disks, name=name, uuid=md_uuid, partuuids=tuple(partuuids), legs=tuple(legs))
@@ -185,7 +186,7 @@ def _array(
     log: CreationLog, described: Array, level: RaidLevel, chunk: int, members: Sequence[Writable]
 ) -> Iterator[Writable]:
     path = f"/dev/md/{described.name}"
-    # A name without the host's in front, which would be cut off; and no question is asked.
+    # A name without the host's name as prefix, which would be truncated; and no questions.
     create = ["mdadm", "--create", path, "--quiet", "--run", "--metadata=1.2", "--homehost=any"]
     create += [f"--uuid={described.uuid}", f"--level={level}", f"--raid-devices={len(members)}"]
     if level != 1:
@@ -203,18 +204,18 @@ def _array(
 
 def _wait_until_synced(device: Writable, name: str, members: int, events: Events) -> None:
     runner, size = device.runner, device.size_bytes
-    # Bytes per member are at most those of the array.
+    # A member is at most as large as the array.
     patience = PATIENCE + size / SLOWEST_SYNC
     end = time.monotonic() + patience
     while True:
-        said = runner.run(["sh", "-s", "--", device.name], stdin=_SYNC, deadline=30).stdout.strip()
-        if said == "synced":
+        progress = runner.run(["sh", "-s", "--", device.name], stdin=_SYNC, deadline=30).stdout.strip()
+        if progress == "synced":
             return
         left = end - time.monotonic()
         if left <= 0:
             raise HostError(
                 f"{runner.name}: array {name} of {members} disks and {format_size(size)} is not in sync after "
-                f"{format_duration(patience)}: {said}",
-                hint="see /proc/mdstat and dmesg there: a failing disk, or one that is far slower than the others",
+                f"{format_duration(patience)}: {progress}",
+                hint="see /proc/mdstat and dmesg there: a disk may fail or be much slower than the others",
             )
-        events(StepAdvanced(f"synchronise array {name}", f"{said} sectors", left))
+        events(StepAdvanced(f"synchronise array {name}", f"{progress} sectors", left))

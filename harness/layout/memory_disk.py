@@ -1,4 +1,4 @@
-"""A disk in the host's memory that answers after a time that we set: null_blk, completed by a high-resolution timer."""
+"""A disk in the host's memory with a set completion time: null_blk, completed by a high-resolution timer."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from harness.layout.source import BlockSource
 NULL_BLK = "/sys/kernel/config/nullb"
 MIB = 1024**2
 _QUEUE_DEPTH = 64
-_LONGEST_NAME = 31  # of a block device; the kernel cuts off the rest
+_LONGEST_NAME = 31  # of a block device; the kernel truncates longer names
 
-# $1: the directory of null_blk disks. Status 3: the kernel has none to offer.
+# $1: the directory of null_blk disks. Status 3: the kernel has no null_blk.
 _AVAILABLE = """
 export PATH="$PATH:/usr/sbin:/sbin"
 [ -d "$1" ] || modprobe null_blk nr_devices=0 2>/dev/null
 [ -d "$1" ] || exit 3
 """
-# $1: the directory of the new disk, then KEY=VALUE in the order in which they are written.
+# $1: the directory of the new disk, then KEY=VALUE in the order in which to write them.
 _CREATE = """
 export PATH="$PATH:/usr/sbin:/sbin"
 mkdir "$1" && cd "$1" && shift || exit 1
 for setting; do echo "${setting#*=}" >"${setting%%=*}" || exit 1; done
 ! command -v udevadm >/dev/null || udevadm settle --timeout=20
 """
-# $1: the directory of the disk, $2: the boot in which it was made: it is in memory.
+# $1: the directory of the disk, $2: the id of the boot in which it was created. The disk does not survive a reboot.
 _REMOVE = r"""
 [ -d "$1" ] || { echo absent; exit; }
 read -r boot </proc/sys/kernel/random/boot_id
-[ "$boot" = "$2" ] || { echo "foreign: $1 was made after the host was started again"; exit; }
+[ "$boot" = "$2" ] || { echo "foreign: $1 was created after the host was rebooted"; exit; }
 echo 0 >"$1/power" && rmdir "$1" && echo removed
 """
 
 
 class MemoryDisk(HostThing):
-    """A null_blk disk: its directory, and the boot of the host in which it was made."""
+    """A null_blk disk: its directory, and the id of the boot in which it was created."""
 
     kind: Literal["memory-disk"] = "memory-disk"
     directory: str
@@ -57,27 +57,27 @@ class MemoryDisk(HostThing):
 
 
 def disk_name(run_id: str, name: str) -> str:
-    """What the disk `name` of a run is called on the host."""
+    """The name on the host of the disk `name` of a run."""
     return f"{TAG}-{run_id}-{name}"
 
 
 @contextmanager
 def memory_disk(log: CreationLog, name: str, *, size: int, answer_ns: int) -> Iterator[BlockSource]:
-    """A disk of `size` bytes (whole MiB) in memory; each request is answered after `answer_ns` nanoseconds.
+    """A disk of `size` bytes (whole MiB) in memory. It completes each request after `answer_ns` nanoseconds.
 
-    It has room for 64 requests at a time, and nobody else's disk is touched. Raises Unsupported where the host's kernel
-    has no null_blk, or one that cannot name its disks (before Linux 5.19), HostError where making it fails, and
-    ValueError for a name that is too long. Source of the settings: the kernel's Documentation/block/null_blk.rst.
+    It takes 64 requests at a time. Other disks are not touched. Raises Unsupported if the kernel has no null_blk,
+    or one that cannot name its disks (before Linux 5.19), HostError if the creation fails, and ValueError if the name
+    is too long. Source of the settings: the kernel's Documentation/block/null_blk.rst.
     """
-    runner, called = log.runner, disk_name(log.run_id, name)
-    if len(called) > _LONGEST_NAME:
-        raise ValueError(f"{called} is too long a name for a disk: at most {_LONGEST_NAME} characters")
+    runner, full_name = log.runner, disk_name(log.run_id, name)
+    if len(full_name) > _LONGEST_NAME:
+        raise ValueError(f"the name of a disk has at most {_LONGEST_NAME} characters: {full_name} is too long")
     if runner.run(["sh", "-s", "--", NULL_BLK], stdin=_AVAILABLE, deadline=60, check=False).status == 3:
         raise Unsupported(
-            f"{runner.name}: its kernel offers no null_blk, which makes disks in memory",
-            hint="modprobe null_blk nr_devices=0 says why; cloud kernels may have it in a package of extra modules",
+            f"{runner.name}: its kernel has no null_blk module, which creates disks in memory",
+            hint="modprobe null_blk nr_devices=0 shows why; cloud kernels may have it in a package of extra modules",
         )
-    directory, device = f"{NULL_BLK}/{called}", f"/dev/{called}"
+    directory, device = f"{NULL_BLK}/{full_name}", f"/dev/{full_name}"
     settings = {
         "size": size // MIB,
         "memory_backed": 1,
@@ -92,9 +92,9 @@ def memory_disk(log: CreationLog, name: str, *, size: int, answer_ns: int) -> It
     boot = runner.run(["cat", "/proc/sys/kernel/random/boot_id"], deadline=20).stdout.strip()
     with log.making_here(MemoryDisk(directory=directory, boot=boot)) as entry:
         words = [f"{key}={value}" for key, value in settings.items()]
-        # `mkdir` fails where there is such a disk already.
+        # `mkdir` fails if the disk already exists.
         runner.run(["sh", "-s", "--", directory, *words], stdin=_CREATE, deadline=60)
         if runner.run(["test", "-b", device], deadline=20, check=False).status != 0:
-            raise Unsupported(f"{runner.name}: null_blk made no {device}", hint="it needs Linux 5.19 or newer")
+            raise Unsupported(f"{runner.name}: null_blk did not create {device}", hint="use Linux 5.19 or newer")
         (grant,) = created(runner, entry, [device])
         yield BlockSource(device, "block", 0, size, grant=grant)

@@ -1,4 +1,4 @@
-"""Our partition table on a disk, as the creation log has it, and its removal."""
+"""The partition table that a run wrote to a disk, as the creation log records it, and its removal."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from harness.lab.guard.probes import END_BYTES, SAMPLE_BYTES, SAMPLED, SAMPLES
 from harness.lab.pin import FACTS
 from harness.layout.identity import FIND
 
-# $1: the disk's link, $2: else the file behind its loop device, $3: identity, $4: sectors, $5: UUID of the table, $6:
-# UUIDs of the partitions; then positions of samples. The disk is only left blank at its ends: what fio wrote in between
-# stays where the disk cannot discard, and samples of it are written down, by which the guard knows it again.
+# $1: the disk's link or empty, $2: the file behind its loop device or empty, $3: identity, $4: sectors, $5: UUID of
+# the table, $6: UUIDs of the partitions; then positions of samples. Only the ends of the disk are zeroed. If the disk
+# cannot discard, fio's data stay in between. Samples of them are recorded, by which the guard recognises them later.
 _REMOVE = (
     FACTS
     + SAMPLED
@@ -27,7 +27,7 @@ if [ -n "$backing" ]; then
 else
     dev=$(readlink -e "$link") || { echo "the disk $link is not attached" >&2; exit 1; }
 fi
-# Open from here to the end: the kernel gives the name of an open device to no other one.
+# Open from here to the end: the kernel does not give the name of an open device to another one.
 exec 9<"$dev" || exit
 facts_of "${dev##*/}" || exit
 [ "$identity $sectors" = "$want_identity $want_sectors" ] || {
@@ -45,20 +45,20 @@ forget_partitions() { # udev may have one open for a moment
     [ "$left" -eq 0 ] || partx --delete "$dev"
 }
 size=$((sectors * 512))
-# A disk that cannot be read has no table for blkid, which says so by the same status as of a disk without one.
+# blkid returns the same status for a disk that cannot be read and for a disk without a table.
 readable count=1 && readable iflag=skip_bytes skip=$((size - 1048576)) || { echo "$dev cannot be read" >&2; exit 1; }
 now=$(blkid -p -s PTUUID -o value "$dev")
 [ -n "$now" ] || { forget_partitions; echo absent; exit; }
 [ "$now" = "$ptuuid" ] || { echo "foreign: $dev has another partition table, $now"; exit; }
 found=$(sfdisk --dump "$dev" | sed -n 's/.*, uuid=\([0-9A-Fa-f-]*\).*/\1/p' | tr 'A-F\n' 'a-f ')
-[ "$found" = "$partuuids " ] || { echo "foreign: its partitions are not the ones that were made: $found"; exit; }
+[ "$found" = "$partuuids " ] || { echo "foreign: its partitions are not the ones that were created: $found"; exit; }
 settle
 parts=$(lsblk -nlpo PATH,TYPE "$dev" | sed -n 's/ *part$//p')
 for each in "$dev" $parts; do require_free "$each" || exit; done
 if [ -n "$parts" ]; then
-    # All that we put there was removed before. What is there now came later.
+    # Everything of the run was removed from the partitions before. Other contents came later.
     signatures=$(wipefs --noheadings --output DEVICE,TYPE,UUID $parts 2>&1) || { echo "$signatures" >&2; exit 1; }
-    [ -z "$signatures" ] || { echo "foreign: a partition of it has contents:" $signatures; exit; }
+    [ -z "$signatures" ] || { echo "foreign: one of its partitions has contents:" $signatures; exit; }
 fi
 blkdiscard -f -o 1048576 -l $((size - 2097152)) "$dev" 2>/dev/null
 settle
@@ -67,7 +67,7 @@ directory=${left%/*}
 mkdir -p "${directory%/*}" && umask 077 && mkdir -p "$directory" || exit
 echo "$(digest_of "$dev" "$@")" "$@" >"$left.new" && sync "$left.new" &&
     mv "$left.new" "$left" && sync "${left%/*}" || exit
-# The start last: as long as the table is there, this can be done again.
+# The start of the disk last: while the table exists, the removal can be repeated.
 zero() { dd if=/dev/zero of="$dev" bs=1M count=1 conv=notrunc,fsync oflag=seek_bytes seek="$1" status=none; }
 zero $((size - 1048576)) && zero 0 || exit
 forget_partitions
@@ -77,9 +77,9 @@ echo removed
 
 
 class PartitionTable(HostThing):
-    """A GPT on a disk: `link` or the `file` behind its loop device lead to it; the rest says whether it is still ours.
+    """A GPT on a disk, found by `link` or by the `file` behind its loop device. The other fields identify it.
 
-    `samples` are positions in bytes: what is there at the end is written down, see `harness.lab.guard`.
+    `samples` are positions in bytes. The data at them are recorded at the end, see `harness.lab.guard`.
     """
 
     kind: Literal["partition-table"] = "partition-table"

@@ -1,6 +1,6 @@
-"""A qcow2 file and its twin: a RAW file of the same size beside it, for fio on the host cannot look into a qcow2 file.
+"""A qcow2 file and its twin: a RAW file of the same size in the same directory, because fio cannot read qcow2.
 
-What the guest loses against the twin so holds the cost of the format itself, beside that of virtualisation.
+The overhead of the guest relative to the twin therefore includes the cost of the format and of virtualisation.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from harness.layout.source import BlockSource, Sources
 from harness.model.layout import Qcow2
 
 _BYTES_PER_CLUSTER = 10
-"""Of its entry in an L2 table, 8, and its count of references, 2 (QEMU's docs/interop/qcow2.rst)."""
+"""8 for its entry in an L2 table, 2 for its reference count (QEMU's docs/interop/qcow2.rst)."""
 _FIXED_CLUSTERS = 8
-"""Header, L1 table, table of reference counts, and one of each begun."""
+"""Header, L1 table, refcount table, and one partly used cluster of each kind of table."""
 
 
 def need(layout: Qcow2) -> Need:
-    """Room for both files."""
+    """The space for both files."""
     return Need(_FIXED_CLUSTERS * layout.cluster_size, 2 + _BYTES_PER_CLUSTER / layout.cluster_size)
 
 
 def make(region: Writable, path: str, size: int, layout: Qcow2) -> Sources:
-    """`path`.qcow2 for the guest and `path`.raw for the host, `size` bytes each, on a file system of ours on `region`.
+    """`path`.qcow2 for the guest and `path`.raw for the host, `size` bytes each, on the file system on `region`.
 
-    Raises SafetyError where `path` is on something else, HostError.
+    Raises SafetyError if `path` is not on `region`, and HostError.
     """
     image = f"{path}.qcow2"
     options = {
@@ -42,7 +42,7 @@ def make(region: Writable, path: str, size: int, layout: Qcow2) -> Sources:
 
 
 def fill(sources: Sources) -> None:
-    """Write the twin's data into the image, every cluster: the host cannot fill it otherwise. Raises HostError."""
+    """Copy the twin's data into every cluster of the image: the host cannot fill it otherwise. Raises HostError."""
     copy = ["qemu-img", "convert", "-q", "-n", "-S", "0", "-T", "none", "-t", "none", "-f", "raw", "-O", "qcow2"]
     deadline = 60 + 2 * sources.twin.size / raw_file.SLOWEST_WRITE
     writable = [sources.twin.writable, sources.guest.writable]

@@ -1,4 +1,4 @@
-"""A RAW file: as large as its disk, allocated at once or when it is written."""
+"""A RAW file: as large as its disk, allocated at creation or when it is written."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from harness.model.layout import Preallocation
 
 MIB = 1024**2
 SLOWEST_WRITE = 2 * MIB
-"""Bytes per second; a disk that takes less is broken rather than slow."""
+"""Bytes per second. A disk that writes slower is broken."""
 NEED = Need(0, 1.0)
 
 
 def make(region: Writable, path: str, size: int, preallocation: Preallocation) -> BlockSource:
-    """A file of `size` bytes, whole MiB, on a file system of ours on `region`; with `full` it is written with zeros.
+    """A file of `size` bytes (whole MiB) on the file system on `region`. With `full`, it is filled with zeros.
 
-    Raises SafetyError where `path` is on something else, HostError.
+    Raises SafetyError if `path` is not on `region`, and HostError.
     """
     if preallocation == "off":
         region.run(["truncate", "-s", str(size), path], deadline=20)

@@ -1,4 +1,4 @@
-"""Partitions a disk or an array into regions, so that all layouts live side by side on it."""
+"""Partitions a disk or an array into regions, so that all layouts fit on it at the same time."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from harness.untrusted import parse_json, reading
 MIB = 1024**2
 ALIGNMENT = MIB
 STEP = 4 * MIB
-"""Regions are a multiple of LVM's extent, so that a volume and a file can be equally large."""
+"""Spans are a multiple of LVM's extent, so that volumes and files have equal sizes."""
 SMALLEST_SPAN = 16 * MIB
 TABLE_BYTES = 2 * MIB
-"""GPT at both ends."""
+"""For the GPT at both ends."""
 
 _WRITE_SECONDS = 300.0
 
-# $1: the device. What can be given back to the disk is given back; not every disk can. Both ends are left alone.
+# $1: the device. Discards everything except both ends, if the disk supports it.
 _DISCARD = r"""
 export PATH="$PATH:/usr/sbin:/sbin"
 size=$(blockdev --getsize64 "$1") || exit
@@ -44,9 +44,9 @@ lsblk -J -b -o NAME,PATH,TYPE,START,SIZE "$1"
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Room for `shares` spans, and `fixed` bytes beside them whatever the span.
+    """The size of a region: `shares` spans, and `fixed` bytes for any span.
 
-    `shares` is the number of spans, with what a layer needs in proportion (1.05 for a file with its file system).
+    `shares` is the number of spans, including what a layer needs in proportion (1.05 for a file with its file system).
     """
 
     fixed: int
@@ -59,7 +59,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A partition of ours on the host, by the UUID that we gave it. Offsets in bytes from the start of its base."""
+    """A partition of the run, with the UUID that the run gave it. `offset` is in bytes from the start of its base."""
 
     what: str
     device: Writable
@@ -69,15 +69,15 @@ class Region:
 
 
 def together(needs: Iterable[Need], *, alignment: int = ALIGNMENT) -> Need:
-    """What all regions with these needs take up side by side, each begun at a multiple of `alignment` bytes."""
+    """The size of all these regions together, if each begins at a multiple of `alignment` bytes."""
     needs = tuple(needs)
     return Need(sum(need.fixed + alignment for need in needs), sum(need.shares for need in needs))
 
 
 def span_for(disk_bytes: int, *, fixed: int, shares: float, wanted: int) -> int:
-    """Bytes of each region: `wanted`, or what fits. `fixed` bytes are the layers' own; `shares` spans must fit.
+    """The span in bytes: `wanted`, or what fits. `fixed` bytes are for the layers; `shares` spans must fit.
 
-    Raises Unsupported where not even the smallest span fits.
+    Raises Unsupported if even the smallest span does not fit.
     """
     room = int((disk_bytes - TABLE_BYTES - fixed) / shares)
     span = min(wanted, room) // STEP * STEP
@@ -93,9 +93,9 @@ def span_for(disk_bytes: int, *, fixed: int, shares: float, wanted: int) -> int:
 def disk_partitioned(
     log: CreationLog, disk: DiskSpec, device: Writable, sizes: Sequence[tuple[str, int]]
 ) -> Iterator[PartitionedDisk]:
-    """Our partition table on the disk with one partition per (what, bytes); the table is removed at the end.
+    """A new partition table on the disk, with one partition per (what, bytes). The table is removed at the end.
 
-    Every block between the ends is discarded before and after, where the disk can do that: an SSD then starts from the
+    Every block between the ends is discarded before and after, if the disk supports it: an SSD then starts from the
     same state in every run (SNIA calls it purged). Raises SafetyError, HostError.
     """
     plan = _Plan.of(sizes, ALIGNMENT)
@@ -119,7 +119,7 @@ def disk_partitioned(
 def array_partitioned(
     log: CreationLog, device: Writable, sizes: Sequence[tuple[str, int]], *, alignment: int
 ) -> Iterator[dict[str, Region]]:
-    """The same on an array, with which the table goes. Regions begin at multiples of `alignment` bytes, whole MiB."""
+    """The same on an array; the table is removed with the array. Regions begin at multiples of `alignment` bytes."""
     plan = _Plan.of(sizes, alignment)
     _write_table(device, plan, log.run_id)
     yield _regions(device, plan)
@@ -127,7 +127,7 @@ def array_partitioned(
 
 @dataclass(frozen=True, slots=True)
 class PartitionedDisk:
-    """A disk with our partition table, the link that outlasts a restart, and its regions by what they are for."""
+    """A disk with the run's partition table, its link, which survives a reboot, and its regions by purpose."""
 
     device: Writable
     link: str
@@ -144,7 +144,7 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """A partition table to be written, with UUIDs that nothing else has."""
+    """A partition table to write, with unique UUIDs."""
 
     ptuuid: str
     parts: tuple[_Part, ...]
@@ -160,7 +160,7 @@ class _Plan:
         return cls(str(uuid.uuid4()), tuple(parts))
 
     def script(self, run_id: str) -> str:
-        """What sfdisk reads. The names are for people."""
+        """The input of sfdisk. The names are only for readers."""
         lines = ["label: gpt", f"label-id: {self.ptuuid}"]
         lines += [
             f"start={part.offset // MIB}MiB, size={part.size // MIB}MiB, uuid={part.partuuid}, "
@@ -171,7 +171,7 @@ class _Plan:
 
 
 def _write_table(device: Writable, plan: _Plan, run_id: str) -> None:
-    # What was in a region before must not come to life when the region appears: an array, a volume group.
+    # An array or volume group that was in a region before must not be activated when the region appears.
     table = ["sfdisk", "--quiet", "--wipe", "always", "--wipe-partitions", "always", device.path]
     device.run(table, stdin=plan.script(run_id), deadline=60)
 
@@ -179,14 +179,14 @@ def _write_table(device: Writable, plan: _Plan, run_id: str) -> None:
 def _regions(device: Writable, plan: _Plan) -> dict[str, Region]:
     found = _partition_devices(device)
     if len(found) != len(plan.parts):
-        # A kernel built without GPT takes the partitions from partx.
+        # A kernel without support for GPT gets the partitions from partx.
         device.run(["partx", "--update", device.path], deadline=60, check=False)
         found = _partition_devices(device)
     wanted = [(part.offset, part.size) for part in plan.parts]
-    if [place for _, place in found] != wanted:
+    if [extent for _, extent in found] != wanted:
         raise HostError(
-            f"{device.runner.name}: the kernel shows {len(found)} partitions of {device.path} at {found}, and not the "
-            f"{len(wanted)} that were written",
+            f"{device.runner.name}: the kernel shows {len(found)} partitions of {device.path} at {found}, but "
+            f"{len(wanted)} were written",
             hint="see dmesg there; a loop device needs partition scanning (losetup -P)",
         )
     partitions = built_on([device], [path for path, _ in found]) if found else []
@@ -197,9 +197,9 @@ def _regions(device: Writable, plan: _Plan) -> dict[str, Region]:
 
 
 def _partition_devices(device: Writable) -> list[tuple[str, tuple[int, int]]]:
-    """Path, and start and size in bytes, of each partition that the kernel has, in order of place."""
+    """Path, and start and size in bytes, of each partition that the kernel shows, in order of their start."""
     printed = device.runner.run(["sh", "-c", _PARTITIONS, "sh", device.path], deadline=60).stdout
-    source = f"{device.runner.name}: what lsblk says of {device.path}"
+    source = f"{device.runner.name}: lsblk's list for {device.path}"
     with reading(source):
         children = parse_json(printed, source)["blockdevices"][0].get("children", ())
         parts = [

@@ -1,4 +1,4 @@
-"""What a layout yields: a stretch of a block device or a file on the host that fio and QEMU open."""
+"""What a layout yields: a span of a block device or a file on the host that fio and QEMU open."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from harness.lab.guard.writable import Writable
 
 @dataclass(frozen=True, slots=True)
 class BlockSource:
-    """`size` bytes from `offset` of `path` on the host; every arm works on such a span and on nothing else.
+    """`size` bytes from `offset` of `path` on the host. Every arm works only on such a span.
 
-    Where `format` is qcow2, the span is what a guest sees in the image: only QEMU can open it.
+    If `format` is qcow2, the span is the guest's view of the image, which only QEMU can open.
     """
 
     path: str
@@ -22,11 +22,11 @@ class BlockSource:
     size: int
     format: Literal["raw", "qcow2"] = "raw"
     grant: Writable | None = field(default=None, compare=False, repr=False)
-    """The guard's permission to write there; a description without it cannot be written to."""
+    """The guard's permission to write there. A source without it cannot be written to."""
 
     @property
     def writable(self) -> Writable:
-        """The permission to write. Raises SafetyError where the guard has issued none."""
+        """The permission to write. Raises SafetyError if the guard has not issued one."""
         if self.grant is None:
             raise SafetyError(f"{self.path} will not be written to: the guard has not checked it")
         return self.grant
@@ -34,7 +34,7 @@ class BlockSource:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What the guest of a mode gets, and what fio on the host works on beside it: mostly the same."""
+    """The source that the guest of a mode gets, and its twin for fio on the host. Usually they are the same."""
 
     guest: BlockSource
     twin: BlockSource

@@ -1,4 +1,4 @@
-"""Volumes and files of a ZFS pool on a region of ours."""
+"""Volumes and files of a ZFS pool on a region."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from harness.model.layout import ZfsFile, Zvol
 
 MIB = 1024**2
 FIXED_OVERHEAD = 256 * MIB
-"""Labels, the log, and the part of a pool that ZFS keeps free: at least 128 MiB."""
+"""Labels, the log, and the part of a pool that ZFS reserves: at least 128 MiB."""
 SHARE_OVERHEAD = 0.15
-"""Checksums and trees of block pointers, and the part kept free: 1/32 of a large pool."""
+"""Checksums and trees of block pointers, and the reserved part: 1/32 of a large pool."""
 
-# $1: the pool, $2: where its datasets are mounted, $3: the UUID of its partition. A pool cannot be given a UUID: it is
-# ours if it is on that partition and on nothing else.
+# $1: the pool, $2: the mount point of its datasets, $3: the UUID of its partition. A pool cannot be given a UUID: it
+# belongs to the run if it is on that partition and on nothing else.
 _REMOVE = (
     FIND
     + r"""
@@ -39,7 +39,7 @@ if [ -n "$device" ]; then
     exec 9<"$device" || exit
     case $(blkid -p -s TYPE -o value "$device") in
     zfs_member)
-        [ "$(blkid -p -s LABEL -o value "$device")" = "$1" ] || { echo "foreign: $device is of another pool"; exit; }
+        [ "$(blkid -p -s LABEL -o value "$device")" = "$1" ] || { echo "foreign: $device has another pool"; exit; }
         require_free "$device" && zpool labelclear -f "$device" || exit
         done=removed;;
     esac
@@ -50,7 +50,7 @@ echo "$done"
 
 
 class Pool(HostThing):
-    """A ZFS pool on the partition with the UUID `partuuid`, and where its datasets are mounted."""
+    """A ZFS pool on the partition with the UUID `partuuid`, and the mount point of its datasets."""
 
     kind: Literal["zfs-pool"] = "zfs-pool"
     name: str
@@ -69,7 +69,7 @@ class Pool(HostThing):
 
 @dataclass(frozen=True, slots=True)
 class Datasets:
-    """The volumes and files of all modes, (mode, layout) each, in one pool."""
+    """The volumes and files of all modes in one pool, as (mode, layout)."""
 
     modes: tuple[tuple[str, Zvol | ZfsFile], ...]
     region: str = "zfs"
@@ -88,12 +88,12 @@ class Datasets:
             partuuid=region.partuuid,
         )
         with log.making_here(pool) as entry:
-            # Without a cache file it is not imported when the host boots again. Without -f, what is in use is refused.
+            # Without a cache file, it is not imported at the next boot. Without -f, zpool refuses a device in use.
             options = ["-o", "ashift=12", "-o", "cachefile=none", "-O", "atime=off", "-m", pool.point]
             device.run(["zpool", "create", *options, pool.name, device.path], deadline=120)
             paths = {mode: _made(device, layout, pool, mode, span) for mode, layout in self.modes}
             log.runner.run(["udevadm", "settle", "--timeout=20"], deadline=30)
-            # What a dataset is on, the kernel does not show: the pool has just been created, and is in the log.
+            # The kernel does not show the device below a dataset, but the pool was just created and is in the log.
             granted = created(log.runner, entry, list(paths.values()))
             yield {
                 mode: Sources.same(

@@ -26,4 +26,4 @@ def test_a_guest_that_hangs_in_a_simulated_lab_is_started_again_and_its_round_do
     assert len(cell.metrics["iops"].guest) == 2
     assert any(note.endswith(f"which does not count; {KEPT_RUNNING}") for note in cell.notes)
     # It hung while fio ran, or while QEMU was asked for its counts.
-    assert "libvirt says that it still runs" in output or "QEMU did not answer" in output
+    assert "libvirt reports that it still runs" in output or "QEMU did not answer" in output

@@ -92,7 +92,7 @@ def test_read(host):
 def test_write(host):
     connect(host).close()
     with logged_in(host.name, host.proxmox) as client:
-        client.write("post", "nodes/pve/qemu", {"vmid": 9000}, seen=lambda: False, deadline=1)
+        client.write("post", "nodes/pve/qemu", {"vmid": 9000}, is_done=lambda: False, deadline=1)
 
 
 def test_doctor(host):
@@ -221,7 +221,7 @@ def _of_the_api(stack: ExitStack, node: Certificates) -> Iterator[Failure]:
         yield Failure(f"{name}_tk", said_to_token or said, [canary(name, "token"), TICKET], port, [*api, token])
 
     own = f'ca_file = "{double.authority}"'
-    yield from both("wrong", "refuses the login of root@pam", double.port, own, said_to_token="Proxmox VE says 401")
+    yield from both("wrong", "refuses the login of root@pam", double.port, own, said_to_token="Proxmox VE answers 401")
     pinned = f'fingerprint = "{OTHER_FINGERPRINT}"'
     yield from both("pin", "shows another certificate than the pinned one", double.port, pinned)
     yield from both("ca", "is not trusted", double.port, trusted)
@@ -235,10 +235,10 @@ def _of_the_api(stack: ExitStack, node: Certificates) -> Iterator[Failure]:
     broken = response(500, "got no worker")
     yield from both("broken", "got no worker", answered(lambda _request: broken), trusted)
     page = response(200, "OK", "<html>")
-    yield from both("page", "does not answer as Proxmox VE does", answered(lambda _request: page), trusted)
+    yield from both("page", "does not answer like Proxmox VE", answered(lambda _request: page), trusted)
     yield from both("quoting", "bad request", answered(quoting), trusted)
     away = response(307, "Moved", "", f"Location: http://{LOOPBACK}:{port}/")
-    yield from both("redirect", "which is not followed", answered(lambda _request: away), trusted)
+    yield from both("redirect", "does not follow redirects", answered(lambda _request: away), trusted)
     second = data({"ticket": TICKET, "CSRFPreventionToken": "0", "NeedTFA": 1})
     yield Failure(
         "twofactor", "second factor", [canary("twofactor", "password"), TICKET], answered(lambda _r: second), [trusted]
@@ -246,7 +246,7 @@ def _of_the_api(stack: ExitStack, node: Certificates) -> Iterator[Failure]:
     for name, answer, said in (
         ("laterforbidden", forbidden, "Permission check failed"),
         ("laterreset", RESET, "cannot be reached"),
-        ("laterpage", page, "does not answer as Proxmox VE does"),
+        ("laterpage", page, "does not answer like Proxmox VE"),
     ):
         port = answered(after_login(lambda _request, answer=answer: answer))  # type: ignore[misc]
         yield Failure(name, said, [canary(name, "password"), TICKET], port, [trusted])
@@ -254,14 +254,16 @@ def _of_the_api(stack: ExitStack, node: Certificates) -> Iterator[Failure]:
     refusing = answered(lambda _request: forbidden)
     for name, mode in (("newline_env", None), ("newline_file", 0o600)):
         text = canary(name, "token")
-        yield Failure(name, "Proxmox VE says 403", [text], refusing, [trusted, token], written=f"{text}\n", mode=mode)
+        yield Failure(
+            name, "Proxmox VE answers 403", [text], refusing, [trusted, token], written=f"{text}\n", mode=mode
+        )
 
 
 def _of_secrets() -> Iterator[Failure]:
     for name, more in (("inner_pw", []), ("inner_tk", ['token = "t1"'])):
         first, second = canary(name, "first"), canary(name, "second")
         yield Failure(
-            name, "has a line break", [first, second], free_port(), more, written=f"{first}\n{second}"
+            name, "contains a line break", [first, second], free_port(), more, written=f"{first}\n{second}"
         )  # fmt: skip
     yield Failure("letters", "is not ASCII", [canary("letters", "token")], 1, ['token = "t1"'],
                   written=f"{canary('letters', 'token')}\u20ac")  # fmt: skip

@@ -55,7 +55,7 @@ def test_a_guest_that_hangs_is_ended_and_started_again_with_a_note() -> None:
     with booted(machines.start, tries=2, expected_s=12.0, events=Events(events.append)) as guest:
         assert guest.machine == 2
         assert machines.running == [2]
-    note = "guest on node1: it answers, but its drivers were not loaded in 60 s; starting it again (2 of 2)"
+    note = "guest on node1: it answers, but its drivers were not loaded within 60 s; starting it again (2 of 2)"
     assert said(events) == ["StepStarted", note, "StepStarted", "StepFinished"]
 
 
@@ -69,7 +69,7 @@ def test_the_error_of_the_last_try_is_raised_and_nothing_runs_any_more() -> None
     assert (machines.started, machines.running) == (2, [])
 
 
-def test_a_failure_while_the_guest_is_used_starts_no_other_one() -> None:
+def test_a_failure_while_the_guest_is_used_does_not_start_another_one() -> None:
     machines = Machines()
     with (
         pytest.raises(GuestError, match="it was lost"),
@@ -107,10 +107,10 @@ class Lost(BootedGuest):
     def state(self) -> str:
         if self.silent:
             raise HostError("host node1: libvirt does not answer")
-        return "libvirt says that it has ended"
+        return "libvirt reports that it has ended"
 
 
-def test_of_a_lost_guest_the_hypervisor_is_asked_and_of_one_that_answers_nothing() -> None:
+def test_only_a_lost_guest_has_a_state_from_the_hypervisor() -> None:
     assert Lost(alive=True).post_mortem() is None
-    assert Lost(alive=False).post_mortem() == "libvirt says that it has ended"
+    assert Lost(alive=False).post_mortem() == "libvirt reports that it has ended"
     assert Lost(alive=False, silent=True).post_mortem() == "host node1: libvirt does not answer"

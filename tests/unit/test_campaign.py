@@ -148,7 +148,7 @@ def test_after_any_other_failure_nothing_is_tried_on_the_host(store: RunStore, k
     [
         SafetyError("host node1: disk optane: it is mounted", hint="unmount it"),
         GuestError("host node1: the guest did not answer", hint="see its console"),
-        LabUnavailable("host node1: Proxmox VE says 403: no permission", hint="give it"),
+        LabUnavailable("host node1: Proxmox VE answers 403: no permission", hint="give it"),
     ],
     ids=["safety", "start", "403"],
 )

@@ -268,7 +268,7 @@ def test_the_command_line_shows_no_secret(tmp_path: Path) -> None:
         inner, newline = canary("inner", "token"), canary("newline", "token")
         api = [f'ca_file = "{node.authority}"', 'token = "t1"']
         project.failures += [
-            Failure("inner", "has a line break", [inner], 1, api, written=f"{inner}\nb"),
+            Failure("inner", "contains a line break", [inner], 1, api, written=f"{inner}\nb"),
             Failure("newline", "403: Permission check failed", [newline], listener.port, api, written=f"{newline}\n"),
         ]
         project.write(timeout=1.0)

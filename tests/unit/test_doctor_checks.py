@@ -1,4 +1,4 @@
-"""What is said of a host: which value is fine, which is not, and what to do about it."""
+"""The findings about a host: which values are fine, which are not, and what to do."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ def tree(tmp_path: Path) -> Tree:
     return Tree(tmp_path / "root")
 
 
-def see(tree: Tree, *disks: DiskById) -> HostState:
+def read_state(tree: Tree, *disks: DiskById) -> HostState:
     return look(RUNNER, FACTS, disks or [DISK], root=str(tree.root), window=0)
 
 
-def said_of(seen: HostState, check: str, proof: Acceleration | None = PROVEN) -> Finding:
-    (finding,) = [each for each in examine(seen, proof) if each.check == check]
+def finding_of(state: HostState, check: str, proof: Acceleration | None = PROVEN) -> Finding:
+    (finding,) = [each for each in examine(state, proof) if each.check == check]
     return finding
 
 
-# A host's CPUs do something while they are watched; those of a tree stand still.
+# On a real host, counters change while they are watched. The counters of a tree do not.
 def watched(
-    seen: HostState, *, busy: int = 0, idle: int = 200, steal: int = 0, requests: int = 0, swapped: int = 0
+    state: HostState, *, busy: int = 0, idle: int = 200, steal: int = 0, requests: int = 0, swapped: int = 0
 ) -> HostState:
     before = {
         "/proc/stat": "cpu  0 0 0 0 0 0 0 0 0 0",
@@ -59,24 +59,24 @@ def watched(
         "/sys/block/nvme0n1/stat": f"{requests} 0 0 0 0 0 0 0 0 0 0",
         "/proc/vmstat": f"pswpin {5 + swapped}\npswpout 5",
     }
-    return replace(seen, before=before, after=after, seconds=1.0)
+    return replace(state, before=before, after=after, seconds=1.0)
 
 
-def test_a_host_where_all_is_well_has_nothing_but_ok(tree: Tree) -> None:
-    assert [each for each in examine(watched(see(tree)), PROVEN) if each.level is not Level.OK] == []
+def test_a_host_without_faults_has_only_ok_findings(tree: Tree) -> None:
+    assert [each for each in examine(watched(read_state(tree)), PROVEN) if each.level is not Level.OK] == []
 
 
-def test_every_finding_says_why_it_matters_and_every_complaint_what_to_do(tree: Tree) -> None:
+def test_every_finding_gives_a_reason_and_every_advice_or_problem_a_remedy(tree: Tree) -> None:
     tree.slow()
-    for finding in examine(watched(see(tree), busy=200, steal=50, requests=99)):
+    for finding in examine(watched(read_state(tree), busy=200, steal=50, requests=99)):
         assert len(finding.why.split()) > 5
         assert "\n" not in finding.why + finding.advice + finding.value
         assert (finding.level in (Level.ADVICE, Level.PROBLEM)) == bool(finding.advice)
 
 
-def test_a_machine_without_sysfs_gets_not_available_and_no_complaint_for_it(tmp_path: Path) -> None:
-    seen = look(RUNNER, FACTS, [], root=str(tmp_path), window=0)
-    findings = {each.check: each for each in examine(seen, None)}
+def test_values_that_a_machine_without_sysfs_lacks_are_not_available_and_no_problem(tmp_path: Path) -> None:
+    state = look(RUNNER, FACTS, [], root=str(tmp_path), window=0)
+    findings = {each.check: each for each in examine(state, None)}
     for check in (
         "CPU frequency governor",
         "turbo",
@@ -124,7 +124,7 @@ def test_a_machine_without_sysfs_gets_not_available_and_no_complaint_for_it(tmp_
 )
 def test_a_value_is_shown_and_judged(tree: Tree, path: str, text: str, check: str, shown: tuple[str, str]) -> None:
     tree.write(path, text)
-    finding = said_of(see(tree), check)
+    finding = finding_of(read_state(tree), check)
     assert (finding.value, finding.level) == shown
 
 
@@ -141,66 +141,69 @@ def test_a_value_is_shown_and_judged(tree: Tree, path: str, text: str, check: st
 )
 def test_advice_is_a_command_for_the_host(tree: Tree, path: str, text: str, check: str, command: str) -> None:
     tree.write(path, text)
-    assert command in said_of(see(tree), check).advice
+    assert command in finding_of(read_state(tree), check).advice
 
 
-def test_a_run_that_measures_is_named(tree: Tree) -> None:
+def test_the_lease_names_the_run_that_measures(tree: Tree) -> None:
     with tree.leased("run7"):
-        finding = said_of(see(tree), "lease")
+        finding = finding_of(read_state(tree), "lease")
     assert finding.value.startswith("held by run7 of ")
-    assert (finding.level, finding.advice) == (Level.ADVICE, "wait for that run, or end it where it was started")
+    assert (finding.level, finding.advice) == (
+        Level.ADVICE,
+        "wait until that run has ended, or end it on the machine that started it",
+    )
 
 
 def test_the_lease_of_a_killed_run_is_not_mentioned(tree: Tree) -> None:
     tree.write("run/virt-overhead/lease", "run7 node9 12")
-    assert not [each for each in examine(see(tree), PROVEN) if each.check == "lease"]
+    assert not [each for each in examine(read_state(tree), PROVEN) if each.check == "lease"]
 
 
 def test_mitigations_are_shown_in_full_and_never_advised_against(tree: Tree) -> None:
     tree.write("proc/cmdline", "quiet mitigations=off")
-    finding = said_of(see(tree), "mitigations")
+    finding = finding_of(read_state(tree), "mitigations")
     assert finding.value == "mitigations=off; spectre_v2: Mitigation: Retpolines; STIBP: disabled"
     assert (finding.level, finding.advice) == (Level.OK, "")
 
 
 def test_the_queue_of_a_disk_is_shown_in_one_line(tree: Tree) -> None:
-    value = said_of(see(tree), "optane: queue").value
+    value = finding_of(read_state(tree), "optane: queue").value
     assert value == "not rotational, nr_requests 1023, nomerges 0, rq_affinity 1 (nvme0n1)"
 
 
-def test_limits_of_dirty_pages_are_shown_as_they_were_set(tree: Tree) -> None:
+def test_limits_of_dirty_pages_are_shown_as_configured(tree: Tree) -> None:
     tree.write("proc/sys/vm/dirty_bytes", "1073741824")
-    value = said_of(see(tree), "dirty page limits").value
-    assert value == "written back from 10 % of the available memory, held up from 1 GiB"
+    value = finding_of(read_state(tree), "dirty page limits").value
+    assert value == "written back from 10 % of the available memory, writers blocked from 1 GiB"
 
 
 def test_a_governor_that_the_driver_does_not_offer_is_not_set(tree: Tree) -> None:
     for number in (0, 1):
         tree.write(f"{POLICY}{number}/scaling_governor", "schedutil")
         tree.write(f"{POLICY}{number}/scaling_available_governors", "schedutil")
-    finding = said_of(see(tree), "CPU frequency governor")
+    finding = finding_of(read_state(tree), "CPU frequency governor")
     assert (finding.value, finding.level, finding.settings) == ("schedutil", Level.ADVICE, ())
     assert "firmware" in finding.advice
 
 
-def test_a_sleep_that_is_switched_off_does_not_count(tree: Tree) -> None:
+def test_a_disabled_idle_state_does_not_count(tree: Tree) -> None:
     tree.write("sys/devices/system/cpu/cpu0/cpuidle/state1/latency", "800")
     tree.write("sys/devices/system/cpu/cpu0/cpuidle/state1/disable", "1")
-    assert said_of(see(tree), "CPU idle states").value == "deepest is POLL, 0 us to wake up"
+    assert finding_of(read_state(tree), "CPU idle states").value == "deepest is POLL, 0 us to wake up"
 
 
-def test_the_scheduler_of_a_rotating_disk_is_shown_and_left_alone(tree: Tree) -> None:
+def test_the_scheduler_of_a_rotating_disk_is_shown_but_not_changed(tree: Tree) -> None:
     tree.write(f"{QUEUE}/rotational", "1")
     tree.write(f"{QUEUE}/scheduler", "none [bfq]")
-    finding = said_of(see(tree), "optane: I/O scheduler")
+    finding = finding_of(read_state(tree), "optane: I/O scheduler")
     assert (finding.value, finding.level, finding.settings) == ("bfq (nvme0n1)", Level.OK, ())
 
 
-def test_what_tuning_writes_is_safe_and_nothing_else(tree: Tree) -> None:
+def test_tuning_writes_only_safe_settings(tree: Tree) -> None:
     tree.slow()
     settings = {
         setting.path.removeprefix(f"{tree.root}/"): setting.value
-        for finding in examine(see(tree), PROVEN)
+        for finding in examine(read_state(tree), PROVEN)
         for setting in finding.settings
     }
     assert settings == {
@@ -212,39 +215,41 @@ def test_what_tuning_writes_is_safe_and_nothing_else(tree: Tree) -> None:
     }
 
 
-def test_a_scheduler_is_set_with_word_of_what_the_kernel_resets_with_it(tree: Tree) -> None:
+def test_a_schedulers_setting_lists_what_the_kernel_resets_with_it(tree: Tree) -> None:
     tree.write(f"{QUEUE}/scheduler", "none [mq-deadline]")
     tree.write(f"{QUEUE}/iosched/read_expire", "250")
-    (setting,) = said_of(see(tree), "optane: I/O scheduler").settings
+    (setting,) = finding_of(read_state(tree), "optane: I/O scheduler").settings
     queue = f"{tree.root}/{QUEUE}"
     assert setting == Setting(f"{queue}/scheduler", "none", (f"{queue}/nr_requests", f"{queue}/iosched/read_expire"))
 
 
-def test_the_disk_that_holds_a_file_is_advised_on_but_not_tuned(tree: Tree) -> None:
+def test_the_disk_that_holds_a_file_gets_advice_but_is_not_tuned(tree: Tree) -> None:
     tree.slow()
-    seen = see(tree)
-    shared = replace(seen, disks=(replace(seen.disks[0], owned=False),))
-    scheduler = said_of(shared, "optane: I/O scheduler")
+    state = read_state(tree)
+    shared = replace(state, disks=(replace(state.disks[0], owned=False),))
+    scheduler = finding_of(shared, "optane: I/O scheduler")
     assert (scheduler.value, scheduler.level) == ("mq-deadline (nvme0n1, which holds its file)", Level.ADVICE)
-    assert scheduler.settings == said_of(shared, "optane: I/O accounting").settings == ()
+    assert scheduler.settings == finding_of(shared, "optane: I/O accounting").settings == ()
 
 
-def test_a_disk_that_is_not_there_is_a_problem(tree: Tree) -> None:
-    finding = said_of(see(tree, DiskById("hdd", "/dev/disk/by-id/ata-gone", "S1", destroy=True)), "hdd: device")
+def test_a_missing_disk_is_a_problem(tree: Tree) -> None:
+    finding = finding_of(
+        read_state(tree, DiskById("hdd", "/dev/disk/by-id/ata-gone", "S1", destroy=True)), "hdd: device"
+    )
     assert finding.level is Level.PROBLEM
     assert "/dev/disk/by-id/ata-gone (serial S1)" in finding.value
 
 
 @pytest.mark.parametrize(("requests", "level"), [(0, "ok"), (10, "ok"), (11, "problem")])
-def test_requests_of_others_on_the_disk_make_measuring_wrong(tree: Tree, requests: int, level: str) -> None:
-    finding = said_of(watched(see(tree), requests=requests), "optane: other I/O")
+def test_requests_of_other_programs_on_the_disk_are_a_problem(tree: Tree, requests: int, level: str) -> None:
+    finding = finding_of(watched(read_state(tree), requests=requests), "optane: other I/O")
     assert (finding.value, finding.level) == (f"{requests} requests within 1 s (nvme0n1)", level)
 
 
 @pytest.mark.parametrize(("policy", "level"), [("med_power_with_dipm", "advice"), ("max_performance", "ok")])
-def test_a_sata_link_that_sleeps_is_advised_on(tree: Tree, policy: str, level: str) -> None:
-    seen = see(tree)
-    finding = said_of(replace(seen, disks=(replace(seen.disks[0], link_power=policy),)), "optane: SATA link power")
+def test_a_sata_link_that_sleeps_gets_advice(tree: Tree, policy: str, level: str) -> None:
+    state = read_state(tree)
+    finding = finding_of(replace(state, disks=(replace(state.disks[0], link_power=policy),)), "optane: SATA link power")
     assert (finding.value, finding.level) == (f"{policy} (nvme0n1)", level)
 
 
@@ -256,19 +261,19 @@ def test_other_load_is_judged_by_the_share_of_all_cpus_and_by_the_last_minute(
     tree: Tree, busy: int, minute: str, level: str
 ) -> None:
     tree.write("proc/loadavg", f"{minute} 0.1 0.1 1/99 5")
-    finding = said_of(watched(see(tree), busy=busy, idle=200 - busy), "other load")
+    finding = finding_of(watched(read_state(tree), busy=busy, idle=200 - busy), "other load")
     assert finding.level == level
     assert finding.value == f"{busy // 2} % of 2 CPUs busy, load {minute}"
 
 
-def test_who_takes_the_cpu_is_named(tree: Tree) -> None:
+def test_a_process_that_uses_the_cpus_is_named(tree: Tree) -> None:
     def stat(pid: int, command: str, used: int) -> str:
         return f"{pid} ({command}) S 1 1 0 0 -1 0 0 0 0 0 {used} 0 0 0 20 0 1 0 4711 0 0"
 
-    seen = watched(see(tree), busy=100, idle=100)
-    before = {**seen.before, "/proc/7/stat": stat(7, "zstd", 10), "/proc/8/stat": stat(8, "idler", 10)}
-    after = {**seen.after, "/proc/7/stat": stat(7, "zstd", 105), "/proc/8/stat": stat(8, "idler", 10)}
-    finding = said_of(replace(seen, before=before, after=after), "other load")
+    state = watched(read_state(tree), busy=100, idle=100)
+    before = {**state.before, "/proc/7/stat": stat(7, "zstd", 10), "/proc/8/stat": stat(8, "idler", 10)}
+    after = {**state.after, "/proc/7/stat": stat(7, "zstd", 105), "/proc/8/stat": stat(8, "idler", 10)}
+    finding = finding_of(replace(state, before=before, after=after), "other load")
     assert finding.value == "50 % of 2 CPUs busy, load 0.02: zstd (pid 7) 95 % of one"
 
 
@@ -283,13 +288,13 @@ def test_who_takes_the_cpu_is_named(tree: Tree) -> None:
     ],
 )
 def test_running_guests_are_named(tree: Tree, argv: tuple[str, ...], name: str | None) -> None:
-    finding = said_of(replace(see(tree), guests={7: argv}), "running guests")
+    finding = finding_of(replace(read_state(tree), guests={7: argv}), "running guests")
     assert (finding.value, finding.level) == ((name, "advice") if name else ("none", "ok"))
 
 
 def test_irqbalance_is_found_among_the_processes(tree: Tree) -> None:
     tree.write("proc/9/stat", "9 (irqbalance) S 1 1 0 0 -1 0 0 0 0 0 5 5 0 0 20 0 1 0 4711 0 0")
-    finding = said_of(see(tree), "irqbalance")
+    finding = finding_of(read_state(tree), "irqbalance")
     assert (finding.value, finding.level) == ("running", Level.ADVICE)
 
 
@@ -297,21 +302,21 @@ def test_irqbalance_is_found_among_the_processes(tree: Tree) -> None:
     ("access", "proof", "level", "value"),
     [
         ("open", PROVEN, "ok", "the guest image booted under KVM in 4 s"),
-        ("open", None, "advice", "/dev/kvm opens, not proven yet"),
+        ("open", None, "advice", "/dev/kvm opens, but no guest has proved it yet"),
         ("open", Acceleration("tcg", "no guest booted"), "problem", "no guest booted"),
-        ("closed", None, "problem", "/dev/kvm is closed to this user"),
+        ("closed", None, "problem", "this user may not open /dev/kvm"),
         ("", PROVEN, "problem", "there is no /dev/kvm"),
     ],
 )
-def test_kvm_is_believed_after_a_boot_and_never_for_its_device_alone(
+def test_kvm_is_proved_by_a_boot_and_not_by_its_device(
     tree: Tree, access: str, proof: Acceleration | None, level: str, value: str
 ) -> None:
-    seen = see(tree)
-    finding = said_of(replace(seen, files={**seen.files, "/dev/kvm": access}), "KVM", proof)
+    state = read_state(tree)
+    finding = finding_of(replace(state, files={**state.files, "/dev/kvm": access}), "KVM", proof)
     assert (finding.level, finding.value) == (level, value)
 
 
-def test_a_remembered_boot_counts_for_this_host_kernel_cpu_and_qemu_alone(tmp_path: Path) -> None:
+def test_a_stored_boot_counts_only_for_the_same_host_kernel_cpu_and_qemu(tmp_path: Path) -> None:
     probes = tmp_path / "kvm-probes.json"
     assert known_proof(FACTS, probes) is None
     answer = {"accel": "kvm", "why": "booted"}
@@ -322,7 +327,9 @@ def test_a_remembered_boot_counts_for_this_host_kernel_cpu_and_qemu_alone(tmp_pa
     assert known_proof(FACTS, probes) is None
 
 
-def test_what_a_run_remembers_of_its_probe_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_doctor_finds_the_result_that_a_run_stored_of_its_probe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     images: Any = SimpleNamespace(guest=SimpleNamespace(digest="abc"))
     no_guest = GuestFiles("/absent", "/absent", Path("/absent"), "")
@@ -330,17 +337,17 @@ def test_what_a_run_remembers_of_its_probe_is_found_again(tmp_path: Path, monkey
     assert known_proof(FACTS) != _acceleration(RUNNER, FACTS, no_guest, images) == known_proof(FACTS)
 
 
-def test_a_virtual_machine_is_named_as_such_with_the_time_stolen_from_it(tree: Tree) -> None:
-    seen = replace(see(tree), facts=HostFacts({**FACTS.values, "hypervisor": "vmware"}))
-    assert said_of(seen, "the host itself").value == "a virtual machine (vmware)"
+def test_a_virtual_machine_is_named_with_its_stolen_cpu_time(tree: Tree) -> None:
+    state = replace(read_state(tree), facts=HostFacts({**FACTS.values, "hypervisor": "vmware"}))
+    assert finding_of(state, "the host itself").value == "a virtual machine (vmware)"
     for steal, level in ((0, "ok"), (10, "advice"), (50, "problem")):
-        finding = said_of(watched(seen, steal=steal, idle=200 - steal), "stolen CPU time")
+        finding = finding_of(watched(state, steal=steal, idle=200 - steal), "stolen CPU time")
         assert (finding.value, finding.level) == (f"{steal // 2} % within 1 s", level)
 
 
 @pytest.mark.parametrize("name", ["fio", "qemu", "libvirt"])
-def test_what_measuring_needs_and_is_missing_is_a_problem(tree: Tree, name: str) -> None:
-    findings = examine(replace(see(tree), facts=HostFacts({**FACTS.values, name: ""})), PROVEN)
+def test_a_missing_program_is_a_problem(tree: Tree, name: str) -> None:
+    findings = examine(replace(read_state(tree), facts=HostFacts({**FACTS.values, name: ""})), PROVEN)
     (finding,) = [each for each in findings if each.value == "not installed"]
     assert finding.check.lower() == name
     assert finding.advice.startswith("apt-get install ")
@@ -348,19 +355,19 @@ def test_what_measuring_needs_and_is_missing_is_a_problem(tree: Tree, name: str)
 
 
 @pytest.mark.parametrize(("free_kb", "level"), [(30 << 20, "ok"), (2 << 20, "advice"), (900_000, "problem")])
-def test_memory_has_to_be_enough_for_a_guest(tree: Tree, free_kb: int, level: str) -> None:
+def test_memory_must_suffice_for_a_guest(tree: Tree, free_kb: int, level: str) -> None:
     tree.write("proc/meminfo", f"MemTotal:  33554432 kB\nMemAvailable:  {free_kb} kB")
-    assert said_of(see(tree), "free memory").level == level
+    assert finding_of(read_state(tree), "free memory").level == level
 
 
-def test_swap_is_fine_while_it_is_empty_and_a_problem_while_it_is_at_work(tree: Tree) -> None:
+def test_swap_is_fine_if_empty_and_a_problem_while_pages_move(tree: Tree) -> None:
     header = "Filename\tType\tSize\tUsed\tPriority\n"
     tree.write("proc/swaps", f"{header}/dev/sda2 partition 8388604 0 -2")
-    assert said_of(watched(see(tree)), "swap").level is Level.OK
+    assert finding_of(watched(read_state(tree)), "swap").level is Level.OK
     tree.write("proc/swaps", f"{header}/dev/sda2 partition 8388604 2048 -2")
-    used = said_of(watched(see(tree)), "swap")
+    used = finding_of(watched(read_state(tree)), "swap")
     assert (used.value, used.level) == ("2 MiB used on /dev/sda2", Level.ADVICE)
-    at_work = said_of(watched(see(tree), swapped=7), "swap")
+    at_work = finding_of(watched(read_state(tree), swapped=7), "swap")
     assert at_work.level is Level.PROBLEM
     assert at_work.value.endswith("7 pages were moved within 1 s")
 
@@ -368,40 +375,40 @@ def test_swap_is_fine_while_it_is_empty_and_a_problem_while_it_is_at_work(tree: 
 def test_with_several_numa_nodes_the_disks_node_is_named(tree: Tree) -> None:
     tree.write("sys/devices/system/node/node1/cpulist", "16-31")
     tree.write("proc/sys/kernel/numa_balancing", "1")
-    seen = see(tree)
-    there: tuple[DiskState, ...] = (replace(seen.disks[0], numa_node=1),)
-    finding = said_of(replace(seen, disks=there), "NUMA")
+    state = read_state(tree)
+    there: tuple[DiskState, ...] = (replace(state.disks[0], numa_node=1),)
+    finding = finding_of(replace(state, disks=there), "NUMA")
     assert (finding.value, finding.level) == ("2 nodes; optane at node 1 (CPUs 16-31)", Level.ADVICE)
     assert finding.advice.startswith("numactl --cpunodebind=1 --membind=1")
-    assert said_of(seen, "NUMA").value == "2 nodes; optane does not tell its node"
-    assert said_of(seen, "NUMA balancing").advice == "sysctl kernel.numa_balancing=0"
+    assert finding_of(state, "NUMA").value == "2 nodes; optane at an unknown node"
+    assert finding_of(state, "NUMA balancing").advice == "sysctl kernel.numa_balancing=0"
 
 
-def test_reserved_huge_pages_are_told_where_there_are_some(tree: Tree) -> None:
+def test_reserved_huge_pages_are_shown(tree: Tree) -> None:
     tree.write("proc/meminfo", "MemTotal: 33554432 kB\nHugePages_Total:     512\nHugePages_Free:      500")
-    assert said_of(see(tree), "reserved huge pages").value == "500 of 512 free"
+    assert finding_of(read_state(tree), "reserved huge pages").value == "500 of 512 free"
 
 
-def test_settings_that_somebody_changed_are_told_with_how_to_put_them_back(tree: Tree) -> None:
+def test_settings_that_are_still_changed_are_shown_with_the_command_that_restores_them(tree: Tree) -> None:
     mine = Record.of_this_process((Setting("/sys/x", "1"),))
     tree.write("run/virt-overhead/tuned", mine.text())
-    held = said_of(see(tree), "tuned settings")
+    held = finding_of(read_state(tree), "tuned settings")
     assert (held.value, held.level) == (f"1 files, held by process {os.getpid()} of {socket.gethostname()}", Level.OK)
     tree.write("run/virt-overhead/tuned", replace(mine, started="1").text())
-    left = said_of(see(tree), "tuned settings")
-    assert left.value.endswith(", which is gone")
+    left = finding_of(read_state(tree), "tuned settings")
+    assert left.value.endswith(", which has ended")
     assert (left.level, left.advice) == (Level.ADVICE, "virt-overhead doctor --restore")
 
 
-def test_findings_are_kept_as_plain_json(tree: Tree) -> None:
-    records = as_records(examine(see(tree), PROVEN))
+def test_findings_are_stored_as_plain_json(tree: Tree) -> None:
+    records = as_records(examine(read_state(tree), PROVEN))
     assert json.loads(json.dumps(records)) == records
     assert {"check": "clock source", "value": "tsc", "level": "ok", "advice": ""} in records
 
 
 def test_this_machine_is_examined_without_a_gap() -> None:
-    seen = look(RUNNER, read_facts(RUNNER), [], window=0.1)
-    findings = {each.check: each for each in examine(seen, None)}
+    state = look(RUNNER, read_facts(RUNNER), [], window=0.1)
+    findings = {each.check: each for each in examine(state, None)}
     assert findings["kernel"].value == platform.release()
     assert findings["free memory"].value.endswith("available")
     assert findings["KVM"].level in (Level.ADVICE, Level.PROBLEM)

@@ -1,4 +1,4 @@
-"""`virt-overhead doctor`: what it prints, what it holds meanwhile, and with which status it ends."""
+"""`virt-overhead doctor`: what it prints, which settings it holds, and its exit status."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ address = "127.0.0.1"
 port = 1
 key = "/absent"
 """
-# What a user's process does, on a tree: it says when it holds the settings, and is ended from outside.
+# A process that tunes a tree. It prints when it holds the settings, and the test ends it.
 HOLDING = """
 import sys
 from harness.doctor.command import DoctorRequest, doctor
@@ -46,7 +46,7 @@ sys.exit(doctor(HOST, DoctorRequest(tune=True, window=0, root=sys.argv[1])))
 
 @pytest.fixture(autouse=True)
 def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No lab and no probe of this machine's is seen."""
+    """The tests must not read the lab and the probes of this machine."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "120")
@@ -65,7 +65,7 @@ def as_root() -> None:
         pytest.skip("settings are changed by root")
 
 
-def test_this_machine_is_examined_in_sentences(capsys: pytest.CaptureFixture[str]) -> None:
+def test_this_machine_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
     status = main(["doctor"])
     out, err = capsys.readouterr()
     lines = out.splitlines()
@@ -77,7 +77,7 @@ def test_this_machine_is_examined_in_sentences(capsys: pytest.CaptureFixture[str
     assert err == ""
 
 
-def test_json_is_all_that_standard_output_has(capsys: pytest.CaptureFixture[str]) -> None:
+def test_with_json_standard_output_has_only_json(capsys: pytest.CaptureFixture[str]) -> None:
     main(["doctor", "--json"])
     (host,) = json.loads(capsys.readouterr().out)["hosts"]
     assert host["host"] == "here"
@@ -85,13 +85,13 @@ def test_json_is_all_that_standard_output_has(capsys: pytest.CaptureFixture[str]
     assert {each["level"] for each in host["findings"]} <= {"ok", "unknown", "advice", "problem"}
 
 
-def test_each_host_of_a_lab_file_is_looked_at_and_one_that_cannot_be_reached_is_told(
+def test_each_host_of_a_lab_file_is_checked_and_an_unreachable_one_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "lab.toml").write_text(LAB)
     assert main(["doctor", "--lab=lab.toml"]) == 1
     out = capsys.readouterr().out
-    assert "optane: device: no whole disk is /dev/disk/by-id/nvme-absent (serial PHM1)" in out
+    assert "optane: device: no whole disk has the identity /dev/disk/by-id/nvme-absent (serial PHM1)" in out
     assert "node9" in out.splitlines()[-2] + out.splitlines()[-1]
     assert "Traceback" not in out
 
@@ -102,7 +102,7 @@ def test_one_host_of_a_lab_file_can_be_chosen(tmp_path: Path, capsys: pytest.Cap
     assert [host["host"] for host in json.loads(capsys.readouterr().out)["hosts"]] == ["here"]
 
 
-def test_looking_does_not_start_the_embedded_lab(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_doctor_does_not_start_the_embedded_lab(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--host=lab"]) == 1
     assert capsys.readouterr().err == (
         "virt-overhead: the embedded lab is not running\n  -> start it with: virt-overhead lab up\n"
@@ -110,18 +110,18 @@ def test_looking_does_not_start_the_embedded_lab(capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--host=node1"], 'this machine: no host "node1"; allowed: here'),
         (["--lab=absent.toml"], "absent.toml"),
         (["--", "true"], "a COMMAND needs --tune\n  -> run: virt-overhead doctor --tune -- COMMAND"),
     ],
 )
-def test_what_cannot_be_meant_is_a_usage_error(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+def test_contradictory_arguments_are_a_usage_error(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["doctor", *arguments]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_a_command_runs_while_the_settings_are_held_and_its_status_counts(
@@ -133,26 +133,26 @@ def test_a_command_runs_while_the_settings_are_held_and_its_status_counts(
     out = capfd.readouterr().out
     assert f"host node1: changed {tree.root}/{QUEUE}/scheduler: mq-deadline -> none\nhost" in out
     assert "scaling_governor and 1 more: powersave -> performance\n" in out
-    assert out.endswith("none\nhost node1: all put back as it was\n")
+    assert out.endswith("none\nhost node1: all settings restored\n")
     assert tree.read(f"{QUEUE}/scheduler") == "mq-deadline"
 
 
-def test_with_json_what_is_changed_is_told_on_standard_error(tree: Tree, capfd: pytest.CaptureFixture[str]) -> None:
+def test_with_json_changes_are_reported_on_standard_error(tree: Tree, capfd: pytest.CaptureFixture[str]) -> None:
     as_root()
     doctor(HOST, DoctorRequest(tune=True, as_json=True, window=0, root=str(tree.root), command=("true",)))
     out, err = capfd.readouterr()
     assert json.loads(out)["hosts"][0]["host"] == "node1"
-    assert "all put back as it was" in err
+    assert "all settings restored" in err
 
 
 def test_the_command_line_takes_a_command_with_options_of_its_own(capfd: pytest.CaptureFixture[str]) -> None:
     as_root()
-    # Nothing of this machine is named for measuring but its CPUs and its memory.
+    # This machine has no disks under test.
     assert main(["doctor", "--tune", "--", "sh", "-c", "echo held; exit 3"]) == 3
     assert "\nheld\n" in capfd.readouterr().out
 
 
-def test_a_command_that_is_not_there_is_a_usage_error_and_all_is_put_back(tree: Tree) -> None:
+def test_a_command_that_does_not_exist_is_a_usage_error_and_all_settings_are_restored(tree: Tree) -> None:
     as_root()
     with pytest.raises(Exception, match="cannot run no-such-command"):
         doctor(HOST, DoctorRequest(tune=True, window=0, root=str(tree.root), command=("no-such-command",)))
@@ -160,7 +160,7 @@ def test_a_command_that_is_not_there_is_a_usage_error_and_all_is_put_back(tree: 
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_settings_are_held_until_ctrl_c_or_a_signal_and_then_put_back(tree: Tree, number: signal.Signals) -> None:
+def test_settings_are_held_until_ctrl_c_or_a_signal_and_then_restored(tree: Tree, number: signal.Signals) -> None:
     as_root()
     if signal.getsignal(number) is signal.SIG_IGN:
         pytest.skip("whoever started the tests has them ignore this signal, by nohup or in the background")
@@ -168,7 +168,7 @@ def test_settings_are_held_until_ctrl_c_or_a_signal_and_then_put_back(tree: Tree
         assert tree.read(f"{QUEUE}/scheduler") == "none"
         process.send_signal(number)
         out, err = process.communicate(timeout=20)
-    assert out == "host node1: all put back as it was\n"
+    assert out == "host node1: all settings restored\n"
     assert err == ""
     assert tree.read(f"{QUEUE}/scheduler") == "mq-deadline"
 
@@ -187,7 +187,7 @@ def test_under_nohup_a_hangup_ends_nothing(tree: Tree) -> None:
     assert tree.read(KSM) == "1"
 
 
-def test_a_ctrl_c_is_the_commands_too_which_may_clean_up_before_settings_are_put_back(tree: Tree) -> None:
+def test_the_command_receives_ctrl_c_and_may_clean_up_before_settings_are_restored(tree: Tree) -> None:
     as_root()
     log = tree.root / "log"
     script = f"trap 'sleep 0.3; cat {tree.root}/{KSM} >{log}; exit 5' INT; echo ready; while :; do sleep 0.05; done"
@@ -198,7 +198,7 @@ def test_a_ctrl_c_is_the_commands_too_which_may_clean_up_before_settings_are_put
     out, _ = process.communicate(timeout=20)
     assert process.returncode == 5
     assert log.read_text() == "0\n"
-    assert out == "host node1: all put back as it was\n"
+    assert out == "host node1: all settings restored\n"
     assert tree.read(KSM) == "1"
 
 
@@ -214,11 +214,11 @@ def test_a_host_over_ssh_is_examined_and_tuned_as_this_machine_is(
         assert doctor(far, DoctorRequest(tune=True, window=0, root=str(tree.root), command=command)) == 0
     out = capfd.readouterr().out
     assert "advice   optane: I/O scheduler: mq-deadline (nvme0n1)\n" in out
-    assert out.endswith("\nnone\nhost node1: all put back as it was\n")
+    assert out.endswith("\nnone\nhost node1: all settings restored\n")
     assert tree.read(f"{QUEUE}/scheduler") == "mq-deadline"
 
 
-def test_what_a_killed_process_left_is_told_and_put_back_on_demand(
+def test_what_a_killed_process_left_is_reported_and_restored_on_request(
     tree: Tree, capsys: pytest.CaptureFixture[str]
 ) -> None:
     as_root()
@@ -230,30 +230,28 @@ def test_what_a_killed_process_left_is_told_and_put_back_on_demand(
     assert tree.read(KSM) == "0"
     doctor(HOST, DoctorRequest(restore=True, window=0, root=str(tree.root)))
     out = capsys.readouterr().out
-    assert out.startswith("host node1: 6 settings put back that process ")
+    assert out.startswith("host node1: 6 settings restored that process ")
     assert "tuned settings" not in out
     assert tree.read(KSM) == "1"
 
 
-def test_tuning_again_begins_with_putting_back_what_a_killed_process_left(
-    tree: Tree, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_tuning_first_restores_what_a_killed_process_left(tree: Tree, capfd: pytest.CaptureFixture[str]) -> None:
     as_root()
     kill_while_holding(tree)
     assert doctor(HOST, DoctorRequest(tune=True, window=0, root=str(tree.root), command=("true",))) == 0
     out = capfd.readouterr().out
-    assert out.startswith("host node1: 6 settings put back that process ")
-    assert out.endswith("host node1: all put back as it was\n")
+    assert out.startswith("host node1: 6 settings restored that process ")
+    assert out.endswith("host node1: all settings restored\n")
     assert tree.read(KSM) == "1"
 
 
-def test_settings_of_a_process_that_lives_are_not_put_back(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+def test_settings_of_a_running_process_are_not_restored(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
     as_root()
     with holding(tree) as process:
         assert doctor(HOST, DoctorRequest(restore=True, window=0, root=str(tree.root))) == 1
         assert f"process {process.pid} of " in capsys.readouterr().out
         assert tree.read(KSM) == "0"
-        with pytest.raises(HostError, match="settings are changed already"):
+        with pytest.raises(HostError, match="has already changed settings"):
             doctor(HOST, DoctorRequest(tune=True, window=0, root=str(tree.root), command=("true",)))
         assert tree.read(KSM) == "0"
 

@@ -78,17 +78,17 @@ def interrupt_twice(runner: FlakyRunner) -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def in_its_place_a_directory(path: Path) -> None:
-    """What no process can write a value to, root's neither."""
+def replace_by_directory(path: Path) -> None:
+    """No process can write a value to a directory, not even as root."""
     path.unlink()
     path.mkdir()
 
 
-def asking_for(*settings: Setting) -> list[Finding]:
+def requesting(*settings: Setting) -> list[Finding]:
     return [Finding("a check", "a value", Level.ADVICE, "a reason", "advice", settings)]
 
 
-def test_settings_are_better_meanwhile_and_as_before_at_the_end(tree: Tree, directory: str) -> None:
+def test_settings_are_held_in_the_block_and_restored_at_its_end(tree: Tree, directory: str) -> None:
     with tuned(RUNNER, findings(tree), directory=directory) as tuning:
         assert tree.settings == BETTER
         assert left_over(RUNNER, directory=directory) is not None
@@ -101,14 +101,14 @@ def test_settings_are_better_meanwhile_and_as_before_at_the_end(tree: Tree, dire
 
 
 @pytest.mark.parametrize("failure", [ZeroDivisionError, KeyboardInterrupt, SystemExit])
-def test_settings_are_put_back_whatever_ends_the_work(tree: Tree, directory: str, failure: type[BaseException]) -> None:
+def test_settings_are_restored_after_any_failure(tree: Tree, directory: str, failure: type[BaseException]) -> None:
     with pytest.raises(failure), tuned(RUNNER, findings(tree), directory=directory):
         raise failure
     assert tree.settings == BEFORE
     assert left_over(RUNNER, directory=directory) is None
 
 
-def test_a_real_ctrl_c_puts_them_back_and_a_second_one_does_not_stop_that(tree: Tree, directory: str) -> None:
+def test_a_real_ctrl_c_restores_settings_and_a_second_one_does_not_stop_that(tree: Tree, directory: str) -> None:
     runner = FlakyRunner()
     with pytest.raises(KeyboardInterrupt), tuned(runner, findings(tree), directory=directory):
         interrupt_twice(runner)
@@ -116,33 +116,31 @@ def test_a_real_ctrl_c_puts_them_back_and_a_second_one_does_not_stop_that(tree: 
     assert left_over(RUNNER, directory=directory) is None
 
 
-def test_where_nothing_is_asked_for_the_host_is_left_alone(directory: str) -> None:
+def test_without_a_requested_setting_the_host_is_not_changed(directory: str) -> None:
     with tuned(RUNNER, [Finding("a check", "fine", Level.OK, "a reason")], directory=directory) as tuning:
         assert tuning.changed == ()
     assert not Path(directory).exists()
 
 
-def test_a_setting_that_the_kernel_refuses_is_told_and_the_others_are_held(tree: Tree, directory: str) -> None:
+def test_a_setting_that_the_kernel_refuses_is_reported_and_the_others_are_held(tree: Tree, directory: str) -> None:
     (tree.root / "stubborn").mkdir()
-    wanted = asking_for(Setting(f"{tree.root}/stubborn", "1"), Setting(f"{tree.root}/{KSM}", "0"))
+    wanted = requesting(Setting(f"{tree.root}/stubborn", "1"), Setting(f"{tree.root}/{KSM}", "0"))
     with tuned(RUNNER, wanted, directory=directory) as tuning:
         assert tree.read(KSM) == "0"
     assert [change.path for change in tuning.changed] == [f"{tree.root}/{KSM}"]
     (refused,) = tuning.refused
-    assert refused.startswith(f"{tree.root}/stubborn stays ")
+    assert refused.startswith(f"{tree.root}/stubborn is still ")
     assert "irectory" in refused
     assert tree.read(KSM) == "1"
 
 
-def test_a_setting_that_cannot_be_put_back_is_named_with_its_value_and_how_to_mend_it(
-    tree: Tree, directory: str
-) -> None:
+def test_a_setting_that_cannot_be_restored_is_named_with_its_value_and_a_remedy(tree: Tree, directory: str) -> None:
     path = tree.root / KSM
     with (
-        pytest.raises(HostError, match=rf"host node1: settings were not put back: {path} keeps .*irectory") as error,
+        pytest.raises(HostError, match=rf"host node1: settings were not restored: {path} is still .*irectory") as error,
         tuned(RUNNER, findings(tree), directory=directory),
     ):
-        in_its_place_a_directory(path)
+        replace_by_directory(path)
     assert error.value.hint is not None
     assert f"echo 1 > {path}" in error.value.hint
     assert QUEUE not in error.value.hint
@@ -156,10 +154,10 @@ def test_a_setting_that_cannot_be_put_back_is_named_with_its_value_and_how_to_me
     assert left_over(RUNNER, directory=directory) is None
 
 
-def test_a_host_that_is_lost_meanwhile_is_told_with_every_file_that_was_changed(tree: Tree, directory: str) -> None:
+def test_if_the_host_is_lost_the_error_names_every_changed_file(tree: Tree, directory: str) -> None:
     runner = FlakyRunner()
     with (
-        pytest.raises(HostError, match="host node1: settings were not put back: connection lost") as error,
+        pytest.raises(HostError, match="host node1: settings were not restored: connection lost") as error,
         tuned(runner, findings(tree), directory=directory),
     ):
         runner.lost = True
@@ -168,18 +166,18 @@ def test_a_host_that_is_lost_meanwhile_is_told_with_every_file_that_was_changed(
         assert f"echo {value} > {tree.root}/{path}" in error.value.hint
 
 
-def test_a_file_that_is_gone_keeps_nothing_and_is_no_failure(tree: Tree, directory: str) -> None:
+def test_a_file_that_no_longer_exists_is_not_a_failure(tree: Tree, directory: str) -> None:
     with tuned(RUNNER, findings(tree), directory=directory):
         tree.remove(f"{QUEUE}/scheduler")
     assert tree.read(KSM) == "1"
     assert left_over(RUNNER, directory=directory) is None
 
 
-def test_settings_that_somebody_holds_are_left_to_them(tree: Tree, directory: str) -> None:
+def test_settings_that_another_process_holds_are_not_changed(tree: Tree, directory: str) -> None:
     with tuned(RUNNER, findings(tree), directory=directory):
         with (
-            pytest.raises(HostError, match=rf"settings are changed already, by process {os.getpid()} of") as error,
-            tuned(RUNNER, asking_for(Setting(f"{tree.root}/{KSM}", "2")), directory=directory),
+            pytest.raises(HostError, match=rf"process {os.getpid()} of .* has already changed settings") as error,
+            tuned(RUNNER, requesting(Setting(f"{tree.root}/{KSM}", "2")), directory=directory),
         ):
             pass
         assert tree.settings == BETTER
@@ -187,10 +185,10 @@ def test_settings_that_somebody_holds_are_left_to_them(tree: Tree, directory: st
     assert tree.settings == BEFORE
 
 
-def test_where_the_old_values_cannot_be_kept_nothing_is_changed(tree: Tree, tmp_path: Path) -> None:
+def test_if_the_old_values_cannot_be_stored_nothing_is_changed(tree: Tree, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
-        pytest.raises(HostError, match="no setting was changed, for the old values cannot be kept"),
+        pytest.raises(HostError, match="no setting was changed, because the old values cannot be stored"),
         tuned(RUNNER, findings(tree), directory=str(tmp_path / "file" / "below")),
     ):
         pass
@@ -207,11 +205,11 @@ def test_the_record_is_on_the_host_before_anything_is_changed(tree: Tree, direct
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"machine": "a"}', '{"machine": "a", "pid": 1, "before": [1]}'])
-def test_what_is_no_record_is_none(text: str) -> None:
+def test_other_text_than_a_record_is_none(text: str) -> None:
     assert Record.parse(text) is None
 
 
-def test_what_the_driver_sets_with_a_governor_is_put_back_after_it(tree: Tree, directory: str) -> None:
+def test_what_the_driver_sets_with_a_governor_is_restored_after_it(tree: Tree, directory: str) -> None:
     preference = f"{POLICY}1/energy_performance_preference"
     tree.write(preference, "balance_power")
     with tuned(RUNNER, findings(tree), directory=directory):
@@ -219,7 +217,7 @@ def test_what_the_driver_sets_with_a_governor_is_put_back_after_it(tree: Tree, d
     assert tree.read(preference) == "balance_power"
 
 
-def test_a_process_is_known_by_its_start_so_that_a_later_one_of_its_number_is_not_taken_for_it() -> None:
+def test_the_start_time_distinguishes_a_process_from_a_later_one_with_the_same_id() -> None:
     mine = Record.of_this_process(())
     assert (mine.is_alive, mine.is_dead) == (True, False)
     later = Record(mine.machine, mine.pid, "1", ())
@@ -240,8 +238,8 @@ def test_a_real_disk_gets_its_scheduler_back_with_the_tunables_that_the_kernel_r
         (queue / "scheduler").write_text("mq-deadline")
         (queue / "nr_requests").write_text("77")
         (queue / "iosched" / "fifo_batch").write_text("5")
-        seen = look(RUNNER, FACTS, [DiskById("sata_ssd", device, "S1", destroy=True)], window=0)
-        wanted = [each for each in examine(seen) if each.check.startswith("sata_ssd")]
+        state = look(RUNNER, FACTS, [DiskById("sata_ssd", device, "S1", destroy=True)], window=0)
+        wanted = [each for each in examine(state) if each.check.startswith("sata_ssd")]
         with tuned(RUNNER, wanted, directory=directory) as tuning:
             assert "[none]" in (queue / "scheduler").read_text()
             assert (queue / "nr_requests").read_text() != "77\n"

@@ -73,7 +73,7 @@ SPECS = {
     "article": guest(*ARTICLE),
     "article-tcg": guest(*ARTICLE, accel="tcg"),
     "no-disk": guest(),
-    "pinned": replace(guest(*ARTICLE), vcpus=2, kept_on=1),
+    "pinned": replace(guest(*ARTICLE), vcpus=2, pinned_cpu=1),
     "virtio-blk": every_option("virtio-blk"),
     "virtio-scsi": every_option("virtio-scsi"),
     "virtio-scsi-shared": every_option("virtio-scsi", controller="shared"),
@@ -157,7 +157,7 @@ def test_every_golden_file_belongs_to_a_guest() -> None:
 
 
 @pytest.mark.parametrize("path", find_scenarios(SCENARIOS), ids=lambda path: path.stem)
-def test_every_mode_of_every_scenario_is_in_a_golden_file_with_the_disk_that_it_asks_for(path: Path) -> None:
+def test_every_mode_of_every_scenario_is_in_a_golden_file_with_its_requested_disk(path: Path) -> None:
     files = sorted(GOLDEN.glob(f"scenario-{path.stem}-[0-9]*.xml"))
     disks = {disk.findtext("serial"): disk for file in files for disk in ET.parse(file).iterfind("devices/disk")}
     for mode in load_scenario(path).modes:
@@ -209,7 +209,7 @@ def test_libvirts_own_schema_accepts_every_way_to_attach(bus: Bus, cache: Cache,
     assert valid(guest(GuestDisk("raw", FILE, Attach(bus, cache, aio, iothread=bus.startswith("virtio")))))
 
 
-def test_the_schema_is_really_asked() -> None:
+def test_the_schema_rejects_a_mistake() -> None:
     with pytest.raises(libvirt.libvirtError, match="XML document failed to validate against schema"):
         valid(guest(GuestDisk("raw", FILE, Attach(cache="lukewarm"))))  # type: ignore[arg-type]
 
@@ -251,7 +251,7 @@ def test_no_two_disks_share_a_controller_or_an_iothread() -> None:
     assert live.findtext("iothreads") == "4"
 
 
-def test_disks_share_a_controller_where_the_mode_asks_for_it_and_its_queues_are_alike() -> None:
+def test_disks_share_a_controller_if_the_mode_requests_it_and_its_queues_are_the_same() -> None:
     shared = Attach(controller="shared")
     live = ET.fromstring(
         domain_xml(
@@ -281,7 +281,7 @@ def test_nothing_about_a_disk_is_left_to_a_default() -> None:
 
 
 @pytest.mark.parametrize("disks", [1, 27, 28, 100, 223])
-def test_any_number_of_devices_has_a_place_of_its_own_on_the_root_bus(disks: int) -> None:
+def test_each_device_has_its_own_place_on_the_root_bus(disks: int) -> None:
     spec = guest(*(GuestDisk(f"blk-{number}", VOLUME, Attach("virtio-blk")) for number in range(disks)))
     live = ET.fromstring(domain_xml(spec))
     places = Counter((at.get("slot"), at.get("function")) for at in live.iterfind("devices/*/address[@type='pci']"))
@@ -296,7 +296,7 @@ def test_any_number_of_devices_has_a_place_of_its_own_on_the_root_bus(disks: int
 
 def test_more_devices_than_the_root_bus_has_room_for_are_refused_with_both_numbers() -> None:
     spec = guest(*(GuestDisk(f"blk-{number}", VOLUME, Attach("virtio-blk")) for number in range(224)))
-    with pytest.raises(Unsupported, match="225 devices are more than the 224 that fit on a guest's root bus"):
+    with pytest.raises(Unsupported, match="225 devices do not fit on a guest's root bus, which has room for 224"):
         domain_xml(spec)
 
 
@@ -327,7 +327,7 @@ def test_a_fifth_disk_on_ide_is_refused() -> None:
 
 
 def test_ide_and_a_device_that_is_passed_through_cannot_be_in_one_guest() -> None:
-    with pytest.raises(Unsupported, match="no machine type has both IDE, which old asks for, and PCIe, which vfio"):
+    with pytest.raises(Unsupported, match="no machine type has both IDE, which old requests, and PCIe, which vfio"):
         domain_xml(guest(GuestDisk("old", FILE, Attach("ide", iothread=False)), PASSED[0]))
 
 
@@ -337,7 +337,7 @@ def test_each_device_that_is_passed_through_has_a_port_of_its_own() -> None:
     assert [port.get("index") for port in ports] == ["1", "2"]
 
 
-def test_the_guest_answers_on_the_hosts_loopback_alone() -> None:
+def test_the_guest_answers_only_on_the_hosts_loopback() -> None:
     assert "hostfwd=tcp:127.0.0.1:20099-:22" in domain_xml(replace(guest(), ssh_port=20099))
 
 
@@ -350,14 +350,14 @@ DEBIAN_13 = Versions(libvirt=11_003_000, qemu=10_000_000)
 @pytest.mark.parametrize(
     ("attach", "said"),
     [
-        (Attach("nvme", iothread=False), 'bus = "nvme" needs libvirt 11.5.0, it has 9.0.0'),
-        (Attach("virtio-blk", iothread_vq_mapping=2), "needs libvirt 10.0.0, it has 9.0.0"),
-        (Attach("virtio-blk", iothread_vq_mapping=2), "needs QEMU 9.0.0, it has 7.2.0"),
-        (Attach(iothread_vq_mapping=2), "needs libvirt 11.2.0, it has 9.0.0"),
-        (Attach(queues=5), "queues = 5 needs a guest of as many vCPUs, and the host has 4 CPUs"),
+        (Attach("nvme", iothread=False), 'bus = "nvme" needs libvirt 11.5.0, but the host has 9.0.0'),
+        (Attach("virtio-blk", iothread_vq_mapping=2), "needs libvirt 10.0.0, but the host has 9.0.0"),
+        (Attach("virtio-blk", iothread_vq_mapping=2), "needs QEMU 9.0.0, but the host has 7.2.0"),
+        (Attach(iothread_vq_mapping=2), "needs libvirt 11.2.0, but the host has 9.0.0"),
+        (Attach(queues=5), "queues = 5 needs as many vCPUs, but the host has 4 CPUs"),
     ],
 )
-def test_what_an_old_host_cannot_attach_is_told_with_the_version_it_takes(attach: Attach, said: str) -> None:
+def test_the_refusal_of_an_old_host_names_the_required_version(attach: Attach, said: str) -> None:
     assert said in (missing_for(attach, DEBIAN_12, cpus=4) or "")
 
 

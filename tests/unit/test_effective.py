@@ -135,13 +135,13 @@ def test_queues_of_virtio_blk_are_spread_over_several_threads(read: Callable[[st
     assert (found.qemu_queues, found.qemu_queue_size) == (2, 256)
 
 
-def test_a_device_without_queues_tells_none_and_has_no_thread(read: Callable[[str], Effective]) -> None:
+def test_a_device_without_queues_reports_none_and_has_no_thread(read: Callable[[str], Effective]) -> None:
     found = read("ua-sata")
     assert found.qemu_iothread is False
     assert (found.qemu_queues, found.qemu_queue_size, found.controller_disks) == (None, None, None)
 
 
-def test_a_question_that_qemu_does_not_answer_is_an_error_and_no_missing_thread(
+def test_a_refused_query_is_an_error_and_not_a_missing_thread(
     read: Callable[[str], Effective], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(DEVICES, "scsi0", {"type": "virtio-scsi-pci", "iothread": "/objects/iothread1"})
@@ -156,7 +156,7 @@ def test_a_question_that_qemu_does_not_answer_is_an_error_and_no_missing_thread(
         read("ua-raw")
 
 
-def test_a_disk_that_libvirt_does_not_show_is_named_with_those_it_has() -> None:
+def test_a_missing_disk_is_named_with_the_existing_ones() -> None:
     with pytest.raises(GuestError, match="guest voh-run: libvirt shows no disk ua-gone; it has ua-raw, ua-raw-cached"):
         disk_of(LIVE, "ua-gone")
 
@@ -168,13 +168,13 @@ def test_a_disk_that_libvirt_does_not_show_is_named_with_those_it_has() -> None:
     ("node", "aio"),
     [("libvirt-5-storage", "native"), ("libvirt-4-format", "io_uring"), ("libvirt-3-format", "threads")],
 )
-def test_the_engine_is_what_qemu_was_told_for_the_file_below_the_disk(node: str, aio: str) -> None:
+def test_the_engine_is_the_argument_of_the_file_below_the_disk(node: str, aio: str) -> None:
     assert parse_process(COMMAND_LINE).aio(node) == aio
 
 
-def test_an_engine_that_qemu_gave_up_in_its_log_is_not_in_effect() -> None:
-    said = "said\tUnable to use Linux AIO, falling back to thread pool: Resource temporarily unavailable\n"
-    process = parse_process(said + COMMAND_LINE)
+def test_an_engine_that_qemus_log_drops_is_not_in_effect() -> None:
+    log = "log\tUnable to use Linux AIO, falling back to thread pool: Resource temporarily unavailable\n"
+    process = parse_process(log + COMMAND_LINE)
     assert process.aio("libvirt-5-storage") == "threads"
     assert process.aio("libvirt-4-format") == "io_uring"
 
@@ -193,12 +193,14 @@ def test_a_discard_reaches_the_disk_only_through_layers_that_all_pass_it_on(node
     assert parse_process(COMMAND_LINE).discard(node) == discard
 
 
-def test_a_block_device_that_qemu_was_not_told_of_is_named() -> None:
-    with pytest.raises(GuestError, match="not told of a block device libvirt-9-format; it knows libvirt-5-storage"):
+def test_a_block_device_that_the_arguments_lack_is_named() -> None:
+    with pytest.raises(
+        GuestError, match="QEMU's arguments have no block device libvirt-9-format; they have libvirt-5-storage"
+    ):
         parse_process(COMMAND_LINE).aio("libvirt-9-format")
 
 
-def test_a_process_without_block_devices_knows_none() -> None:
+def test_a_process_without_block_devices_has_none() -> None:
     assert parse_process("native\t0\nio_uring\t0\nargument\tqemu\n") == QemuProcess(
         {}, Engines({"native": 0, "io_uring": 0})
     )
@@ -212,7 +214,7 @@ SEEN = (
 )
 
 
-def test_a_guest_tells_of_each_disk_by_its_serial() -> None:
+def test_a_guest_reports_each_disk_by_its_serial() -> None:
     found = parse_disks(SEEN)
     assert {serial: device.path for serial, device in found.items()} == {"raw": "/dev/sda", "mapped": "/dev/vda"}
     assert found["raw"].effective == Effective(

@@ -28,9 +28,9 @@ def test_the_message_has_the_end_of_the_console_and_why_qemu_ended(tmp_path: Pat
     assert error.hint == f"see {console} and {log} on node1"
 
 
-def test_where_nobody_wrote_anything_the_message_says_so(tmp_path: Path) -> None:
+def test_the_message_says_so_if_nothing_was_printed(tmp_path: Path) -> None:
     error = ended_while_booting(RUNNER, "node1", str(tmp_path / "absent"), str(tmp_path / "absent too"))
-    assert error.message == "host node1: the guest ended while it was booting; its console and QEMU say nothing"
+    assert error.message == "host node1: the guest ended while it was booting; its console and QEMU printed nothing"
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_where_nobody_wrote_anything_the_message_says_so(tmp_path: Path) -> None
         ("", "QEMU wrote nothing"),
     ],
 )
-def test_of_a_vm_the_message_has_its_state_and_what_qemu_wrote_to_the_journal(
+def test_the_message_about_a_vm_has_its_state_and_qemus_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrote: str, expected: str
 ) -> None:
     journalctl = tmp_path / "journalctl"
@@ -51,12 +51,12 @@ def test_of_a_vm_the_message_has_its_state_and_what_qemu_wrote_to_the_journal(
     journalctl.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     with double() as (_, client):
-        client.write("post", f"{client.node}/qemu", {"vmid": 900}, seen=lambda: True, deadline=30)
+        client.write("post", f"{client.node}/qemu", {"vmid": 900}, is_done=lambda: True, deadline=30)
         machine = VirtualMachine(client, 900)
         with pytest.raises(Ended) as ended:
             require_running(machine)
         error = explained(ended.value, machine, RUNNER)
     assert error.message == (
-        f"host node1: VM 900 ended while it was booting; Proxmox VE says that it is stopped; {expected}"
+        f"host node1: VM 900 ended while it was booting; Proxmox VE reports that it is stopped; {expected}"
     )
     assert error.hint == "see the task log of VM 900 and `journalctl -t QEMU` on pve"

@@ -55,7 +55,7 @@ def test_each_kind_of_host_has_its_backend_and_needs_no_other_library(
     assert done.stdout.strip() == library
 
 
-def test_what_others_must_know_of_a_hypervisor_is_asked_of_it(lab: Path) -> None:
+def test_each_backend_answers_what_others_need_of_it(lab: Path) -> None:
     here, node = host(lab, "here").hypervisor, host(lab, "node1").hypervisor
     assert (here.why_emulated("here"), here.secret_variables, here.needless_checks) == (None, (), frozenset())
     assert node.why_emulated("node1") == "host.node1.guest.kvm = false in the lab file"

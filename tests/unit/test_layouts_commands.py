@@ -143,7 +143,7 @@ def test_two_legs_are_two_arrays_and_a_stripe_over_them() -> None:
     ]
 
 
-def test_waiting_for_the_resync_tells_how_far_it_is() -> None:
+def test_waiting_for_the_resync_reports_its_progress() -> None:
     seen: list[Event] = []
     host = ArrayHost(asked=3)
     with md.array(log(host), Md(6, 4), f"{NAME}-m0", regions(host, "abcd"), Events(seen.append)):
@@ -151,7 +151,7 @@ def test_waiting_for_the_resync_tells_how_far_it_is() -> None:
     assert [each.how_far for each in seen if isinstance(each, StepAdvanced)] == ["4096 / 131072 sectors"] * 2
 
 
-def test_an_array_that_is_never_in_sync_is_an_error_that_says_where_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_array_that_is_never_in_sync_is_an_error_with_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(md, "PATIENCE", 0.0)
     monkeypatch.setattr(md, "SLOWEST_SYNC", 10**15)
     host = ArrayHost(asked=10**9)

@@ -82,7 +82,7 @@ def table(device: str) -> list[tuple[str, int, int]]:
     return [(each["name"], each["start"] * 512, each["size"] * 512) for each in found]
 
 
-def test_a_table_of_ours_names_the_run_and_lies_where_it_says(disk: DiskByFile) -> None:
+def test_the_partition_table_names_the_run_and_matches_the_regions(disk: DiskByFile) -> None:
     needs = {"device": Need(0, 1), "ext4": Need(36 * MIB + 1, 1)}
     with partitioned_disks(creation_log(disk.file.parent), [disk], [needs], span=64 * MIB) as ((made,), span):
         device, parts = loop_device(disk), made.regions
@@ -97,7 +97,7 @@ def test_a_table_of_ours_names_the_run_and_lies_where_it_says(disk: DiskByFile) 
         assert [each["uuid"].lower() for each in found] == [part.partuuid for part in parts.values()]
 
 
-def test_device_and_files_live_side_by_side_on_equal_spans(disk: DiskByFile, facts: HostFacts) -> None:
+def test_device_and_files_have_equal_spans_on_one_disk(disk: DiskByFile, facts: HostFacts) -> None:
     with build(disk, facts, PASSTHROUGH, RAW, CACHED) as layouts:
         device = loop_device(disk)
         bare, raw, cached = layouts.device, layouts.guest(RAW), layouts.guest(CACHED)
@@ -125,13 +125,13 @@ def test_without_files_no_file_system_is_made(disk: DiskByFile, facts: HostFacts
         assert [name for name, _, _ in table(loop_device(disk))] == [f"voh:{RUN}:device"]
 
 
-def test_what_does_not_fit_is_measured_on_smaller_spans(disk: DiskByFile, facts: HostFacts) -> None:
+def test_spans_become_smaller_if_the_layouts_do_not_fit(disk: DiskByFile, facts: HostFacts) -> None:
     with build(disk, facts, PASSTHROUGH, RAW, CACHED, span=4096 * MIB) as layouts:
         assert layouts.span == 308 * MIB
         assert Path(layouts.guest(CACHED).path).stat().st_size == layouts.span
 
 
-def test_a_disk_that_is_too_small_says_so(disk: DiskByFile, facts: HostFacts) -> None:
+def test_a_disk_that_is_too_small_is_refused(disk: DiskByFile, facts: HostFacts) -> None:
     with pytest.raises(Unsupported, match="no room for"), build(replace(disk, size=64 * MIB), facts, RAW):
         pass
 
@@ -156,7 +156,7 @@ def test_nothing_is_left_when_a_step_fails_and_the_step_is_named(
     monkeypatch.undo()
 
 
-def test_whichever_command_fails_the_machine_is_as_before_or_the_log_lists_what_is_left_and_reap_removes_it(
+def test_after_any_failed_command_nothing_is_left_or_reap_removes_it_by_the_log(
     disk: DiskByFile, facts: HostFacts, tmp_path: Path
 ) -> None:
     before = traces(tmp_path)
@@ -190,16 +190,14 @@ def break_tool(tool: str, monkeypatch: pytest.MonkeyPatch, directory: Path) -> N
 
 
 @pytest.mark.parametrize("contents", [b"", b"\0" * MIB, b"a tar archive, or an image of a VM"])
-def test_a_file_that_exists_is_refused_whatever_it_holds_and_stays_as_it_is(
-    disk: DiskByFile, facts: HostFacts, contents: bytes
-) -> None:
+def test_an_existing_file_is_refused_and_not_changed(disk: DiskByFile, facts: HostFacts, contents: bytes) -> None:
     disk.file.write_bytes(contents)
     said = f"{disk.file}, will not be written to: the file exists already"
     with pytest.raises(SafetyError, match=said) as error, build(disk, facts, RAW):
         pass
     assert disk.file.read_bytes() == contents
     assert error.value.hint is not None
-    assert "name a path where nothing is" in error.value.hint
+    assert "Name a path that does not exist" in error.value.hint
     disk.file.unlink()
 
 
@@ -212,7 +210,7 @@ def test_a_link_to_nothing_in_place_of_the_file_is_not_followed(disk: DiskByFile
     disk.file.unlink()
 
 
-def test_a_file_that_is_a_loop_device_already_is_refused_by_that(disk: DiskByFile, facts: HostFacts) -> None:
+def test_a_file_behind_a_loop_device_is_refused_with_its_name(disk: DiskByFile, facts: HostFacts) -> None:
     sparse(disk.file, disk.size)
     with (
         loop(disk.file) as device,
@@ -231,7 +229,7 @@ def test_a_file_for_which_there_is_no_room_is_not_made(disk: DiskByFile, facts: 
     assert not disk.file.exists()
 
 
-def test_a_loop_device_that_somebody_has_open_for_a_moment_is_waited_for(disk: DiskByFile, facts: HostFacts) -> None:
+def test_a_loop_device_that_is_open_for_a_moment_is_waited_for(disk: DiskByFile, facts: HostFacts) -> None:
     with build(disk, facts, RAW):
         held = os.open(loop_device(disk), os.O_RDONLY)
         closing = threading.Timer(1.0, os.close, [held])
@@ -239,9 +237,9 @@ def test_a_loop_device_that_somebody_has_open_for_a_moment_is_waited_for(disk: D
     closing.join()
 
 
-def test_a_disk_that_its_owner_did_not_release_is_not_even_made(disk: DiskByFile, facts: HostFacts) -> None:
+def test_a_disk_without_destroy_is_not_created(disk: DiskByFile, facts: HostFacts) -> None:
     with (
-        pytest.raises(SafetyError, match="did not write `destroy = true`"),
+        pytest.raises(SafetyError, match="the lab file does not have `destroy = true`"),
         build(replace(disk, destroy=False), facts, RAW),
     ):
         pass
@@ -249,7 +247,9 @@ def test_a_disk_that_its_owner_did_not_release_is_not_even_made(disk: DiskByFile
 
 
 @pytest.mark.parametrize("tool", ["sfdisk", "wipefs"])
-def test_a_host_without_the_tools_is_told_what_to_install(disk: DiskByFile, facts: HostFacts, tool: str) -> None:
+def test_the_refusal_of_a_host_without_the_tools_names_the_packages(
+    disk: DiskByFile, facts: HostFacts, tool: str
+) -> None:
     lacking = HostFacts({**facts.values, f"tool_{tool}": ""})
     with pytest.raises(Unsupported, match=f"{tool} is not installed") as error, build(disk, lacking, RAW):
         pass

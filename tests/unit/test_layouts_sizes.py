@@ -27,7 +27,7 @@ def regions(cut: BasePlan) -> dict[str, float]:
     return {what: need.shares for what, need in cut.needs.items()}
 
 
-def test_the_disk_has_a_bare_region_for_the_host_also_where_no_mode_is_on_it() -> None:
+def test_the_disk_has_a_bare_region_for_the_host_even_if_no_mode_uses_it() -> None:
     (disk,) = base_plans(modes(lvm=Lvm()))
     assert (disk.base, disk.label, disk.bare) == (Device(), "", ())
     assert list(disk.needs) == ["device", "lvm"]
@@ -86,7 +86,7 @@ def test_names_in_the_partition_table_are_short_enough_for_it() -> None:
     ],
     ids=str,
 )
-def test_a_member_is_the_arrays_size_over_its_data_disks_and_a_little(base: Md, data: float) -> None:
+def test_a_member_is_slightly_larger_than_the_arrays_size_per_data_disk(base: Md, data: float) -> None:
     need = md.member_need(base, [Need(0, 1)])
     for span in (64 * MIB, 16 * GIB):
         assert span / data < need.bytes(span) < span / data * 1.01 + 32 * MIB
@@ -130,7 +130,7 @@ def test_clusters_of_half_a_kilobyte_need_a_fiftieth_more() -> None:
     assert regions(small)["ext4"] - regions(usual)["ext4"] == pytest.approx(1.05 * 10 / 512, rel=0.02)
 
 
-def test_layouts_tell_guest_from_twin_and_the_disks_below() -> None:
+def test_layouts_distinguish_guest_twin_and_the_disks_below() -> None:
     device = BlockSource("/dev/disk/by-id/a", "block", MIB, GIB)
     image, twin = BlockSource("/m/q.qcow2", "file", 0, GIB, "qcow2"), BlockSource("/m/q.raw", "file", 0, GIB)
     array = BlockSource("/dev/md127", "block", MIB, GIB)

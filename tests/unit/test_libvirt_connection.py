@@ -30,10 +30,10 @@ def transient(connection: Connection) -> Any:
 
 
 def test_what_a_call_returns_is_returned(connection: Connection, transient: Any) -> None:
-    assert connection.call("tell the guest's state", transient.isActive)
+    assert connection.call("report the guest's state", transient.isActive)
 
 
-def test_a_domain_that_has_ended_is_told_from_other_refusals(connection: Connection, transient: Any) -> None:
+def test_the_error_for_an_ended_domain_differs_from_other_refusals(connection: Connection, transient: Any) -> None:
     transient.destroy()
     with pytest.raises(Refused, match="host node1: libvirt did not show the guest: Domain not found") as ended:
         connection.call("show the guest", transient.XMLDesc)

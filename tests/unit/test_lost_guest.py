@@ -21,25 +21,25 @@ class Left:
         return self.became
 
 
-ANSWERS, ENDED = (cast("Guest", Left(became)) for became in (None, "libvirt says that it has ended"))
+ANSWERS, ENDED = (cast("Guest", Left(became)) for became in (None, "libvirt reports that it has ended"))
 
 
 @pytest.mark.parametrize("kind", [HostError, GuestError])
-def test_a_failure_by_which_a_guest_is_lost_tells_what_became_of_it(kind: type[HarnessError]) -> None:
+def test_the_error_for_a_lost_guest_has_its_state(kind: type[HarnessError]) -> None:
     with pytest.raises(GuestError) as error, explained(ENDED):
         raise kind("connection to guest on node1 was lost", hint="look there")
-    assert error.value.message == "connection to guest on node1 was lost; libvirt says that it has ended"
+    assert error.value.message == "connection to guest on node1 was lost; libvirt reports that it has ended"
     assert isinstance(error.value.__cause__, kind)
 
 
 @pytest.mark.parametrize("guest", [ANSWERS, None], ids=["answers", "none"])
-def test_a_failure_beside_a_guest_that_answers_stays_what_it_is(guest: Guest | None) -> None:
+def test_an_error_does_not_change_while_the_guest_answers(guest: Guest | None) -> None:
     failure = HostError("node1: no such program")
     with pytest.raises(HostError) as error, explained(guest):
         raise failure
     assert error.value is failure
 
 
-def test_what_fio_says_is_no_loss_of_the_guest() -> None:
+def test_an_error_of_fio_is_not_a_lost_guest() -> None:
     with pytest.raises(MeasurementError), explained(ENDED):
         raise MeasurementError("fio ended with status 1")

@@ -50,7 +50,7 @@ def test_a_device_is_found_by_libvirts_alias_on_every_bus(alias: str, node: str)
 
 
 @pytest.mark.parametrize("alias", ["virtio-disk", "scsi0-0-0", "sata0-0-1", "sata"])
-def test_a_part_of_a_name_is_no_device(alias: str) -> None:
+def test_a_part_of_a_name_is_not_a_device(alias: str) -> None:
     assert of_device(alias, BLOCKSTATS[:-1]) is None
 
 
@@ -63,7 +63,7 @@ class Connected:
     host = "kvm1"
 
 
-def test_a_qemu_that_answers_nothing_is_a_guest_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_qemu_that_does_not_answer_is_reported_as_hanging(monkeypatch: pytest.MonkeyPatch) -> None:
     released = threading.Event()
     monkeypatch.setattr("harness.guest.libvirt.monitor._SECONDS", 0.1)
     monkeypatch.setattr(libvirt_qemu, "qemuMonitorCommand", lambda *_: released.wait(10))
@@ -72,11 +72,11 @@ def test_a_qemu_that_answers_nothing_is_a_guest_that_hangs(monkeypatch: pytest.M
     released.set()
 
 
-def test_what_libvirt_refuses_is_told_in_its_words() -> None:
+def test_a_refusal_has_the_text_of_libvirt() -> None:
     # libvirt's own test driver runs domains without a monitor.
     handle = libvirt.open("test:///default")
     try:
-        with pytest.raises(GuestError, match=r"host kvm1: QEMU could not be asked query-blockstats: \S+"):
+        with pytest.raises(GuestError, match=r"host kvm1: QEMU did not get the command query-blockstats: \S+"):
             ask(cast(Connection, Connected()), handle.lookupByName("test"), "query-blockstats")
     finally:
         handle.close()

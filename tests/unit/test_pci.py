@@ -39,7 +39,7 @@ def test_the_device_behind_a_disk_is_read_with_its_group() -> None:
     assert refusal(seen()) is None
 
 
-def test_a_disk_without_a_device_of_its_own_has_none() -> None:
+def test_a_disk_without_its_own_device_has_none() -> None:
     assert parse("/dev/loop0", "serial\t\n") is None
     two_paths = SEEN.replace("serial", "device\t0000:42:00.0 nvme\nserial")
     assert parse(LINK, two_paths) is None
@@ -48,14 +48,16 @@ def test_a_disk_without_a_device_of_its_own_has_none() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"driver": "ahci"}, "only an NVMe disk is one: 0000:41:00.0 behind it is run by ahci"),
-        ({"group": "", "members": ()}, "in no IOMMU group: switch the IOMMU on in the firmware"),
+        ({"driver": "ahci"}, "only an NVMe disk is a PCI device: the driver of 0000:41:00.0 is ahci"),
+        ({"group": "", "members": ()}, "in no IOMMU group: enable the IOMMU in the firmware"),
         ({"disks": ("nvme0n1", "nvme0n2")}, "one device with 2 disks: nvme0n1, nvme0n2"),
-        ({"serial": ""}, "tells no serial number"),
+        ({"serial": ""}, "reports no serial number"),
         ({"has_vfio": False}, "no vfio-pci: load it with modprobe vfio-pci"),
     ],
 )
-def test_what_a_guest_cannot_have_is_refused_with_the_reason(change: dict[str, object], said: str) -> None:
+def test_a_device_that_cannot_be_passed_through_is_refused_with_the_reason(
+    change: dict[str, object], said: str
+) -> None:
     assert said in (refusal(replace(seen(), **change)) or "")  # type: ignore[arg-type]
 
 
@@ -70,5 +72,5 @@ def test_the_port_that_a_device_is_behind_may_be_in_its_group() -> None:
     assert refusal(replace(seen(), members=(port, *seen().members))) is None
 
 
-def test_a_disk_that_is_no_pci_device_is_refused() -> None:
+def test_a_disk_that_is_not_a_pci_device_is_refused() -> None:
     assert "no PCI device is behind it" in (refusal(None) or "")

@@ -83,6 +83,6 @@ def test_an_endless_answer_is_cut_off(url: str, session: requests.Session) -> No
 
 
 @pytest.mark.parametrize("path", ["/deep", "/cut", "/list", "/other", "/html", "/bytes"])
-def test_an_answer_of_another_kind_is_an_error(url: str, session: requests.Session, path: str) -> None:
+def test_an_answer_that_is_not_valid_is_an_error(url: str, session: requests.Session, path: str) -> None:
     with pytest.raises(HostError, match=f"the answer to GET {path} cannot be read"):
         session.get(f"{url}{path}", timeout=20)

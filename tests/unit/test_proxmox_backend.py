@@ -154,9 +154,7 @@ def test_layouts_are_storages_of_pve_on_regions_of_the_disk(client: Client, iso:
     assert left(client) == []
 
 
-def test_volumes_on_storages_that_are_there_are_all_that_is_written(
-    client: Client, iso: Path, shell: NodeShell
-) -> None:
+def test_on_existing_storages_only_volumes_are_written(client: Client, iso: Path, shell: NodeShell) -> None:
     played = shell
     with hypervisor(client, iso, played).layouts(shell.log(RUN), [STORED], [HOST, THIN, QCOW2], span=SPAN) as layouts:
         assert layouts.disk == "sda"
@@ -171,7 +169,7 @@ def test_volumes_on_storages_that_are_there_are_all_that_is_written(
 
 
 @pytest.mark.parametrize("fails", ["sfdisk", "lvchange"])
-def test_nothing_is_left_where_the_node_fails_on_the_way(
+def test_nothing_is_left_if_a_command_on_the_node_fails(
     client: Client, iso: Path, fails: str, shell: NodeShell
 ) -> None:
     played = shell
@@ -185,7 +183,7 @@ def test_nothing_is_left_where_the_node_fails_on_the_way(
 
 
 @pytest.mark.parametrize("call", ["POST .*/disks/lvm", "POST .*/disks/directory", "POST .*/content", "POST .*/upload"])
-def test_nothing_is_left_where_pve_fails_on_the_way(
+def test_nothing_is_left_if_a_task_of_pve_fails(
     *, node: Node, client: Client, iso: Path, call: str, monkeypatch: pytest.MonkeyPatch, shell: NodeShell
 ) -> None:
     monkeypatch.setattr("harness.guest.proxmox.client.SETTLE_SECONDS", 0.0)
@@ -220,7 +218,7 @@ def test_the_iso_is_uploaded_once_per_image(client: Client, iso: Path, shell: No
 def test_a_disk_that_a_vm_of_the_node_names_is_never_written_to(
     client: Client, iso: Path, owner: dict[str, str], said: str, shell: NodeShell
 ) -> None:
-    client.task("post", "nodes/pve/qemu", {"vmid": 100, **owner}, seen=lambda: False, deadline=30)
+    client.task("post", "nodes/pve/qemu", {"vmid": 100, **owner}, is_done=lambda: False, deadline=30)
     played = shell
     with (
         pytest.raises(SafetyError, match=said),
@@ -231,7 +229,7 @@ def test_a_disk_that_a_vm_of_the_node_names_is_never_written_to(
 
 
 def test_two_guests_never_share_a_disk(client: Client, iso: Path, shell: NodeShell) -> None:
-    client.task("post", "nodes/pve/qemu", {"vmid": 100, "virtio0": LINK}, seen=lambda: False, deadline=30)
+    client.task("post", "nodes/pve/qemu", {"vmid": 100, "virtio0": LINK}, is_done=lambda: False, deadline=30)
     disk = GuestDisk("passthrough", BlockSource(LINK, "block", MIB, SPAN), Attach())
     with (
         pytest.raises(SafetyError, match="VM 100 has it as virtio0"),
@@ -262,7 +260,7 @@ def test_passthrough_with_a_token_is_refused_before_anything_is_made(
     assert left(token) == []
 
 
-def test_with_a_token_volumes_are_made_all_the_same(token: Client, iso: Path, shell: NodeShell) -> None:
+def test_a_token_may_create_volumes(token: Client, iso: Path, shell: NodeShell) -> None:
     with hypervisor(token, iso, shell).layouts(shell.log(RUN), [STORED], [HOST, THIN], span=SPAN) as layouts:
         assert isinstance(layouts.by_mode["thin"], PveVolume)
     assert left(token) == []
@@ -271,16 +269,16 @@ def test_with_a_token_volumes_are_made_all_the_same(token: Client, iso: Path, sh
 @pytest.mark.parametrize(
     ("mode", "disk", "said"),
     [
-        (Mode("m", Md(level=0, disks=2), Attach()), DISK, "md arrays are not made through Proxmox VE"),
+        (Mode("m", Md(level=0, disks=2), Attach()), DISK, "Proxmox VE does not support md arrays"),
         (Mode("m", Device(), Attach(bus="nvme")), DISK, "has no bus nvme"),
         (Mode("m", Qcow2(cluster_size=2 * MIB), Attach()), DISK, "clusters of 64 KiB"),
-        (Mode("m", Device(), Attach(queues=5)), DISK, "needs a guest of as many vCPUs, and the host has 4 CPUs"),
-        (PASSTHROUGH, STORED, "storage local-lvm, local is no device; allowed: lvm-thin, qcow2"),
-        (LVM, STORED, "no storage is named for lvm: add it to storages of disk vmstore in the lab file"),
+        (Mode("m", Device(), Attach(queues=5)), DISK, "needs as many vCPUs, but the host has 4 CPUs"),
+        (PASSTHROUGH, STORED, "storage local-lvm, local is not a device; allowed: lvm-thin, qcow2"),
+        (LVM, STORED, "no storage for lvm: add one to storages of disk vmstore in the lab file"),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
-def test_a_mode_that_cannot_be_had_is_skipped_with_the_reason(
+def test_an_unsupported_mode_is_skipped_with_the_reason(
     *, client: Client, iso: Path, mode: Mode, disk: DiskById | DiskByStorage, said: str, shell: NodeShell
 ) -> None:
     assert said in (hypervisor(client, iso, shell).missing(mode, disk) or "")
@@ -289,14 +287,16 @@ def test_a_mode_that_cannot_be_had_is_skipped_with_the_reason(
 def test_a_storage_of_another_type_is_refused_by_name(client: Client, iso: Path, shell: NodeShell) -> None:
     disk = DiskByStorage("vmstore", {"lvm": "local-lvm"})
     with (
-        pytest.raises(Unsupported, match="storage local-lvm is of type lvmthin, whose volumes are not the layout lvm"),
+        pytest.raises(
+            Unsupported, match="storage local-lvm is of type lvmthin, whose volumes do not have the layout lvm"
+        ),
         hypervisor(client, iso, shell).layouts(shell.log(RUN), [disk], [HOST, LVM], span=SPAN),
     ):
         pass
     assert left(client) == []
 
 
-def test_a_guest_that_does_not_answer_is_told_and_removed(
+def test_a_guest_that_does_not_answer_is_reported_and_removed(
     client: Client, iso: Path, monkeypatch: pytest.MonkeyPatch, shell: NodeShell
 ) -> None:
     monkeypatch.setattr("harness.guest.proxmox.login.BOOT_SECONDS", {"tcg": 2.0})
@@ -311,7 +311,7 @@ def test_a_guest_that_does_not_answer_is_told_and_removed(
     assert left(client) == []
 
 
-def test_a_guest_has_its_disks_as_asked_for(
+def test_a_guest_has_its_disks_as_requested(
     client: Client, iso: Path, monkeypatch: pytest.MonkeyPatch, shell: NodeShell
 ) -> None:
     seen: dict[str, str] = {}
@@ -356,15 +356,15 @@ def test_a_node_that_does_not_show_qemus_threads_is_noted_and_measured_without_t
     ):
         assert guest.device("thin") == "/dev/sda"
         assert guest.threads is None
-    assert any("CPU time is not reported by QEMU's threads: host node1: " in note for note in notes)
+    assert any("CPU time is not reported per QEMU thread: host node1: " in note for note in notes)
     assert left(client) == []
 
 
 def test_a_guest_may_be_a_clone_of_a_template(client: Client, iso: Path, shell: NodeShell) -> None:
     template = {"vmid": 100, "name": "mine", "scsihw": "virtio-scsi-single", "scsi0": "local-lvm:1"}
     made = {**template, "ide2": "local:cloudinit", "boot": "order=scsi0"}
-    client.task("post", "nodes/pve/qemu", made, seen=lambda: False, deadline=30)
-    client.task("post", "nodes/pve/qemu/100/template", {}, seen=lambda: False, deadline=30)
+    client.task("post", "nodes/pve/qemu", made, is_done=lambda: False, deadline=30)
+    client.task("post", "nodes/pve/qemu/100/template", {}, is_done=lambda: False, deadline=30)
     before = left(client)
     (iso.parent / "key.pub").write_text(
         "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGJb3Vt2nN1b0n8p2m0mYk0k7m5p4Q1oU1tV5f2l3abc x@y\n"
@@ -432,7 +432,7 @@ def test_what_a_dead_client_left_is_removed_by_the_log_and_nothing_else(
     # The client dies between making the VM and starting it: nothing of its cleaning up is ever called.
     held = ours.layouts(shell.log(RUN), [DISK], [HOST, LVM, RAW], span=SPAN)
     held.__enter__()
-    client.task("post", "nodes/pve/qemu", {"vmid": 100, "name": "voh-mine"}, seen=lambda: False, deadline=30)
+    client.task("post", "nodes/pve/qemu", {"vmid": 100, "name": "voh-mine"}, is_done=lambda: False, deadline=30)
     assert left(client) != ["VM 100"]
     removed = reaped(ours, shell)
     assert removed == {

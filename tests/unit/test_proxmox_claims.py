@@ -41,7 +41,7 @@ def test_a_disk_that_nothing_names_is_free() -> None:
             NodeConfig(
                 storages=({"storage": "fast", "type": "lvm", "vgname": "fast"},), groups={"fast": [f"{DISK}p1"]}
             ),
-            "volume group fast is on it, which storage fast uses",
+            "volume group fast is on it (used by storage fast)",
         ),
         (NodeConfig(groups={"lonely": [DISK]}), "volume group lonely is on it"),
         (
@@ -49,14 +49,14 @@ def test_a_disk_that_nothing_names_is_free() -> None:
                 storages=({"storage": "z", "type": "zfspool", "pool": "tank/vms"},),
                 pools={"tank": ["nvme-INTEL_900P_PHM1-part1"]},
             ),
-            "ZFS pool tank is on it, which storage z uses",
+            "ZFS pool tank is on it (used by storage z)",
         ),
         (
             NodeConfig(
                 storages=({"storage": "d", "type": "dir", "path": "/mnt/pve/d"},),
                 directories={"/mnt/pve/d": "/dev/disk/by-uuid/0b1c"},
             ),
-            "/mnt/pve/d is on it, which storage d uses",
+            "/mnt/pve/d is on it (used by storage d)",
         ),
         (
             NodeConfig(guests={"VM 8": {"hostpci0": "0000:03:00.0,pcie=1"}}),
@@ -73,7 +73,7 @@ def test_a_disk_that_nothing_names_is_free() -> None:
         ),
         (
             NodeConfig(guests={"VM 8": {"hostpci0": "mapping=secret"}}, mappings={"fast": ["0000:04:00.0"]}),
-            "VM 8 has the PCI devices of the mapping secret as hostpci0, and nobody knows which they are",
+            "VM 8 has the PCI devices of the mapping secret as hostpci0, and their addresses are unknown",
         ),
         (
             NodeConfig(guests={"VM 8": {"hostpci0 (snapshot before)": "0000:03:00.0"}}),
@@ -89,23 +89,23 @@ def test_a_disk_that_nothing_names_is_free() -> None:
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
-def test_who_names_a_disk_is_told(node: NodeConfig, said: str) -> None:
+def test_the_users_of_a_disk_are_reported(node: NodeConfig, said: str) -> None:
     assert claims(THE_DISK, node) == [said]
 
 
-def test_a_name_that_only_begins_alike_is_no_claim() -> None:
+def test_a_name_with_the_same_beginning_is_not_a_claim() -> None:
     assert claims(THE_DISK, NodeConfig(guests={"VM 1": {"scsi0": "/dev/nvme1n10,size=1G"}})) == []
 
 
 @pytest.mark.parametrize(
     "given", ["0000:03:00.1", "13:00.0", "0001:03:00.0", "host=04:00", "mapping=other", "0000:03:01"]
 )
-def test_another_pci_device_is_no_claim(given: str) -> None:
+def test_another_pci_device_is_not_a_claim(given: str) -> None:
     node = NodeConfig(guests={"VM 8": {"hostpci0": given}}, mappings={"other": ["0000:04:00.0"]})
     assert claims(THE_DISK, node) == []
 
 
-def test_all_claims_are_told() -> None:
+def test_all_claims_are_reported() -> None:
     node = NodeConfig(groups={"a": [DISK]}, guests={"VM 1": {"scsi0": LINK}, "VM 2": {"virtio3": DISK}})
     assert len(claims(THE_DISK, node)) == 3
     assert shared(THE_DISK, node) == ["VM 1 has it as scsi0", "VM 2 has it as virtio3"]

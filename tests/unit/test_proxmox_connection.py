@@ -171,8 +171,9 @@ def test_a_redirect_is_not_followed(tmp_path: Path, status: int, token: str | No
         leading = response(status, "Moved", "", f"Location: https://{LOOPBACK}:{other.port}/api2/json/version?x=1")
         with server(lambda _request: leading, node) as redirecting, pytest.raises(LabUnavailable) as error:
             version(api_spec(redirecting.port, node.authority, token=token))
-        assert f"redirects to https://{LOOPBACK}:{other.port}/api2/json/version, which is not followed" in str(
-            error.value
+        assert (
+            f"redirects to https://{LOOPBACK}:{other.port}/api2/json/version, and virt-overhead does not follow"
+            in str(error.value)
         )
         assert redirecting.tried == 1
         assert other.tried == 0
@@ -187,7 +188,7 @@ def test_a_redirect_after_the_login_does_not_carry_the_ticket(tmp_path: Path) ->
                 return friendly(request)
             return response(307, "Moved", "", f"Location: http://{LOOPBACK}:{plain.port}/")
 
-        with server(leading, node) as redirecting, pytest.raises(LabUnavailable, match="which is not followed"):
+        with server(leading, node) as redirecting, pytest.raises(LabUnavailable, match="does not follow redirects"):
             version(api_spec(redirecting.port, node.authority))
         assert TICKET.encode() in redirecting.received
         assert plain.tried == 0
@@ -225,26 +226,26 @@ def test_what_a_server_quotes_of_the_request_is_masked(tmp_path: Path, token: st
 @pytest.mark.parametrize(
     "body", ["<html>a portal</html>", "[]", "{}", '{"data": null}', '{"data": {"username": "root@pam"}}', '{"data": 7}']
 )
-def test_a_login_that_is_not_answered_as_pve_does_is_refused(tmp_path: Path, body: str) -> None:
+def test_a_login_that_another_server_answers_is_refused(tmp_path: Path, body: str) -> None:
     node = make_certificates(tmp_path, "node")
     with server(lambda _request: response(200, "OK", body), node) as listener:
-        with pytest.raises(LabUnavailable, match="does not answer as Proxmox VE does"):
+        with pytest.raises(LabUnavailable, match="does not answer like Proxmox VE"):
             version(api_spec(listener.port, node.authority))
         assert listener.tried == 1
 
 
-def test_an_answer_that_is_not_json_is_not_taken_for_data(tmp_path: Path) -> None:
+def test_an_answer_that_is_not_json_is_not_treated_as_data(tmp_path: Path) -> None:
     node = make_certificates(tmp_path, "node")
     with server(lambda _request: response(200, "OK", "<html>a portal</html>"), node) as listener:
         with pytest.raises(
             LabUnavailable,
-            match="does not answer as Proxmox VE does: the answer to GET /api2/json/version cannot be read",
+            match="does not answer like Proxmox VE: the answer to GET /api2/json/version cannot be read",
         ):
             version(api_spec(listener.port, node.authority, token="t1"))
         assert listener.tried == 1
 
 
-def test_a_ca_file_that_is_none_is_named(tmp_path: Path, serving: Serving) -> None:
+def test_a_file_that_is_not_a_ca_file_is_named(tmp_path: Path, serving: Serving) -> None:
     for text in (None, "", "not a certificate"):
         file = tmp_path / "ca.pem"
         if text is not None:
@@ -254,7 +255,7 @@ def test_a_ca_file_that_is_none_is_named(tmp_path: Path, serving: Serving) -> No
         assert "ca_file under host.node1.api" in (error.value.hint or "")
 
 
-def test_an_error_holds_nothing_of_the_request(serving: Serving) -> None:
+def test_an_error_contains_no_part_of_the_request(serving: Serving) -> None:
     """Also where nobody looks today: the exceptions underneath have the password among their variables."""
     with pytest.raises(LabUnavailable) as refused:
         Client(api_spec(serving.port, serving.authority), Secret("not-the-one"), "node1")

@@ -12,7 +12,7 @@ import pytest
 from harness.doctor.findings import Finding, Level
 from harness.guest.hypervisors import findings_of
 from harness.guest.proxmox.fitness import NodeState, examine_node, needed
-from harness.guest.proxmox.look import look_at
+from harness.guest.proxmox.look import read_state
 from harness.lab.hypervisor import LIBVIRT
 from harness.lab.inventory import DiskById, DiskByStorage, HostSpec, load_lab
 from harness.lab.proxmox import ApiSpec, GuestRules, ProxmoxSpec, SecretSource, StoredLayout
@@ -47,9 +47,9 @@ FIT = NodeState(
 )
 
 
-def found(seen: NodeState, spec: ProxmoxSpec = NODE, host: HostSpec = HOST) -> dict[str, Finding]:
+def found(state: NodeState, spec: ProxmoxSpec = NODE, host: HostSpec = HOST) -> dict[str, Finding]:
     """What is not fine, by its check."""
-    return {each.check: each for each in examine_node(host, spec, seen) if each.level is not Level.OK}
+    return {each.check: each for each in examine_node(host, spec, state) if each.level is not Level.OK}
 
 
 def test_a_node_that_has_all_that_is_needed_is_fit() -> None:
@@ -57,28 +57,28 @@ def test_a_node_that_has_all_that_is_needed_is_fit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "check", "level", "said"),
+    ("state", "check", "level", "said"),
     [
         (replace(FIT, version="8.4.1"), "Proxmox VE", Level.ADVICE, "8.4.1"),
         (replace(FIT, hvm=False), "virtualisation", Level.PROBLEM, "does not offer it"),
-        (replace(FIT, bridges=("vmbr7",)), "bridge", Level.PROBLEM, "vmbr0 is not there"),
-        (replace(FIT, reached="pve2"), "node", Level.PROBLEM, "the API's is pve, SSH leads to pve2"),
+        (replace(FIT, bridges=("vmbr7",)), "bridge", Level.PROBLEM, "vmbr0 does not exist"),
+        (replace(FIT, reached="pve2"), "node", Level.PROBLEM, "the API is on pve, but SSH leads to pve2"),
         (replace(FIT, free_ids=0), "VM ids", Level.PROBLEM, "0 of 100 are free"),
-        (replace(FIT, free_ids=None), "VM ids", Level.PROBLEM, "not known: not all volumes can be seen"),
+        (replace(FIT, free_ids=None), "VM ids", Level.PROBLEM, "unknown: the login may not see all volumes"),
         (replace(FIT, claims={"optane": ["VM 7 has it as scsi0"]}), "optane: owner", Level.PROBLEM, "VM 7 has it"),
         (
             replace(FIT, claims={"optane": None}),
             "optane: owner",
             Level.PROBLEM,
-            "not all guests and storages can be seen",
+            "may not see all guests and storages",
         ),
-        (replace(FIT, storages=FIT.storages[1:]), "ISO storage", Level.PROBLEM, "local is not there"),
-        (replace(FIT, storages=FIT.storages[:1]), "vmstore: storage", Level.PROBLEM, "local-lvm is not there"),
+        (replace(FIT, storages=FIT.storages[1:]), "ISO storage", Level.PROBLEM, "local does not exist"),
+        (replace(FIT, storages=FIT.storages[:1]), "vmstore: storage", Level.PROBLEM, "local-lvm does not exist"),
         (
             replace(FIT, storages=({**FIT.storages[0]}, {**FIT.storages[1], "type": "lvm"})),
             "vmstore: storage",
             Level.PROBLEM,
-            "of type lvm, whose volumes are not lvm-thin",
+            "of type lvm, whose volumes do not have the layout lvm-thin",
         ),
         (
             replace(FIT, storages=({**FIT.storages[0]}, {**FIT.storages[1], "active": 0})),
@@ -90,19 +90,19 @@ def test_a_node_that_has_all_that_is_needed_is_fit() -> None:
             replace(FIT, granted={**FIT.granted, "/storage/local-lvm": frozenset()}),
             "privileges",
             Level.PROBLEM,
-            "for volumes on local-lvm root@pam lacks Datastore.AllocateSpace on /storage/local-lvm",
+            "for volumes on local-lvm, root@pam lacks Datastore.AllocateSpace on /storage/local-lvm",
         ),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
-def test_what_is_missing_is_told_before_anything_is_made(seen: NodeState, check: str, level: Level, said: str) -> None:
-    (finding,) = found(seen).values()
+def test_the_doctor_reports_what_is_missing(state: NodeState, check: str, level: Level, said: str) -> None:
+    (finding,) = found(state).values()
     assert (finding.check, finding.level) == (check, level)
     assert said in finding.value
     assert finding.advice
 
 
-def test_a_token_is_told_that_it_may_not_pass_devices() -> None:
+def test_a_token_gets_advice_that_it_may_not_attach_devices() -> None:
     (finding,) = found(replace(FIT, granted=all_granted(HOST, TOKEN)), TOKEN).values()
     assert (finding.check, finding.level) == ("passthrough", Level.ADVICE)
     assert "not with bench@pve!voh" in finding.value
@@ -114,16 +114,16 @@ def test_a_node_without_virtualisation_is_fit_for_emulated_guests() -> None:
     assert found(replace(FIT, hvm=False), emulated) == {}
 
 
-def test_a_real_login_is_looked_at_and_nothing_is_changed() -> None:
+def test_the_checks_of_a_login_change_nothing() -> None:
     with double() as (node, client):
-        seen = look_at(HOST, NODE, client, LocalRunner("host node1"))
+        state = read_state(HOST, NODE, client, LocalRunner("host node1"))
         assert node.machines == {}
         assert client.get("nodes/pve/tasks", {"source": "all"}) == []
-    assert found(replace(seen, hvm=True)) == {}
-    assert (seen.version, seen.bridges, seen.free_ids) == ("9.2.11", ["vmbr0"], 100)
+    assert found(replace(state, hvm=True)) == {}
+    assert (state.version, state.bridges, state.free_ids) == ("9.2.11", ["vmbr0"], 100)
 
 
-def test_an_api_that_cannot_be_asked_is_a_finding_beside_those_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_api_is_a_finding_in_addition_to_those_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("X", raising=False)
     (finding,) = findings_of(HOST, LocalRunner("host node1"))
     assert (finding.check, finding.level) == ("Proxmox VE", Level.PROBLEM)
@@ -131,7 +131,7 @@ def test_an_api_that_cannot_be_asked_is_a_finding_beside_those_of_the_machine(mo
     assert findings_of(replace(HOST, hypervisor=LIBVIRT), LocalRunner()) == ()
 
 
-def test_what_the_login_may_not_ask_is_not_guessed() -> None:
+def test_what_the_login_may_not_read_is_unknown() -> None:
     (finding,) = found(replace(FIT, hvm=None)).values()
     assert (finding.check, finding.level) == ("virtualisation", Level.UNKNOWN)
 

@@ -73,7 +73,7 @@ def offered(bus: Bus) -> Iterator[Attach]:
 
 
 @pytest.mark.parametrize("record", PINNED, ids=lambda each: f"{each['machine']}-{each['key']}-{each['val']}")
-def test_what_pve_makes_of_cache_and_aio_is_read_back_as_it_was_asked_for(record: dict[str, Any]) -> None:
+def test_cache_and_aio_are_read_back_as_requested(record: dict[str, Any]) -> None:
     attach, found = meant(record), resolved(words_of(record), record["key"])
     assert found is not None
     assert (found.cache, found.aio) == (attach.cache, attach.aio)
@@ -82,7 +82,7 @@ def test_what_pve_makes_of_cache_and_aio_is_read_back_as_it_was_asked_for(record
 
 
 @pytest.mark.parametrize("record", PINNED, ids=lambda each: f"{each['machine']}-{each['key']}-{each['val']}")
-def test_our_drive_string_says_all_that_a_recorded_one_says(record: dict[str, Any]) -> None:
+def test_our_drive_string_has_all_options_of_a_recorded_one(record: dict[str, Any]) -> None:
     attach = meant(record)
     if attach.aio == "native" and not attach.direct:
         assert "aio native with cache" in (not_offered(attach) or "")
@@ -129,7 +129,7 @@ def node() -> Iterator[Node]:
             "post",
             "nodes/pve/qemu",
             {"vmid": 9000, "scsihw": "virtio-scsi-single", "machine": "q35", "scsi5": "local-lvm:1"},
-            seen=lambda: False,
+            is_done=lambda: False,
             deadline=30,
         )
         yield found
@@ -147,7 +147,7 @@ def process_with(node: Node, drive: str, key: str) -> Inspected:
 
 
 @pytest.mark.parametrize("bus", BUSES)
-def test_every_attachment_that_is_offered_comes_back_as_asked_for_and_as_libvirt_has_it(node: Node, bus: Bus) -> None:
+def test_every_offered_attachment_is_read_back_as_requested_and_as_with_libvirt(node: Node, bus: Bus) -> None:
     attachments = list(offered(bus))
     assert len(attachments) > 20
     for attach in attachments:
@@ -221,19 +221,19 @@ def as_libvirt_has_it(attach: Attach) -> tuple[str, str, bool]:
     ],
     ids=str,
 )
-def test_what_pve_has_no_option_for_is_refused_by_name(attach: Attach | Vfio, said: str) -> None:
+def test_an_option_that_pve_lacks_is_refused_by_name(attach: Attach | Vfio, said: str) -> None:
     assert said in (not_offered(attach) or "")
     with pytest.raises(ValueError, match=r"."):
         drive_string(VOLUME, attach, "serial")
 
 
-def test_each_disk_gets_a_drive_of_its_own_and_none_that_is_taken() -> None:
+def test_each_disk_gets_its_own_free_drive() -> None:
     keys = drive_keys({"a": "virtio-scsi", "b": "virtio-blk", "c": "virtio-scsi", "d": "sata"}, ["scsi0", "memory"])
     assert keys == {"a": "scsi1", "b": "virtio0", "c": "scsi2", "d": "sata0"}
     with pytest.raises(ValueError, match="room for 6 disks on sata"):
         drive_keys({str(number): "sata" for number in range(7)})
 
 
-def test_an_engine_that_qemu_fell_back_from_is_told() -> None:
+def test_an_engine_that_qemu_dropped_is_not_in_effect() -> None:
     engines = parse_inspected("native\t0\nio_uring\t1\nargument\t-machine\nargument\tq35\n").engines
     assert [engines.in_effect(each) for each in ("native", "io_uring", "threads")] == ["threads", "io_uring", "threads"]

@@ -38,33 +38,33 @@ from tests.unit.test_proxmox_backend import (
 
 FACTS = {
     "virtio0-15, scsi0-30, sata0-5": "a_bus_has_as_many_places_as_pve_gives_it",
-    "a key that a bus has not is refused": "what_pve_has_no_option_for_is_refused_by_name",
-    "aio and cache are always pinned": "our_drive_string_says_all_that_a_recorded_one_says",
-    "cache is direct, no-flush and write-cache": "what_pve_makes_of_cache_and_aio_is_read_back_as_it_was_asked_for",
-    "detect_zeroes is on unless told": "every_attachment_that_is_offered_comes_back_as_asked_for_and_as_libvirt_has_it",
-    "native aio without O_DIRECT fails at the start": "a_start_that_only_seems_to_succeed_is_an_error",
+    "a key that a bus has not is refused": "an_option_that_pve_lacks_is_refused_by_name",
+    "aio and cache are always pinned": "our_drive_string_has_all_options_of_a_recorded_one",
+    "cache is direct, no-flush and write-cache": "cache_and_aio_are_read_back_as_requested",
+    "detect_zeroes is on unless told": "every_offered_attachment_is_read_back_as_requested_and_as_with_libvirt",
+    "native aio without O_DIRECT fails at the start": "a_vm_that_ends_right_after_its_start_is_an_error",
     "an ignored iothread is a warning": "what_pve_ignores_is_not_measured",
-    "lsi, pc and kvm64 are the defaults": "no_default_of_pve_decides_what_a_guest_is_made_of",
+    "lsi, pc and kvm64 are the defaults": "no_default_of_pve_applies_to_a_guest",
     "destroying a VM frees its volumes": "destroying_a_vm_frees_what_its_configuration_names_and_nothing_else",
     "two VMs start on one disk without an error": "two_guests_never_share_a_disk",
     "device paths are for a ticket of root@pam": "passthrough_with_a_token_is_refused_before_anything_is_made",
-    "tokens may do all the rest": "storages_that_are_there_are_measured_with_these_privileges",
+    "tokens may do all the rest": "existing_storages_are_measured_with_these_privileges",
     "HTTP 596 while the write goes on": "a_lost_answer_is_survived_and_nothing_is_done_twice",
     "a write is never blindly repeated": "a_write_whose_answer_was_lost_is_never_repeated",
     "a task can fail after HTTP 200": "a_task_is_followed_to_its_end",
-    "WARNINGS is success with something ignored": "a_warning_is_not_taken_for_success",
-    "a lock held by another is waited for": "a_lock_that_somebody_holds_is_waited_for",
+    "WARNINGS is success with something ignored": "a_warning_is_not_a_success",
+    "a lock held by another is waited for": "a_held_lock_is_waited_for",
     "a locked VM is left by a dead client": "a_vm_that_a_dead_client_left_locked_is_removed",
-    "nextid races": "an_id_that_another_client_takes_first_is_left_to_it",
-    "a removal that failed stays pending": "a_removal_that_pve_left_pending_is_taken_back",
-    "a missing VM answers 500": "an_error_is_told_in_the_words_of_pve",
+    "nextid races": "an_id_that_another_client_takes_first_is_not_used",
+    "a removal that failed stays pending": "a_removal_that_pve_left_pending_is_reverted",
+    "a missing VM answers 500": "an_error_has_the_text_of_pve",
     "values mix strings and numbers": "an_answer_arrives_as_it_was_given",
-    "booleans are 0 and 1": "yes_and_no_are_sent_as_the_numbers_that_pve_takes",
-    "sshkeys are quoted exactly once": "our_key_gets_into_a_clone_by_its_cloud_init_drive",
+    "booleans are 0 and 1": "booleans_are_sent_as_0_and_1",
+    "sshkeys are quoted exactly once": "a_clone_gets_our_key_by_its_cloud_init_drive",
     "a missing program in the guest answers 596": "a_command_in_the_guest_is_given_to_a_shell_word_by_word",
-    "exec-status is told once": "an_end_of_a_command_that_was_told_and_lost_has_the_command_run_again",
+    "exec-status is told once": "a_command_whose_reported_end_was_lost_is_run_again",
     "the agent does not answer at first": "an_agent_that_does_not_answer_yet_is_waited_for",
-    "the address is from network-get-interfaces": "a_guest_is_found_where_its_agent_says",
+    "the address is from network-get-interfaces": "a_guest_is_reached_at_the_address_that_its_agent_reports",
     "five seconds are too short": "every_call_ends_by_its_deadline",
     "reads are repeated": "a_read_is_repeated_until_it_is_answered",
 }
@@ -106,9 +106,9 @@ def test_every_fact_has_a_test(fact: str, test: str) -> None:
 # What is sent
 
 
-def test_yes_and_no_are_sent_as_the_numbers_that_pve_takes() -> None:
+def test_booleans_are_sent_as_0_and_1() -> None:
     with played_back() as (recorded, client):
-        client.write("post", "nodes/pve/qemu", {"onboot": True, "tablet": False, "cores": 2}, seen=lambda: False)
+        client.write("post", "nodes/pve/qemu", {"onboot": True, "tablet": False, "cores": 2}, is_done=lambda: False)
     assert recorded.body == b"onboot=1&tablet=0&cores=2"
 
 
@@ -141,7 +141,7 @@ def test_a_bus_has_as_many_places_as_pve_gives_it(bus: Bus, last: str) -> None:
         ("VM is locked (backup)", False),
     ],
 )
-def test_only_a_lock_that_was_never_had_is_waited_for(said: str, nothing_done: bool) -> None:
+def test_only_a_lock_that_pve_did_not_get_is_waited_for(said: str, nothing_done: bool) -> None:
     assert is_lock_timeout(said) == nothing_done
 
 
@@ -156,14 +156,14 @@ def test_only_a_lock_that_was_never_had_is_waited_for(said: str, nothing_done: b
         ("Permission check failed (/vms/9000, VM.Allocate)", "docs/proxmox.md"),
     ],
 )
-def test_what_pve_says_is_answered_with_what_to_do(said: str, what_to_do: str) -> None:
+def test_an_error_of_pve_gets_its_remedy(said: str, what_to_do: str) -> None:
     assert what_to_do in (remedy(said, API) or "")
 
 
 # Which disk, which node, who may see what
 
 
-def test_a_partition_is_attached_by_a_path_that_outlasts_a_restart() -> None:
+def test_a_partition_is_attached_by_a_path_that_survives_a_reboot() -> None:
     links = f"/dev/sdb2\n{LINK}-part2\n/dev/disk/by-partuuid/1234\n"
     assert stable_path(PlayedShell({"/dev/mapper/*": links}), "/dev/sdb2", LINK) == f"{LINK}-part2"
     links = "/dev/sdb2\n/dev/disk/by-id/wwn-0x5-part2\n/dev/disk/by-partuuid/1234\n"
@@ -198,18 +198,18 @@ def test_a_volume_on_a_loop_device_is_on_the_disk_of_its_file(tmp_path: Path) ->
 def test_commands_that_reach_another_node_than_the_api_are_refused(client: Client) -> None:
     require_same_node(client, PlayedShell({}))
     require_same_node(client, PlayedShell({"/etc/pve/local": "nodes/pve\n"}))
-    with pytest.raises(SafetyError, match="the API is that of node pve, but SSH leads to node pve2"):
+    with pytest.raises(SafetyError, match="the API is on node pve, but SSH leads to node pve2"):
         require_same_node(client, PlayedShell({"/etc/pve/local": "nodes/pve2\n"}))
 
 
-def test_who_may_not_see_all_storages_is_not_told_that_a_disk_is_free(node: Node, tmp_path: Path) -> None:
+def test_without_the_right_to_see_all_storages_no_disk_counts_as_free(node: Node, tmp_path: Path) -> None:
     with serve(node) as serving, connected(serving) as root:
-        root.write("post", "access/users", {"userid": "bench@pve"}, seen=lambda: False)
-        root.write("post", "access/roles", {"roleid": "Sees", "privs": "VM.Audit"}, seen=lambda: False)
+        root.write("post", "access/users", {"userid": "bench@pve"}, is_done=lambda: False)
+        root.write("post", "access/roles", {"roleid": "Sees", "privs": "VM.Audit"}, is_done=lambda: False)
         acl = {"path": "/vms", "users": "bench@pve", "roles": "Sees"}
-        root.write("put", "access/acl", acl, seen=lambda: False)
+        root.write("put", "access/acl", acl, is_done=lambda: False)
         path = "access/users/bench@pve/token/voh"
-        value = root.write("post", path, {"privsep": 0}, seen=lambda: False)["value"]
+        value = root.write("post", path, {"privsep": 0}, is_done=lambda: False)["value"]
         with (
             connected(serving, user="bench@pve", token="voh", secret=Secret(value)) as client,
             pytest.raises(SafetyError, match="may not see all storages") as error,
@@ -218,7 +218,7 @@ def test_who_may_not_see_all_storages_is_not_told_that_a_disk_is_free(node: Node
     assert "Datastore.Audit" in (error.value.hint or "")
 
 
-def test_a_calibration_says_before_it_starts_that_it_needs_the_password_of_root() -> None:
+def test_a_calibration_without_the_password_of_root_is_refused_before_it_starts() -> None:
     disk = DiskById("optane", LINK, "PHM1", destroy=True)
     token = ProxmoxSpec(replace(API, user="bench@pve", token="voh"), GuestRules())
     host = HostSpec("pve1", "proxmox", ssh=None, disks=(disk,), hypervisor=ProxmoxSpec(API, GuestRules()))

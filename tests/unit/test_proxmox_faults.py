@@ -107,18 +107,22 @@ def test_a_lost_answer_is_survived_and_nothing_is_done_twice(
 
 @pytest.mark.parametrize("call", [CREATE, CONFIG, START])
 @pytest.mark.parametrize("kind", ["cut-before", "task-fails", "warnings"])
-def test_what_went_wrong_is_told_and_nothing_is_left(
+def test_a_failure_is_reported_and_nothing_is_left(
     node: Node, client: Client, kind: Kind, call: str, shell: NodeShell
 ) -> None:
     node.faults.add(Fault(kind, call, text="injected failure"))
     with pytest.raises((PveError, GuestError)) as error:
         whole_life(client, shell)
-    said = {"cut-before": "not known whether it was done", "task-fails": "injected failure", "warnings": "not as asked"}
+    said = {
+        "cut-before": "unknown whether it was done",
+        "task-fails": "injected failure",
+        "warnings": "not as requested",
+    }
     assert said[kind] in error.value.message
     assert "node1" in error.value.message
     if (kind, call) == ("task-fails", CREATE):
         # It has a lock, and nothing yet by which it would be known as ours.
-        assert "VM 9000 is locked (create) and has no notes yet, so nobody knows whose it is" in error.value.message
+        assert "VM 9000 is locked (create) and has no notes yet, so its owner is unknown" in error.value.message
         assert [entry.record["vmid"] for entry in shell.logged] == [9000]
     else:
         assert node.machines == {}
@@ -126,7 +130,7 @@ def test_what_went_wrong_is_told_and_nothing_is_left(
 
 
 @pytest.mark.parametrize("call", [CONFIG, START, STOP])
-def test_a_lock_that_somebody_holds_is_waited_for(node: Node, client: Client, call: str, shell: NodeShell) -> None:
+def test_a_held_lock_is_waited_for(node: Node, client: Client, call: str, shell: NodeShell) -> None:
     with made(client, shell) as machine:
         machine.set(DRIVE)
         steps = {CONFIG: lambda: machine.set({"memory": "1024"}), START: machine.start, STOP: machine.stop}
@@ -137,7 +141,7 @@ def test_a_lock_that_somebody_holds_is_waited_for(node: Node, client: Client, ca
     assert node.machines == {}
 
 
-def test_an_id_that_another_client_takes_first_is_left_to_it(node: Node, client: Client, shell: NodeShell) -> None:
+def test_an_id_that_another_client_takes_first_is_not_used(node: Node, client: Client, shell: NodeShell) -> None:
     node.faults.add(Fault("vmid-taken", CREATE))
     with made(client, shell) as machine:
         assert machine.vmid == 9001
@@ -145,7 +149,7 @@ def test_an_id_that_another_client_takes_first_is_left_to_it(node: Node, client:
     assert list(node.machines) == [9000]
 
 
-def test_ids_are_taken_from_the_range_of_the_lab_alone(client: Client, shell: NodeShell) -> None:
+def test_ids_come_only_from_the_range_of_the_lab(client: Client, shell: NodeShell) -> None:
     with ExitStack() as stack:
         machines = [stack.enter_context(made(client, shell)) for _ in range(4)]
         assert [each.vmid for each in machines] == [9000, 9001, 9002, 9003]
@@ -159,7 +163,7 @@ def test_a_vm_that_a_dead_client_left_locked_is_removed(node: Node, client: Clie
     assert node.machines == {}
 
 
-def test_a_start_that_only_seems_to_succeed_is_an_error(client: Client, shell: NodeShell) -> None:
+def test_a_vm_that_ends_right_after_its_start_is_an_error(client: Client, shell: NodeShell) -> None:
     with with_a_disk(client, shell) as machine:
         volume = machine.config()["scsi0"].partition(",")[0]
         machine.set({"scsi0": f"{volume},cache=writeback,aio=native"})
@@ -178,7 +182,7 @@ def test_what_pve_ignores_is_not_measured(client: Client, shell: NodeShell) -> N
     assert client.get("nodes/pve/storage/local-lvm/content") == []
 
 
-def test_a_token_may_not_pass_a_device_and_the_error_says_who_may(serving: Serving, shell: NodeShell) -> None:
+def test_a_token_may_not_attach_a_device_and_the_error_names_who_may(serving: Serving, shell: NodeShell) -> None:
     serving.node.access.add_token("root@pam", "t1", privsep=False, value="a-value")
     with connected(serving, token="t1", secret=Secret("a-value")) as client:
         with made(client, shell) as machine, pytest.raises(PveError) as error:
@@ -194,7 +198,7 @@ def test_a_read_is_repeated_until_it_is_answered(node: Node, client: Client) -> 
     assert node.faults.listing() == []
 
 
-def test_a_node_that_is_not_there_is_told_with_the_remedy(tmp_path: Path) -> None:
+def test_an_unreachable_node_is_reported_with_the_remedy(tmp_path: Path) -> None:
     with serve(memory_node()) as serving:
         port, authority = serving.port, tmp_path / "ca.pem"
         authority.write_bytes(serving.authority.read_bytes())
@@ -212,7 +216,7 @@ def test_every_call_ends_by_its_deadline(node: Node, client: Client) -> None:
     assert time.monotonic() - started < 12
 
 
-def test_a_certificate_of_somebody_else_is_refused(serving: Serving) -> None:
+def test_a_foreign_certificate_is_refused(serving: Serving) -> None:
     with pytest.raises(LabUnavailable) as error:
         Client(api_spec(serving.port, None), Secret("x"), "node1")
     assert "is not trusted" in error.value.message
@@ -220,7 +224,7 @@ def test_a_certificate_of_somebody_else_is_refused(serving: Serving) -> None:
 
 
 @pytest.mark.parametrize("token", [None, "t1"])
-def test_the_pinned_certificate_is_taken_and_no_other(serving: Serving, token: str | None, shell: NodeShell) -> None:
+def test_only_the_pinned_certificate_is_accepted(serving: Serving, token: str | None, shell: NodeShell) -> None:
     serving.node.access.add_token("root@pam", "t1", privsep=False, value="a-value")
     secret = Secret("a-value") if token else None
     pinned = fingerprint(serving.port)
@@ -242,14 +246,14 @@ def fingerprint(port: int) -> str:
     return ":".join(digest[at : at + 2] for at in range(0, 64, 2))
 
 
-def test_a_wrong_password_is_told_without_it(serving: Serving) -> None:
+def test_the_error_for_a_wrong_password_does_not_show_it(serving: Serving) -> None:
     with pytest.raises(LabUnavailable) as error, connected(serving, secret=Secret(WRONG)):
         pass
     assert "refuses the login of root@pam" in error.value.message
     assert WRONG not in str(error.getrepr(showlocals=True, chain=True))
 
 
-def test_an_expired_token_is_told_without_its_value(serving: Serving) -> None:
+def test_the_error_for_an_expired_token_does_not_show_its_value(serving: Serving) -> None:
     with pytest.raises(LabUnavailable) as error, connected(serving, token="t9", secret=Secret(WRONG)) as client:
         client.get("nodes/pve/qemu")
     assert "401" in error.value.message

@@ -80,7 +80,7 @@ def started(serving: Serving, server: Server, monkeypatch: pytest.MonkeyPatch) -
 def start(node: Node, client: Client, server: Server) -> Started:
     machine = VirtualMachine(client, 9000)
     settings = {"vmid": 9000, **shell_parameters(DIRECT, "local:iso/mini.iso", 2)}
-    client.task("post", "nodes/pve/qemu", settings, seen=lambda: False, deadline=30)
+    client.task("post", "nodes/pve/qemu", settings, is_done=lambda: False, deadline=30)
     machine.start()
     host = Host(
         spec=HostSpec("node1", "proxmox", ssh=None, disks=()),
@@ -132,13 +132,13 @@ def test_a_key_that_is_replaced_in_the_first_boot_is_read_again(
 
 
 @pytest.mark.parametrize("content", [None, "", "-----BEGIN", "ssh-rsa AAAA"])
-def test_a_clone_that_does_not_tell_its_key_is_refused_with_the_remedy(
+def test_a_clone_that_does_not_report_its_key_is_refused_with_the_remedy(
     started: Started, monkeypatch: pytest.MonkeyPatch, content: str | None
 ) -> None:
     monkeypatch.setattr("harness.guest.proxmox.login.BOOT_SECONDS", {"tcg": 0.5})
     if content is not None:
         started.files[KEY_FILE] = content
-    with pytest.raises(GuestError, match="its agent does not tell its host key") as caught:
+    with pytest.raises(GuestError, match="its agent does not report its host key") as caught:
         log_in(started.machine, started.host, DIRECT)
     assert 'set reach = "node"' in (caught.value.hint or "")
 
@@ -148,7 +148,7 @@ def test_a_clone_without_an_agent_is_refused_with_the_remedy(started: Started, m
     process = started.node.machine(started.machine.vmid).process
     assert process is not None
     process.answers_from = time.monotonic() + 3600
-    with pytest.raises(GuestError, match="its agent does not tell its host key") as caught:
+    with pytest.raises(GuestError, match="its agent does not report its host key") as caught:
         log_in(started.machine, started.host, DIRECT)
     assert "install qemu-guest-agent" in (caught.value.hint or "")
 

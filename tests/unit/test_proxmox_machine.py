@@ -55,7 +55,7 @@ def shell(serving: Serving, tmp_path: Path) -> NodeShell:
 def made(client: Client, **settings: object) -> VirtualMachine:
     machine = VirtualMachine(client, 9000)
     given = {"vmid": 9000, **shell_parameters(RULES, "local:iso/mini.iso", 1), **settings}
-    client.task("post", "nodes/pve/qemu", given, seen=lambda: False, deadline=30)
+    client.task("post", "nodes/pve/qemu", given, is_done=lambda: False, deadline=30)
     return machine
 
 
@@ -76,7 +76,7 @@ def ended(machine: VirtualMachine) -> None:
 # Changes that wait
 
 
-def test_a_removal_that_pve_left_pending_is_taken_back(client: Client) -> None:
+def test_a_removal_that_pve_left_pending_is_reverted(client: Client) -> None:
     machine = started(client)
     with pytest.raises(PveError, match="can't unplug bootdisk 'scsi1'"):
         machine.set({"delete": "scsi1"})
@@ -85,7 +85,7 @@ def test_a_removal_that_pve_left_pending_is_taken_back(client: Client) -> None:
     ended(machine)
 
 
-def test_a_drive_that_the_guest_does_not_let_go_of_stays_its_own(node: Node, client: Client) -> None:
+def test_a_drive_that_the_guest_does_not_release_stays_in_use(node: Node, client: Client) -> None:
     machine = started(client)
     node.faults.add(Fault("unplug-fails", "scsi0"))
     with pytest.raises(PveError, match="hot-unplugging"):
@@ -95,7 +95,7 @@ def test_a_drive_that_the_guest_does_not_let_go_of_stays_its_own(node: Node, cli
     ended(machine)
 
 
-def test_a_change_that_only_waits_is_told_and_taken_back(client: Client) -> None:
+def test_a_pending_change_is_reported_and_reverted(client: Client) -> None:
     machine = started(client)
     with pytest.raises(GuestError, match=r"only at its next start: scsi0: local-lvm:vm-9000-disk-0,.*aio=io_uring"):
         machine.set({"scsi0": "local-lvm:vm-9000-disk-0,aio=io_uring,cache=none,serial=a,size=1G"})
@@ -110,7 +110,7 @@ def test_a_drive_whose_removal_is_pending_is_still_in_use(client: Client) -> Non
     machine.set({"scsi0": "local-lvm:1", "hotplug": "network"})
     machine.start()
     path = f"{machine.path}/config"
-    client.task("post", path, {"delete": "scsi0"}, seen=lambda: False, deadline=30)
+    client.task("post", path, {"delete": "scsi0"}, is_done=lambda: False, deadline=30)
     assert "scsi0" not in client.get(path)
     volume = "local-lvm:vm-9000-disk-0"
     seen = {"VM 9000": {**client.get(path), **machine.config()}}
@@ -119,15 +119,15 @@ def test_a_drive_whose_removal_is_pending_is_still_in_use(client: Client) -> Non
 
 
 @pytest.mark.parametrize("removed", [False, True], ids=["in use", "its removal waits"])
-def test_a_disk_that_a_running_vm_has_is_refused_whatever_waits(
+def test_a_disk_of_a_running_vm_is_refused_despite_pending_changes(
     client: Client, removed: bool, shell: NodeShell
 ) -> None:
     settings = {"vmid": 100, "scsi0": "local-lvm:1", "virtio0": LINK, "hotplug": "network"}
-    client.task("post", "nodes/pve/qemu", settings, seen=lambda: False, deadline=30)
+    client.task("post", "nodes/pve/qemu", settings, is_done=lambda: False, deadline=30)
     machine = VirtualMachine(client, 100)
     machine.start()
     if removed:
-        client.task("post", f"{machine.path}/config", {"delete": "virtio0"}, seen=lambda: False, deadline=30)
+        client.task("post", f"{machine.path}/config", {"delete": "virtio0"}, is_done=lambda: False, deadline=30)
     with pytest.raises(SafetyError, match="VM 100 has it as virtio0"):
         require_unclaimed(client, shell, DISK)
 
@@ -137,10 +137,10 @@ def test_a_disk_that_a_running_vm_has_is_refused_whatever_waits(
 
 def test_a_disk_that_a_snapshot_has_is_refused(client: Client, shell: NodeShell) -> None:
     settings = {"vmid": 100, "scsi0": "local-lvm:1", "virtio0": LINK}
-    client.task("post", "nodes/pve/qemu", settings, seen=lambda: False, deadline=30)
+    client.task("post", "nodes/pve/qemu", settings, is_done=lambda: False, deadline=30)
     machine = VirtualMachine(client, 100)
     snapshots = shell.node.machines[100].snapshots
-    client.task("post", f"{machine.path}/config", {"delete": "virtio0"}, seen=lambda: False, deadline=30)
+    client.task("post", f"{machine.path}/config", {"delete": "virtio0"}, is_done=lambda: False, deadline=30)
     snapshots["before"] = Snapshot({"virtio0": LINK}, 1)
     assert "virtio0" not in machine.config()
     said = r"VM 100 has it as virtio0 \(snapshot before\)"
@@ -177,7 +177,7 @@ def test_a_disk_whose_controller_a_vm_has_is_refused(node: Node, client: Client,
 
 def test_a_mapping_that_the_login_may_not_see_may_have_the_disk(node: Node, client: Client, shell: NodeShell) -> None:
     node.machines[100] = PveMachine(100, {"name": "a", "hostpci0": "mapping=fast"})
-    with pytest.raises(SafetyError, match="VM 100 has the PCI devices of the mapping fast as hostpci0, and nobody"):
+    with pytest.raises(SafetyError, match="VM 100 has the PCI devices of the mapping fast as hostpci0, and their"):
         require_unclaimed(client, shell, DISK)
 
 
@@ -200,13 +200,13 @@ def test_destroying_a_vm_frees_what_its_configuration_names_and_nothing_else(cli
     machine = started(client)
     content = "nodes/pve/storage/local-lvm/content"
     earlier = {"vmid": 9000, "filename": "vm-9000-disk-7", "size": "4M", "format": "raw"}
-    client.write("post", content, earlier, seen=lambda: False)
+    client.write("post", content, earlier, is_done=lambda: False)
     assert len(client.get(content)) == 3
     ended(machine)
     assert [each["volid"] for each in client.get(content)] == ["local-lvm:vm-9000-disk-7"]
 
 
-def test_a_console_that_somebody_looks_at_does_not_keep_a_vm_from_being_removed(node: Node, client: Client) -> None:
+def test_an_open_console_does_not_prevent_the_removal_of_a_vm(node: Node, client: Client) -> None:
     machine = started(client)
     closed = threading.Event()
     node.tasks.start("vncproxy", str(machine.vmid), "root@pam", lambda _log: closed.wait() and None)
@@ -233,7 +233,7 @@ def test_a_task_that_does_not_end_is_named(node: Node, client: Client, monkeypat
 # Counters
 
 
-def test_counts_that_qemu_did_not_tell_in_time_are_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_that_qemu_did_not_report_in_time_are_requested_again(monkeypatch: pytest.MonkeyPatch) -> None:
     told = {"status": "running", "blockstat": {"scsi0": {"rd_bytes": 4096, "wr_bytes": 0}}}
     with played_back() as (recorded, client):
         recorded.record = {"result": {"status": "running"}}
@@ -251,7 +251,7 @@ def test_counts_that_qemu_did_not_tell_in_time_are_asked_for_again(monkeypatch: 
 # The agent
 
 
-def test_an_end_of_a_command_that_was_told_and_lost_has_the_command_run_again(node: Node, client: Client) -> None:
+def test_a_command_whose_reported_end_was_lost_is_run_again(node: Node, client: Client) -> None:
     machine = started(client)
     while machine.interfaces() is None:
         pass

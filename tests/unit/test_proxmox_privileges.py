@@ -41,7 +41,7 @@ ACLS = re.findall(r"pveum acl modify (\S+) --users bench@pve --roles (\w+)( --pr
 ON_STORAGES = ("VohGuests", "VohMedia", "VohVolumes", "PVESDNUser")
 
 
-def unseen() -> bool:
+def not_done() -> bool:
     return False
 
 
@@ -51,7 +51,7 @@ def token_with(roles: dict[str, list[str]], directory: Path) -> Iterator[tuple[C
     with serve(memory_node()) as serving, connected(serving) as root:
 
         def call(method: Any, path: str, /, **params: object) -> Any:
-            return root.write(method, path, params, seen=unseen)
+            return root.write(method, path, params, is_done=not_done)
 
         call("post", "access/users", userid="bench@pve")
         for role, privileges in roles.items():
@@ -90,7 +90,7 @@ def test_the_docs_give_every_role_somewhere() -> None:
     assert {role for _, role, _ in ACLS} == {*ROLES, "PVESDNUser"}
 
 
-def test_storages_that_are_there_are_measured_with_these_privileges(tmp_path: Path) -> None:
+def test_existing_storages_are_measured_with_these_privileges(tmp_path: Path) -> None:
     iso = tmp_path / "guest.iso"
     iso.write_bytes(b"\0" * 4096)
     with token_with({name: given for name, given in ROLES.items() if name in ON_STORAGES}, tmp_path) as (
@@ -113,7 +113,7 @@ def test_layouts_are_made_on_a_spare_disk_with_these_privileges(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("privilege", [privilege for role in ON_STORAGES if role in ROLES for privilege in ROLES[role]])
-def test_no_privilege_is_asked_for_in_vain(tmp_path: Path, privilege: str) -> None:
+def test_every_requested_privilege_is_necessary(tmp_path: Path, privilege: str) -> None:
     iso = tmp_path / "guest.iso"
     iso.write_bytes(b"\0" * 4096)
     lacking = {

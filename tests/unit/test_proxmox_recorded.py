@@ -49,16 +49,16 @@ def play(playback: tuple[Recorded, Client], monkeypatch: pytest.MonkeyPatch) -> 
     return put
 
 
-def unseen() -> bool:
+def not_done() -> bool:
     return False
 
 
 @pytest.mark.parametrize("record", ERRORS, ids=name_of)
-def test_an_error_is_told_in_the_words_of_pve(record: dict[str, Any], play: Any) -> None:
+def test_an_error_has_the_text_of_pve(record: dict[str, Any], play: Any) -> None:
     _, client = play(record)
     deadline = 0.2 if is_lock_timeout(record["error"]["content"]) else 20
     with pytest.raises(PveError) as error:
-        client.write("post", "nodes/pve/qemu/1/config", {"x": 1}, seen=unseen, deadline=deadline)
+        client.write("post", "nodes/pve/qemu/1/config", {"x": 1}, is_done=not_done, deadline=deadline)
     assert record["error"]["content"] in error.value.message
     for key, text in (record["error"]["errors"] or {}).items():
         assert key == "errors" or f"{key}: {text.strip()}" in error.value.message
@@ -68,20 +68,20 @@ def test_an_error_is_told_in_the_words_of_pve(record: dict[str, Any], play: Any)
 @pytest.mark.parametrize("record", [each for each in ERRORS if each["error"]["code"] == 596], ids=name_of)
 def test_a_write_whose_answer_was_lost_is_never_repeated(record: dict[str, Any], play: Any) -> None:
     recorded, client = play(record)
-    with pytest.raises(PveError, match="it is not known whether it was done"):
-        client.write("post", "nodes/pve/qemu/1/agent/exec", {}, seen=unseen)
+    with pytest.raises(PveError, match="it is unknown whether it was done"):
+        client.write("post", "nodes/pve/qemu/1/agent/exec", {}, is_done=not_done)
     assert recorded.answered == 1
-    assert client.write("post", "nodes/pve/qemu/1/agent/exec", {}, seen=lambda: True) is None
+    assert client.write("post", "nodes/pve/qemu/1/agent/exec", {}, is_done=lambda: True) is None
     assert recorded.answered == 2
 
 
-def test_what_only_root_may_do_is_answered_with_who_may(play: Any) -> None:
+def test_the_error_for_what_only_root_may_do_names_root(play: Any) -> None:
     passthrough = [each for each in ERRORS if "arbitrary filesystem paths" in each["error"]["content"]]
     assert passthrough
     for record in passthrough:
         _, client = play(record)
         with pytest.raises(PveError) as error:
-            client.write("post", "nodes/pve/qemu", {}, seen=unseen)
+            client.write("post", "nodes/pve/qemu", {}, is_done=not_done)
         assert "root@pam with a password" in (error.value.hint or "")
 
 
@@ -90,10 +90,10 @@ def test_a_task_is_followed_to_its_end(record: dict[str, Any], play: Any) -> Non
     recorded, client = play(record)
     task = record["task"]
     if task["exitstatus"] == "OK":
-        assert client.task("post", "nodes/pve/qemu", {}, seen=unseen, deadline=20).warnings == ()
+        assert client.task("post", "nodes/pve/qemu", {}, is_done=not_done, deadline=20).warnings == ()
         return
     with pytest.raises(PveError) as error:
-        client.task("post", "nodes/pve/qemu", {}, seen=unseen, deadline=1)
+        client.task("post", "nodes/pve/qemu", {}, is_done=not_done, deadline=1)
     assert task["exitstatus"] in error.value.message
     assert task["log"][-1] in error.value.message
     # Only of a lock that PVE waited for in vain is it known that nothing was done.
@@ -106,17 +106,17 @@ def test_an_answer_arrives_as_it_was_given(record: dict[str, Any], play: Any) ->
     assert client.get("anything") == record["result"]
 
 
-def test_a_warning_is_not_taken_for_success(play: Any) -> None:
+def test_a_warning_is_not_a_success(play: Any) -> None:
     record = next(each for each in TASKS if each["task"]["exitstatus"] == "bridge 'vmbr77' does not exist")
     log = record["task"]["log"]
     _, client = play({**record, "task": {"exitstatus": "WARNINGS: 1", "log": log}})
-    end = client.task("post", "nodes/pve/qemu/1/status/start", {}, seen=unseen, deadline=20)
+    end = client.task("post", "nodes/pve/qemu/1/status/start", {}, is_done=not_done, deadline=20)
     assert end.warnings == ("iothread is only valid with virtio disk or virtio-scsi-single controller, ignoring",)
     with pytest.raises(GuestError, match="iothread is only valid with"):
         VirtualMachine(client, 1).start()
 
 
-def test_a_guest_is_found_where_its_agent_says(play: Any) -> None:
+def test_a_guest_is_reached_at_the_address_that_its_agent_reports(play: Any) -> None:
     record = next(each for each in RESULTS if each["name"] == "net-ifs")
     _, client = play(record)
     address = first_address(VirtualMachine(client, 101).interfaces() or ())
@@ -137,7 +137,7 @@ def test_a_script_that_was_killed_in_the_guest_has_failed(play: Any) -> None:
         VirtualMachine(client, 140).run_by_agent("ip link", deadline=5)
 
 
-def test_what_pve_left_pending_is_told_by_its_name(play: Any) -> None:
+def test_a_pending_change_is_reported_by_its_name(play: Any) -> None:
     unplugged, changed = (each for each in RESULTS if each["name"] == "pending")
     _, client = play(unplugged)
     assert VirtualMachine(client, 101).pending() == {"boot": "order=ide2;net0", "scsi0": "its removal"}

@@ -70,7 +70,7 @@ def ours(client: Client, shell: NodeShell, tmp_path: Path) -> ProxmoxHypervisor:
 
 
 def post(client: Client, path: str, **settings: object) -> None:
-    client.task("post", path, settings, seen=lambda: False, deadline=30)
+    client.task("post", path, settings, is_done=lambda: False, deadline=30)
 
 
 def volumes(client: Client) -> list[str]:
@@ -103,15 +103,15 @@ def kill(ours: ProxmoxHypervisor, shell: NodeShell) -> Iterator[Kill]:
 
 
 def orphan(client: Client, vmid: int = 9000, storage: str = "local-lvm") -> None:
-    """A volume of a VM that is gone: its storage was away when the VM was removed."""
+    """A volume of a removed VM: its storage was not available when the VM was removed."""
     settings = {"vmid": vmid, "filename": f"vm-{vmid}-disk-0", "size": "4M", "format": "raw"}
-    client.write("post", f"nodes/pve/storage/{storage}/content", settings, seen=lambda: False)
+    client.write("post", f"nodes/pve/storage/{storage}/content", settings, is_done=lambda: False)
 
 
 # Volumes of a VM that is gone
 
 
-def test_an_id_whose_old_vm_left_a_volume_is_not_taken(
+def test_an_id_with_a_volume_of_an_earlier_vm_is_not_used(
     client: Client, ours: ProxmoxHypervisor, shell: NodeShell
 ) -> None:
     orphan(client)
@@ -120,7 +120,7 @@ def test_an_id_whose_old_vm_left_a_volume_is_not_taken(
     assert volumes(client) == ["local-lvm:vm-9000-disk-0"]
 
 
-def test_a_volume_that_appears_with_our_id_later_outlives_our_vm(
+def test_a_volume_that_appears_later_with_the_id_of_our_vm_stays(
     client: Client, ours: ProxmoxHypervisor, shell: NodeShell
 ) -> None:
     with ours.layouts(shell.log(RUN), [STORED], [HOST, THIN], span=SPAN):
@@ -129,9 +129,7 @@ def test_a_volume_that_appears_with_our_id_later_outlives_our_vm(
     assert client.get("nodes/pve/qemu") == []
 
 
-def test_where_every_id_has_a_volume_nothing_is_created(
-    client: Client, ours: ProxmoxHypervisor, shell: NodeShell
-) -> None:
+def test_if_every_id_has_a_volume_nothing_is_created(client: Client, ours: ProxmoxHypervisor, shell: NodeShell) -> None:
     orphan(client)
     orphan(client, 9001)
     with (
@@ -143,7 +141,7 @@ def test_where_every_id_has_a_volume_nothing_is_created(
 
 
 @pytest.mark.parametrize("kind", ["not listed", "not seen"])
-def test_where_not_all_volumes_can_be_seen_no_id_is_taken(
+def test_if_the_login_may_not_see_all_volumes_no_id_is_used(
     *, node: Node, serving: Serving, client: Client, shell: NodeShell, tmp_path: Path, kind: str
 ) -> None:
     iso = tmp_path / "guest.iso"
@@ -159,11 +157,11 @@ def test_where_not_all_volumes_can_be_seen_no_id_is_taken(
         "access/users": {"userid": "bench@pve"},
         "access/roles": {"roleid": "Some", "privs": "VM.Audit,VM.Allocate,Datastore.AllocateSpace"},
     }.items():
-        client.write("post", path, body, seen=lambda: False)
+        client.write("post", path, body, is_done=lambda: False)
     for path in ("/vms", "/storage"):
         acl = {"path": path, "users": "bench@pve", "roles": "Some"}
-        client.write("put", "access/acl", acl, seen=lambda: False)
-    value = client.write("post", "access/users/bench@pve/token/voh", {"privsep": 0}, seen=lambda: False)["value"]
+        client.write("put", "access/acl", acl, is_done=lambda: False)
+    value = client.write("post", "access/users/bench@pve/token/voh", {"privsep": 0}, is_done=lambda: False)["value"]
     with (
         connected(serving, user="bench@pve", token="voh", secret=Secret(value)) as token,
         pytest.raises(SafetyError, match="bench@pve!voh may not see all volumes on storage"),
@@ -182,11 +180,9 @@ def test_a_vm_of_the_log_is_removed_after_its_volumes(
     assert left(client) == []
 
 
-def test_what_is_gone_already_is_no_matter(
-    client: Client, ours: ProxmoxHypervisor, shell: NodeShell, kill: Kill
-) -> None:
+def test_what_no_longer_exists_is_absent(client: Client, ours: ProxmoxHypervisor, shell: NodeShell, kill: Kill) -> None:
     kill(THIN)
-    client.task("delete", "nodes/pve/qemu/9000", {"destroy-unreferenced-disks": 1}, seen=lambda: False, deadline=30)
+    client.task("delete", "nodes/pve/qemu/9000", {"destroy-unreferenced-disks": 1}, is_done=lambda: False, deadline=30)
     assert reaped(ours, shell) == {"pve-volume": ["absent"] * 2, "pve-vm": ["absent"]}
 
 
@@ -199,7 +195,7 @@ def test_what_is_gone_already_is_no_matter(
     ],
     ids=["another name", "other notes", "another machine"],
 )
-def test_a_vm_that_somebody_has_made_his_own_is_left_alone(
+def test_a_vm_without_the_token_in_its_notes_is_left_alone(
     client: Client, ours: ProxmoxHypervisor, shell: NodeShell, settings: dict[str, str]
 ) -> None:
     with created(client, shell.log(RUN), RULES, shell_parameters(RULES, "local:iso/mini.iso", 1)) as (machine, vm):
@@ -217,7 +213,7 @@ def test_a_vm_that_got_our_id_later_is_left_alone(
 ) -> None:
     kill(THIN)
     config = client.get("nodes/pve/qemu/9000/config")
-    client.task("delete", "nodes/pve/qemu/9000", {"destroy-unreferenced-disks": 1}, seen=lambda: False, deadline=30)
+    client.task("delete", "nodes/pve/qemu/9000", {"destroy-unreferenced-disks": 1}, is_done=lambda: False, deadline=30)
     # As like ours as an administrator can make it: even the notes are copied.
     copied = {key: config[key] for key in ("name", "description", "tags")}
     post(client, "nodes/pve/qemu", vmid=9000, scsi0="local-lvm:1", **copied)
@@ -234,30 +230,28 @@ def test_a_clone_of_our_vm_is_left_alone(client: Client, ours: ProxmoxHypervisor
     assert left(client) == ["VM 500"]
 
 
-def test_a_vm_with_a_disk_that_we_did_not_make_is_kept_until_that_is_moved(
+def test_a_vm_with_a_foreign_disk_stays_until_the_disk_is_moved(
     client: Client, ours: ProxmoxHypervisor, shell: NodeShell, kill: Kill
 ) -> None:
     kill(THIN)
     entry = next(each for each in shell.logged if each.kind == "pve-vm")
     post(client, "nodes/pve/qemu/9000/config", scsi5="local-lvm:1")
-    with pytest.raises(HostError, match="it has local-lvm:vm-9000-disk-0 as scsi5"):
+    with pytest.raises(HostError, match="it has: local-lvm:vm-9000-disk-0 as scsi5"):
         reaped(ours, shell)
     assert volumes(client) == ["local-lvm:vm-9000-disk-0"]
     assert entry.file in {each.file for each in shell.logged}
 
 
-def test_a_vm_with_a_snapshot_that_we_did_not_take_is_kept(
-    client: Client, ours: ProxmoxHypervisor, shell: NodeShell
-) -> None:
+def test_a_vm_with_a_foreign_snapshot_stays(client: Client, ours: ProxmoxHypervisor, shell: NodeShell) -> None:
     with created(client, shell.log(RUN), RULES, shell_parameters(RULES, "local:iso/mini.iso", 1)) as (machine, _):
         post(client, f"{machine.path}/snapshot", snapname="mine")
-        with pytest.raises(HostError, match="it has the snapshot mine"):
+        with pytest.raises(HostError, match="it has: the snapshot mine"):
             ours.remove(shell.logged[0])
-        client.task("delete", f"{machine.path}/snapshot/mine", {}, seen=lambda: False, deadline=30)
+        client.task("delete", f"{machine.path}/snapshot/mine", {}, is_done=lambda: False, deadline=30)
     assert left(client) == []
 
 
-def test_a_volume_that_was_made_anew_under_our_name_is_left_alone(
+def test_a_new_volume_with_our_name_is_left_alone(
     node: Node, client: Client, ours: ProxmoxHypervisor, shell: NodeShell, kill: Kill
 ) -> None:
     kill(THIN)
@@ -267,12 +261,12 @@ def test_a_volume_that_was_made_anew_under_our_name_is_left_alone(
     assert volumes(client) == [volid]
 
 
-def test_a_volume_that_is_there_before_is_refused(client: Client, shell: NodeShell) -> None:
+def test_an_existing_volume_is_refused(client: Client, shell: NodeShell) -> None:
     settings = {"vmid": 9000, "filename": "vm-9000-voh-0", "size": "4M", "format": "raw"}
-    client.write("post", CONTENT, settings, seen=lambda: False)
+    client.write("post", CONTENT, settings, is_done=lambda: False)
     stores = Stores(client, shell.log(RUN), CreatedVm.planned("pve", 9000, RUN))
     with (
-        pytest.raises(SafetyError, match="there is a volume local-lvm:vm-9000-voh-0 already"),
+        pytest.raises(SafetyError, match="volume local-lvm:vm-9000-voh-0 already exists"),
         stores.volume(Store("local-lvm"), 0, SPAN, "raw", file=False),
     ):
         pass
@@ -288,7 +282,7 @@ def test_a_storage_whose_name_begins_like_ours_is_left_alone(
 ) -> None:
     post(client, "nodes/pve/disks/lvm", name="voh-archive", device="/dev/sdb", add_storage=1)
     settings = {"vmid": 500, "filename": "vm-500-disk-0", "size": "4M"}
-    client.write("post", "nodes/pve/storage/voh-archive/content", settings, seen=lambda: False)
+    client.write("post", "nodes/pve/storage/voh-archive/content", settings, is_done=lambda: False)
     assert reaped(ours, shell) == {}
     with ours.layouts(shell.log(RUN), [STORED], [HOST, THIN], span=SPAN):
         pass
@@ -302,7 +296,7 @@ def test_a_storage_whose_name_begins_like_ours_is_left_alone(
         ({"vgname": "pve"}, "has vgname pve, not"),
         ({"nodes": "pve,pve2"}, "has nodes pve,pve2, not pve"),
         ({"nodes": None}, "has nodes (not set), not pve"),
-        ({"saferemove": "1"}, "has been given saferemove"),
+        ({"saferemove": "1"}, "also has saferemove"),
     ],
     ids=["another group", "several nodes", "all nodes", "an option"],
 )
@@ -351,7 +345,7 @@ def test_what_is_on_another_partition_than_ours_is_left_alone(
     ],
     ids=["a logical volume", "a backup"],
 )
-def test_a_storage_with_something_that_we_did_not_make_is_kept(
+def test_a_storage_with_foreign_contents_stays(
     *, node: Node, ours: ProxmoxHypervisor, shell: NodeShell, mode: Mode, name: str, at: str, what: str, kill: Kill
 ) -> None:
     kill(mode, on=DISK)
@@ -364,24 +358,24 @@ def test_a_storage_with_something_that_we_did_not_make_is_kept(
     assert reaped(ours, shell)["pve-store"] == ["removed"]
 
 
-def test_a_storage_that_another_one_shares_is_kept(
+def test_a_storage_that_shares_its_place_stays(
     node: Node, ours: ProxmoxHypervisor, shell: NodeShell, kill: Kill
 ) -> None:
     kill(LVM, on=DISK)
     mine = Storage("mine", "lvm", frozenset({"images"}), 1 << 30, vgname=LVM_STORE)
     node.store.storages["mine"] = mine
-    with pytest.raises(HostError, match="did not make all that is on it: storage mine"):
+    with pytest.raises(HostError, match="did not create everything on it: storage mine"):
         reaped(ours, shell)
     assert [pool.name for pool in node.disks.pools] == [LVM_STORE]
 
 
-def test_where_the_node_does_not_say_what_a_storage_is_on_it_stays_in_the_log(
+def test_a_storage_on_an_unknown_device_stays_in_the_log(
     node: Node, ours: ProxmoxHypervisor, shell: NodeShell, kill: Kill
 ) -> None:
     kill(LVM, on=DISK)
     # The disk was unplugged: LVM still knows of it, and it is not there.
     node.disks.disks = [each for each in node.disks.disks if each.device == "/dev/vda"]
-    with pytest.raises(HostError, match="is not there"):
+    with pytest.raises(HostError, match="does not exist"):
         reaped(ours, shell)
     assert "pve-store" in {entry.kind for entry in shell.logged}
     assert LVM_STORE in node.store.storages
@@ -393,7 +387,7 @@ def test_the_configuration_of_a_storage_that_was_never_made_is_removed(
     thing = CreatedStore(node="pve", name=LVM_STORE, maker="lvm", partuuid="0b1c-ours")
     entry = shell.log(RUN).record(thing)
     half = {"storage": LVM_STORE, "type": "lvm", "vgname": LVM_STORE, "content": "images,rootdir", "nodes": "pve"}
-    client.write("post", "storage", half, seen=lambda: False)
+    client.write("post", "storage", half, is_done=lambda: False)
     removal = ours.remove(entry)
     assert removal is not None
     assert removal.outcome == "removed"
@@ -425,7 +419,7 @@ def test_reap_on_one_node_leaves_the_run_on_another_node_alone(tmp_path: Path) -
         assert there.get("nodes/pve2/qemu") == []
 
 
-def test_the_log_of_another_node_is_not_worked_on(ours: ProxmoxHypervisor, shell: NodeShell) -> None:
+def test_the_log_of_another_node_is_refused(ours: ProxmoxHypervisor, shell: NodeShell) -> None:
     things: list[Thing] = [
         CreatedVm.planned("pve2", 9000, RUN),
         CreatedVolume(node="pve2", volid="local-lvm:vm-9000-voh-0", vmid=9000, token="x"),
@@ -433,7 +427,7 @@ def test_the_log_of_another_node_is_not_worked_on(ours: ProxmoxHypervisor, shell
     ]
     for thing in things:
         entry = shell.log(RUN).record(thing)
-        with pytest.raises(HostError, match="is that of node pve2, and the API that of pve"):
+        with pytest.raises(HostError, match="is from node pve2, but the API is on node pve"):
             ours.remove(entry)
 
 
@@ -454,7 +448,7 @@ def test_a_vm_that_was_moved_to_another_node_is_left_alone(tmp_path: Path) -> No
         assert (removal.outcome, removal.why) == ("foreign", "VM 9000 is on node pve2 of the cluster")
 
 
-def test_a_passed_disk_outlives_its_vm(node: Node, client: Client, shell: NodeShell) -> None:
+def test_a_passed_disk_stays_after_its_vm_is_removed(node: Node, client: Client, shell: NodeShell) -> None:
     with created(client, shell.log(RUN), RULES, shell_parameters(RULES, "local:iso/mini.iso", 1)) as (machine, _):
         machine.set({"scsi0": LINK})
     assert node.disks.find(LINK).used == ""

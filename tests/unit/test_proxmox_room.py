@@ -97,7 +97,7 @@ def test_a_run_that_would_fill_a_storage_is_refused_before_anything_is_created(
     assert shell.logged == []
 
 
-def test_a_run_that_leaves_the_reserve_is_not_refused(ours: ProxmoxHypervisor, shell: NodeShell) -> None:
+def test_a_run_that_leaves_the_reserve_free_is_accepted(ours: ProxmoxHypervisor, shell: NodeShell) -> None:
     disk = DiskByStorage("vmstore", {"raw": "local"})
     with ours.layouts(shell.log(RUN), [disk], [HOST, MODES["raw"]], span=SPAN):
         pass
@@ -118,7 +118,7 @@ def test_a_thin_pool_whose_metadata_would_run_full_is_refused(node: Node, client
         require_room(client, shell, [Allocation("local-lvm", GIB)])
 
 
-def test_storages_on_one_file_system_are_reckoned_together(client: Client, shell: NodeShell) -> None:
+def test_storages_on_one_file_system_count_together(client: Client, shell: NodeShell) -> None:
     require_room(client, shell, [Allocation("here", 5 * GIB)])
     with pytest.raises(
         Unsupported, match=r"storage here, there \(file system .*: the run needs 10 GiB, 10 GiB are free"
@@ -135,19 +135,17 @@ def test_a_directory_on_a_thin_volume_takes_room_of_the_pool_as_well(
         require_room(client, shell, [Allocation("here", 5 * GIB)])
 
 
-def test_where_the_node_does_not_say_how_much_is_free_nothing_is_created(
-    node: Node, client: Client, shell: NodeShell
-) -> None:
+def test_if_the_free_space_is_unknown_nothing_is_created(node: Node, client: Client, shell: NodeShell) -> None:
     node.thin_usage["pve/data"] = ("", "")
-    with pytest.raises(SafetyError, match="nobody knows how much room there is on local-lvm"):
+    with pytest.raises(SafetyError, match="the free space on local-lvm is unknown"):
         require_room(client, shell, [Allocation("local-lvm", SPAN)])
     node.store.storages["thick"].vgname = "gone"
     node.store.storages["odd"] = Storage("odd", "lvm", IMAGES, GIB, vgname="")
-    with pytest.raises(SafetyError, match="nobody knows where storage odd of type lvm is"):
+    with pytest.raises(SafetyError, match="the place of storage odd of type lvm is unknown"):
         require_room(client, shell, [Allocation("odd", SPAN)])
 
 
-def test_of_datasets_of_one_pool_the_least_quota_counts() -> None:
+def test_the_smallest_quota_of_a_pools_datasets_counts() -> None:
     places = [
         StorageSpace("a", "ZFS pool tank", 100 * GIB, 80 * GIB),
         StorageSpace("b", "ZFS pool tank", 100 * GIB, 10 * GIB),

@@ -28,7 +28,7 @@ def read(source: SecretSource) -> str:
     return read_secret(source, user="root@pam", where=WHERE).reveal()
 
 
-def test_a_secret_is_shown_nowhere(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_secret_is_never_shown(caplog: pytest.LogCaptureFixture) -> None:
     secret = Secret(VALUE)
     logging.getLogger().warning("%s %r", secret, [secret])
     shown = [
@@ -41,7 +41,7 @@ def test_a_secret_is_shown_nowhere(caplog: pytest.LogCaptureFixture) -> None:
         caplog.text,
     ]
     assert not any(VALUE in each for each in shown)
-    with pytest.raises(TypeError, match="not stored"):
+    with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(secret)
 
 
@@ -63,7 +63,7 @@ def test_it_is_read_from_the_first_line_of_a_file_that_only_its_owner_reads(tmp_
 
 @pytest.mark.parametrize("written", [f"{VALUE}\n", f"{VALUE}\r\n", f"  {VALUE}\t", f"\ufeff{VALUE}\n"], ids=repr)
 @pytest.mark.parametrize("kind", ["env", "file", "keyring"])
-def test_blanks_around_it_do_not_belong_to_it(
+def test_blanks_around_it_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Literal["env", "file", "keyring"], written: str
 ) -> None:
     assert read(stored(kind, written.encode() if kind == "file" else written, tmp_path, monkeypatch)) == VALUE
@@ -72,13 +72,13 @@ def test_blanks_around_it_do_not_belong_to_it(
 @pytest.mark.parametrize(
     ("written", "for_header", "said"),
     [
-        ("canary-1\ncanary-2", False, "has a line break or another control character in it"),
-        ("canary-1\ncanary-2", True, "has a line break or another control character in it"),
-        ("canary\x01-1", False, "has a line break or another control character in it"),
-        ("canary\x7f-1", True, "has a line break or another control character in it"),
-        ("canary\u2028-1", False, "has a line break or another control character in it"),
-        ("canary-\u20ac", True, "has a character in it that is not ASCII"),
-        ("canary-\udcff", False, "has a character in it that is not UTF-8"),
+        ("canary-1\ncanary-2", False, "contains a line break or another control character"),
+        ("canary-1\ncanary-2", True, "contains a line break or another control character"),
+        ("canary\x01-1", False, "contains a line break or another control character"),
+        ("canary\x7f-1", True, "contains a line break or another control character"),
+        ("canary\u2028-1", False, "contains a line break or another control character"),
+        ("canary-\u20ac", True, "contains a character that is not ASCII"),
+        ("canary-\udcff", False, "contains a character that is not UTF-8"),
     ],
     ids=repr,
 )
@@ -100,11 +100,13 @@ def test_what_cannot_be_sent_is_refused_without_being_shown(
     assert_hidden(error.value, "canary")
 
 
-def test_a_password_may_have_letters_that_a_token_has_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_password_may_have_characters_that_a_token_may_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert read(stored("file", "Gr\u00fc\u00dfe \u20ac".encode(), tmp_path, monkeypatch)) == "Gr\u00fc\u00dfe \u20ac"
 
 
-def test_a_file_that_is_no_text_is_refused_without_being_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_not_text_is_refused_without_being_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = stored("file", b"canary\xff\n", tmp_path, monkeypatch)
     with pytest.raises(ConfigError, match="is not text in UTF-8") as error:
         read(source)
@@ -187,18 +189,18 @@ def test_it_is_read_from_the_keyring(monkeypatch: pytest.MonkeyPatch) -> None:
     keyring.errors = types.SimpleNamespace(KeyringError=RuntimeError)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "keyring", keyring)
     assert read(SecretSource("keyring", "pve")) == VALUE
-    with pytest.raises(ConfigError, match="no entry of service other and user root@pam") as error:
+    with pytest.raises(ConfigError, match="no entry for service other and user root@pam") as error:
         read(SecretSource("keyring", "other"))
     assert error.value.hint == "keyring set other root@pam"
 
 
-def test_a_keyring_that_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_keyring_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "keyring", None)
     with pytest.raises(ConfigError, match="not installed") as error:
         read(SecretSource("keyring", "pve"))
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["optional-dependencies"]["keyring"][0].startswith("keyring")
-    assert "pip install keyring (virt-overhead's extra of that name)" in (error.value.hint or "")
+    assert "pip install keyring (virt-overhead's extra with this name)" in (error.value.hint or "")
 
 
 @pytest.mark.parametrize(
@@ -210,7 +212,7 @@ def test_a_keyring_that_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch
     ],
     ids=str,
 )
-def test_a_secret_that_is_not_there_is_told_with_its_key(
+def test_a_missing_secret_is_reported_with_its_key(
     monkeypatch: pytest.MonkeyPatch, source: SecretSource, said: str
 ) -> None:
     monkeypatch.delenv("NOT_SET", raising=False)

@@ -48,7 +48,7 @@ def look(maker: str, name: str, partuuid: str, device: str = "") -> str:
     return run("sh", "-c", LOOK, "sh", maker, name, partuuid, device).strip()
 
 
-def test_a_directory_is_ours_where_our_partition_is_mounted_and_nothing_is_on_it(
+def test_a_directory_is_ours_if_it_is_empty_and_our_partition_is_mounted(
     partitions: tuple[str, str, str], mount_point: Path
 ) -> None:
     ours, partuuid, other = partitions
@@ -69,11 +69,11 @@ def test_a_directory_is_ours_where_our_partition_is_mounted_and_nothing_is_on_it
         assert look("directory", name, partuuid) == f"holds: {mount_point}/dump/backup of mine.vma"
     finally:
         run("umount", str(mount_point))
-    with pytest.raises(HostError, match=f"/dev/gone, which {name} is on, is not there"):
+    with pytest.raises(HostError, match=f"{name} is on /dev/gone, which does not exist"):
         look("directory", name, partuuid, "/dev/gone")
 
 
-def test_a_device_that_is_no_partition_is_not_ours(partitions: tuple[str, str, str], mount_point: Path) -> None:
+def test_a_device_that_is_not_a_partition_is_not_ours(partitions: tuple[str, str, str], mount_point: Path) -> None:
     ours, partuuid, _ = partitions
     disk = ours.removesuffix("p1")
     assert look("directory", mount_point.name, partuuid, disk).startswith("foreign: ")

@@ -104,7 +104,7 @@ def test_an_upload_has_its_fields_in_the_order_in_which_pveproxy_reads_them(tmp_
 
 
 @pytest.mark.parametrize("kind", ["gone", "cut-after", "ticket-expired", "slow"])
-def test_an_upload_whose_answer_was_lost_is_found_whole_and_made_once(
+def test_an_upload_whose_answer_was_lost_is_found_and_not_repeated(
     node: Node, client: Client, tmp_path: Path, kind: Kind, shell: NodeShell
 ) -> None:
     node.faults.add(Fault(kind, "POST .*/upload", seconds=1.0))
@@ -117,9 +117,7 @@ def test_an_upload_whose_answer_was_lost_is_found_whole_and_made_once(
     assert left(client) == []
 
 
-def test_an_upload_that_arrived_otherwise_than_sent_is_an_error(
-    node: Node, client: Client, tmp_path: Path, shell: NodeShell
-) -> None:
+def test_a_damaged_upload_is_an_error(node: Node, client: Client, tmp_path: Path, shell: NodeShell) -> None:
     node.faults.add(Fault("task-fails", "POST .*/upload", text="checksum mismatch: got '0' != expect '1'"))
     with (
         pytest.raises(PveError, match="imgcopy failed: checksum mismatch"),
@@ -134,7 +132,7 @@ def test_an_upload_that_arrived_otherwise_than_sent_is_an_error(
 
 @pytest.mark.parametrize("call", ["POST .*/disks/lvm", "DELETE .*/disks/lvm/"])
 @pytest.mark.parametrize("kind", ["gone", "cut-after"])
-def test_a_storage_whose_answer_was_lost_is_made_and_removed_once(
+def test_a_storage_whose_answer_was_lost_is_created_and_removed_once(
     *, node: Node, client: Client, stores: Stores, shell: NodeShell, call: str, kind: Kind
 ) -> None:
     node.faults.add(Fault(kind, call))
@@ -146,7 +144,7 @@ def test_a_storage_whose_answer_was_lost_is_made_and_removed_once(
     assert sorted(tasks) == ["lvmcreate", "lvmremove"]
 
 
-def test_a_task_whose_answer_was_lost_and_that_fails_is_told_with_its_log(
+def test_a_failed_task_whose_answer_was_lost_is_reported_with_its_log(
     node: Node, stores: Stores, shell: NodeShell
 ) -> None:
     node.faults.add(Fault("gone", "POST .*/disks/lvm"))
@@ -165,7 +163,7 @@ def test_the_volume_group_of_a_thin_pool_that_was_not_made_is_removed(
     # PVE makes the group first, the pool second, the storage last; see PVE::API2::Disks::LVMThin.
     ours = region(shell)
     group = {"name": STORE, "device": "/dev/sdb1"}
-    client.task("post", "nodes/pve/disks/lvm", group, seen=lambda: False, deadline=30)
+    client.task("post", "nodes/pve/disks/lvm", group, is_done=lambda: False, deadline=30)
     node.disks.find("/dev/sdb1").used = ""
     node.faults.add(Fault("task-fails", "POST .*/disks/lvmthin", text="lvcreate failed: insufficient free space"))
     with (
@@ -205,11 +203,13 @@ def test_a_thin_pool_of_pve_has_room_for_its_volumes_on_a_disk_of_any_size(span_
     assert volumes_need(LvmThin()).shares == 1
 
 
-def test_a_disk_that_is_too_small_for_a_thin_pool_is_told_why(client: Client, tmp_path: Path, shell: NodeShell) -> None:
+def test_a_disk_that_is_too_small_for_a_thin_pool_is_refused_with_the_reason(
+    client: Client, tmp_path: Path, shell: NodeShell
+) -> None:
     iso = guest_iso(tmp_path)
     thin = Mode("thin", LvmThin(), Attach())
     with (
-        pytest.raises(Unsupported, match=r"no room for .* beside them Proxmox VE takes: thin 2\.156 GiB"),
+        pytest.raises(Unsupported, match=r"no room for .* in addition, Proxmox VE needs: thin 2\.156 GiB"),
         hypervisor(client, iso, shell).layouts(shell.log(RUN), [DISK], [HOST, thin], span=SPAN),
     ):
         pass

@@ -22,7 +22,7 @@ def card(address: str, kind: str = "ipv4") -> Mapping[str, Any]:
     return {"name": "eth0", "ip-addresses": [{"ip-address": address, "ip-address-type": kind, "prefix": 24}]}
 
 
-def test_no_default_of_pve_decides_what_a_guest_is_made_of() -> None:
+def test_no_default_of_pve_applies_to_a_guest() -> None:
     made = shell_parameters(GuestRules(bridge="vmbr1", kvm=False, cpu="max"), "local:iso/voh-1.iso", 2)
     asked = {"machine": "q35", "cpu": "max", "scsihw": "virtio-scsi-single", "kvm": 0, "agent": "enabled=1"}
     assert asked.items() <= made.items()
@@ -30,7 +30,7 @@ def test_no_default_of_pve_decides_what_a_guest_is_made_of() -> None:
     assert (made["net0"], made["cores"], made["memory"]) == ("virtio,bridge=vmbr1", 2, 512)
 
 
-def test_a_vm_bears_its_run_and_token_from_the_beginning() -> None:
+def test_a_vm_has_its_run_and_token_from_the_beginning() -> None:
     made = marks(RUN, "c0ffee")
     assert (made["name"], made["tags"]) == (f"voh-{RUN}", f"voh;voh-{RUN}")
     assert "c0ffee" in str(made["description"])
@@ -42,11 +42,11 @@ def test_a_name_is_one_that_dns_allows() -> None:
     assert len(vm_name("x" * 100)) == 63
 
 
-def test_ids_are_those_of_the_range_that_nobody_has() -> None:
+def test_ids_are_the_free_ones_of_the_range() -> None:
     assert list(free_ids((9000, 9004), {9001, 9003, 100})) == [9000, 9002, 9004]
 
 
-def test_our_key_gets_into_a_clone_by_its_cloud_init_drive() -> None:
+def test_a_clone_gets_our_key_by_its_cloud_init_drive() -> None:
     rules = GuestRules(template=900, network="cloud-init", address="192.0.2.5/24", gateway="192.0.2.1")
     settings = clone_parameters(rules, CLOUD, 2, KEY)
     assert settings["ipconfig0"] == "ip=192.0.2.5/24,gw=192.0.2.1"
@@ -56,7 +56,7 @@ def test_our_key_gets_into_a_clone_by_its_cloud_init_drive() -> None:
     assert clone_parameters(GuestRules(template=900), CLOUD, 2, KEY)["ipconfig0"] == "ip=dhcp"
 
 
-def test_a_template_without_cloud_init_has_to_know_our_key() -> None:
+def test_a_template_without_cloud_init_must_have_our_key() -> None:
     assert "sshkeys" not in clone_parameters(GuestRules(template=900), {"scsi0": "local-lvm:base"}, 2, KEY)
     with pytest.raises(ValueError, match="template 900 has no cloud-init drive"):
         clone_parameters(GuestRules(template=900, network="cloud-init"), {"scsi0": "local-lvm:base"}, 2, KEY)

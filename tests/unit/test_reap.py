@@ -84,7 +84,7 @@ def test_a_file_system_that_somebody_made_in_a_partition_of_ours_stays_and_so_do
     theirs = partition_of(disk, 2)
     run("mkfs.ext4", "-q", theirs)
     before = run("sha256sum", theirs)
-    with pytest.raises(HostError, match=r"the partitions on .*: left alone, .*: a partition of it has contents"):
+    with pytest.raises(HostError, match=r"the partitions on .*: left alone, .*: one of its partitions has contents"):
         reaped(place)
     assert run("sha256sum", theirs) == before
     assert run("sfdisk", "-d", device_of(disk)).count(f'name="voh:{RUN}:') == 3

@@ -1,4 +1,4 @@
-"""Where a guest's devices sit: slots of its root bus, and units on its controllers."""
+"""Addresses of a guest's devices: slots of its root bus, and units of its controllers."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from harness.errors import Unsupported
 MachineType = Literal["q35", "pc"]
 
 NETWORK_SLOT = 0x1E
-_SLOTS = range(2, NETWORK_SLOT)  # 0 is the host bridge, 1 is kept for a graphics card or IDE; 0x1f is q35's chip set
+_SLOTS = range(2, NETWORK_SLOT)  # 0 is the host bridge, 1 is for a graphics card or IDE; 0x1f is q35's chip set
 _FUNCTIONS = range(8)
 
 
 class RootBus:
-    """Slots for devices on the guest's root bus. They are given when all devices are known: `settle`.
+    """Slots for devices on the guest's root bus. `settle` assigns them when all devices are known.
 
-    Without an address libvirt puts each device behind a PCIe root port of its own, which the guest's kernel probes one
-    by one: half of its boot time where the guest is nested.
+    Without an address, libvirt puts each device behind its own PCIe root port. The guest's kernel probes these ports
+    one by one, which takes half of the boot time of a nested guest.
     """
 
     def __init__(self) -> None:
@@ -30,12 +30,12 @@ class RootBus:
         self._addresses.append(ET.SubElement(device, "address", type="pci", domain="0x0000", bus="0x00"))
 
     def settle(self) -> None:
-        """Give each device a slot; where there are more devices than slots, eight share one as its functions."""
+        """Give each device a slot. If there are more devices than slots, eight share a slot as its functions."""
         crowded = len(self._addresses) > len(_SLOTS)
         places = list(product(_SLOTS, _FUNCTIONS if crowded else (0,)))
         if len(self._addresses) > len(places):
             raise Unsupported(
-                f"{len(self._addresses)} devices are more than the {len(places)} that fit on a guest's root bus",
+                f"{len(self._addresses)} devices do not fit on a guest's root bus, which has room for {len(places)}",
                 hint="select fewer modes with -k",
             )
         for address, (slot, function) in zip(self._addresses, places, strict=False):
@@ -46,7 +46,7 @@ class RootBus:
 
 
 class DriveNames:
-    """Names of disks in libvirt's words: `sda` to `sdz`, then `sdaa`. The guest's own names may differ."""
+    """libvirt's names of disks: `sda` to `sdz`, then `sdaa`. The guest's own names may differ."""
 
     def __init__(self) -> None:
         self._numbers = {prefix: count() for prefix in ("vd", "sd", "hd", "nvme")}

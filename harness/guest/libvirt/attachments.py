@@ -1,4 +1,4 @@
-"""The disks that a guest is to have, resolved on its host: what is missing for them, and by what it finds them."""
+"""The requested disks of a guest, resolved on its host: what is missing for them, and their serial numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.lab.inventory import DiskById, DiskSpec
 from harness.lab.transport.base import Runner
 from harness.model.attach import Attach, Attachment, Vfio
 
-# $1: a disk's link or device. The serial number as SCSI tells it, in page 0x80; nothing for what is no SCSI disk.
+# $1: a disk's link or device. Prints the serial number in SCSI page 0x80; nothing if the device is not a SCSI disk.
 _SERIAL = (
     'name=$(readlink -f "$1"); tail -c +5 "/sys/block/${name##*/}/device/vpd_pg80" 2>/dev/null | tr -d "\\000 "; true'
 )
@@ -25,7 +25,7 @@ _SERIAL = (
 class Attachments:
     """The disks of a guest by name, and the serial numbers by which the guest finds them.
 
-    `passed` holds the devices that are passed through, `ports` the PCIe bus of the guest that each is plugged into.
+    `passed` has the devices that are passed through, `ports` the PCIe bus of the guest that each is plugged into.
     """
 
     disks: Mapping[str, GuestDisk]
@@ -35,12 +35,12 @@ class Attachments:
 
     @property
     def lasting(self) -> list[str]:
-        """The serial numbers of the disks that the guest has as long as it runs."""
+        """The serial numbers of the disks that the guest has during its whole lifetime."""
         return [self.serials[name] for name in self.disks if name not in self.passed]
 
 
 def resolved(runner: Runner, host: str, disks: Sequence[GuestDisk]) -> Attachments:
-    """What a guest on `host` will find of these disks. Raises Unsupported where one cannot be handed through."""
+    """The attachments of a guest on `host`. Raises Unsupported if a disk cannot be passed through."""
     serials = {}
     passed = {}
     for disk in disks:
@@ -58,13 +58,13 @@ def resolved(runner: Runner, host: str, disks: Sequence[GuestDisk]) -> Attachmen
 
 
 def missing(runner: Runner, versions: Versions, cpus: int, attach: Attachment, disk: DiskSpec) -> str | None:
-    """Why the host cannot attach `disk` so, with the remedy; None where it can."""
+    """Why the host cannot attach `disk` in this way, with the remedy; None if it can."""
     if isinstance(attach, Attach) and (why := missing_for(attach, versions, cpus)):
         return why
     if isinstance(disk, DiskById):
         return _cannot_be_handed(runner, attach, disk.id)
     if isinstance(attach, Vfio) or attach.device == "lun":
-        return f"{disk.identity} is no device of its own that a guest could be handed"
+        return f"{disk.identity} is a file and not a device, so it cannot be passed through to a guest"
     return None
 
 
@@ -72,7 +72,7 @@ def _cannot_be_handed(runner: Runner, attach: Attachment, path: str) -> str | No
     if isinstance(attach, Vfio):
         return pci.refusal(pci.behind(runner, path))
     if attach.device == "lun" and not _scsi_serial(runner, path):
-        return f'device = "lun" hands SCSI commands through, and {path} is no SCSI disk with a serial number'
+        return f'device = "lun" passes SCSI commands through, but {path} is not a SCSI disk with a serial number'
     return None
 
 

@@ -1,4 +1,4 @@
-"""Guests by libvirt: a transient domain from our image, reached over SSH through its host."""
+"""Guests of libvirt: a transient domain from the guest image, reached over SSH through its host."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from harness.run_id import RunId
 
 BOOT_SECONDS = {"kvm": 60.0, "tcg": 180.0}
 BOOT_TRIES = 3
-"""A kernel that starts under nested, emulated virtualisation now and then hangs or resets; nothing is measured yet."""
+"""Under nested, emulated virtualisation, a booting kernel sometimes hangs or resets. Nothing is measured yet."""
 CREATE_SECONDS = 120.0
 _EXPECTED_BOOT_SECONDS = 12.0
 _PORTS = range(20000, 30000)
@@ -48,7 +48,7 @@ _PORT_TAKEN = "host forwarding"
 
 
 class Domain(Thing):
-    """A transient domain by its UUID, and the file with what its console said."""
+    """A transient domain, identified by its UUID, and the file with the output of its console."""
 
     kind: Literal["domain"] = "domain"
     name: str
@@ -61,19 +61,19 @@ class Domain(Thing):
 
 
 class LibvirtRemover:
-    """Ends the guests that runs have left on one host."""
+    """Ends the guests that runs left on one host."""
 
     def __init__(self, runner: Runner, connection: Connection) -> None:
         self._runner = runner
         self._connection = connection
 
     def remove(self, entry: Entry) -> Removal | None:
-        """End the guest of the entry; None where the entry is not of a guest."""
+        """End the guest of the entry; None if the entry is not about a guest."""
         made = entry.parsed([Domain])
         return None if made is None else self._removed(made)
 
     def _removed(self, made: Domain) -> Removal:
-        """End this guest, if it still runs."""
+        """End this guest if it still runs."""
         self._runner.run(["rm", "-f", made.console], deadline=20)
         look = partial(self._connection.handle.lookupByUUIDString, made.uuid)
         try:
@@ -101,7 +101,7 @@ class LibvirtHypervisor(LibvirtRemover):
 
     @contextmanager
     def guest(self, log: CreationLog, disks: Sequence[GuestDisk]) -> Iterator[Guest]:
-        """A guest with these disks, booted to SSH; destroyed at the end, whatever came in between."""
+        """A guest with these disks that answers over SSH. It is destroyed at the end, also after a failure."""
         name = f"{TAG}-{log.run_id}"
         console = f"{CONSOLE_DIRECTORY}/{name}.log"
         attached = resolved(self._host.runner, self._host.name, disks)
@@ -130,24 +130,24 @@ class LibvirtHypervisor(LibvirtRemover):
     def layouts(
         self, log: CreationLog, disks: Sequence[AnyDisk], modes: Sequence[Mode], *, span: int
     ) -> AbstractContextManager[Layouts]:
-        """The layouts of `modes`, built by commands on the host; everything is removed at the end."""
+        """The layouts of `modes`, built by commands on the host. Everything is removed at the end."""
         ours = [disk for disk in disks if not isinstance(disk, DiskByStorage)]
         return built(log, self._host.facts, ours, modes, span=span, events=self._events)
 
     def missing(self, mode: Mode, disk: AnyDisk) -> str | None:
-        """Why the host cannot have `mode` on `disk`, with the remedy; None where it can."""
+        """Why the host does not support `mode` on `disk`, with the remedy; None if it does."""
         if isinstance(disk, DiskByStorage):
-            return f"{disk.identity} is one of Proxmox VE's, and this host is reached through libvirt"
+            return f"{disk.identity} belongs to Proxmox VE, but this host uses libvirt"
         if (why := missing_requirement(mode.layout, self._host.facts)) or mode.attach is None:
             return why
         versions = Versions(
-            self._connection.call("tell its version", self._connection.handle.getLibVersion),
-            self._connection.call("tell QEMU's version", self._connection.handle.getVersion),
+            self._connection.call("report its version", self._connection.handle.getLibVersion),
+            self._connection.call("report QEMU's version", self._connection.handle.getVersion),
         )
         return missing(self._host.runner, versions, int(self._host.facts["cpus"] or 1), mode.attach, disk)
 
     def _create(self, made: Domain, run_id: RunId, disks: Sequence[GuestDisk]) -> tuple[Any, int]:
-        """Start the domain on a free port of the host; the domain and the port."""
+        """Start the domain with a free port of the host. Returns the domain and the port."""
         files = self._host.guest_files
         require_leading_to({disk.source.path: disk.source.writable for disk in disks})
         for attempt in range(1, _PORT_TRIES + 1):
@@ -163,9 +163,9 @@ class LibvirtHypervisor(LibvirtRemover):
                 console=made.console,
                 disks=tuple(disks),
                 vcpus=vcpus_for(self._host.facts, [disk.attach for disk in disks]),
-                # Emulated guests that run on more than one CPU crash, and crash their host (docs/lab.md). The last CPU
-                # is used, because the first one handles most of the host's interrupts.
-                kept_on=int(self._host.facts["cpus"] or 1) - 1 if self._host.spec.simulated else None,
+                # An emulated guest that runs on more than one CPU crashes, and crashes its host (docs/lab.md). It gets
+                # the last CPU, because the first one handles most of the host's interrupts.
+                pinned_cpu=int(self._host.facts["cpus"] or 1) - 1 if self._host.spec.simulated else None,
             )
             create = partial(self._connection.handle.createXML, domain_xml(spec), libvirt.VIR_DOMAIN_START_AUTODESTROY)
             hint = f"see {qemu_log(made.name)} there"
@@ -196,7 +196,7 @@ class LibvirtHypervisor(LibvirtRemover):
 
 
 class LibvirtBackend:
-    """What libvirt offers on a host: a Backend."""
+    """The Backend for hosts with libvirt."""
 
     @contextmanager
     def hypervisor(self, host: Host, events: Events) -> Iterator[Hypervisor]:
@@ -209,10 +209,10 @@ class LibvirtBackend:
             yield LibvirtRemover(host.runner, connection)
 
     def findings(self, host: HostSpec, runner: Runner) -> Sequence[Finding]:  # noqa: ARG002 - a Backend
-        """None: the doctor's own checks look for libvirt."""
+        """No findings: the doctor's own checks cover libvirt."""
         return ()
 
 
 def _on(disks: Sequence[GuestDisk]) -> tuple[str, ...]:
-    """The serial numbers of the disks under test that these are on."""
+    """The serial numbers of the disks under test that hold these disks."""
     return tuple(dict.fromkeys(serial for disk in disks for serial in disk.source.writable.disks))

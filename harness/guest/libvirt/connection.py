@@ -1,4 +1,4 @@
-"""A connection to a host's libvirt in which no call can block for ever."""
+"""A connection to a host's libvirt in which each call has a deadline."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ CALL_SECONDS = 120.0
 
 T = TypeVar("T")
 
-# libvirt prints each error to stderr before it raises it; ours are told once, in words.
+# libvirt prints each error to stderr before it raises it. The harness reports each error once, in its own message.
 libvirt.registerErrorHandler(lambda _context, _error: None, None)
 
 
 class Refused(HostError):
-    """libvirt answered with an error, or its connection is lost. `gone` says that the domain is not there any more."""
+    """libvirt answered with an error, or the connection is lost. `gone`: the domain no longer exists."""
 
     def __init__(self, message: str, *, hint: str | None, gone: bool) -> None:
         super().__init__(message, hint=hint)
@@ -43,9 +43,9 @@ class Connection:
         self.host = host
 
     def call(self, what: str, action: Callable[[], T], *, deadline: float = CALL_SECONDS, hint: str | None = None) -> T:
-        """What `action` returns; `what` says in a message what libvirt did not do.
+        """What `action` returns. `what` completes the message "libvirt did not ...".
 
-        Raises Refused with libvirt's own words and `hint`, HostError where it has not answered by the deadline.
+        Raises Refused with libvirt's error text and `hint`, HostError if libvirt does not answer by the deadline.
         """
         try:
             return within(deadline, action)
@@ -87,7 +87,7 @@ def _unavailable(host: str, why: str) -> LabUnavailable:
 
 
 def _ssh_uri(target: SshTarget, directory: Path) -> str:
-    """A qemu+ssh URI whose ssh takes nothing from the user's own configuration, and knows the host's key."""
+    """A qemu+ssh URI whose ssh ignores the user's own configuration and knows the host's key."""
     ssh = shutil.which("ssh")
     if ssh is None:
         raise LabUnavailable("ssh is not installed on this machine", hint="apt-get install openssh-client")

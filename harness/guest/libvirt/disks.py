@@ -1,4 +1,4 @@
-"""The disks of a domain with the controllers that they need: pure, from values to XML."""
+"""The disks of a domain and their controllers, as XML. Pure."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from harness.guest.protocol import GuestDisk
 from harness.model.attach import BUSES, Attach, Bus, Vfio
 
 _NAME_PREFIX: dict[Bus, str] = {"virtio-blk": "vd", "virtio-scsi": "sd", "sata": "sd", "ide": "hd", "nvme": "nvme"}
-"""How the names of a bus's disks begin in libvirt's XML."""
+"""The prefix of disk names on each bus, in libvirt's XML."""
 _IDE_UNITS = 2
 """Disks per channel."""
 
 
 def alias_of(disk: GuestDisk) -> str:
-    """The name that libvirt and QEMU know the disk's device by. libvirt keeps those that begin with `ua-` for users."""
+    """The alias of the disk's device in libvirt and QEMU. libvirt reserves the prefix `ua-` for users."""
     return f"ua-{disk.serial}"
 
 
 def machine_for(disks: tuple[GuestDisk, ...]) -> MachineType:
-    """q35; i440fx (`pc`) where a disk is on IDE, of which q35 has no controller."""
+    """q35, or i440fx (`pc`) if a disk is on IDE, because q35 has no IDE controller."""
     with_ide = [disk.name for disk in disks if isinstance(disk.attach, Attach) and disk.attach.bus == "ide"]
     passed = [disk.name for disk in disks if isinstance(disk.attach, Vfio)]
     if with_ide and passed:
         raise Unsupported(
-            f"no machine type has both IDE, which {with_ide[0]} asks for, and PCIe, which {passed[0]} is plugged into",
-            hint="measure them in runs of their own, selected with -k",
+            f"no machine type has both IDE, which {with_ide[0]} requests, and PCIe, which {passed[0]} needs",
+            hint="measure them in separate runs, selected with -k",
         )
     return "pc" if with_ide else "q35"
 
 
 def root_ports(disks: tuple[GuestDisk, ...]) -> dict[str, int]:
-    """For each disk that is passed through, by name, the number of the PCIe bus that it is plugged into."""
+    """The number of the PCIe bus for each disk that is passed through, by the disk's name."""
     passed = (disk.name for disk in disks if isinstance(disk.attach, Vfio))
     return {name: number for number, name in enumerate(passed, start=1)}
 
@@ -42,14 +42,14 @@ def root_ports(disks: tuple[GuestDisk, ...]) -> dict[str, int]:
 class DomainDisks:
     """Adds disks to a domain's devices.
 
-    Each has a controller of its own, so that no queue or thread is shared between modes, but where the mode asks for a
-    shared one: modes that ask for the same shared controller are on one. `threads` is how many iothreads are in use.
+    Each disk has its own controller, so modes share no queue and no thread. The exception is a mode that requests a
+    shared controller: modes that request the same one share it. `threads` is the number of iothreads in use.
     """
 
     def __init__(self, devices: ET.Element, bus: RootBus, machine: MachineType) -> None:
         self.threads = 0
         self.queue_sizes: dict[str, int] = {}
-        """By libvirt's alias of a SCSI controller: what libvirt has no attribute for."""
+        """Queue sizes by libvirt's alias of a SCSI controller. libvirt has no attribute for them."""
         self._devices = devices
         self._bus = bus
         self._machine = machine
@@ -59,9 +59,9 @@ class DomainDisks:
         self._shared: dict[tuple[int | None, int | None, bool, int], tuple[int, count[int]]] = {}
 
     def add(self, disk: GuestDisk, *, shared: bool = False) -> None:
-        """The disk and its controller; for one that is passed through, the port that it will be plugged into.
+        """Add the disk and its controller. For a disk that is passed through, add only the port for it.
 
-        `shared` is for a source that another disk of the guest has, too: QEMU would refuse to open it twice.
+        `shared` is for a source that another disk of the guest also uses: QEMU would refuse to open it twice.
         """
         if isinstance(disk.attach, Vfio):
             # The root bus is number 0.
@@ -118,7 +118,7 @@ class DomainDisks:
                 on_controller(disk, index)
 
     def _scsi_place(self, attach: Attach) -> tuple[int, int]:
-        """Index and unit on a SCSI controller, which is made where there is none yet."""
+        """Index and unit on a SCSI controller. Adds the controller if necessary."""
         if attach.controller == "single":
             return self._scsi_controller(attach), 0
         alike = (attach.queues, attach.queue_size, attach.iothread, attach.iothread_vq_mapping)
@@ -140,7 +140,7 @@ class DomainDisks:
         return index
 
     def _queues(self, driver: ET.Element, attach: Attach) -> None:
-        """Queues and the threads that serve them: virtio-blk has them on the disk, virtio-scsi on the controller."""
+        """Set queues and their iothreads: virtio-blk has them on the disk, virtio-scsi on the controller."""
         if attach.queues:
             driver.set("queues", str(attach.queues))
         threads = [str(self.threads + number) for number in range(1, attach.threads + 1)]

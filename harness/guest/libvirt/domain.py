@@ -1,4 +1,4 @@
-"""The domain XML of a guest: pure, from values to text."""
+"""The domain XML of a guest. Pure."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _ROOT_BUS: Mapping[MachineType, str] = {"q35": "pcie.0", "pc": "pci.0"}
 
 _COMMAND_LINE = (
     "console=ttyS0 quiet",
-    # Faster to boot, the same to measure: no calibration against timers that are emulated, no self-tests of
-    # cryptography, no security modules to set up, and no search for PCI buses that ACPI does not tell of (32
-    # reads on each of 255, by pcibios_fixup_peer_bridges()). Mitigations stay as the kernel chooses them.
+    # Faster boot without an effect on figures: no calibration against emulated timers, no self-tests of cryptography,
+    # no security modules, and no search for PCI buses that ACPI does not list (32 reads on each of 255 buses, by
+    # pcibios_fixup_peer_bridges()). The kernel's choice of mitigations is unchanged.
     "tsc=reliable no_timer_check cryptomgr.notests lsm= pci=lastbus=0",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class GuestSpec:
-    """A guest to be: memory in MiB; `ssh_port` is the port of its SSH server on the host's loopback.
+    """A guest to start. `ssh_port` is the port of its SSH server on the host's loopback interface.
 
-    `kept_on` is the CPU of the host that all vCPUs are kept on; None lets them move.
+    `pinned_cpu` is the host CPU to which all vCPUs are pinned; None does not pin them.
     """
 
     name: str
@@ -45,12 +45,12 @@ class GuestSpec:
     console: str
     disks: tuple[GuestDisk, ...]
     vcpus: int = 1
-    kept_on: int | None = None
+    pinned_cpu: int | None = None
     memory_mib: int = 512
 
 
 def domain_xml(spec: GuestSpec) -> str:
-    """The guest as libvirt wants to read it. Every disk option is pinned: no default of libvirt or QEMU decides."""
+    """The guest's domain XML. It sets every disk option, so no default of libvirt or QEMU applies."""
     ET.register_namespace("qemu", QEMU_NAMESPACE)
     ET.register_namespace("voh", NAMESPACE)
     domain = ET.Element("domain", type="kvm" if spec.accel == "kvm" else "qemu")
@@ -97,15 +97,15 @@ def domain_xml(spec: GuestSpec) -> str:
 
 
 def _pin(domain: ET.Element, spec: GuestSpec) -> None:
-    if spec.kept_on is not None:
+    if spec.pinned_cpu is not None:
         tune = ET.SubElement(domain, "cputune")
         for vcpu in range(spec.vcpus):
-            ET.SubElement(tune, "vcpupin", vcpu=str(vcpu), cpuset=str(spec.kept_on))
+            ET.SubElement(tune, "vcpupin", vcpu=str(vcpu), cpuset=str(spec.pinned_cpu))
 
 
 def _user_network(domain: ET.Element, ssh_port: int, machine: MachineType) -> None:
-    # User-mode networking with a forwarded port works on every host, without a bridge, a DHCP server or root's
-    # firewall rules. libvirt 9 (Debian 12) has no element for the forward, so QEMU is told directly.
+    # User-mode networking with a forwarded port works on every host, without a bridge, a DHCP server or firewall rules.
+    # libvirt 9 (Debian 12) has no element for the forwarded port, so it is an argument for QEMU.
     arguments = ET.SubElement(domain, f"{{{QEMU_NAMESPACE}}}commandline")
     for value in (
         *("-netdev", f"user,id=voh-net,hostfwd=tcp:127.0.0.1:{ssh_port}-:22"),
@@ -115,7 +115,7 @@ def _user_network(domain: ET.Element, ssh_port: int, machine: MachineType) -> No
 
 
 def _queue_sizes(domain: ET.Element, sizes: Mapping[str, int]) -> None:
-    """The queues' sizes of SCSI controllers, by libvirt's alias: QEMU has the property, libvirt no attribute for it."""
+    """Set queue sizes of SCSI controllers, by libvirt's alias: QEMU has a property for it, libvirt no attribute."""
     if not sizes:
         return
     override = ET.SubElement(domain, f"{{{QEMU_NAMESPACE}}}override")

@@ -1,4 +1,4 @@
-"""How a disk is really attached: read back from the live domain XML, from QEMU and from its process, not assumed."""
+"""The effective configuration of a disk, read back from the live domain XML, from QEMU and from its process."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _DISKS = "devices/disk"
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What is asked once for all disks of a guest, and stays as it is while the guest runs.
+    """What is read once for all disks of a guest. It does not change while the guest runs.
 
-    `live` is the domain as libvirt runs it, with the aliases and addresses that it gave; `blocks` are QEMU's block
-    devices as `query-block` tells them.
+    `live` is the domain as libvirt runs it, with the aliases and addresses that libvirt assigned. `blocks` are QEMU's
+    block devices, from `query-block`.
     """
 
     live: ET.Element
@@ -44,7 +44,7 @@ def live_xml(connection: Connection, domain: Any) -> ET.Element:
 
 
 def read_effective(connection: Connection, domain: Any, guest: Running, alias: str) -> Effective:
-    """What libvirt, QEMU's block layer, QEMU's device and QEMU's process make of the disk with this alias."""
+    """The effective configuration of the disk with this alias in libvirt, QEMU's block layer, device and process."""
     with reading(f"host {connection.host}: how QEMU serves the guest's disk {alias}", GuestError):
         return _effective(connection, domain, guest, alias)
 
@@ -55,7 +55,7 @@ def _effective(connection: Connection, domain: Any, guest: Running, alias: str) 
     driver = _attributes(disk.find("driver"))
     controller = scsi_controller(live, disk)
     device = QemuDevice(connection, domain, alias)
-    # virtio-blk has its queues on the disk, virtio-scsi on the controller. They spell the properties differently.
+    # virtio-blk has its queues on the disk, virtio-scsi on the controller. The names of the properties differ.
     queues = device if controller is None else QemuDevice(connection, domain, _alias(controller))
     entry = _block_device(guest, alias)
     inserted, node = entry["inserted"], entry["inserted"]["node-name"]
@@ -86,7 +86,7 @@ def _effective(connection: Connection, domain: Any, guest: Running, alias: str) 
 
 
 def read_passed_through(connection: Connection, domain: Any, host: Runner, disk: PciDisk, alias: str) -> Effective:
-    """Which device of the host QEMU passes through under this alias, and which driver the host has for it."""
+    """The host's device that QEMU passes through under this alias, and its driver on the host."""
     with reading(f"host {connection.host}: how QEMU passes {alias} through", GuestError):
         device = QemuDevice(connection, domain, alias)
     link = f"/sys/bus/pci/devices/{disk.address}/driver"
@@ -100,19 +100,19 @@ def read_passed_through(connection: Connection, domain: Any, host: Runner, disk:
 
 
 def disk_of(live: ET.Element, alias: str) -> ET.Element:
-    """The disk that libvirt and QEMU know by this alias."""
+    """The disk with this alias."""
     for disk in live.iterfind(_DISKS):
         if _alias(disk) == alias:
             return disk
     there = ", ".join(_alias(disk) for disk in live.iterfind(_DISKS)) or "none"
     raise GuestError(
         f"guest {live.findtext('name')}: libvirt shows no disk {alias}; it has {there}",
-        hint="somebody detached it while the guest was running: virsh dumpxml shows what is left",
+        hint="it was detached while the guest was running: virsh dumpxml shows the remaining disks",
     )
 
 
 def scsi_controller(live: ET.Element, disk: ET.Element) -> ET.Element | None:
-    """The controller of a SCSI disk: it, and not the disk, has the queues and the iothread. None on other buses."""
+    """The controller of a SCSI disk, which has the queues and the iothread instead of the disk. None on other buses."""
     if _attributes(disk.find("target")).get("bus") != "scsi":
         return None
     index = _attributes(disk.find("address")).get("controller")
@@ -144,7 +144,7 @@ def _block_device(guest: Running, alias: str) -> dict[str, Any]:
 
 
 class QemuDevice:
-    """A device of QEMU by the alias that libvirt gave it. Kinds of devices differ in the properties that they have."""
+    """A device of QEMU by the alias that libvirt gave it. Different kinds of devices have different properties."""
 
     def __init__(self, connection: Connection, domain: Any, alias: str) -> None:
         self._connection = connection
@@ -155,7 +155,7 @@ class QemuDevice:
             self._names = {each["name"] for each in listed}
 
     def get(self, *names: str) -> Any:
-        """The value of the first of these properties that the device has. None where it has none of them."""
+        """The value of the first of these properties that the device has; None if it has none of them."""
         for name in names:
             if name in self._names:
                 return ask(self._connection, self._domain, "qom-get", path=self._path, property=name)
@@ -163,5 +163,5 @@ class QemuDevice:
 
     @property
     def threads(self) -> int:
-        """How many iothreads serve its queues; 0 where QEMU's main thread does."""
+        """The number of iothreads that serve its queues; 0 if QEMU's main thread serves them."""
         return len(self.get("iothread-vq-mapping") or ()) or int(bool(self.get("iothread")))

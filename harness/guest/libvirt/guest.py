@@ -1,4 +1,4 @@
-"""A running domain: its disks inside, and how they are really attached."""
+"""A running domain: the guest's disks, and their effective configuration."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class LibvirtGuest(BootedGuest):
         self._log = log
         self._attached = attached
         self._devices = dict(block_devices(self.system, attached.lasting, self._connection.host))
-        self._tells_exits = self._reports_exits()
+        self._has_exits = self._reports_exits()
 
     def device(self, disk: str) -> str:
         return self._device(disk).path
@@ -54,7 +54,7 @@ class LibvirtGuest(BootedGuest):
         return transferred(self._connection, self._domain, alias_of(self._attached.disks[disk]))
 
     def exits(self) -> KvmCounts | None:
-        return summed_exits(query_exits(self._connection, self._domain)) if self._tells_exits else None
+        return summed_exits(query_exits(self._connection, self._domain)) if self._has_exits else None
 
     def effective(self, disk: str) -> Effective:
         alias = alias_of(self._attached.disks[disk])
@@ -85,10 +85,10 @@ class LibvirtGuest(BootedGuest):
         domain = self._running_domain
         running = domain.is_running()
         log = last_words(self._host, qemu_log(domain.name), "QEMU's log")
-        return f"libvirt says that it {'still runs' if running else 'has ended'}{domain.last_words(self._host)}{log}"
+        return f"libvirt reports that it {'still runs' if running else 'has ended'}{domain.last_words(self._host)}{log}"
 
     def _reports_exits(self) -> bool:
-        """Whether this QEMU tells what KVM counts: from 7.1 on, and under KVM."""
+        """Whether this QEMU reports KVM's counters: QEMU 7.1 and later do, under KVM."""
         try:
             return bool(query_exits(self._connection, self._domain))
         except GuestError:

@@ -1,4 +1,4 @@
-"""What a guest's console and QEMU's log end with: the cause, where a guest ends by itself."""
+"""The last lines of a guest's console and of QEMU's log. They show the cause if a guest ends by itself."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _LOGS = "/var/log/libvirt/qemu"
 
 
 def qemu_log(name: str, directory: str = _LOGS) -> str:
-    """Where libvirt keeps what the QEMU of this guest prints. Its last line says why the guest was shut down."""
+    """The file to which libvirt writes the output of this guest's QEMU. Its last line says why the guest ended."""
     return f"{directory}/{name}.log"
 
 
 def last_words(runner: Runner, file: str, whose: str = "its console") -> str:
-    """The end of a message on a guest; empty where the file is empty or cannot be read."""
+    """The last lines of the file, as text for the end of a message; empty if it is empty or cannot be read."""
     with suppress(HostError):
         found = runner.run(["tail", "-c", "400", file], deadline=20, check=False).stdout.strip()
         if found:
@@ -25,9 +25,9 @@ def last_words(runner: Runner, file: str, whose: str = "its console") -> str:
 
 
 def ended_while_booting(runner: Runner, host: str, console: str, log: str) -> GuestError:
-    """The error for a guest that ended before anybody could log in, with all that is known of the cause."""
+    """The error for a guest that ended before the login, with everything that is known about the cause."""
     known = last_words(runner, console) + last_words(runner, log, whose="QEMU's log")
     return GuestError(
-        f"host {host}: the guest ended while it was booting{known or '; its console and QEMU say nothing'}",
+        f"host {host}: the guest ended while it was booting{known or '; its console and QEMU printed nothing'}",
         hint=f"see {console} and {log} on {host}",
     )

@@ -1,4 +1,4 @@
-"""What QEMU itself says of a running guest, asked over its monitor (QMP)."""
+"""What QEMU reports about a running guest over its monitor (QMP)."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ _NO_QEMU = "check which QEMU the guest runs in: virt-overhead doctor"
 
 
 def ask(connection: Connection, domain: Any, command: str, **arguments: object) -> Any:
-    """The answer to one QMP command. GuestError where QEMU refuses it, hangs or has died."""
+    """The answer to one QMP command. Raises GuestError if QEMU refuses it, hangs or has ended."""
     text = json.dumps({"execute": command, "arguments": arguments})
     try:
         answer = within(_SECONDS, lambda: libvirt_qemu.qemuMonitorCommand(domain, text, 0))
     except Overdue:
         raise GuestError(
             f"host {connection.host}: QEMU did not answer {command} within {format_duration(_SECONDS)}",
-            hint=f"it hangs, or somebody stopped it; see on {connection.host}: journalctl -u libvirtd",
+            hint=f"it hangs or was stopped; see on {connection.host}: journalctl -u libvirtd",
         ) from None
     except libvirt.libvirtError as error:
         raise GuestError(
-            f"host {connection.host}: QEMU could not be asked {command}: {error.get_error_message()}"
+            f"host {connection.host}: QEMU did not get the command {command}: {error.get_error_message()}"
         ) from error
     return answer_of(answer, command, f"host {connection.host}: QEMU")
 
 
 def answer_of(text: str, command: str, who: str) -> Any:
-    """What QEMU returns in its answer to `command`. GuestError where it refuses, or where that is not an answer."""
+    """What QEMU returns in its answer to `command`. Raises GuestError if it refuses or the answer is not valid."""
     source = f"{who}: its answer to {command}"
     with reading(source, GuestError, hint=_NO_QEMU):
         found = parse_json(text, source, GuestError, hint=_NO_QEMU)
@@ -50,13 +50,13 @@ def answer_of(text: str, command: str, who: str) -> Any:
 def of_device(alias: str, entries: list[dict[str, Any]]) -> dict[str, Any] | None:
     """The entry of `query-block` or `query-blockstats` that belongs to the device libvirt calls `alias`.
 
-    QEMU names it by its path in the object tree; that of virtio-blk has a part below the device itself.
+    QEMU names it by its path in the object tree. For virtio-blk, the path has one more part below the device.
     """
     return next((each for each in entries if f"/{alias}/" in f"/{each.get('qdev', '')}/"), None)
 
 
 def transferred(connection: Connection, domain: Any, alias: str) -> Transferred:
-    """What the device libvirt calls `alias` was asked to read and to write, as QEMU counts it."""
+    """The bytes that the guest read from and wrote to the device with this alias, as QEMU counts them."""
     entries = ask(connection, domain, "query-blockstats")
     with reading(f"host {connection.host}: QEMU's counts for the guest's disk {alias}", GuestError, hint=_NO_QEMU):
         entry = of_device(alias, entries)
@@ -66,7 +66,7 @@ def transferred(connection: Connection, domain: Any, alias: str) -> Transferred:
 
 
 def query_exits(connection: Connection, domain: Any) -> list[dict[str, Any]]:
-    """KVM's counts by vCPU: QEMU 7.1 and later reads them from the kernel. GuestError where QEMU cannot."""
+    """KVM's counters by vCPU: QEMU 7.1 and later reads them from the kernel. Raises GuestError if QEMU cannot."""
     answer: list[dict[str, Any]] = ask(
         connection, domain, "query-stats", target="vcpu", providers=[{"provider": "kvm", "names": list(EXITS)}]
     )
@@ -74,7 +74,7 @@ def query_exits(connection: Connection, domain: Any) -> list[dict[str, Any]]:
 
 
 def summed_exits(by_vcpu: list[dict[str, Any]]) -> KvmCounts:
-    """The counts of all vCPUs together."""
+    """The sum of the counters of all vCPUs."""
     counts: dict[str, float] = {}
     with reading("QEMU's answer to query-stats", GuestError, hint=_NO_QEMU):
         for vcpu in by_vcpu:

@@ -1,6 +1,6 @@
-"""The block devices of a guest's QEMU process, as libvirt told it to open them.
+"""The block devices in the arguments that libvirt gave to a guest's QEMU process.
 
-QEMU answers over its monitor neither which engine for asynchronous I/O a disk has nor whether it passes discards on.
+QEMU's monitor reports neither the engine for asynchronous I/O of a disk nor whether the disk passes discards on.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ PID_FILE = "/run/libvirt/qemu/{name}.pid"
 
 @dataclass(frozen=True, slots=True)
 class QemuProcess:
-    """The block devices that a QEMU was told to open, by node name, and its AIO engines."""
+    """The block devices in QEMU's arguments, by node name, and its AIO engines."""
 
     nodes: Mapping[str, Mapping[str, Any]]
     engines: Engines
 
     def aio(self, node: str) -> str:
-        """The engine in effect: the one that was asked for, unless QEMU dropped it or never set one up."""
+        """The engine in effect: the requested one, unless QEMU dropped it or never set it up."""
         return self.engines.in_effect(self._protocol(node).get("aio", "threads"))
 
     def discard(self, node: str) -> str:
-        """`unmap` where every layer of block devices passes discards on."""
+        """`unmap` if every layer of block devices passes discards on."""
         return "unmap" if all(each.get("discard") == "unmap" for each in self._chain(node)) else "ignore"
 
     def _protocol(self, node: str) -> Mapping[str, Any]:
         return list(self._chain(node))[-1]
 
     def _chain(self, node: str) -> Iterator[Mapping[str, Any]]:
-        """The node that a device works on (raw, qcow2), and those below it down to the file or host device."""
+        """The node of a device (raw, qcow2) and the nodes below it, down to the file or host device."""
         for _ in range(len(self.nodes) + 1):
             if node not in self.nodes:
-                raise GuestError(f"QEMU was not told of a block device {node}; it knows {', '.join(self.nodes)}")
+                raise GuestError(f"QEMU's arguments have no block device {node}; they have {', '.join(self.nodes)}")
             found = self.nodes[node]
             yield found
             if not isinstance(found.get("file"), str):
@@ -53,16 +53,16 @@ class QemuProcess:
 def read_process(runner: Runner, guest: str) -> QemuProcess:
     """The QEMU process of the running guest called `guest` in libvirt."""
     pid_file = PID_FILE.format(name=guest)
-    looked = look_at_process(runner, pid_file, log=qemu_log(guest)).stdout
+    printed = look_at_process(runner, pid_file, log=qemu_log(guest)).stdout
     with reading(f"{runner.name}: the command line of QEMU, guest {guest},", GuestError):
-        process = parse_process(looked)
-    if not process.nodes and "argument" not in looked:
-        raise GuestError(f"{runner.name}: no QEMU process of guest {guest} is found by {pid_file}")
+        process = parse_process(printed)
+    if not process.nodes and "argument" not in printed:
+        raise GuestError(f"{runner.name}: {pid_file} leads to no QEMU process of guest {guest}")
     return process
 
 
 def parse_process(printed: str) -> QemuProcess:
-    """What the host printed of the process. Pure."""
+    """The process, from what the host printed about it. Pure."""
     found = parse_inspected(printed)
     nodes = {}
     for option, value in pairwise(found.arguments):

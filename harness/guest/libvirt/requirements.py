@@ -1,4 +1,4 @@
-"""What an attachment needs of a host's libvirt and QEMU: pure."""
+"""The versions of libvirt and QEMU that an attachment needs. Pure."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from harness.guest.machine_size import too_many_queues
 from harness.model.attach import Attach
 
 NVME = 11_005_000
-"""libvirt 11.5.0 knows `bus='nvme'`. Source: libvirt's NEWS, as the others."""
+"""libvirt 11.5.0 supports `bus='nvme'`. Source of all three: libvirt's NEWS."""
 BLK_MAPPING = (10_000_000, 9_000_000)
 """libvirt 10.0.0 and QEMU 9.0 spread the queues of virtio-blk over several iothreads."""
 SCSI_MAPPING = (11_002_000, 10_000_000)
-"""libvirt 11.2.0 and QEMU 10.0 do so for virtio-scsi."""
+"""libvirt 11.2.0 and QEMU 10.0 do the same for virtio-scsi."""
 
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """As libvirt counts them: 1,000,000 x major + 1,000 x minor + release."""
+    """Versions as libvirt encodes them: 1,000,000 x major + 1,000 x minor + release."""
 
     libvirt: int
     qemu: int
 
 
 def missing_for(attach: Attach, has: Versions, cpus: int) -> str | None:
-    """Why a host of these versions and so many CPUs cannot attach a disk so, with the remedy; None where it can."""
+    """Why a host with these versions and CPUs cannot attach a disk in this way, with the remedy; None if it can."""
     if why := too_many_queues(attach, cpus):
         return why
     needs = [
-        f"{what} needs {program} {_shown(least)}, it has {_shown(version)}"
+        f"{what} needs {program} {_shown(least)}, but the host has {_shown(version)}"
         for what, program, least, version in _needs(attach, has)
         if version < least
     ]
-    return f"{'; '.join(needs)}: upgrade it, or measure on another host" if needs else None
+    return f"{'; '.join(needs)}: upgrade the host, or measure on another one" if needs else None
 
 
 def _needs(attach: Attach, has: Versions) -> Iterator[tuple[str, str, int, int]]:
-    """What asks for a version, of which program, the least one, and the one there is."""
+    """Each option that needs a version: the option, the program, the oldest suitable version and the host's version."""
     if attach.bus == "nvme":
         yield 'bus = "nvme"', "libvirt", NVME, has.libvirt
     if attach.iothread_vq_mapping:

@@ -1,4 +1,4 @@
-"""A domain that was started: whether it still runs, what it printed last, and its end."""
+"""A started domain: whether it still runs, its last output, and its end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.lab.transport.base import Runner
 
 @dataclass(frozen=True, slots=True)
 class RunningDomain:
-    """A transient domain by libvirt's handle; `console` is the file on the host with what its console printed."""
+    """A transient domain by libvirt's handle. `console` is the file on the host with the output of its console."""
 
     connection: Connection
     handle: Any
@@ -22,19 +22,19 @@ class RunningDomain:
     console: str
 
     def is_running(self) -> bool:
-        """HostError where libvirt does not answer."""
+        """Whether it runs. Raises HostError if libvirt does not answer."""
         try:
-            return bool(self.connection.call("tell the guest's state", self.handle.isActive, deadline=30))
+            return bool(self.connection.call("report the guest's state", self.handle.isActive, deadline=30))
         except Refused as error:
             if error.gone:
                 return False
             raise
 
     def last_words(self, host: Runner) -> str:
-        """What its console ends with, for the end of a message."""
+        """The last lines of its console, for the end of a message."""
         return last_words(host, self.console)
 
     def destroy(self) -> None:
-        # A domain that has ended by itself, or with its connection, is as gone as one that is destroyed.
+        # The domain may already have ended by itself or with its connection.
         with suppress(HostError):
             self.connection.call("destroy the guest", self.handle.destroy, deadline=60)

@@ -1,4 +1,4 @@
-"""Hands a PCI device of the host to a running guest (VFIO), and takes it back."""
+"""Passes a PCI device of the host through to a running guest (VFIO), and returns it to the host."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _POLL_SECONDS = 0.1
 
 
 def hostdev_xml(address: str, bus: int, alias: str) -> str:
-    """The host's PCI device at `address` (DDDD:BB:DD.F), plugged into the port that is the guest's PCIe bus `bus`.
+    """The XML of the host's PCI device at `address` (DDDD:BB:DD.F), plugged into the guest's PCIe bus `bus`.
 
-    Managed: libvirt takes it from its driver on the host, and gives it back.
+    It is managed: libvirt unbinds it from its driver on the host, and returns it to that driver.
     """
     segment, of_host, rest = address.split(":")
     slot, function = rest.split(".")
@@ -46,10 +46,10 @@ def hostdev_xml(address: str, bus: int, alias: str) -> str:
 def plugged(
     connection: Connection, domain: Any, log: CreationLog, disk: PciDisk, grant: Writable, *, bus: int, alias: str
 ) -> Iterator[None]:
-    """The guest has the device for as long as this lasts; then the host has the disk again under its link.
+    """The guest has the device until the end of the block. Then the host has the disk again under its link.
 
-    Raises SafetyError where the host uses the disk, or another one comes back; GuestError where the guest does not let
-    go of it (it is destroyed then); HostError where the guest does not get it, or the host does not get it back.
+    Raises SafetyError if the host uses the disk or another disk comes back, GuestError if the guest does not release
+    it (then the guest is destroyed), and HostError if the guest does not get it or the host does not get it back.
     """
     loan = lend(grant, disk.path)
     xml = hostdev_xml(disk.address, bus, alias)
@@ -69,22 +69,22 @@ def plugged(
             finally:
                 released = _unplugged(connection, domain, xml, alias)
                 if not released:
-                    # A device goes back to the host with the process that has it.
+                    # The kernel returns the device to the host when the process ends.
                     with suppress(HostError):
                         connection.call("destroy the guest", domain.destroy, deadline=60)
     finally:
         take_back(loan)
     if not released:
         raise GuestError(
-            f"host {connection.host}: the guest did not let go of {disk.path} within "
+            f"host {connection.host}: the guest did not release {disk.path} within "
             f"{format_duration(RELEASE_SECONDS)}, and was destroyed",
-            hint="its kernel needs PCI hot-plug (pciehp, acpiphp), and nothing in it may keep the disk busy",
+            hint="its kernel needs PCI hot-plug (pciehp, acpiphp), and no program in it may use the disk",
         )
 
 
 def _unplugged(connection: Connection, domain: Any, xml: str, alias: str) -> bool:
-    """Whether the guest has let go of the device, or is gone itself."""
-    # Where it was not plugged in, or the guest has ended, libvirt refuses: both are what is wanted.
+    """Whether the guest has released the device or has ended."""
+    # libvirt refuses if the device was not plugged in or the guest has ended. Then nothing remains to do.
     with suppress(HostError):
         detach = partial(domain.detachDeviceFlags, xml, libvirt.VIR_DOMAIN_AFFECT_LIVE)
         connection.call("take the device back", detach, deadline=PLUG_SECONDS)

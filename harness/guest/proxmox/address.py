@@ -1,4 +1,4 @@
-"""Where a guest answers: reported by its agent, or set through it."""
+"""The address of a guest: reported by its agent, or set through the agent."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _POLL_SECONDS = 1.0
 
 
 def address_of(machine: VirtualMachine, rules: GuestRules, end: Deadline) -> str:
-    """The guest's IPv4 address, waited for until `end`. GuestError where none comes up."""
+    """The guest's IPv4 address. Waits for it until `end`. Raises GuestError if there is none."""
     if rules.address is not None:
         return str(IPv4Interface(rules.address).ip)
-    heard = False
+    agent_answered = False
 
     def reported() -> str | None:
-        nonlocal heard
+        nonlocal agent_answered
         interfaces = machine.interfaces()
-        heard = heard or interfaces is not None
+        agent_answered = agent_answered or interfaces is not None
         with reading(f"host {machine.client.host}: VM {machine.vmid}: its list of network interfaces", GuestError):
             address = first_address(interfaces or ())
         if address is None:
@@ -35,14 +35,14 @@ def address_of(machine: VirtualMachine, rules: GuestRules, end: Deadline) -> str
     if address := wait_until(reported, deadline=end, every=_POLL_SECONDS):
         return address
     why, remedy = "its agent does not answer", f"its console: qm terminal {machine.vmid} on {machine.client.host}"
-    if heard:
-        why = "its agent tells no address"
-        remedy = f'is there DHCP on bridge {rules.bridge}? Else: network = "static" and an address in the lab file'
+    if agent_answered:
+        why = "its agent reports no address"
+        remedy = f'check DHCP on bridge {rules.bridge}, or set network = "static" and an address in the lab file'
     raise GuestError(f"host {machine.client.host}: VM {machine.vmid} booted, but {why}", hint=remedy)
 
 
 def set_address(machine: VirtualMachine, rules: GuestRules, end: Deadline) -> None:
-    """Give the guest the lab's address through its agent, as soon as that answers. GuestError where it does not."""
+    """Set the lab's address through the guest's agent, as soon as it answers. Raises GuestError if it does not."""
 
     def is_set() -> bool:
         done = machine.run_by_agent(address_script(rules), deadline=max(end.left, 1.0))
@@ -58,7 +58,7 @@ def set_address(machine: VirtualMachine, rules: GuestRules, end: Deadline) -> No
 
 
 def address_script(rules: GuestRules) -> str:
-    """Sets the address on the guest's only network card, and ends what would go on to ask for one by DHCP."""
+    """A script that sets the address of the guest's only network card and ends its DHCP client."""
     lines = [
         "{ killall udhcpc 2>/dev/null; true; }",
         "nic=$(ls /sys/class/net | grep -v '^lo$' | head -n 1)",
@@ -71,7 +71,7 @@ def address_script(rules: GuestRules) -> str:
 
 
 def first_address(interfaces: Iterable[Mapping[str, Any]]) -> str | None:
-    """The first IPv4 address that others can reach, of what the agent lists."""
+    """The first IPv4 address in the agent's list that other machines can reach."""
     for interface in interfaces:
         for each in interface.get("ip-addresses", ()):
             if each.get("ip-address-type") != "ipv4":

@@ -1,4 +1,4 @@
-"""Guests by Proxmox VE: VMs made through the API of one node, reached over SSH."""
+"""Guests of Proxmox VE: VMs created through the API of one node, and reached over SSH."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from harness.model.mode import Mode
 BOOT_TRIES = 2
 _EXPECTED_BOOT_SECONDS = 20.0
 
-# A template is somebody's system. What our own image leaves in /run is made up for, by the same means.
+# A template does not run the guest image. This creates the files that the guest image creates in /run.
 _ADOPT = r"""
 command -v fio >/dev/null || { echo 'fio is not installed in the template' >&2; exit 1; }
 [ -e /run/hypervisor ] || lscpu | sed -n 's/^Hypervisor vendor: *//p' >/run/hypervisor
@@ -52,19 +52,19 @@ command -v fio >/dev/null || { echo 'fio is not installed in the template' >&2; 
 
 
 class ProxmoxRemover:
-    """Removes what runs have left on one node, through its API."""
+    """Removes what runs left on one node, through its API."""
 
     def __init__(self, runner: Runner, client: Client) -> None:
         self._runner = runner
         self._client = client
 
     def remove(self, entry: Entry) -> Removal | None:
-        """Remove what a killed run created through Proxmox VE, if it still is what the creation log says."""
+        """Remove what a killed run created through Proxmox VE, if its identity still matches the creation log."""
         return remove(self._client, self._runner, entry)
 
 
 class ProxmoxHypervisor(ProxmoxRemover):
-    """Makes layouts and guests on one node. A VM holds the volumes of a run, and becomes its guest."""
+    """Makes layouts and guests on one node. A VM owns the volumes of a run, and becomes its guest."""
 
     def __init__(self, host: Host, client: Client, rules: GuestRules, events: Events) -> None:
         super().__init__(host.runner, client)
@@ -73,7 +73,7 @@ class ProxmoxHypervisor(ProxmoxRemover):
         self._events = events
 
     def missing(self, mode: Mode, disk: AnyDisk) -> str | None:
-        """Why the node cannot have `mode` on `disk`, with the remedy; None where it can."""
+        """Why the node does not support `mode` on `disk`, with the remedy; None if it does."""
         if (why := missing(self._client.spec, mode, disk)) or mode.attach is None:
             return why
         return too_many_queues(mode.attach, int(self._host.facts["cpus"] or 1))
@@ -82,15 +82,17 @@ class ProxmoxHypervisor(ProxmoxRemover):
     def layouts(
         self, log: CreationLog, disks: Sequence[AnyDisk], modes: Sequence[Mode], *, span: int
     ) -> Iterator[Layouts]:
-        """The layouts of `modes` on the first disk, made through Proxmox VE; everything is removed at the end."""
+        """The layouts of `modes` on the first disk, created through Proxmox VE. Everything is removed at the end."""
         disk = disks[0]
         for mode in modes:
             if why := self.missing(mode, disk):
                 raise Unsupported(f"host {self._host.name}: mode {mode.name} on disk {disk.name}: {why}")
         if not isinstance(disk, DiskById | DiskByStorage):
-            raise Unsupported(f"host {self._host.name}: Proxmox VE knows no loop devices, so not disk {disk.name}")
+            raise Unsupported(
+                f"host {self._host.name}: disk {disk.name} is a loop device, which Proxmox VE does not support"
+            )
         require_same_node(self._client, log.runner)
-        # Before the first thing is made. Whether a disk is claimed is asked again before the disk is written to.
+        # Before anything is created. The claims on a disk are read again before the first write to it.
         if isinstance(disk, DiskById):
             require_unclaimed(self._client, log.runner, disk)
         else:
@@ -106,7 +108,7 @@ class ProxmoxHypervisor(ProxmoxRemover):
 
     @contextmanager
     def guest(self, log: CreationLog, disks: Sequence[GuestDisk]) -> Iterator[Guest]:
-        """A guest with these disks, booted to SSH; stopped at the end. Its VM goes with what it was made for."""
+        """A guest with these disks that answers over SSH. It is stopped at the end; its owner removes the VM."""
         self._require_attachable(disks)
         with self._machine(log, disks) as machine:
             keys = self._attach(machine, disks)
@@ -118,9 +120,9 @@ class ProxmoxHypervisor(ProxmoxRemover):
 
     @contextmanager
     def _started(self, machine: VirtualMachine) -> Iterator[Started[VirtualMachine]]:
-        """The VM, logged in to. Its end is that of what it was made for."""
+        """The VM, logged in to. Its owner ends it."""
         if machine.running:
-            # An earlier try, of which nothing came.
+            # An earlier try failed.
             machine.stop()
         machine.start()
         runner = log_in(machine, self._host, self._rules)
@@ -133,7 +135,7 @@ class ProxmoxHypervisor(ProxmoxRemover):
 
     @contextmanager
     def _holder(self, log: CreationLog, disk: AnyDisk, modes: Sequence[Mode]) -> Iterator[CreatedVm | None]:
-        """The VM that volumes of the run belong to; None where there are none."""
+        """The VM that owns the volumes of the run; None if there are no volumes."""
         if not isinstance(disk, DiskByStorage) and not any(isinstance(mode.layout, Stored) for mode in modes):
             yield None
             return
@@ -150,13 +152,13 @@ class ProxmoxHypervisor(ProxmoxRemover):
         (vmid,) = holders
         machine = VirtualMachine(self._client, vmid)
         with self._client.cleanup() as cleanup:
-            # The volumes are those of the layouts, with which they are removed; and so is the VM.
+            # The layouts remove the volumes and the VM.
             cleanup.by(f"the running VM {vmid}", machine.end)
             yield machine
 
     @contextmanager
     def _shell(self, log: CreationLog) -> Iterator[tuple[VirtualMachine, CreatedVm]]:
-        """A VM without disks under test; gone at the end."""
+        """A VM without disks under test. It is removed at the end."""
         rules, vcpus, client = self._rules, vcpus_for(self._host.facts), self._client
         if rules.template is None:
             iso = ensure_iso(client, rules.iso_storage, self._host.guest_files, self._events)
@@ -169,12 +171,12 @@ class ProxmoxHypervisor(ProxmoxRemover):
         ):
             public = Path(f"{self._host.guest_files.key}.pub").read_text(encoding="utf-8").strip()
             template = VirtualMachine(client, rules.template).config()
-            settings = self._understood(lambda: clone_parameters(rules, template, vcpus, public))
+            settings = self._supported(lambda: clone_parameters(rules, template, vcpus, public))
             machine.set({"tags": marks(log.run_id, vm.token)["tags"], **settings})
             yield machine, vm
 
     def _attach(self, machine: VirtualMachine, disks: Sequence[GuestDisk]) -> Mapping[str, str]:
-        """Add the disks to the VM's configuration, and tell which drive each became."""
+        """Add the disks to the VM's configuration. Returns the drive of each disk."""
         for path in dict.fromkeys(disk.source.path for disk in disks if not isinstance(disk.source, PveVolume)):
             require_unshared(self._client, self._host.runner, path, machine.vmid)
 
@@ -185,7 +187,7 @@ class ProxmoxHypervisor(ProxmoxRemover):
             return {"cores": vcpus_for(self._host.facts, [disk.attach for disk in disks]), **drives}
 
         keys: dict[str, str] = {}
-        machine.set(self._understood(strings))
+        machine.set(self._supported(strings))
         return keys
 
     def _require_attachable(self, disks: Sequence[GuestDisk]) -> None:
@@ -199,8 +201,8 @@ class ProxmoxHypervisor(ProxmoxRemover):
                     hint=f"log in as {ROOT} without a token, or select modes on storages",
                 )
 
-    def _understood(self, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """What `make` returns. What cannot be said in PVE's words is Unsupported."""
+    def _supported(self, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """What `make` returns. Raises Unsupported if PVE's configuration cannot express it."""
         try:
             return make()
         except ValueError as error:
@@ -208,7 +210,7 @@ class ProxmoxHypervisor(ProxmoxRemover):
 
 
 class ProxmoxBackend:
-    """What Proxmox VE offers on the node that `spec` names: a Backend."""
+    """The Backend for the node of Proxmox VE in `spec`."""
 
     def __init__(self, spec: ProxmoxSpec) -> None:
         self._spec = spec

@@ -1,4 +1,4 @@
-"""Whom a disk of a node belongs to already: every storage, VM and container whose configuration names it. Pure."""
+"""The users of a node's disk: every storage, VM and container whose configuration names it. Pure."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _PCI = re.compile(r"(?:([0-9a-f]{4,}):)?([0-9a-f]{2}:[0-9a-f]{2})(\.[0-9a-f])?",
 
 @dataclass(frozen=True, slots=True)
 class DiskNames:
-    """By what the configuration of a node can name a disk.
+    """The names by which the configuration of a node can refer to a disk.
 
     `paths` are all paths that lead to the disk or to a partition of it: its devices and their links below /dev/disk.
-    `pci` holds the addresses of the controllers that it hangs on, as in sysfs: 0000:03:00.0.
+    `pci` has the addresses of its controllers, as in sysfs: 0000:03:00.0.
     """
 
     paths: frozenset[str]
@@ -28,11 +28,11 @@ class DiskNames:
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
-    """What of a node's configuration can name a disk, as its API tells it.
+    """The part of a node's configuration that can name a disk, as its API reports it.
 
-    `groups` holds the devices of each volume group, `pools` those of each ZFS pool, `directories` the device that is
-    mounted at each path; `guests` the configuration of each VM and container by what messages call it (`VM 101`), with
-    what is pending of it and what its snapshots have; `mappings` the PCI addresses of each resource mapping.
+    `groups` has the devices of each volume group, `pools` the devices of each ZFS pool, `directories` the device that
+    is mounted at each path. `guests` has the configuration of each VM and container by its name in messages (`VM 101`),
+    including pending changes and snapshots. `mappings` has the PCI addresses of each resource mapping.
     """
 
     storages: Sequence[Mapping[str, Any]] = ()
@@ -44,17 +44,17 @@ class NodeConfig:
 
 
 def claims(disk: DiskNames, node: NodeConfig) -> list[str]:
-    """Who uses the disk, in words; empty where nobody does."""
+    """The users of the disk, as texts for a message; empty if there are none."""
     return [*_of_storages(disk.paths, node), *shared(disk, node)]
 
 
 def shared(disk: DiskNames, node: NodeConfig) -> list[str]:
-    """Which VMs and containers name the disk or its controller: PVE itself starts two on one device without a word."""
+    """The VMs and containers that name the disk or its controller. PVE starts two on one device without a warning."""
     return list(_of_guests(disk, node))
 
 
 def mappings_used(guests: Mapping[str, Mapping[str, Any]]) -> set[str]:
-    """The resource mappings that VMs have PCI devices by."""
+    """The resource mappings that VMs use for PCI devices."""
     options = (_options(value) for config in guests.values() for key, value in config.items() if _is_pci(key))
     return {found["mapping"] for found in options if "mapping" in found}
 
@@ -64,15 +64,15 @@ def _of_storages(names: Collection[str], node: NodeConfig) -> Iterator[str]:
     for group, devices in node.groups.items():
         if set(devices) & set(names):
             users = [f"storage {each['storage']}" for each in node.storages if _is_on_group(each, group)]
-            yield f"volume group {group} is on it" + _for(users)
+            yield f"volume group {group} is on it" + _used_by(users)
     for pool, devices in node.pools.items():
         if {device.rpartition("/")[2] for device in devices} & bare:
             users = [f"storage {each['storage']}" for each in node.storages if _is_on_pool(each, pool)]
-            yield f"ZFS pool {pool} is on it" + _for(users)
+            yield f"ZFS pool {pool} is on it" + _used_by(users)
     for path, device in node.directories.items():
         if device in names:
             users = [f"storage {each['storage']}" for each in node.storages if each.get("path") == path]
-            yield f"{path} is on it" + _for(users)
+            yield f"{path} is on it" + _used_by(users)
     for storage in node.storages:
         if (target := storage.get("target")) and any(f"-iscsi-{target}-lun-" in name for name in names):
             yield f"storage {storage['storage']} has it as a LUN of {target}"
@@ -89,7 +89,7 @@ def _of_guests(disk: DiskNames, node: NodeConfig) -> Iterator[str]:
             options = _options(config[key])
             mapping = options.get("mapping")
             if mapping is not None and mapping not in node.mappings:
-                yield f"{guest} has the PCI devices of the mapping {mapping} as {key}, and nobody knows which they are"
+                yield f"{guest} has the PCI devices of the mapping {mapping} as {key}, and their addresses are unknown"
                 continue
             given = options.get("host", "").split(";") if mapping is None else node.mappings[mapping]
             if hit := sorted(each for each in disk.pci if any(_is_at(each, address) for address in given)):
@@ -101,13 +101,13 @@ def _is_pci(key: str) -> bool:
 
 
 def _options(value: object) -> dict[str, str]:
-    """The options of a PCI device; `host` is what may stand there without a name."""
+    """The options of a PCI device. An option without a name is `host`."""
     pairs = (part.partition("=") for part in str(value).split(","))
     return {(key if separator else "host"): text if separator else key for key, separator, text in pairs}
 
 
 def _is_at(controller: str, address: str) -> bool:
-    """Whether an address of Proxmox VE's means the controller. Without a domain it is 0000, without a function all."""
+    """Whether PVE's address includes the controller. The default domain is 0000, and the default function is all."""
     found = _PCI.fullmatch(address.strip())
     if found is None:
         return False
@@ -123,10 +123,10 @@ def _is_on_pool(storage: Mapping[str, Any], pool: str) -> bool:
     return str(storage.get("pool", "")).partition("/")[0] == pool
 
 
-def _for(users: Sequence[str]) -> str:
-    return f", which {', '.join(users)} uses" if users else ""
+def _used_by(users: Sequence[str]) -> str:
+    return f" (used by {', '.join(users)})" if users else ""
 
 
 def _tokens(value: object) -> list[str]:
-    """The words of a configuration's value: a path may stand in any place, as in `args` or a container's devices."""
+    """The words of a configuration's value. A path may be anywhere in it, as in `args` or a container's devices."""
     return _SEPARATORS.split(str(value))

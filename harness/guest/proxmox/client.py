@@ -1,4 +1,4 @@
-"""The node's API, called so that a failure on the way neither hides what happened nor makes it happen twice."""
+"""The node's API. If the answer to a change is lost, the client finds out its result and does not repeat it."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ from harness.waiting import Deadline, attempts, growing, wait_until
 READ_SECONDS = 60.0
 WRITE_SECONDS = 120.0
 SETTLE_SECONDS = 60.0
-"""For how long what became of a write is looked for when its answer was lost: PVE goes on after a 596."""
+"""How long the client looks for the result of a write whose answer was lost: PVE continues after a 596."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
 _POLL_SECONDS = 0.5
 _LOG_LINES = 100_000
-"""More than any task of ours writes; of a longer log PVE would tell the beginning."""
+"""More than any task of a run writes. PVE returns only the beginning of a longer log."""
 _LEAST_SECONDS, _LEAST_SETTLING = 5.0, 2.0
-"""What one request, and looking for what became of a write, may take at the end of the time."""
+"""The least time for one request, and for finding the result of a write, close to the deadline."""
 
 Method = Literal["post", "put", "delete"]
 Params = Mapping[str, object]
-"""Parameters of a call as PVE names them; a bool becomes 0 or 1, as PVE wants it."""
-Seen = Callable[[], bool]
-"""Says whether what a write was to do is done, by reading it back."""
+"""Parameters of a call with PVE's names. A bool is sent as 0 or 1."""
+IsDone = Callable[[], bool]
+"""Reads back whether the change of a write is done."""
 
 _UNAUTHORIZED = 401
 _LOST = frozenset({595, 596, 597, 598, 599, 502, 503, 504})
-"""The proxy lost the answer (AnyEvent::HTTP's numbers), or it could not pass the request on."""
+"""The proxy lost the answer (AnyEvent::HTTP's numbers), or could not forward the request."""
 
 
 class PveError(HostError):
-    """Proxmox VE refused a call or a task of its failed. `status` is HTTP's, 0 for a task; `said` PVE's own words."""
+    """Proxmox VE refused a call, or its task failed. `status` is HTTP's, 0 for a task; `reason` is PVE's own text."""
 
-    def __init__(self, message: str, *, status: int, said: str, hint: str | None = None) -> None:
+    def __init__(self, message: str, *, status: int, reason: str, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.status = status
-        self.said = said
+        self.reason = reason
 
     @property
     def lost(self) -> bool:
-        """Whether it was the answer that was lost, and not the call refused."""
+        """Whether the answer was lost. Otherwise, PVE refused the call."""
         return self.status in _LOST
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """How the task of a write can be found again if its answer is lost: PVE's kind of task, and what it works on."""
+    """How to find the task of a write if its answer is lost: PVE's kind of task, and the object that it works on."""
 
     kind: str
     of: str
@@ -62,12 +62,12 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A write, and how it is found out whether it was done if its answer is lost."""
+    """A write, and how to find out whether it was done if its answer is lost."""
 
     method: Method
     path: str
     params: Params
-    seen: Seen
+    is_done: IsDone
     expected: Expected | None = None
 
     def __str__(self) -> str:
@@ -75,10 +75,10 @@ class _Change:
 
 
 class Client:
-    """Calls one node's API. Every call ends by its deadline, in seconds, and errors carry what PVE said."""
+    """Calls one node's API. Every call ends by its deadline, in seconds. Errors contain PVE's own text."""
 
     def __init__(self, spec: ApiSpec, secret: Secret, host: str) -> None:
-        """Log in. `host` is what messages call the node. Raises LabUnavailable with the remedy."""
+        """Log in. `host` is the node's name in messages. Raises LabUnavailable with the remedy."""
         self.spec = spec
         self.host = host
         self._secret = secret
@@ -88,7 +88,7 @@ class Client:
         self._login.close()
 
     def cleanup(self) -> Cleanup:
-        """A block that ends by taking back what was made on the node."""
+        """A block that removes at its end what was created on the node."""
         return Cleanup(f"host {self.host}", f"virt-overhead reap --host {self.host}")
 
     @property
@@ -97,25 +97,27 @@ class Client:
         return f"nodes/{self.spec.node}"
 
     def get(self, path: str, params: Params | None = None, *, deadline: float = READ_SECONDS) -> Any:
-        """What stands there. Read again, with back-off, when the answer is lost or a lock is held."""
+        """The data at this path. Reads again, with back-off, if the answer is lost or a lock is held."""
         end = Deadline.after(deadline)
         for attempt in attempts(end, _pauses()):
             try:
                 return self._call("get", path, params or {}, end)
             except PveError as error:
-                if not (error.lost or is_lock_timeout(error.said)) or attempt.is_last:
+                if not (error.lost or is_lock_timeout(error.reason)) or attempt.is_last:
                     raise
             except Unanswered as error:
                 if error.final or attempt.is_last:
                     raise unreachable(self.spec, self.host, error) from None
         raise AssertionError("unreachable: the pauses have no end")
 
-    def write(self, method: Method, path: str, params: Params, *, seen: Seen, deadline: float = WRITE_SECONDS) -> Any:
-        """Make a change that PVE makes at once; its answer, None where that was lost but the change was `seen`.
+    def write(
+        self, method: Method, path: str, params: Params, *, is_done: IsDone, deadline: float = WRITE_SECONDS
+    ) -> Any:
+        """Make a change that PVE makes immediately. Returns its answer, or None if it was lost but the change is done.
 
-        It is asked for again only where nothing was done: a lock that PVE waited for in vain, no connection.
+        The request is repeated only if nothing was done: PVE did not get a lock in time, or there was no connection.
         """
-        return self._written(_Change(method, path, params, seen), Deadline.after(deadline))
+        return self._written(_Change(method, path, params, is_done), Deadline.after(deadline))
 
     def task(
         self,
@@ -123,16 +125,16 @@ class Client:
         path: str,
         params: Params,
         *,
-        seen: Seen,
+        is_done: IsDone,
         deadline: float,
         expected: Expected | None = None,
     ) -> TaskEnd:
-        """Make a change for which PVE starts a task, and wait for that task's end.
+        """Make a change for which PVE starts a task, and wait until the task has ended.
 
-        Raises PveError with the end of the task's log where it failed. Warnings are the caller's to judge. Where the
-        answer is lost, the task is looked for by `expected`, and the change by `seen`.
+        Raises PveError with the end of the task's log if it failed. The caller judges warnings. If the answer is lost,
+        the client looks for the task with `expected` and for the change with `is_done`.
         """
-        change = _Change(method, path, params, seen, expected)
+        change = _Change(method, path, params, is_done, expected)
         end = Deadline.after(deadline)
         for attempt in attempts(end, _pauses()):
             answer = self._written(change, end)
@@ -153,7 +155,7 @@ class Client:
             except PveError as error:
                 if error.lost:
                     return self._settled(change, error.message, end, before)
-                if not is_lock_timeout(error.said) or attempt.is_last:
+                if not is_lock_timeout(error.reason) or attempt.is_last:
                     raise
             except Unanswered as error:
                 cause = unreachable(self.spec, self.host, error)
@@ -164,20 +166,20 @@ class Client:
         raise AssertionError("unreachable: the pauses have no end")
 
     def _settled(self, change: _Change, what: str, end: Deadline, before: frozenset[str]) -> str | None:
-        """The UPID of the write's task, or None where the write is done; an error where neither shows in time."""
+        """The UPID of the write's task, or None if the write is done. Raises PveError if neither appears in time."""
         started: frozenset[str] = frozenset()
 
         def settled() -> bool:
             nonlocal started
             started = self._tasks_of(change.expected) - before
-            return bool(started) or change.seen()
+            return bool(started) or change.is_done()
 
         seconds = max(min(end.left, SETTLE_SECONDS), _LEAST_SETTLING)
         if not wait_until(settled, deadline=seconds, every=_POLL_SECONDS):
             raise PveError(
-                f"{what}; it is not known whether it was done, and it was not asked for again",
+                f"{what}; it is unknown whether it was done, and the request was not repeated",
                 status=0,
-                said=what,
+                reason=what,
                 hint=f"see the task log of {self.spec.node}, then: virt-overhead reap --host {self.host}",
             )
         return max(started) if started else None
@@ -201,32 +203,32 @@ class Client:
             raise PveError(
                 f"host {self.host}: task {upid} did not end in time; its log ends with:\n     {tail}",
                 status=0,
-                said="",
-                hint=f"see what the node is busy with; to stop the task there: pvesh delete /{path}",
+                reason="",
+                hint=f"see which tasks the node runs; to stop this task there: pvesh delete /{path}",
             )
-        said = str(status.get("exitstatus", "unknown"))
-        if said == "OK":
+        exit_status = str(status.get("exitstatus", "unknown"))
+        if exit_status == "OK":
             return TaskEnd(())
         log = self._log(path)
-        if said.startswith("WARNINGS:"):
-            return TaskEnd(log.warnings or (said,))
-        raise TaskFailed(upid, said, log)
+        if exit_status.startswith("WARNINGS:"):
+            return TaskEnd(log.warnings or (exit_status,))
+        raise TaskFailed(upid, exit_status, log)
 
     def _log(self, path: str) -> TaskLog:
         return TaskLog(tuple(str(line["t"]) for line in self.get(f"{path}/log", {"limit": _LOG_LINES})))
 
     def _failed(self, change: _Change, failed: TaskFailed) -> PveError:
-        said = f"{failed.status}\n{failed.log.tail}"
+        reason = f"{failed.status}\n{failed.log.tail}"
         return PveError(
             f"host {self.host}: {change}: {failed.kind} failed: {failed.status}; its log ends with:\n"
             f"     {failed.log.tail}",
             status=0,
-            said=said,
-            hint=remedy(said, self.spec) or f"the whole log, on the node: pvenode task log {failed.upid}",
+            reason=reason,
+            hint=remedy(reason, self.spec) or f"the whole log, on the node: pvenode task log {failed.upid}",
         )
 
     def _call(self, method: str, path: str, params: Params, end: Deadline) -> Any:
-        """One request. A ticket that is no longer valid is renewed once: PVE has done nothing then."""
+        """One request. Renews a ticket once if it is no longer valid: PVE has done nothing in that case."""
         for attempt in (1, 2):
             try:
                 return self._login.ask(max(end.left, _LEAST_SECONDS), method, path, params)
@@ -238,11 +240,13 @@ class Client:
                     self._login.close()
                     self._login = log_in(self.spec, self._secret, self.host)
                     continue
-                message = f"host {self.host}: {method.upper()} {path}: Proxmox VE says {error.status}: {error.said}"
+                message = (
+                    f"host {self.host}: {method.upper()} {path}: Proxmox VE answers {error.status}: {error.reason}"
+                )
                 if error.status == _UNAUTHORIZED:
                     raise LabUnavailable(message, hint=f"check user and secret under host.{self.host}.api") from None
                 raise PveError(
-                    message, status=error.status, said=error.said, hint=remedy(error.said, self.spec)
+                    message, status=error.status, reason=error.reason, hint=remedy(error.reason, self.spec)
                 ) from None
         raise AssertionError("unreachable: the second attempt returns or raises")
 

@@ -1,4 +1,4 @@
-"""proxmoxer's session with one node: who we are, and that it is the node that the lab file means."""
+"""proxmoxer's session with one node: the login, and the proof that it is the node in the lab file."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from harness.lab.proxmox import ApiSpec
 from harness.lab.transport.bounded import Overdue, within
 
 TIMEOUT_SECONDS = 90.0
-"""Of one request: PVE's own proxy gives up after 30 s, an upload may take longer."""
+"""For one request. PVE's own proxy gives up after 30 s, but an upload may take longer."""
 _UNAUTHORIZED = 401
 
 T = TypeVar("T")
 
 
-class _NodeAlone(HTTPAdapter):
-    """Sends requests to the node of the lab file and to no other, also through a proxy.
+class _OnlyThisNode(HTTPAdapter):
+    """Sends requests only to the node in the lab file, also through a proxy.
 
-    With a fingerprint that is whoever shows this certificate, whoever signed it and whatever name it bears. urllib3
-    compares it at the end of the TLS handshake with the node, before it sends anything of the request. A proxy only
-    passes the encrypted bytes on (CONNECT).
+    With a fingerprint, the node must show this certificate; its signature and its name do not matter. urllib3 compares
+    the fingerprint at the end of the TLS handshake with the node, before it sends any part of the request. A proxy only
+    forwards the encrypted bytes (CONNECT).
     """
 
     def __init__(self, fingerprint: str | None) -> None:
@@ -44,20 +44,20 @@ class _NodeAlone(HTTPAdapter):
         super().__init__()
 
     def cert_verify(self, conn: Any, *args: Any, **options: Any) -> None:
-        # requests prepares every pool of connections here: those to the node, and those through any kind of proxy.
+        # requests prepares every connection pool here: direct ones, and those through any kind of proxy.
         super().cert_verify(conn, *args, **options)
         conn.assert_fingerprint = self._fingerprint
 
     def proxy_manager_for(self, proxy: str, **options: Any) -> Any:
         if proxy.lower().startswith("https:"):
-            # `ca_file` and the fingerprint are the node's: a proxy's own certificate is checked with the system's CAs.
+            # `ca_file` and the fingerprint are the node's. A proxy's own certificate is checked with the system's CAs.
             options = {"proxy_ssl_context": ssl.create_default_context(), **options}
         return super().proxy_manager_for(proxy, **options)
 
     def send(self, *args: Any, **options: Any) -> requests.Response:
         answer = super().send(*args, **options)
         if answer.is_redirect:
-            # PVE never redirects. requests would send the password or the ticket along to another host.
+            # PVE never redirects. requests would send the password or the ticket to another host.
             where = str(answer.headers["location"])
             answer.close()
             raise Redirected(re.sub(r"[?#].*", "", where))
@@ -65,7 +65,7 @@ class _NodeAlone(HTTPAdapter):
 
 
 class _Json(JsonSerializer):  # type: ignore[misc] # proxmoxer has no types
-    """proxmoxer takes an answer that is not JSON for data."""
+    """proxmoxer's own serializer treats an answer that is not JSON as data."""
 
     def loads(self, response: requests.Response) -> Any:
         return _data(response)
@@ -75,11 +75,11 @@ def _data(answer: requests.Response) -> Any:
     try:
         return answer.json()["data"]
     except (ValueError, KeyError, TypeError):
-        raise NotProxmox(f"HTTP {answer.status_code} without JSON of PVE's") from None
+        raise NotProxmox(f"HTTP {answer.status_code} without PVE's JSON") from None
 
 
 class _Ticket(ProxmoxHTTPAuth):  # type: ignore[misc] # proxmoxer has no types
-    """A login by password. proxmoxer asks for tickets outside of its session, where no certificate is pinned."""
+    """A login by password. proxmoxer itself requests tickets outside of its session, without the pinned certificate."""
 
     def __init__(self, http: requests.Session, base_url: str, user: str, secret: Secret, verify: bool | str) -> None:
         self._http = http
@@ -87,7 +87,7 @@ class _Ticket(ProxmoxHTTPAuth):  # type: ignore[misc] # proxmoxer has no types
         super().__init__(user, None, base_url=base_url, verify_ssl=verify, timeout=TIMEOUT_SECONDS)
 
     def _get_new_tokens(self, **_old: object) -> None:
-        # Always by the password, not by the old ticket: that one may have expired while a long job ran.
+        # Always with the password, because the old ticket may have expired during a long job.
         answer = self._http.post(
             f"{self.base_url}/access/ticket",
             data={"username": self.username, "password": self._secret.reveal()},
@@ -102,14 +102,14 @@ class _Ticket(ProxmoxHTTPAuth):  # type: ignore[misc] # proxmoxer has no types
         if not isinstance(given, dict) or not isinstance(given.get("ticket"), str):
             raise NotProxmox("the login was answered without a ticket")
         if given.get("NeedTFA"):
-            raise LoginRefused(f"{self.username} has a second factor")
+            raise LoginRefused(f"{self.username}, who has a second factor")
         self.birth_time = time.monotonic()
         self.pve_auth_ticket = given["ticket"]
         self.csrf_prevention_token = str(given.get("CSRFPreventionToken", ""))
 
 
 class _Token(ProxmoxHTTPAuthBase):  # type: ignore[misc] # proxmoxer has no types
-    """An API token in the header of each request. proxmoxer's own has the value as plain text."""
+    """An API token in the header of each request. proxmoxer's own class has the value as plain text."""
 
     def __init__(self, who: str, secret: Secret, verify: bool | str) -> None:
         self._who = who
@@ -122,20 +122,20 @@ class _Token(ProxmoxHTTPAuthBase):  # type: ignore[misc] # proxmoxer has no type
 
 
 def _nobody(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    """Without an `auth`, requests would look for a password in ~/.netrc."""
+    """Adds no login. Without an `auth`, requests would look for a password in ~/.netrc."""
     return request
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """proxmoxer's root resource, logged in, and the connections under it."""
+    """proxmoxer's root resource after the login, and its connections."""
 
     api: Any
     sessions: tuple[requests.Session, ...]
     secret: Secret
 
     def ask(self, seconds: float, method: str, path: str, params: Mapping[str, object]) -> Any:
-        """PVE's answer. Raises Refused, Unanswered (also after `seconds`) and, for a new ticket, LoginRefused."""
+        """PVE's answer. Raises Refused, Unanswered (also after `seconds`) or, for a new ticket, LoginRefused."""
         return _safely(seconds, self.secret, partial(_send, self.api, method, path, params))
 
     def close(self) -> None:
@@ -144,13 +144,13 @@ class Login:
 
 
 def log_in(spec: ApiSpec, secret: Secret, host: str) -> Login:
-    """Log in to the API. Raises LabUnavailable naming `host`, with the remedy."""
+    """Log in to the API. Raises LabUnavailable, which names `host` and the remedy."""
     http, session = requests.Session(), ProxmoxHttpSession()
     for each in (http, session):
         each.adapters.clear()
-        each.mount("https://", _NodeAlone(spec.fingerprint))
+        each.mount("https://", _OnlyThisNode(spec.fingerprint))
         limit_answers(each)
-    # The fingerprint is compared in place of the chain of signatures and the name.
+    # The fingerprint is checked instead of the chain of signatures and the name.
     verify: bool | str = False if spec.fingerprint else str(spec.ca_file) if spec.ca_file else True
     base_url = f"{_address(spec)}/api2/json"
     try:
@@ -163,7 +163,7 @@ def log_in(spec: ApiSpec, secret: Secret, host: str) -> Login:
         http.close()
         raise LabUnavailable(
             f"host {host}: Proxmox VE refuses the login of {error}",
-            hint=f"check user and secret under host.{host}.api; for a user with a second factor use a token",
+            hint=f"check user and secret under host.{host}.api; a user with a second factor needs a token",
         ) from None
     except Unanswered as error:
         http.close()
@@ -173,10 +173,11 @@ def log_in(spec: ApiSpec, secret: Secret, host: str) -> Login:
 
 
 def _safely(seconds: float, secret: Secret, action: Callable[[], T]) -> T:
-    """What `action()` returns. For what it raises, an exception of ours is raised, which does not contain the secret.
+    """What `action()` returns. Replaces each of its exceptions by one that does not contain the secret.
 
-    The frames of the original one have the secret in their variables, and its request has it too. It ends here: it is
-    no `__context__` of the new one, and the frames of the action's thread are in no traceback, also at Ctrl-C.
+    The frames of the original exception have the secret in their variables, and its request contains the secret. So the
+    original is not the `__context__` of the new one, and no traceback has frames of the action's thread, not even at
+    Ctrl-C.
     """
     failure: Exception
     try:
@@ -194,16 +195,16 @@ def _send(api: Any, method: str, path: str, params: Mapping[str, object]) -> Any
 
 def _value(value: object) -> object:
     if isinstance(value, IOBase):
-        # A file may have been read before, by a request that came to nothing.
+        # An earlier request that failed may have read the file.
         value.seek(0)
     return int(value) if isinstance(value, bool) else value
 
 
 def unreachable(spec: ApiSpec, host: str, error: Unanswered) -> LabUnavailable:
-    """The error for an API that does not answer, or not as the one that the lab file means."""
+    """The error for an API that does not answer, or that is not the API in the lab file."""
     where, proxy = _address(spec), proxy_of(spec)
     by = f" (through the proxy {proxy})" if proxy else ""
-    past = f", or set NO_PROXY={spec.host} to go past the proxy {proxy}" if proxy else ""
+    past = f", or set NO_PROXY={spec.host} to bypass the proxy {proxy}" if proxy else ""
     match error.trouble:
         case Trouble.CANNOT_SEND:
             return LabUnavailable(
@@ -218,12 +219,12 @@ def unreachable(spec: ApiSpec, host: str, error: Unanswered) -> LabUnavailable:
         case Trouble.NOT_TRUSTED:
             return LabUnavailable(
                 f"host {host}: the certificate of {where}{by} is not trusted: {error}",
-                hint=f"copy /etc/pve/pve-root-ca.pem from the node and name it as host.{host}.api.ca_file, "
+                hint=f"copy /etc/pve/pve-root-ca.pem from the node and set host.{host}.api.ca_file to the copy, "
                 f"or pin the fingerprint that `pvenode cert info` shows there{past}",
             )
         case Trouble.NOT_PROXMOX:
             return LabUnavailable(
-                f"host {host}: {where}{by} does not answer as Proxmox VE does: {error}",
+                f"host {host}: {where}{by} does not answer like Proxmox VE: {error}",
                 hint=f"check host.{host}.api.url: it must lead to the node itself{past}",
             )
         case Trouble.LOST | Trouble.NEVER_SENT:
@@ -234,7 +235,7 @@ def unreachable(spec: ApiSpec, host: str, error: Unanswered) -> LabUnavailable:
 
 
 def proxy_of(spec: ApiSpec) -> str | None:
-    """The proxy that the environment (HTTPS_PROXY, ALL_PROXY, NO_PROXY) puts before the node, without its login."""
+    """The proxy for the node in the environment (HTTPS_PROXY, ALL_PROXY, NO_PROXY), without its login."""
     url = _address(spec)
     proxy = select_proxy(url, get_environ_proxies(url))
     return re.sub(r"//[^/]*@", f"//{MASK}@", proxy) if proxy else None

@@ -1,4 +1,4 @@
-"""Drives in Proxmox VE's words: from what is asked of an attachment to its configuration of a drive. Pure."""
+"""Translates a requested attachment to Proxmox VE's configuration of a drive. Pure."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ LONGEST_SERIAL = 60
 _OFFERED: tuple[Bus, ...] = ("virtio-blk", "virtio-scsi", "sata")
 _WITH_IOTHREAD = ("virtio", "scsi")
 CDROM = "ide2"
-"""Where the guest's own medium is: our ISO, or a template's cloud-init drive."""
+"""The drive of the guest's own medium: the guest image's ISO, or a template's cloud-init drive."""
 
 
 def not_offered(attach: Attachment) -> str | None:
-    """What of an attachment Proxmox VE's drive options cannot say, in words; None where they can say it all."""
+    """The options of an attachment that Proxmox VE's drives do not have, as a message; None if they have all."""
     if not isinstance(attach, Attach):
         return "VFIO passthrough is not offered by this backend"
     if attach.bus not in _OFFERED:
-        # Its IDE drives are on AHCI where the machine is a q35, which is what guests here are.
+        # On a q35 machine, which all guests here are, PVE's IDE drives are on AHCI.
         return f"a guest of Proxmox VE has no bus {attach.bus}; allowed: {', '.join(_OFFERED)}"
     bus = BUSES[attach.bus].hypervisor
     refused = {
         f"an iothread for {attach.bus}": attach.iothread and bus not in _WITH_IOTHREAD,
-        "a shared virtio-scsi controller beside single ones": attach.controller == "shared",
+        "a shared virtio-scsi controller": attach.controller == "shared",
         f"a number of queues for {attach.bus}": attach.queues is not None and bus != "scsi",
-        # Its schema begins at 2, and without the option QEMU has as many as the guest has CPUs.
+        # PVE's minimum is 2. Without the option, QEMU has one queue per CPU of the guest.
         "a single queue": attach.queues == 1 and bus == "scsi",
         "a queue size": attach.queue_size is not None,
         "iothread_vq_mapping": attach.iothread_vq_mapping != 0,
         "block sizes": attach.logical_block_size is not None or attach.physical_block_size is not None,
         f"read_only for {attach.bus}": attach.read_only and bus not in _WITH_IOTHREAD,
-        # Of `scsiblock=1` PVE made an emulated scsi-hd all the same.
+        # With `scsiblock=1`, PVE still made an emulated scsi-hd.
         "device lun": attach.device == "lun",
-        # detect_zeroes is a switch there, and becomes `unmap` where the drive discards.
+        # PVE's detect_zeroes is only on or off, and "on" means `unmap` if the drive discards.
         f"detect_zeroes {attach.detect_zeroes} with discard {attach.discard}": attach.detect_zeroes
         not in ("off", "unmap" if attach.discard == "unmap" else "on"),
         f"aio native with cache {attach.cache}": attach.aio == "native" and not attach.direct,
     }
-    said = [what for what, wanted in refused.items() if wanted]
-    return f"Proxmox VE does not offer {', '.join(said)}" if said else None
+    missing = [what for what, requested in refused.items() if requested]
+    return f"Proxmox VE does not offer {', '.join(missing)}" if missing else None
 
 
 def drive_string(source: str, attach: Attachment, serial: str) -> str:
-    """PVE's configuration of a drive: `source` is a volume id or a path. Nothing that decides a figure is left to PVE.
+    """PVE's configuration of a drive. `source` is a volume id or a path. Sets every option that affects a figure.
 
-    ValueError for what `not_offered` speaks of, and for a source or serial that the format has no room for.
+    Raises ValueError for options that `not_offered` names, and for a source or serial that the format cannot hold.
     """
     if (why := not_offered(attach)) or not isinstance(attach, Attach):
         raise ValueError(why)
@@ -70,9 +70,9 @@ def drive_string(source: str, attach: Attachment, serial: str) -> str:
 
 
 def drive_keys(buses: Mapping[str, Bus], taken: Iterable[str] = ()) -> dict[str, str]:
-    """The drive of the VM (`scsi0`) that each disk becomes, by the disk's name, as `buses` has theirs; none of `taken`.
+    """A drive of the VM (`scsi0`) for each disk in `buses`, by the disk's name. Uses no drive in `taken`.
 
-    ValueError where a bus has not so many places.
+    Raises ValueError if a bus has too few places.
     """
     occupied = {CDROM, *taken}
     keys: dict[str, str] = {}
@@ -88,7 +88,7 @@ def drive_keys(buses: Mapping[str, Bus], taken: Iterable[str] = ()) -> dict[str,
 
 
 def drive_options(drive: str) -> dict[str, str]:
-    """The options of a drive string by their names; `file` is its volume or path."""
+    """The options of a drive string by name. `file` is its volume or path."""
     source, *options = drive.split(",")
     pairs = (option.partition("=") for option in options)
     return {"file": source.removeprefix("file=")} | {key: value for key, _, value in pairs}

@@ -1,4 +1,4 @@
-"""A VM that ends while it boots: noticed through the API, and explained by what its node knows of it."""
+"""A VM that ends while it boots: detected through the API, and explained by its state and QEMU's journal."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from harness.errors import GuestError, HarnessError, HostError
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.lab.transport.base import Runner
 
-# QEMU writes to the node's journal under this name. Of other VMs on the node there may be lines, too.
+# QEMU writes to the node's journal under this name. The lines may include those of other VMs.
 _JOURNAL = ("journalctl", "--quiet", "--no-pager", "--output=cat", "--identifier=QEMU", "--since=-15min", "--lines=4")
 
 
 class Ended(GuestError):
-    """The VM does not run any more."""
+    """The VM no longer runs."""
 
 
 def require_running(machine: VirtualMachine) -> None:
-    """Raise Ended where the VM ended."""
+    """Raise Ended if the VM has ended."""
     if not machine.running:
         raise Ended(
             f"host {machine.client.host}: VM {machine.vmid} ended while it was booting",
@@ -30,7 +30,7 @@ def explained(error: Ended, machine: VirtualMachine, node: Runner) -> GuestError
     known = ""
     with suppress(HarnessError):
         status = machine.status()
-        known = f"; Proxmox VE says that it is {status.get('qmpstatus', status.get('status'))}"
+        known = f"; Proxmox VE reports that it is {status.get('qmpstatus', status.get('status'))}"
     with suppress(HostError):
         journal = node.run(list(_JOURNAL), deadline=20, check=False).stdout.strip()
         wrote = "\n     ".join(journal.splitlines()[-4:])

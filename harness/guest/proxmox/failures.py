@@ -1,4 +1,4 @@
-"""What goes wrong with a request, told without the request: its headers and its body hold the secret."""
+"""Failures of a request, reported without the request, because its headers and its body contain the secret."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.guest.proxmox.secrets import MASK, Secret
 
 
 class Trouble(Enum):
-    """Why there was no answer of PVE's."""
+    """Why there was no answer from PVE."""
 
     CANNOT_SEND = auto()
     OTHER_CERTIFICATE = auto()
@@ -26,7 +26,7 @@ class Trouble(Enum):
 
 
 class Unanswered(Exception):
-    """A request without an answer of PVE's."""
+    """A request without an answer from PVE."""
 
     def __init__(self, trouble: Trouble, why: str) -> None:
         super().__init__(why)
@@ -34,37 +34,37 @@ class Unanswered(Exception):
 
     @property
     def never_sent(self) -> bool:
-        """Whether nothing of the request was sent, so that nothing can have been done."""
+        """Whether the request was not sent, so PVE cannot have done anything."""
         return self.trouble not in (Trouble.NOT_PROXMOX, Trouble.LOST)
 
     @property
     def final(self) -> bool:
-        """Whether the far side is not whom it should be: waiting does not mend that."""
+        """Whether another attempt cannot help, because the request is not valid or the server is not the right one."""
         return self.trouble not in (Trouble.NEVER_SENT, Trouble.LOST)
 
 
 class Refused(Exception):
-    """PVE answered with an error. `said` are its own words."""
+    """PVE answered with an error. `reason` is its own text."""
 
-    def __init__(self, status: int, said: str) -> None:
-        super().__init__(f"{status}: {said}")
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(f"{status}: {reason}")
         self.status = status
-        self.said = said
+        self.reason = reason
 
 
 class LoginRefused(Exception):
-    """PVE gives no ticket; in words, of whom."""
+    """PVE gives no ticket. The text names the user."""
 
 
 class NotProxmox(Exception):
-    """An answer that is none of PVE's API."""
+    """An answer that does not come from PVE's API."""
 
 
 class Redirected(NotProxmox):
-    """An answer that leads elsewhere."""
+    """An answer that redirects to another address."""
 
     def __init__(self, where: str) -> None:
-        super().__init__(f"it redirects to {where}, which is not followed")
+        super().__init__(f"it redirects to {where}, and virt-overhead does not follow redirects")
 
 
 _MALFORMED = (
@@ -73,18 +73,18 @@ _MALFORMED = (
     requests.exceptions.InvalidHeader,
     UnicodeError,
 )
-"""Raised before anything is sent, for the node's or a proxy's URL, or for what a header cannot hold."""
+"""Raised before anything is sent: the URL of the node or a proxy, or the value of a header, is not valid."""
 _DISTRUST = ("CERTIFICATE_VERIFY_FAILED", "doesn't match", "WRONG_VERSION")
 
 
 def without_secret(error: Exception, secret: Secret) -> Exception:
-    """The exception to raise in place of this one. Whoever answered may have quoted the request: that is masked too."""
+    """The exception to raise instead of this one. The answer may quote the request, so its text is masked as well."""
     if isinstance(error, LoginRefused):
         return LoginRefused(str(error))
     if isinstance(error, HostError):
         return Unanswered(Trouble.NOT_PROXMOX, _shown(secret.hidden_in(error.message)))
     if isinstance(error, ResourceException):
-        return Refused(error.status_code, secret.hidden_in(_said(error)))
+        return Refused(error.status_code, secret.hidden_in(_reason(error)))
     return Unanswered(_trouble(error), _shown(secret.hidden_in(_words(error))))
 
 
@@ -97,29 +97,29 @@ def _trouble(error: Exception) -> Trouble:
         return _trouble_of_tls(str(error))
     if isinstance(error, requests.RequestException):
         return Trouble.NEVER_SENT if _was_never_sent(error) else Trouble.LOST
-    # requests looks for the file of a CA before it connects.
+    # OSError: requests reads the CA file before it connects.
     return Trouble.CANNOT_SEND if isinstance(error, OSError) else Trouble.LOST
 
 
-def _trouble_of_tls(said: str) -> Trouble:
-    if "ingerprint" in said:
+def _trouble_of_tls(reason: str) -> Trouble:
+    if "ingerprint" in reason:
         return Trouble.OTHER_CERTIFICATE
-    if any(words in said for words in _DISTRUST):
+    if any(words in reason for words in _DISTRUST):
         return Trouble.NOT_TRUSTED
-    # The file of a CA has none in it. Else the connection was cut.
-    return Trouble.CANNOT_SEND if "X509" in said else Trouble.LOST
+    # "X509": the CA file contains no CA. Otherwise, the connection was lost.
+    return Trouble.CANNOT_SEND if "X509" in reason else Trouble.LOST
 
 
 def _was_never_sent(error: requests.RequestException) -> bool:
-    """Whether there was no connection to the node, or no tunnel of a proxy to it."""
+    """Whether there was no connection to the node, or no tunnel to it through a proxy."""
     if isinstance(error, requests.ConnectTimeout) or "Tunnel connection failed" in str(error):
         return True
     reason = getattr(error.args[0] if error.args else None, "reason", None)
     return isinstance(reason, NewConnectionError | ProxyError)
 
 
-def _said(error: ResourceException) -> str:
-    """PVE's own words: those on the whole, and those on single parameters."""
+def _reason(error: ResourceException) -> str:
+    """PVE's own text: about the whole request, and about single parameters."""
     words = [str(error.content).strip()]
     if isinstance(error.errors, Mapping):
         words += [f"{key}: {str(text).strip()}" for key, text in error.errors.items() if key != "errors"]
@@ -130,7 +130,7 @@ def _words(error: Exception) -> str:
     if isinstance(error, NotProxmox):
         return str(error)
     if isinstance(error, requests.exceptions.InvalidHeader | UnicodeError):
-        # They quote the header, in a form in which the secret might not be found.
+        # They quote the header in a form in which the secret may not be recognised.
         return type(error).__name__
     if isinstance(error, requests.RequestException | OSError):
         return _cause(error)
@@ -138,7 +138,7 @@ def _words(error: Exception) -> str:
 
 
 def _cause(error: BaseException) -> str:
-    """The last words of a chain: requests and urllib3 wrap what happened in sentences about themselves."""
+    """The innermost message of a chain: requests and urllib3 wrap the cause in messages of their own."""
     for inner in error.args:
         reason = getattr(inner, "reason", inner)
         if isinstance(reason, BaseException):
@@ -147,5 +147,5 @@ def _cause(error: BaseException) -> str:
 
 
 def _shown(text: str) -> str:
-    """Without the login of a proxy's URL."""
+    """The text without the login in a proxy's URL."""
     return re.sub(r"//[^/\s]*@", f"//{MASK}@", text)

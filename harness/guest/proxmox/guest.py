@@ -1,4 +1,4 @@
-"""A running VM with its disks: inside, and as Proxmox VE and QEMU tell it."""
+"""A running VM: the guest's disks, and their effective configuration in Proxmox VE and QEMU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from harness.model.effective import Effective
 
 
 class ProxmoxGuest(BootedGuest):
-    """A booted VM. `node` runs commands on its host; `keys` are the VM's drives by the disks' names."""
+    """A booted VM. `node` runs commands on its host. `keys` has the VM's drives by the disks' names."""
 
     def __init__(
         self,
@@ -44,9 +44,9 @@ class ProxmoxGuest(BootedGuest):
         return self._machine.transferred(self._keys[disk])
 
     def exits(self) -> KvmCounts | None:
-        """Nothing of QEMU's own: PVE keeps its QMP to itself, and the monitor of its API tells one vCPU alone.
+        """None: PVE gives no access to QMP, and the monitor of its API reports only one vCPU.
 
-        KVM's counts are read from debugfs with those of the threads, where root of the node sees it; see `VmThreads`.
+        KVM's counters are read from debugfs with those of the threads, if root on the node can read it: `VmThreads`.
         """
         return None
 
@@ -55,8 +55,8 @@ class ProxmoxGuest(BootedGuest):
         config = self._machine.config()
         if key not in config:
             raise GuestError(
-                f"host {self._node.name}: VM {self._machine.vmid} has no drive {key} any more",
-                hint="somebody detached it while the guest was running: see the task log of the node",
+                f"host {self._node.name}: VM {self._machine.vmid} no longer has the drive {key}",
+                hint="it was detached while the guest was running: see the task log of the node",
             )
         options = drive_options(str(config[key]))
         process = read_process(self._node, self._machine.vmid)
@@ -90,4 +90,4 @@ class ProxmoxGuest(BootedGuest):
 
     def state(self) -> str:
         status = self._machine.status()
-        return f"Proxmox VE says that VM {self._machine.vmid} is {status.get('qmpstatus', status.get('status'))}"
+        return f"Proxmox VE reports that VM {self._machine.vmid} is {status.get('qmpstatus', status.get('status'))}"

@@ -1,4 +1,4 @@
-"""The guest's ISO on a storage of the node: uploaded once per image, and checked there against its checksum."""
+"""The guest's ISO on a storage of the node: uploaded once per image, and checked by its checksum."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DIGITS = 16
 
 
 def ensure_iso(client: Client, storage: str, files: GuestFiles, events: Events) -> str:
-    """The volume of the ISO on `storage`. Raises LabUnavailable where that takes none, PveError where it fails."""
+    """The volume of the ISO on `storage`. Raises LabUnavailable if it accepts no ISOs, PveError if the upload fails."""
     name = f"{TAG}-{files.digest[:_DIGITS]}.iso"
     volid = f"{storage}:iso/{name}"
     path = f"{client.node}/storage/{storage}"
@@ -31,21 +31,21 @@ def ensure_iso(client: Client, storage: str, files: GuestFiles, events: Events) 
         return volid
     events(Note(f"host {client.host}: uploading the guest's ISO to storage {storage}"))
     with tempfile.TemporaryDirectory(prefix="virt-overhead-") as directory:
-        # PVE calls the volume as the file is called, and proxmoxer asks the file for its name.
+        # PVE gives the volume the name of the file, which proxmoxer takes from the file object.
         link = Path(directory) / name
         link.symlink_to(files.iso)
         with link.open("rb") as content:
             client.task(
                 "post",
                 f"{path}/upload",
-                # pveproxy reads the fields in this order alone: an algorithm after its checksum is refused.
+                # pveproxy accepts the fields only in this order: it refuses an algorithm after its checksum.
                 {
                     "content": "iso",
                     "checksum-algorithm": "sha256",
                     "checksum": files.iso_sha256,
                     "filename": content,
                 },
-                seen=is_whole,
+                is_done=is_whole,
                 expected=Expected("imgcopy", ""),
                 deadline=UPLOAD_SECONDS,
             )
@@ -56,6 +56,6 @@ def _require_isos(client: Client, storage: str) -> None:
     found = {str(each["storage"]): each for each in client.get(f"{client.node}/storage")}.get(storage)
     if found is None or "iso" not in str(found.get("content", "")).split(","):
         raise LabUnavailable(
-            f"host {client.host}: storage {storage} {'takes no ISOs' if found else 'is not there'}",
-            hint=f"name one with the content iso as host.{client.host}.guest.iso_storage; `pvesm status` lists them",
+            f"host {client.host}: storage {storage} {'does not accept ISOs' if found else 'does not exist'}",
+            hint=f"set host.{client.host}.guest.iso_storage to a storage for ISOs; `pvesm status` lists storages",
         )

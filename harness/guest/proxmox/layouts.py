@@ -1,4 +1,4 @@
-"""All layouts of a run on one node: on a disk that is ours for the run, or as volumes of storages that are there."""
+"""All layouts of a run on one node: on a disk that the run may overwrite, or as volumes on existing storages."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ _BASELINE: Mapping[StoredLayout, Stored] = {
     "qcow2": RawFile(),
     "zvol": Zvol(),
 }
-"""The layout of the volume that the host's baseline is measured on, by what the first storage is for."""
+"""The layout of the volume for the host's baseline, by the layout of the first storage."""
 
-# $1: a volume. Prints the kernel's names of the whole disks that it is on; a loop device is on that of its file.
+# $1: a volume. Prints the kernel's names of the whole disks below it. The disk of a loop device is that of its file.
 _BELOW = r"""
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
 device_of() {
     [ ! -b "$1" ] || { readlink -f "$1"; return; }
     number=$(findmnt --noheadings --output MAJ:MIN --target "$1")
-    # What has no number of its own (btrfs) or is called otherwise in /proc/mounts (/dev/root).
+    # The number may belong to no device (btrfs), and the name in /proc/mounts may be another one (/dev/root).
     if [ -e "/sys/dev/block/$number" ]; then echo "/dev/$(basename "$(readlink -f "/sys/dev/block/$number")")"
     else readlink -f "$(findmnt --noheadings --nofsroot --output SOURCE --target "$1")"; fi
 }
@@ -60,7 +60,7 @@ disks "$(device_of "$1")" | sort -u
 
 
 def missing(spec: ApiSpec, mode: Mode, disk: AnyDisk) -> str | None:
-    """Why this mode cannot be had on this disk with the lab's login, with the remedy; None where it can. Pure."""
+    """Why this mode is not possible on this disk with the lab's login, with the remedy; None if it is. Pure."""
     why = not_made(mode.layout) or (not_offered(mode.attach) if mode.attach else None)
     if why:
         return why
@@ -73,18 +73,18 @@ def missing(spec: ApiSpec, mode: Mode, disk: AnyDisk) -> str | None:
 
 def _not_stored(mode: Mode, disk: DiskByStorage) -> str | None:
     if isinstance(mode.layout, Device):
-        # The baseline is a volume there, and the host needs nobody's leave to work on it.
-        return None if mode.attach is None else f"{disk.identity} is no device; allowed: {', '.join(disk.storages)}"
+        # The host's baseline uses a volume on the first storage instead of a device.
+        return None if mode.attach is None else f"{disk.identity} is not a device; allowed: {', '.join(disk.storages)}"
     if mode.layout.kind not in disk.storages:
-        return f"no storage is named for {mode.layout.kind}: add it to storages of disk {disk.name} in the lab file"
+        return f"no storage for {mode.layout.kind}: add one to storages of disk {disk.name} in the lab file"
     return None
 
 
 @contextmanager
 def on_disk(stores: Stores, disk: DiskById, modes: Sequence[Mode], *, span: int) -> Iterator[Layouts]:
-    """The disk divided into regions of ours, with a storage of PVE's for each kind of layout; blank again at the end.
+    """The disk divided into regions, with a storage of PVE for each kind of layout. It is blank again at the end.
 
-    Raises SafetyError where somebody of the node claims the disk, Unsupported, HostError.
+    Raises SafetyError if a storage or guest of the node uses the disk, Unsupported, HostError.
     """
     log = stores.log
     partitions = [mode.name for mode in modes if isinstance(mode.layout, Partition)]
@@ -94,20 +94,21 @@ def on_disk(stores: Stores, disk: DiskById, modes: Sequence[Mode], *, span: int)
     with ExitStack() as stack:
         require_unclaimed(stores.client, log.runner, disk)
         try:
-            (cut, *_), span = stack.enter_context(partitioned_disks(log, [disk], [needs], span=span))
+            (partitioned, *_), span = stack.enter_context(partitioned_disks(log, [disk], [needs], span=span))
         except Unsupported as error:
-            beside = ", ".join(f"{name} {format_size(need.fixed)}" for name, need in needs.items() if need.fixed)
-            raise Unsupported(f"{error.message}; beside them Proxmox VE takes: {beside}", hint=error.hint) from None
-        bare = BlockSource(disk.id, "block", cut.regions[BARE].offset, span, grant=cut.device)
+            overhead = ", ".join(f"{name} {format_size(need.fixed)}" for name, need in needs.items() if need.fixed)
+            raise Unsupported(f"{error.message}; in addition, Proxmox VE needs: {overhead}", hint=error.hint) from None
+        bare = BlockSource(disk.id, "block", partitioned.regions[BARE].offset, span, grant=partitioned.device)
         sources = {mode.name: Sources.same(bare) for mode in modes if isinstance(mode.layout, Device)}
         for layer in layers:
-            built = stack.enter_context(layer.built(log, cut.regions[layer.region], f"{TAG}-{log.run_id}", span))
+            region = partitioned.regions[layer.region]
+            built = stack.enter_context(layer.built(log, region, f"{TAG}-{log.run_id}", span))
             sources |= _by_stable_path(log.runner, built, disk) if isinstance(layer, Alone) else built
-        yield _layouts(bare, sources, span, cut.device.name)
+        yield _layouts(bare, sources, span, partitioned.device.name)
 
 
 def _by_stable_path(runner: Runner, built: Mapping[str, Sources], disk: DiskById) -> dict[str, Sources]:
-    """Partitions by paths that outlast a restart: PVE keeps the path in the VM's configuration."""
+    """Partitions by paths that survive a reboot, because PVE stores the path in the VM's configuration."""
     return {
         name: Sources.same(replace(each.guest, path=stable_path(runner, each.guest.path, disk.id)))
         for name, each in built.items()
@@ -116,10 +117,10 @@ def _by_stable_path(runner: Runner, built: Mapping[str, Sources], disk: DiskById
 
 @contextmanager
 def on_storages(stores: Stores, disk: DiskByStorage, modes: Sequence[Mode], *, span: int) -> Iterator[Layouts]:
-    """A volume per mode on the storage that is named for its layout, and one more as the baseline of the host.
+    """A volume per mode on the storage for its layout, and one more for the host's baseline.
 
-    The baseline is on the first storage that is named. Raises Unsupported where a storage is none of the right type or
-    has no room, SafetyError where they are not all on one disk, HostError.
+    The baseline is on the first storage in the lab file. Raises Unsupported if a storage has the wrong type or too
+    little space, SafetyError if the storages are not all on one disk, HostError.
     """
     runner = stores.log.runner
     first_kind, first_storage = next(iter(disk.storages.items()))
@@ -137,17 +138,17 @@ def on_storages(stores: Stores, disk: DiskByStorage, modes: Sequence[Mode], *, s
                 if (other := disk_below(runner, sources[mode.name].twin.path)) != below:
                     raise SafetyError(
                         f"{runner.name}: storages {first_storage} and {storage} are on different disks, {below} and "
-                        f"{other}: nothing can be compared",
+                        f"{other}, so their figures cannot be compared",
                         hint=f"name storages of one disk under disk.{disk.name}",
                     )
         yield _layouts(bare, sources, span, below)
 
 
 def require_storages(client: Client, runner: Runner, disk: DiskByStorage, modes: Sequence[Mode], *, span: int) -> None:
-    """Whether the storages can take the volumes of these modes: ask before the first thing is created.
+    """Require that the storages can hold the volumes of these modes. Call this before anything is created.
 
-    Raises Unsupported where one is of the wrong type, or too little would stay free; SafetyError where that cannot be
-    told.
+    Raises Unsupported if a storage has the wrong type or too little space would remain free, SafetyError if the free
+    space is unknown.
     """
     known = {str(each["storage"]): each for each in client.get(f"{client.node}/storage")}
     for layout, storage in disk.storages.items():
@@ -175,24 +176,24 @@ def _layouts(bare: BlockSource, sources: dict[str, Sources], span: int, disk: st
 def _require_storage(client: Client, found: Any, storage: str, layout: str) -> None:
     where = f"host {client.host}: storage {storage}"
     if found is None:
-        raise Unsupported(f"{where}: the node has none of that name", hint="pvesm status lists them")
+        raise Unsupported(f"{where}: the node has no storage with this name", hint="pvesm status lists the storages")
     if found["type"] not in STORAGE_TYPES[layout]:
         raise Unsupported(
-            f"{where} is of type {found['type']}, whose volumes are not the layout {layout}",
+            f"{where} is of type {found['type']}, whose volumes do not have the layout {layout}",
             hint=f"allowed: a storage of type {' or '.join(STORAGE_TYPES[layout])}",
         )
     if "images" not in str(found.get("content", "")).split(",") or not found.get("active"):
         raise Unsupported(
-            f"{where} is not active, or not for disk images", hint=f"pvesm set {storage} --content images"
+            f"{where} is not active, or does not accept disk images", hint=f"pvesm set {storage} --content images"
         )
 
 
 def disk_below(runner: Runner, path: str) -> str:
-    """The kernel's name of the one disk that the volume is on: its counters tell what reached it."""
+    """The kernel's name of the only disk below the volume. Its counters show which bytes reached it."""
     disks = runner.run(["sh", "-s", "--", path], stdin=_BELOW, deadline=30).stdout.split()
     if len(disks) != 1:
         raise HostError(
-            f"{runner.name}: {path} is on {', '.join(disks) or 'no disk of this node'}: its bytes cannot be counted",
+            f"{runner.name}: {path} is on {', '.join(disks) or 'no disk of this node'}, so its bytes cannot be counted",
             hint="measure on a storage that is on one local disk",
         )
     return disks[0]

@@ -1,4 +1,4 @@
-"""From a started VM to a login over SSH: where it answers, and which host key it has to show."""
+"""The login to a started VM over SSH: its address, and the host key that it must show."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from harness.lab.transport.ssh import SshRunner, SshTarget
 from harness.waiting import Deadline, wait_until
 
 BOOT_SECONDS = {"kvm": 180.0, "tcg": 420.0}
-"""Firmware reads the ISO: seconds on hardware, a minute and more where the node itself is emulated."""
+"""The firmware reads the ISO, which takes seconds on hardware, and more than a minute if the node is emulated."""
 KEY_FILE = "/etc/ssh/ssh_host_ed25519_key.pub"
-"""Where OpenSSH keeps the public host key; a clone of a template makes it in its first boot."""
+"""OpenSSH's public host key. A clone of a template creates it at its first boot."""
 _SSH_PORT = 22
 _POLL_SECONDS = 1.0
 _FORBIDDEN = 403
@@ -25,7 +25,7 @@ _CLONE_REMEDY = 'install qemu-guest-agent and openssh-server in the template, or
 
 
 def log_in(machine: VirtualMachine, host: Host, rules: GuestRules) -> SshRunner:
-    """Log in to the VM, which may still be booting. GuestError with the remedy where that takes too long."""
+    """Log in to the VM, which may still be booting. Raises GuestError, with the remedy, if that takes too long."""
     end = Deadline.after(BOOT_SECONDS[host.acceleration.accel])
     hint = f"its console: qm terminal {machine.vmid} on {host.name}"
     try:
@@ -45,7 +45,7 @@ def _logged_in(machine: VirtualMachine, host: Host, rules: GuestRules, end: Dead
             target = SshTarget(address, _SSH_PORT, "root", host.guest_files.key, key)
             return _connected(machine, host, rules, target, end)
         except WrongHostKey:
-            # cloud-init replaces the keys that a template had, after the agent is up.
+            # cloud-init replaces the template's keys after the agent has started.
             before, key = key, _host_key(machine, host, rules, end)
             if key == before:
                 raise
@@ -62,7 +62,7 @@ def _connected(machine: VirtualMachine, host: Host, rules: GuestRules, target: S
 
 
 def _host_key(machine: VirtualMachine, host: Host, rules: GuestRules, end: Deadline) -> str | None:
-    """The key that the guest has to show; None for a clone that is reached through the node, whose own key is known."""
+    """The key that the guest must show; None for a clone that is reached through the node, whose own key is known."""
     if rules.template is None:
         return host.guest_files.host_key
     return None if rules.reach == "node" else clone_key(machine, end)
@@ -71,7 +71,7 @@ def _host_key(machine: VirtualMachine, host: Host, rules: GuestRules, end: Deadl
 def clone_key(machine: VirtualMachine, end: Deadline) -> str:
     """The public host key of a clone, read by its agent through the API: nobody on the guest's network can change it.
 
-    GuestError, with the remedy, where there is none by `end`.
+    Raises GuestError, with the remedy, if there is no key by `end`.
     """
     where = f"host {machine.client.host}: VM {machine.vmid}"
 
@@ -91,7 +91,7 @@ def clone_key(machine: VirtualMachine, end: Deadline) -> str:
     if found := wait_until(read, deadline=end, every=_POLL_SECONDS):
         return found
     raise GuestError(
-        f"{where} is reached over a network on which others may answer in its place, and its agent does not "
-        f"tell its host key ({KEY_FILE})",
+        f"{where} is reached over a network on which other machines may answer instead, and its agent does not "
+        f"report its host key ({KEY_FILE})",
         hint=_CLONE_REMEDY,
     )

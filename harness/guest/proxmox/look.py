@@ -1,4 +1,4 @@
-"""Reads from a node's API what the doctor judges: nothing is changed."""
+"""Reads the state of a node from its API, for the doctor. Changes nothing."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from harness.lab.transport.base import Runner
 
 
 def node_findings(host: HostSpec, spec: ProxmoxSpec, runner: Runner) -> list[Finding]:
-    """The doctor's findings on a node of Proxmox VE."""
+    """The doctor's findings about a node of Proxmox VE."""
     try:
         with logged_in(host.name, spec) as client:
-            return examine_node(host, spec, look_at(host, spec, client, runner))
+            return examine_node(host, spec, read_state(host, spec, client, runner))
     except (LabUnavailable, ConfigError, HostError) as error:
         return [unreachable(error)]
 
 
 @contextmanager
 def logged_in(name: str, spec: ProxmoxSpec) -> Iterator[Client]:
-    """A client of the node's API for as long as this lasts."""
+    """A client of the node's API, which is logged in until the end of the block."""
     api = spec.api
     secret = read_secret(api.secret, user=api.who, where=f"host.{name}.api.secret", for_header=api.token is not None)
     client = Client(spec.api, secret, name)
@@ -39,8 +39,8 @@ def logged_in(name: str, spec: ProxmoxSpec) -> Iterator[Client]:
         client.close()
 
 
-def look_at(host: HostSpec, spec: ProxmoxSpec, client: Client, runner: Runner) -> NodeState:
-    """What the API tells of the node now."""
+def read_state(host: HostSpec, spec: ProxmoxSpec, client: Client, runner: Runner) -> NodeState:
+    """What the API reports of the node now."""
     paths = dict.fromkeys(each.path for each in needed(host, spec))
     return NodeState(
         version=str(client.get("version")["version"]),
@@ -66,7 +66,7 @@ def _granted(client: Client, path: str) -> frozenset[str]:
 
 
 def _has_hvm(client: Client) -> bool | None:
-    """Whether the CPU offers virtualisation; None where the login may not ask (Sys.Audit on the node)."""
+    """Whether the CPU offers virtualisation; None if the login may not read it (Sys.Audit on the node)."""
     try:
         found = client.get(f"{client.node}/status").get("cpuinfo", {}).get("hvm")
     except PveError:

@@ -1,4 +1,4 @@
-"""One VM of ours on the node: made, started, asked and removed through the API."""
+"""One VM of a run on the node: configured, started, read and removed through the API."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _SILENT = "QEMU guest agent is not running"
 _NO_FILE = "No such file"
 _CONSOLES = ("vncproxy", "spiceproxy")
 _FORGOTTEN = "Invalid parameter 'pid'"
-"""What an agent says of a command whose end it has told once, or of one from before it was started anew."""
+"""The agent's error for a command whose end it has already reported, or that began before the agent restarted."""
 
 
 @dataclass(frozen=True, slots=True)
 class VirtualMachine:
-    """A VM by its id. Whatever fails is a PveError with PVE's words, or a GuestError."""
+    """A VM by its id. Failures are a PveError with PVE's text, or a GuestError."""
 
     client: Client
     vmid: int
@@ -39,11 +39,11 @@ class VirtualMachine:
         return f"{self.client.node}/qemu/{self.vmid}"
 
     def config(self) -> dict[str, Any]:
-        """What is in effect; changes that wait for the VM's next start are not in it."""
+        """The configuration in effect, without changes that wait for the VM's next start."""
         return self._table(self.client.get(f"{self.path}/config", {"current": 1}), "configuration")
 
     def pending(self) -> dict[str, str]:
-        """What is not in effect yet of the changes that were asked for, in words, by the setting's name."""
+        """The requested changes that are not in effect yet, as text by the name of the setting."""
         listed = self.client.get(f"{self.path}/pending")
         with self._reading("pending changes"):
             return {
@@ -53,14 +53,14 @@ class VirtualMachine:
             }
 
     def set(self, settings: Mapping[str, object]) -> None:
-        """Change the configuration, by the call that PVE works on in a task, so that no proxy gives up on it.
+        """Change the configuration, with the call for which PVE starts a task, because no proxy can time out on it.
 
-        Raises PveError, and GuestError where a change was taken but not made. Then nothing waits for a later start: a
-        drive that could not be unplugged would be gone after it.
+        Raises PveError, and GuestError if PVE accepted a change but did not apply it. Such a change is reverted: a
+        drive that could not be unplugged would be removed at the next start.
         """
         wanted = {key: str(value) for key, value in settings.items() if key != "delete"}
 
-        def seen() -> bool:
+        def is_done() -> bool:
             config = self.config()
             # PVE writes a drive with its size, and a network card with its address.
             return all(str(config.get(key, "")).startswith(value.partition(",")[0]) for key, value in wanted.items())
@@ -71,7 +71,7 @@ class VirtualMachine:
                 f"{self.path}/config",
                 settings,
                 expected=Expected("qmconfig", str(self.vmid)),
-                seen=seen,
+                is_done=is_done,
                 deadline=CONFIG_SECONDS,
             )
         except PveError:
@@ -82,13 +82,13 @@ class VirtualMachine:
         if pending := self.pending():
             self._revert(pending)
             raise GuestError(
-                f"host {self.client.host}: VM {self.vmid} was not changed as asked for, only at its next start: "
+                f"host {self.client.host}: VM {self.vmid} was not changed as requested, only at its next start: "
                 + "; ".join(f"{key}: {value}" for key, value in pending.items()),
-                hint="the change was taken back; it can be made while the VM does not run",
+                hint="the change was reverted; it can be made while the VM does not run",
             )
 
     def _revert(self, pending: Mapping[str, str]) -> None:
-        """Take back what waits for the VM's next start."""
+        """Revert the changes that wait for the VM's next start."""
         if not pending:
             return
         self.client.task(
@@ -96,18 +96,18 @@ class VirtualMachine:
             f"{self.path}/config",
             {"revert": ",".join(pending)},
             expected=Expected("qmconfig", str(self.vmid)),
-            seen=lambda: not self.pending().keys() & pending.keys(),
+            is_done=lambda: not self.pending().keys() & pending.keys(),
             deadline=CONFIG_SECONDS,
         )
 
     def start(self) -> None:
-        """Raises GuestError where PVE started it otherwise than asked for, which it calls a warning."""
+        """Start it. Raises GuestError if PVE did not start it as requested, which PVE reports as a warning."""
         end = self.client.task(
             "post",
             f"{self.path}/status/start",
             {},
             expected=Expected("qmstart", str(self.vmid)),
-            seen=lambda: self.running,
+            is_done=lambda: self.running,
             deadline=START_SECONDS,
         )
         require_all(self, end, "start")
@@ -125,15 +125,15 @@ class VirtualMachine:
         return self._table(self.client.get(f"{self.path}/status/current"), "status")
 
     def transferred(self, key: str) -> Transferred:
-        """What the guest asked of the drive `key`, as QEMU counts it (its query-blockstats)."""
+        """The bytes that the guest read from and wrote to the drive `key`, as QEMU counts them (query-blockstats)."""
         status: dict[str, Any] = {}
 
-        def told() -> bool:
-            # PVE leaves the counts out where QEMU does not answer it in time.
+        def has_counts() -> bool:
+            # PVE omits the counters if QEMU does not answer in time.
             status.update(self.status())
             return bool(status.get("blockstat")) or status.get("status") != "running"
 
-        wait_until(told, deadline=COUNT_SECONDS, every=_POLL_SECONDS)
+        wait_until(has_counts, deadline=COUNT_SECONDS, every=_POLL_SECONDS)
         with self._reading(f"counts for {key}"):
             counted = (status.get("blockstat") or {}).get(key)
             if counted is None:
@@ -141,11 +141,11 @@ class VirtualMachine:
             return Transferred(count(int(counted["rd_bytes"])), count(int(counted["wr_bytes"])))
 
     def interfaces(self) -> list[dict[str, Any]] | None:
-        """The guest's network interfaces as its agent tells them; None while no agent answers."""
+        """The guest's network interfaces as its agent reports them; None while no agent answers."""
         try:
             found = self.client.get(f"{self.path}/agent/network-get-interfaces", deadline=10)
         except PveError as error:
-            if _SILENT in error.said or error.lost:
+            if _SILENT in error.reason or error.lost:
                 return None
             raise
         with self._reading("list of network interfaces"):
@@ -153,18 +153,18 @@ class VirtualMachine:
             return listed
 
     def run_by_agent(self, script: str, *, deadline: float) -> bool:
-        """Run a shell script, which may be run twice, in the guest through its agent; False while no agent answers."""
+        """Run a shell script in the guest through its agent, perhaps twice; False while no agent answers."""
         try:
             started = self.client.write(
                 "post",
                 f"{self.path}/agent/exec",
                 {"command": ["/bin/sh", "-c", script]},
-                seen=lambda: False,
+                is_done=lambda: False,
                 deadline=5,
             )
         except PveError as error:
-            # Its answer may have been lost (status 0): what is run so may be run again.
-            if error.status == 0 or _SILENT in error.said:
+            # Its answer may have been lost (status 0): such scripts may run twice.
+            if error.status == 0 or _SILENT in error.reason:
                 return False
             raise
         status = wait_until(lambda: self._ended(started["pid"]), deadline=deadline, every=_POLL_SECONDS)
@@ -173,30 +173,32 @@ class VirtualMachine:
         if status.get("forgotten"):
             return False
         if status.get("exitcode") != 0:
-            said = status.get("err-data") or status.get("out-data") or "(it printed nothing)"
-            raise GuestError(f"host {self.client.host}: VM {self.vmid}: `{script}` failed in the guest: {said.strip()}")
+            output = status.get("err-data") or status.get("out-data") or "(it printed nothing)"
+            raise GuestError(
+                f"host {self.client.host}: VM {self.vmid}: `{script}` failed in the guest: {output.strip()}"
+            )
         return True
 
     def read_file(self, path: str) -> str | None:
-        """A small text file of the guest, by its agent; None while no agent answers, or there is no such file."""
+        """A small text file of the guest, read by its agent; None if no agent answers or the file does not exist."""
         try:
             found = self.client.get(f"{self.path}/agent/file-read", {"file": path}, deadline=10)
         except PveError as error:
-            if error.lost or any(word in error.said for word in (_SILENT, _NO_FILE)):
+            if error.lost or any(word in error.reason for word in (_SILENT, _NO_FILE)):
                 return None
             raise
         with self._reading(f"file {path}"):
             return str(found["content"])
 
     def _ended(self, pid: int) -> dict[str, Any] | None:
-        """How a command of the agent's ended; None while it runs.
+        """How a command of the agent ended; None while it runs.
 
-        It is reported once: where that answer was lost, the command is forgotten.
+        The agent reports the end only once. If that answer is lost, the result is `forgotten`.
         """
         try:
             found = self.client.get(f"{self.path}/agent/exec-status", {"pid": pid})
         except PveError as error:
-            if _FORGOTTEN not in error.said:
+            if _FORGOTTEN not in error.reason:
                 raise
             return {"forgotten": 1}
         status = self._table(found, "answer of the guest agent")
@@ -212,39 +214,39 @@ class VirtualMachine:
             return found
 
     def stop(self, **options: int) -> None:
-        """End it. One that does not run is as good as stopped."""
+        """End it. Does nothing if it does not run."""
         self.client.task(
             "post",
             f"{self.path}/status/stop",
             options,
             expected=Expected("qmstop", str(self.vmid)),
-            seen=lambda: not self.running,
+            is_done=lambda: not self.running,
             deadline=STOP_SECONDS,
         )
 
     def free(self, keys: Sequence[str], volid: str) -> None:
-        """Remove the volume `volid` that these settings of the stopped VM name, and the settings."""
+        """Remove these settings of the stopped VM, and the volume `volid` that they name."""
         self.client.task(
             "post",
             f"{self.path}/config",
             {"delete": ",".join(keys), "force": 1},
             expected=Expected("qmconfig", str(self.vmid)),
-            seen=lambda: not any(key in self.config() for key in keys),
+            is_done=lambda: not any(key in self.config() for key in keys),
             deadline=CONFIG_SECONDS,
         )
         if left := [key for key, value in self.config().items() if str(value).partition(",")[0] == volid]:
             raise GuestError(f"host {self.client.host}: VM {self.vmid} still has {volid} as {', '.join(left)}")
 
     def end(self) -> None:
-        """Stop it if it runs, also where a task left it locked, as far as PVE lets us: as root@pam with a password."""
+        """Stop it if it runs. If a task left it locked, PVE allows this only to root@pam with a password."""
         self._settle()
         if self.running:
             self._unless_locked(self.stop)
 
     def destroy(self) -> None:
-        """Remove the stopped VM with the volumes that its configuration names, and with nothing else.
+        """Remove the stopped VM and the volumes that its configuration names, and nothing else.
 
-        Volumes that only bear its number belong to an earlier VM, and so do backup jobs and the like: they stay.
+        Volumes that only have its number in their name, and backup jobs, belong to an earlier VM and stay.
         """
         self._unless_locked(self._delete)
 
@@ -252,7 +254,7 @@ class VirtualMachine:
         try:
             change()
         except PveError as error:
-            if "VM is locked" not in error.said or not self.client.spec.may_pass_devices:
+            if "VM is locked" not in error.reason or not self.client.spec.may_pass_devices:
                 raise
             change(skiplock=1)
 
@@ -262,12 +264,12 @@ class VirtualMachine:
             self.path,
             {"destroy-unreferenced-disks": 0, "purge": 0, **options},
             expected=Expected("qmdestroy", str(self.vmid)),
-            seen=lambda: not exists(self.client, self.vmid),
+            is_done=lambda: not exists(self.client, self.vmid),
             deadline=DESTROY_SECONDS,
         )
 
     def _settle(self) -> None:
-        """Wait for the tasks of a client that is gone: its VM is locked as long as they run."""
+        """Wait for the tasks of a client that has ended: they lock the VM while they run."""
         if not wait_until(lambda: not self._active_tasks(), deadline=STOP_SECONDS, every=_POLL_SECONDS):
             raise GuestError(
                 f"host {self.client.host}: a task of VM {self.vmid} does not end: {', '.join(self._active_tasks())}",
@@ -275,24 +277,24 @@ class VirtualMachine:
             )
 
     def _active_tasks(self) -> list[str]:
-        """The kinds of those that run; but for a console that somebody looks at, which ends with the VM."""
+        """The kinds of the running tasks, except for open consoles, which end with the VM."""
         tasks = self.client.get(f"{self.client.node}/tasks", {"source": "active", "vmid": self.vmid})
         with self._reading("list of tasks"):
             return [str(each["type"]) for each in tasks if each["type"] not in _CONSOLES]
 
 
 def require_all(machine: VirtualMachine, end: TaskEnd, what: str) -> None:
-    """A warning is something that PVE left out: GuestError, for then what is there is not what was asked for."""
+    """Raises GuestError if the task has warnings: PVE omitted something, so the result is not as requested."""
     if end.warnings:
         raise GuestError(
-            f"host {machine.client.host}: Proxmox VE did {what} VM {machine.vmid}, but not as asked for: "
+            f"host {machine.client.host}: Proxmox VE did {what} VM {machine.vmid}, but not as requested: "
             + "; ".join(end.warnings),
-            hint="what was ignored may decide the figures, so nothing is measured",
+            hint="the ignored options may affect figures, so nothing is measured",
         )
 
 
 def exists(client: Client, vmid: int) -> bool:
-    """Whether the node has such a VM. (A GET of one that is missing answers 500, as much else does.)"""
+    """Whether the node has this VM. (A GET of a missing VM answers 500, like many other errors.)"""
     listed = client.get(f"{client.node}/qemu")
     with reading(f"host {client.host}: the list of VMs of its API"):
         return any(int(each["vmid"]) == vmid for each in listed)

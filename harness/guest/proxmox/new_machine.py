@@ -1,4 +1,4 @@
-"""A new VM on the node, with an id that nobody else has: from nothing, or from the lab's template."""
+"""A new VM on the node with a free id: an empty VM, or a clone of the lab's template."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ CLONE_SECONDS = 900.0
 def created(
     client: Client, log: CreationLog, rules: GuestRules, settings: Mapping[str, object]
 ) -> Iterator[tuple[VirtualMachine, CreatedVm]]:
-    """A VM with these settings and a free id of the lab's range; removed at the end.
+    """A VM with these settings and a free id of the lab's range. It is removed at the end.
 
-    Another client may take the id first: then the next one is tried.
+    If another client takes the id first, the next one is tried.
     """
 
     def make(machine: VirtualMachine, vm: CreatedVm, _entry: Entry) -> None:
@@ -35,7 +35,7 @@ def created(
             f"{client.node}/qemu",
             {"vmid": vm.vmid, **marks(log.run_id, vm.token), "smbios1": f"uuid={vm.uuid}", **settings},
             expected=Expected("qmcreate", str(vm.vmid)),
-            seen=lambda: exists(client, vm.vmid),
+            is_done=lambda: exists(client, vm.vmid),
             deadline=CREATE_SECONDS,
         )
         require_all(machine, end, "create")
@@ -46,9 +46,9 @@ def created(
 
 @contextmanager
 def cloned(client: Client, log: CreationLog, rules: GuestRules) -> Iterator[tuple[VirtualMachine, CreatedVm]]:
-    """A clone of the lab's template, with our name and notes from the beginning; removed at the end.
+    """A clone of the lab's template, with the run's name and notes from the beginning. It is removed at the end.
 
-    PVE makes it a linked one of a template, and a full copy of any other VM. Its volumes are not in the log yet.
+    PVE makes a linked clone of a template, and a full copy of any other VM. Its volumes are not in the log yet.
     """
     template = VirtualMachine(client, int(rules.template or 0))
 
@@ -59,7 +59,7 @@ def cloned(client: Client, log: CreationLog, rules: GuestRules) -> Iterator[tupl
             f"{template.path}/clone",
             {"newid": vm.vmid, "name": known["name"], "description": known["description"]},
             expected=Expected("qmclone", str(template.vmid)),
-            seen=lambda: exists(client, vm.vmid),
+            is_done=lambda: exists(client, vm.vmid),
             deadline=CLONE_SECONDS,
         )
         require_all(machine, end, "clone")
@@ -88,7 +88,7 @@ def _with_free_id(
             try:
                 make(machine, vm, entry)
             except PveError as error:
-                if "already exists" not in error.said:
+                if "already exists" not in error.reason:
                     raise
                 taken.append(vmid)
             else:
@@ -106,11 +106,11 @@ def _removed(client: Client, log: CreationLog, vm: CreatedVm, taken: list[int]) 
 
 
 def _is_free(client: Client, vmid: int) -> bool:
-    """Whether nobody in the cluster has the id: VMs that this login may not see are told by their id alone."""
+    """Whether the id is free in the cluster. This call also covers VMs that the login may not see."""
     try:
         client.get("cluster/nextid", {"vmid": vmid})
     except PveError as error:
-        if "already exists" in error.said:
+        if "already exists" in error.reason:
             return False
         raise
     return True

@@ -1,4 +1,4 @@
-"""Reads from a node what decides whether a disk of it may be written to."""
+"""Reads from a node whether one of its disks may be written to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.untrusted import reading
 
 _NOT_IMPLEMENTED = 501
 _SEES_STORAGES = frozenset({"Datastore.Audit", "Datastore.AllocateSpace"})
-"""PVE lists a storage to whom has one of these on it."""
+"""PVE lists a storage only to a login with one of these privileges on it."""
 
 # $1: the disk's link or device. Prints every path that leads to it or to a partition of it.
 _ALIASES = r"""
@@ -28,8 +28,8 @@ for link in /dev/disk/*/* /dev/mapper/*; do
 done
 """
 
-# $1: the disk's link or device. Prints the PCI addresses of the controllers of the whole disks that it is on. The
-# namespace of an NVMe may hang on its subsystem instead of its controllers (native multipath), which it then names.
+# $1: the disk's link or device. Prints the PCI addresses of the controllers of the whole disks below it. The namespace
+# of an NVMe disk may be below its subsystem instead of its controllers (native multipath), but it has links to them.
 _CONTROLLERS = r"""
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
 device=$(readlink -f "$1")
@@ -45,29 +45,29 @@ printf '%s\n' "$disks" | while read -r name type; do
 done | sort -u
 """
 
-# Only a node of PVE has this link; it leads to the directory of its own configuration.
+# Only a node of PVE has this link, which leads to the directory of its own configuration.
 _OWN_NAME = ["sh", "-c", "readlink /etc/pve/local || true"]
 
 
 def node_of(runner: Runner) -> str:
-    """The node of Proxmox VE that commands run on; empty where the machine does not say that it is one."""
+    """The node of Proxmox VE that commands run on; empty if the machine is not a node."""
     return runner.run(_OWN_NAME, deadline=30).stdout.strip().rpartition("/")[2]
 
 
 def require_same_node(client: Client, runner: Runner) -> None:
-    """SafetyError where commands run on another node than the API's, whose disks nobody would have asked about."""
+    """Raises SafetyError if commands run on another node than the API's: the users of its disks would be unknown."""
     found = node_of(runner)
     if found and found != client.spec.node:
         raise SafetyError(
-            f"host {client.host}: the API is that of node {client.spec.node}, but SSH leads to node {found}",
+            f"host {client.host}: the API is on node {client.spec.node}, but SSH leads to node {found}",
             hint=f"correct host.{client.host}.api.node, or host.{client.host}.address",
         )
 
 
 def stable_path(runner: Runner, device: str, disk: str) -> str:
-    """A path of the partition `device` that outlasts a restart: below the link `disk`, or by the partition's own id.
+    """A path of the partition `device` that survives a reboot: below the link `disk`, or by the partition's own id.
 
-    The kernel's name where udev has made neither.
+    The kernel's name if udev has created neither.
     """
     names = sorted(aliases(runner, device))
     links = [name for name in names if name.startswith(f"{disk}-part")]
@@ -76,41 +76,41 @@ def stable_path(runner: Runner, device: str, disk: str) -> str:
 
 
 def aliases(runner: Runner, device: str) -> frozenset[str]:
-    """All paths that lead to the block device, to its partitions and to what is built on them."""
+    """All paths that lead to the block device, to its partitions and to the layers on them."""
     printed = runner.run(["sh", "-s", "--", device], stdin=_ALIASES, deadline=60).stdout
     return frozenset(printed.split("\n")) - {""} | {device}
 
 
 def names_of(runner: Runner, device: str) -> DiskNames:
-    """By what a configuration can name the disk or partition. Raises HostError."""
+    """The names by which a configuration can refer to the disk or partition. Raises HostError."""
     pci = runner.run(["sh", "-c", _CONTROLLERS, "sh", device], deadline=30).stdout.split()
     return DiskNames(aliases(runner, device), frozenset(pci))
 
 
-@reading("what Proxmox VE answers of its configuration", SafetyError)
+@reading("Proxmox VE's answer about its configuration", SafetyError)
 def claims_on(client: Client, runner: Runner, disk: DiskById) -> list[str]:
-    """Who of the node uses the disk, in words. SafetyError where not all who may can be seen."""
+    """The node's users of the disk, as texts. Raises SafetyError if the login may not see all possible users."""
     return claims(names_of(runner, disk.id), _read_config(client))
 
 
 def require_unclaimed(client: Client, runner: Runner, disk: DiskById) -> None:
-    """SafetyError where a storage, VM or container of the node names the disk, or where not all of them can be seen."""
+    """Raises SafetyError if a storage, VM or container names the disk, or if the login may not see all of them."""
     if reasons := claims_on(client, runner, disk):
         raise SafetyError(
             f"host {client.host}: disk {disk.name}, {disk.identity}, will not be written to: " + "; ".join(reasons),
-            hint="if a killed run left it so: virt-overhead reap; else name another disk in the lab file",
+            hint="if a killed run left it so: virt-overhead reap; otherwise, name another disk in the lab file",
         )
 
 
-@reading("what Proxmox VE answers of its VMs", SafetyError)
+@reading("Proxmox VE's answer about its VMs", SafetyError)
 def require_unshared(client: Client, runner: Runner, device: str, vmid: int) -> None:
-    """SafetyError where another VM or container than `vmid` names the device: PVE would start both."""
+    """Raises SafetyError if another VM or container than `vmid` names the device: PVE would start both."""
     guests = dict(_guests(client, without=vmid))
     reasons = shared(names_of(runner, device), NodeConfig(guests=guests, mappings=_mappings(client, guests)))
     if reasons:
         raise SafetyError(
             f"host {client.host}: {device} is not attached: " + "; ".join(reasons),
-            hint="two guests on one device destroy its contents; remove it from the other one",
+            hint="two guests on one device destroy its contents; remove it from the other guest",
         )
 
 
@@ -145,10 +145,10 @@ def _mappings(client: Client, guests: Mapping[str, Mapping[str, Any]]) -> dict[s
 
 
 def _require_sight(client: Client, path: str, privileges: frozenset[str], of: str) -> None:
-    """SafetyError where the login may have less than all of what is below the path shown to it."""
+    """Raises SafetyError if the login may not see everything below the path."""
     if not privileges & set(client.get("access/permissions", {"path": path}).get(path, {})):
         raise SafetyError(
-            f"host {client.host}: {client.spec.who} may not see all {of}, so nobody knows whose disks there are",
+            f"host {client.host}: {client.spec.who} may not see all {of}, so the users of the disks are unknown",
             hint=f"give it {' or '.join(sorted(privileges))} on {path}: docs/proxmox.md has a role",
         )
 
@@ -156,26 +156,26 @@ def _require_sight(client: Client, path: str, privileges: frozenset[str], of: st
 def _guests(client: Client, *, without: int | None = None) -> Iterator[tuple[str, Mapping[str, Any]]]:
     _require_sight(client, "/vms", frozenset({"VM.Audit"}), "VMs")
     for kind, called in (("qemu", "VM"), ("lxc", "container")):
-        for each in _kept(client, kind):
+        for each in _listed_guests(client, kind):
             vmid = int(each["vmid"])
             if vmid != without:
                 yield f"{called} {vmid}", _config(client, f"{client.node}/{kind}/{vmid}")
 
 
 def _config(client: Client, path: str) -> Mapping[str, Any]:
-    """What a guest has now, what it will have, and what its snapshots have: a drive of any of these is still in use."""
+    """A guest's present and pending configuration, and that of its snapshots. A drive in any of them is in use."""
     now: dict[str, Any] = client.get(f"{path}/config", {"current": 1})
     later: dict[str, Any] = client.get(f"{path}/config")
     found = now | {f"{key} (pending)": value for key, value in later.items() if now.get(key) != value}
     for snapshot in client.get(f"{path}/snapshot"):
         if (name := str(snapshot["name"])) != "current":
-            kept: dict[str, Any] = client.get(f"{path}/snapshot/{name}/config")
-            found |= {f"{key} (snapshot {name})": value for key, value in kept.items()}
+            stored: dict[str, Any] = client.get(f"{path}/snapshot/{name}/config")
+            found |= {f"{key} (snapshot {name})": value for key, value in stored.items()}
     return found
 
 
-def _kept(client: Client, kind: str) -> list[Mapping[str, Any]]:
-    """The VMs or containers of the node; none where it is installed without them."""
+def _listed_guests(client: Client, kind: str) -> list[Mapping[str, Any]]:
+    """The VMs or containers of the node; none if the node is installed without them."""
     try:
         found: list[Mapping[str, Any]] = client.get(f"{client.node}/{kind}")
     except PveError as error:
@@ -186,9 +186,9 @@ def _kept(client: Client, kind: str) -> list[Mapping[str, Any]]:
 
 
 def _listed(client: Client, what: str) -> Any:
-    """What PVE lists of a kind of its disks' users; nothing where it refuses to, as on a node without ZFS.
+    """PVE's list of one kind of users of its disks; nothing if PVE refuses, as on a node without ZFS.
 
-    That such a member is on a disk shows in its signature, too, for which our own guard looks.
+    The guard finds such a user as well, by its signature on the disk.
     """
     try:
         return client.get(f"{client.node}/disks/{what}")

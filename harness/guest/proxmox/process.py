@@ -1,4 +1,4 @@
-"""The QEMU process of a VM on its node: how it really serves a drive."""
+"""The QEMU process of a VM on its node: the effective options of a drive."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ PID_FILE = "/var/run/qemu-server/{vmid}.pid"
 
 
 def read_process(runner: Runner, vmid: int) -> Inspected:
-    """The process of a running VM. GuestError where neither it nor PVE tells its arguments.
+    """The process of a running VM. Raises GuestError if neither the process nor PVE shows its arguments.
 
-    `qm showcmd` is what PVE would start it with: the next best, where the process is out of reach.
+    If the process cannot be read, the arguments come from `qm showcmd`, which prints how PVE would start it.
     """
     pid_file = PID_FILE.format(vmid=vmid)
-    looked = look_at_process(runner, pid_file, would_be=["qm", "showcmd", str(vmid)])
+    done = look_at_process(runner, pid_file, would_be=["qm", "showcmd", str(vmid)])
     with reading(f"{runner.name}: the command line of QEMU, VM {vmid},", GuestError):
-        process = parse_inspected(looked.stdout)
+        process = parse_inspected(done.stdout)
     if not process.arguments:
         raise GuestError(
-            f"{runner.name}: neither {pid_file} nor `qm showcmd {vmid}` tells how QEMU was started: "
-            f"{looked.stderr.strip()}"
+            f"{runner.name}: neither {pid_file} nor `qm showcmd {vmid}` shows how QEMU was started: "
+            f"{done.stderr.strip()}"
         )
     return process
 
 
 def drive_of(process: Inspected, key: str) -> Resolved:
-    """How QEMU serves the drive; GuestError where it has none of that name."""
+    """QEMU's effective options of the drive. Raises GuestError if it has no such drive."""
     with reading(f"QEMU's arguments for the drive {key}", GuestError):
         found = resolved(process.arguments, key)
     if found is None:

@@ -1,4 +1,4 @@
-"""Removes a VM, a volume or a storage that a run created, if it still is what the creation log says."""
+"""Removes a VM, a volume or a storage that a run created, if its identity still matches the creation log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.lab.created import Entry, Removal
 from harness.lab.transport.base import Runner
 from harness.untrusted import reading
 
-# A volume's path on the node. Prints what no other volume there has: an LV's UUID, a dataset's GUID, a file's inode.
+# $1: a volume's path on the node. Prints its unique identity: an LV's UUID, a dataset's GUID, a file's inode.
 IDENTITY = r"""
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
 identity_of() {
@@ -27,13 +27,13 @@ identity_of() {
 """
 _IDENTITY = IDENTITY + '\nidentity_of "$1"\n'
 
-# $1: the volume, $2: its identity, empty where the run was killed before it was recorded.
+# $1: the volume, $2: its identity, empty if the run was killed before it recorded it.
 _FREE = (
     IDENTITY
     + r"""
 if [ -n "$2" ]; then
     path=$(pvesm path "$1") && now=$(identity_of "$path") || exit
-    [ "$now" = "$2" ] || { echo "foreign: $path is ($now), and ($2) was created"; exit 0; }
+    [ "$now" = "$2" ] || { echo "foreign: $path is ($now), but ($2) was created"; exit 0; }
 fi
 pvesm free "$1" >&2 && echo removed
 """
@@ -41,7 +41,7 @@ pvesm free "$1" >&2 && echo removed
 
 
 def remove(client: Client, runner: Runner, entry: Entry) -> Removal | None:
-    """Remove what the entry records; None where Proxmox VE did not create it. Raises HostError, GuestError."""
+    """Remove what the entry records; None if Proxmox VE did not create it. Raises HostError, GuestError."""
     thing = entry.parsed((CreatedVm, CreatedVolume, CreatedStore))
     match thing:
         case CreatedVm():
@@ -54,15 +54,15 @@ def remove(client: Client, runner: Runner, entry: Entry) -> Removal | None:
 
 
 def identity_of(runner: Runner, path: str) -> str:
-    """What tells the volume at this path of the node from any other. Raises HostError."""
+    """The unique identity of the volume at this path of the node. Raises HostError."""
     return runner.run(["sh", "-c", _IDENTITY, "sh", path], deadline=60).stdout.strip()
 
 
-@reading("what Proxmox VE answers of a VM")
+@reading("Proxmox VE's answer about a VM")
 def remove_vm(client: Client, runner: Runner, vm: CreatedVm) -> Removal:
-    """Remove the VM, whose volumes have been removed before.
+    """Remove the VM. Its volumes must have been removed before.
 
-    Raises HostError where it has volumes or snapshots that the run did not make, PveError, GuestError.
+    Raises HostError if it has volumes or snapshots that the run did not create, PveError, GuestError.
     """
     require_node(client, vm.node)
     machine = VirtualMachine(client, vm.vmid)
@@ -72,9 +72,9 @@ def remove_vm(client: Client, runner: Runner, vm: CreatedVm) -> Removal:
     if why := vm.differs(config):
         if config.get("lock") in ("create", "clone") and vm.token not in str(config.get("description", "")):
             raise HostError(
-                f"host {client.host}: VM {vm.vmid} is locked ({config['lock']}) and has no notes yet, so nobody knows "
-                "whose it is",
-                hint=f"if no task of it runs any more: qm unlock {vm.vmid}; qm destroy {vm.vmid} on {vm.node}",
+                f"host {client.host}: VM {vm.vmid} is locked ({config['lock']}) and has no notes yet, so its owner is "
+                "unknown",
+                hint=f"if none of its tasks runs any more: qm unlock {vm.vmid}; qm destroy {vm.vmid} on {vm.node}",
             )
         return Removal("foreign", why)
     _require_nothing_else(machine, config)
@@ -84,9 +84,9 @@ def remove_vm(client: Client, runner: Runner, vm: CreatedVm) -> Removal:
     return Removal("removed")
 
 
-@reading("what Proxmox VE answers of a volume")
+@reading("Proxmox VE's answer about a volume")
 def remove_volume(client: Client, runner: Runner, volume: CreatedVolume) -> Removal:
-    """Remove the volume. Its VM, if that is the one of the run, is stopped for it.
+    """Remove the volume. Stops its VM first, if it is the VM of the run.
 
     Raises HostError, PveError, GuestError.
     """
@@ -99,18 +99,18 @@ def remove_volume(client: Client, runner: Runner, volume: CreatedVolume) -> Remo
         config = machine.config()
         keys = [key for key, value in config.items() if _file(value) == volume.volid]
         if keys and volume.token not in str(config.get("description", "")):
-            return Removal("foreign", f"VM {volume.vmid} has {volume.volid}, and is not the one of this run")
+            return Removal("foreign", f"VM {volume.vmid} has {volume.volid}, but is not the VM of this run")
     if not keys:
         return _freed(runner, volume)
     if volume.identity and (now := identity_of(runner, _path(client, volume))) != volume.identity:
-        return Removal("foreign", f"{volume.volid} is ({now}), and ({volume.identity}) was created")
+        return Removal("foreign", f"{volume.volid} is ({now}), but ({volume.identity}) was created")
     _unlocked(runner, machine, machine.end)
     machine.free(keys, volume.volid)
     return Removal("removed")
 
 
 def _require_nothing_else(machine: VirtualMachine, config: dict[str, Any]) -> None:
-    """HostError where the VM has what PVE would remove with it and the run did not make."""
+    """Raises HostError if PVE would also remove something of the VM that the run did not create."""
     client, vmid = machine.client, machine.vmid
     later: dict[str, Any] = client.get(f"{machine.path}/config")
     snapshots = [str(each["name"]) for each in client.get(f"{machine.path}/snapshot") if each["name"] != "current"]
@@ -118,7 +118,7 @@ def _require_nothing_else(machine: VirtualMachine, config: dict[str, Any]) -> No
     if volumes or snapshots:
         what = [f"{volid} as {key}" for volid, key in volumes.items()] + [f"the snapshot {name}" for name in snapshots]
         raise HostError(
-            f"host {client.host}: VM {vmid} is not removed, for that would remove what this run did not make: it has "
+            f"host {client.host}: VM {vmid} is not removed: this run did not create all that it has: "
             + ", ".join(what),
             hint=f"move the volumes to another VM (qm disk reassign), remove the snapshots, then: virt-overhead reap "
             f"--host {client.host}",
@@ -136,9 +136,9 @@ def _unlocked(runner: Runner, machine: VirtualMachine, change: Any) -> None:
     try:
         change()
     except PveError as error:
-        if "VM is locked" not in error.said:
+        if "VM is locked" not in error.reason:
             raise
-        # What locked it is gone; a token may not pass over that, root on the node may.
+        # The task that locked it has ended. A token may not ignore the lock, but root on the node may remove it.
         runner.run(["qm", "unlock", str(machine.vmid)], deadline=30)
         change()
 
@@ -146,11 +146,11 @@ def _unlocked(runner: Runner, machine: VirtualMachine, change: Any) -> None:
 def _is_listed(client: Client, volume: CreatedVolume) -> bool:
     if volume.storage not in {str(each["storage"]) for each in client.get(f"{client.node}/storage")}:
         if volume.in_store:
-            # Its storage's own removal looks at what is still on the disk.
+            # The removal of its storage checks what is still on the disk.
             return False
         raise HostError(
-            f"host {client.host}: the node has no storage {volume.storage} any more, so nobody knows whether "
-            f"{volume.volid} is still there",
+            f"host {client.host}: the node no longer has the storage {volume.storage}, so it is unknown whether "
+            f"{volume.volid} still exists",
             hint="configure the storage again, or remove the volume and its file of the creation log by hand",
         )
     require_sight(client, volume.storage)
@@ -167,11 +167,11 @@ def _path(client: Client, volume: CreatedVolume) -> str:
 
 
 def _freed(runner: Runner, volume: CreatedVolume) -> Removal:
-    """By root's command on the node: the API wants the right to remove any volume there, as no VM names this one."""
+    """Remove it by root's command on the node. As no VM names it, the API requires the right to remove any volume."""
     printed = runner.run(["sh", "-c", _FREE, "sh", volume.volid, volume.identity], deadline=300).stdout
     outcome, _, why = (printed.splitlines() or [""])[-1].partition(": ")
     if outcome == "foreign":
         return Removal("foreign", why)
     if outcome != "removed":
-        raise HostError(f"{runner.name}: the removal of {volume.volid} did not say how it ended: {printed.strip()!r}")
+        raise HostError(f"{runner.name}: the removal of {volume.volid} did not report its result: {printed.strip()!r}")
     return Removal("removed")

@@ -1,4 +1,4 @@
-"""How QEMU really serves a drive of Proxmox VE: read back from its arguments, whatever was asked for. Pure."""
+"""The effective options of a drive of Proxmox VE, read back from QEMU's arguments. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.untrusted import parse_json
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """How QEMU was told to serve a drive: the values that decide a figure, whatever PVE's defaults were."""
+    """QEMU's options of a drive that affect figures, including PVE's defaults."""
 
     device: str
     filename: str
@@ -29,19 +29,20 @@ class Resolved:
     queues: int | None
     read_only: bool
     controller_disks: int
-    """How many disks share its SCSI controller; 1 where it has none."""
+    """How many disks share its SCSI controller; 1 without one."""
 
     @property
     def cache(self) -> str:
-        """The cache mode that these three amount to, in PVE's and libvirt's word."""
+        """The cache mode of these three flags, with PVE's and libvirt's name."""
         found = (self.direct, self.no_flush, self.write_cache)
         return next((name for name, flags in CACHES.items() if flags == found), "none of its modes")
 
 
 def resolved(arguments: Sequence[str], key: str) -> Resolved | None:
-    """What QEMU's arguments say of the drive `key`; None where they have no such drive.
+    """The options of the drive `key` in QEMU's arguments; None if they have no such drive.
 
-    Reads `-blockdev` with JSON (machines from 10.0), and `-drive` of those before. ValueError where it is neither.
+    Reads `-blockdev` with JSON (machine types from 10.0), and `-drive` (older ones). Raises ValueError if the drive has
+    neither.
     """
     options = [(first.lstrip("-"), second) for first, second in pairwise(arguments) if first.startswith("-")]
     devices = [_device(text) for option, text in options if option == "device"]
@@ -102,7 +103,7 @@ def _drive(options: Iterable[tuple[str, str]], key: str) -> dict[str, Any] | Non
         given = _device(f"drive,{text}")
         if option != "drive" or given.get("id") != f"drive-{key}":
             continue
-        # QEMU's own default where PVE says nothing; PVE itself writes cache=none for an unset one.
+        # Without `cache`, QEMU's default applies. For an unset cache mode, PVE writes cache=none.
         direct, no_flush, write_cache = CACHES[cast("Cache", given.get("cache", "writeback"))]
         return {
             "filename": given.get("file", ""),

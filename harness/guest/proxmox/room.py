@@ -1,4 +1,4 @@
-"""Whether storages of the node have room for the volumes of a run, before the first of them is created."""
+"""Checks that the node's storages have enough free space for the volumes of a run, before it creates them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from harness.guest.proxmox.client import Client
 from harness.lab.space import metadata_shortage, shortage
 from harness.lab.transport.base import Runner
 
-# For each storage its name, its type, and its volume group, VG/POOL, dataset or path. A line per place that volumes on
-# it take room of: the storage, the place, bytes in all and available; of a thin pool also its chunk, the bytes of its
-# metadata and how much of that is in use (percent). A directory on a thin volume takes room of the pool as well.
+# Arguments per storage: its name, its type, and its volume group, VG/POOL, dataset or path. Prints a line per place
+# from which its volumes take space: the storage, the place, total and available bytes; for a thin pool also its chunk,
+# the bytes of its metadata and the used share of them (percent). A directory on a thin volume also takes space of the
+# pool.
 _LOOK = r"""
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
 ask() { command=$1; shift; "$command" --noheadings --nosuffix --units b --separator ' ' "$@"; }
@@ -24,7 +25,7 @@ put() { # storage, words separated by blanks
 thin_pool() { # storage, VG/POOL
     facts=$(ask lvs -o lv_size,data_percent,chunk_size,lv_metadata_size,metadata_percent "$2") || exit 1
     set -- "$1" "$2" $facts
-    [ $# -eq 7 ] || { echo "LVM does not say how full the thin pool $2 is: $facts" >&2; exit 1; }
+    [ $# -eq 7 ] || { echo "LVM does not report how full the thin pool $2 is: $facts" >&2; exit 1; }
     put "$1" "thin pool $2" "$3" "$4" "$5" "$6" "$7"
 }
 while [ $# -gt 0 ]; do
@@ -58,7 +59,7 @@ done
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Bytes that a run is going to fill on a storage."""
+    """Bytes that a run will fill on a storage."""
 
     storage: str
     size_bytes: int
@@ -66,9 +67,9 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class StorageSpace:
-    """What volumes of a storage take room of: a volume group, a pool or a file system. Sizes in bytes.
+    """The place from which volumes of a storage take space: a volume group, a pool or a file system. Sizes in bytes.
 
-    `chunk_bytes` is 0 for all but thin pools; `metadata_share` (0 to 1) is how much of its metadata is in use.
+    `chunk_bytes` is 0 except for thin pools. `metadata_share` (0 to 1) is the used share of the pool's metadata.
     """
 
     storage: str
@@ -81,7 +82,7 @@ class StorageSpace:
 
 
 def require_room(client: Client, runner: Runner, wanted: Sequence[Allocation]) -> None:
-    """Raises Unsupported where too little would stay free on a storage, SafetyError where that cannot be found out."""
+    """Raises Unsupported if too little space would remain free on a storage, SafetyError if the space is unknown."""
     names = list(dict.fromkeys(each.storage for each in wanted))
     entries = {str(each["storage"]): each for each in client.get("storage")}
     words = [word for name in names for word in _words(client, name, entries.get(name, {}))]
@@ -89,11 +90,11 @@ def require_room(client: Client, runner: Runner, wanted: Sequence[Allocation]) -
         places = list(_parsed(runner.run(["sh", "-c", _LOOK, "sh", *words], deadline=60).stdout))
     except (HostError, ValueError) as error:
         raise SafetyError(
-            f"host {client.host}: nobody knows how much room there is on {', '.join(names)}: {error}",
+            f"host {client.host}: the free space on {', '.join(names)} is unknown: {error}",
             hint="see pvesm status, vgs, lvs and df on the node",
         ) from error
     if unknown := [name for name in names if name not in {each.storage for each in places}]:
-        raise SafetyError(f"host {client.host}: the node does not say how much room there is on {', '.join(unknown)}")
+        raise SafetyError(f"host {client.host}: the node does not report the free space on {', '.join(unknown)}")
     if reasons := list(shortages(places, wanted)):
         raise Unsupported(
             f"host {client.host}: " + "; ".join(reasons),
@@ -103,13 +104,13 @@ def require_room(client: Client, runner: Runner, wanted: Sequence[Allocation]) -
 
 
 def shortages(places: Sequence[StorageSpace], wanted: Sequence[Allocation]) -> Iterator[str]:
-    """Where too little would stay free, in words. What several storages share is reckoned together. Pure."""
+    """The places where too little space would remain, as texts. Storages that share a place count together. Pure."""
     for name in dict.fromkeys(each.name for each in places):
         sharing = [each for each in places if each.name == name]
         storages = list(dict.fromkeys(each.storage for each in sharing))
         needed = sum(each.size_bytes for each in wanted if each.storage in storages)
         label = f"storage {', '.join(storages)} ({name})"
-        # Datasets of one pool may each have a quota: the least counts.
+        # Each dataset of a pool may have a quota: the smallest free space counts.
         available = min(each.available_bytes for each in sharing)
         first = sharing[0]
         if why := shortage(available, max(each.total_bytes for each in sharing), needed):
@@ -128,12 +129,12 @@ def _words(client: Client, name: str, entry: Mapping[str, Any]) -> tuple[str, st
         "zfspool": str(entry.get("pool", "")),
     }.get(kind, str(entry.get("path", "")))
     if not at.strip("/"):
-        raise SafetyError(f"host {client.host}: nobody knows where storage {name} of type {kind or '(none)'} is")
+        raise SafetyError(f"host {client.host}: the place of storage {name} of type {kind or '(none)'} is unknown")
     return name, kind, at
 
 
 def _parsed(printed: str) -> Iterator[StorageSpace]:
-    """ValueError where a line is not one of the script's."""
+    """The places in the output of the script. Raises ValueError for other lines."""
     for line in printed.splitlines():
         storage, name, *facts = line.split("\t")
         if len(facts) == 2:

@@ -1,7 +1,7 @@
-"""Passwords and token values: read when they are needed, and shown nowhere.
+"""Passwords and token values: read when they are needed, and never shown.
 
-pytest can print the variables of every frame of an exception (`--showlocals`). So no function here has a secret in a
-variable of its own when it raises, and `Secret` is what all others have.
+pytest can print the variables of every frame of an exception (`--showlocals`). So no function here has the text of a
+secret in a variable when it raises, and all other code has only a `Secret`.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from harness.lab.withdrawn import withdrawn
 
 MASK = "***"
 _SHORT = 8
-"""Characters. Proxmox VE asks for as many in a new password; a token's value is longer."""
+"""Characters. Proxmox VE requires this number in a new password; a token's value is longer."""
 _BREAKS = ("Cc", "Zl", "Zp")
 """Unicode's categories of control characters and line breaks."""
 
 
 class Secret:
-    """Text that no representation shows: not in a log, a message, a traceback with its values, or a pickle.
+    """Text that no representation shows: no log, message, traceback with values, or pickle.
 
-    Blanks around it do not belong to it: a file or a variable often ends with a newline.
+    Blanks around it are removed, because a file or a variable often ends with a newline.
     """
 
     __slots__ = ("_text",)
@@ -38,13 +38,13 @@ class Secret:
         self._text = text.strip()
 
     def reveal(self) -> str:
-        """The text, for the one who sends it. Do not keep it, also not in a variable of a function that may raise."""
+        """The text, for sending it. Do not store it, not even in a variable of a function that may raise."""
         return self._text
 
     def hidden_in(self, text: str) -> str:
-        """`text` without the secret: as it is, as it is written in a URL or a form, or as Python prints it.
+        """`text` without the secret in any form: plain, encoded for a URL or a form, or as Python prints it.
 
-        A short one is masked only where it is a word of its own: else "x" would be masked in "exists".
+        A short secret is masked only if it is a separate word. Otherwise, "x" would be masked in "exists".
         """
         written = (quote(self._text, safe="", errors="replace"), quote_plus(self._text, errors="replace"))
         for form in sorted({self._text, repr(self._text)[1:-1], *written} - {""}, key=len, reverse=True):
@@ -59,13 +59,13 @@ class Secret:
         return not self._text
 
     def unfit(self, *, for_header: bool) -> str | None:
-        """Why it cannot be sent, in words; None where it can. A password is sent in a form, a token in a header."""
+        """Why it cannot be sent, as text; None if it can. A password is sent in a form, a token in a header."""
         if any(unicodedata.category(each) in _BREAKS for each in self._text):
-            return "has a line break or another control character in it"
+            return "contains a line break or another control character"
         try:
             self._text.encode("ascii" if for_header else "utf-8")
         except UnicodeEncodeError:
-            return f"has a character in it that is not {'ASCII' if for_header else 'UTF-8'}"
+            return f"contains a character that is not {'ASCII' if for_header else 'UTF-8'}"
         return None
 
     def __repr__(self) -> str:
@@ -77,11 +77,11 @@ class Secret:
         return repr(self)
 
     def __reduce__(self) -> str:
-        raise TypeError("a secret is not stored")
+        raise TypeError("a secret cannot be pickled")
 
 
 def read_secret(source: SecretSource, *, user: str, where: str, for_header: bool = False) -> Secret:
-    """The secret of `user`. ConfigError, which begins with `where` (`host.NAME.api.secret`), where it cannot be had.
+    """The secret of `user`. Raises ConfigError, which begins with `where` (`host.NAME.api.secret`), if it is unusable.
 
     `for_header`: it is a token's value, which is sent in an HTTP header.
     """
@@ -93,7 +93,7 @@ def read_secret(source: SecretSource, *, user: str, where: str, for_header: bool
     if why := secret.unfit(for_header=for_header):
         what = "token's value" if for_header else "password"
         raise ConfigError(
-            f"{where}: the {what} in {source.kind} {source.name} {why}", hint=f"store the {what} alone, on one line"
+            f"{where}: the {what} in {source.kind} {source.name} {why}", hint=f"store only the {what}, on one line"
         )
     return secret
 
@@ -121,7 +121,7 @@ def _from_file(name: str, _user: str, where: str) -> Secret:
 
 
 def _first_line(file: IO[bytes]) -> Secret | None:
-    """None where it is not text. Without a variable for the bytes: see the top of this module."""
+    """None if it is not text. There is no variable for the bytes: see the top of this module."""
     try:
         return Secret(file.readline().decode("utf-8-sig"))
     except UnicodeDecodeError:
@@ -134,16 +134,16 @@ def _from_keyring(service: str, user: str, where: str) -> Secret:
     except ImportError:
         raise ConfigError(
             f"{where}: the keyring needs Python's keyring package, which is not installed",
-            hint="pip install keyring (virt-overhead's extra of that name), or use env or file",
+            hint="pip install keyring (virt-overhead's extra with this name), or use env or file",
         ) from None
     try:
         found = _found(keyring.get_password(service, user))
     except Exception as error:
-        # Backends raise what the library under them raises, D-Bus for example.
+        # Backends raise the errors of their own libraries, D-Bus for example.
         raise ConfigError(f"{where}: the keyring does not answer: {error}") from None
     if found is None:
         raise ConfigError(
-            f"{where}: the keyring has no entry of service {service} and user {user}",
+            f"{where}: the keyring has no entry for service {service} and user {user}",
             hint=f"keyring set {service} {user}",
         )
     return found

@@ -1,4 +1,4 @@
-"""Removes a storage that a run made of a partition of its own, if it still is the one that was made."""
+"""Removes a storage that a run created on its own partition, if its identity still matches the creation log."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ REMOVES: Mapping[Maker, str] = {
 }
 """Kinds of tasks; see PVE::API2::Disks."""
 
-# $1: what it was made as, $2: its name, $3: the UUID of our partition, $4: the device that PVE mounts for a directory,
-# empty where PVE knows of none. Prints `absent`, `ours`, or `foreign: WHY`; `holds: WHAT` where something is on it.
-# A thing is ours where the partition with our UUID is the only device that it is on.
+# $1: its kind, $2: its name, $3: the UUID of the run's partition, $4: the device that PVE mounts for a directory, empty
+# if PVE lists none. Prints `absent`, `ours`, `foreign: WHY`, or `holds: WHAT` if it has contents.
+# A thing is `ours` if the partition with this UUID is the only device below it.
 LOOK = r"""
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
 maker=$1 name=$2 partuuid=$3
 verdict() { echo "$*"; exit 0; }
 require_ours() { # devices
     for device; do
-        readlink -e "$device" >/dev/null || { echo "$device, which $name is on, is not there" >&2; exit 1; }
+        readlink -e "$device" >/dev/null || { echo "$name is on $device, which does not exist" >&2; exit 1; }
         found=$(blkid --probe --match-tag PART_ENTRY_UUID --output value "$device") || [ $? -eq 2 ] || exit 1
         [ "$found" = "$partuuid" ] || verdict "foreign: $name is on $device, which is not the partition of this run"
     done
@@ -43,7 +43,7 @@ require_empty() { # directory
 }
 case $maker in
 lvm|lvmthin)
-    # All groups are listed, because asking for one that is missing is an error like any other.
+    # Lists all groups, because a request for a missing group fails like any other error.
     listed=$(pvs --noheadings -o pv_name,vg_name) || exit 1
     devices=$(printf '%s\n' "$listed" | while read -r device group; do [ "$group" != "$name" ] || echo "$device"; done)
     [ -n "$devices" ] || verdict absent
@@ -78,12 +78,12 @@ echo ours
 """
 
 
-@reading("what Proxmox VE answers of a storage")
+@reading("Proxmox VE's answer about a storage")
 def remove_store(client: Client, runner: Runner, store: CreatedStore) -> Removal:
-    """Remove what PVE made of our partition under this name, and its entry of the storage configuration.
+    """Remove what PVE created under this name on the run's partition, and its entry in the storage configuration.
 
-    It goes by what is there, not by what was asked for: of a thin pool that could not be made, its volume group is
-    left. Raises HostError where it holds what the run did not make or nobody knows whose it is, PveError.
+    It removes what exists, which may differ from the request: a failed creation of a thin pool leaves its volume group.
+    Raises HostError if the storage holds something that the run did not create, or its owner is unknown, and PveError.
     """
     require_node(client, store.node)
     entries = [dict(each) for each in client.get("storage")]
@@ -100,15 +100,15 @@ def remove_store(client: Client, runner: Runner, store: CreatedStore) -> Removal
         _require_nothing_else(client, store, why, entry, store.others(entries))
         _unmake(client, store)
     if store.name in storage_ids(client):
-        client.write("delete", f"storage/{store.name}", {}, seen=partial(_is_gone, client, store.name))
+        client.write("delete", f"storage/{store.name}", {}, is_done=partial(_is_gone, client, store.name))
     return Removal("removed")
 
 
 def require_node(client: Client, node: str) -> None:
-    """HostError where the log is that of another node than the API's."""
+    """Raises HostError if the log is from another node than the API."""
     if node != client.spec.node:
         raise HostError(
-            f"host {client.host}: the creation log is that of node {node}, and the API that of {client.spec.node}",
+            f"host {client.host}: the creation log is from node {node}, but the API is on node {client.spec.node}",
             hint=f"correct host.{client.host}.api.node, or host.{client.host}.address",
         )
 
@@ -118,13 +118,13 @@ def storage_ids(client: Client) -> set[str]:
 
 
 def children(tree: Any) -> list[Mapping[str, Any]]:
-    """What PVE lists as a tree: volume groups, and below each its devices."""
+    """The entries of a list that PVE returns as a tree: volume groups with their devices as children."""
     found: list[Mapping[str, Any]] = tree.get("children", []) if isinstance(tree, Mapping) else []
     return found
 
 
 def makers_of(client: Client, name: str) -> list[Maker]:
-    """What PVE has made of devices of the node under this name: more than one where the making ended half-way."""
+    """The kinds of things that PVE created under this name. There is more than one if a creation was interrupted."""
     thin = [str(each["vg"]) for each in _listed(client, "lvmthin")]
     groups = [str(each["name"]) for each in children(_listed(client, "lvm"))]
     pools = [str(each["name"]) for each in _listed(client, "zfs")]
@@ -138,7 +138,7 @@ def makers_of(client: Client, name: str) -> list[Maker]:
 
 
 def _mounted(client: Client, name: str) -> str:
-    """The device that PVE mounts under this name; empty where it mounts none."""
+    """The device that PVE mounts under this name; empty if it mounts none."""
     path = f"{MOUNTS}/{name}"
     return next((str(each["device"]) for each in _listed(client, "directory") if each["path"] == path), "")
 
@@ -148,22 +148,22 @@ def _look(client: Client, runner: Runner, store: CreatedStore) -> str:
     arguments = [store.maker, store.name, store.partuuid, device]
     printed = runner.run(["sh", "-c", LOOK, "sh", *arguments], deadline=60).stdout.strip()
     if printed.partition(":")[0] not in ("absent", "ours", "foreign", "holds"):
-        raise HostError(f"{runner.name}: what storage {store.name} is on was described as {printed!r}")
+        raise HostError(f"{runner.name}: the check of storage {store.name} did not report its result: {printed!r}")
     return printed
 
 
 def _require_nothing_else(
     client: Client, store: CreatedStore, holds: str, entry: Mapping[str, Any] | None, others: Sequence[str]
 ) -> None:
-    """HostError where there is something on the storage that the run did not make, and that would go with it."""
+    """Raises HostError if the removal would also remove something on the storage that the run did not create."""
     found = [*filter(None, [holds]), *(f"storage {other}" for other in others)]
     if entry is not None:
         found += [str(each["volid"]) for each in client.get(f"{client.node}/storage/{store.name}/content")]
     if found:
         raise HostError(
-            f"host {client.host}: storage {store.name} is not removed, for this run did not make all that is on it: "
+            f"host {client.host}: storage {store.name} is not removed: this run did not create everything on it: "
             + ", ".join(found),
-            hint=f"move that to another storage, then: virt-overhead reap --host {client.host}",
+            hint=f"move these to another storage, then: virt-overhead reap --host {client.host}",
         )
 
 
@@ -181,7 +181,7 @@ def _unmake(client: Client, store: CreatedStore) -> None:
             "delete",
             f"{client.node}/disks/{maker}/{name}",
             {"cleanup-config": 1, "cleanup-disks": 1, **group},
-            seen=partial(_is_unmade, client, maker, name),
+            is_done=partial(_is_unmade, client, maker, name),
             expected=Expected(REMOVES[maker], f"{name}-{name}" if maker == "lvmthin" else name),
             deadline=STORE_SECONDS,
         )
@@ -192,7 +192,7 @@ def _is_unmade(client: Client, maker: Maker, name: str) -> bool:
 
 
 def _listed(client: Client, maker: Maker) -> Any:
-    """What PVE lists; nothing where this login may not see it, for then it cannot have made anything there either."""
+    """What PVE lists; nothing if the login may not see it, because then it cannot have created anything either."""
     try:
         return client.get(f"{client.node}/disks/{maker}")
     except PveError as error:

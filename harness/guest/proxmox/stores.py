@@ -1,4 +1,4 @@
-"""Storages and volumes of ours: made through the API on a partition of ours, or volumes on storages that are there."""
+"""Storages that a run creates through the API on a partition, and volumes on these or on existing storages."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ Image = Literal["raw", "qcow2"]
 
 VOLUME_SECONDS = 300.0
 SLOWEST_BYTES_PER_SECOND = 20e6
-"""At which a volume that is written in full is expected to grow at least: a worn-out disk's rate."""
+"""The slowest expected growth of a volume that is written in full: the rate of a worn-out disk."""
 _POLL_SECONDS = 0.5
 _BEING_WRITTEN = 'shared "write" lock'
-"""What qemu-img says of a qcow2 file that another one is writing."""
+"""Part of qemu-img's error for a qcow2 file that another process is writing."""
 KIB = 1024
 
 _CREATES: Mapping[Maker, str] = {
@@ -40,8 +40,8 @@ _CREATES: Mapping[Maker, str] = {
 }
 """Kinds of tasks; see PVE::API2::Disks."""
 
-# $1: a volume's path. PVE makes volumes that are active, and lets go of them when their VM stops. The link of a zvol is
-# udev's, which may take its time.
+# $1: a volume's path. PVE creates active volumes, and deactivates them when their VM stops. udev creates the link of a
+# zvol, perhaps with a delay.
 _ACTIVATE = r"""
 export PATH="$PATH:/usr/sbin:/sbin"
 [ -e "$1" ] || udevadm settle --timeout=20
@@ -59,9 +59,9 @@ class PveVolume(BlockSource):
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A storage to make volumes on. `disks` are the serial numbers of the disks under test that it is on.
+    """A storage for new volumes. `disks` are the serial numbers of the disks under test below it.
 
-    `made` says that it was made for the run; a storage that was there before is left as its owner has set it.
+    `made`: the run created it. The settings of a storage that existed before are not changed.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """Makes storages on a node, and volumes that belong to the VM `vm`. All of it is in the log before it exists."""
+    """Creates storages on a node, and volumes that belong to the VM `vm`. Everything is in the log before it exists."""
 
     client: Client
     log: CreationLog
@@ -79,20 +79,20 @@ class Stores:
 
     @contextmanager
     def made(self, maker: Maker, name: str, region: Region, options: Mapping[str, str]) -> Iterator[Store]:
-        """The storage `name` on the region, which PVE formats; removed at the end, its region wiped."""
+        """The storage `name` on the region, which PVE formats. At the end it is removed and its region wiped."""
         client, log, device = self.client, self.log, region.device
         node, disks = client.spec.node, device.disks
         store = CreatedStore(node=node, name=name, maker=maker, partuuid=region.partuuid, disks=disks)
         with log.making(store, lambda: remove_store(client, log.runner, store)):
-            # PVE is given a path; that it leads to our region is checked at the last moment.
+            # PVE gets a path. This command checks immediately before that the path leads to the region.
             device.run(["true"], deadline=30)
             where = {"devices": device.path} if maker == "zfs" else {"device": device.path}
             client.task(
                 "post",
                 f"{client.node}/disks/{maker}",
                 {"name": name, "add_storage": 1, **where, **options},
-                # The last thing that the task does.
-                seen=lambda: name in storage_ids(client),
+                # The last step of the task.
+                is_done=lambda: name in storage_ids(client),
                 expected=Expected(_CREATES[maker], name),
                 deadline=STORE_SECONDS,
             )
@@ -100,30 +100,30 @@ class Stores:
 
     @contextmanager
     def volume(self, store: Store, number: int, size: int, image: Image, *, file: bool) -> Iterator[PveVolume]:
-        """A volume of `size` bytes (whole KiB), the VM's number `number`; removed at the end.
+        """A volume of `size` bytes (whole KiB) with the number `number` in its name. It is removed at the end.
 
-        `file` says that the storage keeps files, whose names end with their format. Raises SafetyError where there is
-        a volume of that name already.
+        `file`: the storage stores volumes as files, whose names end with their format. Raises SafetyError if a volume
+        with this name already exists.
         """
         client, vm = self.client, self._vm
-        # PVE wants the VM's id in front; what follows it may not be a clone's own disk-0.
+        # PVE requires the VM's id at the beginning. The rest must differ from a clone's own disk-0.
         name = f"vm-{vm.vmid}-{TAG}-{number}" + (f".{image}" if file else "")
         volid = f"{store.name}:{vm.vmid}/{name}" if file else f"{store.name}:{name}"
         path = f"{client.node}/storage/{store.name}/content"
 
         def written() -> int | None:
-            """Bytes that it has so far; None where it is not there."""
+            """Bytes that it has so far; None if it does not exist."""
             try:
                 return next((int(each.get("size", 0)) for each in self._listed(store) if each["volid"] == volid), None)
             except PveError as error:
-                if _BEING_WRITTEN not in error.said:
+                if _BEING_WRITTEN not in error.reason:
                     raise
                 return 0
 
         if written() is not None:
             raise SafetyError(
-                f"host {client.host}: there is a volume {volid} already, which this run did not create",
-                hint="see whose it is (pvesm list on the node), and remove it or choose other vmids in the lab file",
+                f"host {client.host}: volume {volid} already exists, and this run did not create it",
+                hint="find its owner (pvesm list on the node), then remove it or set other vmids in the lab file",
             )
         planned = self._planned(volid, store)
         known = [planned]
@@ -132,14 +132,14 @@ class Stores:
             settings = {"vmid": vm.vmid, "filename": name, "format": image, "size": size // KIB}
             try:
                 answer = client.write(
-                    "post", path, settings, seen=lambda: written() is not None, deadline=VOLUME_SECONDS
+                    "post", path, settings, is_done=lambda: written() is not None, deadline=VOLUME_SECONDS
                 )
             except PveError as error:
-                if "already exists" in error.said:
+                if "already exists" in error.reason:
                     known.clear()
                 raise
             if answer is None:
-                # PVE has no task for this: its proxy gives up after 30 s, while a file may still be written in full.
+                # PVE has no task for this. Its proxy gives up after 30 s, but writing a full file may take longer.
                 self._await(lambda: (written() or 0) >= size, volid, VOLUME_SECONDS + size / SLOWEST_BYTES_PER_SECOND)
             where = str(client.get(f"{path}/{volid}")["path"])
             runner.run(["sh", "-c", _ACTIVATE, "sh", where], deadline=60)
@@ -151,7 +151,7 @@ class Stores:
 
     @contextmanager
     def of_clone(self, config: Mapping[str, Any]) -> Iterator[None]:
-        """The volumes that PVE made for a clone with this configuration; removed at the end."""
+        """The volumes that PVE created for a clone with this configuration. They are removed at the end."""
         client, runner = self.client, self.log.runner
         with ExitStack() as stack:
             for volid in volumes_of(config, self._vm.vmid):
@@ -165,7 +165,7 @@ class Stores:
     @property
     def _vm(self) -> CreatedVm:
         if self.vm is None:
-            raise ValueError("these stores make no volumes: no VM was made to hold them")
+            raise ValueError("these stores cannot create volumes: there is no VM to own them")
         return self.vm
 
     def _planned(self, volid: str, store: Store) -> CreatedVolume:
@@ -183,13 +183,13 @@ class Stores:
         if not wait_until(is_whole, deadline=seconds, every=_POLL_SECONDS):
             raise HostError(
                 f"host {self.client.host}: volume {volid} is still being written after {format_duration(seconds)}",
-                hint=f"see what {self.client.spec.node} is busy with, then: virt-overhead reap",
+                hint=f"see which tasks {self.client.spec.node} runs, then: virt-overhead reap",
             )
 
     def preallocate(self, store: Store, preallocation: str) -> None:
-        """How the storage makes its next files: PVE has no such option of a single volume.
+        """Set how the storage preallocates its next files: PVE has no such option for a single volume.
 
-        A storage that was there before is left as its owner has set it.
+        The settings of a storage that existed before are not changed.
         """
         if not store.made:
             return
@@ -198,10 +198,10 @@ class Stores:
             "put",
             path,
             {"preallocation": preallocation},
-            seen=lambda: bool(self.client.get(path).get("preallocation") == preallocation),
+            is_done=lambda: bool(self.client.get(path).get("preallocation") == preallocation),
         )
 
 
 def _removed(client: Client, runner: Runner, known: Sequence[CreatedVolume]) -> Removal:
-    """Of a volume whose name somebody else took at the last moment, nothing is known, and nothing is removed."""
+    """Remove the volume; do nothing if another client took its name at the last moment."""
     return remove_volume(client, runner, known[-1]) if known else Removal("absent")

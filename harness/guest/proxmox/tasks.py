@@ -1,4 +1,4 @@
-"""Tasks of Proxmox VE: what a UPID says, how a task ended, its log."""
+"""Tasks of Proxmox VE: the parts of a UPID, how a task ended, its log."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _WARNING = "WARN: "
 
 @dataclass(frozen=True, slots=True)
 class TaskEnd:
-    """A task that succeeded. `warnings` are what PVE ignored or left out: what was asked for is not what is there."""
+    """A task that succeeded. `warnings` list what PVE ignored or omitted, so the result is not as requested."""
 
     warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TaskLog:
-    """What a task wrote."""
+    """The log of a task."""
 
     lines: tuple[str, ...]
 
@@ -32,7 +32,7 @@ class TaskLog:
 
 
 class TaskFailed(Exception):
-    """A task that ended otherwise. `status` is its exit status in PVE's words."""
+    """A task that failed. `status` is PVE's text for its exit status."""
 
     def __init__(self, upid: str, status: str, log: TaskLog) -> None:
         super().__init__(status)

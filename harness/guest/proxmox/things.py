@@ -1,4 +1,4 @@
-"""What runs create through Proxmox VE, as the creation log of the node has it: VMs, volumes, storages. Pure."""
+"""What runs create through Proxmox VE, as the node's creation log records it: VMs, volumes, storages. Pure."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from harness.guest.proxmox.vm import vm_name
 from harness.lab.created import Thing
 
 Maker = Literal["lvm", "lvmthin", "directory", "zfs"]
-"""What PVE makes of a device under `nodes/NODE/disks/`."""
+"""What PVE creates on a device under `nodes/NODE/disks/`."""
 
 MOUNTS = "/mnt/pve"
-"""Where PVE mounts the directories that it makes of a disk."""
+"""Where PVE mounts the directories that it creates on a disk."""
 
 _TYPES: Mapping[Maker, str] = {"lvm": "lvm", "lvmthin": "lvmthin", "directory": "dir", "zfs": "zfspool"}
-"""The type of the storage that PVE makes of each."""
+"""The type of the storage that PVE creates for each."""
 
 _DRIVE = re.compile(r"(virtio|scsi|sata|ide|efidisk|tpmstate|unused)\d+|vmstate")
 _UUID = re.compile(r"(?:^|,)uuid=([0-9a-fA-F-]+)")
 _HARMLESS = frozenset({"content", "digest", "disable", "is_mountpoint", "preallocation", "shared"})
-"""Properties of a storage of ours that PVE, or we, set beside those that say where it is."""
+"""Properties of a run's storage that PVE or the run may set and that do not change its place."""
 
 
 class CreatedVm(Thing):
-    """A VM. `token` is random and in its notes from the beginning; `uuid` is that of its SMBIOS: no clone has it.
+    """A VM. `token` is random and in its notes from the beginning. `uuid` is its SMBIOS UUID, which its clones lack.
 
-    A clone gets its `uuid` from PVE, so that is recorded later; until then it is empty.
+    A clone gets its `uuid` from PVE. It is recorded later, and is empty until then.
     """
 
     kind: Literal["pve-vm"] = "pve-vm"
@@ -42,7 +42,7 @@ class CreatedVm(Thing):
 
     @classmethod
     def planned(cls, node: str, vmid: int, run_id: str, *, clone: bool = False) -> CreatedVm:
-        """A VM that is about to be created, with an identity that no other has."""
+        """A VM that is about to be created, with a unique identity."""
         token = secrets.token_hex(16)
         return cls(node=node, vmid=vmid, name=vm_name(run_id), token=token, uuid="" if clone else str(uuid.uuid4()))
 
@@ -51,9 +51,9 @@ class CreatedVm(Thing):
         return f"VM {self.vmid}"
 
     def differs(self, config: Mapping[str, Any]) -> str | None:
-        """Why the VM with this configuration is not the one that was created, in words; None where it is."""
+        """Why the VM with this configuration is not the one that the run created; None if it is."""
         if self.token not in str(config.get("description", "")):
-            return f"the notes of VM {self.vmid} do not have the token that they were given"
+            return f"the notes of VM {self.vmid} do not contain the run's token"
         if (name := str(config.get("name", ""))) != self.name:
             return f"VM {self.vmid} is called {name}, not {self.name}"
         if self.uuid and (found := smbios_uuid(config)) != self.uuid:
@@ -62,9 +62,9 @@ class CreatedVm(Thing):
 
 
 class CreatedVolume(Thing):
-    """A volume that belongs to the VM `vmid` with this token. `identity` is what tells it from others, once it exists.
+    """A volume that belongs to the VM `vmid` with this token. `identity` is its unique identity, once it exists.
 
-    `in_store` says that its storage was made for the run, too.
+    `in_store`: the run also created its storage.
     """
 
     kind: Literal["pve-volume"] = "pve-volume"
@@ -85,7 +85,7 @@ class CreatedVolume(Thing):
 
 
 class CreatedStore(Thing):
-    """A storage on the partition with the UUID `partuuid`, which we chose when we wrote the partition table."""
+    """A storage on the partition with the UUID `partuuid`, which the run chose when it wrote the partition table."""
 
     kind: Literal["pve-store"] = "pve-store"
     node: str
@@ -99,7 +99,7 @@ class CreatedStore(Thing):
 
     @property
     def place(self) -> Mapping[str, str]:
-        """The properties of its entry in the storage configuration that say what it is and where."""
+        """The properties of its entry in the storage configuration that define its type and its place."""
         where = {
             "lvm": {"vgname": self.name},
             "lvmthin": {"vgname": self.name, "thinpool": self.name},
@@ -109,17 +109,17 @@ class CreatedStore(Thing):
         return {"type": _TYPES[self.maker], "nodes": self.node, **where[self.maker]}
 
     def differs(self, entry: Mapping[str, Any]) -> str | None:
-        """Why this entry of the storage configuration is not the one that was created, in words; None where it is."""
+        """Why this entry of the storage configuration is not the one that the run created; None if it is."""
         expected = {"storage": self.name, **self.place}
         for key, value in expected.items():
             if (found := str(entry.get(key, "(not set)"))) != value:
                 return f"storage {self.name} has {key} {found}, not {value}"
         if surplus := sorted(entry.keys() - expected.keys() - _HARMLESS):
-            return f"storage {self.name} has been given {', '.join(surplus)}"
+            return f"storage {self.name} also has {', '.join(surplus)}"
         return None
 
     def others(self, entries: Iterable[Mapping[str, Any]]) -> list[str]:
-        """The storages beside it that are on the same volume group, pool or directory: they would go with it."""
+        """The other storages on the same volume group, pool or directory, which would be removed with it."""
         group, pool, path = (str(self.place.get(key, "\0")) for key in ("vgname", "pool", "path"))
         return [
             str(entry["storage"])
@@ -137,15 +137,15 @@ KINDS: tuple[type[Thing], ...] = (CreatedVm, CreatedVolume, CreatedStore)
 
 
 def smbios_uuid(config: Mapping[str, Any]) -> str:
-    """The UUID of a VM's SMBIOS, which PVE gives to each VM that it creates or clones; empty where there is none."""
+    """The SMBIOS UUID that PVE gives to each VM that it creates or clones; empty if there is none."""
     found = _UUID.search(str(config.get("smbios1", "")))
     return found[1].lower() if found else ""
 
 
 def volumes_of(config: Mapping[str, Any], vmid: int) -> dict[str, str]:
-    """The VM's own volumes, with the setting that names each first. Removing the VM removes them.
+    """The VM's own volumes, and for each the first setting that names it. Removing the VM removes them.
 
-    A cloud-init drive is left out: PVE writes it anew whenever it likes.
+    Without the cloud-init drive, because PVE may write it again at any time.
     """
     found: dict[str, str] = {}
     for key in sorted(config):
@@ -157,7 +157,7 @@ def volumes_of(config: Mapping[str, Any], vmid: int) -> dict[str, str]:
 
 
 def owner_of(volid: str) -> int | None:
-    """The VM or container that a volume belongs to by its name; None for an ISO and the like, and for a path."""
+    """The VM or container that owns a volume according to its name; None for an ISO or another file, and for a path."""
     storage, separator, name = volid.partition(":")
     if volid.startswith("/") or not separator or not storage:
         return None
@@ -170,7 +170,7 @@ def _is_cloudinit(volid: str) -> bool:
 
 
 def vmids_of(listed: Sequence[Mapping[str, Any]]) -> set[int]:
-    """The VMs and containers that own what a storage lists."""
+    """The VMs and containers that own the volumes in the list of a storage."""
     owners = {owner_of(str(each.get("volid", ""))) for each in listed if each.get("content") in ("images", "rootdir")}
     owners |= {int(each["vmid"]) for each in listed if each.get("vmid") and each.get("content") != "backup"}
     return {owner for owner in owners if owner is not None}

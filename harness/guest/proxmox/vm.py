@@ -1,4 +1,4 @@
-"""A VM of ours in Proxmox VE's words: what it is made of, and how it is known again. Pure."""
+"""The settings of a run's VM in Proxmox VE, and the marks that identify it. Pure."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from harness.lab.proxmox import GuestRules
 
 MIB = 1024**2
 SHORT = 63
-"""The longest label of a DNS name, which a VM's name is."""
+"""The length of a label in a DNS name, and so of a VM's name."""
 _DRIVE = re.compile(r"(virtio|scsi|sata|ide|efidisk|tpmstate|unused)\d+")
 
 
 def vm_name(run_id: str) -> str:
-    """`voh-RUN`, with what a DNS name may not have replaced."""
+    """`voh-RUN`, in which characters that are not valid in a DNS name are replaced."""
     return f"{TAG}-{re.sub('[^A-Za-z0-9-]', '-', run_id)}"[:SHORT].rstrip("-")
 
 
 def description(run_id: str, token: str) -> str:
-    """What an administrator reads in the VM's notes; by the token the VM is known to be the one that was created."""
+    """The VM's notes, for its administrator. The token identifies the VM as the one that the run created."""
     return (
-        f"virt-overhead run {run_id}: made for measuring, removed at its end, or by `virt-overhead reap`. "
+        f"virt-overhead run {run_id}: created for this run, and removed at its end or by `virt-overhead reap`. "
         f"To keep this VM, remove this token from its notes: {token}"
     )
 
 
 def marks(run_id: str, token: str) -> dict[str, object]:
-    """What a VM of ours has from the moment it exists: for its administrator, and for its removal."""
+    """The marks of a run's VM from its creation on: for its administrator, and for its removal."""
     return {
         "name": vm_name(run_id),
         "tags": f"{TAG};{vm_name(run_id).lower()}",
@@ -40,7 +40,7 @@ def marks(run_id: str, token: str) -> dict[str, object]:
 
 
 def shell_parameters(rules: GuestRules, iso: str, vcpus: int) -> dict[str, object]:
-    """A VM that boots the volume `iso` and has no disk yet. PVE's defaults (lsi, pc, kvm64) decide nothing."""
+    """A VM that boots the volume `iso` and has no disk yet. PVE's defaults (lsi, pc, kvm64) do not apply."""
     return {
         **_hardware(rules, vcpus),
         "ostype": "l26",
@@ -53,7 +53,7 @@ def shell_parameters(rules: GuestRules, iso: str, vcpus: int) -> dict[str, objec
 
 
 def _hardware(rules: GuestRules, vcpus: int) -> dict[str, object]:
-    """What every guest of ours has, whoever installed it."""
+    """The settings that all guests of runs have."""
     return {
         "machine": "q35",
         "cpu": rules.cpu,
@@ -70,9 +70,9 @@ def _hardware(rules: GuestRules, vcpus: int) -> dict[str, object]:
 
 
 def clone_parameters(rules: GuestRules, template: Mapping[str, Any], vcpus: int, public_key: str) -> dict[str, object]:
-    """What is set on the clone of a template, whose configuration is `template`.
+    """The settings for a clone of the template with the configuration `template`.
 
-    Our key gets in by cloud-init. ValueError where cloud-init is asked for and the template has no such drive.
+    cloud-init adds the run's key. Raises ValueError if cloud-init is requested but the template has no such drive.
     """
     settings = _hardware(rules, vcpus)
     if any("cloudinit" in str(value) for key, value in template.items() if _DRIVE.fullmatch(key)):
@@ -88,5 +88,5 @@ def clone_parameters(rules: GuestRules, template: Mapping[str, Any], vcpus: int,
 
 
 def free_ids(vmids: tuple[int, int], used: Collection[int]) -> Iterator[int]:
-    """The ids of the lab's range that nobody has, in order."""
+    """The free ids of the lab's range, in order."""
     return (vmid for vmid in range(vmids[0], vmids[1] + 1) if vmid not in used)

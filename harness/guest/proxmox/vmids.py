@@ -1,4 +1,4 @@
-"""The VM ids that are in use on a node: by VMs and containers, and by volumes that one of them left."""
+"""The VM ids in use on a node: by VMs and containers, and by volumes that remain from them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from harness.untrusted import reading
 _HOLDS_VOLUMES = frozenset({"images", "rootdir"})
 
 
-@reading("what Proxmox VE answers of its storages", SafetyError)
+@reading("Proxmox VE's answer about its storages", SafetyError)
 def taken_ids(client: Client) -> set[int]:
     """Ids of VMs and containers of the cluster, and of the owners of volumes on every active storage of the node.
 
-    A volume outlasts its VM where its storage was away when that was removed. Raises SafetyError where a storage cannot
-    be listed in full.
+    A volume remains if its storage was not available when its VM was removed. Raises SafetyError if the login may not
+    see all volumes of a storage.
     """
     taken = {int(each["vmid"]) for each in client.get("cluster/resources", {"type": "vm"})}
     for storage in client.get(f"{client.node}/storage"):
@@ -32,15 +32,15 @@ def _listed(client: Client, storage: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = client.get(f"{client.node}/storage/{storage}/content")
     except PveError as error:
         raise SafetyError(
-            f"host {client.host}: the volumes on storage {storage} cannot be listed, so nobody knows which VM ids they "
-            f"belong to: {error.said}",
-            hint=f"see `pvesm list {storage}` on the node; if not needed there: pvesm set {storage} --disable 1",
+            f"host {client.host}: the volumes on storage {storage} cannot be listed, so their VM ids are unknown: "
+            f"{error.reason}",
+            hint=f"see `pvesm list {storage}` on the node; if it is not needed there: pvesm set {storage} --disable 1",
         ) from error
     return found
 
 
 def require_sight(client: Client, storage: str) -> None:
-    """SafetyError where PVE hides volumes of the storage from this login, which it does without a word."""
+    """Raises SafetyError if PVE hides volumes of the storage from this login, which it does without a warning."""
     path = f"/storage/{storage}"
     granted = set(client.get("access/permissions", {"path": path}).get(path, {}))
     if "Datastore.Allocate" in granted:
@@ -48,7 +48,7 @@ def require_sight(client: Client, storage: str) -> None:
     of_vms = set(client.get("access/permissions", {"path": "/vms"}).get("/vms", {}))
     if "Datastore.Audit" not in granted or "VM.Config.Disk" not in of_vms:
         raise SafetyError(
-            f"host {client.host}: {client.spec.who} may not see all volumes on storage {storage}, so nobody knows "
-            "whose they are",
+            f"host {client.host}: {client.spec.who} may not see all volumes on storage {storage}, so their "
+            "owners are unknown",
             hint=f"give it Datastore.Audit on {path} and VM.Config.Disk on /vms: docs/proxmox.md has roles",
         )
