@@ -133,10 +133,10 @@ def test_a_member_that_was_always_busy_is_the_bottleneck() -> None:
     assert found.evidence == "ssd1 was busy 100% of the time, the others 40%"
 
 
-def test_the_single_disk_at_other_depths_tells_that_the_queue_is_not_deep_enough() -> None:
+def test_the_single_disk_at_other_depths_shows_that_the_queue_is_not_deep_enough() -> None:
     found = told([cell(Md(0, 4), depth=depth) for depth in (1, 8, 32)], speedup=2.3)
     assert [each.bottleneck for each in found] == [Bottleneck.QUEUE] * 3
-    assert "with as few it gives 60% of its throughput" in found[2].evidence
+    assert "with 8, the single disk delivers 60% of its throughput" in found[2].evidence
 
 
 def test_where_nothing_was_counted_the_bottleneck_is_not_known() -> None:
