@@ -1,4 +1,4 @@
-"""What limits an array, told from what was counted: each limit is found by its own evidence, and none is made up."""
+"""What limits an array, from the counters: each limit needs its own evidence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A waterfall adds up: steps to their total, exactly, and each with an interval of its own."""
+"""A waterfall adds up: the steps add up exactly to their total, and each has its own interval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Estimates: hand-calculated cases, agreement with scipy, and intervals that cover as often as they say."""
+"""Estimates: hand-calculated cases, agreement with scipy, and intervals that cover as often as stated."""
 
 from __future__ import annotations
 

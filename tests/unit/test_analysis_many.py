@@ -1,4 +1,4 @@
-"""Many cells: Holm's procedure, and what becomes of an `exceeds` that does not survive it."""
+"""Many cells: Holm's procedure, and an `exceeds` that does not survive it."""
 
 from __future__ import annotations
 

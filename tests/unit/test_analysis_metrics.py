@@ -1,4 +1,4 @@
-"""The registry of metrics: what it declares is what fio is asked for, what is read, and what the docs and pages say."""
+"""The registry of metrics agrees with what fio is asked to measure, with what is read, and with docs and pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What so many rounds can show: against published tables, and against campaigns that try it."""
+"""The overhead that a number of rounds can show: against published tables and simulated campaigns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an array can give by its level, and what it gives of that."""
+"""What an array can deliver by its level, and how much of that it delivers."""
 
 from __future__ import annotations
 

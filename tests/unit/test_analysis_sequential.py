@@ -1,4 +1,4 @@
-"""Looks before all rounds are done: when, at which confidence, and when a cell has seen enough."""
+"""Interim looks: when they take place, at which confidence, and when a cell has enough rounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steady state as the SNIA's performance test specification has it."""
+"""Steady state as the SNIA's performance test specification defines it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts against a budget, and which way each metric is better."""
+"""Verdicts against a budget, and whether higher or lower is better for each metric."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def array(cell: str = CELL, doubt: str = "") -> ScalingRecord:
         disks=4,
         legs=1,
         ideal=4.0,
-        why_ideal="4 disks, each read from one of them",
+        why_ideal="4 disks, each read uses one of them",
         metrics={"iops": metric, "bw": metric},
         members=(MemberRecord("ssd1", 1e8, 0.9, 4.0),),
         bottleneck=Bottleneck.QUEUE,
@@ -181,7 +181,7 @@ def test_an_array_stands_against_its_disks_and_against_its_level_with_the_limit(
         "72.5 [67.5, 77.5]",
         "queue not deep enough: a member has 8 I/Os in flight",
     ]
-    assert "RAID 5 over 4, randread-4k: 4 times one disk (4 disks, each read from one of them)" in html.text
+    assert "RAID 5 over 4, randread-4k: 4 times one disk (4 disks, each read uses one of them)" in html.text
     assert (
         f"{CELL}: RAID 5 over 4 gives 2.90 [2.70, 3.10] x one disk, 72.5 [67.5, 77.5] % of 4 disks and "
         "72.5 [67.5, 77.5] % of what the level can (4 x); limit: queue not deep enough: a member has 8 I/Os in flight"
