@@ -45,7 +45,7 @@ class _Count:
 
     @property
     def off(self) -> float:
-        """How far the counter is beyond a bound with `slack` and `extra`, as a share of the bound; negative is below."""
+        """How far the counter is beyond a bound with its slack, as a share of the bound; negative is below."""
         if self.counted < self.fewest:
             return -max(self.fewest - self.counted - self.slack, 0.0) / self.fewest
         return max(self.counted - self.most - self.slack - self.extra, 0.0) / self.most
