@@ -1,4 +1,4 @@
-"""What keeps an array from the throughput that its level can give, from what was counted meanwhile."""
+"""What limits an array below the throughput that its RAID level can give, from the counters of its job."""
 
 from __future__ import annotations
 
@@ -10,54 +10,55 @@ from itertools import pairwise
 from statistics import fmean
 
 ENOUGH = 0.9
-"""The share of what is possible from which on nothing is said to be lacking."""
+"""An array that reaches this share of what is possible has no bottleneck."""
 SATURATED = 0.95
-"""The share of time above which CPUs, or a member, are busy all the time."""
+"""CPUs, or a member, that are busy for more than this share of the time count as always busy."""
 UNEVEN = 1.25
-"""How many times the mean of all members one of them moves where the load is not spread evenly."""
+"""The load is uneven if one member moves more than this many times the mean of all members."""
 EXPLAINS = 0.75
-"""The share of what a limit leaves that an array has to reach, for this limit to be the one that counts."""
+"""A limit explains the result only if the array reaches at least this share of what the limit allows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One disk of the array during the job. `moved` in bytes per second, both directions; None is not counted."""
+    """One disk of the array during the job. `moved` is in bytes per second, both directions. None: not counted."""
 
     name: str
     moved: float
     busy: float | None = None
-    """Share of the time with at least one I/O in flight. A disk that serves many at once can be busy and have room."""
+    """Share of the time with at least one I/O in flight. A disk that serves many I/Os at once can be busy all the time
+    and still have capacity."""
     in_flight: float | None = None
     """I/Os in flight on average."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known of an array's job. In flight is IOPS x mean latency (Little 1961); None is not known."""
+    """What is known about an array's job. I/Os in flight are IOPS x mean latency (Little 1961). None: not known."""
 
     ideal: float
-    """How many times the single disk's throughput the level can give."""
+    """The throughput that the level can give, as a multiple of the single disk's."""
     of_ideal: float
-    """The share of that which was measured."""
+    """The measured throughput as a share of the ideal."""
     in_flight: float | None
     """I/Os in flight at the array."""
     single_in_flight: float | None
     """I/Os in flight at the single disk in the same job."""
     single: Sequence[tuple[float, float]] = ()
-    """The single disk at each depth of the run: I/Os in flight and throughput in any one unit, this job's included."""
+    """The single disk at each depth of the run, with this job's: I/Os in flight, and throughput in any one unit."""
     cpu_busy: float | None = None
     """Share of the host's CPU time that was busy."""
     members: Sequence[Member] = ()
 
     @property
     def offered(self) -> float | None:
-        """I/Os in flight for each member, were all of the array's with its members."""
+        """I/Os in flight for each member, if all I/Os of the array were at its members."""
         # One I/O of the array keeps disks / ideal of them busy, a mirrored write two.
         return None if self.in_flight is None else self.in_flight / self.ideal
 
     @property
     def allowed(self) -> float | None:
-        """The share of its throughput in this job that the single disk gives with as few I/Os as a member has."""
+        """The throughput of the single disk with as few I/Os as a member has, as a share of its own in this job."""
         if self.offered is None or self.single_in_flight is None:
             return None
         now = _throughput_at(self.single_in_flight, self.single)
@@ -78,37 +79,38 @@ class Bottleneck(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BottleneckFinding:
-    """The bottleneck, and the figures that say so."""
+    """The bottleneck, and the figures that show it."""
 
     bottleneck: Bottleneck
     words: str
 
 
 def find_bottleneck(evidence: Evidence) -> BottleneckFinding:
-    """What limits the array: the first that the evidence shows, from what would hide the others to what is left.
+    """What limits the array: the first limit that the evidence shows. A limit that would hide others comes first.
 
-    That the level's ideal is reached; that the host's CPUs have no time; that one member works more than the others;
-    that members get too few I/Os at once; that they lack no I/Os and the CPUs have time, so that what is between, or
-    what they share, holds them back. Where the evidence is missing, or shows nothing, it is not known.
+    The order: the array reaches the level's ideal; the host's CPUs are always busy; one member works more than the
+    others; members get too few I/Os at once; members have enough I/Os and the CPUs have time, so the path to the
+    members, or something that they share, limits them. If evidence is missing or shows nothing, the result is
+    `UNKNOWN`.
     """
-    looks = (
+    checks = (
         (Bottleneck.NONE, _as_ideal),
         (Bottleneck.CPU, _cpu),
         (Bottleneck.MEMBER, _one_member),
         (Bottleneck.QUEUE, _queue),
         (Bottleneck.PATH, _path),
     )
-    for bottleneck, look in looks:
-        words = look(evidence)
+    for bottleneck, check in checks:
+        words = check(evidence)
         if words:
             return BottleneckFinding(bottleneck, words)
-    return BottleneckFinding(Bottleneck.UNKNOWN, "nothing stands out in what was counted")
+    return BottleneckFinding(Bottleneck.UNKNOWN, "the counters show no limit")
 
 
 def _as_ideal(evidence: Evidence) -> str:
     if evidence.of_ideal < ENOUGH:
         return ""
-    return f"it gives {evidence.of_ideal:.0%} of what its level can"
+    return f"it delivers {evidence.of_ideal:.0%} of what its level can deliver"
 
 
 def _cpu(evidence: Evidence) -> str:
@@ -123,7 +125,7 @@ def _one_member(evidence: Evidence) -> str:
     fullest = max(evidence.members, key=lambda member: member.moved)
     mean = fmean(member.moved for member in evidence.members)
     if fullest.moved > UNEVEN * mean:
-        return f"{fullest.name} moved {fullest.moved / mean:.2f} times as much as the members on average"
+        return f"{fullest.name} moved {fullest.moved / mean:.2f} times the mean of the members"
     busy = sorted((member.busy, member.name) for member in evidence.members if member.busy is not None)
     if len(busy) < len(evidence.members):
         return ""
@@ -139,42 +141,43 @@ def _queue(evidence: Evidence) -> str:
     if offered is None:
         return ""
     if offered < 1:
-        return f"with {evidence.in_flight:.3g} I/Os in flight a member has {offered:.2g}: it is idle part of the time"
+        return f"with {evidence.in_flight:.3g} I/Os in flight, a member has {offered:.2g}: it is idle part of the time"
     if allowed is None or allowed >= ENOUGH or evidence.of_ideal < EXPLAINS * allowed:
         return ""
     return (
         f"a member has {offered:.3g} I/Os in flight, the single disk had {evidence.single_in_flight:.3g}; "
-        f"with as few it gives {allowed:.0%} of its throughput"
+        f"with {offered:.3g}, the single disk delivers {allowed:.0%} of its throughput"
     )
 
 
 def _path(evidence: Evidence) -> str:
-    """Members that lack nothing and give less than alone: what is between them and the array's user holds them back."""
+    """Members with enough I/Os deliver less than a disk alone: the path between them and the user limits them."""
     if evidence.cpu_busy is None or not evidence.members or evidence.offered is None:
         return ""
     cpu = f"the CPUs were {evidence.cpu_busy:.0%} busy"
-    there = [member.in_flight for member in evidence.members if member.in_flight is not None]
-    wanted = evidence.offered * len(evidence.members)
-    if len(there) == len(evidence.members) and math.fsum(there) < wanted / 2:
+    at_members = [member.in_flight for member in evidence.members if member.in_flight is not None]
+    expected = evidence.offered * len(evidence.members)
+    if len(at_members) == len(evidence.members) and math.fsum(at_members) < expected / 2:
         return (
-            f"of {wanted:.3g} I/Os in flight {math.fsum(there):.3g} were with the members, others waited above; {cpu}"
+            f"of {expected:.3g} I/Os in flight, {math.fsum(at_members):.3g} were at the members, "
+            f"the others waited above them; {cpu}"
         )
     busy = [member.busy for member in evidence.members if member.busy is not None]
     if len(busy) == len(evidence.members) and fmean(busy) < ENOUGH and evidence.offered >= 2:
         return f"members were busy {fmean(busy):.0%} of the time, with {evidence.offered:.3g} I/Os for each; {cpu}"
     if evidence.allowed is not None and evidence.of_ideal < EXPLAINS * evidence.allowed:
         return (
-            f"each member has I/Os enough for {evidence.allowed:.0%} of what it gives alone, and gives "
+            f"each member has enough I/Os for {evidence.allowed:.0%} of the single disk's throughput, and delivers "
             f"{evidence.of_ideal:.0%} of it; {cpu}"
         )
     return ""
 
 
 def _throughput_at(in_flight: float, curve: Sequence[tuple[float, float]]) -> float | None:
-    """Interpolated between the depths measured, both logarithmic; beyond the deepest it grows no more.
+    """The throughput, interpolated between the measured depths on logarithmic scales; constant above the largest depth.
 
-    Below the shallowest it is proportional where that is one I/O at a time, since a disk that waits for requests serves
-    each alike; else it is not known.
+    Below the smallest depth, it is proportional if that depth is one I/O at a time, because a disk that waits for
+    requests serves each request in the same time. Otherwise it is not known.
     """
     points = sorted(curve)
     if not points:

@@ -18,15 +18,15 @@ class StepCost:
     """One step: an arm against the arm before it."""
 
     added: Estimate
-    """The mean of the rounds' differences, in the values' unit: these add up over the steps."""
+    """The mean of the rounds' differences, in the values' unit. These values add up over the steps."""
     overhead: Estimate
-    """As a share of the arm before, from the rounds' log ratios: one plus these multiply over the steps."""
+    """As a share of the arm before, from the rounds' log ratios. The values of 1 + overhead multiply over the steps."""
     so_far: Estimate
     """This arm against the first, as a share of the first: all steps up to this one."""
     p_value: float | None
-    """Of "this step changes nothing", two-sided and not corrected; None after one round."""
+    """The p value of "this step changes nothing", two-sided and not corrected; None after one round."""
     shown: bool
-    """Whether "changes nothing" is rejected among all steps together (Holm)."""
+    """Whether "this step changes nothing" is rejected, corrected for the number of steps (Holm)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,29 +35,31 @@ class Costs:
 
     steps: tuple[StepCost, ...]
     added: Estimate
-    """Its point is the sum of the steps' points; its interval is not the sum of theirs, as their errors cancel."""
+    """Its point is the sum of the steps' points. Its interval is not the sum of their intervals: errors cancel."""
     overhead: Estimate
 
 
 def decompose(arms: Iterable[Iterable[float]], *, confidence: float = 0.95) -> Costs:
-    """What lies between the first arm and the last, step by step.
+    """The difference between the first arm and the last, step by step.
 
     `arms[i][r]` is the latency of arm i in round r, in any one unit, all greater than 0: lower is better. Every arm has
-    the same rounds, so that within each round the differences telescope: their means add up to the mean of last
-    minus first, whatever the values. Ratios do so as logarithms, so percentages multiply.
+    the same rounds. So within each round the differences telescope, and their means add up to the mean of last minus
+    first, whatever the values. The logarithms of the ratios add up in the same way, so percentages multiply.
 
-    Each interval is Student's t on the rounds at `confidence`, for its step alone. Which steps are `shown` is corrected
-    for their number by Holm's method at 1 - `confidence`. ValueError for fewer than two arms, arms of different length,
-    no round, or values that are not positive and finite.
+    Each interval is Student's t on the rounds at `confidence`, for its step alone. `shown` is corrected for the number
+    of steps by Holm's method at 1 - `confidence`. ValueError for fewer than two arms, arms of different length, no
+    round, or values that are not positive and finite.
     """
     values = [positive(arm, f"arm {number}'s") for number, arm in enumerate(arms)]
     if len(values) < 2:
-        raise ValueError(f"a decomposition goes from one arm to another: it needs two or more, not {len(values)}")
+        raise ValueError(f"a decomposition needs at least two arms, not {len(values)}")
     rounds = [len(arm) for arm in values]
     if len(set(rounds)) > 1:
-        raise ValueError(f"every arm of a decomposition has the same rounds, not {', '.join(map(str, rounds))} of them")
+        raise ValueError(
+            f"the arms of a decomposition must have the same number of rounds, not {', '.join(map(str, rounds))}"
+        )
     if not 0 < confidence < 1:
-        raise ValueError(f"confidence is a share between 0 and 1, for example 0.95, not {confidence}")
+        raise ValueError(f"confidence must be a share between 0 and 1, for example 0.95, not {confidence}")
 
     def worse(of: Sequence[float], than: Sequence[float]) -> Estimate:
         return estimate_overhead(than, of, higher_is_better=False, confidence=confidence)

@@ -16,28 +16,28 @@ def estimate_drift(times: Iterable[float], values: Iterable[float], *, confidenc
 
     `times[i]` is when `values[i]` was measured, in any unit and order; the values are positive, in any unit. Least
     squares of log(value) on time, with Student's t interval on n - 2 degrees of freedom (Draper & Smith, Applied
-    Regression Analysis, 1.4), transformed. Fewer than three points leave no spread to judge by, so no interval; one
-    shows no drift. ValueError for lists of different length, no points, one moment for all, or impossible values.
+    Regression Analysis, 1.4), transformed. Fewer than three points have no spread, so they give no interval. One point
+    shows no drift. ValueError for lists of different length, no points, the same time for all, or impossible values.
     """
     times, values = list(times), list(values)
     if len(times) != len(values):
-        raise ValueError(f"each value has its moment: {len(times)} moments, {len(values)} values")
+        raise ValueError(f"each value needs a time: {len(times)} times, {len(values)} values")
     if not values:
         raise ValueError("a drift needs at least one value")
     for time in times:
         if not math.isfinite(time):
-            raise ValueError(f"a moment is a finite number, not {time}")
+            raise ValueError(f"a time must be a finite number, not {time}")
     for value in values:
         if not 0 < value < math.inf:
-            raise ValueError(f"a drift is of values that are finite and greater than 0, not {value}")
+            raise ValueError(f"values for a drift must be finite and greater than 0, not {value}")
     if not 0 < confidence < 1:
-        raise ValueError(f"confidence is a share between 0 and 1, for example 0.95, not {confidence}")
+        raise ValueError(f"confidence must be a share between 0 and 1, for example 0.95, not {confidence}")
     n = len(values)
     if n == 1:
         return Estimate(0.0, None, None, n)
     span = max(times) - min(times)
     if span == 0:
-        raise ValueError(f"a drift is over a time: {n} values cannot be of one moment")
+        raise ValueError(f"a drift needs different times: all {n} values have the same time")
     shares = [(time - min(times)) / span for time in times]
     logs = [math.log(value) for value in values]
     change, start = linear_regression(shares, logs)
@@ -48,14 +48,15 @@ def estimate_drift(times: Iterable[float], values: Iterable[float], *, confidenc
 
 
 def drifted(drift: Estimate, bound: float) -> bool:
-    """Whether the group is void: its drift is larger than `bound`, a share, either way, and its interval excludes 0.
+    """Whether the group is void: the drift in either direction is larger than `bound`, a share, and its interval
+    excludes 0.
 
-    Both, because each alone cries wolf: three noisy rounds make a large point out of nothing, and thirty quiet ones
-    prove a drift that harms nobody. Without an interval (fewer than three points) nothing is proven. ValueError for a
-    bound below 0.
+    Each condition alone gives false alarms: three noisy rounds can have a large point by chance, and thirty quiet
+    rounds can prove a harmless drift. Without an interval (fewer than three points), nothing is proven. ValueError for
+    a bound below 0.
     """
     if not bound >= 0:
-        raise ValueError(f"a bound of drift is a share of at least 0, not {bound}")
+        raise ValueError(f"the bound of a drift must be a share of at least 0, not {bound}")
     if drift.low is None or drift.high is None:
         return False
     return abs(drift.point) > bound and (drift.low > 0 or drift.high < 0)

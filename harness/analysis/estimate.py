@@ -1,4 +1,4 @@
-"""Overhead with its interval from paired rounds: Student's t on the log ratios, one round being one sample."""
+"""Overhead with its interval from paired rounds: Student's t on the log ratios. One round is one sample."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ class Estimate:
     point: float
     """The estimate."""
     low: float | None
-    """The interval's lower end; none where n is 1."""
+    """The interval's lower end; none if n is 1."""
     high: float | None
-    """The interval's upper end; none where n is 1."""
+    """The interval's upper end; none if n is 1."""
     n: int
-    """Rounds that the estimate rests on."""
+    """The number of rounds behind the estimate."""
 
     def __post_init__(self) -> None:
         if (self.low is None) != (self.high is None):
-            raise ValueError(f"an interval has two ends or none, not {self.low} and {self.high}")
-        # Whatever is compared with nan is false, so that a verdict would come of it.
+            raise ValueError(f"an interval must have two ends or none, not {self.low} and {self.high}")
+        # A comparison with nan is always false, so it would lead to a verdict.
         low, high = (self.point if end is None else end for end in (self.low, self.high))
         if not low <= self.point <= high:
-            raise ValueError(f"an estimate lies in its interval: {self.point} is not in {low} to {high}")
+            raise ValueError(f"an estimate must lie in its interval: {self.point} is not in {low} to {high}")
 
     @property
     def half_width(self) -> float | None:
@@ -43,33 +43,32 @@ class Estimate:
 def estimate_overhead(
     host: Iterable[float], guest: Iterable[float], *, higher_is_better: bool, confidence: float = 0.95
 ) -> Estimate:
-    """What the guest is worse by, as a share of the host: 0.1 is 10 % fewer IOPS, or 10 % more latency.
+    """How much worse the guest is, as a share of the host: 0.1 is 10 % fewer IOPS, or 10 % more latency.
 
     `host[i]` and `guest[i]` are one round's pair, in any unit, all greater than 0: lists, tuples or arrays of one
-    dimension. The overhead is `1 - guest/host`
-    where higher is better, else `guest/host - 1`; below 0 the guest is better. The ratio is the geometric mean of the
-    rounds' ratios; its interval is Student's t on their logarithms, transformed; one round has none. ValueError for
-    different lengths, no round, values that are not positive and finite, or a confidence that is not between 0 and 1;
-    TypeError for what is no number.
+    dimension. The overhead is `1 - guest/host` if higher is better, else `guest/host - 1`. Below 0, the guest is
+    better. The ratio is the geometric mean of the rounds' ratios. Its interval is Student's t on their logarithms,
+    transformed; one round gives no interval. ValueError for different lengths, no round, values that are not positive
+    and finite, or a confidence that is not between 0 and 1; TypeError for a value that is not a number.
     """
     logs = _t_interval(log_ratios(host, guest), confidence)
     return _transformed(logs, (lambda log_ratio: 0.0 - finite_expm1(log_ratio)) if higher_is_better else finite_expm1)
 
 
 def log_ratios(host: Iterable[float], guest: Iterable[float]) -> list[float]:
-    """log(guest/host) of each round: the samples that `estimate_overhead` rests on. ValueError as there."""
+    """log(guest/host) of each round: the samples of `estimate_overhead`. ValueError as there."""
     return [math.log(g) - math.log(h) for h, g in _pairs(host, guest, positive)]
 
 
 def differences(host: Iterable[float], guest: Iterable[float]) -> list[float]:
-    """guest - host of each round, in their unit: the samples that `estimate_added` rests on. ValueError as there."""
+    """guest - host of each round, in their unit: the samples of `estimate_added`. ValueError as there."""
     return [g - h for h, g in _pairs(host, guest, finite)]
 
 
 def estimate_added(host: Iterable[float], guest: Iterable[float], *, confidence: float = 0.95) -> Estimate:
     """What the guest adds: the mean of `guest[i] - host[i]` with its paired t interval, in the unit of the values.
 
-    Meant for latency (seconds). ValueError for lists of different length, empty lists, or values that are not finite.
+    Use it for latency (seconds). ValueError for lists of different length, empty lists, or values that are not finite.
     """
     return _t_interval(differences(host, guest), confidence)
 
@@ -77,7 +76,7 @@ def estimate_added(host: Iterable[float], guest: Iterable[float], *, confidence:
 def estimate_mean(values: Iterable[float], *, confidence: float = 0.95) -> Estimate:
     """The arithmetic mean of one arm's rounds with Student's t interval, in the values' unit.
 
-    Meant for parts that add up, and may be 0. ValueError for an empty list or values that are not finite.
+    Use it for parts that add up and may be 0. ValueError for an empty list or values that are not finite.
     """
     return _t_interval(finite(values, "arm"), confidence)
 
@@ -92,11 +91,11 @@ def mean_interval(values: Iterable[float], *, confidence: float = 0.95) -> Estim
 
 
 def proven_below(overhead: Estimate) -> float | None:
-    """The smallest share that the interval proves the overhead to be below: 0.1 is "proven below 10 %".
+    """The smallest share for which the interval proves a smaller overhead: 0.1 is "proven below 10 %".
 
-    It is the interval's upper end, and 0 where that is below 0: that the guest is no worse is all that is claimed.
-    None without an interval. With an interval at 95 % the claim errs at most once in 40 times. Being inside of a
-    margin is shown by an interval inside of it, not by a test that found no difference (Schuirmann 1987).
+    It is the interval's upper end, or 0 if that is below 0, because the claim is only that the guest is not worse.
+    None without an interval. With an interval at 95 %, the claim is wrong at most once in 40 times. An interval that
+    lies inside a margin proves equivalence; a test that found no difference does not (Schuirmann 1987).
     """
     return None if overhead.high is None else max(0.0, overhead.high)
 
@@ -104,7 +103,7 @@ def proven_below(overhead: Estimate) -> float | None:
 def _t_interval(samples: Sequence[float], confidence: float) -> Estimate:
     """Mean of the samples and mean +- t * s / sqrt(n), t with n - 1 degrees of freedom (Student 1908)."""
     if not 0 < confidence < 1:
-        raise ValueError(f"confidence is a share between 0 and 1, for example 0.95, not {confidence}")
+        raise ValueError(f"confidence must be a share between 0 and 1, for example 0.95, not {confidence}")
     n = len(samples)
     mean = fmean(samples)
     if n == 1:
@@ -116,13 +115,13 @@ def _t_interval(samples: Sequence[float], confidence: float) -> Estimate:
 def _transformed(estimate: Estimate, function: Callable[[float], float]) -> Estimate:
     if estimate.low is None or estimate.high is None:
         return Estimate(function(estimate.point), None, None, estimate.n)
-    # Of a falling function, as the loss is of the ratio, the ends change places.
+    # A falling function, such as the loss as a function of the ratio, exchanges the ends.
     low, high = sorted((function(estimate.low), function(estimate.high)))
     return Estimate(function(estimate.point), low, high, estimate.n)
 
 
 def finite(values: Iterable[float], whose: str) -> list[float]:
-    """The values as floats, whatever sequence or array they come in. ValueError for none, or what is not finite."""
+    """The values of any sequence or array as floats. ValueError for no value, or one that is not finite."""
     numbers = [_number(value, number, whose) for number, value in enumerate(values)]
     if not numbers:
         raise ValueError("an estimate needs at least one round")
@@ -130,7 +129,7 @@ def finite(values: Iterable[float], whose: str) -> list[float]:
 
 
 def positive(values: Iterable[float], whose: str) -> list[float]:
-    """As `finite`. ValueError for a value that is not greater than 0, too."""
+    """As `finite`. ValueError also for a value that is not greater than 0."""
     numbers = finite(values, whose)
     for number, value in enumerate(numbers):
         if value <= 0:
@@ -140,11 +139,11 @@ def positive(values: Iterable[float], whose: str) -> list[float]:
 
 def _number(value: float, number: int, whose: str) -> float:
     try:
-        is_finite = math.isfinite(value)  # A TypeError for text, of which float() would make a number.
+        is_finite = math.isfinite(value)  # A TypeError for text, which float() would convert to a number.
     except OverflowError:
         is_finite = False
     if not is_finite:
-        raise ValueError(f"{whose} value {number} is {value}: a measured value is a finite number")
+        raise ValueError(f"{whose} value {number} is {value}: a measured value must be a finite number")
     return float(value)
 
 
@@ -153,5 +152,7 @@ def _pairs(
 ) -> list[tuple[float, float]]:
     hosts, guests = list(host), list(guest)
     if len(hosts) != len(guests):
-        raise ValueError(f"rounds come in pairs: {len(hosts)} values of the host, {len(guests)} of the guest")
+        raise ValueError(
+            f"each round needs a pair of values: there are {len(hosts)} values of the host, {len(guests)} of the guest"
+        )
     return list(zip(checked(hosts, "host"), checked(guests, "guest"), strict=True))

@@ -1,4 +1,4 @@
-"""How surprising a budget's being exceeded would be if it were kept: one-sided p values from paired rounds."""
+"""One-sided p values of "the budget is exceeded", from paired rounds."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from harness.analysis.verdict import Limit, is_above
 def exceeds_p_value(
     host: Iterable[float], guest: Iterable[float], budget: Limit, *, higher_is_better: bool
 ) -> float | None:
-    """The p value of "the budget is exceeded": how often rounds like these come from a guest that just keeps it.
+    """The p value of "the budget is exceeded": how often a guest that just keeps the budget gives rounds like these.
 
     `host[i]` and `guest[i]` are one round's pair. None without a budget, and for one round. Student's paired t test,
-    one-sided: for a share on log(guest/host) against the log of what is allowed, for an absolute amount on
-    guest - host against the amount. A `looser` budget is exceeded when both limits are, so the larger p counts
-    (intersection-union test, Berger 1982); a `stricter` one when either is, so twice the smaller (Bonferroni).
-    Rounds without any spread give 0 above the limit and 1 at or below it.
+    one-sided: for a share, on log(guest/host) against the log of the allowed ratio; for an absolute amount, on
+    guest - host against the amount. A `looser` budget is exceeded if both limits are exceeded, so the larger p counts
+    (intersection-union test, Berger 1982). A `stricter` budget is exceeded if either limit is, so twice the smaller p
+    counts (Bonferroni). Rounds without any spread give 0 above the limit and 1 at or below it.
 
-    It says what `judge` says: p <= (1 - c) / 2 exactly where `judge` says `exceeds` of intervals made at
-    `budget.interval_confidence(c)`. ValueError as for `estimate_overhead`, and for an absolute amount where higher is
-    better: what a guest loses in IOPS is judged as a share.
+    It agrees with `judge`: p <= (1 - c) / 2 if and only if `judge` gives `exceeds` for intervals at
+    `budget.interval_confidence(c)`. ValueError as for `estimate_overhead`, and for an absolute amount if higher is
+    better: a loss of IOPS is judged as a share.
     """
     if budget.absolute is not None and higher_is_better:
-        raise ValueError("an absolute budget speaks of a metric where lower is better, such as a latency")
+        raise ValueError("an absolute budget needs a metric for which lower is better, such as a latency")
     hosts, guests = list(host), list(guest)
     p_values = []
     if budget.share is not None:

@@ -1,10 +1,10 @@
-"""exp and expm1 that stay finite: an interval that says nothing ends at a large number, not in an OverflowError."""
+"""exp and expm1 that stay finite: an extremely wide interval ends at a large number, not in an OverflowError."""
 
 from __future__ import annotations
 
 import math
 
-# Above this, exp() overflows. Only an interval that says nothing (n = 2, rounds far apart) gets there.
+# Above this value, exp() overflows. Only an extremely wide interval (n = 2, rounds far apart) reaches it.
 _LARGEST_LOG = 709.0
 
 

@@ -11,21 +11,21 @@ from itertools import accumulate
 from statistics import NormalDist
 
 FEWEST_BEYOND = 10
-"""A percentile is left out when fewer I/Os than this lie beyond it: p(q) needs 10 / (1 - q)."""
+"""A percentile is left out if fewer I/Os than this lie beyond it: p(q) needs 10 / (1 - q)."""
 FEWEST_FOR_INTERVAL = 1000
-"""I/Os from which on the normal approximation of the binomial is used."""
+"""The normal approximation of the binomial distribution needs at least this many I/Os."""
 
 _NS = 1e9
-# 0.55 * 100 is a little more than 55, and would be rounded up to the 56th I/O.
+# 0.55 * 100 is a little more than 55 and would be rounded up to the 56th I/O.
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class PercentileInterval:
-    """A percentile in seconds, and where sampling the I/Os alone would leave it.
+    """A percentile in seconds, and its interval from the sampling of I/Os alone.
 
-    This is NOT an interval between rounds, and no `Estimate`: it says how well the I/Os that completed fix the
-    percentile of what happened while they were measured, and nothing of what the next round would show.
+    This is NOT an interval between rounds, and not an `Estimate`. It says how precisely the completed I/Os determine
+    the percentile of the measured time. It says nothing about the next round.
     """
 
     point: float
@@ -43,10 +43,11 @@ def merged(histograms: Iterable[Mapping[int, int]]) -> Counter[int]:
 
 
 def percentile(bins: Mapping[int, int], q: float) -> float | None:
-    """The latency in seconds that a share `q` of the completions kept; None when fewer than 10 / (1 - q) completed.
+    """The latency in seconds that a share `q` of the completions did not exceed; None if fewer than 10 / (1 - q)
+    completed.
 
     `bins` is completions by latency in ns. The value is the bin of the ceil(q n)-th of n completions in order, the
-    inverse of the empirical distribution (Hyndman & Fan 1996, definition 1), as fio takes it. ValueError unless
+    inverse of the empirical distribution (Hyndman & Fan 1996, definition 1), as in fio. ValueError unless
     0 < q < 1.
     """
     total = _ios(bins, q)
@@ -59,13 +60,13 @@ def percentile_interval(bins: Mapping[int, int], q: float, *, confidence: float 
     """The percentile of a (merged) histogram with the interval that sampling I/Os gives; see `PercentileInterval`.
 
     Distribution-free, from order statistics: the number of I/Os below the true percentile is binomial (David &
-    Nagaraja, Order Statistics, 7.1), here by its normal approximation with continuity correction. I/Os are taken for
-    independent; they are not quite, so the interval is rather too narrow. None where `percentile` is None, for
-    fewer than 1000 I/Os, and where the interval would reach beyond the slowest I/O.
+    Nagaraja, Order Statistics, 7.1), here by its normal approximation with continuity correction. I/Os are treated as
+    independent. They are not quite independent, so the interval is a little too narrow. None if `percentile` is None,
+    for fewer than 1000 I/Os, and if the interval would end beyond the slowest I/O.
     ValueError unless 0 < q < 1 and 0 < confidence < 1.
     """
     if not 0 < confidence < 1:
-        raise ValueError(f"confidence is a share between 0 and 1, for example 0.95, not {confidence}")
+        raise ValueError(f"confidence must be a share between 0 and 1, for example 0.95, not {confidence}")
     total = _ios(bins, q)
     if total is None or total < FEWEST_FOR_INTERVAL:
         return None
@@ -79,15 +80,15 @@ def percentile_interval(bins: Mapping[int, int], q: float, *, confidence: float 
 
 
 def _ios(bins: Mapping[int, int], q: float) -> int | None:
-    """How many I/Os the histogram has, or None where they are too few for p(q)."""
+    """How many I/Os the histogram has, or None if they are too few for p(q)."""
     if not 0 < q < 1:
-        raise ValueError(f"a percentile is a share between 0 and 1, for example 0.99, not {q}")
+        raise ValueError(f"a percentile must be a share between 0 and 1, for example 0.99, not {q}")
     total = sum(bins.values())
     return None if total * (1 - q) < FEWEST_BEYOND - _ROUNDING else total
 
 
 def _order_statistics(bins: Mapping[int, int], ranks: Iterable[int]) -> list[float]:
-    """The latencies in seconds of the I/Os with these ranks, 1 being the fastest."""
+    """The latencies in seconds of the I/Os with these ranks; rank 1 is the fastest."""
     latencies = sorted(bins)
     reached = list(accumulate(bins[latency] for latency in latencies))
     return [latencies[bisect_left(reached, rank)] / _NS for rank in ranks]

@@ -13,16 +13,16 @@ from harness.analysis.verdict import Limit, Verdict, judge
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What one cell's rounds say at one look."""
+    """The result of one cell's rounds at one look."""
 
     overhead: Estimate
     """Share of the host, with the look's interval."""
     added: Estimate | None
-    """What the guest adds, in the metric's unit, with the look's interval; None where higher is better."""
+    """What the guest adds, in the metric's unit, with the look's interval; None if higher is better."""
     verdict: Verdict
-    """Of this cell alone: see `survivors` for the verdict of a cell among many."""
+    """The verdict of this cell alone. `survivors` gives the verdict of a cell among many."""
     p_value: float | None
-    """Of "the budget is exceeded", over all looks; None without a budget or with one round."""
+    """The p value of "the budget is exceeded", over all looks; None without a budget or with one round."""
 
 
 def judge_look(
@@ -30,11 +30,11 @@ def judge_look(
 ) -> Judgement:
     """The estimates of one cell's paired rounds at `look`'s confidence, their verdict and adjusted p value.
 
-    `exceeds` and a p value of at most `look.error_rate` are the same thing. ValueError as for `estimate_overhead` and
-    `exceeds_p_value`, and where the rounds are not as many as the look's.
+    The verdict is `exceeds` if and only if the p value is at most `look.error_rate`. ValueError as for
+    `estimate_overhead` and `exceeds_p_value`, and if the number of rounds differs from the look's.
     """
     if len(host) != look.rounds:
-        raise ValueError(f"this look is at {look.rounds} rounds, not {len(host)}")
+        raise ValueError(f"this look needs {look.rounds} rounds, not {len(host)}")
 
     def estimates(confidence: float) -> tuple[Estimate, Estimate | None]:
         overhead = estimate_overhead(host, guest, higher_is_better=higher_is_better, confidence=confidence)

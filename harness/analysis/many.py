@@ -1,4 +1,4 @@
-"""Verdicts over many cells: with 200 of them, a false alarm in 40 is five a run unless it is corrected for."""
+"""Verdicts over many cells: without a correction, one false alarm in 40 is five in a run of 200 cells."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ class Tested(Protocol):
 
     @property
     def p_value(self) -> float | None:
-        """Over all looks at the cell; None where there is no evidence: not enough rounds, or a void cell."""
+        """Over all looks at the cell; None without evidence: not enough rounds, or a void cell."""
 
 
 def holm(p_values: Sequence[float | None], alpha: float) -> list[bool]:
-    """Which hypotheses are rejected, in their order, so that any is rejected wrongly with probability <= `alpha`.
+    """Which hypotheses are rejected, in their order. The probability of any wrong rejection is at most `alpha`.
 
-    Holm's step-down method (1979), whatever the dependence between the tests. None, a cell that has no p value yet,
-    is never rejected and still counts: how large the family is must not depend on what was measured.
+    Holm's step-down method (1979), valid for any dependence between the tests. None stands for a cell without a p value
+    yet. It is never rejected but it counts, because the size of the family must not depend on the measurements.
     ValueError for a p value or alpha outside of 0 to 1.
     """
     if not 0 <= alpha <= 1:
-        raise ValueError(f"alpha is a probability, for example 0.025, not {alpha}")
+        raise ValueError(f"alpha must be a probability, for example 0.025, not {alpha}")
     known = [(p, index) for index, p in enumerate(p_values) if p is not None]
     rejected = [False] * len(p_values)
     for p, _ in known:
         if not 0 <= p <= 1:
-            raise ValueError(f"a p value is a probability, not {p}")
+            raise ValueError(f"a p value must be a probability between 0 and 1, not {p}")
     for step, (p, index) in enumerate(sorted(known)):
         if p * (len(p_values) - step) > alpha:
             break
@@ -43,13 +43,13 @@ def holm(p_values: Sequence[float | None], alpha: float) -> list[bool]:
 def survivors(tested: Sequence[Tested], *, family: int, error_rate: float) -> list[Verdict]:
     """The verdicts of a run's budgets, in their order: an `exceeds` that does not survive Holm is `inconclusive`.
 
-    `family` is how many hypotheses the run tests, those that are not measured yet and those of void cells included, and
-    is known before anything is measured: so a verdict that stands after the first group stands at the end, and no
-    failed check makes it easier for the others. Fewer than `tested` count as many as these. `error_rate` is the
-    probability of any false `exceeds` in the run: `Sequential.error_rate` of the plan that it was judged by. `within`
-    needs no correction: a run is fine only when every cell is within, and such a claim errs no more often than its
-    parts (intersection-union test, Berger 1982); many cells make it harder to reach, not easier. ValueError as for
-    `holm`.
+    `family` is the number of hypotheses that the run tests, including those that are not measured yet and those of void
+    cells. It is known before the first measurement. So a verdict that stands after the first group stands at the end,
+    and a failed check never makes an `exceeds` of another cell easier. A `family` smaller than `tested` counts as
+    `len(tested)`. `error_rate` is the probability of any false `exceeds` in the run: `Sequential.error_rate` of the
+    plan. `within` needs no correction: a run passes only if every cell is within, and such a claim is wrong no more
+    often than its parts (intersection-union test, Berger 1982). Many cells make it harder to reach, not easier.
+    ValueError as for `holm`.
     """
     unmeasured = max(family - len(tested), 0)
     rejected = holm([*(each.p_value for each in tested), *[None] * unmeasured], error_rate)

@@ -1,4 +1,4 @@
-"""The metrics of a measurement. Here alone a metric is declared: how it is read, in which unit, how people read it."""
+"""The metrics of a measurement. Only this module declares them: how to read a metric, its unit, and how to show it."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ class Direction(Protocol):
 
 
 Reading = Callable[[Sequence[Direction]], float | None]
-"""From the directions in which a job completed I/Os to its value, in the metric's unit; None where they are too few."""
+"""From the directions in which a job completed I/Os to its value, in the metric's unit; None for too few I/Os."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """How people read values of a unit."""
+    """How reports show values of a unit."""
 
     unit: str
     scale: float
-    """A stored value is divided by it."""
+    """Reports divide a stored value by it."""
 
 
 SHOWN: Mapping[Unit, Shown] = MappingProxyType(
@@ -71,10 +71,10 @@ class Metric:
     unit: Unit
     better: Better
     label: str
-    """For people: what it is."""
+    """What the metric is, in words."""
     read: Reading
     quantile: float | None = None
-    """Of a percentile, 0.99 for p99; None for other metrics."""
+    """The quantile of a percentile, for example 0.99 for p99; None for other metrics."""
 
     @property
     def higher_is_better(self) -> bool:
@@ -133,7 +133,7 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
 QUANTILES: tuple[float, ...] = tuple(
     sorted({metric.quantile for metric in METRICS.values() if metric.quantile is not None})
 )
-"""Of all percentiles, the smallest first."""
+"""The quantiles of all percentiles, the smallest first."""
 
 
 def metrics_of(sides: Sequence[Direction]) -> dict[str, float]:

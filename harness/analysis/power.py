@@ -1,4 +1,4 @@
-"""The smallest overhead that so many rounds can show, given how much rounds scatter."""
+"""The smallest overhead that a number of rounds can show, from the scatter of rounds."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from harness.analysis.student import noncentrality, t_quantile
 
 
 def pooled_sd(groups: Iterable[Iterable[float]]) -> float:
-    """The standard deviation of log ratios within groups, pooled: each group's mean is its own, their spread shared.
+    """The pooled standard deviation of log ratios within groups: each group has its own mean, all share the spread.
 
-    `groups` are the log ratios of each group's rounds, in an A/A calibration those of a device against itself. The
-    root of the summed squares over the summed degrees of freedom. ValueError where no group has two rounds.
+    `groups` are the log ratios of each group's rounds; in an A/A calibration, those of a device against itself. The
+    result is the root of the summed squares over the summed degrees of freedom. ValueError if no group has two rounds.
     """
     squares, freedom = 0.0, 0
     for group in groups:
@@ -33,20 +33,21 @@ def smallest_detectable(
 ) -> float:
     """The smallest overhead, as a share of the host, that `n` rounds show with probability `power`.
 
-    `sd_log_ratio` is the standard deviation of log(guest/host) between rounds, see `pooled_sd`. To show an overhead is
-    to have an interval of `confidence` that lies above 0: Student's t beyond its critical value, whose distribution
-    under a true overhead is the noncentral t (Owen 1968). An overhead is 1 - guest/host where higher is better, else
-    guest/host - 1. ValueError unless n >= 2, sd >= 0, 0 < confidence < 1 and
-    confidence's own error (1 - confidence) / 2 < power < 1.
+    `sd_log_ratio` is the standard deviation of log(guest/host) between rounds, see `pooled_sd`. Rounds show an overhead
+    if the interval of `confidence` lies above 0, that is, if Student's t is beyond its critical value. Under a true
+    overhead, t has the noncentral t distribution (Owen 1968). An overhead is 1 - guest/host if higher is better, else
+    guest/host - 1. ValueError unless n >= 2, sd >= 0, 0 < confidence < 1 and (1 - confidence) / 2 < power < 1.
     """
     if n < 2:
-        raise ValueError(f"one round has no interval and shows nothing: two or more, not {n}")
+        raise ValueError(f"one round has no interval: use two rounds or more, not {n}")
     if not 0 <= sd_log_ratio < math.inf:
-        raise ValueError(f"a standard deviation is a finite number of at least 0, not {sd_log_ratio}")
+        raise ValueError(f"a standard deviation must be a finite number of at least 0, not {sd_log_ratio}")
     if not 0 < confidence < 1:
-        raise ValueError(f"confidence is a share between 0 and 1, for example 0.95, not {confidence}")
+        raise ValueError(f"confidence must be a share between 0 and 1, for example 0.95, not {confidence}")
     if not (1 - confidence) / 2 < power < 1:
-        raise ValueError(f"power is a share above {(1 - confidence) / 2:g} and below 1, for example 0.8, not {power}")
+        raise ValueError(
+            f"power must be a share above {(1 - confidence) / 2:g} and below 1, for example 0.8, not {power}"
+        )
     critical = t_quantile((1 + confidence) / 2, n - 1)
     change = noncentrality(critical, n - 1, power) * sd_log_ratio / math.sqrt(n)
     return -finite_expm1(-change) if higher_is_better else finite_expm1(change)

@@ -1,4 +1,4 @@
-"""How an array of disks scales against one of them: what its level can give, and what it gives."""
+"""How an array of disks scales against a single disk: what its RAID level can deliver, and what it delivers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Shape:
     def __post_init__(self) -> None:
         known = self.level in (0, 1, 5, 6, 10) and self.legs >= 1
         if not known or self.disks % self.legs or self.data_disks < 1:
-            raise ValueError(f"no array: RAID {self.level} over {self.disks} disks in {self.legs} legs")
+            raise ValueError(f"RAID {self.level} over {self.disks} disks in {self.legs} legs is not a possible array")
 
     @property
     def disks_of_leg(self) -> int:
@@ -30,7 +30,7 @@ class Shape:
 
     @property
     def copies(self) -> int:
-        """How often each block is stored: all disks of a leg in RAID 1, two in RAID 10, else once."""
+        """How often each block is stored: on all disks of a leg in RAID 1, twice in RAID 10, else once."""
         return self.disks_of_leg if self.level == 1 else 2 if self.level == 10 else 1
 
     @property
@@ -40,7 +40,7 @@ class Shape:
 
     @property
     def data_disks(self) -> int:
-        """Data blocks of a leg's stripe, for levels with parity; the disks of a leg for others."""
+        """Data blocks of a leg's stripe for levels with parity; the disks of a leg for other levels."""
         return self.disks_of_leg - self.parity
 
     def written(self, *, full_stripe: bool) -> float:
@@ -52,8 +52,8 @@ class Shape:
     def read_for_write(self, *, full_stripe: bool) -> float:
         """Blocks read from disks for each block written to the array: a partial stripe's parity needs old blocks.
 
-        md takes the cheaper way: the old data and parity (read-modify-write), or the stripe's other data
-        (reconstruct-write): `handle_stripe_dirtying` in the kernel's drivers/md/raid5.c.
+        md uses the cheaper method: it reads the old data and parity (read-modify-write), or the stripe's other data
+        (reconstruct-write). See `handle_stripe_dirtying` in the kernel's drivers/md/raid5.c.
         """
         if not self.parity or full_stripe:
             return 0
@@ -61,22 +61,22 @@ class Shape:
 
 
 def ideal_speedup(shape: Shape, *, read_share: float, full_stripe: bool) -> float:
-    """How many times one disk's throughput the level can give, were disks the only limit.
+    """The throughput that the level can deliver, as a multiple of one disk's, if disks were the only limit.
 
-    `read_share` of the I/Os are reads, each of which keeps one disk busy; a write keeps as many as its level has it
-    written and read: RAID 0 one, 1 and 10 its copies, 5 and 6 data and parity. Reads gain the number of disks at every
-    level. `full_stripe` says that writes come in whole stripes, as sequential ones do: their parity needs no reading.
-    ValueError for a share outside of 0 to 1.
+    `read_share` is the share of reads among the I/Os. A read keeps one disk busy. A write keeps as many disks busy as
+    its level writes and reads for it: one in RAID 0, the copies in RAID 1 and 10, data and parity in RAID 5 and 6. So
+    reads scale with the number of disks at every level. `full_stripe` means that writes fill whole stripes, as
+    sequential writes do; their parity needs no reads. ValueError for a share outside of 0 to 1.
     """
     if not 0 <= read_share <= 1:
-        raise ValueError(f"a share of reads is between 0 and 1, not {read_share}")
+        raise ValueError(f"the share of reads must be between 0 and 1, not {read_share}")
     per_write = shape.written(full_stripe=full_stripe) + shape.read_for_write(full_stripe=full_stripe)
     return shape.disks / (read_share + (1 - read_share) * per_write)
 
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """An array against the single disk: how many times it, of k times it, and of what the level can give."""
+    """An array against the single disk: the ratio, this divided by the number of disks, and divided by the ideal."""
 
     speedup: Estimate
     efficiency: Estimate
@@ -86,10 +86,11 @@ class Scaling:
 def scaling(
     single: Iterable[float], array: Iterable[float], *, disks: int, ideal: float, confidence: float = 0.95
 ) -> Scaling:
-    """The scaling of a metric where higher is better, from its paired rounds.
+    """The scaling of a metric for which higher is better, from its paired rounds.
 
-    The speedup is the geometric mean of the rounds' ratios with Student's t interval on their logarithms; efficiency
-    and share of the ideal are the same, divided. ValueError as for `estimate_overhead`.
+    The speedup is the geometric mean of the rounds' ratios with Student's t interval on their logarithms. Efficiency is
+    the speedup divided by `disks`, the share of the ideal is the speedup divided by `ideal`. ValueError as for
+    `estimate_overhead`.
     """
     speedup = mean_interval([math.exp(log) for log in log_ratios(single, array)], confidence=confidence)
     return Scaling(speedup, _divided(speedup, disks), _divided(speedup, ideal))

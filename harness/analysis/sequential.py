@@ -1,4 +1,4 @@
-"""Looking at the rounds before all are done: when, and how much error each look may spend."""
+"""Interim looks at the rounds: when they take place, and how much error each look may spend."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 
 def looks(first: int, most: int) -> tuple[int, ...]:
-    """After how many rounds the data is looked at: from `first` on growing by half, the last being `most`.
+    """The numbers of rounds at which the data is looked at: each is half as large again as the one before.
 
-    3 and 27 give 3, 5, 8, 12, 18, 27. A look that `most` would follow by less than half is left out: it would cost
-    error and gain next to nothing. ValueError unless 1 <= first <= most.
+    The first look is at `first` rounds, the last at `most`: 3 and 27 give 3, 5, 8, 12, 18, 27. A look is left out if
+    `most` is less than half as large again: it would spend error for almost no gain. ValueError unless
+    1 <= first <= most.
     """
     if not 1 <= first <= most:
-        raise ValueError(f"looks start at one round or more and end at `most` or before: not {first} and {most}")
+        raise ValueError(f"the first look must be at 1 to {most} rounds (the most), not {first}")
     if first == most:
         return (most,)
     planned = [first]
@@ -32,7 +33,7 @@ class Look:
 
     rounds: int
     alpha: float
-    """How often this look's interval may miss the truth."""
+    """The probability with which this look's interval may miss the true value."""
     alpha_of_all: float
     """How often any look's interval may: 0.05 for 95 %."""
 
@@ -43,26 +44,26 @@ class Look:
 
     @property
     def error_rate(self) -> float:
-        """How often a one-sided verdict over all looks may be wrong: 0.025 for 95 %."""
+        """The probability of a wrong one-sided verdict over all looks: 0.025 for 95 %."""
         return self.alpha_of_all / 2
 
     def adjusted(self, p_value: float) -> float:
-        """`p_value` of this look as a p value over all looks, to be held against `error_rate`; at most 1."""
+        """`p_value` of this look as a p value over all looks, for comparison with `error_rate`; at most 1."""
         return min(1.0, p_value * self.alpha_of_all / self.alpha)
 
 
 @dataclass(frozen=True, slots=True)
 class Sequential:
-    """Looks at 3, 5, 8 ... rounds whose intervals hold together with the stated confidence, whenever one stops.
+    """Looks at 3, 5, 8 ... rounds. Their intervals hold together with the stated confidence, whenever measuring stops.
 
     Method: an alpha-spending function (Lan & DeMets 1983) of the power family (Kim & DeMets 1987):
-    after n of `most` rounds, alpha * (n / most) ** `exponent` is spent. Each look gets what has come free since the
-    look before, and makes Student's t interval at that level. By the union bound, all of them hold together at
-    least as often as `confidence` says, for any number of rounds: no normal approximation, which 3 rounds would not
-    bear, and no assumption on how looks depend on each other. The price is that it is conservative.
+    after n of `most` rounds, alpha * (n / most) ** `exponent` is spent. Each look gets the alpha that became available
+    since the look before, and makes Student's t interval at that level. By the union bound, all intervals hold together
+    at least as often as `confidence` says, for any number of rounds. The method uses no normal approximation, which is
+    not valid for 3 rounds, and makes no assumption about the dependence between looks. In return, it is conservative.
 
-    The exponent 0.5 spends early: a quiet cell is to be done after 3 or 5 rounds. 1 spends evenly. With
-    `first` = `most` there is one look that has all: the fixed design. ValueError for figures that cannot be meant.
+    The exponent 0.5 spends early, so that a quiet cell can end after 3 or 5 rounds. 1 spends evenly. With
+    `first` = `most`, one look has all of alpha: the fixed design. ValueError for impossible values.
     """
 
     first: int
@@ -73,26 +74,28 @@ class Sequential:
     def __post_init__(self) -> None:
         looks(self.first, self.most)
         if not 0 < self.confidence < 1:
-            raise ValueError(f"confidence is a share between 0 and 1, for example 0.95, not {self.confidence}")
+            raise ValueError(f"confidence must be a share between 0 and 1, for example 0.95, not {self.confidence}")
         if not 0 < self.exponent < math.inf:
-            raise ValueError(f"the exponent of the spending function is a finite number above 0, not {self.exponent}")
+            raise ValueError(
+                f"the exponent of the spending function must be a finite number above 0, not {self.exponent}"
+            )
 
     @property
     def looks(self) -> tuple[int, ...]:
-        """After how many rounds the data is looked at."""
+        """The numbers of rounds at which the data is looked at."""
         return looks(self.first, self.most)
 
     @property
     def error_rate(self) -> float:
-        """How often a one-sided verdict may be wrong, whenever one stops: 0.025 for 95 %."""
+        """The probability of a wrong one-sided verdict, whenever measuring stops: 0.025 for 95 %."""
         return (1 - self.confidence) / 2
 
     def look(self, rounds: int, *, final: bool = False) -> Look | None:
-        """The look at `rounds` rounds, or None where none is planned and the data is left alone.
+        """The look at `rounds` rounds, or None if no look is planned there.
 
-        `final` says that no round will follow because the time is spent. That does not depend on what was measured,
-        so this look, planned or not, may spend all that the looks at fewer rounds have left. The last planned look is
-        final by itself. ValueError for fewer than one or more than `most` rounds.
+        `final` means that no round will follow because the time is spent. That does not depend on the measurements, so
+        this look, planned or not, may spend everything that the looks at fewer rounds left. The last planned look is
+        always final. ValueError for fewer than one or more than `most` rounds.
         """
         if not 1 <= rounds <= self.most:
             raise ValueError(f"this plan has 1 to {self.most} rounds, not {rounds}")
@@ -104,5 +107,5 @@ class Sequential:
         return Look(rounds, alpha * (until - before), alpha)
 
     def _spent(self, rounds: int) -> float:
-        """The share of alpha that may be spent by then."""
+        """The share of alpha that may be spent after `rounds` rounds."""
         return math.pow(rounds / self.most, self.exponent)

@@ -1,4 +1,4 @@
-"""Whether a disk has come to its steady state: SNIA Solid State Storage Performance Test Specification, version 2."""
+"""Whether a disk reached its steady state: SNIA Solid State Storage Performance Test Specification, version 2."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean, linear_regression
 
 WINDOW = 5
-"""Rounds that are looked at: the last five."""
+"""The number of rounds in the window: the last five."""
 LARGEST_RANGE = 0.20
 """Largest minus smallest value, as a share of the mean."""
 LARGEST_EXCURSION = 0.10
@@ -17,14 +17,15 @@ LARGEST_EXCURSION = 0.10
 
 @dataclass(frozen=True, slots=True)
 class SteadyState:
-    """The last rounds of conditioning, and what the criteria say of them."""
+    """The last rounds of conditioning, with SNIA's criteria."""
 
     window: tuple[float, ...]
-    """The values looked at, in their unit: the last five, or as many as there are."""
+    """The last five values, or fewer if there are fewer, in their unit."""
     mean: float
-    """Of the window, in the values' unit."""
+    """The mean of the window, in the values' unit."""
     slope: float
-    """Of the least-squares line, in the values' unit per round; it passes through the mean in the window's middle."""
+    """The slope of the least-squares line, in the values' unit per round. The line passes through the mean in the
+    middle of the window."""
 
     @property
     def range_share(self) -> float:
@@ -33,12 +34,12 @@ class SteadyState:
 
     @property
     def excursion_share(self) -> float:
-        """What the line rises (above 0) or falls (below 0) from the window's first round to its last, by the mean."""
+        """The rise (above 0) or fall (below 0) of the line over the window, as a share of the mean."""
         return self.slope * (len(self.window) - 1) / self.mean
 
     @property
     def is_steady(self) -> bool:
-        """Whether there are five rounds that keep both limits."""
+        """Whether there are five rounds and they keep both limits."""
         return (
             len(self.window) == WINDOW
             and self.range_share <= LARGEST_RANGE
@@ -47,10 +48,10 @@ class SteadyState:
 
 
 def steady_state(values: Iterable[float]) -> SteadyState:
-    """What the last five of `values`, one per round and in one unit, say of the disk. One number per round, in order.
+    """The state of the disk from the last five of `values`: one value per round, in order and in one unit.
 
-    Steady state as the SNIA's SSS PTS v2 defines it: over five rounds, largest minus smallest at most 20 % of the
-    mean, and the fitted line changing by at most 10 % of the mean. ValueError without values, or for values that are
+    Steady state as the SNIA's SSS PTS v2 defines it: over five rounds, largest minus smallest is at most 20 % of the
+    mean, and the fitted line changes by at most 10 % of the mean. ValueError without values, or for values that are
     not positive and finite.
     """
     rounds = list(values)
@@ -58,7 +59,7 @@ def steady_state(values: Iterable[float]) -> SteadyState:
         raise ValueError("a steady state needs at least one round")
     for value in rounds:
         if not 0 < value < math.inf:
-            raise ValueError(f"a round's value is finite and greater than 0, not {value}")
+            raise ValueError(f"the value of a round must be finite and greater than 0, not {value}")
     window = tuple(map(float, rounds[-WINDOW:]))
     slope = linear_regression(range(len(window)), window).slope if len(window) > 1 else 0.0
     return SteadyState(window, fmean(window), slope)

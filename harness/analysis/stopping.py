@@ -1,4 +1,4 @@
-"""When a cell has seen enough rounds, and why."""
+"""When a cell has enough rounds, and why."""
 
 from __future__ import annotations
 
@@ -31,16 +31,17 @@ def decided(
     cells: int,
     time_spent: bool = False,
 ) -> Reason | None:
-    """Why one cell's paired rounds are enough, or None: go on, which is also the answer between two looks.
+    """Why one cell's paired rounds are enough. None means that another round follows; it is also None between looks.
 
     `target` is the half width of the overhead's interval that is narrow enough, as a share (0.05 is +-5 percentage
-    points); None is never. `cells` is how many judgements the run's correction is over, more than the cells where some
-    have several budgets: `exceeds` decides only where it would stand if all others had nothing to show (Bonferroni),
-    so that the correction cannot take it back. `within` decides by its interval. `time_spent` says that no round will
-    follow, whatever was measured. ValueError as for `judge_look` and `Sequential.look`, and for `cells` below 1.
+    points); with None, no width is. `cells` is the number of judgements that the run's correction covers; this is more
+    than the cells if some have several budgets. `exceeds` decides only if it would stand although no other cell shows
+    anything (Bonferroni), so the correction cannot revoke it. `within` decides by its interval. `time_spent` means that
+    no round will follow, whatever was measured. ValueError as for `judge_look` and `Sequential.look`, and for `cells`
+    below 1.
     """
     if cells < 1:
-        raise ValueError(f"a run judges at least the cell at hand, not {cells} cells")
+        raise ValueError(f"a run judges at least one cell, not {cells}")
     look = plan.look(len(host), final=time_spent)
     if look is None:
         return None

@@ -1,6 +1,6 @@
-"""Student's t distribution: quantile, for intervals around the mean of a few rounds, and tails, for p values.
+"""Student's t distribution: quantiles for intervals around the mean of a few rounds, and tails for p values.
 
-scipy computes it. It is imported at the first call, because it takes longer to load than the rest of this package.
+scipy computes them. The first call imports it, because it takes longer to load than the rest of this package.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def t_quantile(p: float, df: int) -> float:
 def t_survival(t: float, df: int) -> float:
     """P(T > `t`) for `df` degrees of freedom: the one-sided p value of an observed t.
 
-    ValueError where t is not a number, or df < 1.
+    ValueError if t is not a number, or df < 1.
     """
     return t_cdf(-t, df)
 

@@ -13,11 +13,11 @@ from harness.analysis.estimate import Estimate
 Both = Literal["looser", "stricter"]
 
 _ROUNDING = 1e-9
-"""Relative: what is this close to a limit is at the limit. A guest at exactly 90 % of its host keeps 10 %."""
+"""Relative: a value this close to a limit counts as equal to it. A guest at exactly 90 % of its host keeps 10 %."""
 
 
 class Verdict(StrEnum):
-    """What a cell's measurement says of its budget."""
+    """The result of a cell's measurement against its budget."""
 
     WITHIN = "within"
     EXCEEDS = "exceeds"
@@ -28,51 +28,52 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The overhead that is allowed; without any limit, no budget. ValueError for limits that cannot be meant."""
+    """The allowed overhead; without any limit, there is no budget. ValueError for impossible limits."""
 
     share: float | None = None
-    """Of the host: 0.1 is 10 %. Above -1; below 0 the guest has to be better than the host."""
+    """As a share of the host: 0.1 is 10 %. Above -1; below 0, the guest must be better than the host."""
     absolute: float | None = None
-    """Added by the guest, in the unit of a metric where lower is better: seconds of latency."""
+    """What the guest may add, in the unit of a metric for which lower is better: seconds of latency."""
     both: Both | None = None
-    """Needed with two limits: `looser` is kept when either is kept, `stricter` when both are."""
+    """Needed with two limits: `looser` is kept if either limit is kept, `stricter` if both are."""
 
     def __post_init__(self) -> None:
         if self.share is not None and not -1 < self.share < math.inf:
-            raise ValueError(f"a budget's share is a finite number above -1, for example 0.1, not {self.share}")
+            raise ValueError(f"a budget's share must be a finite number above -1, for example 0.1, not {self.share}")
         if self.absolute is not None and not math.isfinite(self.absolute):
-            raise ValueError(f"a budget's absolute amount is a finite number, not {self.absolute}")
+            raise ValueError(f"a budget's absolute amount must be a finite number, not {self.absolute}")
         if self.both not in (None, "looser", "stricter"):
-            raise ValueError(f"of a budget's two limits the looser or the stricter holds, not the {self.both}")
+            raise ValueError(f'a budget with two limits must be "looser" or "stricter", not "{self.both}"')
         two = self.share is not None and self.absolute is not None
         if two and self.both is None:
-            raise ValueError("a budget with a share and an absolute amount says which holds: looser or stricter")
+            raise ValueError("a budget with a share and an absolute amount must say which holds: looser or stricter")
         if self.both is not None and not two:
-            raise ValueError(f"{self.both} compares a budget's share with its absolute amount: it needs both")
+            raise ValueError(f"a budget that is {self.both} needs both a share and an absolute amount")
 
     @property
     def is_set(self) -> bool:
-        """Whether there is anything to judge by."""
+        """Whether there is any limit."""
         return self.share is not None or self.absolute is not None
 
     def interval_confidence(self, confidence: float) -> float:
-        """The confidence that intervals need for a verdict to say `exceeds` as rarely as one at `confidence` does.
+        """The confidence of each interval at which `exceeds` is wrong as rarely as with one interval at `confidence`.
 
-        Either of two intervals can break a `stricter` budget, so each gets half of the error (Bonferroni). All others
-        need no more than `confidence` itself: a `looser` budget is broken only by both.
+        Either of two intervals can break a `stricter` budget, so each gets half of the error (Bonferroni). All other
+        budgets need no more than `confidence` itself: only both intervals together break a `looser` budget.
         """
         return (1 + confidence) / 2 if self.both == "stricter" else confidence
 
 
 def judge(overhead: Estimate | None, budget: Limit, added: Estimate | None = None) -> Verdict:
-    """`within` or `exceeds` only where the whole interval lies on one side of the budget, else `inconclusive`.
+    """`within` or `exceeds` if the whole interval lies on one side of the budget, else `inconclusive`.
 
-    `overhead` is a share of the host and is held against `budget.share`; `added`, in the metric's unit, against
-    `budget.absolute`; make both at `budget.interval_confidence(...)`. No budget is `unjudged`. No estimate, or one
-    round and so no interval, is `inconclusive`. `void` is never said here: it comes from the validity checks.
+    `overhead` is a share of the host and is compared with `budget.share`; `added` is in the metric's unit and is
+    compared with `budget.absolute`. Make both at `budget.interval_confidence(...)`. Without a budget, the verdict is
+    `unjudged`. Without an estimate, or with one round and so no interval, it is `inconclusive`. It is never `void`
+    here: that comes from the validity checks.
 
-    With intervals at 95 %, `exceeds` is wrong at most once in 40 times, and so is `within`; but `within` a `looser`
-    budget, for which either of two intervals is enough, up to once in 20.
+    With intervals at 95 %, `exceeds` is wrong at most once in 40 times, and so is `within`. `within` a `looser` budget
+    may be wrong once in 20 times, because either of two intervals is enough.
     """
     parts = [
         _side(estimate, limit)
@@ -98,7 +99,7 @@ def _side(estimate: Estimate | None, limit: float) -> Verdict:
 
 
 def _combined(parts: Collection[Verdict], both: Both | None) -> Verdict:
-    """One limit's verdict, or that of two: which of them suffices alone is what `both` says."""
+    """The verdict of one limit or of two. `both` says which verdict of a single limit is enough."""
     suffices, needs_all = Verdict.EXCEEDS, Verdict.WITHIN
     if both == "looser":
         suffices, needs_all = needs_all, suffices

@@ -20,12 +20,12 @@ __all__ = [
 
 
 def write_report(store: RunStore) -> Path:
-    """Write index.html from results.json alone, and return its path. ResultsError where either cannot be used."""
+    """Write index.html from results.json alone, and return its path. ResultsError if a file cannot be used."""
     return store.write_report(render_html(store.read_results()))
 
 
 def render_html(run: Run) -> str:
-    """The report as one page that loads nothing from anywhere."""
+    """The report as one page that loads no other file."""
     from harness.report import html  # noqa: PLC0415 - plotly takes a second to import; only the page needs it
 
     return html.render_html(run)

@@ -1,4 +1,4 @@
-"""What stands behind the figures: effective configuration, provenance, where the time went."""
+"""The background of the figures: effective configuration, provenance, where the time went."""
 
 from __future__ import annotations
 
@@ -26,12 +26,9 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
 
 
-"""Options whose values are bytes."""
-
-
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A part of the run's time; `share` is of the whole run."""
+    """A part of the run's time. `share` is its share of the whole run."""
 
     name: str
     seconds: float
@@ -39,20 +36,21 @@ class Phase:
 
 
 def configuration(cells: Sequence[CellView]) -> Table:
-    """One column per mode: what was asked (layout, attach) and what was read back (effective), key by key."""
+    """One column per mode: what was requested (layout, attach) and what was read back (effective), key by key."""
     modes = list(dict.fromkeys(cell.mode for cell in cells if not cell.is_baseline))
     columns: dict[str, dict[str, str]] = {}
     for mode in modes:
         own = [cell.record for cell in cells if cell.mode == mode]
         detail = own[0].mode_detail
-        asked = dict(_options("layout", detail.layout)) | dict(_options("attach", detail.attach))
+        requested = dict(_options("layout", detail.layout)) | dict(_options("attach", detail.attach))
         effective = [
             {f"effective.{name}": _text(value) for name, value in record.effective.settings()}
             for record in own
             if record.effective != NOTHING
         ]
         keys = dict.fromkeys(key for each in effective for key in each)
-        columns[mode] = asked | {key: _agreed([each.get(key, "not reported") for each in effective]) for key in keys}
+        read_back = {key: _agreed([each.get(key, "not reported") for each in effective]) for key in keys}
+        columns[mode] = requested | read_back
     found = dict.fromkeys(key for column in columns.values() for key in column)
     keys_in_order = sorted(found, key=lambda key: ("layout", "attach", "effective").index(key.split(".")[0]))
     rows = tuple((_heading(key), *(columns[mode].get(key, "") for mode in modes)) for key in keys_in_order)
@@ -60,7 +58,7 @@ def configuration(cells: Sequence[CellView]) -> Table:
 
 
 def about_run(run: Run) -> Table:
-    """The run's own facts: when, by which command, where, with which seed."""
+    """The facts of the run: when, by which command, where, with which seed."""
     info, lab = run.run, run.lab
     unknown = lab.accel == "unknown"
     spans = sorted({cell.span_bytes for cell in run.cells})
@@ -79,22 +77,22 @@ def about_run(run: Run) -> Table:
         ("seed", str(info.seed)),
         ("host", lab.host),
         ("lab", lab.kind if unknown else f"{lab.kind}, guests under {lab.accel}"),
-        ("speaks for real hardware", f"{'not known' if unknown else 'yes' if lab.representative else 'no'}: {lab.why}"),
+        ("represents real hardware", f"{'not known' if unknown else 'yes' if lab.representative else 'no'}: {lab.why}"),
     )
     return Table(("", ""), rows)
 
 
 def provenance(run: Run) -> Table:
-    """Every recorded version and setting, nested keys joined by dots.
+    """Every recorded version and setting. Dots join nested keys.
 
-    Without what was asked for, of which the page tells above, mode by mode, and how it is evaluated.
+    It leaves out the requested settings, which the page shows above for each mode, and the settings of the evaluation.
     """
     found = {key: value for key, value in run.provenance.items() if key not in ("asked", "evaluation")}
     return Table(("what", "value"), tuple(_flat(found)))
 
 
 def phases(run: Run) -> tuple[Phase, ...]:
-    """Where the wall time went, longest first; what no phase accounts for stands last."""
+    """Where the wall time went, the longest phase first. The time outside of all phases comes last."""
     wall = run.run.efficiency.wall_s or sum(run.run.phases.values())
     if wall <= 0:
         return ()
@@ -118,7 +116,7 @@ def _agreed(values: Sequence[str]) -> str:
 
 def _heading(key: str) -> str:
     origin, _, rest = key.partition(".")
-    return f"{'read back' if origin == 'effective' else f'asked, {origin}'}: {rest}"
+    return f"{'read back' if origin == 'effective' else f'requested, {origin}'}: {rest}"
 
 
 def _flat(value: Mapping[str, JsonValue], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -131,13 +129,13 @@ def _flat(value: Mapping[str, JsonValue], prefix: str = "") -> Iterator[tuple[st
 
 
 def _options(prefix: str, value: Kind | Attachment | None) -> Iterator[tuple[str, str]]:
-    """The options of a layout or an attachment. What was not requested is the hypervisor's choice."""
+    """The options of a layout or an attachment. The hypervisor chooses what was not requested."""
     for name in names_of(value) if value is not None else ():
         content = getattr(value, name)
         if isinstance(content, Kind):
             yield from _options(f"{prefix}.{name}", content)
         elif content is None:
-            yield f"{prefix}.{name}", "the hypervisor's own"
+            yield f"{prefix}.{name}", "the hypervisor's default"
         elif isinstance(content, bool):
             yield f"{prefix}.{name}", _text(content)
         else:

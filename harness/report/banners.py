@@ -1,4 +1,4 @@
-"""What a reader must know before any figure: how far the run came, what its lab is, and whether the disk was steady."""
+"""What a reader must know before any figure: is the run complete, what is its lab, was the disk steady?"""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Banner:
 
 
 def banners(run: Run) -> tuple[Banner, ...]:
-    """How far the run came, whether its lab speaks for real hardware, whether there are intervals and steady disks."""
+    """Warnings if the run is incomplete, its lab is not real hardware, it has no interval, or a disk is not steady."""
     return tuple(found for banner in (_status, _lab, _rounds, _steady) for found in banner(run))
 
 
@@ -29,7 +29,7 @@ def _status(run: Run) -> Iterator[Banner]:
     if run.run.status == "complete":
         return
     titles = {
-        "running": "This run is still going on",
+        "running": "This run has not finished yet",
         "interrupted": "This run was interrupted",
         "failed": "This run failed",
     }
@@ -49,7 +49,7 @@ def _lab(run: Run) -> Iterator[Banner]:
             "lab",
             "Relative only",
             f"{run.lab.why.rstrip('.')}. Figures compare modes with the host of this lab; "
-            "none is a statement on real hardware.",
+            "they say nothing about real hardware.",
         )
 
 
@@ -74,6 +74,6 @@ def _steady(run: Run) -> Iterator[Banner]:
         yield Banner(
             "steady",
             "Not steady",
-            f"{disk} did not come to a steady state before it was measured ({', '.join(names)}). Modes can be compared "
-            "with their host, round by round; no figure is one of the disk in the long run.",
+            f"{disk} did not reach a steady state before it was measured ({', '.join(names)}). You can compare modes "
+            "with their host, round by round; no figure shows the disk's long-term performance.",
         )

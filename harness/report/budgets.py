@@ -1,4 +1,4 @@
-"""What a budget allows and what was found against it: words for terminal, page and failed assertions."""
+"""What a budget allows and what was found, in words for terminal, page and failed assertions."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _SMALLEST_P = 0.0001
 
 
 def gravest_first(budgets: Sequence[BudgetRecord]) -> tuple[BudgetRecord, ...]:
-    """The budgets with those that are exceeded first, each verdict's in their own order."""
+    """The budgets with the exceeded ones first. Budgets of one verdict keep their order."""
     return tuple(sorted(budgets, key=lambda budget: _GRAVEST_FIRST.index(budget.verdict)))
 
 
 def limit(budget: BudgetRecord) -> str:
-    """ "30 %", "+50 us", "30 % or +50 us" where keeping either is enough, "30 % and +50 us" where both are needed."""
+    """ "30 %", "+50 us", "30 % or +50 us" if one of them must be kept, "30 % and +50 us" if both must be kept."""
     parts = []
     if budget.share is not None:
         parts.append(f"{budget.share * 100:.3g} %")
@@ -28,7 +28,7 @@ def limit(budget: BudgetRecord) -> str:
 
 
 def finding(record: CellRecord, budget: BudgetRecord) -> str:
-    """ "overhead 38.2 % [35.2, 41.0]", for an absolute limit "adds 120 us [100, 140]"; or that there is no figure."""
+    """ "overhead 38.2 % [35.2, 41.0]"; for an absolute limit "adds 120 us [100, 140]"; or why there is no figure."""
     metric = record.metrics.get(budget.metric)
     if metric is None or metric.overhead is None:
         return "not measured in every round"
@@ -54,7 +54,7 @@ def sentence(record: CellRecord, budget: BudgetRecord) -> str:
 
 
 def compact_verdict(record: CellRecord) -> str:
-    """The cell's verdict; with several budgets also how many of them have it: "exceeds 1/3"."""
+    """The cell's verdict. With several budgets, it has the number of budgets with this verdict: "exceeds 1/3"."""
     if len(record.budget) < 2 or record.verdict in (Verdict.VOID, Verdict.UNJUDGED):
         return record.verdict.value
     same = sum(budget.verdict is record.verdict for budget in record.budget)
@@ -62,7 +62,7 @@ def compact_verdict(record: CellRecord) -> str:
 
 
 def allowed(host: float, budget: BudgetRecord) -> float:
-    """The worst value of a guest that keeps the budget beside a host of this value, in the metric's unit."""
+    """The worst value of a guest that keeps the budget, for a host with this value, in the metric's unit."""
     if METRICS[budget.metric].higher_is_better:
         return host * (1 - (budget.share or 0.0))
     limits = []

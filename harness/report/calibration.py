@@ -1,4 +1,4 @@
-"""What is known of the lab's own noise: the calibration that a run carries along, in words."""
+"""What is known about the lab's noise: the calibration that is stored with a run, in words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REMEDY = "virt-overhead calibrate"
 
 @dataclass(frozen=True, slots=True)
 class AddedDelay:
-    """A delay of known size put under a guest, and what was found of it: low, point, high. All in seconds."""
+    """A known delay added to the disk of a guest, and the measured delay: low, point, high. All in seconds."""
 
     __pydantic_config__ = ConfigDict(allow_inf_nan=False)
 
@@ -25,30 +25,30 @@ class AddedDelay:
 
 @dataclass(frozen=True, slots=True)
 class CalibrationTable:
-    """A device measured against itself, group after group: what differs is noise."""
+    """A device measured against itself in several groups: all differences are noise."""
 
     __pydantic_config__ = ConfigDict(allow_inf_nan=False)
 
     written: str
-    """Date, as ISO 8601 writes it."""
+    """Date in the form of ISO 8601."""
     false_alarms: int
-    """Groups in which a difference was found where there is none."""
+    """Groups in which a difference was found although there is none."""
     groups: int
     smallest_detectable: dict[int, float]
-    """By number of rounds, the smallest overhead that they can show, as a share."""
+    """The smallest overhead that can be shown, as a share, by number of rounds."""
     noise_sd: float
     """Standard deviation of log(guest/host) between rounds."""
     delay: AddedDelay | None = None
 
 
 def calibration_sentences(run: Run) -> tuple[str, ...]:
-    """What the lab's calibration proves for a run with these numbers of rounds, or that there is none."""
+    """What the lab's calibration shows for a run with these numbers of rounds, or that there is no calibration."""
     stored = run.provenance.get("calibration")
     if stored is None:
-        return (f"This lab was never calibrated, so the smallest overhead it can show is not known: {REMEDY}.",)
+        return (f"This lab was never calibrated, so the smallest overhead it can show is not known. Run {REMEDY}.",)
     calibration = _read(stored)
     if calibration is None:
-        return (f"The calibration stored with this run cannot be read: {REMEDY} writes a new one.",)
+        return (f"The calibration stored with this run cannot be read. {REMEDY} writes a new one.",)
     return tuple(_sentences(calibration, {len(cell.rounds) for cell in run.cells if cell.rounds}))
 
 
@@ -70,5 +70,5 @@ def _sentences(calibration: CalibrationTable, rounds: Collection[int]) -> list[s
     if calibration.delay is not None:
         low, point, high = calibration.delay.found_s
         added, measured = microseconds(calibration.delay.set_s), microseconds(point)
-        sentences.append(f"An added delay of {added} us was found as {measured} us {microseconds_range(low, high)}.")
+        sentences.append(f"An added delay of {added} us was measured as {measured} us {microseconds_range(low, high)}.")
     return sentences

@@ -1,4 +1,4 @@
-"""One cell as the report shows it: its throughput metric, latency, what became of it, and what to beware of."""
+"""One cell as the report shows it: its throughput metric, latency, outcome, and doubts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness.results import CellRecord, MetricRecord
 
 
 class Outcome(StrEnum):
-    """What became of a cell: its verdict, or why it has none. In the order reports show them."""
+    """The outcome of a cell: its verdict, or why it has none. In the order of the reports."""
 
     WITHIN = "within"
     EXCEEDS = "exceeds"
@@ -25,14 +25,14 @@ class Outcome(StrEnum):
 
 
 CONFIDENCE = 0.95
-"""Of the intervals that are shown; a cell's own is higher where its rounds were looked at early."""
+"""The confidence of the shown intervals. The intervals of a cell have a higher one if there were interim looks."""
 
 ArmName = Literal["host", "twin", "guest"]
 
 
 @dataclass(frozen=True, slots=True)
 class CellView:
-    """A cell and the choices a reader needs made: which metric is its throughput, and how it ended."""
+    """A cell with what the report needs: which metric is its throughput, and its outcome."""
 
     record: CellRecord
 
@@ -50,7 +50,7 @@ class CellView:
 
     @property
     def is_baseline(self) -> bool:
-        """True for the mode `host`, which has no guest and so no overhead."""
+        """True for the mode `host`, which has no guest and therefore no overhead."""
         return self.record.mode_detail.attach is None
 
     @property
@@ -63,12 +63,12 @@ class CellView:
 
     @property
     def rated(self) -> bool:
-        """True where the job asks every arm for the same IOPS: its throughput says nothing, its latency does."""
+        """True if the job has a fixed rate. All arms then have the same IOPS, and only the latency differs."""
         return self.record.job.rate is not None
 
     @property
     def throughput_name(self) -> str:
-        """IOPS of random patterns, bandwidth of sequential ones."""
+        """IOPS for random patterns, bandwidth for sequential ones."""
         return "iops" if self.random else "bw"
 
     @property
@@ -77,7 +77,7 @@ class CellView:
 
     @property
     def headline_name(self) -> str:
-        """The metric that a cell is spoken of by: its throughput, or its latency at a fixed rate."""
+        """The main metric of a cell: its throughput, or its latency at a fixed rate."""
         return self.latency_name if self.rated else self.throughput_name
 
     @property
@@ -86,17 +86,17 @@ class CellView:
 
     @property
     def headline_unit(self) -> str:
-        """As people say it: `IOPS`, `MB/s` (10^6 bytes) or `us`."""
+        """The shown unit: `IOPS`, `MB/s` (10^6 bytes) or `us`."""
         return METRICS[self.headline_name].shown.unit
 
     @property
     def headline_scale(self) -> float:
-        """What a stored value is divided by to be in that unit."""
+        """Divide a stored value by it to get the shown unit."""
         return METRICS[self.headline_name].shown.scale
 
     @property
     def latency_name(self) -> str:
-        """Mean completion latency; the mean total latency where fio gave no other."""
+        """Mean completion latency, or the mean total latency if fio gave no other."""
         return "clat_mean" if "clat_mean" in self.record.metrics else "lat_mean"
 
     @property
@@ -109,22 +109,22 @@ class CellView:
 
     @property
     def usable(self) -> bool:
-        """True where the values may be compared: measured, and no validity check failed."""
+        """True if the values may be compared: the cell was measured, and no validity check failed."""
         return self.measured and self.record.verdict is not Verdict.VOID
 
     @property
     def comparable(self) -> bool:
-        """True where the values may speak for their mode: usable, and no gain over the host that nothing explains."""
+        """True if the values may represent their mode: they are usable, and the guest is not faster than the host."""
         return self.usable and not self.faster_than_host
 
     @property
     def ranked(self) -> bool:
-        """True where the cell has a part in what a mode loses of throughput."""
+        """True if the cell counts for the throughput that a mode loses."""
         return self.comparable and not self.rated
 
     @property
     def doubt(self) -> str:
-        """Why the figures are no result, though shown: `void`, or `faster` than the host; empty where they are one."""
+        """Why the shown figures are not a result: `void`, or `faster` than the host; else empty."""
         if self.outcome is Outcome.VOID:
             return "void"
         return "faster" if self.faster_than_host else ""
@@ -152,7 +152,7 @@ class CellView:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Why there is no value, or why it is void, one sentence each."""
+        """Why there is no value, or why the cell is void, one sentence each."""
         failed = tuple(f"{check.check}: {check.detail}" for check in self.record.validity if not check.ok)
         if self.record.skipped is not None:
             return (self.record.skipped, *failed)
@@ -162,17 +162,17 @@ class CellView:
 
     @property
     def faster_than_host(self) -> bool:
-        """True where the whole interval says that the guest is faster, which no virtual machine is without help.
+        """True if the whole interval says that the guest is faster. A virtual machine cannot be faster by itself.
 
-        Of an array that is held against the array on the host, for one disk alone is slower without any help.
+        On an array, the guest is compared with the array on the host, because a single disk is slower anyway.
         """
         return self.headline is not None and self.headline.gained(self.record.mode_detail)
 
     @property
     def proven_below(self) -> float | None:
-        """The share that the overhead is proven to be below, where no budget asks; None where that says nothing.
+        """The share that the overhead is proven to be below, for a cell without a budget; else None.
 
-        Less than everything is lost by any guest, so from 100 % on it is no finding.
+        Also None from 100 % on, because no guest can lose more than everything.
         """
         if not self.comparable or self.record.budget or self.overhead is None:
             return None
@@ -186,6 +186,6 @@ class CellView:
 
 
 def confidence_words(cells: Sequence[CellView]) -> str:
-    """What these cells' intervals hold with: "95 %", or "95 % over all looks" where rounds were looked at early."""
+    """The confidence of these cells' intervals: "95 %", or "95 % over all looks" if there were interim looks."""
     early = any(cell.record.confidence > CONFIDENCE for cell in cells)
     return f"{CONFIDENCE * 100:.0f} %{' over all looks' if early else ''}"

@@ -14,12 +14,12 @@ from harness.report.model import Allowance, Quantity, Section, Series, Split, Wo
 from harness.report.numbers import microseconds, percent_with_interval, significant
 from harness.report.theme import HOST, LAYER, VIRTUALISATION, mode_colours, mode_symbols, translucent
 
-# The interval of two rounds can be wider than any number a browser draws: a band ends far outside of the axis.
+# The interval of two rounds can be too wide for a browser to draw, so a band ends at this multiple of its point.
 _BAND_ROOM = 20.0
 
 
 def over_iodepth(section: Section, workload: WorkloadView, quantity: Quantity) -> go.Figure:
-    """Where an arm saturates: throughput, or mean completion latency, over iodepth; dotted, what budgets allow."""
+    """Where an arm saturates: throughput, or mean completion latency, over iodepth. Dotted lines are the budgets."""
     first = workload.cells[0]
     scale = METRICS[first.latency_name if quantity == "latency" else first.throughput_name].shown.scale
     series = workload.series(quantity)
@@ -48,9 +48,9 @@ def over_iodepth(section: Section, workload: WorkloadView, quantity: Quantity) -
 
 
 def split(section: Section, workload: WorkloadView, iodepth: int) -> go.Figure:
-    """Who takes it: the storage layer (twin against host) and virtualisation (guest against twin), side by side.
+    """The cause of the overhead: the storage layer (twin against host) and virtualisation (guest against twin).
 
-    What is no result (void, or faster than the host) is grey, hatched and labelled.
+    Figures that are not a result (void, or faster than the host) are grey, hatched and labelled.
     """
     parts = workload.split(iodepth)
     modes = [_split_label(part) for part in parts]
@@ -78,7 +78,7 @@ def split(section: Section, workload: WorkloadView, iodepth: int) -> go.Figure:
     results = [part for part in parts if not part.doubt] or parts
     low, high = _reach([value for part in results for value in (part.layer, part.virtualisation) if value is not None])
     if len(results) < len(parts):
-        low = min(low, -(high - low) * 0.25)  # room to see that a doubtful bar is on the other side of 0
+        low = min(low, -(high - low) * 0.25)  # so that a doubtful bar on the other side of 0 is visible
     figure.update_layout(
         height=300,
         margin={"l": label_room([_split_label(part) for part in parts] or section.modes), "r": 14, "t": 10, "b": 44},
@@ -135,7 +135,7 @@ def _traces(section: Section, arm: Series, quantity: Quantity, scale: float, *, 
 
 
 def _allowance(section: Section, allowance: Allowance, quantity: Quantity, scale: float) -> go.Scatter:
-    """A dotted line over the depths that have the budget; a single depth gets a short one."""
+    """A dotted line over the depths that have the budget. A single depth gets a short line."""
     points = allowance.points
     name = f"budget of {safe(allowance.mode)}"
     show = microseconds if quantity == "latency" else lambda value: significant(value / scale)
@@ -157,16 +157,16 @@ def _split_label(part: Split) -> str:
 
 
 _DASH = {"host": "solid", "twin": "dash", "guest": "solid"}
-_FASTER = "<br>faster than its host: to be explained, no win"
+_FASTER = "<br>faster than its host: not a result, find out why"
 
 
 def _arm_key(arm: Series) -> str:
-    """By which the page's legend shows and hides an arm."""
+    """The key by which the page's legend shows and hides an arm."""
     return "host" if arm.mode is None else f"{arm.place}:{arm.mode}"
 
 
 def _errors(estimates: Sequence[Estimate | None]) -> dict[str, Any] | None:
-    """Whiskers in percent; None where no value has an interval."""
+    """Whiskers in percent; None if no value has an interval."""
     if all(value is None or value.low is None for value in estimates):
         return None
     return {
@@ -186,7 +186,7 @@ def _bars(estimates: Sequence[Estimate], scale: float) -> dict[str, Any] | None:
 
 
 def _reach(estimates: Sequence[Estimate]) -> tuple[float, float]:
-    """Percent from 0, or the largest gain, to beyond the largest interval, which may double what the points need."""
+    """The axis in percent: from 0 or the largest gain to the largest interval, at most twice as wide as the points."""
     points = [estimate.point * 100 for estimate in estimates]
     low, high = min([0.0, *points]), max([10.0, *points])
     width = high - low

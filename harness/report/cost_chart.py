@@ -1,4 +1,4 @@
-"""The chart of where the time goes: a bar per arm, stacked from who spends the host's CPU time on an I/O."""
+"""The chart of where the time goes: a stacked bar per arm, with the parts of the host's CPU time per I/O."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.report.theme import PART_COLOURS
 
 
 def cost_chart(arms: Sequence[ArmCosts]) -> go.Figure:
-    """CPU time of the host per I/O in us, arm by arm; its parts add up to the length of the bar."""
+    """CPU time of the host per I/O in us, arm by arm. Its parts add up to the length of the bar."""
     labels = [safe(arm.label) for arm in arms]
     figure = go.Figure()
     for part in parts_of(arms):

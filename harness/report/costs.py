@@ -1,4 +1,4 @@
-"""What an I/O costs the host, as the report shows it: each arm's CPU time by who spent it, cycles, exits, switches."""
+"""What an I/O costs the host, as the report shows it: each arm's CPU time by part, cycles, exits, switches."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class ArmCosts:
     place: ArmName
     mode: str | None
     cell: CellView
-    """Whose values these are."""
+    """The cell that has the values."""
 
     @property
     def label(self) -> str:
         return "host" if self.mode is None else f"{self.place} {self.mode}"
 
     def figure(self, name: str) -> Estimate | None:
-        """The mean over the rounds, in the unit of the cost; None where the arm has no such figure."""
+        """The mean over the rounds, in the unit of the cost; None if the arm does not have the figure."""
         cost = self.cell.record.accounting.get(name)
         values: tuple[float, ...] = getattr(cost, self.place) if cost else ()
         return estimate_mean(values, confidence=self.cell.record.confidence) if values else None
@@ -36,32 +36,32 @@ class ArmCosts:
 
 
 def arm_costs(cells: Sequence[CellView]) -> tuple[ArmCosts, ...]:
-    """The host, then per mode its twin and its guest, of cells of one job; what was not counted, or is void, is absent.
+    """The host, then twin and guest of each mode, for cells of one job. Arms that are void or not counted are absent.
 
-    Of the host, which the cells share, the one with the most rounds speaks.
+    The cells share the host. Its values come from the cell with the most rounds.
     """
-    told = [cell for cell in cells if cell.usable]
-    hosts = [ArmCosts("host", None, cell) for cell in sorted(told, key=lambda cell: -len(cell.record.rounds))]
+    usable = [cell for cell in cells if cell.usable]
+    hosts = [ArmCosts("host", None, cell) for cell in sorted(usable, key=lambda cell: -len(cell.record.rounds))]
     places: tuple[ArmName, ...] = ("twin", "guest")
-    modes = [ArmCosts(place, cell.mode, cell) for cell in told for place in places]
+    modes = [ArmCosts(place, cell.mode, cell) for cell in usable for place in places]
     return tuple(arm for arm in (*hosts[:1], *modes) if arm.total is not None)
 
 
 def parts_of(arms: Sequence[ArmCosts]) -> tuple[IoCost, ...]:
     """The parts of CPU time that at least one of these arms has."""
-    return _had(CPU_PARTS, arms)
+    return _present(CPU_PARTS, arms)
 
 
 def cycles_of(arms: Sequence[ArmCosts]) -> tuple[IoCost, ...]:
-    """What at least one of these arms has of cycles: nothing where nobody could count them."""
-    return _had(CYCLE_COSTS, arms)
+    """The figures on cycles that at least one of these arms has; none if the host could not count cycles."""
+    return _present(CYCLE_COSTS, arms)
 
 
 def why_no_cycles(run: Run) -> str:
-    """Why the host could not count cycles; empty where it could, and of a run that is older than the question."""
+    """Why the host could not count cycles; empty if it could, or if an old run did not record it."""
     stored = run.provenance.get("cycles")
     return str(stored.get("why", "")) if isinstance(stored, dict) and not stored.get("counted") else ""
 
 
-def _had(costs: Sequence[IoCost], arms: Sequence[ArmCosts]) -> tuple[IoCost, ...]:
+def _present(costs: Sequence[IoCost], arms: Sequence[ArmCosts]) -> tuple[IoCost, ...]:
     return tuple(cost for cost in costs if any(arm.figure(cost.name) is not None for arm in arms))

@@ -1,4 +1,4 @@
-"""What would decide an inconclusive budget: how many rounds, if further ones scatter as those so far."""
+"""What would decide an inconclusive budget: the number of rounds, if further rounds scatter like those so far."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ from harness.analysis import Limit, log_ratios, t_quantile
 from harness.results import BudgetRecord, CellRecord, MetricRecord
 
 MOST_ROUNDS = 200
-"""Beyond this nobody measures on: the overhead lies at the budget."""
+"""More rounds than this are not practical: the overhead is too close to the budget."""
 _CONFIDENCE = 0.95
 _ERROR_RATE = (1 - _CONFIDENCE) / 2
 
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """One limit of a budget: how far the rounds' mean is beyond it, below 0 where it is kept, and their spread."""
+    """One limit of a budget: how far the rounds' mean is beyond it (below 0 if it is kept), and their spread."""
 
     beyond: float
     spread: float
 
     def rounds(self, confidence: float) -> float:
-        """The fewest rounds whose interval, of this spread, leaves the limit outside; infinite beyond `MOST_ROUNDS`."""
+        """The smallest number of rounds for which the interval, with this spread, does not contain the limit.
+
+        Infinite beyond `MOST_ROUNDS`.
+        """
 
         def decides(n: int) -> bool:
             return t_quantile((1 + confidence) / 2, n - 1) * self.spread / math.sqrt(n) < abs(self.beyond)
@@ -36,25 +39,25 @@ class _Side:
 
 
 def what_decides(record: CellRecord, budget: BudgetRecord, *, judged: int) -> str:
-    """What an inconclusive budget of a cell lacks, in words. `judged` is how many budgets the run judges."""
+    """What would decide an inconclusive budget of a cell, in words. `judged` is how many budgets the run judges."""
     metric = record.metrics.get(budget.metric)
     if metric is None or metric.overhead is None:
-        return "a round lacks the metric: longer jobs complete the I/Os that a percentile needs"
+        return "a round lacks the metric: use longer jobs, which complete enough I/Os for a percentile"
     n = len(metric.host)
     if n < 2:
         return "one round has no interval: measure at least three"
     if budget.p_value is not None and budget.p_value <= _ERROR_RATE:
-        # Beyond the budget by itself, taken back by the correction: what it needs is that of one among all.
+        # The budget alone is exceeded, but the correction revokes that. So it needs the confidence of one among all.
         needed = rounds_to_decide(metric, budget, 1 - (1 - _CONFIDENCE) / judged)
         return f"beyond its budget alone, not as one of {judged} judged: {_rounds(needed, n)}"
     return _rounds(rounds_to_decide(metric, budget, record.confidence), n)
 
 
 def rounds_to_decide(metric: MetricRecord, budget: BudgetRecord, confidence: float) -> int | None:
-    """How many rounds would leave the budget outside of the interval; None for more than `MOST_ROUNDS`.
+    """How many rounds would give an interval without the budget in it; None for more than `MOST_ROUNDS`.
 
-    An expectation and no promise: mean and spread of the rounds so far are taken for the true ones. ValueError for
-    fewer than two rounds.
+    This is an expectation and not a promise: it treats mean and spread of the rounds so far as the true values.
+    ValueError for fewer than two rounds.
     """
     confidence = Limit(budget.share, budget.absolute, budget.both).interval_confidence(confidence)
     sides = _sides(metric, budget)
@@ -66,7 +69,7 @@ def rounds_to_decide(metric: MetricRecord, budget: BudgetRecord, confidence: flo
 
 
 def _sides(metric: MetricRecord, budget: BudgetRecord) -> list[_Side]:
-    """By share on the logarithms of the rounds' ratios, by amount on their differences: as the verdict is found."""
+    """As in a verdict: a share on the logarithms of the rounds' ratios, an amount on their differences."""
     sides = []
     if budget.share is not None:
         ratios = log_ratios(metric.host, metric.guest)
@@ -87,5 +90,5 @@ def _side(samples: Sequence[float], most: float) -> _Side:
 
 def _rounds(needed: int | None, n: int) -> str:
     if needed is None:
-        return f"more than {MOST_ROUNDS} rounds: the overhead lies at the budget"
-    return f"about {needed} rounds, if they scatter as these {n}"
+        return f"more than {MOST_ROUNDS} rounds: the overhead is too close to the budget"
+    return f"about {needed} rounds, if they scatter like these {n}"

@@ -1,4 +1,4 @@
-"""How each group was measured: order of arms, looks and the reason to stop, drift of the host, conditioning."""
+"""How each group was measured: order of arms, looks, the reason to stop, drift of the host, conditioning."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ class GroupView:
 
     @property
     def course(self) -> str:
-        """For example "5 rounds, looked at after 3 and 5 (planned: 3, 5, 8, 12). Ended by: budget decided.".
+        """For example "5 rounds, with looks at 3 and 5 rounds (planned: 3, 5, 8, 12). Ended by: budget decided.".
 
-        Rounds that were abandoned are named before the end.
+        Abandoned rounds are named before the end.
         """
         done = len(self.record.orders)
-        looked = [str(look) for look in self.record.looks if look <= done]
+        looks = [str(look) for look in self.record.looks if look <= done]
         words = count(done, "round")
-        if looked:
-            words += f", looked at after {_listed(looked)}"
+        if looks:
+            words += f", with looks at {_listed(looks)} rounds"
         else:
-            words += ", never looked at before its end"
+            words += ", without an interim look"
         if len(self.record.looks) > 1:
             words += f" (planned: {', '.join(map(str, self.record.looks))})"
         if abandoned := self.record.abandoned:
             numbers = _listed([*map(str, abandoned)])
-            words += f". Abandoned, not counted: round{'s' * (len(abandoned) > 1)} {numbers}"
+            words += f". Abandoned and not counted: round{'s' * (len(abandoned) > 1)} {numbers}"
         return (
             f"{words}. {f'Ended by: {self.record.stopped}' if self.record.stopped else 'The group was not finished'}."
         )
 
     @property
     def orders(self) -> tuple[tuple[int, tuple[str, ...]], ...]:
-        """Each whole round's number, and its arms in the order in which they were measured."""
+        """The number of each whole round, and its arms in the order of their measurement."""
         numbers = self.record.rounds or range(1, len(self.record.orders) + 1)
         return tuple(zip(numbers, self.record.orders, strict=True))
 
@@ -51,7 +51,7 @@ class GroupView:
 
 @dataclass(frozen=True, slots=True)
 class DriftView:
-    """What the bare host's own figure did in one job meanwhile."""
+    """The drift of the bare host in one job."""
 
     record: DriftRecord
 
@@ -63,17 +63,17 @@ class DriftView:
 
 @dataclass(frozen=True, slots=True)
 class RegionView:
-    """One region's way to its steady state. `key` is the id of its plot in the page."""
+    """How one region reached its steady state. `key` is the id of its plot in the page."""
 
     key: str
     record: RegionSteadiness
     window: SteadyState | None
-    """The last rounds and what the criteria say of them; None before the first round."""
+    """The last rounds with the criteria; None before the first round."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConditioningView:
-    """How a disk was made ready, once for the groups that were measured after it."""
+    """How a disk was conditioned, once for all groups that were measured after it."""
 
     disk: str
     groups: tuple[str, ...]
@@ -84,16 +84,16 @@ class ConditioningView:
     def sentence(self) -> str:
         if self.record.method == "fill":
             return (
-                "Every region was written once and nothing more: a fresh SSD writes faster than it will later, so "
-                "compare modes, not with data sheets."
+                "Every region was written once only. A new SSD writes faster than it will later, so compare modes with "
+                "each other and not with data sheets."
             )
         steady = sum(region.steady for region in self.record.regions)
-        reached = f"{steady} of {count(len(self.record.regions), 'region')} came to a steady state"
-        return f"Purged, written twice at 128 KiB, then {self.record.job or 'a job'} again and again: {reached}."
+        reached = f"{steady} of {count(len(self.record.regions), 'region')} reached a steady state"
+        return f"Purged, written twice at 128 KiB, then {self.record.job or 'a job'} was repeated: {reached}."
 
 
 def groups(run: Run) -> tuple[GroupView, ...]:
-    """The groups that were begun, in the order of the plan."""
+    """The groups that were started, in the order of the plan."""
     return tuple(map(GroupView, run.groups))
 
 

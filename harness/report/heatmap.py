@@ -1,4 +1,4 @@
-"""The heat-map: overhead by attach mode and job, 0 neutral, the figure in each field."""
+"""The heat-map: overhead by attach mode and job, with the figure in each field. 0 has no colour."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Row = Sequence[Estimate | None]
 
 
 def heat_map(section: Section) -> go.Figure:
-    """Where the guests of a disk lose: orange is slower than the host, blue faster, but no more than chance may be."""
+    """Where the guests of a disk lose: orange is slower than the host, blue is faster within the limits of chance."""
     view = section.heat_map
     edges, fields = _grid(view.columns)
     figure = go.Figure(
@@ -68,13 +68,14 @@ def heat_map(section: Section) -> go.Figure:
 
 
 def colour_limit(values: Sequence[_Row]) -> float:
-    """The overhead of the fullest colour: 25, 50 or 100 %, so that runs of one kind look alike."""
+    """The overhead of the full colour: 25, 50 or 100 %. So similar runs have similar colours."""
     largest = max((abs(value.point) for row in values for value in row if value is not None), default=0.0)
     return next((limit for limit in (0.25, 0.5) if largest <= limit), 1.0)
 
 
 def _grid(columns: Sequence[tuple[str, int]]) -> tuple[list[float], list[int]]:
-    """Edges of all fields of a row, and which of them are the columns: between workloads lies an empty field."""
+    """The edges of all fields of a row, and the numbers of the fields that are columns. Between workloads is an empty
+    field."""
     edges, fields = [0.0], []
     for number, (workload, _) in enumerate(columns):
         if number > 0 and columns[number - 1][0] != workload:
@@ -85,13 +86,13 @@ def _grid(columns: Sequence[tuple[str, int]]) -> tuple[list[float], list[int]]:
 
 
 def _least_field(columns: Sequence[tuple[str, int]]) -> int:
-    """Pixels that a field needs for its figure, and for its share of the workload's name above it."""
+    """The pixels that a field needs for its figure and for its part of the workload's name above."""
     names = [workload for workload, _ in columns]
     return max([29, *(math.ceil((7.8 * len(name) + 10) / names.count(name)) for name in set(names))])
 
 
 def _spread(fields: Sequence[int], values: Sequence[_T], empty: _T) -> list[_T]:
-    """The values at their fields, `empty` between workloads."""
+    """The values at their fields, with `empty` between workloads."""
     at = dict(zip(fields, values, strict=True))
     return [at.get(field, empty) for field in range(fields[-1] + 1)]
 
@@ -105,7 +106,7 @@ def _hovers(view: HeatMap, row: int) -> list[str]:
 
 
 def _annotate(figure: go.Figure, view: HeatMap, centres: Sequence[float]) -> None:
-    """The workloads above their columns, and a word where a field has no value."""
+    """The workloads above their columns, and a word in each field without a value."""
     for row, words in enumerate(view.words):
         for centre, value, word in zip(centres, view.values[row], words, strict=True):
             if value is None and word:

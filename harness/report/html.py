@@ -1,4 +1,4 @@
-"""One offline HTML page: the view model put into the template, charts as JSON, plotly.js embedded once."""
+"""One offline HTML page: the template with the view model, charts as JSON, and plotly.js embedded once."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 
 def render_html(run: Run) -> str:
-    """The report as one page that loads nothing."""
+    """The report as one page that loads no other file."""
     view = report_view(run)
     page = _environment().get_template("report.html.j2")
     return page.render(
@@ -54,7 +54,7 @@ def render_html(run: Run) -> str:
 
 
 def figures(view: ReportView) -> dict[str, Any]:
-    """plotly's data and layout by the id of the element that shows them; a split or waterfall has one per depth."""
+    """plotly's data and layout by the id of the element that shows them. A split or waterfall has one per depth."""
     found: dict[str, Any] = {}
     for section in view.sections:
         if section.has_overhead:
@@ -87,12 +87,12 @@ def figures(view: ReportView) -> dict[str, Any]:
 def _plain(figure: go.Figure) -> Any:
     figure.update_layout(template="none", dragmode=False)
     document = json.loads(figure.to_json())
-    document["layout"].pop("template", None)  # the page puts in the one for light or dark
+    document["layout"].pop("template", None)  # the page adds the template for light or dark
     return document
 
 
 def _script_json(value: object) -> Markup:
-    """JSON that cannot end or open a script element, whatever its strings hold."""
+    """JSON that cannot end or open a script element, whatever its strings contain."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     for mark in "<>&\u2028\u2029":
         text = text.replace(mark, f"\\u{ord(mark):04x}")
@@ -151,7 +151,7 @@ def _environment() -> Environment:
 
 
 def _code(sentence: str) -> Markup:
-    """Escaped, with what stands between backticks as code; figures keep together and have proper minus signs."""
+    """Escaped text, with code between backticks. Figures do not break across lines and have proper minus signs."""
     whole = _FIGURE.sub(lambda figure: figure[0].replace(" ", "\N{NO-BREAK SPACE}"), _signed(sentence))
     return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(whole))))
 
@@ -169,7 +169,7 @@ def _typographic(text: str) -> str:
 
 
 def _metric_value(estimate: Estimate | None, unit: Unit) -> str:
-    """A stored value as people read it: IOPS, MB/s or us."""
+    """A stored value in the shown unit: IOPS, MB/s or us."""
     if estimate is None:
         return numbers.NONE
     return _typographic(numbers.significant(estimate.point / SHOWN[unit].scale))
@@ -180,7 +180,7 @@ def _scale_of(section: Section) -> Scale:
 
 
 def _by_quantity(judged: Sequence[Judged]) -> dict[str, list[Judged]]:
-    """Throughput and latency apart: a latency can be worse by 400 %, beside which a loss of 20 % could not be seen."""
+    """Throughput and latency separately: on the scale of a latency that is 400 % worse, a loss of 20 % is invisible."""
     tables: dict[str, list[Judged]] = {}
     for each in sorted(judged, key=lambda each: METRICS[each.budget.metric].is_latency):
         tables.setdefault("Latency" if METRICS[each.budget.metric].is_latency else "Throughput", []).append(each)
@@ -198,7 +198,7 @@ def _pooled_percentiles(cell: CellView) -> dict[str, MetricRecord]:
 
 
 def _pooled(percentile: PooledPercentile | None) -> str:
-    """In us with its interval: "213 [210, 217]"."""
+    """The percentile in us with its interval: "213 [210, 217]"."""
     if percentile is None:
         return numbers.NONE
     interval = numbers.microseconds_range(percentile.low, percentile.high)
@@ -206,6 +206,6 @@ def _pooled(percentile: PooledPercentile | None) -> str:
 
 
 def _link(raw: str) -> str:
-    """The address of a raw output beside the page; empty where the path leads elsewhere."""
+    """The address of a raw output relative to the page; empty if the path leads outside of the run."""
     parts = raw.split("/")
     return quote(raw) if parts[0] == "raw" and ".." not in parts else ""

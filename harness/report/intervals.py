@@ -1,4 +1,4 @@
-"""Where a point and its interval lie on a small drawing, in percent of its width."""
+"""The position of a point and its interval on a small drawing, in percent of its width."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from harness.analysis import Estimate
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A linear scale over overheads, `low` to `high` as shares; 0 is always on it."""
+    """A linear scale for overheads from `low` to `high`, as shares. It always contains 0."""
 
     low: float
     high: float
@@ -25,13 +25,13 @@ class Scale:
 
     @property
     def ticks(self) -> tuple[float, ...]:
-        """Shares at steps of 10, 20 or 50 %, so that at most seven are shown."""
+        """Shares at steps of 10, 20, 50 % or more, at most seven."""
         step = next(step for step in (0.1, 0.2, 0.5, 1, 2, 5, 10, 1e9) if (self.high - self.low) / step <= 6.001)
         first = round(self.low / step + 0.499)
         return tuple(number * step for number in range(first, int(self.high / step + 1e-9) + 1))
 
     def at(self, share: float | None) -> float:
-        """Percent of the width, kept on the drawing."""
+        """The position in percent of the width, limited to the drawing."""
         place = ((share or 0.0) - self.low) / (self.high - self.low) * 100
         return round(max(0.0, min(100.0, place)), 2)
 

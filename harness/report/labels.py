@@ -1,4 +1,4 @@
-"""Names from results as chart labels: escaped, cut where too long, and given room."""
+"""Names from results as chart labels: escaped, shortened if too long, and with enough space."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _LONGEST = 28
 
 
 def safe(text: str) -> str:
-    """Text that plotly shows as it is: it reads some HTML in labels. Long names are cut."""
+    """Escaped text, because plotly interprets some HTML in labels. Long names are shortened."""
     return html.escape(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}\N{HORIZONTAL ELLIPSIS}")
 
 

@@ -38,7 +38,7 @@ def _section(section: Section) -> list[str]:
 
 
 def _waterfall(group: WaterfallGroup) -> list[str]:
-    """The shallowest depth, as in the terminal: an I/O waits for no other there."""
+    """The smallest depth, as in the terminal: there, an I/O does not wait for other I/Os."""
     name = f"{_plain(group.name)}, {_plain(group.workload)}"
     if not group.drawn:
         return [f"**{name}**: {_plain(group.by_depth[0].record.skipped or '')}", ""]
@@ -57,7 +57,7 @@ def _waterfall(group: WaterfallGroup) -> list[str]:
 def _scalings(section: Section) -> list[str]:
     if not section.scalings:
         return []
-    head = "| cell | array | times one disk | % of all disks | % of what the level can | limit |"
+    head = "| cell | array | times one disk | % of all disks | % of what the level can deliver | limit |"
     rows = [
         f"| `{_code(view.cell.id)}` | {view.array} | {view.speedup} | "
         f"{percent_with_interval(view.metric.efficiency)} | "
@@ -78,7 +78,7 @@ def _verdict(cell: CellView) -> str:
 
 
 def _sentence(text: str) -> str:
-    """Our own sentence, whose backticks mark the names of modes."""
+    """A sentence of the report, in which backticks mark the names of modes."""
     return "".join(f"`{_code(part)}`" if number % 2 else _plain(part) for number, part in enumerate(text.split("`")))
 
 

@@ -27,14 +27,14 @@ Quantity = Literal["throughput", "latency"]
 
 @dataclass(frozen=True, slots=True)
 class HeatMap:
-    """Overhead by mode (rows) and job (columns). None where there is no value to compare; `words` says why."""
+    """Overhead by mode (rows) and job (columns). None means that there is no value to compare; `words` says why."""
 
     modes: tuple[str, ...]
     columns: tuple[tuple[str, int], ...]
     """Workload and iodepth of each column."""
     values: tuple[tuple[Estimate | None, ...], ...]
     words: tuple[tuple[str, ...], ...]
-    """By field: "void", "faster", "skip", a dot where nothing was measured; empty where there is a value."""
+    """By field: "void", "faster", "skip", or a dot if nothing was measured; empty if there is a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,12 @@ class Series:
     points: tuple[tuple[int, Estimate], ...]
     """iodepth and the mean over rounds."""
     doubtful: frozenset[int] = frozenset()
-    """Depths at which the guest is faster than its host, which is to be explained and no win."""
+    """Depths at which the guest is faster than its host, which is not a result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """The worst values with which a mode's guest keeps its budget, over the depths, in the quantity's unit."""
+    """The worst values with which a mode's guest keeps its budget, by depth, in the quantity's unit."""
 
     mode: str
     points: tuple[tuple[int, float], ...]
@@ -66,7 +66,7 @@ class Split:
     layer: Estimate | None
     virtualisation: Estimate
     doubt: str
-    """Why this is no result: `void`, or `faster` than the host; else empty."""
+    """Why this is not a result: `void`, or `faster` than the host; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +87,11 @@ class WorkloadView:
 
     @property
     def unit(self) -> str:
-        """Of the metric that the cells are spoken of by."""
+        """The unit of the cells' main metric."""
         return self.cells[0].headline_unit
 
     def costs(self, iodepth: int) -> tuple[ArmCosts, ...]:
-        """What an I/O costs the host on each arm; empty where that was not counted."""
+        """What an I/O costs the host on each arm; empty if that was not counted."""
         return arm_costs([cell for cell in self.cells if cell.iodepth == iodepth])
 
     @property
@@ -107,14 +107,14 @@ class WorkloadView:
         return any(self.costs(depth) for depth in self.depths)
 
     def series(self, quantity: Quantity) -> tuple[Series, ...]:
-        """The host, then per mode its twin and its guest; arms without a usable value are left out."""
+        """The host, then twin and guest of each mode. Arms without a usable value are left out."""
         arms: dict[tuple[ArmName, str | None], dict[int, Estimate]] = {("host", None): {}}
         for cell in sorted(self.cells, key=lambda cell: len(cell.record.rounds)):
             metric = cell.throughput if quantity == "throughput" else cell.latency
             if not cell.usable:
                 continue
             for place in ("host", "twin", "guest"):
-                mean = cell.mean(metric, place)  # the cell with the most rounds speaks for the host they share
+                mean = cell.mean(metric, place)  # the shared host's values come from the cell with the most rounds
                 if mean is not None:
                     arms.setdefault((place, None if place == "host" else cell.mode), {})[cell.iodepth] = mean
         order = {mode: number for number, mode in enumerate(dict.fromkeys(cell.mode for cell in self.cells))}
@@ -131,7 +131,7 @@ class WorkloadView:
         )
 
     def allowances(self, quantity: Quantity) -> tuple[Allowance, ...]:
-        """What the budgets in the metric of this quantity allow, mode by mode; modes without one are left out."""
+        """What the budgets in the metric of this quantity allow, for each mode that has one."""
         by_mode: dict[str, dict[int, float]] = {}
         for cell in self.cells:
             metric, name = cell.throughput, cell.throughput_name
@@ -154,10 +154,10 @@ class WorkloadView:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """All of one disk in one scenario."""
+    """All results of one disk in one scenario."""
 
     key: str
-    """Unique within the page, and fit for an HTML id."""
+    """Unique within the page, and valid as an HTML id."""
     name: str
     title: str
     headline: Headline
@@ -183,12 +183,12 @@ class Section:
 
     @property
     def has_overhead(self) -> bool:
-        """True where at least one cell has a loss of throughput to compare."""
+        """True if at least one cell has a loss of throughput to compare."""
         return any(cell.ranked and cell.overhead is not None for cell in self.cells)
 
     @property
     def split_depth(self) -> int:
-        """The depth shown first in the split: 32, or the nearest below it, or the shallowest."""
+        """The first shown depth of the split: 32, or the nearest smaller depth, or the smallest."""
         return max((depth for depth in self.depths if depth <= 32), default=min(self.depths, default=1))
 
     @property
@@ -224,11 +224,11 @@ class ReportView:
     groups: tuple[GroupView, ...]
     conditionings: tuple[ConditioningView, ...]
     calibration: tuple[str, ...]
-    """What is known of the smallest overhead that this lab can show, sentence by sentence."""
+    """What is known about the smallest overhead that this lab can show, sentence by sentence."""
 
     @property
     def unsteady(self) -> frozenset[str]:
-        """The disks that did not come to a steady state before they were measured."""
+        """The disks that did not reach a steady state before they were measured."""
         return frozenset(each.disk for each in self.conditionings if each.record.steady is False)
 
     @property
@@ -255,7 +255,7 @@ def report_view(run: Run) -> ReportView:
 
 
 def sections(run: Run, cells: Sequence[CellView]) -> tuple[Section, ...]:
-    """One section per host, disk and scenario, in the order of the plan. A name says only what tells it apart."""
+    """One section per host, disk and scenario, in the order of the plan. A name has only what distinguishes it."""
     keys = list(dict.fromkeys((cell.record.host, cell.record.disk, cell.record.scenario) for cell in cells))
     found = []
     for number, key in enumerate(keys, start=1):
@@ -284,11 +284,11 @@ def sections(run: Run, cells: Sequence[CellView]) -> tuple[Section, ...]:
 
 
 def outcome_counts(cells: Sequence[CellView]) -> dict[Outcome, int]:
-    """How many cells ended how, in the order reports show it, without zeros."""
+    """The number of cells by outcome, in the order of the reports, without zeros."""
     counts = Counter(cell.outcome for cell in cells)
     return {outcome: counts[outcome] for outcome in Outcome if counts[outcome]}
 
 
 def _word(cell: CellView) -> str:
-    """What stands in a field without a value."""
+    """The word in a field without a value."""
     return cell.doubt or {Outcome.SKIPPED: "skip", Outcome.NOT_MEASURED: "\N{MIDDLE DOT}"}.get(cell.outcome, "")

@@ -1,4 +1,4 @@
-"""What each attach mode of a disk loses over its jobs, and the sentence that says so."""
+"""What each attach mode of a disk loses over its jobs, and the headline."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class ModeSummary:
     overhead: Estimate
     """Guest against host."""
     layer: Estimate | None
-    """Twin against host; None where the layout is the bare device."""
+    """Twin against host; None if the layout is the bare device."""
     virtualisation: Estimate
-    """Guest against twin, or against host where there is no twin."""
+    """Guest against twin, or against host if there is no twin."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Modes over the same jobs, least overhead first; modes that lack some of these jobs are left out by name."""
+    """Modes over the same jobs, least overhead first. `left_out` names the modes that lack some of these jobs."""
 
     modes: tuple[ModeSummary, ...]
     jobs: int
@@ -39,26 +39,26 @@ class Comparison:
     """Jobs that the plan has for the modes, measured or not."""
     left_out: tuple[str, ...]
     faster: tuple[tuple[str, int], ...]
-    """Modes whose guest is faster than its host beyond the interval, and in how many jobs; these are left out."""
+    """Modes with cells whose guest is faster than its host beyond the interval, and how many. They are left out."""
     void: tuple[tuple[str, int], ...]
-    """Modes with void cells, and how many; these are left out."""
+    """Modes with void cells, and how many. They are left out."""
     confidence: str
-    """What the intervals hold with, in words."""
+    """The confidence of the intervals, in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """The answer for one disk in a sentence, and what it rests on."""
+    """The answer for one disk in a sentence, and its basis."""
 
     sentence: str
     details: tuple[str, ...]
 
 
 def compare_modes(cells: Sequence[CellView]) -> Comparison:
-    """The modes of one disk over the jobs that all of them have; one mode may fall out so that more jobs stay.
+    """The modes of one disk over the jobs that all of them have. A mode may be left out if that leaves more jobs.
 
-    Void cells, and cells whose guest is faster than its host, have no part in it: neither is a win. Nor have jobs at a
-    fixed rate, whose throughput is the same everywhere.
+    Void cells, and cells whose guest is faster than its host, are left out, because they are not results. Jobs at a
+    fixed rate are left out, because their throughput is the same on every arm.
     """
     guests = [cell for cell in cells if not cell.is_baseline and not cell.rated]
     by_mode: dict[str, dict[_JobKey, CellView]] = {}
@@ -108,25 +108,25 @@ def _details(comparison: Comparison) -> tuple[str, ...]:
     interval = f", with its interval ({comparison.confidence})."
     details[0] += interval if best.overhead.low is not None else "; one round gives no interval."
     if len(comparison.modes) > 1 and _overlap(best.overhead, worst.overhead):
-        details.append("The intervals of the two overlap: this run does not tell them apart.")
+        details.append("The intervals of the two overlap: this run cannot distinguish them.")
     return (*details, *_left_out(comparison))
 
 
 def _left_out(comparison: Comparison) -> tuple[str, ...]:
-    """What has no part in the comparison, and why."""
+    """What the comparison leaves out, and why."""
     details = [
-        f"`{mode}` is void in {count(cells, 'job')}: its figures are not what they claim to be, and are left out."
+        f"`{mode}` is void in {count(cells, 'job')}: a check failed, so these figures are left out."
         for mode, cells in comparison.void
     ]
     details += [
-        f"`{mode}` is faster than its host beyond the interval in {count(cells, 'job')}, which nothing explains: "
-        "no win, and left out."
+        f"`{mode}` is faster than its host beyond the interval in {count(cells, 'job')}, and no check explains it: "
+        "this is not a result and is left out."
         for mode, cells in comparison.faster
     ]
     explained = {mode for mode, _ in (*comparison.void, *comparison.faster)}
     if others := [mode for mode in comparison.left_out if mode not in explained]:
         names = ", ".join(f"`{mode}`" for mode in others)
-        details.append(f"Not in this comparison, for want of usable values of the same jobs: {names}.")
+        details.append(f"Not in this comparison, because there are no usable values of the same jobs: {names}.")
     return tuple(details)
 
 
@@ -156,7 +156,7 @@ def _overlap(one: Estimate, other: Estimate) -> bool:
 
 
 def _most_comparable(jobs_of: dict[str, set[_JobKey]]) -> tuple[list[str], set[_JobKey]]:
-    """The modes and their common jobs with the most cells together; more modes where that is a tie."""
+    """The modes and their common jobs with the most cells together. If equal, more modes win."""
     ranked = sorted((mode for mode in jobs_of if jobs_of[mode]), key=lambda mode: -len(jobs_of[mode]))
     best: tuple[list[str], set[_JobKey]] = ([], set())
     common: set[_JobKey] = set()
@@ -180,11 +180,11 @@ def _summary(mode: str, cells: Sequence[CellView]) -> ModeSummary:
 
 
 def _pooled(cells: Sequence[CellView], of: ArmName, than: ArmName) -> Estimate:
-    """Overhead of the geometric mean over the cells' jobs; a round in which all of them were measured is a sample."""
+    """Overhead of the geometric mean over the cells' jobs. A sample is a round in which all of them were measured."""
     common = sorted(set.intersection(*(set(cell.record.rounds) for cell in cells)))
 
     def samples(place: ArmName) -> list[float]:
-        if not common:  # the jobs were never measured together: a value, but no sample of its spread
+        if not common:  # the jobs were never measured together: there is a value, but no spread
             means = [cell.mean(cell.throughput, place) for cell in cells]
             return [_geometric_mean([mean.point for mean in means if mean])]
         return [_geometric_mean([_value(cell, place, number) for cell in cells]) for number in common]

@@ -1,4 +1,4 @@
-"""Notes on cells, each where it is read: what holds for a whole mode once, what is a cell's own beside its figures."""
+"""Notes on cells: a note on a whole mode appears once, a note on a single cell appears next to its figures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from harness.report.cells import CellView
 
 @dataclass(frozen=True, slots=True)
 class ReportNote:
-    """A remark and the cells it is about."""
+    """A note, and the cells that it is about."""
 
     text: str
     about: str
@@ -18,7 +18,7 @@ class ReportNote:
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """The notes of a disk's cells: `general` for every cell (of a mode), `own` by the id of the cell they are on."""
+    """The notes of a disk's cells: `general` is for every cell, or every cell of a mode; `own` is by cell id."""
 
     general: tuple[ReportNote, ...]
     own: Mapping[str, tuple[str, ...]]
@@ -38,7 +38,7 @@ def notes_of(cells: Sequence[CellView]) -> Notes:
 
 
 def _all_of(own: Sequence[CellView], cells: Sequence[CellView]) -> str:
-    """ "every cell" or "every cell of MODE"; empty where it is about some, or one alone."""
+    """ "every cell" or "every cell of MODE"; empty if the note is about only some cells or one."""
     if len(own) < 2:
         return ""
     if len(own) == len(cells):

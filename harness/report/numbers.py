@@ -1,4 +1,4 @@
-"""Numbers as people read them: three significant digits, percent with its interval, microseconds."""
+"""Numbers as reports show them: three significant digits, percent with its interval, microseconds."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import math
 from harness.analysis import Estimate
 
 NONE = "\N{EN DASH}"
-"""What stands where there is no value."""
+"""The text for a missing value."""
 
 _LARGEST_PERCENT = 999
 
 
 def significant(value: float | None, *, grouped: str = " ") -> str:
-    """Three significant digits, thousands apart by `grouped`: 35123 -> "35 100", 4.2 -> "4.20", 99.96 -> "100"."""
+    """Three significant digits, `grouped` between thousands: 35123 -> "35 100", 4.2 -> "4.20", 99.96 -> "100"."""
     if value is None:
         return NONE
     if value == 0:
@@ -33,7 +33,7 @@ def short(value: float | None) -> str:
 
 
 def percent(share: float | None) -> str:
-    """A share in percent without the sign: 0.38216 -> "38.2", 4.518 -> "452". Beyond 999 it only says so."""
+    """A share in percent without the sign: 0.38216 -> "38.2", 4.518 -> "452". Above 999, the text is ">999"."""
     if share is None:
         return NONE
     value = share * 100
@@ -44,13 +44,13 @@ def percent(share: float | None) -> str:
 
 
 def signed_percent(share: float) -> str:
-    """As `percent`, with its sign where it is above 0: 0.031 -> "+3.1"."""
+    """As `percent`, with a plus sign above 0: 0.031 -> "+3.1"."""
     text = percent(share)
     return f"+{text}" if share > 0 and text != "0.0" else text
 
 
 def percent_interval(estimate: Estimate | None) -> str:
-    """The ends in percent: "[35.2, 41.0]"; empty where there is no interval."""
+    """The ends in percent: "[35.2, 41.0]"; empty if there is no interval."""
     if estimate is None or estimate.low is None or estimate.high is None:
         return ""
     return f"[{percent(estimate.low)}, {percent(estimate.high)}]"
@@ -70,7 +70,7 @@ def microseconds(seconds: float | None, *, signed: bool = False, grouped: str = 
 
 
 def microseconds_interval(estimate: Estimate | None) -> str:
-    """The ends in us, as `microseconds_range`; empty where there is no interval."""
+    """The ends in us, as `microseconds_range`; empty if there is no interval."""
     if estimate is None or estimate.low is None or estimate.high is None:
         return ""
     return microseconds_range(estimate.low, estimate.high)

@@ -1,4 +1,4 @@
-"""How arrays scale, as the report shows it: against their disks, against what their level can give, and the limit."""
+"""How arrays scale, as the report shows it: against their disks, against what their level can deliver, the limit."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class ScalingView:
 
     @property
     def metric(self) -> ScalingMetric:
-        """Of IOPS for random jobs, of bandwidth for sequential ones."""
+        """IOPS for random jobs, bandwidth for sequential ones."""
         return self.record.metrics[self.cell.throughput_name]
 
     @property
     def speedup(self) -> str:
-        """How many times the single disk: "2.87 [2.71, 3.04]"."""
+        """The array divided by the single disk: "2.87 [2.71, 3.04]"."""
         estimate = self.metric.speedup
         if estimate.low is None or estimate.high is None:
             return significant(estimate.point)
@@ -38,12 +38,12 @@ class ScalingView:
 
     @property
     def ideal(self) -> str:
-        """How many times the single disk the level can give."""
+        """What the level can deliver, divided by the single disk."""
         return f"{self.record.ideal:.3g}"
 
     @property
     def why(self) -> str:
-        """What the level can give in this job, and why."""
+        """What the level can deliver in this job, and why."""
         return f"{self.array}, {self.cell.workload}: {self.ideal} times one disk ({self.record.why_ideal})"
 
     @property
@@ -53,17 +53,17 @@ class ScalingView:
 
     @property
     def outcome(self) -> str:
-        """The limit, or why the figures are no result."""
-        return f"no result: {self.record.doubt}" if self.record.doubt else self.limit
+        """The limit, or why the figures are not a result."""
+        return f"not a result: {self.record.doubt}" if self.record.doubt else self.limit
 
     @property
     def sentence(self) -> str:
         """For a line of text."""
         outcome = self.outcome if self.record.doubt else f"limit: {self.limit}"
         return (
-            f"{self.cell.id}: {self.array} gives {self.speedup} x one disk, "
+            f"{self.cell.id}: {self.array} delivers {self.speedup} x one disk, "
             f"{percent_with_interval(self.metric.efficiency)} % of {self.record.disks} disks and "
-            f"{percent_with_interval(self.metric.of_ideal)} % of what the level can ({self.ideal} x); {outcome}"
+            f"{percent_with_interval(self.metric.of_ideal)} % of what the level can deliver ({self.ideal} x); {outcome}"
         )
 
 

@@ -1,4 +1,4 @@
-"""The plot of conditioning as SNIA's specification has it: figure per round, and the window that is judged."""
+"""The plot of conditioning as SNIA's specification defines it: the figure per round, and the judged window."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BAND = 0.10  # half of the range that SNIA allows in the window: 20 % of its me
 
 
 def steadiness(region: RegionView) -> go.Figure:
-    """IOPS by round; over the last five their mean, +-10 % around it, and the fitted line."""
+    """IOPS by round, and for the last five rounds the mean, +-10 % around it, and the fitted line."""
     values = region.record.values
     figure = go.Figure()
     if region.window is not None:

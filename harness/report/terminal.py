@@ -19,10 +19,10 @@ from harness.results import Run
 from harness.units import format_duration
 
 ID_WIDTH = 100
-"""From this width on a row carries the cell's id; below it, rows stand under their workload and say depth and mode."""
+"""From this width, a row has the cell's id. Below it, rows are grouped by workload and have depth and mode."""
 
 MOST_LISTED = 10
-"""Cells that are listed below the table under one title; the report has all."""
+"""The largest number of cells listed under one title below the table. The report has all."""
 
 _STYLES = {
     Outcome.WITHIN: "green",
@@ -35,8 +35,8 @@ _STYLES = {
 def overhead_table(run: Run, *, width: int) -> RenderableType:
     """The cells with a guest, in the order of the plan, for a terminal of `width` columns.
 
-    Host and guest are IOPS of random jobs, MB/s of sequential ones, and us of those at a fixed rate. Overhead is in
-    percent with its interval, whose confidence the column's head says. Of a cell with several budgets, `exceeds 1/3`
+    Host and guest are in IOPS for random jobs, MB/s for sequential jobs, and us for jobs at a fixed rate. Overhead is
+    in percent with its interval; the column's head has the confidence. For a cell with several budgets, `exceeds 1/3`
     says how many have its verdict.
     """
     cells = [cell for section in report_view(run).sections for cell in section.cells if not cell.is_baseline]
@@ -57,7 +57,7 @@ def overhead_text(run: Run, *, width: int) -> str:
 
 
 def print_run(run: Run, console: Console | None = None) -> None:
-    """The table and the lines around it, on standard output; colours only where it is a terminal."""
+    """The table and the lines around it, on standard output. Colours only if it is a terminal."""
     console = console or Console(highlight=False)
     console.print(overhead_table(run, width=console.width))
     for line in summary_lines(run):
@@ -65,8 +65,8 @@ def print_run(run: Run, console: Console | None = None) -> None:
 
 
 def summary_lines(run: Run, path: Path | None = None) -> list[str]:
-    """What to say beside the table: warnings, what exceeds and what is void, the headline per disk, counts, efficiency,
-    what this lab can show at all, and where the report is."""
+    """The lines around the table: warnings, what exceeds and what is void, the headline per disk, counts, efficiency,
+    the smallest overhead that this lab can show, and the path of the report."""
     view = report_view(run)
     lines = [f"{banner.title}: {banner.text}" for banner in view.banners]
     for title, sentences in finding_lists(view.verdicts):
@@ -87,7 +87,7 @@ def summary_lines(run: Run, path: Path | None = None) -> list[str]:
 
 
 def overhead_head(cells: Sequence[CellView]) -> str:
-    """The head of the overhead's column, with what its intervals hold with."""
+    """The head of the overhead's column, with the confidence of its intervals."""
     return f"overhead % [{confidence_words(cells)}]"
 
 
@@ -95,15 +95,15 @@ def finding_lists(verdicts: Verdicts) -> list[tuple[str, list[str]]]:
     """What exceeds, what is void and what is faster than its host: each title with its first sentences."""
     lists = (
         ("exceeds", tuple(judged.sentence for judged in verdicts.exceeds)),
-        ("void, and in no comparison", verdicts.void_sentences),
-        ("faster than the host beyond the interval, which no check explains", verdicts.faster_sentences),
+        ("void, left out of all comparisons", verdicts.void_sentences),
+        ("faster than the host beyond the interval, and no check explains it", verdicts.faster_sentences),
     )
     return [(f"{title} ({len(sentences)})", _first(sentences)) for title, sentences in lists if sentences]
 
 
 def _first(sentences: Sequence[str]) -> list[str]:
     more = len(sentences) - MOST_LISTED
-    return [*sentences[:MOST_LISTED], *([f"and {more} more, which the report lists"] if more > 0 else [])]
+    return [*sentences[:MOST_LISTED], *([f"and {more} more: see the report"] if more > 0 else [])]
 
 
 def efficiency_line(run: Run) -> str:
@@ -151,7 +151,7 @@ def _table(
         table.add_column(name, justify="right", no_wrap=True, min_width=5)
     if not unit:
         table.add_column("unit", no_wrap=True)
-    # A long confidence takes a line of its own, and the name gives way: the figures and verdicts need the width.
+    # A long confidence gets its own line, and the name gets less space: figures and verdicts need the width.
     table.add_column(
         overhead.replace(" [", "\n[").replace(" over", ",") if len(overhead) > 20 else overhead,
         justify="right",
@@ -168,13 +168,13 @@ def _table(
 
 
 def outcome_words(cell: CellView) -> str:
-    """The verdict, or why there is none; a guest faster than its host is no result, whatever its budget."""
+    """The verdict, or why there is none. A guest faster than its host is not a result, whatever its budget."""
     words = compact_verdict(cell.record) if cell.usable and not cell.is_baseline else cell.outcome.value
     return f"{words}?" if cell.usable and cell.faster_than_host else words
 
 
 def row_values(cell: CellView) -> tuple[str, str, str, str, str]:
-    """Host, guest, overhead with interval, n and added latency of a cell, as narrow text; "-" for what is not known."""
+    """Host, guest, overhead with interval, n and added latency of a cell as narrow text; "-" for unknown values."""
     host, guest = cell.mean(cell.headline, "host"), cell.mean(cell.headline, "guest")
     overhead, added = (cell.overhead, cell.added) if cell.usable else (None, None)
     return (

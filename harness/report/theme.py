@@ -1,4 +1,4 @@
-"""Colours of the charts: one per arm, the same in every chart, told apart by colour-blind readers, light and dark."""
+"""Colours of the charts, light and dark: one per arm in every chart, distinguishable for colour-blind readers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 HOST = "#7d858d"
-# Okabe and Ito (2008) without yellow, which is no line on white. All have 3:1 contrast on both backgrounds.
+# Okabe and Ito (2008) without yellow, which is not visible on white. All have 3:1 contrast on both backgrounds.
 _MODES = ("#0a7abf", "#d55e00", "#0b9a72", "#c067a0", "#b3860b", "#7a6ad8", "#5d8a1f", "#c2455c")
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star", "hexagon", "cross")
 
@@ -19,12 +19,12 @@ PART_COLOURS = {
     "cpu_fio_system": "#7a6ad8",
     "cpu_rest": HOST,
 }
-"""By who spends the CPU time of an I/O: the colours that modes have elsewhere."""
+"""Colours by part of the CPU time of an I/O. These are the colours of modes in other charts."""
 
 LAYER, VIRTUALISATION = "#b3860b", "#5b7fa6"
 
-# Blue is a gain, orange a loss; 0 is the page's own surface.
-# In light every field carries dark text, in dark every field light text.
+# Blue is a gain, orange is a loss, and 0 is the page's own surface.
+# In the light theme, every field has dark text; in the dark theme, light text.
 _LOW = {"light": "#74b0dc", "dark": "#1f6fb2"}
 _HIGH = {"light": "#ea9550", "dark": "#b4530f"}
 _SURFACE = {"light": "#f3f2ee", "dark": "#2c3036"}
@@ -35,12 +35,12 @@ _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 
 
 
 def mode_colours(modes: Sequence[str]) -> Mapping[str, str]:
-    """A colour for each mode, by its place among the modes of the disk."""
+    """A colour for each mode, by its position among the modes of the disk."""
     return {mode: _MODES[number % len(_MODES)] for number, mode in enumerate(modes)}
 
 
 def mode_symbols(modes: Sequence[str]) -> Mapping[str, str]:
-    """A marker for each mode, so that lines can be told apart without colour."""
+    """A marker for each mode, to distinguish lines without colour."""
     return {mode: _SYMBOLS[number % len(_SYMBOLS)] for number, mode in enumerate(modes)}
 
 

@@ -15,7 +15,7 @@ from harness.results import BudgetRecord
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One budget of one cell, with what was found. `decides` is empty unless the verdict is inconclusive."""
+    """One budget of one cell with its finding. `decides` is empty unless the verdict is inconclusive."""
 
     cell: CellView
     budget: BudgetRecord
@@ -46,7 +46,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """What a reader looks for first."""
+    """All verdicts of a run, by kind."""
 
     exceeds: tuple[Judged, ...]
     """The smallest p value first."""
@@ -58,7 +58,7 @@ class Verdicts:
 
     @property
     def judged(self) -> int:
-        """Budgets that got a verdict: the family that false alarms are controlled over."""
+        """The number of budgets that got a verdict."""
         return len(self.exceeds) + len(self.inconclusive) + len(self.within)
 
     @property
@@ -73,7 +73,7 @@ class Verdicts:
 
 
 def verdicts(cells: Sequence[CellView]) -> Verdicts:
-    """The verdicts of these cells. A void or skipped cell's budgets are not judged."""
+    """The verdicts of these cells. The budgets of a void or skipped cell are not judged."""
     pairs = [(cell, budget) for cell in cells if cell.usable for budget in cell.record.budget]
 
     def those(verdict: Verdict) -> list[Judged]:

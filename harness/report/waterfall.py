@@ -1,4 +1,4 @@
-"""Decompositions as the report shows them: which step costs how much, in figures for tables and as lines of text."""
+"""Decompositions as the report shows them: the cost of each step, as figures for tables and as lines of text."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class StepRow:
     so_far: Estimate
     """As a share of the host."""
     beyond_chance: bool | None
-    """Whether the step is told from none, among all; None where that is not judged."""
+    """Whether the step differs from zero, corrected for the number of steps; None if that is not judged."""
     doubt: str
-    """Why this is no result: the failed checks of the arm, or of the one before; empty where it is one."""
+    """The failed checks of the arm, or of the one before, because of which this is not a result; else empty."""
 
     @property
     def values(self) -> tuple[str, str]:
-        """What is added, in us and in percent, both with their intervals."""
+        """What the step adds, in us and in percent, both with their intervals."""
         return (
             f"{microseconds(self.added.point, signed=True)} {microseconds_interval(self.added)}".rstrip(),
             f"{signed_percent(self.overhead.point)} {percent_interval(self.overhead)}".rstrip(),
@@ -41,9 +41,9 @@ class StepRow:
 
     @property
     def remark(self) -> str:
-        """What keeps the step from being a finding; empty where nothing does."""
+        """Why the step is not a finding; empty if it is one."""
         if self.doubt:
-            return f"no result: {self.doubt}"
+            return f"not a result: {self.doubt}"
         return "not beyond chance" if self.beyond_chance is False else ""
 
 
@@ -57,12 +57,12 @@ class Waterfall:
 
     @property
     def host(self) -> float:
-        """The host's mean latency over the rounds, in seconds. Only for one that was not skipped."""
+        """The host's mean latency over the rounds, in seconds. Only if the decomposition was not skipped."""
         return fmean(self.record.steps[0].values)
 
     @property
     def rows(self) -> tuple[StepRow, ...]:
-        """The steps in order; none where the decomposition was skipped."""
+        """The steps in order; none if the decomposition was skipped."""
         found = []
         for before, step in zip(self.record.steps, self.record.steps[1:], strict=False):
             if step.added is None or step.overhead is None or step.so_far is None:
@@ -76,7 +76,7 @@ class Waterfall:
 
     @property
     def total(self) -> StepRow | None:
-        """The last arm against the first; None where the decomposition was skipped."""
+        """The last arm against the first; None if the decomposition was skipped."""
         record = self.record
         if record.added is None or record.overhead is None:
             return None
@@ -86,18 +86,18 @@ class Waterfall:
 
     @property
     def basis(self) -> str:
-        """For example "Host 80.1 us, 5 rounds; rounds 2 and 4 lack an arm and are not used"."""
+        """For example "Host 80.1 us, 5 rounds; rounds 2, 4 lack an arm and are not used"."""
         words = f"Host {microseconds(self.host)} us, {count(len(self.record.rounds), 'round')}"
         if self.record.left_out:
             rounds = "round" if len(self.record.left_out) == 1 else "rounds"
-            verb = "lacks" if len(self.record.left_out) == 1 else "lack"
-            words += f"; {rounds} {', '.join(map(str, self.record.left_out))} {verb} an arm, so not used"
+            verbs = "lacks an arm and is" if len(self.record.left_out) == 1 else "lack an arm and are"
+            words += f"; {rounds} {', '.join(map(str, self.record.left_out))} {verbs} not used"
         return words
 
 
 @dataclass(frozen=True, slots=True)
 class WaterfallGroup:
-    """One decomposition of one workload, over the depths. `key` is the id of its chart in the page."""
+    """One decomposition of one workload at all depths. `key` is the id of its chart in the page."""
 
     key: str
     name: str
@@ -106,12 +106,12 @@ class WaterfallGroup:
 
     @property
     def drawn(self) -> tuple[Waterfall, ...]:
-        """Those that were not skipped."""
+        """The waterfalls that were not skipped."""
         return tuple(each for each in self.by_depth if each.total is not None)
 
     @property
     def confidence(self) -> str:
-        """What each interval holds with, by itself."""
+        """The confidence of each interval alone."""
         early = any(each.record.confidence > CONFIDENCE for each in self.drawn)
         return f"{CONFIDENCE * 100:.0f} % each{', over all looks' if early else ''}"
 
@@ -119,7 +119,7 @@ class WaterfallGroup:
 def waterfall_groups(
     key: str, records: Sequence[DecompositionRecord], cells: Sequence[CellView]
 ) -> tuple[WaterfallGroup, ...]:
-    """The decompositions of one section, whose cells know the workload and depth of each job."""
+    """The decompositions of one section. Its cells have the workload and depth of each job."""
     jobs = {cell.record.job.id: cell for cell in cells}
     grouped: dict[tuple[str, str], list[Waterfall]] = {}
     for record in records:
@@ -133,9 +133,9 @@ def waterfall_groups(
 
 
 def waterfall_lines(group: WaterfallGroup) -> list[str]:
-    """The waterfall at the shallowest depth, for a terminal: there an I/O waits for no other, and pays each step once.
+    """The waterfall at the smallest depth, for a terminal: there, an I/O waits for no other and pays each step once.
 
-    Deeper ones are counted; where none could be made, the reason is told.
+    The number of larger depths follows. If there is no waterfall, the line has the reason.
     """
     if not group.drawn:
         return [f"{group.name}, {group.workload}: no decomposition: {group.by_depth[0].record.skipped}"]
@@ -149,5 +149,5 @@ def waterfall_lines(group: WaterfallGroup) -> list[str]:
         remark = f" ({row.remark})" if row.remark else ""
         lines.append(f"  {added:<{widths[0]}} us  {overhead:<{widths[1]}} %  {name}{remark}")
     if len(group.drawn) > 1:
-        lines.append(f"  and {count(len(group.drawn) - 1, 'deeper depth')}, which the report has")
+        lines.append(f"  and {count(len(group.drawn) - 1, 'larger depth')}: see the report")
     return lines

@@ -1,4 +1,4 @@
-"""The waterfall of one decomposition: each step from where the one before ended, with its interval, then all."""
+"""The waterfall of one decomposition: each step begins at the end of the step before, then all steps together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _ROW_HEIGHT = 34
 
 
 def waterfall_chart(waterfall: Waterfall) -> go.Figure:
-    """Microseconds added to the host's mean latency, from top to bottom. What is no result is grey and hatched.
+    """Microseconds added to the host's mean latency, from top to bottom. Steps that are not a result are grey and
+    hatched.
 
     Only for a decomposition that was not skipped.
     """
@@ -74,7 +75,7 @@ def _hover(row: StepRow) -> str:
 
 
 def _errors(estimates: list[Estimate]) -> dict[str, object] | None:
-    """Whiskers of each step by itself; None where no value has an interval."""
+    """The whiskers of each step; None if a value has no interval."""
     if any(each.low is None or each.high is None for each in estimates):
         return None
     return {

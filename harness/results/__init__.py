@@ -1,4 +1,4 @@
-"""The store of runs: what is kept of a run, how it is written, and how measurements become cells."""
+"""The store of runs: what a run stores, how it is written, and how measurements become cells."""
 
 from harness.model.job import Job
 from harness.model.mode import ModeDetail

@@ -15,11 +15,11 @@ _ByArm = Mapping[Place, Mapping[int, Sequence[Measurement]]]
 
 
 def accounting(by_arm: _ByArm, rounds: Sequence[int], *, confidence: float) -> dict[str, CostRecord]:
-    """The costs per I/O by name. An arm has a figure where every one of its measurements in these rounds has it.
+    """The costs per I/O by name. An arm has a figure if all of its measurements in these rounds have it.
 
-    Several measurements of a round (the host, when it brackets the others) count with their mean.
+    If a round has several measurements of an arm (the host, when it brackets the others), their mean counts.
     """
-    of_arms = {
+    costs = {
         place: [
             [costs_per_io(each.counters, in_guest=place is Place.GUEST) for each in of_round[number]]
             for number in rounds
@@ -28,10 +28,10 @@ def accounting(by_arm: _ByArm, rounds: Sequence[int], *, confidence: float) -> d
     }
 
     def values(place: Place, name: str) -> tuple[float, ...]:
-        several = of_arms.get(place, [])
-        if not all(name in each for again in several for each in again):
+        by_round = costs.get(place, [])
+        if not all(name in each for repeats in by_round for each in repeats):
             return ()
-        return tuple(fmean(each[name] for each in again) for again in several)
+        return tuple(fmean(each[name] for each in repeats) for repeats in by_round)
 
     found = {}
     for cost in IO_COSTS.values():

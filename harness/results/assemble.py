@@ -35,7 +35,7 @@ _Rounds = Mapping[int, Sequence[Measurement]]
 _ByArm = Mapping[Place, _Rounds]
 
 CONFIDENCE = 0.95
-"""Of all intervals of a cell together, however often its rounds were looked at."""
+"""The confidence of all intervals of a cell together, for any number of looks at its rounds."""
 
 
 Check = Callable[[Cell, Sequence[Measurement]], Iterable[ValidityCheck]]
@@ -48,16 +48,16 @@ def no_check(_cell: Cell, _measurements: Sequence[Measurement]) -> Iterable[Vali
 
 @dataclass(frozen=True, slots=True)
 class CellContext:
-    """What measurements do not say of a cell: where it ran, what it was asked to hold, and what was checked.
+    """What measurements do not contain about a cell: where it ran, its budgets, and what was checked.
 
-    `sequential` is when the rounds may be looked at; None is one look at as many as there are. `final` says that no
-    round will follow for a reason that does not lie in the data: the time is spent, or the run was cut short.
+    `sequential` plans the looks at the rounds; None means one look at all of them. `final` means that no round will
+    follow, for a reason that does not depend on the data: the time is spent, or the run was interrupted.
     """
 
     host: str
     """Name of the host in the lab file."""
     group: str
-    """The group whose measurements are the cell's."""
+    """The group that the cell's measurements belong to."""
     span_bytes: int
     budgets: Mapping[str, Budget] = field(default_factory=dict)
     sequential: Sequential | None = None
@@ -75,11 +75,11 @@ def assemble(
 ) -> list[CellRecord]:
     """One record per cell, in order. `contexts` is by cell id and holds every cell.
 
-    Measurements belong to a cell by its context's group, its job's id and the ids of its arms. Only rounds in which
-    every arm of the cell was measured count, so that host, twin and guest values are pairs and triples of one round.
-    A metric that any measurement of these rounds lacks (too few I/Os for a percentile) is left out of the cell:
-    keeping the rounds that have it would keep the fast ones. An arm measured more than once in a round (a bracket
-    around other layouts) counts with the geometric mean of its values. ResultsError for an unknown metric.
+    The group of the cell's context, its job's id and the ids of its arms select the cell's measurements. Only rounds in
+    which every arm of the cell was measured count. So host, twin and guest values are pairs and triples of one round.
+    If any measurement of these rounds lacks a metric (too few I/Os for a percentile), the cell does not have it:
+    using only the rounds that have it would select the fast rounds. If an arm was measured more than once in a round
+    (a bracket around other layouts), the geometric mean of its values counts. ResultsError for an unknown metric.
     """
     index: dict[tuple[str, str, str], dict[int, list[Measurement]]] = defaultdict(lambda: defaultdict(list))
     for measurement in sorted(measurements, key=lambda each: each.started):
@@ -87,7 +87,7 @@ def assemble(
         if unknown:
             raise ResultsError(
                 f"{measurement.raw}: unknown metric {', '.join(sorted(unknown))}",
-                hint=f"known metrics are {', '.join(METRICS)}; a newer virt-overhead may know more",
+                hint=f"this virt-overhead knows {', '.join(METRICS)}; use a newer one if it wrote this run",
             )
         index[measurement.group, measurement.job, measurement.arm][measurement.round].append(measurement)
     return [
@@ -145,7 +145,7 @@ def _cell_record(cell: Cell, context: CellContext, by_arm: _ByArm) -> CellRecord
 
 
 def _look(context: CellContext, rounds: int) -> Look | None:
-    """The look that these rounds are judged at; between two looks the one that ends the measuring there."""
+    """The look at which these rounds are judged. Between two planned looks, it is a final look."""
     if rounds == 0:
         return None
     plan = context.sequential or Sequential(rounds, rounds, CONFIDENCE)
@@ -160,7 +160,8 @@ def _configuration(mode: Mode, effective: Effective) -> list[ValidityCheck]:
 
 
 def _faster_than_host(metrics: Mapping[str, MetricRecord], validity: Sequence[ValidityCheck], cell: Cell) -> list[str]:
-    """A guest beyond its host is a finding to explain, never a win. At a fixed rate only latencies can be."""
+    """A guest that is better than its host needs an explanation and is never a gain. At a fixed rate, only latencies
+    can be better."""
     faster = [
         name
         for name, metric in metrics.items()
@@ -170,7 +171,7 @@ def _faster_than_host(metrics: Mapping[str, MetricRecord], validity: Sequence[Va
     if not faster:
         return []
     failed = [check.check for check in validity if not check.ok]
-    why = f"explained by the failed check {', '.join(failed)}" if failed else "not explained by any check: find out why"
+    why = f"the failed check {', '.join(failed)} explains it" if failed else "no check explains it: find out why"
     return [f"the guest is better than its host beyond the interval in {', '.join(faster)}; {why}"]
 
 
@@ -223,7 +224,7 @@ def _metric_record(metric: Metric, by_arm: _ByArm, rounds: Sequence[int], confid
 
 
 def _pooled(metric: Metric, by_arm: _ByArm, rounds: Sequence[int], confidence: float) -> dict[str, PooledPercentile]:
-    """A percentile of all I/Os of an arm's rounds together, where its measurements brought their histograms along."""
+    """A percentile of all I/Os of an arm's rounds together, if its measurements have histograms."""
     if metric.quantile is None:
         return {}
     found = {}

@@ -1,4 +1,4 @@
-"""What a run stores of a cell, as frozen values: what was measured, by which settings, and what follows from it."""
+"""What a run stores about a cell, as frozen values: the measured values, the settings, and the results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.results.strict import STRICT as _STRICT
 
 @dataclass(frozen=True, slots=True)
 class MetricRecord:
-    """One metric of a cell: each arm's values in the order of the cell's rounds, and what follows from them."""
+    """One metric of a cell: each arm's values in the order of the cell's rounds, and the estimates from them."""
 
     __pydantic_config__ = _STRICT
 
@@ -26,47 +26,47 @@ class MetricRecord:
     host: tuple[float, ...]
     """Values of the bare device on the host; `host[i]`, `twin[i]` and `guest[i]` belong to `rounds[i]` of the cell."""
     twin: tuple[float, ...]
-    """Values on the host on the mode's own layout; empty where the layout is the bare device."""
+    """Values on the host on the mode's own layout; empty if the layout is the bare device."""
     guest: tuple[float, ...]
     """Values in the guest; empty for the mode `host`."""
     overhead: Estimate | None
-    """What the guest is worse by than the host, as a share of the host: 0.1 is 10 %. Null without a guest."""
+    """How much worse the guest is than the host, as a share of the host: 0.1 is 10 %. Null without a guest."""
     layer: Estimate | None
-    """The storage layer's part: what the twin is worse by than the host, as a share. Null without a twin."""
+    """The part of the storage layer: how much worse the twin is than the host, as a share. Null without a twin."""
     virtualisation: Estimate | None
-    """The guest's part: what the guest is worse by than its twin (or the host, where there is no twin), as a share."""
+    """The part of the guest: how much worse it is than its twin, or than the host without a twin, as a share."""
     added: Estimate | None
     """Guest minus host in the metric's unit; for latency only, else null."""
     pooled: dict[str, PooledPercentile] = field(default_factory=dict)
     """For percentiles: by arm (`host`, `twin`, `guest`), the percentile of all its rounds' I/Os together."""
 
     def gained(self, mode: ModeDetail) -> bool:
-        """Whether the guest is better beyond the interval than the host is on the same disks: on an array, its twin."""
+        """Whether the guest is better beyond the interval than the host on the same disks: on an array, the twin."""
         loss = self.virtualisation if mode.on_array else self.overhead
         return loss is not None and loss.high is not None and loss.high < 0
 
 
 @dataclass(frozen=True, slots=True)
 class CostRecord:
-    """What one I/O costs the host in one respect: each arm's values in the order of the cell's rounds."""
+    """One cost of an I/O to the host: each arm's values in the order of the cell's rounds."""
 
     __pydantic_config__ = _STRICT
 
     unit: CostUnit
     """`s/IO`: seconds of CPU time per I/O; `1/IO`: how many per I/O."""
     host: tuple[float, ...]
-    """Values of the bare device on the host; empty where the arm does not have this figure."""
+    """Values of the bare device on the host; empty if the arm does not have this figure."""
     twin: tuple[float, ...]
-    """Values on the host on the mode's own layout; empty where there are none."""
+    """Values on the host on the mode's own layout; empty if there are none."""
     guest: tuple[float, ...]
-    """Values of the host while the guest does the I/O; empty where there are none."""
+    """Values of the host while the guest does the I/O; empty if there are none."""
     added: Estimate | None
-    """Guest minus host, in `unit`; null where one of them has no values."""
+    """Guest minus host, in `unit`; null if one of them has no values."""
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetRecord:
-    """The overhead that is allowed for a cell in one metric, and what came of it."""
+    """The allowed overhead of a cell in one metric, and its verdict."""
 
     __pydantic_config__ = _STRICT
 
@@ -77,32 +77,34 @@ class BudgetRecord:
     absolute: float | None
     """The most that the guest may add, in seconds; null for no such limit."""
     both: Both | None
-    """With two limits: `looser` where keeping either is enough, `stricter` where both are to be kept."""
+    """With two limits: `looser` if one of them must be kept, `stricter` if both must be kept."""
     verdict: Verdict
-    """Of this budget, corrected for how many cells the run judges."""
+    """The verdict of this budget, corrected for all budgets that the run judges."""
     p_value: float | None
-    """Of "the budget is exceeded", corrected for the looks but not for the other cells; null without an interval."""
+    """The p value of "the budget is exceeded", corrected for the looks but not for the other cells; null without an
+    interval."""
 
 
 @dataclass(frozen=True, slots=True)
 class PooledPercentile:
-    """A percentile of all rounds' I/Os together: fio's histograms merged, not percentiles averaged."""
+    """A percentile of all rounds' I/Os together, from merged histograms of fio and not from averaged percentiles."""
 
     __pydantic_config__ = _STRICT
 
     value: float
-    """In seconds."""
+    """The percentile in seconds."""
     low: float
-    """Lower end of its interval by order statistics: which I/Os happened to be measured, not how rounds differ."""
+    """Lower end of its interval by order statistics. The interval covers the sampling of I/Os, not the differences
+    between rounds."""
     high: float
     """Upper end of that interval."""
     ios: int
-    """Completions behind it."""
+    """The number of completed I/Os."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValidityCheck:
-    """One check that a cell's measurement is what it claims to be; a check that is not ok makes the cell `void`."""
+    """One check that a cell's measurement is valid. A check that is not ok makes the cell `void`."""
 
     __pydantic_config__ = _STRICT
 
@@ -111,7 +113,7 @@ class ValidityCheck:
     ok: bool
     """Whether it passed."""
     detail: str
-    """The figures compared, for people."""
+    """The compared figures, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,29 +135,29 @@ class CellRecord:
     mode_detail: ModeDetail
     """What the mode's name stands for."""
     job: Job
-    """The fio point."""
+    """The measurement point: workload, block size, iodepth, numjobs."""
     rounds: tuple[int, ...]
     """Numbers of the rounds in which every arm of the cell was measured; the metrics' values are in this order."""
     metrics: dict[str, MetricRecord]
     """Metrics by name, for example `iops` or `clat_p99`."""
     confidence: float
-    """Of every interval of this cell: 0.95, or more where the rounds were looked at early, so that the intervals of all
+    """The confidence of every interval of this cell: 0.95, or more if there were interim looks. The intervals of all
     looks together hold with 0.95."""
     verdict: Verdict
-    """The gravest of its budgets' verdicts; `void` where a check failed, `unjudged` without a budget or skipped."""
+    """The worst verdict of its budgets; `void` if a check failed, `unjudged` if it has no budget or was skipped."""
     budget: tuple[BudgetRecord, ...]
     """The budgets of the cell, one per metric."""
     validity: tuple[ValidityCheck, ...]
-    """The checks of the measurement; one that is not ok makes the verdict `void`."""
+    """The checks of the measurement. One check that is not ok makes the verdict `void`."""
     effective: Effective
     """The configuration as read back from the guest and QEMU."""
     raw: tuple[str, ...]
-    """fio's outputs behind the cell, in order of time, as paths relative to the run's directory."""
+    """The outputs of fio for the cell, in order of time, as paths relative to the run's directory."""
     span_bytes: int
-    """Bytes of the disk that every arm works on."""
+    """The number of bytes of the disk that every arm uses."""
     notes: tuple[str, ...]
-    """What a reader should know of the cell, one sentence each."""
+    """What a reader must know about the cell, one sentence each."""
     skipped: str | None
     """Why the cell was not measured, or null."""
     accounting: dict[str, CostRecord] = field(default_factory=dict)
-    """What an I/O costs the host, by name; empty where the jobs shared a fio process, or nobody counted."""
+    """What an I/O costs the host, by name; empty if the jobs shared a fio process, or nothing was counted."""

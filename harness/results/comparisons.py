@@ -1,4 +1,4 @@
-"""Records of what follows from several cells together: decompositions, and how arrays scale."""
+"""Records of the results of several cells together: decompositions, and how arrays scale."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ class StepRecord:
     arm: str
     """`host`, `twin:MODE` or `guest:MODE`."""
     change: str
-    """The one thing that it changes against the arm before, in words; empty for the first."""
+    """The one thing that it changes against the arm before, in words; empty for the first arm."""
     values: tuple[float, ...]
     """Its values in the order of the decomposition's rounds, in seconds."""
     added: Estimate | None
-    """What the step adds in seconds: these add up. Null for the first arm."""
+    """What the step adds, in seconds. These values add up over the steps. Null for the first arm."""
     overhead: Estimate | None
-    """What the step adds as a share of the arm before: one plus these multiply. Null for the first arm."""
+    """What the step adds, as a share of the arm before. The values of 1 + overhead multiply. Null for the first arm."""
     so_far: Estimate | None
-    """What this step and all before it add, as a share of the host. Null for the first arm."""
+    """What this step and all steps before it add, as a share of the host. Null for the first arm."""
     p_value: float | None
-    """Of "the step changes nothing", not corrected; null for the first arm and after one round."""
+    """The p value of "the step changes nothing", not corrected; null for the first arm and after one round."""
     shown: bool
     """Whether the step changes anything at all, corrected for the number of steps (Holm)."""
     doubt: str
-    """Why the arm's values are no result: the checks that failed; empty where they are one."""
+    """The failed checks because of which the arm's values are not a result; empty if no check failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecompositionRecord:
-    """The latency of one job from the bare host to some arm, told step by step."""
+    """The latency of one job from the bare host to another arm, step by step."""
 
     __pydantic_config__ = STRICT
 
@@ -45,9 +45,9 @@ class DecompositionRecord:
     scenario: str
     """Name of the scenario."""
     name: str
-    """What the scenario calls the decomposition."""
+    """Name of the decomposition in the scenario."""
     host: str
-    """Name of the host in the lab file; empty where nothing was measured."""
+    """Name of the host in the lab file; empty if nothing was measured."""
     disk: str
     """Name of the disk under test."""
     job: str
@@ -55,35 +55,35 @@ class DecompositionRecord:
     metric: str
     """The metric of all values: `lat_mean`."""
     rounds: tuple[int, ...]
-    """The rounds in which every arm of the decomposition was measured: the estimates rest on these alone."""
+    """The rounds in which every arm of the decomposition was measured. The estimates use only these."""
     left_out: tuple[int, ...]
-    """Rounds of some of the arms, which are not used."""
+    """Rounds that have only some of the arms. They are not used."""
     confidence: float
-    """Of every interval by itself."""
+    """The confidence of each interval alone."""
     steps: tuple[StepRecord, ...]
-    """From the bare host on; empty where it was skipped."""
+    """One entry per arm, beginning with the bare host; empty if the decomposition was skipped."""
     added: Estimate | None
-    """The last arm minus the first, in seconds, from the same rounds: its point is the sum of the steps' points."""
+    """The last arm minus the first, in seconds, from the same rounds. Its point is the sum of the steps' points."""
     overhead: Estimate | None
-    """The same as a share of the host."""
+    """The last arm against the first, as a share of the host."""
     skipped: str | None
     """Why there is no decomposition, or null."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberRecord:
-    """One disk of an array while its job ran: means over the rounds."""
+    """One disk of an array during its job: means over the rounds."""
 
     __pydantic_config__ = STRICT
 
     name: str
-    """The kernel's name of the disk, or its name in the lab file."""
+    """The kernel's name for the disk, or its name in the lab file."""
     moved: float
     """Bytes per second read and written."""
     busy: float | None
-    """Share of the time with at least one I/O in flight, 0 to 1; null where it was not counted."""
+    """Share of the time with at least one I/O in flight, 0 to 1; null if it was not counted."""
     in_flight: float | None
-    """I/Os in flight on average; null where it was not counted."""
+    """I/Os in flight on average; null if it was not counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +93,11 @@ class ScalingMetric:
     __pydantic_config__ = STRICT
 
     speedup: Estimate
-    """The array over the single disk: 2 is twice as much."""
+    """The array divided by the single disk: 2 is twice as much."""
     efficiency: Estimate
-    """Of as many times the single disk as the array has disks: 1 is all of it."""
+    """The speedup divided by the number of disks: 1 is the best."""
     of_ideal: Estimate
-    """Of what the level can give at best in this job: 1 is all of it."""
+    """The speedup divided by what the level can deliver in this job: 1 is the best."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class ScalingRecord:
     __pydantic_config__ = STRICT
 
     cell: str
-    """The cell whose twin is the array, and whose host arm is the single disk."""
+    """The id of the cell. Its twin is the array, and its host arm is the single disk."""
     level: int
     """0, 1, 5, 6 or 10."""
     disks: int
@@ -115,16 +115,16 @@ class ScalingRecord:
     legs: int
     """2 for a stripe over two arrays with half of the disks each, else 1."""
     ideal: float
-    """How many times the single disk's throughput the level can give in this job."""
+    """The throughput that the level can deliver in this job, as a multiple of the single disk's."""
     why_ideal: str
-    """How that follows from the level, in words."""
+    """How `ideal` follows from the level, in words."""
     metrics: dict[str, ScalingMetric]
     """`iops` and `bw`."""
     members: tuple[MemberRecord, ...]
-    """The disks; empty where nothing was counted of them."""
+    """The disks; empty if nothing was counted on them."""
     bottleneck: Bottleneck
-    """What limits it, as far as the evidence says."""
+    """What limits the array, as far as the evidence shows."""
     evidence: str
-    """The figures behind that, for people."""
+    """The figures that show the bottleneck, in words."""
     doubt: str
-    """Why the figures are no result: the checks that failed; empty where they are one."""
+    """The failed checks because of which the figures are not a result; empty if no check failed."""

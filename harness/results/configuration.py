@@ -10,9 +10,9 @@ from harness.results.cells import ValidityCheck
 
 
 def configuration_check(requested: Attachment, effective: Effective) -> ValidityCheck | None:
-    """The requested attachment against what hypervisor and guest report. None where nothing was read back.
+    """The requested attachment against what hypervisor and guest report. None if nothing was read back.
 
-    Each difference fails the check. An option that nothing reported is named.
+    Each difference fails the check. The detail names each option that was not reported.
     """
     if effective == NOTHING:
         return None

@@ -1,4 +1,4 @@
-"""From cells to decompositions: the values of each arm in the rounds that all of them share. Pure."""
+"""From cells to decompositions: the values of each arm in the rounds that all arms share. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from harness.scenario.plan import Group
 from harness.scenario.scenario import Decomposition, Scenario
 
 METRIC = "lat_mean"
-"""From submission to completion: what submitting costs, a guest's exit to the host among it, is not in `clat_mean`."""
+"""From the call to completion. `clat_mean` leaves out the cost of submitting, which includes a guest's exit to the
+host."""
 
 _CellsOf = Mapping[tuple[str, Job], CellRecord]
 
@@ -23,11 +24,11 @@ _CellsOf = Mapping[tuple[str, Job], CellRecord]
 def decompositions(
     scenarios: Iterable[Scenario], groups: Sequence[Group], records: Mapping[str, CellRecord]
 ) -> tuple[DecompositionRecord, ...]:
-    """One record per decomposition and job of which anything was measured, in the order of the scenarios and `groups`.
+    """One record per decomposition and job with any measurement, in the order of the scenarios and `groups`.
 
-    `records` is by cell id. Only rounds in which every arm was measured count, so that in each of them the steps add
-    up. Where an arm was not measured in the others' group, whose rounds they share, no step is bridged: the record says
-    which arm is missing, and why.
+    `records` is by cell id. Only rounds in which every arm was measured count, so the steps add up in each of them. All
+    arms must be measured in one group, because they share its rounds. If an arm is missing there, no step replaces it:
+    the record names the missing arm and the reason.
     """
     found = []
     for scenario in scenarios:
@@ -43,7 +44,7 @@ def decompositions(
 
 
 def doubt(cell: CellRecord, *arms: Arm) -> str:
-    """The failed checks that concern these arms of the cell: a check of another arm's bytes says nothing of them."""
+    """The failed checks that concern these arms of the cell: a check of another arm's bytes does not concern them."""
     failed = [check.check for check in cell.validity if not check.ok]
     own = {f"bytes {arm.id}" for arm in arms}
     return ", ".join(check for check in failed if not check.startswith("bytes ") or check in own)
@@ -51,7 +52,7 @@ def doubt(cell: CellRecord, *arms: Arm) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _StepValues:
-    """One step's arm, the cell that has its values, and these by round."""
+    """One step's arm, the cell that has its values, and the values by round."""
 
     step: Step
     cell: CellRecord | None
@@ -59,11 +60,11 @@ class _StepValues:
 
     @property
     def missing(self) -> str:
-        """Why there is no value; empty where there is one."""
+        """Why there is no value; empty if there is one."""
         if self.by_round:
             return ""
         if self.cell is None:
-            return f"{self.step.arm.id} was not measured, or in another setup"
+            return f"{self.step.arm.id} was not measured, or was measured in another setup"
         return f"{self.step.arm.id}: {self.cell.skipped or f'no round has {METRIC}'}"
 
 
@@ -77,7 +78,7 @@ def _measured(arms: Sequence[_StepValues]) -> int:
 
 
 def _arms(steps: Sequence[Step], job: Job, cells: _CellsOf) -> list[_StepValues]:
-    """The arms with their values. The host's are in every cell: the one with the most rounds gives them."""
+    """The arms with their values. Every cell has the host's values; they come from the cell with the most rounds."""
     own = {step.arm.mode.name: cells.get((step.arm.mode.name, job)) for step in steps if step.arm.mode is not None}
     measured = [cell for cell in own.values() if cell is not None]
     any_cell = max(measured, key=lambda cell: len(cell.rounds), default=None)
@@ -114,7 +115,7 @@ def _record(
         metric=METRIC,
         rounds=rounds,
         left_out=tuple(sorted({number for arm in arms for number in arm.by_round} - set(rounds))),
-        # Rounds were looked at early by the strictest of the cells, and the waterfall is read at that look.
+        # Cells may differ in their looks. The waterfall uses the look of the strictest cell.
         confidence=max(cell.confidence for cell in cells),
         steps=(),
         added=None,

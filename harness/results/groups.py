@@ -1,4 +1,4 @@
-"""What holds for a whole group: whether the host changed under it while it was measured. Pure."""
+"""What applies to a whole group: whether the host changed while the group was measured. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from harness.results.cells import ValidityCheck
 from harness.results.records import DriftRecord, Measurement
 
 DRIFT_BOUND = 0.2
-"""The largest change of the bare host from the group's first measurement to its last that leaves its cells valid.
+"""The largest valid change of the bare host from the group's first measurement to its last; beyond it, cells are void.
 
-Rounds are paired, so that a drift mostly cancels; but a host that lost a fifth on the way is not the host it was.
+Rounds are paired, so a drift mostly cancels. But a host that changed by a fifth is no longer the same baseline.
 """
 
 
 def host_drift(measurements: Iterable[Measurement]) -> tuple[DriftRecord, ...]:
-    """The drift of each job of one group on the bare host, in I/Os per second; jobs in order of their first time."""
+    """The drift of each job of one group on the bare host, in I/Os per second, in the order of the jobs."""
     by_job: dict[str, list[Measurement]] = {}
     for each in measurements:
         if each.arm == Place.HOST and each.metrics.get("iops", 0.0) > 0:
@@ -32,12 +32,12 @@ def host_drift(measurements: Iterable[Measurement]) -> tuple[DriftRecord, ...]:
 
 
 def drift_check(drift: DriftRecord) -> ValidityCheck | None:
-    """The failed check of every cell of the job, where its host drifted too much."""
+    """The failed check for every cell of the job if its host drifted too much, else None."""
     if not drift.too_much:
         return None
     return ValidityCheck(
         "drift",
         ok=False,
         detail=f"the bare host changed by {drift.change.point:+.1%} while the group was measured, more than "
-        f"{DRIFT_BOUND:.0%}: warm it up, or find what else it does",
+        f"{DRIFT_BOUND:.0%}: warm up the host, or find out what else it does",
     )

@@ -1,4 +1,4 @@
-"""What one I/O costs the host: CPU time and cycles by who spent them, KVM's exits, switches. From counts to figures."""
+"""What one I/O costs the host: CPU time and cycles by part, KVM's exits, switches. From counts to figures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CostUnit = Literal["s/IO", "1/IO"]
 
 @dataclass(frozen=True, slots=True)
 class IoCost:
-    """One figure per I/O: seconds of CPU time, or a number. `title` is what people call it."""
+    """One figure per I/O: seconds of CPU time, or a number. `title` is its name in reports."""
 
     name: str
     unit: CostUnit
@@ -23,7 +23,7 @@ class IoCost:
 
 
 TOTAL = "cpu"
-"""The CPU time that the host spends on an I/O, but for fio's own: the sum of its parts."""
+"""The CPU time that the host spends on an I/O, without fio's own: the sum of its parts."""
 
 CPU_PARTS = (
     IoCost("cpu_guest_mode", "s/IO", "guest's kernel"),
@@ -34,24 +34,25 @@ CPU_PARTS = (
     IoCost("cpu_fio_system", "s/IO", "fio's system calls"),
     IoCost("cpu_rest", "s/IO", "host's kernel and the rest"),
 )
-"""Who spends it, in the order of a request's way. An arm has a guest's parts or the host's, and the rest."""
+"""The parts of the CPU time, in the order in which a request passes them. An arm has the parts of a guest or those of
+the host, and the rest."""
 
 CYCLES = "cycles"
-"""Cycles of the host's CPUs for an I/O, but for fio's own: the sum of their parts."""
+"""Cycles of the host's CPUs for an I/O, without fio's own: the sum of their parts."""
 
 CYCLE_PARTS = (
     IoCost("cycles_guest_kernel", "1/IO", "cycles of the guest's kernel"),
     IoCost("cycles_host_user", "1/IO", "cycles of QEMU"),
     IoCost("cycles_host_kernel", "1/IO", "cycles of the host's kernel"),
 )
-"""Where they are spent, in the order of a request's way. An arm of the host has the last alone."""
+"""The parts of the cycles, in the order in which a request passes them. An arm of the host has only the last part."""
 
 CYCLE_COSTS = (
     IoCost(CYCLES, "1/IO", "cycles"),
     *CYCLE_PARTS,
     IoCost("cycles_fio", "1/IO", "cycles of fio itself"),
 )
-"""All that is told of cycles. fio's own are all in user mode where it runs, of which little is anybody else's."""
+"""All figures on cycles. fio's own are the cycles in user mode on its machine, almost all of which belong to fio."""
 
 IO_COSTS: Mapping[str, IoCost] = MappingProxyType(
     {
@@ -72,15 +73,15 @@ IO_COSTS: Mapping[str, IoCost] = MappingProxyType(
         )
     }
 )
-"""Every figure by its name, in the order reports show them."""
+"""Every figure by its name, in the order of the reports."""
 
 
 def costs_per_io(counters: Counters, *, in_guest: bool) -> dict[str, float]:
-    """The figures of one measurement by name, in their units; empty where nothing was counted, or no I/O was done.
+    """The figures of one measurement by name, in their units; empty if nothing was counted, or no I/O was done.
 
-    The rest of what the host spent is `cpu_rest`. What an idle guest took while fio ran on the host does not
-    belong to the I/Os. Nor does fio's own time, `cpu_fio`: at a fixed rate it waits in a loop, for as long as a nap
-    happened to last when it started.
+    `cpu_rest` is the rest of the host's CPU time. The time of an idle guest while fio ran on the host does not belong
+    to the I/Os. Neither does fio's own time, `cpu_fio`: at a fixed rate, fio waits in a loop, and the length of that
+    loop depends on how long a sleep happened to last when fio started.
     """
     ios, host = counters.fio.ios or 0, counters.host
     if ios <= 0 or host is None:
@@ -92,7 +93,7 @@ def costs_per_io(counters: Counters, *, in_guest: bool) -> dict[str, float]:
         spent -= _qemu_seconds(counters.threads) if counters.threads else 0.0
         parts = {"cpu_fio_system": counters.fio.system_s or 0.0}
     elif (qemu := counters.threads) is not None:
-        # Ticks sample the time in the guest, and may find more of it than the vCPUs were given.
+        # Ticks sample the time in the guest. The sum may be more than the time that the vCPUs got.
         in_guest_mode = qemu.guest_s + min(qemu.vcpu_s, 0.0)
         fio = min(fio, in_guest_mode)
         parts = {
@@ -117,7 +118,7 @@ def _qemu_seconds(qemu: QemuCounts) -> float:
 
 
 def _cycles(counters: Counters, *, in_guest: bool) -> dict[str, float]:
-    """Counters that cannot tell guest mode from the rest, as a nested hypervisor's may not, are no evidence."""
+    """Some counters, for example of a nested hypervisor, cannot distinguish guest mode. They are not evidence."""
     cycles = counters.cycles
     if cycles is None:
         return {}

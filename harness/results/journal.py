@@ -1,4 +1,4 @@
-"""What journal.jsonl says: the measurements, and which rounds were begun and given up. Pure."""
+"""The content of journal.jsonl: the measurements, and which rounds were begun and abandoned. Pure."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ Entry = Measurement | RoundEvent
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """The lines of a journal in their order, and notes on lines that a crash cut off."""
+    """The lines of a journal in order, and notes on lines that a crash truncated."""
 
     measurements: tuple[Measurement, ...] = ()
     rounds: tuple[RoundEvent, ...] = ()
     notes: tuple[str, ...] = ()
 
     def numbers(self, group: str) -> set[int]:
-        """The numbers of rounds that the group has used, for whatever came of them."""
+        """The numbers of all rounds that the group has used, whole or not."""
         measured = {each.round for each in self.measurements if each.group == group}
         return measured | {each.round for each in self.rounds if each.group == group}
 
     def abandoned(self, group: str) -> set[int]:
-        """The numbers of the group's rounds that were given up: their measurements do not count."""
+        """The numbers of the group's abandoned rounds. Their measurements do not count."""
         return {each.round for each in self.rounds if each.group == group and each.event == "abandoned"}
 
     @property
     def unfinished(self) -> tuple[RoundEvent, ...]:
-        """The rounds that were begun and neither finished nor given up: the process ended in them."""
+        """The rounds that were begun, but neither finished nor abandoned: the process ended during them."""
         measured = Counter((each.group, each.round) for each in self.measurements)
         return tuple(
             each

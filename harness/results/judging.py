@@ -1,4 +1,4 @@
-"""The verdicts of cells: each budget by the rounds of its cell, then all of a run's together. Pure."""
+"""The verdicts of cells: each budget alone by the rounds of its cell, then all budgets of a run together. Pure."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _GRAVEST_FIRST = (Verdict.EXCEEDS, Verdict.INCONCLUSIVE, Verdict.WITHIN)
 def judged(
     rules: Mapping[str, Budget], metrics: Mapping[str, MetricRecord], look: Look | None
 ) -> tuple[BudgetRecord, ...]:
-    """What the cell's rounds say of each of its budgets, alone. Without a look, or the metric, it is inconclusive."""
+    """The verdict of each budget of the cell alone. Without a look, or without the metric, it is inconclusive."""
     return tuple(_judged(rule, metrics.get(name), look) for name, rule in rules.items())
 
 
 def gravest(budgets: Iterable[BudgetRecord]) -> Verdict:
-    """The verdict of a cell with these budgets: the gravest of theirs; without any it is unjudged."""
+    """The verdict of a cell with these budgets: the worst of their verdicts, or unjudged without a budget."""
     found = {budget.verdict for budget in budgets}
     return next((verdict for verdict in _GRAVEST_FIRST if verdict in found), Verdict.UNJUDGED)
 
 
 def corrected(records: Sequence[CellRecord], *, family: int, error_rate: float) -> list[CellRecord]:
-    """The records with every `exceeds` that does not survive Holm's correction over the run made `inconclusive`.
+    """The records after Holm's correction over the run: an `exceeds` that does not survive it becomes `inconclusive`.
 
-    Every budget of every cell counts, see `survivors`; those of a void cell count as without evidence. `family` and
-    `error_rate` as there.
+    Every budget of every cell counts, see `survivors`. The budgets of a void cell count as without evidence. `family`
+    and `error_rate` as in `survivors`.
     """
     tested = [
         replace(budget, p_value=None) if record.verdict is Verdict.VOID else budget

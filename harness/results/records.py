@@ -26,104 +26,104 @@ class Measurement:
     __pydantic_config__ = _STRICT
 
     group: str
-    """What was measured together: cells of one group share their host arm."""
+    """The group of cells that were measured together and share their host arm."""
     round: int
-    """Number of the round; the arms of one round are minutes apart and form a pair."""
+    """Number of the round. The arms of one round are minutes apart and form a pair."""
     arm: str
     """`host`, `twin:MODE` or `guest:MODE`."""
     repeat: Annotated[int, Field(validation_alias=AliasChoices("repeat", "visit"))]
-    """1, or 2 for an arm that is measured a second time in the round: the bare host, when it brackets the others."""
+    """1, or 2 for the second measurement of an arm in the round: the bare host, if it brackets the others."""
     job: str
     """The job's id, for example `randread-4k-qd32`."""
     started: float
-    """When fio was started, in seconds since 1970-01-01 UTC."""
+    """The start of fio, in seconds since 1970-01-01 UTC."""
     seconds: float
-    """The measured time as fio counted it, without the ramp."""
+    """The measured time by fio's clock, without the ramp."""
     wall: float
     """Seconds from the start of the command to its end."""
     metrics: dict[str, float]
-    """Values by metric name, in the metric's unit; a percentile that too few I/Os support is absent."""
+    """Values by metric name, in the metric's unit. A percentile without enough I/Os is absent."""
     io_bytes: int
     """Bytes that fio counted."""
     raw: str
     """fio's output, as a path relative to the run's directory."""
     counters: Counters = field(default_factory=Counters)
-    """What was counted during the measurement, by whom."""
+    """What was counted during the measurement, by source."""
     histogram: dict[int, int] = field(default_factory=dict)
     """Completions by latency in nanoseconds: fio's own bins."""
     notes: tuple[str, ...] = ()
-    """What a reader should know of this measurement, one sentence each."""
+    """What a reader must know about this measurement, one sentence each."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundEvent:
-    """A round is begun, or abandoned before it was whole: one line of journal.jsonl."""
+    """The begin of a round, or its end before it was whole: one line of journal.jsonl."""
 
     __pydantic_config__ = _STRICT
 
     event: Literal["begun", "abandoned"]
-    """`abandoned`: the measurements of this round do not count. Its number is not used again."""
+    """`abandoned`: the measurements of this round do not count, and its number is not used again."""
     group: str
     """The group, as in its measurements."""
     round: int
-    """Number of the round; each is begun once."""
+    """Number of the round. Each round is begun once."""
     measurements: int | None
-    """How many a whole round has, where it is begun; null where it is abandoned."""
+    """For `begun`, how many measurements a whole round has; null for `abandoned`."""
     why: str | None
-    """Why it was abandoned; null where it is begun."""
+    """For `abandoned`, the reason; null for `begun`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegionSteadiness:
-    """How one region of the disk came to its steady state, by SNIA's criteria over the last five rounds."""
+    """How one region of the disk reached its steady state, by SNIA's criteria over the last five rounds."""
 
     __pydantic_config__ = _STRICT
 
     region: str
-    """`device`, or the mode whose layout it is."""
+    """`device`, or the mode that has its layout there."""
     values: tuple[float, ...]
     """The conditioning job's figure per round, in I/Os per second."""
     range_share: float
-    """Largest minus smallest of the last five, as a share of their mean; at most 0.2 is steady."""
+    """Largest minus smallest of the last five values, as a share of their mean; at most 0.2 is steady."""
     excursion_share: float
-    """What the line through them rises or falls, as a share of their mean; at most 0.1 is steady."""
+    """Rise or fall of the fitted line over the last five values, as a share of their mean; at most 0.1 is steady."""
     steady: bool
-    """Whether there are five rounds that keep both limits."""
+    """Whether there are five rounds and they keep both limits."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConditioningRecord:
-    """How the disk was made ready before anything was measured."""
+    """How the disk was conditioned before the first measurement."""
 
     __pydantic_config__ = _STRICT
 
     method: Conditioning
-    """`fill`: written once; `steady`: purged, written twice at 128 KiB, then worked until steady."""
+    """`fill`: written once; `steady`: purged, written twice at 128 KiB, then a job repeated until steady."""
     job: str | None
     """The job that was repeated until steady; null for `fill`."""
     regions: tuple[RegionSteadiness, ...]
-    """Empty for `fill`."""
+    """One entry per region; empty for `fill`."""
     steady: bool | None
-    """Whether every region came to its steady state; null for `fill`."""
+    """Whether every region reached its steady state; null for `fill`."""
 
 
 @dataclass(frozen=True, slots=True)
 class DriftRecord:
-    """How the bare host's own figure changed while a group was measured."""
+    """How the throughput of the bare host changed while a group was measured."""
 
     __pydantic_config__ = _STRICT
 
     job: str
     """The job's id."""
     change: Estimate
-    """Of its throughput from the group's first measurement to its last: 0.1 is 10 % more at the end."""
+    """The change of its throughput from the group's first measurement to its last: 0.1 is 10 % more at the end."""
     too_much: bool
-    """Whether the change is beyond the bound and more than chance; the group's cells are `void` then."""
+    """Whether the change is beyond the bound and more than chance. If so, the job's cells are `void`."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """What was measured together: its rounds, and what holds for all its cells."""
+    """A group of cells that were measured together: its rounds, and what applies to all its cells."""
 
     __pydantic_config__ = _STRICT
 
@@ -132,29 +132,29 @@ class GroupRecord:
     disk: str
     """The disk under test."""
     orders: tuple[tuple[str, ...], ...]
-    """For each whole round the arms in the order in which they were measured."""
+    """For each whole round, the arms in the order of their measurement."""
     looks: tuple[int, ...]
-    """After how many rounds the data may be looked at."""
+    """The numbers of rounds at which the data may be looked at."""
     stopped: str | None
-    """Why no further round followed, for example `budget decided`; null where the group was not finished."""
+    """Why no further round followed, for example `budget decided`; null if the group was not finished."""
     conditioning: ConditioningRecord | None
-    """How the disk was made ready."""
+    """How the disk was conditioned."""
     drift: tuple[DriftRecord, ...]
-    """By job; empty with fewer than 3 values of the host."""
+    """The drift of the host by job; empty with fewer than 3 values of the host."""
     rounds: tuple[int, ...] = ()
-    """Numbers of the whole rounds, in the order of `orders`; an abandoned round leaves a gap."""
+    """Numbers of the whole rounds, in the order of `orders`. An abandoned round leaves a gap."""
     abandoned: tuple[int, ...] = ()
-    """Numbers of the rounds that were begun and not finished; nothing of them is in any figure."""
+    """Numbers of the rounds that were begun but not finished. No figure uses them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Efficiency:
-    """How much of the measuring phase fio ran: the rest is starting it, and moving from arm to arm."""
+    """The part of the measuring phase in which fio ran. The rest is starting fio, and changing from arm to arm."""
 
     __pydantic_config__ = _STRICT
 
     fio_s: float
-    """Seconds in which fio ran its jobs, ramps included."""
+    """Seconds in which fio ran its jobs, with ramps."""
     wall_s: float
     """Seconds of the measuring phase, from the first round of each group to its last."""
     ratio: float
@@ -167,7 +167,7 @@ class Efficiency:
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """The run itself: when, how, how far."""
+    """The run itself: when and how it ran, and its status."""
 
     __pydantic_config__ = _STRICT
 
@@ -176,51 +176,51 @@ class RunInfo:
     started: float
     """Seconds since 1970-01-01 UTC."""
     finished: float | None
-    """Seconds since 1970-01-01 UTC; null while the run goes on or where it was interrupted."""
+    """Seconds since 1970-01-01 UTC; null while the run continues, or if it was interrupted."""
     command: str
     """The command line that started the run."""
     profile: str
-    """Name of the profile that chose times and rounds."""
+    """Name of the profile that sets times and rounds."""
     seed: int
-    """Seed of every random choice, so that the order of arms can be repeated."""
+    """Seed of every random choice. The same seed repeats the order of arms."""
     status: RunStatus
-    """How far the run came."""
+    """Whether the run is complete."""
     scenarios: dict[str, str]
     """Titles of the scenarios by name."""
     phases: dict[str, float]
     """Seconds spent in each phase."""
     efficiency: Efficiency
-    """How much of the run was spent measuring."""
+    """The part of the measuring phase in which fio ran."""
     cause: str | None = None
-    """Why measuring stopped, where the status is `failed` and that is known."""
+    """Why measuring stopped, if the status is `failed` and the cause is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabInfo:
-    """Where the run was measured, and whether that speaks for real hardware."""
+    """Where the run was measured, and whether that represents real hardware."""
 
     __pydantic_config__ = _STRICT
 
     host: str
     """Name of the host in the lab file."""
     kind: str
-    """How guests are made there, for example `libvirt`, `proxmox` or `embedded`."""
+    """What creates the guests there, for example `libvirt`, `proxmox` or `embedded`."""
     accel: str
     """QEMU's accelerator in the guests: `kvm` or `tcg`."""
     representative: bool
-    """False where the lab cannot speak for real hardware (emulated, nested): no statement on a disk then."""
+    """False if the lab does not represent real hardware (emulated, nested). Then no figure is about a real disk."""
     why: str
-    """Why it is representative, or why not."""
+    """Why the lab is representative, or why not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The whole of results.json."""
+    """The complete results.json."""
 
     __pydantic_config__ = _STRICT
 
     schema: int
-    """Version of this format; a reader refuses a newer one."""
+    """Version of this format. A reader refuses a newer one."""
     run: RunInfo
     """The run itself."""
     lab: LabInfo
@@ -228,14 +228,14 @@ class Run:
     provenance: dict[str, JsonValue]
     """Versions and settings behind the figures: kernel, CPU, mitigations, governor, scheduler, fio, QEMU, images."""
     groups: tuple[GroupRecord, ...]
-    """One entry per group that was begun, in the order of the plan."""
+    """One entry per group that was started, in the order of the plan."""
     cells: tuple[CellRecord, ...]
     """One entry per cell, in the order of the plan."""
     decompositions: tuple[DecompositionRecord, ...] = ()
     """One entry per decomposition of a scenario and job."""
     scalings: tuple[ScalingRecord, ...] = ()
-    """One entry per cell whose layout is, or lies on, an array over several disks."""
+    """One entry per cell with a layout that is, or lies on, an array over several disks."""
 
     def cell(self, cell_id: str) -> CellRecord:
-        """The cell with this id; KeyError if the run has none."""
+        """The cell with this id. KeyError if the run does not have it."""
         return {cell.id: cell for cell in self.cells}[cell_id]

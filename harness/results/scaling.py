@@ -1,4 +1,4 @@
-"""From cells on arrays to how these scale: the array's twin against the single disk of the same rounds. Pure."""
+"""How arrays scale, from cells: the array's twin against the single disk of the same rounds. Pure."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _Curve = Sequence[tuple[float, float]]
 def scalings(
     cells: Sequence[Cell], records: Mapping[str, CellRecord], measurements: Iterable[Measurement]
 ) -> tuple[ScalingRecord, ...]:
-    """One record per cell whose layout is an array or lies on one, and which was measured, in the order of `cells`.
+    """One record per measured cell with a layout that is an array or lies on one, in the order of `cells`.
 
-    `records` is by cell id. Jobs at a fixed rate are left out: they ask an array for no more than a disk.
+    `records` is by cell id. Jobs at a fixed rate are left out: they request the same rate from an array and a disk.
     """
     by_raw = {(each.raw, each.arm, each.job): each for each in measurements}
     found = []
@@ -39,7 +39,8 @@ def scalings(
 
 
 def in_full_stripes(job: Job, array: Md) -> bool:
-    """Whether the job's writes fill whole stripes: sequential ones do, once they are merged, and large aligned ones."""
+    """Whether the job's writes fill whole stripes: sequential writes do, because they are merged, and large aligned
+    writes do."""
     shape = array.shape
     return not job.is_random or job.bs % (array.chunk * shape.data_disks) == 0
 
@@ -90,7 +91,7 @@ def _of_twin(cell: Cell, raw: str, by_raw: Mapping[tuple[str, str, str], Measure
 
 
 def _curve(cell: Cell, cells: Sequence[Cell], records: Mapping[str, CellRecord]) -> _Curve:
-    """The single disk in this workload at each depth of the run: I/Os in flight and IOPS."""
+    """The single disk in this workload at each depth of the run: I/Os in flight, and IOPS."""
     same = [each for each in cells if (each.scenario, each.mode) == (cell.scenario, cell.mode)]
     points = []
     for other in same:
@@ -112,14 +113,14 @@ def _in_flight(record: CellRecord, place: Place) -> float | None:
 
 
 def _cpu_busy(twins: Sequence[Measurement]) -> float | None:
-    """While fio ran where that is known, else from login to logout."""
+    """The busy share of the host's CPUs while fio ran, if that is known, else from login to logout."""
     found = [(each.counters.cpu_busy, each.counters.host_cpu_busy) for each in twins]
     shares = [share for pair in found if (share := pair[1] if pair[0] is None else pair[0]) is not None]
     return fmean(shares) if shares else None
 
 
 def _members(twins: Sequence[Measurement], job: Job) -> tuple[Member, ...]:
-    """Each disk of the array, its rates the means over the rounds that counted it."""
+    """Each disk of the array, with its mean rates over the rounds that counted it."""
     counted: dict[str, list[tuple[MemberCounts, float]]] = {}
     for each in twins:
         for name, of_member in each.counters.members.items():
@@ -142,14 +143,14 @@ def _members(twins: Sequence[Measurement], job: Job) -> tuple[Member, ...]:
 
 
 def _why(shape: Shape, read_share: float, *, full_stripe: bool) -> str:
-    """For example "4 disks, 4 of their I/Os for each write (2 reads of old data or parity, 2 writes)"."""
+    """For example "4 disks, each write needs 4 disk I/Os (2 reads of old data or parity, 2 writes)"."""
     disks = f"{shape.disks} disks"
     if read_share == 1:
-        return f"{disks}, each read from one of them"
+        return f"{disks}, each read uses one of them"
     written, read = shape.written(full_stripe=full_stripe), shape.read_for_write(full_stripe=full_stripe)
     if shape.parity and full_stripe:
-        return f"{disks}, {shape.data_disks * shape.legs} of which hold data of a stripe that is written as a whole"
-    cost = f"{written + read:g} of their I/Os for each write"
+        return f"{disks}, {shape.data_disks * shape.legs} of them hold data when a whole stripe is written"
+    cost = f"each write needs {written + read:g} disk I/Os"
     if read:
         cost += f" ({read:g} reads of old data or parity, {written:g} writes)"
     return f"{disks}, {cost}"

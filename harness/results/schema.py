@@ -12,7 +12,7 @@ from harness.results.records import SCHEMA_VERSION, Run
 
 
 def json_schema() -> dict[str, Any]:
-    """Draft 2020-12; every key is required and no other is allowed, as in the files that we write."""
+    """Draft 2020-12. Every key is required and no other key is allowed, as in the files that a run writes."""
     schema = TypeAdapter(Run).json_schema(mode="serialization")
     schema["properties"]["schema"]["const"] = SCHEMA_VERSION
     return {
@@ -23,12 +23,12 @@ def json_schema() -> dict[str, Any]:
 
 
 def text() -> str:
-    """The schema as docs/results.schema.json holds it."""
+    """The content of docs/results.schema.json."""
     return json.dumps(_without_titles(json_schema()), indent=2) + "\n"
 
 
 def _without_titles(node: Any) -> Any:
-    """pydantic's titles repeat the keys; ours, at the top, stays."""
+    """pydantic's titles repeat the keys and are removed. The title of the document stays."""
     if isinstance(node, dict):
         return {
             key: {name: _without_titles(sub) for name, sub in value.items()}

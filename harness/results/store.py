@@ -1,4 +1,4 @@
-"""The directory of one run: journal and raw outputs while it goes on, results.json at its end."""
+"""The directory of one run: journal and raw outputs during the run, results.json at its end."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from harness.untrusted import parse_json
 
 _LATEST = "latest"
 _DOCUMENT_BYTES = 1 << 30
-"""A file of ours, larger than any that we write."""
+"""A limit for reading files of a run; every file that a run writes is smaller."""
 
 
 class RunStore:
     """`reports/RUN-ID/` with results.json, journal.jsonl, raw/ and index.html. One process writes to it.
 
-    Every method raises ResultsError, naming the file and what to do, where it cannot be read or written.
+    Every method raises ResultsError if a file cannot be read or written. The error names the file and what to do.
     """
 
     def __init__(self, path: Path) -> None:
@@ -42,7 +42,7 @@ class RunStore:
 
     @classmethod
     def create(cls, reports_dir: Path, run_id: RunId) -> Self:
-        """A new run's directory, with `latest` beside it pointing there."""
+        """The directory of a new run. The link `latest` in `reports_dir` then points to it."""
         store = cls(reports_dir / run_id)
         with _explained(store.path, "created"):
             reports_dir.mkdir(parents=True, exist_ok=True)
@@ -50,7 +50,7 @@ class RunStore:
                 store.path.mkdir()
             except FileExistsError:
                 raise ResultsError(
-                    f"{store.path} exists already: a run is never written over",
+                    f"{store.path} exists already, and virt-overhead never overwrites a run",
                     hint="choose another run id, or move the directory away",
                 ) from None
             (store.path / "raw").mkdir()
@@ -64,16 +64,17 @@ class RunStore:
         directory = path.parent if path.name == "results.json" else path
         if not directory.is_dir():
             raise ResultsError(
-                f"{directory} is no directory of a run", hint="give reports/RUN-ID, or reports/latest for the newest"
+                f"{directory} is not the directory of a run",
+                hint="give reports/RUN-ID, or reports/latest for the newest run",
             )
         return cls(directory.resolve())
 
     def save_raw(self, name: str, text: str, *, command: str | None = None) -> str:
-        """Store an output as it was printed, before anyone parses it, and return its path relative to the run.
+        """Store an output exactly as it was printed, before it is parsed, and return its path relative to the run.
 
-        `name` carries the suffix (`round1-guest:lvm-randread-4k-qd32.json`); what file systems and archives do not
-        like in names becomes `-`, and a name that is taken gets a number. `command` is written beside it, with the
-        suffix `.command`.
+        `name` contains the suffix (`round1-guest:lvm-randread-4k-qd32.json`). Characters that some file systems and
+        archives do not allow become `-`, and a name that exists already gets a number. `command` is written next to it,
+        with the suffix `.command`.
         """
         plain = Path(re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip(".-") or "raw")
         number = 1
@@ -100,7 +101,7 @@ class RunStore:
         line = _dump(_entries(), entry, self.journal_path, indent=None).encode() + b"\n"
         new = not self.journal_path.exists()
         with _explained(self.journal_path, "written"), self.journal_path.open("ab+") as file:
-            # After a crash the last line may be cut off: what follows must not be glued to it.
+            # After a crash, the last line may be truncated. The new line must not continue it.
             if file.seekable() and file.seek(0, os.SEEK_END):
                 file.seek(-1, os.SEEK_END)
                 if file.read(1) != b"\n":
@@ -111,7 +112,7 @@ class RunStore:
                 sync(self.path)
 
     def read_journal(self) -> Journal:
-        """The lines so far. A line that a crash cut off is left out, with a note; no journal is an empty one."""
+        """The lines so far. A line that a crash truncated is left out, with a note. A missing journal has no lines."""
         measurements: list[Measurement] = []
         rounds: list[RoundEvent] = []
         notes: list[str] = []
@@ -124,7 +125,7 @@ class RunStore:
                 document = parse_json(line, f"line {number}", ResultsError, most_bytes=_DOCUMENT_BYTES)
             except ResultsError:
                 name = self.journal_path.name
-                notes.append(f"{name}: line {number} was cut off and is left out; the others are whole")
+                notes.append(f"{name}: line {number} is truncated and was left out; the other lines are complete")
                 continue
             try:
                 if isinstance(document, dict) and "event" in document:
@@ -136,7 +137,7 @@ class RunStore:
         return Journal(tuple(measurements), tuple(rounds), tuple(notes))
 
     def write_results(self, run: Run) -> None:
-        """Write results.json whole or not at all: what was there stays until the new one is complete."""
+        """Write results.json whole or not at all: the old file stays until the new one is complete."""
         self._replace(self.results_path, _dump(_runs(), run, self.results_path, indent=1) + "\n")
 
     def write_report(self, html: str) -> Path:
@@ -151,8 +152,8 @@ class RunStore:
                 text = self.results_path.read_bytes()
             except FileNotFoundError:
                 raise ResultsError(
-                    f"{self.results_path} does not exist: the run did not get as far as its first results",
-                    hint=f"{self.journal_path.name} and raw/ beside it hold what was measured; else measure again",
+                    f"{self.results_path} does not exist: the run ended before its first results",
+                    hint=f"{self.journal_path.name} and raw/ next to it have what was measured; or measure again",
                 ) from None
         try:
             document = parse_json(text, "it", ResultsError, most_bytes=_DOCUMENT_BYTES)
@@ -161,7 +162,7 @@ class RunStore:
         version = document.get("schema") if isinstance(document, dict) else None
         if isinstance(version, int) and version > SCHEMA_VERSION:
             raise ResultsError(
-                f"{self.results_path} has schema {version}, this virt-overhead reads up to {SCHEMA_VERSION}",
+                f"{self.results_path} has schema {version}; this virt-overhead reads schemas up to {SCHEMA_VERSION}",
                 hint="read it with the virt-overhead that wrote it, or a newer one",
             )
         try:
@@ -201,7 +202,7 @@ def _dump(adapter: TypeAdapter[Any], value: object, path: Path, *, indent: int |
     except (PydanticSerializationError, ValueError) as error:
         raise ResultsError(
             f"{path} cannot hold this {type(value).__name__}: {error}",
-            hint="every value must be finite and of the type that harness/results names",
+            hint="every value must be finite and have the type that harness/results declares",
         ) from error
 
 
@@ -211,11 +212,11 @@ def _to_disk(file: IO[Any]) -> None:
 
 
 def _point_latest(link: Path, run_id: RunId) -> None:
-    """Make `link` a symlink to the run beside it, at once for whoever reads it."""
+    """Make `link` a symlink to the run in the same directory, in one atomic step."""
     part = link.with_name(f"{link.name}.{os.getpid()}.part")
     with _explained(link, "updated"):
         if link.exists() and not link.is_symlink():
-            raise ResultsError(f"{link} is not a link, so it cannot point at run {run_id}", hint=f"move {link} away")
+            raise ResultsError(f"{link} is not a link, so it cannot point to run {run_id}", hint=f"move {link} away")
         part.unlink(missing_ok=True)
         part.symlink_to(run_id)
         move(part, link)
@@ -236,8 +237,8 @@ def _explained(path: Path, done: str) -> Iterator[None]:
 
 def _unreadable(path: Path, why: str) -> ResultsError:
     return ResultsError(
-        f"{path} is no {path.name} of virt-overhead (schema {SCHEMA_VERSION}): {why}",
-        hint="it was changed or damaged; take it from a backup, or measure again",
+        f"{path} is not a valid {path.name} of virt-overhead (schema {SCHEMA_VERSION}): {why}",
+        hint="the file was changed or damaged; restore it from a backup, or measure again",
     )
 
 

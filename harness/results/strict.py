@@ -1,4 +1,4 @@
-"""How pydantic reads stored records back: unknown keys are refused, and nothing is coerced."""
+"""How pydantic reads stored records: it refuses unknown keys and converts nothing."""
 
 from pydantic import ConfigDict
 

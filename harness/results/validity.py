@@ -1,4 +1,4 @@
-"""Is a cell's measurement what it claims to be? Checks on what fio, the host's disk and QEMU counted. Pure."""
+"""Is a cell's measurement valid? Checks on what fio, the host's disk and QEMU counted. Pure."""
 
 from __future__ import annotations
 
@@ -12,53 +12,53 @@ from harness.results.records import Measurement
 from harness.units import format_size
 
 TOLERANCE = 0.02
-"""How far counts of the same bytes may lie apart, as a share of what fio counted."""
+"""The largest difference between counts of the same bytes, as a share of what fio counted."""
 
 PROBED = 2 * 1024**2
-"""Bytes that udev may read of a disk that the host wrote to, when fio closes it: it looks for signatures."""
+"""Bytes that udev may read from a disk: it looks for signatures when fio on the host closes the disk after writing."""
 
 _MULTIPLIED = 1.1
-"""Beyond this it is more than metadata that a layout adds."""
+"""Beyond this factor, a layout adds more than metadata."""
 RATE_TOLERANCE = 0.05
-"""How far an arm's IOPS may lie from the rate that was asked of it, as a share of it."""
+"""The largest difference between an arm's IOPS and the requested rate, as a share of the rate."""
 
 BUSY = 0.95
-"""The share of time above which CPUs rather than the disk decide a figure."""
+"""If CPUs are busy for more than this share of the time, they limit a figure rather than the disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Count:
-    """What one counter saw of one measurement in one direction, and between what it should be. All in bytes.
+    """The value of one counter for one measurement and direction, with its bounds. All in bytes.
 
-    `slack` is what may be still in flight when fio ended, `beside` what others may have added.
+    `slack` is what may still be in flight when fio ended, `extra` is what other programs may have added.
     """
 
     measurement: Measurement
     direction: str
     by: str
     fio: float
-    seen: float
+    counted: float
     fewest: float
     most: float
     slack: float
-    beside: float
+    extra: float
 
     @property
     def off(self) -> float:
-        """How far the counter is beyond a bound and what was in flight, as a share of the bound; negative is less."""
-        if self.seen < self.fewest:
-            return -max(self.fewest - self.seen - self.slack, 0.0) / self.fewest
-        return max(self.seen - self.most - self.slack - self.beside, 0.0) / self.most
+        """How far the counter is beyond a bound with its slack, as a share of the bound; negative is below."""
+        if self.counted < self.fewest:
+            return -max(self.fewest - self.counted - self.slack, 0.0) / self.fewest
+        return max(self.counted - self.most - self.slack - self.extra, 0.0) / self.most
 
     @property
-    def apart(self) -> float:
-        """How far the counter is from fio beyond what was in flight, as a share of fio's bytes."""
-        beside = self.beside if self.seen > self.fio else 0.0
-        return max(abs(self.seen - self.fio) - self.slack - beside, 0.0) / self.fio
+    def difference(self) -> float:
+        """The difference between the counter and fio beyond `slack` and `extra`, as a share of fio's bytes."""
+        extra = self.extra if self.counted > self.fio else 0.0
+        return max(abs(self.counted - self.fio) - self.slack - extra, 0.0) / self.fio
 
     @property
     def amplified(self) -> bool:
-        """Whether the layout multiplies bytes, beyond some metadata."""
+        """Whether the layout moves a multiple of the bytes, beyond some metadata."""
         return self.most > _MULTIPLIED * self.fio
 
     @property
@@ -71,11 +71,11 @@ class _Count:
 def byte_checks(
     measurements: Iterable[Measurement], in_flight: int, layout: Amplification = NONE
 ) -> tuple[ValidityCheck, ...]:
-    """One check per arm: fio's bytes against those of the host's bare disk, or disks, and, for a guest, of QEMU.
+    """One check per arm: fio's bytes against those of the host's bare disk or disks and, for a guest, of QEMU.
 
-    `in_flight` is iodepth x numjobs x block size in bytes: what one side may have counted and the other not yet.
-    `layout` is what the disks may move for the arms that are on it, all but the host. A measurement without counters is
-    not checked.
+    `in_flight` is iodepth x numjobs x block size in bytes: one side may have counted these bytes and the other not yet.
+    `layout` is what the disks may move for the arms on it, which are all arms except the host. A measurement without
+    counters is not checked.
     """
     by_arm: dict[str, list[_Count]] = {}
     for measurement in measurements:
@@ -85,7 +85,7 @@ def byte_checks(
 
 
 def rate_checks(measurements: Iterable[Measurement], rate: int | None) -> tuple[ValidityCheck, ...]:
-    """One check per arm of a job at a fixed rate: arms are compared at the same IOPS, or not at all."""
+    """One check per arm of a job at a fixed rate: arms are only compared at the same IOPS."""
     worst: dict[str, Measurement] = {}
     for each in measurements:
         if rate is not None and "iops" in each.metrics:
@@ -100,24 +100,24 @@ def _rate_check(arm: str, worst: Measurement, rate: int) -> ValidityCheck:
     ok = abs(iops - rate) <= RATE_TOLERANCE * rate
     detail = f"{iops:.0f} of {rate} I/Os per second in round {worst.round}"
     if not ok:
-        detail += ": ask for a rate that every arm can hold" if iops < rate else ": fio could not keep the rate"
+        detail += ": request a rate that every arm can reach" if iops < rate else ": fio could not keep to the rate"
     return ValidityCheck(f"rate {arm}", ok=ok, detail=detail)
 
 
 def saturation_notes(measurements: Iterable[Measurement], depth: int | None) -> tuple[str, ...]:
-    """What besides the disk limits a figure: busy CPUs, and fewer I/Os in flight than asked for, by arm.
+    """What limits a figure in addition to the disk: busy CPUs, and fewer I/Os in flight than requested, by arm.
 
-    `depth` is iodepth x numjobs; None for a job at a fixed rate, which has as few in flight as that takes. What was
-    achieved follows from Little's law: IOPS x mean latency.
+    `depth` is iodepth x numjobs. It is None for a job at a fixed rate, which has only as many I/Os in flight as the
+    rate needs. The achieved number follows from Little's law: IOPS x mean latency.
     """
     worst: dict[tuple[str, str], float] = {}
     for each in measurements:
         place = "the guest's" if each.arm.startswith("guest") else "the host's"
-        # On a host arm both are the host's: while fio ran, and with the login around it.
+        # On a host arm, both shares are about the host: while fio ran, and also with the login before and after.
         for whose, share in ((place, each.counters.cpu_busy), ("the host's", each.counters.host_cpu_busy)):
             worst[each.arm, whose] = max(worst.get((each.arm, whose), 0.0), share or 0.0)
     notes = [
-        f"{arm}: {whose} CPUs were {share:.0%} busy: the figure is theirs rather than the disk's"
+        f"{arm}: {whose} CPUs were {share:.0%} busy, so they limit the figure rather than the disk"
         for (arm, whose), share in worst.items()
         if share > BUSY
     ]
@@ -127,7 +127,7 @@ def saturation_notes(measurements: Iterable[Measurement], depth: int | None) -> 
             reached = each.metrics["iops"] * each.metrics["lat_mean"]
             achieved[each.arm] = min(achieved.get(each.arm, reached), reached)
     notes += [
-        f"{arm}: {reached:.3g} I/Os in flight on average, {depth} asked for"
+        f"{arm}: {reached:.3g} I/Os in flight on average, {depth} requested"
         for arm, reached in achieved.items()
         if depth is not None and reached < 0.8 * depth
     ]
@@ -139,17 +139,17 @@ def _counts(measurement: Measurement, in_flight: int, of_disk: Amplification) ->
     found = []
     for direction, fio in (("read", counters.fio.read), ("written", counters.fio.written)):
         for by, moved in (("qemu", counters.qemu), ("disk", counters.disk)):
-            seen = None if moved is None else moved.read if direction == "read" else moved.written
-            if not fio or seen is None:
+            counted = None if moved is None else moved.read if direction == "read" else moved.written
+            if not fio or counted is None:
                 continue
             needs = of_disk if by == "disk" else NONE
             fewest, most = fio * needs.fewest_written, fio * needs.most_written
             if direction == "read":
                 for_writes = counters.fio.written * needs.read_for_write
                 fewest, most = fio * needs.fewest_read, fio * needs.most_read + for_writes
-            beside = PROBED if on_host and by == "disk" and direction == "read" else 0
+            extra = PROBED if on_host and by == "disk" and direction == "read" else 0
             slack = in_flight * most / fio
-            found.append(_Count(measurement, direction, by, fio, seen, fewest, most, slack=slack, beside=beside))
+            found.append(_Count(measurement, direction, by, fio, counted, fewest, most, slack=slack, extra=extra))
     return found
 
 
@@ -160,12 +160,12 @@ def _checked(arm: str, counts: Sequence[_Count]) -> ValidityCheck:
     worst = max(wrong, key=lambda count: abs(count.off))
     first = next((count for count in wrong if count.by == "qemu" and count.measurement is worst.measurement), worst)
     whose = {"qemu": "QEMU", "disk": "the host's disk"}[first.by]
-    needed = f", {first.needed} times as much is its layout's" if first.amplified else ""
+    needed = f"; its layout needs {first.needed} times as much as fio" if first.amplified else ""
     return ValidityCheck(
         f"bytes {arm}",
         ok=False,
         detail=f"round {first.measurement.round}: fio counted {format_size(first.fio)} {first.direction}, {whose} "
-        f"{format_size(first.seen)} ({first.seen / first.fio:.1%}{needed}): {_reason(first)}",
+        f"{format_size(first.counted)} ({first.counted / first.fio:.1%}{needed}): {_reason(first)}",
     )
 
 
@@ -173,18 +173,18 @@ def _agreement(counts: Sequence[_Count]) -> str:
     who = "fio, QEMU" if any(count.by == "qemu" for count in counts) else "fio"
     amplified = [count for count in counts if count.amplified]
     if not amplified:
-        most = max(count.apart for count in counts)
+        most = max(count.difference for count in counts)
         return f"{who} and the disk agree within {max(most, 0.001):.1%}"
-    ratios = sorted(count.seen / count.fio for count in amplified)
+    ratios = sorted(count.counted / count.fio for count in amplified)
     found = " to ".join(dict.fromkeys(f"{ratio:.3g}" for ratio in (ratios[0], ratios[-1])))
     needed = " or ".join(dict.fromkeys(count.needed for count in amplified))
-    return f"{who} and the disks agree: these moved {found} times as much, the layout needs {needed}"
+    return f"{who} and the disks agree: the disks moved {found} times as much as fio, the layout needs {needed}"
 
 
 def _reason(count: _Count) -> str:
     match count.by, count.direction, count.off < 0:
         case "qemu", _, True:
-            return "the guest's own cache served the rest, or it sent what QEMU does not count as data"
+            return "the guest's own cache served the rest, or the guest sent requests that QEMU does not count as data"
         case "qemu", _, False:
             return "something else in the guest used the disk"
         case _, "read", True:
@@ -196,4 +196,4 @@ def _reason(count: _Count) -> str:
                 "the rest was not on the disk at the job's end: the host's page cache holds it, or zeros were dropped"
             )
         case _:
-            return "the layers write more than they are asked for (metadata, journal, parity), or something else wrote"
+            return "the layers write more than requested (metadata, journal, parity), or something else wrote"

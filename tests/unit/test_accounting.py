@@ -1,4 +1,4 @@
-"""What an I/O costs: each second of the host in one place, and no figure where nobody counted."""
+"""What an I/O costs: each second of the host counts once, and there is no figure if nothing was counted."""
 
 from __future__ import annotations
 
@@ -91,14 +91,14 @@ def test_a_hosts_io_is_paid_by_fio_and_kernel_and_not_by_the_idle_guest() -> Non
     assert not {"exits", "qemu_switches"} & costs.keys()
 
 
-def test_the_total_is_no_less_than_its_parts_whatever_the_ticks_say() -> None:
+def test_the_total_is_never_less_than_its_parts() -> None:
     costs = costs_per_io(counters_of(GUEST | {"host_busy_s": 3.9, "qemu_worker_s": -0.02}), in_guest=True)
     assert costs["cpu_rest"] == 0
     assert costs["cpu_worker"] == 0
     assert us(costs["cpu"]) == pytest.approx(310)
 
 
-def test_ticks_that_find_more_time_in_the_guest_than_it_was_given_are_cut() -> None:
+def test_ticks_cannot_give_the_guest_more_time_than_it_got() -> None:
     costs = costs_per_io(counters_of(GUEST | {"qemu_guest_s": 3.2, "qemu_vcpu_s": -0.2}), in_guest=True)
     assert costs["cpu_vcpu"] == 0
     assert us(costs["cpu_guest_mode"]) == pytest.approx(300 - 90)
@@ -115,7 +115,7 @@ def test_how_long_fio_waits_in_its_loop_changes_no_cost() -> None:
     )
 
 
-def test_a_guest_whose_threads_are_not_told_has_the_whole_alone() -> None:
+def test_a_guest_whose_threads_are_not_known_has_only_the_total() -> None:
     costs = costs_per_io(counters_of({"ios": 10_000, "host_busy_s": 5.0, "fio_user_s": 0.9}), in_guest=True)
     assert {name: us(value) for name, value in costs.items()} == pytest.approx(
         {"cpu": 410, "cpu_rest": 410, "cpu_fio": 90}
@@ -141,7 +141,7 @@ def test_cycles_of_a_hosts_io_are_its_kernels_and_none_of_the_idle_guests() -> N
     assert cycles(HOST | CYCLES, in_guest=False) == {"cycles": 9_000, "cycles_host_kernel": 9_000, "cycles_fio": 2_000}
 
 
-def test_counters_that_find_no_cycles_in_a_guest_that_ran_are_no_evidence() -> None:
+def test_counters_that_find_no_cycles_in_a_guest_that_ran_are_not_evidence() -> None:
     blind = CYCLES | {"cycles_guest_user": 0.0, "cycles_guest_kernel": 0.0}
     assert cycles(GUEST | blind, in_guest=True) == {}
     # An emulated guest has no guest mode: all of it is QEMU's.
@@ -157,7 +157,7 @@ def test_without_cycles_the_other_figures_are_what_they_were() -> None:
 
 
 @pytest.mark.parametrize("counters", [{}, {"ios": 5}, {"host_busy_s": 1.0}, HOST | {"ios": 0}])
-def test_what_nobody_counted_has_no_cost(counters: dict[str, float]) -> None:
+def test_what_was_not_counted_has_no_cost(counters: dict[str, float]) -> None:
     assert costs_per_io(counters_of(counters), in_guest=False) == {}
 
 
@@ -202,7 +202,7 @@ def cell(measurements: list[Measurement]) -> CellRecord:
     return assemble([CELL], measurements, {CELL.id: CellContext(host="lab", group="g", span_bytes=1)})[0]
 
 
-def test_a_cell_says_what_each_arms_io_costs_and_what_the_guest_adds() -> None:
+def test_a_cell_has_what_each_arms_io_costs_and_what_the_guest_adds() -> None:
     cpu = cell(rounds()).accounting["cpu"]
     assert cpu.unit == "s/IO"
     assert [us(value) for value in (*cpu.host, *cpu.twin, *cpu.guest)] == pytest.approx([70, 70, 70, 70, 410, 410])
@@ -211,14 +211,14 @@ def test_a_cell_says_what_each_arms_io_costs_and_what_the_guest_adds() -> None:
     assert cpu.added.n == 2
 
 
-def test_a_cell_says_how_many_cycles_the_guest_adds() -> None:
+def test_a_cell_has_the_cycles_that_the_guest_adds() -> None:
     cost = cell(rounds(host=HOST | CYCLES, guest=GUEST | CYCLES)).accounting["cycles"]
     assert (cost.unit, cost.host, cost.guest) == ("1/IO", (9_000, 9_000), (16_000, 16_000))
     assert cost.added is not None
     assert cost.added.point == pytest.approx(7_000)
 
 
-def test_parts_of_one_side_alone_add_nothing() -> None:
+def test_parts_of_only_one_side_add_nothing() -> None:
     costs = cell(rounds()).accounting
     assert costs["cpu_iothread"].host == ()
     assert costs["cpu_iothread"].added is None

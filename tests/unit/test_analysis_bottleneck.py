@@ -1,4 +1,4 @@
-"""What limits an array, told from what was counted: each limit is found by its own evidence, and none is made up."""
+"""What limits an array, from the counters: each limit needs its own evidence."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def found(evidence: Evidence) -> Bottleneck:
     return find_bottleneck(evidence).bottleneck
 
 
-def test_an_array_that_gives_what_its_level_can_has_none() -> None:
+def test_an_array_that_delivers_what_its_level_can_has_no_bottleneck() -> None:
     finding = find_bottleneck(replace(ARRAY, of_ideal=0.93, cpu_busy=0.99))
     assert finding.bottleneck is Bottleneck.NONE
-    assert finding.words == "it gives 93% of what its level can"
+    assert finding.words == "it delivers 93% of what its level can deliver"
 
 
 def test_busy_cpus_are_named_first() -> None:
@@ -52,21 +52,21 @@ def test_a_member_that_serves_more_than_its_part_is_named() -> None:
     one_mirror = (Member("sdb", 2e8), Member("sdc", 0.0))
     finding = find_bottleneck(replace(ARRAY, ideal=2.0, of_ideal=0.5, members=one_mirror))
     assert finding.bottleneck is Bottleneck.MEMBER
-    assert finding.words == "sdb moved 2.00 times as much as the members on average"
+    assert finding.words == "sdb moved 2.00 times the mean of the members"
 
 
 def test_a_queue_that_has_less_for_each_member_than_the_single_disk_had_is_not_deep_enough() -> None:
     finding = find_bottleneck(replace(ARRAY, of_ideal=0.58, in_flight=32.0, members=EVEN))
     assert finding.bottleneck is Bottleneck.QUEUE
     assert finding.words == (
-        "a member has 8 I/Os in flight, the single disk had 32; with as few it gives 60% of its throughput"
+        "a member has 8 I/Os in flight, the single disk had 32; with 8, the single disk delivers 60% of its throughput"
     )
 
 
 def test_fewer_ios_than_disks_leave_members_idle() -> None:
     finding = find_bottleneck(replace(ARRAY, of_ideal=0.25, in_flight=1.0, single_in_flight=1.0, single=CURVE[:1]))
     assert finding.bottleneck is Bottleneck.QUEUE
-    assert finding.words == "with 1 I/Os in flight a member has 0.25: it is idle part of the time"
+    assert finding.words == "with 1 I/Os in flight, a member has 0.25: it is idle part of the time"
 
 
 def test_a_write_that_keeps_four_disks_busy_offers_each_member_more() -> None:
@@ -75,7 +75,7 @@ def test_a_write_that_keeps_four_disks_busy_offers_each_member_more() -> None:
     assert found(replace(ARRAY, ideal=1.0, in_flight=32.0)) is not Bottleneck.QUEUE
 
 
-def test_a_queue_explains_no_more_than_it_takes() -> None:
+def test_a_queue_explains_only_what_it_costs() -> None:
     # With 8 each, the members could give 60 %; they give 20 %.
     assert found(replace(ARRAY, of_ideal=0.2, in_flight=32.0, members=EVEN)) is Bottleneck.PATH
 
@@ -90,13 +90,15 @@ def test_members_that_idle_though_ios_wait_point_at_the_path() -> None:
 def test_ios_that_wait_above_the_members_point_at_the_path() -> None:
     finding = find_bottleneck(replace(ARRAY, members=tuple(replace(member, in_flight=4.0) for member in EVEN)))
     assert finding.bottleneck is Bottleneck.PATH
-    assert finding.words.startswith("of 128 I/Os in flight 16 were with the members, others waited above")
+    assert finding.words.startswith("of 128 I/Os in flight, 16 were at the members, the others waited above them")
 
 
 def test_members_that_give_less_together_than_alone_point_at_what_they_share() -> None:
     finding = find_bottleneck(ARRAY)
     assert finding.bottleneck is Bottleneck.PATH
-    assert finding.words.startswith("each member has I/Os enough for 100% of what it gives alone, and gives 30% of it")
+    assert finding.words.startswith(
+        "each member has enough I/Os for 100% of the single disk's throughput, and delivers 30% of it"
+    )
 
 
 @pytest.mark.parametrize(
@@ -112,7 +114,7 @@ def test_members_that_give_less_together_than_alone_point_at_what_they_share() -
 )
 def test_what_the_evidence_does_not_show_is_not_known(evidence: Evidence) -> None:
     finding = find_bottleneck(evidence)
-    assert (finding.bottleneck, finding.words) == (Bottleneck.UNKNOWN, "nothing stands out in what was counted")
+    assert (finding.bottleneck, finding.words) == (Bottleneck.UNKNOWN, "the counters show no limit")
 
 
 @pytest.mark.parametrize(
@@ -120,7 +122,7 @@ def test_what_the_evidence_does_not_show_is_not_known(evidence: Evidence) -> Non
     [(400.0, 1.0), (32.0, 0.6), (4.0, 0.1), (2.0, 0.05), (128.0, 1.0)],
     ids=["deeper", "8 each", "1 each", "half of one each", "32 each"],
 )
-def test_what_a_member_can_give_is_read_off_the_single_disks_own_curve(in_flight: float, share: float) -> None:
+def test_what_a_member_can_deliver_comes_from_the_single_disks_own_curve(in_flight: float, share: float) -> None:
     assert replace(ARRAY, in_flight=in_flight).allowed == pytest.approx(share)
 
 

@@ -1,4 +1,4 @@
-"""A waterfall adds up: steps to their total, exactly, and each with an interval of its own."""
+"""A waterfall adds up: the steps add up exactly to their total, and each has its own interval."""
 
 from __future__ import annotations
 
@@ -108,13 +108,13 @@ def test_of_steps_that_all_change_nothing_any_is_shown_at_most_once_in_twenty_wa
 @pytest.mark.parametrize(
     ("arms", "said"),
     [
-        ([[1.0, 2.0]], "needs two or more, not 1"),
-        ([[1.0, 2.0], [1.0], [1.0]], "same rounds, not 2, 1, 1 of them"),
+        ([[1.0, 2.0]], "at least two arms, not 1"),
+        ([[1.0, 2.0], [1.0], [1.0]], "same number of rounds, not 2, 1, 1"),
         ([[], []], "at least one round"),
         ([[1.0], [0.0]], "greater than 0"),
         ([[1.0], [math.nan]], "finite number"),
     ],
 )
-def test_what_is_no_decomposition_is_refused(arms: list[list[float]], said: str) -> None:
+def test_invalid_arms_are_refused(arms: list[list[float]], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         decompose(arms)

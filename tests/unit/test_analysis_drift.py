@@ -77,21 +77,21 @@ def test_three_points_on_a_line_are_proof() -> None:
 @pytest.mark.parametrize(
     ("times", "values", "says"),
     [
-        ([0.0], [1.0, 2.0], "1 moments, 2 values"),
+        ([0.0], [1.0, 2.0], "1 times, 2 values"),
         ([], [], "at least one value"),
         ([0.0, 1.0], [1.0, 0.0], "greater than 0"),
         ([0.0, 1.0], [1.0, math.inf], "finite"),
-        ([5.0, 5.0], [1.0, 2.0], "one moment"),
-        ([5.0, math.nan], [1.0, 2.0], "moment is a finite number, not nan"),
+        ([5.0, 5.0], [1.0, 2.0], "the same time"),
+        ([5.0, math.nan], [1.0, 2.0], "time must be a finite number, not nan"),
     ],
 )
-def test_what_has_no_drift_is_refused(times: list[float], values: list[float], says: str) -> None:
+def test_values_without_a_drift_are_refused(times: list[float], values: list[float], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         estimate_drift(times, values)
 
 
-def test_figures_that_cannot_be_meant_are_refused() -> None:
-    with pytest.raises(ValueError, match="confidence is a share"):
+def test_impossible_confidence_and_bound_are_refused() -> None:
+    with pytest.raises(ValueError, match="confidence must be a share"):
         estimate_drift([0, 1, 2], [1, 2, 3], confidence=95)
-    with pytest.raises(ValueError, match="bound of drift"):
+    with pytest.raises(ValueError, match="bound of a drift"):
         drifted(Estimate(0.1, 0.0, 0.2, 3), -0.1)

@@ -1,4 +1,4 @@
-"""Estimates: hand-calculated cases, agreement with scipy, and intervals that cover as often as they say."""
+"""Estimates: hand-calculated cases, agreement with scipy, and intervals that cover as often as stated."""
 
 from __future__ import annotations
 
@@ -173,9 +173,7 @@ ON_ROUNDS: dict[str, Callable[[Iterable[float], Iterable[float]], object]] = {
 
 @pytest.mark.parametrize("name", ON_ROUNDS)
 @pytest.mark.parametrize("of", [tuple, iter, deque, np.array, lambda values: [Fraction(value) for value in values]])
-def test_rounds_may_come_in_a_list_an_array_or_anything_that_can_be_walked_through(
-    name: str, of: Callable[[list[float]], Iterable[float]]
-) -> None:
+def test_rounds_may_be_a_list_an_array_or_any_iterable(name: str, of: Callable[[list[float]], Iterable[float]]) -> None:
     evaluate = ON_ROUNDS[name]
     found = evaluate(of(HOST), of(GUEST))
     assert found == evaluate(HOST, GUEST)
@@ -183,7 +181,7 @@ def test_rounds_may_come_in_a_list_an_array_or_anything_that_can_be_walked_throu
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_arrays_of_no_round_or_one_are_told_as_lists_are(count: int) -> None:
+def test_arrays_of_no_round_or_one_are_treated_like_lists(count: int) -> None:
     host, guest = np.array(HOST[:count]), np.array(GUEST[:count])
     if count:
         assert estimate_overhead(host, guest, higher_is_better=True).low is None
@@ -207,13 +205,13 @@ def test_arrays_of_no_round_or_one_are_told_as_lists_are(count: int) -> None:
         ([10**400], [1.0], "host value 0 is 1000.*finite"),
     ],
 )
-def test_what_is_no_pair_of_measured_values_is_refused(host: list[float], guest: list[float], says: str) -> None:
+def test_values_that_are_not_measured_pairs_are_refused(host: list[float], guest: list[float], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         estimate_overhead(host, guest, higher_is_better=True)
 
 
 @pytest.mark.parametrize("host", ["12", ["1", "2"], [None, 1.0], [1j, 1.0], 12.0, None])
-def test_what_is_no_number_is_refused(host: Iterable[float]) -> None:
+def test_values_that_are_not_numbers_are_refused(host: Iterable[float]) -> None:
     with pytest.raises(TypeError):
         estimate_overhead(host, [1.0, 2.0], higher_is_better=True)
 
@@ -221,17 +219,15 @@ def test_what_is_no_number_is_refused(host: Iterable[float]) -> None:
 @pytest.mark.parametrize(
     ("point", "low", "high", "says"),
     [
-        (math.nan, math.nan, math.nan, "lies in its interval"),
-        (math.nan, None, None, "lies in its interval"),
-        (0.1, math.nan, 0.2, "lies in its interval"),
-        (0.1, 0.2, 0.05, "lies in its interval"),
-        (0.3, 0.1, 0.2, "lies in its interval"),
-        (0.1, 0.05, None, "two ends or none"),
+        (math.nan, math.nan, math.nan, "must lie in its interval"),
+        (math.nan, None, None, "must lie in its interval"),
+        (0.1, math.nan, 0.2, "must lie in its interval"),
+        (0.1, 0.2, 0.05, "must lie in its interval"),
+        (0.3, 0.1, 0.2, "must lie in its interval"),
+        (0.1, 0.05, None, "must have two ends or none"),
     ],
 )
-def test_an_estimate_that_no_rounds_can_give_cannot_be_judged(
-    point: float, low: float | None, high: float | None, says: str
-) -> None:
+def test_an_impossible_estimate_is_refused(point: float, low: float | None, high: float | None, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         Estimate(point, low, high, 3)
 
@@ -243,14 +239,14 @@ def test_other_bad_input_is_refused() -> None:
         mean_interval([0.0])
     with pytest.raises(ValueError, match="finite"):
         estimate_added([1.0], [math.nan])
-    with pytest.raises(ValueError, match="confidence is a share"):
+    with pytest.raises(ValueError, match="confidence must be a share"):
         estimate_added([1.0, 2.0], [1.0, 2.0], confidence=95)
 
 
 # --- what else is read from an estimate ---
 
 
-def test_log_ratios_are_the_samples_that_the_overhead_rests_on() -> None:
+def test_log_ratios_are_the_samples_of_the_overhead() -> None:
     host, guest = pairs(3, 6)
     overhead = estimate_overhead(host, guest, higher_is_better=False)
     assert math.expm1(np.mean(log_ratios(host, guest))) == pytest.approx(overhead.point)

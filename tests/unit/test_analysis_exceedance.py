@@ -1,4 +1,4 @@
-"""p values of "the budget is exceeded": they are Student's, and they say what the intervals say."""
+"""p values of "the budget is exceeded": they are Student's, and they agree with the intervals."""
 
 from __future__ import annotations
 

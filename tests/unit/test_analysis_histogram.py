@@ -94,7 +94,7 @@ def test_rounds_too_short_for_a_percentile_have_one_together() -> None:
 @pytest.mark.parametrize("q", [0.5, 0.9, 0.99, 0.999])
 @pytest.mark.parametrize("ios", [1000, 1010, 3333, 20_000, 1_000_000])
 @pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99])
-def test_the_interval_covers_as_often_as_it_says_by_the_exact_binomial(q: float, ios: int, confidence: float) -> None:
+def test_the_interval_covers_as_often_as_stated_by_the_exact_binomial(q: float, ios: int, confidence: float) -> None:
     # One I/O per bin, so that an end of the interval is its rank.
     interval = percentile_interval(dict.fromkeys(range(1, ios + 1), 1), q, confidence=confidence)
     if interval is None:
@@ -114,8 +114,8 @@ def test_few_ios_and_extreme_confidence_give_no_interval() -> None:
 
 
 @pytest.mark.parametrize("q", [0.0, 1.0, 99.0])
-def test_what_is_no_share_is_refused(q: float) -> None:
+def test_a_quantile_outside_of_0_to_1_is_refused(q: float) -> None:
     with pytest.raises(ValueError, match=r"0\.99, not"):
         percentile({1: 10_000}, q)
-    with pytest.raises(ValueError, match="confidence is a share"):
+    with pytest.raises(ValueError, match="confidence must be a share"):
         percentile_interval({1: 10_000}, 0.5, confidence=95)

@@ -1,4 +1,4 @@
-"""Many cells: Holm's procedure, and what becomes of an `exceeds` that does not survive it."""
+"""Many cells: Holm's procedure, and an `exceeds` that does not survive it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_holm_is_closed_testing_with_bonferroni(seed: int) -> None:
     assert holm(p_values, 0.05) == closed_testing(p_values, 0.05)
 
 
-def test_a_single_p_value_is_held_against_alpha_itself() -> None:
+def test_a_single_p_value_is_compared_with_alpha_itself() -> None:
     assert holm([0.025], 0.025) == [True]
     assert holm([0.0251], 0.025) == [False]
     assert holm([], 0.025) == []
@@ -53,7 +53,7 @@ def test_a_missing_p_value_is_not_rejected_and_still_counts() -> None:
 
 
 @pytest.mark.parametrize(("p_values", "alpha"), [([1.1], 0.05), ([float("nan")], 0.05), ([0.5], 5.0)])
-def test_what_is_no_probability_is_refused(p_values: list[float], alpha: float) -> None:
+def test_values_that_are_not_probabilities_are_refused(p_values: list[float], alpha: float) -> None:
     with pytest.raises(ValueError, match="probability"):
         holm(p_values, alpha)
 
@@ -76,7 +76,7 @@ def test_every_hypothesis_of_the_run_counts_whether_or_not_it_has_evidence() -> 
     assert standing([alone], family=2) == ["inconclusive"]
 
 
-def test_a_family_that_is_not_known_yet_is_what_was_tested() -> None:
+def test_the_family_is_at_least_what_was_tested() -> None:
     run = [judgement(Verdict.EXCEEDS, 0.02), judgement(Verdict.WITHIN, 0.9)]
     assert standing(run, family=0) == standing(run, family=2)
 
@@ -97,7 +97,7 @@ def test_one_cell_alone_keeps_its_verdict() -> None:
     assert seen == {Verdict.WITHIN, Verdict.EXCEEDS, Verdict.INCONCLUSIVE}
 
 
-def test_what_was_decided_as_exceeding_is_never_taken_back_by_the_run() -> None:
+def test_a_cell_that_ended_early_as_exceeding_keeps_its_verdict() -> None:
     plan, cells, budget = Sequential(3, 27), 20, Limit(0.1)
     chance = random.Random(11)
     stood = 0

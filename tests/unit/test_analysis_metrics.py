@@ -1,4 +1,4 @@
-"""The registry of metrics: what it declares is what fio is asked for, what is read, and what the docs and pages say."""
+"""The registry of metrics agrees with what fio is asked to measure, with what is read, and with docs and pages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def direction(ios: int, mean_ns: float, bins: dict[int, int]) -> Direction:
 
 
 @pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
-def test_the_docs_say_of_every_metric_what_the_registry_says(metric: Metric) -> None:
+def test_the_docs_describe_every_metric_as_the_registry_does(metric: Metric) -> None:
     assert f"| `{metric.name}` | {metric.unit} | {metric.better} | {metric.label} |" in DOCS
 
 
@@ -59,5 +59,5 @@ def test_percentiles_are_of_latencies_and_in_order() -> None:
 
 
 @pytest.mark.parametrize(("name", "shown"), [("iops", "IOPS"), ("bw", "MB/s"), ("clat_p99", "us")])
-def test_people_read_it_in_the_units_of_the_field(name: str, shown: str) -> None:
+def test_reports_show_a_metric_in_the_units_of_the_field(name: str, shown: str) -> None:
     assert METRICS[name].shown.unit == shown

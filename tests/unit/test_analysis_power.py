@@ -1,4 +1,4 @@
-"""What so many rounds can show: against published tables, and against campaigns that try it."""
+"""The overhead that a number of rounds can show: against published tables and simulated campaigns."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_more_rounds_and_less_scatter_show_smaller_overheads() -> None:
     assert smallest_detectable(0.0, 5) == 0
 
 
-def test_two_wild_rounds_can_show_a_loss_of_nearly_everything_alone() -> None:
+def test_two_noisy_rounds_can_only_show_a_loss_of_nearly_everything() -> None:
     assert smallest_detectable(2.0, 2) == pytest.approx(1.0)
     assert math.isfinite(smallest_detectable(2.0, 2, confidence=0.999, higher_is_better=False))
 
@@ -75,6 +75,6 @@ def test_groups_of_single_rounds_have_no_scatter_to_pool() -> None:
     ("sd", "n", "confidence", "power"),
     [(0.03, 1, 0.95, 0.8), (-0.1, 5, 0.95, 0.8), (math.nan, 5, 0.95, 0.8), (0.03, 5, 95, 0.8), (0.03, 5, 0.95, 0.02)],
 )
-def test_what_cannot_be_answered_is_refused(sd: float, n: int, confidence: float, power: float) -> None:
-    with pytest.raises(ValueError, match=r"one round|standard deviation|confidence is|power is"):
+def test_impossible_values_are_refused(sd: float, n: int, confidence: float, power: float) -> None:
+    with pytest.raises(ValueError, match=r"one round|standard deviation|confidence must|power must"):
         smallest_detectable(sd, n, confidence=confidence, power=power)

@@ -1,4 +1,4 @@
-"""What an array can give by its level, and what it gives of that."""
+"""What an array can deliver by its level, and how much of that it delivers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from harness.analysis.scaling import Shape, ideal_speedup, scaling
     ],
     ids=str,
 )
-def test_a_level_can_give_its_reads_by_every_disk_and_its_writes_by_what_they_cost(
+def test_reads_scale_with_the_disks_and_writes_with_what_they_cost(
     shape: Shape, reads: float, sequential_writes: float, random_writes: float
 ) -> None:
     assert ideal_speedup(shape, read_share=1, full_stripe=False) == reads
@@ -48,12 +48,12 @@ def test_many_disks_cost_four_ios_for_a_small_write_with_parity_and_six_with_two
 
 
 @pytest.mark.parametrize(("level", "disks", "legs"), [(5, 1, 1), (6, 2, 1), (4, 4, 1), (0, 5, 2), (5, 2, 2), (0, 4, 0)])
-def test_what_is_no_array_is_refused(level: int, disks: int, legs: int) -> None:
-    with pytest.raises(ValueError, match=f"no array: RAID {level} over {disks} disks in {legs} legs"):
+def test_an_impossible_array_is_refused(level: int, disks: int, legs: int) -> None:
+    with pytest.raises(ValueError, match=f"RAID {level} over {disks} disks in {legs} legs is not a possible array"):
         Shape(level, disks, legs)
 
 
-def test_a_share_of_reads_that_is_none_is_refused() -> None:
+def test_a_share_of_reads_above_1_is_refused() -> None:
     with pytest.raises(ValueError, match=r"between 0 and 1, not 1\.5"):
         ideal_speedup(Shape(0, 2), read_share=1.5, full_stripe=False)
 
@@ -81,7 +81,7 @@ def test_a_disk_that_is_faster_in_one_round_than_in_the_next_makes_no_interval_w
     assert found.efficiency.high == pytest.approx(0.75)
 
 
-def test_the_interval_holds_the_true_efficiency_as_often_as_it_says() -> None:
+def test_the_interval_holds_the_true_efficiency_as_often_as_stated() -> None:
     chance = random.Random(7)
     campaigns, hits = 1500, 0
     for _ in range(campaigns):

@@ -1,4 +1,4 @@
-"""Looks before all rounds are done: when, at which confidence, and when a cell has seen enough."""
+"""Interim looks: when they take place, at which confidence, and when a cell has enough rounds."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_looks_grow_by_half() -> None:
 @pytest.mark.parametrize(
     ("first", "most", "planned"), [(3, 10, (3, 5, 10)), (3, 6, (3, 6)), (3, 4, (3, 4)), (5, 5, (5,)), (1, 1, (1,))]
 )
-def test_no_look_stands_close_before_the_last(first: int, most: int, planned: tuple[int, ...]) -> None:
+def test_no_look_is_close_before_the_last(first: int, most: int, planned: tuple[int, ...]) -> None:
     assert looks(first, most) == planned
 
 
@@ -71,8 +71,8 @@ def test_looks_always_rise_from_the_first_to_the_most() -> None:
 
 
 @pytest.mark.parametrize(("first", "most"), [(0, 3), (4, 3), (-1, -1)])
-def test_looks_that_cannot_be_are_refused(first: int, most: int) -> None:
-    with pytest.raises(ValueError, match="looks start"):
+def test_impossible_looks_are_refused(first: int, most: int) -> None:
+    with pytest.raises(ValueError, match="the first look must be"):
         looks(first, most)
 
 
@@ -116,7 +116,7 @@ def test_a_p_value_is_adjusted_for_the_looks_and_is_never_above_one() -> None:
     assert look.adjusted(0.5) == 1
 
 
-def test_between_looks_nothing_is_looked_at() -> None:
+def test_there_is_no_look_between_the_planned_ones() -> None:
     assert PLAN.look(4) is None
     assert PLAN.look(1) is None
 
@@ -128,8 +128,8 @@ def test_rounds_outside_of_the_plan_are_refused(rounds: int) -> None:
 
 
 @pytest.mark.parametrize(("confidence", "exponent"), [(95.0, 1.0), (0.0, 1.0), (0.95, 0.0), (0.95, float("nan"))])
-def test_a_plan_that_cannot_be_meant_is_refused(confidence: float, exponent: float) -> None:
-    with pytest.raises(ValueError, match=r"confidence is a share|exponent"):
+def test_an_impossible_plan_is_refused(confidence: float, exponent: float) -> None:
+    with pytest.raises(ValueError, match=r"confidence must be a share|exponent"):
         Sequential(3, 27, confidence, exponent)
 
 
@@ -225,5 +225,5 @@ def test_reasons_read_as_words() -> None:
 
 
 def test_a_run_without_a_cell_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least the cell at hand"):
+    with pytest.raises(ValueError, match="at least one cell"):
         reason(0.1, 0.01, 3, cells=0)

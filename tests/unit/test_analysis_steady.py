@@ -1,4 +1,4 @@
-"""Steady state as the SNIA's performance test specification has it."""
+"""Steady state as the SNIA's performance test specification defines it."""
 
 from __future__ import annotations
 
@@ -56,6 +56,6 @@ def test_a_single_round_has_no_slope() -> None:
 
 
 @pytest.mark.parametrize("values", [[], [1.0, 0.0], [math.nan], [math.inf]])
-def test_what_is_no_measured_value_is_refused(values: list[float]) -> None:
+def test_values_that_are_not_measured_are_refused(values: list[float]) -> None:
     with pytest.raises(ValueError, match="round"):
         steady_state(values)

@@ -1,4 +1,4 @@
-"""Student's t against published tables and closed forms; further figures of it are tested with the estimates."""
+"""Student's t against published tables and closed forms. The tests of the estimates check more of its figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts against a budget, and which way each metric is better."""
+"""Verdicts against a budget, and whether higher or lower is better for each metric."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_two_chances_to_exceed_need_wider_intervals() -> None:
     assert Limit(0.1).interval_confidence(0.95) == 0.95
 
 
-def test_two_limits_without_a_word_on_which_holds_are_refused() -> None:
+def test_two_limits_that_do_not_say_which_holds_are_refused() -> None:
     with pytest.raises(ValueError, match="looser or stricter"):
         Limit(share=0.1, absolute=50 * US)
     with pytest.raises(ValueError, match="needs both"):
@@ -106,12 +106,12 @@ def test_two_limits_without_a_word_on_which_holds_are_refused() -> None:
 
 
 def test_a_word_that_is_neither_looser_nor_stricter_is_refused() -> None:
-    with pytest.raises(ValueError, match="not the either"):
+    with pytest.raises(ValueError, match='not "either"'):
         Limit(share=0.1, absolute=50 * US, both="either")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("limit", [math.nan, math.inf, -math.inf])
-def test_a_limit_that_is_no_number_is_refused(limit: float) -> None:
+def test_a_limit_that_is_not_finite_is_refused(limit: float) -> None:
     with pytest.raises(ValueError, match="finite"):
         Limit(share=limit)
     with pytest.raises(ValueError, match="finite"):

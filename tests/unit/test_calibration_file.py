@@ -91,7 +91,7 @@ def test_a_run_quotes_the_calibration_and_its_report_puts_it_in_words() -> None:
     said = " ".join(report_view(run).calibration)
     assert "Smallest overhead that 3 rounds can show here: 8 %" in said
     assert "2 false alarms in 40 groups" in said
-    assert re.search(r"An added delay of 1.000 us was found as 1.000 us", said)
+    assert re.search(r"An added delay of 1.000 us was measured as 1.000 us", said)
 
 
 def test_a_calibration_under_another_kernel_or_image_is_quoted_as_stale() -> None:

@@ -162,8 +162,8 @@ def usage_error(result: pytest.RunResult) -> str:
         (["--seed", "x"], "--seed takes a whole number from 0 to 2147483647, not 'x'"),
         (["--seed", "2147483648"], "--seed takes a whole number from 0 to 2147483647, not '2147483648'"),
         (["--lab="], "--lab takes a path, and none is given"),
-        (["--resume=absent"], "absent is no directory of a run\n  -> give reports/RUN-ID"),
-        (["--resume=scenarios"], "results.json does not exist: the run did not get as far as its first results"),
+        (["--resume=absent"], "absent is not the directory of a run\n  -> give reports/RUN-ID"),
+        (["--resume=scenarios"], "results.json does not exist: the run ended before its first results"),
         (["--lab", "lap.toml"], 'lap.toml: no such lab file; allowed: lab.toml (did you mean "lab.toml"?)'),
         (["--host", "node2"], 'lab.toml: no host "node2"; allowed: node1 (did you mean "node1"?)'),
     ],
@@ -400,7 +400,7 @@ def test_a_cell_that_the_scenario_expects_to_be_void_is_an_expected_failure(play
     assert result.ret == pytest.ExitCode.OK
     result.assert_outcomes(passed=3, xfailed=1)
     # The run's own summary has the reason, shortened where there are many: pytest does not print one for each cell.
-    result.stdout.fnmatch_lines(["void, and in no comparison (1):", "*alpha-passthrough-randread-4k-qd32*"])
+    result.stdout.fnmatch_lines(["void, left out of all comparisons (1):", "*alpha-passthrough-randread-4k-qd32*"])
     assert "XFAIL" not in result.stdout.str()
 
 

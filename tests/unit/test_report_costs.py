@@ -1,4 +1,4 @@
-"""Where the time goes, as the page shows it; and jobs at a fixed rate, which are spoken of by their latency."""
+"""Where the time goes, as the page shows it, and jobs at a fixed rate, which are shown by their latency."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_every_arm_has_a_bar_whose_parts_are_the_hosts_cpu_time(shown: Page) -> 
     )
 
 
-def test_the_table_says_the_same_without_scripts(shown: Page) -> None:
+def test_the_table_has_the_same_figures_without_scripts(shown: Page) -> None:
     (row,) = [row for row in shown.rows if row[0] == "32 guest lvm"][:1]
     assert row[:3] == ["32 guest lvm", "3", "33.0"]
     assert row[-4:] == ["2.50", "1.00", "4.00", "3.00"]
@@ -66,7 +66,7 @@ def test_what_a_void_cell_costs_is_not_shown() -> None:
     assert traces[0]["y"] == ["host", "guest passthrough"]
 
 
-def test_every_part_has_a_colour_of_its_own() -> None:
+def test_every_part_has_its_own_colour() -> None:
     assert set(PART_COLOURS) == {part.name for part in CPU_PARTS}
     assert len(set(PART_COLOURS.values())) == len(PART_COLOURS)
 
@@ -97,7 +97,7 @@ def heads(found: Page) -> list[list[str]]:
     return [row for row in found.rows if row[:1] == ["iodepth, arm"]]
 
 
-def test_cycles_stand_beside_the_time_of_each_arm(run: Run) -> None:
+def test_cycles_are_next_to_the_time_of_each_arm(run: Run) -> None:
     found = page(with_cycles(run))
     counted, not_counted = heads(found)
     first = counted.index("cycles")
@@ -116,14 +116,14 @@ def test_cycles_stand_beside_the_time_of_each_arm(run: Run) -> None:
     assert "Cycles: not counted" not in found.text
 
 
-def test_a_host_that_could_not_count_says_why_where_cycles_would_stand(run: Run) -> None:
+def test_the_page_says_why_a_host_could_not_count_cycles(run: Run) -> None:
     why = "the host's CPUs show no cycle counter (PMU)"
     found = page(replace(run, provenance=run.provenance | {"cycles": {"counted": False, "why": why}}))
     assert f"Cycles: not counted: {why}." in found.text
     assert not [head for head in heads(found) if "cycles" in head]
 
 
-def test_a_run_from_before_cycles_were_asked_for_says_nothing_of_them(shown: Page) -> None:
+def test_an_old_run_without_cycles_does_not_mention_them(shown: Page) -> None:
     assert "Cycles" not in shown.text
 
 
@@ -141,7 +141,7 @@ def test_a_job_at_a_fixed_rate_is_shown_by_its_latency(run: Run) -> None:
     assert " | us | " in row
 
 
-def test_such_a_job_has_no_part_in_what_a_mode_loses_of_throughput(run: Run) -> None:
+def test_such_a_job_is_left_out_of_the_throughput_that_a_mode_loses(run: Run) -> None:
     alone = synthetic_run(modes=MODES, workloads=["randread-4k"])
     (section,), (other,) = report_view(run).sections, report_view(alone).sections
     assert section.comparison.jobs == other.comparison.jobs == 2

@@ -1,4 +1,4 @@
-"""What a failed assertion and JUnit say of a cell."""
+"""What a failed assertion and JUnit say about a cell."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def run() -> Run:
     return synthetic_run(budgets=budgets, modes=["host", "lvm"], most_rounds=12)
 
 
-def test_a_failed_assertion_names_the_gravest_budget_first(run: Run) -> None:
+def test_a_failed_assertion_names_the_worst_budget_first(run: Run) -> None:
     text = explain(run.cell(LVM))
     assert text.startswith(f"{LVM}: exceeds: clat_mean adds 604 us [")
     assert ", budget +100 us, p < " in text or ", budget +100 us, p = " in text

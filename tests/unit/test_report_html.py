@@ -1,4 +1,4 @@
-"""The page: what a reader sees without scripts, that it loads nothing, and that no text of a result becomes markup."""
+"""The page: what it shows without scripts, that it loads nothing, and that no text of a result becomes markup."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_lab_that_is_not_representative_is_named_with_its_reason(smoke: Run, smo
     assert "Relative only" not in page(synthetic_run(modes=["host", "lvm"], representative=True)).text
 
 
-def test_every_cell_stands_in_a_table_with_its_overhead_and_verdict(smoke: Run, smoke_page: Page) -> None:
+def test_every_cell_is_in_a_table_with_its_overhead_and_verdict(smoke: Run, smoke_page: Page) -> None:
     rows = [row for row in smoke_page.rows if len(row) == 14 and row[0] != "iodepth"]
     assert len(rows) == len(smoke.cells)
     for cell, row in zip(smoke.cells, rows, strict=True):
@@ -138,7 +138,7 @@ def test_run_without_a_measurement_still_makes_a_report() -> None:
     assert found.json("figures") == {}
 
 
-def test_a_failed_run_says_why_and_claims_nothing_of_a_lab_that_measured_nothing() -> None:
+def test_a_failed_run_says_why_and_nothing_about_a_lab_that_measured_nothing() -> None:
     run = synthetic_run(status="failed", measured=0)
     cause = "host lab1: disk optane: /dev/nvme0n1 is mounted on /srv\n  -> unmount it"
     text = page(replace(run, run=replace(run.run, cause=cause))).text
@@ -156,7 +156,7 @@ def test_void_cells_keep_their_figures_and_skipped_ones_have_none_and_both_give_
     assert [row for row in found.rows if row[1:] and row[1].startswith("bytes: fio 412 MiB, block device 96 MiB")]
     assert "void doubtful" in {attributes.get("class") for tag, attributes in found.tags if tag == "tr"}
     assert "exceeds" in {row[12] for row in rows if len(row) == 14}
-    assert "Not in this comparison, for want of usable values of the same jobs: lvm" in found.text
+    assert "Not in this comparison, because there are no usable values of the same jobs: lvm" in found.text
 
 
 def test_disks_get_a_section_each() -> None:
@@ -174,7 +174,7 @@ def test_report_is_made_from_the_store_alone(tmp_path: Path, smoke: Run, smoke_h
     assert written.read_text(encoding="utf-8") == smoke_html
 
 
-def test_options_that_are_bytes_are_shown_as_sizes_and_what_was_asked_is_told_once() -> None:
+def test_options_in_bytes_are_shown_as_sizes_and_what_was_requested_is_shown_once() -> None:
     run = synthetic_run(modes=["host", "lvm"])
     cells = []
     for cell in run.cells:
@@ -183,16 +183,16 @@ def test_options_that_are_bytes_are_shown_as_sizes_and_what_was_asked_is_told_on
         cells.append(replace(cell, mode_detail=detail))
     asked: dict[str, JsonValue] = {"asked": {"optane.mode.lvm": "an array"}}
     rows = page(replace(run, cells=tuple(cells), provenance={**run.provenance, **asked})).rows
-    assert ["asked, layout: chunk", "512 KiB"] in rows
-    assert ["asked, attach: logical_block_size", "4 KiB"] in rows
+    assert ["requested, layout: chunk", "512 KiB"] in rows
+    assert ["requested, attach: logical_block_size", "4 KiB"] in rows
     assert not any(row[0].startswith("asked.") for row in rows if row)
 
 
 def test_time_configuration_and_provenance_are_shown(smoke_page: Page) -> None:
     assert "fio ran 221 s of 245 s: 0.90" in smoke_page.text
-    assert ["asked, attach: cache", "none", "none", "none", "writeback"] in smoke_page.rows
+    assert ["requested, attach: cache", "none", "none", "none", "writeback"] in smoke_page.rows
     assert ["read back: qemu_cache_direct", "yes", "yes", "yes", "no"] in smoke_page.rows
-    assert ["asked, attach: queues", *["the hypervisor's own"] * 4] in smoke_page.rows
+    assert ["requested, attach: queues", *["the hypervisor's default"] * 4] in smoke_page.rows
     assert ["cpu.mitigations.spectre_v2", "IBRS"] in smoke_page.rows
     assert ["governor", "not known"] in smoke_page.rows
     assert "raw is not aligned with the others (every cell of raw)" in smoke_page.text

@@ -1,4 +1,4 @@
-"""How it was measured, as the report tells it: conditioning, order, looks, drift, percentiles, calibration."""
+"""How it was measured, as the report shows it: conditioning, order, looks, drift, percentiles, calibration."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ def looked_at_page(looked_at: Run) -> Page:
 
 
 def test_each_group_says_its_looks_and_why_it_ended(looked_at_page: Page) -> None:
-    assert "3 rounds, looked at after 3 (planned: 3, 5, 8, 12). Ended by: budget decided." in looked_at_page.text
+    assert "3 rounds, with looks at 3 rounds (planned: 3, 5, 8, 12). Ended by: budget decided." in looked_at_page.text
 
 
 def test_a_group_that_was_interrupted_says_so(looked_at: Run) -> None:
     whole = looked_at.groups[0]
     cut = replace(whole, orders=whole.orders[:2], rounds=whole.rounds[:2], stopped=None)
     assert GroupView(cut).course == (
-        "2 rounds, never looked at before its end (planned: 3, 5, 8, 12). The group was not finished."
+        "2 rounds, without an interim look (planned: 3, 5, 8, 12). The group was not finished."
     )
 
 
 def test_an_abandoned_round_is_named_and_leaves_a_gap_in_the_numbers(looked_at: Run) -> None:
     group = replace(looked_at.groups[0], rounds=(1, 2, 5), abandoned=(3, 4))
-    assert "Abandoned, not counted: rounds 3 and 4. Ended by:" in GroupView(group).course
+    assert "Abandoned and not counted: rounds 3 and 4. Ended by:" in GroupView(group).course
     assert [number for number, _ in GroupView(group).orders] == [1, 2, 5]
 
 
@@ -69,7 +69,7 @@ def test_intervals_say_that_they_hold_over_all_looks(looked_at: Run, looked_at_p
 
 
 def test_a_disk_that_was_not_steady_is_announced_with_its_regions(looked_at: Run, looked_at_page: Page) -> None:
-    said = "Not steady: optane did not come to a steady state before it was measured (raw)."
+    said = "Not steady: optane did not reach a steady state before it was measured (raw)."
     assert said in looked_at_page.text
     assert "optane Intel Optane 900P: host, passthrough, LVM and RAW; not steady" in looked_at_page.text
     assert looked_at_page.text.index(said) < looked_at_page.text.index("Verdicts")
@@ -79,14 +79,14 @@ def test_a_disk_that_was_not_steady_is_announced_with_its_regions(looked_at: Run
 def test_a_steady_disk_raises_no_warning() -> None:
     run = synthetic_run(modes=MODES, ready="steady")
     assert "steady" not in {banner.kind for banner in report_view(run).banners}
-    assert "2 of 2 regions came to a steady state" in page(run).text
+    assert "2 of 2 regions reached a steady state" in page(run).text
 
 
-def test_a_disk_that_was_only_filled_is_said_to_be_no_more_than_that() -> None:
-    assert "Every region was written once and nothing more" in page(synthetic_run(modes=MODES)).text
+def test_the_page_says_that_a_disk_was_only_filled() -> None:
+    assert "Every region was written once only" in page(synthetic_run(modes=MODES)).text
 
 
-def test_the_table_of_conditioning_has_range_and_excursion_beside_their_limits(looked_at_page: Page) -> None:
+def test_the_table_of_conditioning_has_range_and_excursion_with_their_limits(looked_at_page: Page) -> None:
     rows = {row[0]: row for row in looked_at_page.rows if row and row[0] in ("device", "raw") and len(row) == 7}
     assert rows["device"][1:3] == ["steady", "8"]
     assert rows["raw"][1:3] == ["not steady", "25"]
@@ -130,7 +130,7 @@ def test_small_drift_is_shown_with_its_interval(looked_at: Run, looked_at_page: 
 # --- percentiles ---
 
 
-def test_percentiles_of_all_ios_stand_beside_the_overhead_of_the_rounds(looked_at: Run, looked_at_page: Page) -> None:
+def test_percentiles_of_all_ios_are_next_to_the_overhead_of_the_rounds(looked_at: Run, looked_at_page: Page) -> None:
     pooled = looked_at.cell("optane-lvm-randread-4k-qd1").metrics["clat_p99"].pooled["guest"]
     rows = [row for row in looked_at_page.rows if row[:1] == ["clat_p99"] and len(row) == 6]
     ios = f"{pooled.ios:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
@@ -167,8 +167,8 @@ def test_a_number_of_rounds_that_was_not_calibrated_shows_those_that_were() -> N
     assert said[0] == "Smallest overhead that 3 rounds can show here: 8.2 %, 5 rounds can show here: 4.1 %."
 
 
-def test_a_calibration_that_cannot_be_read_is_no_crash(looked_at: Run) -> None:
+def test_a_calibration_that_cannot_be_read_is_reported(looked_at: Run) -> None:
     damaged = replace(looked_at, provenance={"calibration": {**CALIBRATION, "groups": "many"}})
     assert report_view(damaged).calibration == (
-        "The calibration stored with this run cannot be read: virt-overhead calibrate writes a new one.",
+        "The calibration stored with this run cannot be read. virt-overhead calibrate writes a new one.",
     )

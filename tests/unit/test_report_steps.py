@@ -1,4 +1,4 @@
-"""Waterfalls and arrays in the report: the same figures on the page, in the terminal and in Markdown, doubts marked."""
+"""Waterfalls and arrays in the report: the same figures and doubts on the page, in the terminal and in Markdown."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CELL = "optane-lvm-randread-4k-qd32"
 CALLED = ["bare device -> lvm", "virtualisation (virtio-scsi, cache none, aio native, iothread)", "lvm -> raw"]
 
 
-def told(run: Run) -> tuple[DecompositionRecord, ...]:
+def decompositions_of(run: Run) -> tuple[DecompositionRecord, ...]:
     scenario = replace(optane(), decompositions=(Decomposition("layers", STEPS),))
     by_id = {cell.id: cell for cell in run.cells}
     return decompositions([scenario], plan_for(scenario, "smoke").groups, by_id)
@@ -45,7 +45,7 @@ def array(cell: str = CELL, doubt: str = "") -> ScalingRecord:
         disks=4,
         legs=1,
         ideal=4.0,
-        why_ideal="4 disks, each read from one of them",
+        why_ideal="4 disks, each read uses one of them",
         metrics={"iops": metric, "bw": metric},
         members=(MemberRecord("ssd1", 1e8, 0.9, 4.0),),
         bottleneck=Bottleneck.QUEUE,
@@ -57,7 +57,7 @@ def array(cell: str = CELL, doubt: str = "") -> ScalingRecord:
 @pytest.fixture(scope="module")
 def run() -> Run:
     plain = synthetic_run()
-    return replace(plain, decompositions=told(plain), scalings=(array(),))
+    return replace(plain, decompositions=decompositions_of(plain), scalings=(array(),))
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def test_every_workload_has_its_waterfall_and_every_depth_its_figure(html: Page)
     assert {attributes.get("id") for tag, attributes in html.tags if tag == "div"} >= set(falls)
 
 
-def test_the_terminal_shows_the_shallowest_depth_of_each_workload(run: Run) -> None:
+def test_the_terminal_shows_the_smallest_depth_of_each_workload(run: Run) -> None:
     lines = summary_lines(run)
     heads = [number for number, line in enumerate(lines) if line.startswith("layers, ")]
     assert [lines[head].split()[1:3] for head in heads][2] == ["randread-4k", "qd1,"]
@@ -114,7 +114,7 @@ def test_the_terminal_shows_the_shallowest_depth_of_each_workload(run: Run) -> N
     assert "mean latency [95 % each]. Host " in block[0]
     assert [line.split("%  ")[1].removesuffix(" (not beyond chance)") for line in block[1:4]] == CALLED
     assert block[4].endswith("%  all steps, to guest:raw")
-    assert block[5] == "  and 1 deeper depth, which the report has"
+    assert block[5] == "  and 1 larger depth: see the report"
 
 
 def test_markdown_has_the_same_steps(run: Run) -> None:
@@ -134,7 +134,7 @@ def test_a_step_that_chance_explains_says_so_everywhere(run: Run) -> None:
     assert next(row for row in page(doubtful).rows if row[1:2] == ["lvm -> raw"])[-1] == "no"
 
 
-def test_a_step_from_or_to_an_arm_whose_check_failed_is_no_result(run: Run) -> None:
+def test_a_step_from_or_to_an_arm_with_a_failed_check_is_not_a_result(run: Run) -> None:
     record = run.decompositions[0]
     steps = (*record.steps[:2], replace(record.steps[2], doubt="bytes guest:lvm"), record.steps[3])
     doubtful = replace(run, decompositions=(replace(record, steps=steps),))
@@ -142,22 +142,22 @@ def test_a_step_from_or_to_an_arm_whose_check_failed_is_no_result(run: Run) -> N
     assert [row.doubt for row in shown.rows] == ["", "bytes guest:lvm", "bytes guest:lvm"]
     assert shown.total is not None
     assert shown.total.doubt == ""
-    assert "no result: bytes guest:lvm" in page(doubtful).text
+    assert "not a result: bytes guest:lvm" in page(doubtful).text
     bars = page(doubtful).json("figures")["disk1-fall1"]["depths"]["1"]["data"][0]
     assert bars["marker"]["pattern"]["shape"] == ["", "/", "/", ""]
 
 
 def test_rounds_that_are_not_used_are_named() -> None:
     plain = synthetic_run()
-    record = replace(told(plain)[0], left_out=(2, 5))
+    record = replace(decompositions_of(plain)[0], left_out=(2, 5))
     assert waterfalls(replace(plain, decompositions=(record,)))[0].basis.endswith(
-        "3 rounds; rounds 2, 5 lack an arm, so not used"
+        "3 rounds; rounds 2, 5 lack an arm and are not used"
     )
 
 
-def test_one_that_could_not_be_made_gives_its_reason() -> None:
+def test_a_skipped_decomposition_gives_its_reason() -> None:
     run = synthetic_run(skipped=["raw"])
-    run = replace(run, decompositions=told(run))
+    run = replace(run, decompositions=decompositions_of(run))
     reason = "guest:raw: the kernel of lab1 has no device-mapper"
     assert any(line.endswith(f"no decomposition: {reason}") for line in summary_lines(run))
     assert reason in page(run).text
@@ -167,12 +167,12 @@ def test_one_that_could_not_be_made_gives_its_reason() -> None:
 
 def test_one_round_is_shown_without_intervals_and_judges_nothing() -> None:
     run = synthetic_run(rounds=1)
-    run = replace(run, decompositions=told(run))
+    run = replace(run, decompositions=decompositions_of(run))
     assert [row.beyond_chance for row in waterfalls(run)[0].rows] == [None] * 3
     assert page(run).json("figures")["disk1-fall1"]["depths"]["1"]["data"][0].get("error_x") is None
 
 
-def test_an_array_stands_against_its_disks_and_against_its_level_with_the_limit(run: Run, html: Page) -> None:
+def test_an_array_is_compared_with_its_disks_and_its_level_and_has_its_limit(run: Run, html: Page) -> None:
     (row,) = [row for row in html.rows if row[:2] == ["RAID 5 over 4", CELL]]
     assert row[2:] == [
         "2.90 [2.70, 3.10]",
@@ -181,21 +181,22 @@ def test_an_array_stands_against_its_disks_and_against_its_level_with_the_limit(
         "72.5 [67.5, 77.5]",
         "queue not deep enough: a member has 8 I/Os in flight",
     ]
-    assert "RAID 5 over 4, randread-4k: 4 times one disk (4 disks, each read from one of them)" in html.text
+    assert "RAID 5 over 4, randread-4k: 4 times one disk (4 disks, each read uses one of them)" in html.text
     assert (
-        f"{CELL}: RAID 5 over 4 gives 2.90 [2.70, 3.10] x one disk, 72.5 [67.5, 77.5] % of 4 disks and "
-        "72.5 [67.5, 77.5] % of what the level can (4 x); limit: queue not deep enough: a member has 8 I/Os in flight"
+        f"{CELL}: RAID 5 over 4 delivers 2.90 [2.70, 3.10] x one disk, 72.5 [67.5, 77.5] % of 4 disks and "
+        "72.5 [67.5, 77.5] % of what the level can deliver (4 x); "
+        "limit: queue not deep enough: a member has 8 I/Os in flight"
     ) in summary_lines(run)
     assert f"| `{CELL}` | RAID 5 over 4 | 2.90 [2.70, 3.10] |" in markdown_table(run)
 
 
 def test_an_array_whose_check_failed_has_no_result(run: Run) -> None:
     doubtful = replace(run, scalings=(array(doubt="bytes twin:lvm"),))
-    assert "no result: bytes twin:lvm" in page(doubtful).text
-    assert any(line.endswith("; no result: bytes twin:lvm") for line in summary_lines(doubtful))
+    assert "not a result: bytes twin:lvm" in page(doubtful).text
+    assert any(line.endswith("; not a result: bytes twin:lvm") for line in summary_lines(doubtful))
 
 
-def test_a_run_without_steps_or_arrays_says_nothing_of_them() -> None:
+def test_a_run_without_steps_or_arrays_does_not_mention_them() -> None:
     text = page(synthetic_run()).text
     assert "Step by step" not in text
     assert "Arrays against their disks" not in text

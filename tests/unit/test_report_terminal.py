@@ -95,7 +95,7 @@ def test_printed_run_is_the_table_and_its_summary(run: Run, capsys: pytest.Captu
     assert printed.index("qd32 lvm") < printed.index("optane: `passthrough` loses least (55.6 %")
 
 
-def test_interrupted_run_says_first_how_far_it_came() -> None:
+def test_interrupted_run_says_first_how_much_was_measured() -> None:
     lines = summary_lines(synthetic_run(profile="standard", status="interrupted", measured=0.5))
     assert lines[0] == "This run was interrupted: 90 of 180 cells measured; the report shows these."
 

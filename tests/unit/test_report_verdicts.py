@@ -1,4 +1,4 @@
-"""Verdicts as terminal and page show them: what exceeds comes first, what is void or too good never wins."""
+"""Verdicts as terminal and page show them: what exceeds comes first, and void or too good cells never win."""
 
 from __future__ import annotations
 
@@ -73,12 +73,12 @@ def test_a_long_list_is_cut_and_says_so() -> None:
     lines = summary_lines(synthetic_run(budget=0.01))
     start = next(number for number, line in enumerate(lines) if line.startswith("exceeds ("))
     assert lines[start + 11].strip().startswith("and ")
-    assert lines[start + 11].endswith("more, which the report lists")
+    assert lines[start + 11].endswith("more: see the report")
 
 
 def test_void_cells_say_why_in_a_line_each(cached: Run) -> None:
     lines = summary_lines(cached)
-    start = lines.index("void, and in no comparison (8):")
+    start = lines.index("void, left out of all comparisons (8):")
     for line in lines[start + 1 : start + 9]:
         assert "bytes guest:raw-cached" in line
         assert "the host's page cache" in line
@@ -86,7 +86,7 @@ def test_void_cells_say_why_in_a_line_each(cached: Run) -> None:
 
 def test_markdown_lists_what_exceeds_and_what_is_void(cached: Run) -> None:
     text = markdown_table(cached)
-    assert "**void, and in no comparison (8)**" in text
+    assert "**void, left out of all comparisons (8)**" in text
     assert "| **void** |" in text
 
 
@@ -101,7 +101,7 @@ def test_a_cached_mode_is_void_by_its_bytes_and_never_loses_least(cached: Run) -
     assert any("`raw-cached` is void in 8 jobs" in detail for detail in section.headline.details)
 
 
-def test_a_guest_faster_than_its_host_is_no_win_even_where_no_check_failed(faster: Run) -> None:
+def test_a_guest_faster_than_its_host_is_not_a_result_even_if_no_check_failed(faster: Run) -> None:
     assert Verdict.VOID not in {cell.verdict for cell in faster.cells}
     (section,) = report_view(faster).sections
     assert "raw" not in [mode.mode for mode in section.comparison.modes]
@@ -109,7 +109,7 @@ def test_a_guest_faster_than_its_host_is_no_win_even_where_no_check_failed(faste
         "`raw` is faster than its host beyond the interval in 8 jobs" in text for text in section.headline.details
     )
     lines = summary_lines(faster)
-    assert "faster than the host beyond the interval, which no check explains (8):" in lines
+    assert "faster than the host beyond the interval, and no check explains it (8):" in lines
     rows = {line.split()[0]: line for line in overhead_text(faster, width=120).splitlines()}
     assert rows["optane-raw-randread-4k-qd32"].endswith("within?")
 
@@ -139,7 +139,7 @@ def test_points_faster_than_the_host_are_drawn_open(faster_page: Page) -> None:
     traces = faster_page.json("figures")["disk1-w3-throughput"]["data"]
     (raw,) = (trace for trace in traces if trace.get("meta") == "guest:raw" and "markers" in trace["mode"])
     assert all(symbol.endswith("-open") for symbol in raw["marker"]["symbol"])
-    assert "to be explained, no win" in raw["customdata"][0]
+    assert "not a result, find out why" in raw["customdata"][0]
 
 
 # --- the page ---
@@ -149,11 +149,11 @@ def test_the_page_begins_with_what_exceeds_what_is_void_and_what_would_decide(se
     text = page(several).text
     exceeds, undecided = text.index("Exceeds its budget: "), text.index("Inconclusive, and what would decide it: ")
     assert text.index("Verdicts") < exceeds < undecided < text.index("Throughput lost by mode")
-    assert "rounds, if they scatter as these 3" in text
+    assert "rounds, if they scatter like these 3" in text
     assert "30 % or +50 us" in text
 
 
-def test_latency_and_throughput_are_drawn_on_scales_of_their_own(several: Run) -> None:
+def test_latency_and_throughput_have_separate_scales(several: Run) -> None:
     heads = [row[4] for row in page(several).rows if row[:2] == ["cell", "metric"]]
     throughput, latency = heads[:2]
     assert throughput == "drawing020406080100"
@@ -166,12 +166,12 @@ def test_the_page_lists_void_cells_with_their_reason_before_any_figure(cached_pa
     assert said < text.index("bytes guest:raw-cached: round") < text.index("Throughput lost by mode")
 
 
-def test_checks_stand_in_the_evidence_of_each_cell(cached_page: Page) -> None:
+def test_checks_are_in_the_evidence_of_each_cell(cached_page: Page) -> None:
     assert ["engine", "ok", "fio 3.36, libaio on both sides"] in cached_page.rows
     assert [row for row in cached_page.rows if row[:2] == ["bytes guest:raw-cached", "failed"]]
 
 
-def test_notes_on_single_cells_stand_beside_their_figures(cached_page: Page) -> None:
+def test_notes_on_single_cells_are_next_to_their_figures(cached_page: Page) -> None:
     said = [row[1] for row in cached_page.rows if len(row) == 2 and row[0] == ""]
     assert any("guest:lvm: the guest's CPUs were 99% busy" in text for text in said)
 
@@ -233,7 +233,7 @@ def test_no_number_of_rounds_decides_an_overhead_at_its_budget() -> None:
     assert rounds_to_decide(metric(700.0, 700.0 / 0.9, 630.0), judged(0.3), 0.95) is None
 
 
-def test_an_excess_that_many_budgets_take_back_says_so() -> None:
+def test_an_excess_that_the_correction_revokes_says_so() -> None:
     taken_back = [each.decides for each in report_view(synthetic_run()).verdicts.inconclusive]
     assert any(text.startswith("beyond its budget alone, not as one of 32 judged: about ") for text in taken_back)
 

@@ -78,7 +78,7 @@ def test_overhead_is_split_into_layer_and_virtualisation() -> None:
     assert iops.added is None
 
 
-def test_latency_says_what_the_guest_adds_in_seconds() -> None:
+def test_latency_has_what_the_guest_adds_in_seconds() -> None:
     latency = one(LVM, campaign(THREE)).metrics["lat_mean"]
     assert point(latency.overhead) == pytest.approx(1 / 0.72 - 1)
     assert point(latency.added) == pytest.approx(
@@ -190,7 +190,7 @@ def test_a_failed_check_makes_the_cell_void_with_or_without_a_budget() -> None:
         assert assemble([LVM], campaign(THREE), {LVM.id: context})[0].verdict == "void"
 
 
-def test_a_value_of_nothing_makes_the_cell_void_and_says_where() -> None:
+def test_a_value_of_zero_makes_the_cell_void_and_names_its_file() -> None:
     record = one(LVM, [*campaign(THREE), measured("guest:lvm", 4, iops=0)], Budget("iops", 0.1))
     assert record.verdict == "void"
     assert [check.detail for check in record.validity] == ["iops is 0 in raw/4-guest-lvm.json"]

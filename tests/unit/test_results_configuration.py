@@ -1,4 +1,4 @@
-"""What was asked of an attachment against what was read back: each difference fails the cell with both values."""
+"""The requested attachment against what was read back: each difference fails the cell with both values."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ AS_ASKED = Effective(
 )
 
 
-def test_an_attachment_that_is_as_asked_passes() -> None:
+def test_an_attachment_that_is_as_requested_passes() -> None:
     check = configuration_check(Attach(), AS_ASKED)
     assert check == ValidityCheck("configuration", ok=True, detail="18 settings are as requested")
 
@@ -89,7 +89,7 @@ def test_a_silent_fallback_fails_with_both_values(asked: Attach, key: str, found
     assert said in check.detail.split("; ")
 
 
-def test_all_differences_are_told_at_once() -> None:
+def test_all_differences_are_reported_at_once() -> None:
     check = configuration_check(Attach(), replace(AS_ASKED, bus="virtio", cache="writeback"))
     assert check is not None
     assert check.detail == "requested bus = scsi, it is virtio; requested cache = none, it is writeback"
@@ -113,7 +113,7 @@ def test_an_option_that_nothing_reads_back_is_named() -> None:
         ("unsafe", False, True, True),
     ],
 )
-def test_each_cache_mode_is_held_against_what_qemu_and_guest_make_of_it(
+def test_each_cache_mode_is_compared_with_what_qemu_and_guest_report(
     cache: Cache, direct: bool, no_flush: bool, write_cache: bool
 ) -> None:
     """The table of cache modes in QEMU's manual, section on the block device option `cache`."""
@@ -181,5 +181,5 @@ def test_a_device_that_is_passed_through_is_the_guests_own() -> None:
     assert check.detail == "requested host_driver = vfio-pci, it is nvme"
 
 
-def test_nothing_is_said_where_nothing_was_read_back() -> None:
+def test_there_is_no_check_if_nothing_was_read_back() -> None:
     assert configuration_check(Attach(), Effective()) is None

@@ -1,4 +1,4 @@
-"""Decompositions of measured cells: they add up, rest on complete rounds alone, and say what is missing."""
+"""Decompositions of measured cells: they add up, use only complete rounds, and name what is missing."""
 
 from __future__ import annotations
 
@@ -95,13 +95,13 @@ def records(measured: Iterable[Measurement], cells: Iterable[Cell] = CELLS) -> d
     return {record.id: record for record in assemble(own, measured, {cell.id: context for cell in own})}
 
 
-def told(scenario: Scenario, cells: dict[str, CellRecord]) -> DecompositionRecord:
+def decomposed(scenario: Scenario, cells: dict[str, CellRecord]) -> DecompositionRecord:
     (found,) = decompositions([scenario], [GROUP], cells)
     return found
 
 
 def test_the_steps_add_up_to_what_the_last_arm_adds_to_the_host() -> None:
-    found = told(disk(), records(measurements(CELLS, 5)))
+    found = decomposed(disk(), records(measurements(CELLS, 5)))
     assert (found.id, found.host, found.disk) == ("disk-attach-randread-4k-qd1", "lab1", "nvme0")
     assert [step.arm for step in found.steps] == list(STEPS)
     assert [step.change for step in found.steps][3:] == ["aio native -> io_uring", "bus virtio-blk -> virtio-scsi"]
@@ -114,9 +114,9 @@ def test_the_steps_add_up_to_what_the_last_arm_adds_to_the_host() -> None:
     assert found.steps[0].added is None
 
 
-def test_the_whole_is_what_the_cell_of_the_last_arm_says_by_itself() -> None:
+def test_the_whole_equals_the_figures_of_the_last_arms_cell() -> None:
     cells = records(measurements(CELLS, 5))
-    found = told(disk(), cells)
+    found = decomposed(disk(), cells)
     assert found.added == cells["disk-scsi-randread-4k-qd1"].metrics["lat_mean"].added
     assert found.overhead == cells["disk-scsi-randread-4k-qd1"].metrics["lat_mean"].overhead
 
@@ -125,53 +125,53 @@ def test_only_rounds_that_have_every_arm_count_and_the_others_are_named() -> Non
     def lost(arm: Arm, number: int) -> bool:
         return (arm.id, number) not in {("guest:uring", 2), ("twin:blk", 5)}
 
-    found = told(disk(), records(measurements(CELLS, 6, lost)))
+    found = decomposed(disk(), records(measurements(CELLS, 6, lost)))
     assert (found.rounds, found.left_out) == ((1, 3, 4, 6), (2, 5))
     assert [len(step.values) for step in found.steps] == [4] * 5
     assert found.added is not None
     assert math.fsum(step.added.point for step in found.steps if step.added) == pytest.approx(found.added.point)
 
 
-def test_an_arm_that_was_not_measured_is_named_and_no_step_is_bridged() -> None:
+def test_an_arm_that_was_not_measured_is_named_and_no_step_replaces_it() -> None:
     some = [cell for cell in CELLS if cell.mode.name != "uring"]
-    found = told(disk(), records(measurements(some, 3), some))
-    assert found.skipped == "guest:uring was not measured, or in another setup"
+    found = decomposed(disk(), records(measurements(some, 3), some))
+    assert found.skipped == "guest:uring was not measured, or was measured in another setup"
     assert (found.steps, found.added) == ((), None)
 
 
-def test_arms_of_two_setups_are_no_pairs_though_their_rounds_have_the_same_numbers() -> None:
+def test_arms_of_two_setups_are_not_paired_even_if_their_rounds_have_the_same_numbers() -> None:
     apart = [
         replace(GROUP, id=name, cells=tuple(cell for cell in CELLS if (cell.mode.name == "scsi") is alone))
         for name, alone in (("g", False), ("h", True))
     ]
     (found,) = decompositions([disk()], apart, records(measurements(CELLS, 3)))
-    assert found.skipped == "guest:scsi was not measured, or in another setup"
+    assert found.skipped == "guest:scsi was not measured, or was measured in another setup"
 
 
 def test_a_mode_that_the_host_cannot_have_gives_its_reason() -> None:
     cells = records(measurements(CELLS, 3, lambda arm, _: arm.mode is None or arm.mode.name != "uring"))
     key = "disk-uring-randread-4k-qd1"
     cells[key] = replace(cells[key], skipped="the kernel has no io_uring")
-    assert told(disk(), cells).skipped == "guest:uring: the kernel has no io_uring"
+    assert decomposed(disk(), cells).skipped == "guest:uring: the kernel has no io_uring"
 
 
-def test_rounds_that_never_have_every_arm_are_no_decomposition() -> None:
+def test_there_is_no_decomposition_if_no_round_has_every_arm() -> None:
     cells = records(measurements(CELLS, 2, lambda arm, number: arm.id != ("guest:uring", "guest:blk")[number - 1]))
-    assert told(disk(), cells).skipped == "no round has every arm"
+    assert decomposed(disk(), cells).skipped == "no round has every arm"
 
 
-def test_there_is_one_for_each_job_that_is_asked_for_and_measured() -> None:
+def test_there_is_one_for_each_requested_and_measured_job() -> None:
     cells = records(measurements(CELLS, 2))
     assert [each.job for each in decompositions([disk()], [GROUP], cells)] == ["randread-4k-qd1"]
     assert len(decompositions([disk(None)], [GROUP], cells)) == 2
     assert decompositions([disk()], [GROUP], {}) == ()
 
 
-def test_a_failed_check_makes_the_arms_doubtful_that_it_is_about() -> None:
+def test_a_failed_check_makes_only_its_own_arms_doubtful() -> None:
     cells = records(measurements(CELLS, 3))
     for key, check in (("disk-blk-randread-4k-qd1", "bytes guest:blk"), ("disk-scsi-randread-4k-qd1", "drift")):
         cells[key] = replace(cells[key], validity=(ValidityCheck(check, ok=False, detail="too far"),))
-    doubts = {step.arm: step.doubt for step in told(disk(), cells).steps}
+    doubts = {step.arm: step.doubt for step in decomposed(disk(), cells).steps}
     assert doubts["twin:blk"] == ""
     assert doubts["guest:blk"] == "bytes guest:blk"
     assert doubts["guest:uring"] == ""
@@ -182,7 +182,7 @@ def test_the_intervals_are_those_of_the_strictest_look() -> None:
     cells = records(measurements(CELLS, 3))
     key = "disk-uring-randread-4k-qd1"
     cells[key] = replace(cells[key], confidence=0.975)
-    wide, narrow = told(disk(), cells), told(disk(), records(measurements(CELLS, 3)))
+    wide, narrow = decomposed(disk(), cells), decomposed(disk(), records(measurements(CELLS, 3)))
     assert (wide.confidence, narrow.confidence) == (0.975, 0.95)
     assert wide.added is not None
     assert narrow.added is not None
@@ -190,7 +190,7 @@ def test_the_intervals_are_those_of_the_strictest_look() -> None:
 
 
 def test_one_round_gives_points_that_add_up_and_no_interval() -> None:
-    found = told(disk(), records(measurements(CELLS, 1)))
+    found = decomposed(disk(), records(measurements(CELLS, 1)))
     assert found.added is not None
     assert found.added.low is None
     assert math.fsum(step.added.point for step in found.steps if step.added) == pytest.approx(found.added.point)

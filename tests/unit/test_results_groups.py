@@ -1,4 +1,4 @@
-"""Whether the host changed under a group: its drift by job, and when that voids the cells."""
+"""Whether the host changed while a group was measured: its drift by job, and when it voids the cells."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def only(measurements: Sequence[Measurement]) -> DriftRecord:
     return found
 
 
-def test_a_host_that_loses_a_quarter_on_the_way_is_told_and_voids_its_group() -> None:
+def test_a_host_that_loses_a_quarter_is_reported_and_voids_its_group() -> None:
     drift = only(rounds([1000, 930, 870, 805, 750]))
     assert drift.change.point == pytest.approx(-0.25, abs=0.005)
     assert drift.too_much
@@ -45,21 +45,21 @@ def test_a_host_that_loses_a_quarter_on_the_way_is_told_and_voids_its_group() ->
     assert check is not None
     assert not check.ok
     assert check.detail.startswith("the bare host changed by -25.")
-    assert "more than 20%: warm it up" in check.detail
+    assert "more than 20%: warm up the host" in check.detail
 
 
 def test_a_host_that_grows_faster_voids_its_group_as_well() -> None:
     assert only(rounds([1000, 1080, 1150, 1240, 1330])).too_much
 
 
-def test_a_drift_within_the_bound_is_told_and_does_no_harm() -> None:
+def test_a_drift_within_the_bound_is_reported_and_voids_nothing() -> None:
     drift = only(rounds([1000, 970, 940, 910, 880]))
     assert drift.change.point == pytest.approx(-0.12, abs=0.005)
     assert not drift.too_much
     assert drift_check(drift) is None
 
 
-def test_noise_as_large_as_the_bound_is_no_drift() -> None:
+def test_noise_as_large_as_the_bound_is_not_a_drift() -> None:
     drift = only(rounds([1000, 1400, 700]))
     assert abs(drift.change.point) > 0.2
     assert not drift.too_much
@@ -75,12 +75,12 @@ def test_one_measurement_has_no_drift_at_all() -> None:
     assert host_drift(rounds([1000])) == ()
 
 
-def test_a_bracketed_round_gives_two_moments() -> None:
+def test_a_bracketed_round_gives_two_values() -> None:
     again = replace(measured(900, 1), repeat=2, started=1100.0)
     assert only([measured(1000, 1), again]).change.n == 2
 
 
-def test_only_the_bare_host_speaks_of_its_drift() -> None:
+def test_only_the_bare_host_counts_for_its_drift() -> None:
     falling = [1000, 800, 600, 400]
     assert host_drift([*rounds(falling, "guest:lvm"), *rounds(falling, "twin:lvm")]) == ()
 

@@ -1,4 +1,4 @@
-"""Verdicts of cells: of each budget by its own rounds, then of a run's cells against each other."""
+"""Verdicts of cells: of each budget by its own rounds, then corrected over all cells of a run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def verdict_of(rule: Budget, metric: MetricRecord) -> Verdict:
 @pytest.mark.parametrize(
     ("share", "verdict"), [(0.15, Verdict.WITHIN), (0.05, Verdict.EXCEEDS), (0.1, Verdict.INCONCLUSIVE)]
 )
-def test_a_loss_of_a_tenth_is_held_against_its_budget(share: float, verdict: Verdict) -> None:
+def test_a_loss_of_a_tenth_is_compared_with_its_budget(share: float, verdict: Verdict) -> None:
     assert verdict_of(Budget("iops", share), iops(9_000, 9_100, 8_900)) is verdict
 
 
@@ -113,35 +113,35 @@ def verdicts(records: list[CellRecord], family: int) -> list[str]:
     return [str(each.verdict) for each in corrected(records, family=family, error_rate=ERROR_RATE)]
 
 
-def test_an_exceeds_that_one_cell_could_show_by_chance_does_not_stand_among_many() -> None:
+def test_an_exceeds_that_is_possible_by_chance_does_not_stand_among_many() -> None:
     assert verdicts([record(0.01)], family=1) == ["exceeds"]
     assert verdicts([record(0.01)], family=3) == ["inconclusive"]
 
 
-def test_the_budget_says_what_the_cell_says() -> None:
+def test_the_budget_has_the_verdict_of_the_cell() -> None:
     (found,) = corrected([record(0.01)], family=3, error_rate=ERROR_RATE)
     assert [budget.verdict for budget in found.budget] == ["inconclusive"]
 
 
-def test_strong_evidence_makes_room_for_the_next_cells() -> None:
+def test_strong_evidence_makes_it_easier_for_the_next_cells() -> None:
     # Holm: 0.025 / 3, then / 2, then / 1.
     assert verdicts([record(0.02), record(0.001), record(0.012)], family=3) == ["exceeds"] * 3
     assert verdicts([record(0.02), record(0.009), record(0.012)], family=3) == ["inconclusive"] * 3
 
 
-def test_what_stands_while_cells_are_still_to_come_stands_at_the_end() -> None:
+def test_a_verdict_that_stands_before_all_cells_are_measured_stands_at_the_end() -> None:
     first = record(0.004)
     assert verdicts([first], family=6) == ["exceeds"]
     assert verdicts([first, *[record(1.0, Verdict.WITHIN)] * 5], family=6)[0] == "exceeds"
 
 
-def test_a_cell_may_come_to_exceed_only_when_the_others_are_known() -> None:
+def test_a_cell_may_begin_to_exceed_only_when_the_others_are_known() -> None:
     first = record(0.02)
     assert verdicts([first], family=2) == ["inconclusive"]
     assert verdicts([first, record(0.001)], family=2) == ["exceeds", "exceeds"]
 
 
-def test_a_void_cell_stays_void_and_its_p_value_helps_nobody() -> None:
+def test_a_void_cell_stays_void_and_its_p_value_does_not_count() -> None:
     assert verdicts([record(0.0001, void=True), record(0.02)], family=2) == ["void", "inconclusive"]
 
 

@@ -73,7 +73,7 @@ def measurements(
     return found
 
 
-def told(cells: list[Cell], speedup: float, counters: Mapping[str, float] | None = None) -> list[ScalingRecord]:
+def scaled(cells: list[Cell], speedup: float, counters: Mapping[str, float] | None = None) -> list[ScalingRecord]:
     own = measurements(cells, speedup, counters or of_members(ssd1=4.5, ssd2=4.4, ssd3=4.6, ssd4=4.5))
     return list(scalings(cells, records(cells, own), own))
 
@@ -83,8 +83,8 @@ def records(cells: list[Cell], own: list[Measurement]) -> dict[str, CellRecord]:
     return {record.id: record for record in assemble(cells, own, {each.id: context for each in cells})}
 
 
-def test_an_array_is_held_against_its_disks_and_against_what_its_level_can_give() -> None:
-    (found,) = told([cell(Md(10, 4), "randwrite-4k")], speedup=1.9)
+def test_an_array_is_compared_with_its_disks_and_with_what_its_level_can_deliver() -> None:
+    (found,) = scaled([cell(Md(10, 4), "randwrite-4k")], speedup=1.9)
     assert (found.level, found.disks, found.legs, found.ideal) == (10, 4, 1, 2.0)
     assert set(found.metrics) == {"iops", "bw"}
     for metric in found.metrics.values():
@@ -94,67 +94,67 @@ def test_an_array_is_held_against_its_disks_and_against_what_its_level_can_give(
         assert metric.efficiency.low is not None
         assert metric.efficiency.n == 3
     assert found.bottleneck is Bottleneck.NONE
-    assert found.why_ideal == "4 disks, 2 of their I/Os for each write"
+    assert found.why_ideal == "4 disks, each write needs 2 disk I/Os"
 
 
 @pytest.mark.parametrize(
     ("layout", "workload", "ideal", "why"),
     [
-        (Md(0, 4), "randread-4k", 4, "4 disks, each read from one of them"),
-        (Md(5, 4), "seqwrite-256k", 3, "4 disks, 3 of which hold data of a stripe that is written as a whole"),
+        (Md(0, 4), "randread-4k", 4, "4 disks, each read uses one of them"),
+        (Md(5, 4), "seqwrite-256k", 3, "4 disks, 3 of them hold data when a whole stripe is written"),
         (
             Md(5, 4),
             "randwrite-4k",
             1,
-            "4 disks, 4 of their I/Os for each write (2 reads of old data or parity, 2 writes)",
+            "4 disks, each write needs 4 disk I/Os (2 reads of old data or parity, 2 writes)",
         ),
-        (Md(5, 4, chunk=64 * 1024), "randwrite-192k", 3, "4 disks, 3 of which hold data"),
-        (Md(1, 2), "randwrite-4k", 1, "2 disks, 2 of their I/Os for each write"),
-        (Lvm(on=Md(0, 4)), "seqread-256k", 4, "4 disks, each read from one of them"),
+        (Md(5, 4, chunk=64 * 1024), "randwrite-192k", 3, "4 disks, 3 of them hold data"),
+        (Md(1, 2), "randwrite-4k", 1, "2 disks, each write needs 2 disk I/Os"),
+        (Lvm(on=Md(0, 4)), "seqread-256k", 4, "4 disks, each read uses one of them"),
     ],
     ids=str,
 )
-def test_what_a_level_can_give_depends_on_the_job(layout: Layout, workload: str, ideal: float, why: str) -> None:
-    (found,) = told([cell(layout, workload)], speedup=1.0)
+def test_what_a_level_can_deliver_depends_on_the_job(layout: Layout, workload: str, ideal: float, why: str) -> None:
+    (found,) = scaled([cell(layout, workload)], speedup=1.0)
     assert found.ideal == pytest.approx(ideal)
     assert found.why_ideal.startswith(why)
 
 
-def test_members_are_told_by_their_rates_over_ramp_and_job() -> None:
-    (found,) = told([cell(Md(0, 4))], 2.0, of_members(sd_b=4.5, nvme0n1=2.0))
+def test_members_have_their_rates_over_ramp_and_job() -> None:
+    (found,) = scaled([cell(Md(0, 4))], 2.0, of_members(sd_b=4.5, nvme0n1=2.0))
     nvme, sd = found.members
     assert [(each.name, each.moved) for each in (nvme, sd)] == [("nvme0n1", 2e5), ("sd_b", 2e5)]
     assert [nvme.busy, nvme.in_flight, sd.busy, sd.in_flight] == pytest.approx([0.4, 3.2, 0.9, 7.2])
 
 
 def test_a_member_that_was_always_busy_is_the_bottleneck() -> None:
-    (found,) = told([cell(Md(0, 4))], 2.0, of_members(ssd1=5.0, ssd2=2.0, ssd3=2.0, ssd4=2.0))
+    (found,) = scaled([cell(Md(0, 4))], 2.0, of_members(ssd1=5.0, ssd2=2.0, ssd3=2.0, ssd4=2.0))
     assert found.bottleneck is Bottleneck.MEMBER
     assert found.evidence == "ssd1 was busy 100% of the time, the others 40%"
 
 
-def test_the_single_disk_at_other_depths_tells_that_the_queue_is_not_deep_enough() -> None:
-    found = told([cell(Md(0, 4), depth=depth) for depth in (1, 8, 32)], speedup=2.3)
+def test_the_single_disk_at_other_depths_shows_that_the_queue_is_not_deep_enough() -> None:
+    found = scaled([cell(Md(0, 4), depth=depth) for depth in (1, 8, 32)], speedup=2.3)
     assert [each.bottleneck for each in found] == [Bottleneck.QUEUE] * 3
-    assert "with as few it gives 60% of its throughput" in found[2].evidence
+    assert "with 8, the single disk delivers 60% of its throughput" in found[2].evidence
 
 
-def test_where_nothing_was_counted_the_bottleneck_is_not_known() -> None:
-    (found,) = told([cell(Md(0, 4))], 2.0, {"fio_read": 1.0})
+def test_the_bottleneck_is_not_known_if_nothing_was_counted() -> None:
+    (found,) = scaled([cell(Md(0, 4))], 2.0, {"fio_read": 1.0})
     assert (found.members, found.bottleneck) == ((), Bottleneck.UNKNOWN)
 
 
-def test_only_arrays_at_full_speed_that_were_measured_are_told() -> None:
-    assert told([cell(Lvm())], 1.0) == []
-    assert told([cell(Device())], 1.0) == []
-    assert told([cell(Md(0, 2), "randread-4k-i1000")], 1.0) == []
+def test_only_measured_arrays_at_full_speed_have_a_record() -> None:
+    assert scaled([cell(Lvm())], 1.0) == []
+    assert scaled([cell(Device())], 1.0) == []
+    assert scaled([cell(Md(0, 2), "randread-4k-i1000")], 1.0) == []
     array = cell(Md(0, 2))
     assert scalings([array], {}, []) == ()
     skipped = records([array], [])
     assert scalings([array], skipped, []) == ()
 
 
-def test_a_failed_check_of_the_array_or_the_single_disk_is_told() -> None:
+def test_a_failed_check_of_the_array_or_the_single_disk_is_named() -> None:
     array = cell(Md(5, 4), "randwrite-4k")
     own = measurements([array], 1.0, {})
     made = records([array], own)

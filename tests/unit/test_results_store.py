@@ -144,7 +144,7 @@ def test_the_journal_comes_back_in_order(store: RunStore) -> None:
     assert len(store.journal_path.read_text().splitlines()) == 3
 
 
-def test_rounds_come_back_beside_their_measurements(store: RunStore) -> None:
+def test_rounds_come_back_with_their_measurements(store: RunStore) -> None:
     written = RoundEvent("begun", "nvme0", 1, 2, None), RoundEvent("abandoned", "nvme0", 1, None, "the guest was lost")
     store.append(written[0])
     store.append(measured("host", 1, 1000.0))
@@ -168,7 +168,7 @@ def test_latest_points_at_the_newest_run_and_survives_a_move(store: RunStore, tm
     assert (tmp_path / "moved" / "latest").resolve().name == newer.path.name
 
 
-def test_the_report_lies_beside_the_results(store: RunStore) -> None:
+def test_the_report_is_next_to_the_results(store: RunStore) -> None:
     assert store.write_report("<p>µ").read_text(encoding="utf-8") == "<p>µ"
     assert sorted(path.name for path in store.path.iterdir()) == ["index.html", "raw"]
 
@@ -183,7 +183,7 @@ def test_raw_output_is_stored_as_printed_with_its_command(store: RunStore) -> No
     assert (store.path / f"{relative}.command").read_text() == "fio --rw=randread\n"
 
 
-def test_raw_output_is_never_written_over_nor_outside(store: RunStore) -> None:
+def test_raw_output_is_never_overwritten_or_written_outside(store: RunStore) -> None:
     assert [store.save_raw(name, name) for name in ("a/b.json", "a:b.json", "a b.json", "../../x.json")] == [
         "raw/a-b.json",
         "raw/a-b-2.json",
@@ -192,7 +192,7 @@ def test_raw_output_is_never_written_over_nor_outside(store: RunStore) -> None:
     ]
 
 
-def test_raw_output_that_is_no_text_keeps_its_bytes(store: RunStore) -> None:
+def test_raw_output_that_is_not_text_keeps_its_bytes(store: RunStore) -> None:
     printed = b"disk \xff\r\n{}"
     relative = store.save_raw("x.json", printed.decode(errors="surrogateescape"))
     assert (store.path / relative).read_bytes() == printed
@@ -201,7 +201,7 @@ def test_raw_output_that_is_no_text_keeps_its_bytes(store: RunStore) -> None:
 # --- crashes ---
 
 
-def test_a_line_that_a_crash_cut_off_costs_that_line_alone(store: RunStore) -> None:
+def test_a_truncated_line_is_left_out_and_the_others_are_read(store: RunStore) -> None:
     store.append(measured("host", 1, 1000))
     whole = store.journal_path.read_bytes()
     store.journal_path.write_bytes(whole + whole[:70])
@@ -209,11 +209,11 @@ def test_a_line_that_a_crash_cut_off_costs_that_line_alone(store: RunStore) -> N
     journal = store.read_journal()
     assert [measurement.round for measurement in journal.measurements] == [1, 2]
     assert len(journal.notes) == 1
-    assert "line 2 was cut off" in journal.notes[0]
+    assert "line 2 is truncated" in journal.notes[0]
 
 
 @pytest.mark.parametrize("kept", [1, 40, -1])
-def test_a_journal_cut_off_at_its_end_is_read(store: RunStore, kept: int) -> None:
+def test_a_journal_that_is_truncated_at_its_end_is_read(store: RunStore, kept: int) -> None:
     store.append(measured("host", 1, 1000))
     whole = store.journal_path.read_bytes()
     store.journal_path.write_bytes(whole + whole.rstrip()[:kept])
@@ -239,7 +239,7 @@ def test_a_full_disk_is_named_when_the_journal_grows(store: RunStore) -> None:
     assert "free space on the file system of" in str(caught.value.hint)
 
 
-def test_a_full_disk_leaves_the_results_that_were_there(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_the_old_results(tmp_path: Path) -> None:
     with small_filesystem(tmp_path):
         store = RunStore.create(tmp_path, RUN_ID)
         store.write_results(example_run())
@@ -259,23 +259,23 @@ def says(error: pytest.ExceptionInfo[ResultsError], *words: str) -> bool:
     return error.value.hint is not None and all(word in str(error.value) for word in words)
 
 
-def test_a_run_is_never_written_over(store: RunStore) -> None:
+def test_a_run_is_never_overwritten(store: RunStore) -> None:
     with pytest.raises(ResultsError) as caught:
         RunStore.create(store.path.parent, RUN_ID)
     assert says(caught, str(store.path), "exists already", "choose another run id")
 
 
-def test_a_latest_that_is_no_link_is_left_alone(tmp_path: Path) -> None:
+def test_a_latest_that_is_not_a_link_is_not_changed(tmp_path: Path) -> None:
     (tmp_path / "latest").mkdir()
     with pytest.raises(ResultsError, match="is not a link"):
         RunStore.create(tmp_path, RUN_ID)
     assert (tmp_path / "latest").is_dir()
 
 
-def test_a_missing_run_and_missing_results_are_told_apart(store: RunStore, tmp_path: Path) -> None:
+def test_a_missing_run_and_missing_results_are_different_errors(store: RunStore, tmp_path: Path) -> None:
     with pytest.raises(ResultsError) as no_run:
         RunStore.open(tmp_path / "none")
-    assert says(no_run, "none is no directory of a run", "reports/latest")
+    assert says(no_run, "none is not the directory of a run", "reports/latest")
     with pytest.raises(ResultsError) as no_results:
         store.read_results()
     assert says(no_results, "results.json does not exist", "journal.jsonl")
@@ -320,7 +320,7 @@ def document(store: RunStore) -> dict[str, Any]:
     return loaded
 
 
-def test_results_hold_to_the_documented_schema(store: RunStore) -> None:
+def test_results_follow_the_documented_schema(store: RunStore) -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     jsonschema.Draft202012Validator(SCHEMA).validate(document(store))
 

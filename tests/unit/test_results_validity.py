@@ -1,4 +1,4 @@
-"""Is a measurement what it claims to be: bytes counted three times, settings as asked for, and what limited it."""
+"""Whether a measurement is valid: bytes counted three times, settings as requested, and what limited it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_counts_of_the_same_bytes_may_lie_two_percent_apart_either_way(disk: flo
     assert the_check(measured("host", fio_written=1e9, disk_written=disk * 1e9)).ok is ok
 
 
-def test_agreement_is_told_with_who_agrees_and_how_closely() -> None:
+def test_agreement_is_reported_with_the_counters_and_the_difference() -> None:
     guest = the_check(measured(fio_read=1e9, qemu_read=1e9, disk_read=1.005e9))
     host = the_check(measured("host", fio_read=1e9, disk_read=1e9))
     assert (guest.check, guest.detail) == ("bytes guest:raw", "fio, QEMU and the disk agree within 0.5%")
@@ -70,13 +70,13 @@ def test_agreement_is_told_with_who_agrees_and_how_closely() -> None:
     ],
     ids=["reads from the host's cache", "read-ahead", "writes not yet there", "amplified", "guest's cache", "company"],
 )
-def test_bytes_that_disagree_are_told_with_the_likely_reason(counters: dict[str, float], reason: str) -> None:
+def test_bytes_that_disagree_are_reported_with_the_likely_reason(counters: dict[str, float], reason: str) -> None:
     check = the_check(replace(measured(), counters=counters_of(counters)))
     assert not check.ok
     assert reason in check.detail
 
 
-def test_a_cached_read_is_told_with_round_both_counts_and_their_ratio() -> None:
+def test_a_cached_read_is_reported_with_round_both_counts_and_their_ratio() -> None:
     rounds = [
         measured(number=1, fio_read=GIB, qemu_read=GIB, disk_read=GIB),
         measured(number=2, fio_read=GIB, qemu_read=GIB, disk_read=GIB / 4),
@@ -86,13 +86,13 @@ def test_a_cached_read_is_told_with_round_both_counts_and_their_ratio() -> None:
     )
 
 
-def test_qemu_is_named_where_bytes_were_lost_before_the_host() -> None:
+def test_qemu_is_named_if_bytes_were_lost_before_the_host() -> None:
     assert (
         ", QEMU 102.4 MiB (10.0%)" in the_check(measured(fio_read=GIB, qemu_read=GIB / 10, disk_read=GIB / 10)).detail
     )
 
 
-def test_what_udev_reads_of_a_disk_that_the_host_wrote_to_is_nobodys_fault() -> None:
+def test_bytes_that_udev_reads_after_writing_on_the_host_are_allowed() -> None:
     # A job of 3 s on a hard disk reads less than that.
     assert the_check(measured("twin:lvm", fio_read=2.5e6, disk_read=3.9e6)).ok
     assert not the_check(measured("twin:lvm", fio_read=2.5e6, disk_read=4.9e6)).ok
@@ -101,7 +101,7 @@ def test_what_udev_reads_of_a_disk_that_the_host_wrote_to_is_nobodys_fault() -> 
     assert not the_check(measured("twin:lvm", fio_written=2.5e6, disk_written=3.9e6)).ok
 
 
-def test_bytes_in_flight_when_fio_ended_are_nobodys_fault() -> None:
+def test_bytes_in_flight_when_fio_ended_are_allowed() -> None:
     # A short job on a slow disk: 32 requests of 256 KiB are more than 2 % of it.
     slow = measured("host", fio_read=100e6, disk_read=108e6)
     assert not the_check(slow).ok
@@ -109,12 +109,12 @@ def test_bytes_in_flight_when_fio_ended_are_nobodys_fault() -> None:
     assert not the_check(measured("host", fio_read=100e6, disk_read=113e6), in_flight=32 * 256 * 1024).ok
 
 
-def test_reads_and_writes_of_a_mixed_job_are_compared_each_by_itself() -> None:
+def test_reads_and_writes_of_a_mixed_job_are_compared_separately() -> None:
     mixed = measured("host", fio_read=1e9, disk_read=1.4e9, fio_written=1e9, disk_written=0.6e9)
     assert not the_check(mixed).ok
 
 
-def test_every_arm_has_a_check_of_its_own_and_one_without_counters_has_none() -> None:
+def test_every_arm_has_its_own_check_and_one_without_counters_has_none() -> None:
     checks = byte_checks(
         [
             measured("host", fio_read=1e9, disk_read=1e9),
@@ -168,10 +168,10 @@ def test_what_a_layout_writes_for_each_byte_is_expected_and_neither_less_nor_mor
     assert not on(layout, fio_written=1, disk_written=most * 1.03).ok
 
 
-def test_writes_that_reached_one_mirror_alone_are_fewer_than_the_layout_needs() -> None:
+def test_writes_that_reached_only_one_mirror_are_fewer_than_the_layout_needs() -> None:
     check = on(Md(1, 2), fio_written=1, disk_written=1)
     assert not check.ok
-    assert "(100.0%, 2 times as much is its layout's): the rest was not on the disk" in check.detail
+    assert "(100.0%; its layout needs 2 times as much as fio): the rest was not on the disk" in check.detail
 
 
 @pytest.mark.parametrize(
@@ -195,9 +195,11 @@ def test_a_mixed_job_may_read_old_data_and_parity_for_its_writes() -> None:
     assert not mixed(0.97)
 
 
-def test_what_a_layout_multiplies_is_told_beside_what_it_needs() -> None:
+def test_amplified_bytes_are_reported_with_what_the_layout_needs() -> None:
     check = on(Md(5, 4), STREAM, fio_written=1, disk_written=1.4)
-    assert check.detail == "fio and the disks agree: these moved 1.4 times as much, the layout needs 1.33 to 2"
+    assert check.detail == (
+        "fio and the disks agree: the disks moved 1.4 times as much as fio, the layout needs 1.33 to 2"
+    )
     assert on(RawFile(), fio_written=1, disk_written=1.04).detail == "fio and the disk agree within 4.0%"
 
 
@@ -210,7 +212,7 @@ def test_the_host_and_qemu_count_each_byte_once_whatever_lies_below() -> None:
     assert [check.ok for check in byte_checks([guest], 0, expected)] == [True]
 
 
-def test_zfs_may_read_and_write_whole_records_but_never_less_than_was_asked_for() -> None:
+def test_zfs_may_read_and_write_whole_records_but_never_less_than_requested() -> None:
     assert on(Zvol(volblocksize=16 * 1024), fio_written=1, disk_written=4).ok
     assert on(Zvol(volblocksize=16 * 1024), fio_written=1, disk_written=8).ok
     assert not on(Zvol(volblocksize=16 * 1024), fio_written=1, disk_written=9).ok
@@ -223,17 +225,17 @@ def test_zfs_may_read_and_write_whole_records_but_never_less_than_was_asked_for(
 
 def test_busy_cpus_are_noted_for_the_arm_and_the_machine_they_belong_to() -> None:
     notes = saturation_notes([measured(cpu_busy=0.99, host_cpu_busy=0.5)], depth=32)
-    assert notes == ("guest:raw: the guest's CPUs were 99% busy: the figure is theirs rather than the disk's",)
+    assert notes == ("guest:raw: the guest's CPUs were 99% busy, so they limit the figure rather than the disk",)
     notes = saturation_notes([measured(cpu_busy=0.3, host_cpu_busy=0.97)], depth=32)
-    assert notes == ("guest:raw: the host's CPUs were 97% busy: the figure is theirs rather than the disk's",)
+    assert notes == ("guest:raw: the host's CPUs were 97% busy, so they limit the figure rather than the disk",)
 
 
-def test_a_host_that_was_busy_while_fio_ran_is_noted_though_the_login_around_it_was_not() -> None:
+def test_a_host_that_was_busy_only_while_fio_ran_is_noted() -> None:
     (note,) = saturation_notes([measured("host", cpu_busy=0.98, host_cpu_busy=0.9)], depth=32)
     assert note.startswith("host: the host's CPUs were 98% busy")
 
 
-def test_of_several_rounds_the_busiest_is_noted_once() -> None:
+def test_the_busiest_of_several_rounds_is_noted_once() -> None:
     rounds = [
         measured(number=number, cpu_busy=busy, host_cpu_busy=0.1) for number, busy in enumerate((0.96, 0.98, 0.4))
     ]
@@ -246,9 +248,9 @@ def test_cpus_at_95_percent_are_not_noted() -> None:
 
 
 @pytest.mark.parametrize(("latency", "said"), [(32e-5, ()), (26e-5, ()), (25e-5, ("25",)), (1e-5, ("1",))])
-def test_fewer_ios_in_flight_than_asked_for_are_noted(latency: float, said: tuple[str, ...]) -> None:
+def test_fewer_ios_in_flight_than_requested_are_noted(latency: float, said: tuple[str, ...]) -> None:
     notes = saturation_notes([measured("twin:raw", metrics={"iops": 1e5, "lat_mean": latency})], depth=32)
-    assert notes == tuple(f"twin:raw: {number} I/Os in flight on average, 32 asked for" for number in said)
+    assert notes == tuple(f"twin:raw: {number} I/Os in flight on average, 32 requested" for number in said)
 
 
 # --- a fixed rate ---
@@ -257,27 +259,27 @@ def test_fewer_ios_in_flight_than_asked_for_are_noted(latency: float, said: tupl
 @pytest.mark.parametrize(
     ("iops", "ok"), [(1000.0, True), (951.0, True), (1049.0, True), (949.0, False), (1051.0, False)]
 )
-def test_an_arm_may_be_five_percent_off_the_rate_that_was_asked_for(iops: float, ok: bool) -> None:
+def test_an_arm_may_differ_by_five_percent_from_the_requested_rate(iops: float, ok: bool) -> None:
     (check,) = rate_checks([measured("host", metrics={"iops": iops})], 1000)
     assert (check.check, check.ok) == ("rate host", ok)
 
 
-def test_the_round_that_is_furthest_off_the_rate_is_told_by_arm() -> None:
+def test_the_round_that_is_furthest_from_the_rate_is_reported_for_each_arm() -> None:
     rounds = [measured(number=number, metrics={"iops": iops}) for number, iops in ((1, 990.0), (2, 620.0), (3, 998.0))]
     guest, host = rate_checks([*rounds, measured("host", metrics={"iops": 1000.0})], 1000)
     assert guest == ValidityCheck(
         "rate guest:raw",
         ok=False,
-        detail="620 of 1000 I/Os per second in round 2: ask for a rate that every arm can hold",
+        detail="620 of 1000 I/Os per second in round 2: request a rate that every arm can reach",
     )
     assert (host.check, host.ok) == ("rate host", True)
 
 
-def test_without_a_rate_there_is_nothing_to_hold() -> None:
+def test_without_a_rate_there_is_no_rate_check() -> None:
     assert rate_checks([measured("host", metrics={"iops": 1.0})], None) == ()
 
 
-def test_at_a_fixed_rate_few_in_flight_are_what_was_asked_for() -> None:
+def test_at_a_fixed_rate_few_ios_in_flight_are_not_noted() -> None:
     rated = measured("host", metrics={"iops": 1000.0, "lat_mean": 1e-4})
     assert saturation_notes([rated], depth=32)
     assert saturation_notes([rated], depth=None) == ()

@@ -237,7 +237,7 @@ def test_a_round_that_failed_is_abandoned_with_the_reason_and_its_number_is_not_
     assert {cell.rounds for cell in run.cells} == {(1,)}
     assert (run.groups[0].rounds, run.groups[0].abandoned) == ((1,), (2,))
     write_report(store)
-    assert "1 round, never looked at before its end. Abandoned, not counted: round 2." in store.report_path.read_text()
+    assert "1 round, without an interim look. Abandoned and not counted: round 2." in store.report_path.read_text()
     assert require_resumed(store).groups[0].rounds == (1, 3)
 
 

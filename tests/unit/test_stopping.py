@@ -128,7 +128,7 @@ def test_spent_time_ends_even_what_is_undecided() -> None:
     assert stop((CELL, record(CELL, LOUD, BUDGET)), budgets=BUDGET, time_spent=True) == Reason.TIME
 
 
-def test_several_reasons_are_all_told() -> None:
+def test_all_reasons_are_reported() -> None:
     quiet, loud = record(CELL, QUIET, BUDGET), record(OTHER, LOUD, BUDGET)
     assert stop((CELL, quiet), (OTHER, loud), budgets=BUDGET, time_spent=True) == "budget decided, time spent"
 

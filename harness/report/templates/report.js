@@ -26,7 +26,7 @@
     return entry.depths[found];
   }
 
-  // A heat-map cannot be scrolled on paper: its figures shrink with its fields.
+  // A heat-map cannot be scrolled on paper, so its figures shrink with its fields.
   function fitPaper(map, layout, width) {
     const field = (width - layout.margin.l) / layout.xaxis.range[1];
     const size = Math.max(5, Math.min(11, field / 2.5));
@@ -59,7 +59,7 @@
   });
   dark.addEventListener("change", all);
   addEventListener("beforeprint", () => {
-    // Paper has no button that opens what is folded; the evidence of every cell stays out.
+    // On paper, nobody can open a folded part. The evidence of every cell is not printed.
     document.querySelectorAll("#verdicts details, #background details").forEach((part) => { part.open = true; });
     printing = true;
     all();
