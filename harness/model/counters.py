@@ -80,7 +80,7 @@ class HostCounts:
 
     busy_s: float
     """Seconds in which they were neither idle nor stolen."""
-    switches: float = 0.0
+    switches: float | None = None
     """Context switches."""
 
 

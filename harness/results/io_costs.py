@@ -136,7 +136,7 @@ def _switches(counters: Counters, *, in_guest: bool) -> dict[str, float]:
     qemu = counters.threads
     of_qemu = qemu.waits + qemu.preemptions if qemu is not None else 0.0
     found = {}
-    if counters.host is not None:
+    if counters.host is not None and counters.host.switches is not None:
         found["switches"] = counters.host.switches - (0.0 if in_guest else of_qemu)
     if in_guest and qemu is not None:
         found |= {"qemu_switches": of_qemu, "qemu_preemptions": qemu.preemptions}

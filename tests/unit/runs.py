@@ -236,7 +236,7 @@ def _counters(arm: Arm, job: Job, size_bytes: float, *, seen: bool) -> dict[str,
         "host_cpu_busy": 0.4,
     }
     guest = {f"qemu_{direction}": size_bytes} if arm.place is Place.GUEST else {}
-    return counters | guest | _spent(arm, size_bytes / job.bs)
+    return counters | guest | _spent(arm, round(size_bytes / job.bs))
 
 
 # Microseconds of CPU per I/O, by who spends them.
