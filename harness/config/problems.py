@@ -118,11 +118,11 @@ def _reason(details: ErrorDetails, schema: type[BaseModel]) -> str:  # noqa: PLR
         case "union_tag_not_found":
             return f"missing; allowed: {', '.join(_tags(_annotation_at(schema, details['loc'])))}"
         case "greater_than_equal":
-            return f"allowed: {context['ge']} and more"
+            return f"allowed: {context['ge']} or more"
         case "less_than_equal":
             return f"allowed: at most {context['le']}"
         case "too_short" | "string_too_short":
-            return "must not be empty" if context["min_length"] == 1 else f"allowed: {context['min_length']} and more"
+            return "must not be empty" if context["min_length"] == 1 else f"allowed: {context['min_length']} or more"
         case "int_parsing_size":
             return "too large a number"
         case "string_pattern_mismatch":

@@ -81,7 +81,7 @@ class Budget:
             yield "has no limit; allowed: share, absolute, or the two with both"
         if self.absolute is not None and not metric.is_latency:
             yield (
-                f'absolute = "+{format_duration(self.absolute)}" does not go with metric = "{metric.name}"; '
+                f'absolute = "+{format_duration(self.absolute)}" conflicts with metric = "{metric.name}"; '
                 f"allowed: share, or a latency ({', '.join(_LATENCIES)})"
             )
         if self.share is not None and self.share >= 1 and metric.higher_is_better:

@@ -78,7 +78,7 @@ def _is_bytes(hint: Any) -> bool:
 def power_of_two(low: int, high: int | None = None, *, sizes: bool = True) -> Callable[[int], int]:
     """A validator for powers of two from `low` to `high`: of sizes in bytes, else of counts."""
     said = format_size if sizes else str
-    allowed = f"{said(low)} to {said(high)}" if high is not None else f"{said(low)} and more"
+    allowed = f"{said(low)} to {said(high)}" if high is not None else f"{said(low)} or more"
 
     def check(number: int) -> int:
         if number < low or (high is not None and number > high) or number & (number - 1):
@@ -99,7 +99,7 @@ def _or_none(parse: Callable[[str], float]) -> Callable[[str], float | None]:
 
 def _span(size: int) -> int:
     if size < 4 * _SPAN_STEP or size % _SPAN_STEP:
-        raise ValueError("no usable span; allowed: 16 MiB and more, in steps of 4 MiB")
+        raise ValueError("not a valid span; allowed: 16 MiB or more, in steps of 4 MiB")
     return size
 
 
@@ -111,13 +111,13 @@ def _more_than_nothing(number: float) -> float:
 
 def _measurable(seconds: float) -> float:
     if seconds < SHORTEST_RUN:
-        raise ValueError(f"allowed: {format_duration(SHORTEST_RUN)} and more")
+        raise ValueError(f"allowed: {format_duration(SHORTEST_RUN)} or more")
     return seconds
 
 
 def _none_or_measurable(seconds: float) -> float:
     if 0 < seconds < SHORTEST_RUN:
-        raise ValueError(f"allowed: 0 s, or {format_duration(SHORTEST_RUN)} and more")
+        raise ValueError(f"allowed: 0 s, or {format_duration(SHORTEST_RUN)} or more")
     return seconds
 
 

@@ -251,7 +251,7 @@ OPTANE, LOOP = "host.node1.disk.optane", "host.here.disk.loop"
             'file = "/var/tmp/loop.img"\nid = "/dev/disk/by-id/x"',
             f"{LOOP}: file and id cannot stand together; allowed: id + serial, or file + size",
         ),
-        ("[host.node1]", "[host.node1]\nport = 0", "host.node1.port = 0: allowed: 1 and more"),
+        ("[host.node1]", "[host.node1]\nport = 0", "host.node1.port = 0: allowed: 1 or more"),
         ("[host.node1]", "[host.node1]\nport = 65536", "host.node1.port = 65536: allowed: at most 65535"),
         ("[host.node1]", '[host.node1]\nport = "22"', 'host.node1.port = "22": must be a whole number, without quotes'),
         (
