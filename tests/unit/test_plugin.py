@@ -181,7 +181,7 @@ def test_a_wrong_option_is_told_what_is_allowed(run: Run, arguments: list[str], 
         ("scenarios/beta.toml", '"host"', '"hots"', 'scenarios/beta.toml: modes[0] = "hots": no such mode'),
         ("scenarios/beta.toml", '"A disk"', "A disk", "scenarios/beta.toml: line 2"),
     ],
-    ids=["lab", "scenario", "no TOML"],
+    ids=["lab", "scenario", "not TOML"],
 )
 def test_a_broken_file_is_one_message_naming_file_and_key(
     run: Run, pytester: pytest.Pytester, mistake: tuple[str, str, str, str], workers: list[str]

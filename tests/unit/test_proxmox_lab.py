@@ -118,7 +118,7 @@ STORE = "host.pve1.disk.vmstore"
         ("bench@pve", "bench@pve!voh", f'{API}.user = "bench@pve!voh": has a token in it; write the token\'s name'),
         ('{ env = "PVE_TOKEN" }', '{ env = "A", file = "b" }', f"{API}.secret: allowed: one of env, file and keyring"),
         ('{ env = "PVE_TOKEN" }', "{}", f"{API}.secret: allowed: one of env, file and keyring"),
-        (PIN, "0A:0B", f'{API}.fingerprint = "0A:0B": allowed: what matches'),
+        (PIN, "0A:0B", f'{API}.fingerprint = "0A:0B": allowed: text that matches'),
         ("fingerprint", 'ca_file = "/ca.pem"\nfingerprint', f"{API}.fingerprint: cannot stand together with ca_file"),
         (
             f'fingerprint = "{PIN}"',
@@ -164,7 +164,7 @@ def test_a_node_without_an_api_is_none(tmp_path: Path) -> None:
         ('{ env = "PVE_TOKEN" }', '"hunter2"', f"{API}.secret: allowed: one of env, file and keyring"),
         ('{ env = "PVE_TOKEN" }', '{ password = "hunter2" }', f'{API}.secret.password = "***": no such key'),
         ('token = "voh"', 'password = "hunter2"', f'{API}.password = "***": no such key'),
-        ('"voh"', '"voh=hunter2"', f'{API}.token = "voh=***": allowed: what matches'),
+        ('"voh"', '"voh=hunter2"', f'{API}.token = "voh=***": allowed: text that matches'),
         ("https://", "https://me:hunter2@", f'{API}.url = "https://***@pve1.example:8443": allowed'),
     ],
 )

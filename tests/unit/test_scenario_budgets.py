@@ -141,7 +141,7 @@ def test_workloads_of_every_form_are_found(tmp_path: Path) -> None:
                 '(did you mean "modes"?)'
             ),
         ),
-        ('both = "looser"', ': both = "looser" has nothing to choose from; allowed: only with share and absolute'),
+        ('both = "looser"', ': both = "looser" needs two limits; allowed: only together with share and absolute'),
         (
             'absolute = "+50 us"\nboth = "looser"',
             (f': absolute = "+50 us" conflicts with metric = "iops"; allowed: share, or a latency ({LATENCIES})'),
@@ -159,12 +159,12 @@ def test_a_mistake_is_reported_with_key_value_and_what_is_allowed(tmp_path: Path
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ('share = "30 %"', ".metric: missing, and there is no default"),
+        ('share = "30 %"', ".metric: missing, and it has no default"),
         (
             'metric = "iop"\nshare = "30 %"',
             f'.metric = "iop": no such metric; allowed: {", ".join(METRICS)} (did you mean "iops"?)',
         ),
-        ('metric = "iops"', ": has no limit; allowed: share, absolute, or the two with both"),
+        ('metric = "iops"', ": has no limit; allowed: share, absolute, or share and absolute with both"),
         (
             'metric = "iops"\nshare = "0.3"',
             ".share = \"0.3\": '0.3' is no share: write a number and %, for example 30 %",
@@ -175,7 +175,7 @@ def test_a_mistake_is_reported_with_key_value_and_what_is_allowed(tmp_path: Path
         ),
         (
             'metric = "clat_mean"\nshare = "10 %"\nabsolute = "+50 us"',
-            (': share and absolute need both, to choose one of them; allowed: both = "looser" or both = "stricter"'),
+            (': share and absolute together need the key both; allowed: both = "looser" or both = "stricter"'),
         ),
         (
             'metric = "clat_mean"\nshare = "10 %"\nabsolute = "+50 us"\nboth = "loser"',

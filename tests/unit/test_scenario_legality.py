@@ -394,7 +394,7 @@ def test_a_conflict_within_a_scenario_names_both_keys_and_what_is_allowed(
         (
             f'kind = "md", level = {10**20}, disks = 4',
             "",
-            f"layout.level = {10**20}: too large a number",
+            f"layout.level = {10**20}: the number is too large",
         ),
         (
             'kind = "md", level = 0, disks = 4, legs = true',
@@ -403,7 +403,7 @@ def test_a_conflict_within_a_scenario_names_both_keys_and_what_is_allowed(
         ),
         ('kind = "md", level = 0, disks = 1', "", "layout.disks = 1: allowed: 2 or more"),
         ('kind = "md", level = 0, disks = 6, legs = 3', "", "layout.legs = 3: allowed: 1, 2"),
-        ('kind = "md", disks = 6', "", "layout.level: missing, and there is no default"),
+        ('kind = "md", disks = 6', "", "layout.level: missing, and it has no default"),
         ('kind = "lvm", on = { kind = "lvm" }', "", 'layout.on.kind = "lvm": no such kind; allowed: device, md'),
         (
             'kind = "lvm-thin", chunk = "96 KiB"',

@@ -205,7 +205,7 @@ def test_a_workload_is_pattern_and_block_size(tmp_path: Path, text: str, workloa
 ALL_MODES = (
     "host, passthrough, lvm, raw, raw-cached, partition, lvm-thin, raw-xfs, qcow2, zvol, passthrough-blk, lvm-blk, vfio"
 )
-NO_NAME = "no name; allowed: letters, digits and `_`, `.`, `-`, with a letter or digit first"
+NO_NAME = "not a valid name; allowed: letters, digits and `_`, `.`, `-`, with a letter or digit first"
 ALL_KINDS = "device, partition, lvm, lvm-thin, raw, qcow2, md, zvol, zfs"
 ALL_PATTERNS = "seqread, seqwrite, seqrw, randread, randwrite, randrw"
 
@@ -228,7 +228,7 @@ ALL_PATTERNS = "seqread, seqwrite, seqrw, randread, randwrite, randrw"
             'expect_void[1] = "lvm": the same as expect_void[0]; allowed: each value once',
         ),
         ('["host", "lvm"]', '"host"', 'modes = "host": must be a list in brackets'),
-        ('title = "A disk"', "", "title: missing, and there is no default"),
+        ('title = "A disk"', "", "title: missing, and it has no default"),
         ('"A disk"', "4", "title = 4: must be text in quotes"),
         (
             "randread-4k",
@@ -252,7 +252,7 @@ ALL_PATTERNS = "seqread, seqwrite, seqrw, randread, randwrite, randrw"
             "randread-4k",
             "randrw-4k",
             (
-                'workloads[0] = "randrw-4k": a mixed pattern needs its share of reads in percent; '
+                'workloads[0] = "randrw-4k": a mixed pattern needs a share of reads in percent; '
                 "allowed: for example randrw-4k-r70"
             ),
         ),
@@ -275,7 +275,7 @@ ALL_PATTERNS = "seqread, seqwrite, seqrw, randread, randwrite, randrw"
             "randread-4k",
             "randread-4k-nj4-i1002",
             (
-                'workloads[0] = "randread-4k-nj4-i1002": not a rate that fio can hold; '
+                'workloads[0] = "randread-4k-nj4-i1002": not a rate that fio supports; '
                 "allowed: i1 to i10000000, a multiple of numjobs"
             ),
         ),
@@ -283,7 +283,7 @@ ALL_PATTERNS = "seqread, seqwrite, seqrw, randread, randwrite, randrw"
             "randread-4k",
             "randread-4k-i0",
             (
-                'workloads[0] = "randread-4k-i0": not a rate that fio can hold; '
+                'workloads[0] = "randread-4k-i0": not a rate that fio supports; '
                 "allowed: i1 to i10000000, a multiple of numjobs"
             ),
         ),
@@ -291,7 +291,7 @@ ALL_PATTERNS = "seqread, seqwrite, seqrw, randread, randwrite, randrw"
             "randread-4k",
             "randrw-4k-r99-i10",
             (
-                'workloads[0] = "randrw-4k-r99-i10": the rate leaves nothing to reads or to writes; '
+                'workloads[0] = "randrw-4k-r99-i10": the rate is too low for a mix of reads and writes; '
                 "allowed: more I/Os per second"
             ),
         ),
@@ -478,7 +478,7 @@ def test_a_mistake_in_a_mode_is_reported_with_key_and_value(
         ("a--b", "not a valid name of a mode"),
         ("own\n", "not a valid name of a mode"),
         ("\u00fcn\u00ef", "not a valid name of a mode"),
-        ("a" * 41, "41 characters are too many for a name; allowed: at most 40"),
+        ("a" * 41, "the name has 41 characters; allowed: at most 40"),
         ("device", "is reserved"),
         ("pool-64k", "is reserved"),
         ("snapshot-lvm", "is reserved"),
@@ -530,9 +530,9 @@ def test_all_problems_of_a_file_are_reported_together(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "where"),
     [
-        ('title = "A\n', 'line 1, column 11: no TOML: .*: title = "A$'),
-        ("a = 1\na = 2\n", r"line 2, column \d+: no TOML: .*: a = 2$"),
-        ("modes = [\n", "end of the file: no TOML: "),
+        ('title = "A\n', 'line 1, column 11: invalid TOML: .*: title = "A$'),
+        ("a = 1\na = 2\n", r"line 2, column \d+: invalid TOML: .*: a = 2$"),
+        ("modes = [\n", "end of the file: invalid TOML: "),
     ],
 )
 def test_a_syntax_error_is_reported_with_its_line(tmp_path: Path, text: str, where: str) -> None:
@@ -554,7 +554,7 @@ def test_a_missing_file_is_reported_with_the_nearest_name(tmp_path: Path) -> Non
 def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "disk.toml"
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match=r"disk\.toml: line 1: no UTF-8, which TOML is\n.*save the file as UTF-8"):
+    with pytest.raises(ConfigError, match=r"disk\.toml: line 1: not valid UTF-8\n.*save the file as UTF-8"):
         load_scenario(path)
 
 
