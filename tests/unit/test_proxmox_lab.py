@@ -123,7 +123,7 @@ STORE = "host.pve1.disk.vmstore"
         (
             f'fingerprint = "{PIN}"',
             'ca_file = "~nobody-here/ca.pem"',
-            f'{API}.ca_file = "~nobody-here/ca.pem": there is no such',
+            f'{API}.ca_file = "~nobody-here/ca.pem": this user does not exist',
         ),
         (f'fingerprint = "{PIN}"', 'ca_file = "ca.pem"', f'{API}.ca_file = "ca.pem": allowed: an absolute path'),
         ("[900, 909]", "[909, 900]", f"{GUEST}.vmids = [909, 900]: allowed: from 100 to 999999999, the smaller one"),
