@@ -112,11 +112,11 @@ def test_a_lab_that_keeps_its_promises_gives_nothing_to_doubt() -> None:
 
 def test_what_chance_does_not_explain_is_named() -> None:
     assert doubts(12, 40, _delay(detected=8, recovered=2)) == [
-        "12 false alarms in 40 groups are more than chance explains (7)",
-        "the delay was recovered in 2 of 8 repetitions, not in 5 or more",
+        "12 false alarms in 40 groups, but chance explains at most 7",
+        "the delay was recovered in 2 of 8 repetitions, but 5 are necessary",
     ]
     assert doubts(0, 40, _delay(detected=1, recovered=8)) == [
-        "the delay was detected in 1 of 8 repetitions, not in 5 or more"
+        "the delay was detected in 1 of 8 repetitions, but 5 are necessary"
     ]
 
 

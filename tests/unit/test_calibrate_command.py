@@ -78,7 +78,7 @@ def test_a_disk_that_the_embedded_lab_lacks_is_a_usage_error(capsys: pytest.Capt
 def test_the_summary_says_how_much_can_be_told_apart() -> None:
     assert summary(CALIBRATION) == [
         "host node1, disk optane, 40 groups of 3 rounds",
-        "  false alarms of a device against itself: 2 of 40 (5% nominal, 7 by chance)",
+        "  false alarms of a device against itself: 2 of 40 (5% nominal, up to 7 by chance)",
         "  noise between rounds: 2.10%",
         "  smallest overhead that can be shown: 3 rounds: 8.12%, 5 rounds: 4.13%",
         "  a delay of known size: not measured",

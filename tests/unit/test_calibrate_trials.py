@@ -88,7 +88,7 @@ class Plays:
             raise error
         self.restarts.append(what)
 
-    def went_well(self) -> None:
+    def round_measured(self) -> None:
         pass
 
     def close(self) -> None:

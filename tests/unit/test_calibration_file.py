@@ -121,7 +121,7 @@ def test_hosts_have_files_of_their_own_with_names_that_file_systems_take() -> No
 def test_a_file_that_is_no_calibration_is_told_and_keeps_nobody_from_measuring(text: str) -> None:
     path = calibrated(host())
     path.write_text(text)
-    with pytest.raises(ResultsError, match=r"is no calibration of this version\n  -> virt-overhead calibrate"):
+    with pytest.raises(ResultsError, match=r"is not a calibration of this version\n  -> virt-overhead calibrate"):
         read(path)
     quote = quoted(host(), IMAGES)
     assert isinstance(quote, dict)

@@ -242,7 +242,7 @@ def test_a_job_that_failed_is_told_with_its_error() -> None:
     with pytest.raises(MeasurementError, match="here: fio's job seqwrite-256k-qd2 failed with error 28") as error:
         parse(recorded("failed"), [SEQWRITE], "here")
     assert error.value.hint is not None
-    assert "its raw output is kept" in error.value.hint
+    assert "its raw output is stored" in error.value.hint
 
 
 def test_a_job_that_fio_left_out_is_named() -> None:
@@ -251,5 +251,5 @@ def test_a_job_that_fio_left_out_is_named() -> None:
 
 
 def test_a_job_without_any_io_is_no_measurement_of_nothing() -> None:
-    with pytest.raises(MeasurementError, match="here: fio's job randread-4k-qd8 completed no I/O at all"):
+    with pytest.raises(MeasurementError, match="here: fio's job randread-4k-qd8 completed no I/O"):
         parse(recorded("no_io"), [AT_ONCE], "here")

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from harness.errors import ConfigError, ResultsError
 from harness.lab.inventory import DiskById, HostSpec
-from harness.measure.resume import Earlier, asked, earlier_part
+from harness.measure.resume import Earlier, earlier_part, requested
 from harness.measure.spec import CampaignSpec
 from harness.model.attach import Attach
 from harness.model.layout import Lvm
@@ -129,7 +129,7 @@ def test_another_kernel_is_refused_by_name_with_both_values() -> None:
     now: dict[str, JsonValue] = {**BEFORE, "host": {"kernel": "6.12.9", "fio": "fio-3.39"}}
     with pytest.raises(ConfigError, match=r"its host changed: kernel was 6\.12\.1, is 6\.12\.9\n") as caught:
         ran(BEFORE).require_same(now)
-    assert caught.value.hint == "measure anew, without --resume"
+    assert caught.value.hint == "start a new run, without --resume"
 
 
 SPEC = CampaignSpec(
@@ -173,9 +173,9 @@ OTHER_DISK = replace(SPEC.host, disks=(DiskById("optane", "/dev/disk/by-id/b", "
     ],
 )
 def test_rounds_that_measured_something_else_are_refused_by_the_key_that_changed(now: CampaignSpec, said: str) -> None:
-    stored = json.loads(json.dumps(asked(SPEC)))
+    stored = json.loads(json.dumps(requested(SPEC)))
     with pytest.raises(ConfigError) as caught:
-        ran({"asked": stored}).require_same({"asked": asked(now)})
+        ran({"asked": stored}).require_same({"asked": requested(now)})
     assert caught.value.message.startswith("the run cannot be resumed: its scenario or lab file changed: ")
     assert re.search(said, caught.value.message)
 
@@ -192,12 +192,12 @@ def test_rounds_that_measured_something_else_are_refused_by_the_key_that_changed
     ids=["the same", "more rounds", "other budgets", "fewer modes", "another selection"],
 )
 def test_a_run_may_go_on_with_more_rounds_other_budgets_or_another_selection(now: CampaignSpec) -> None:
-    stored = json.loads(json.dumps(asked(SPEC)))
-    ran({"asked": stored}).require_same({"asked": asked(now)})
+    stored = json.loads(json.dumps(requested(SPEC)))
+    ran({"asked": stored}).require_same({"asked": requested(now)})
 
 
 def test_a_run_of_before_this_was_kept_may_go_on() -> None:
-    ran({"host": {}}).require_same({"host": {}, "asked": asked(SPEC)})
+    ran({"host": {}}).require_same({"host": {}, "asked": requested(SPEC)})
 
 
 # --- the stored run ---
