@@ -36,7 +36,7 @@ from harness.units import format_duration
 def disk_of(spec: HostSpec, wanted: str | None) -> str:
     """The name of the disk to calibrate with: `wanted`, else the host's first disk.
 
-    Raises ConfigError if there is no such disk, or if the lab's login must not give a whole disk to a guest.
+    Raises ConfigError if there is no such disk, or if the lab's login cannot give a whole disk to a guest.
     """
     names = [disk.name for disk in spec.disks]
     if not names:
@@ -100,10 +100,10 @@ def summary(calibration: Calibration) -> list[str]:
     groups, alarms = calibration.groups, calibration.false_alarms
     most = most_by_chance(groups)
     shares = ", ".join(f"{n} rounds: {share:.2%}" for n, share in calibration.smallest_detectable.items())
+    expected = f"{ERROR_RATE:.0%} nominal, up to {most} by chance"
     lines = [
         f"host {calibration.host}, disk {calibration.disk}, {groups} groups of {calibration.rounds} rounds",
-        f"  false alarms of a device against itself: {alarms} of {groups} "
-        f"({ERROR_RATE:.0%} nominal, up to {most} by chance)",
+        f"  false alarms of a device against itself: {alarms} of {groups} ({expected})",
         f"  noise between rounds: {calibration.noise_sd:.2%}",
         f"  smallest overhead that can be shown: {shares}",
     ]

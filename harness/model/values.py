@@ -53,7 +53,7 @@ def from_text(parse: Callable[[str], T], example: str) -> Callable[[object, Vali
 
 
 class Bytes:
-    """Marks a field that holds bytes, so that messages show it with a unit."""
+    """Marks a field with a number of bytes. Messages show it with a unit."""
 
 
 def shown_field(value: object, name: str) -> str:

@@ -115,8 +115,8 @@ def _inventory(config: pytest.Config) -> Inventory:
         return embedded_inventory()
     if named:
         return load_lab(Path(named))
-    beside = config.rootpath / LAB_FILE
-    return load_lab(beside) if beside.exists() else embedded_inventory()
+    default = config.rootpath / LAB_FILE
+    return load_lab(default) if default.exists() else embedded_inventory()
 
 
 def _number(option: str, least: int, most: int = sys.maxsize) -> Callable[[str], int]:

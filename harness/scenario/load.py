@@ -91,9 +91,9 @@ def _repeated(data: Mapping[str, Any]) -> Iterator[str]:
         if isinstance(budget, dict):
             lists |= {f"budget[{index}].{key}": budget.get(key) for key in ("modes", "workloads", "iodepth", "lab")}
     for key, values in lists.items():
-        seen: dict[str, int] = {}
+        found: dict[str, int] = {}
         for index, value in enumerate(values if isinstance(values, list) else []):
-            first = seen.setdefault(_meaning(key, value), index)
+            first = found.setdefault(_meaning(key, value), index)
             if first != index:
                 yield f"{key}[{index}] = {shown(value)}: the same as {key}[{first}]; allowed: each value once"
 

@@ -280,10 +280,8 @@ virsh -q create "$2/guest.xml" >/dev/null""",
 """Disks that are in use."""
 
 
-def _libvirt(name: str, directory: str, source: str, *, beside: str = "") -> Case:
-    make = (
-        f'mkdir -p {directory}; source={source}; cat >"{directory}/voh-test-guard.xml" <<XML\n{beside or _DOMAIN}\nXML'
-    )
+def _libvirt(name: str, directory: str, source: str, *, xml: str = "") -> Case:
+    make = f'mkdir -p {directory}; source={source}; cat >"{directory}/voh-test-guard.xml" <<XML\n{xml or _DOMAIN}\nXML'
     return Case(name, make, _DEFINED, f'rm -f "{directory}/voh-test-guard.xml"')
 
 
@@ -304,7 +302,7 @@ DEFINED = (
         "a storage pool of libvirt",
         "/etc/libvirt/storage",
         '"$1"',
-        beside="<pool type='disk'><name>voh-data</name><source><device path='$source'/></source></pool>",
+        xml="<pool type='disk'><name>voh-data</name><source><device path='$source'/></source></pool>",
     ),
     _proxmox("a VM of Proxmox VE", "/etc/pve/nodes/pve1/qemu-server/100.conf", "scsi1: $3,size=128M"),
     _proxmox(

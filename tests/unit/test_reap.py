@@ -1,4 +1,4 @@
-"""What killed runs have left goes if it still is what was created; what is not ours, or cannot go, stays."""
+"""Reaping removes what killed runs left behind if its identity is unchanged. Everything else stays."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def partition_of(disk: DiskByFile, number: int) -> str:
     return f"{device_of(disk)}p{number}"
 
 
-def test_everything_that_a_killed_run_left_goes_the_latest_first(place: Path) -> None:
+def test_everything_that_a_killed_run_left_behind_is_removed_the_latest_first(place: Path) -> None:
     before = traces(place)
     disk = killed(place)
     mount = f"the file system at {place}/mnt/voh-{RUN}-ext4"
@@ -79,7 +79,7 @@ def test_everything_that_a_killed_run_left_goes_the_latest_first(place: Path) ->
     assert reaped(place) == []
 
 
-def test_a_file_system_that_somebody_made_in_a_partition_of_ours_stays_and_so_does_its_table(place: Path) -> None:
+def test_a_foreign_file_system_in_our_partition_stays_and_so_does_the_table(place: Path) -> None:
     disk = killed(place)
     theirs = partition_of(disk, 2)
     run("mkfs.ext4", "-q", theirs)
@@ -95,7 +95,7 @@ def test_a_file_system_that_somebody_made_in_a_partition_of_ours_stays_and_so_do
     clean_up(disk)
 
 
-def test_a_partition_table_that_somebody_wrote_over_ours_stays(place: Path) -> None:
+def test_a_foreign_partition_table_in_place_of_ours_stays(place: Path) -> None:
     disk = killed(place)
     device = device_of(disk)
     run("umount", f"{place}/mnt/voh-{RUN}-ext4")
@@ -108,7 +108,7 @@ def test_a_partition_table_that_somebody_wrote_over_ours_stays(place: Path) -> N
     clean_up(disk)
 
 
-def test_a_partition_that_somebody_added_to_our_table_keeps_it_alone(place: Path) -> None:
+def test_a_partition_table_with_a_foreign_partition_stays(place: Path) -> None:
     disk = killed(place)
     run("umount", f"{place}/mnt/voh-{RUN}-ext4")
     run("sfdisk", "--quiet", "--append", "--no-reread", device_of(disk), text="size=16MiB\n")
@@ -117,7 +117,7 @@ def test_a_partition_that_somebody_added_to_our_table_keeps_it_alone(place: Path
     clean_up(disk)
 
 
-def test_a_file_that_somebody_put_in_the_place_of_ours_stays(place: Path) -> None:
+def test_a_foreign_file_in_place_of_ours_stays(place: Path) -> None:
     disk = killed(place)
     device = device_of(disk)
     run("umount", f"{place}/mnt/voh-{RUN}-ext4")
@@ -132,7 +132,7 @@ def test_a_file_that_somebody_put_in_the_place_of_ours_stays(place: Path) -> Non
     assert device not in run("losetup", "--list", "--noheadings", "--output", "NAME")
 
 
-def test_another_file_system_mounted_where_ours_was_stays_mounted(place: Path) -> None:
+def test_a_foreign_file_system_on_our_mount_point_stays_mounted(place: Path) -> None:
     disk = killed(place)
     point = f"{place}/mnt/voh-{RUN}-ext4"
     run("umount", point)
@@ -148,7 +148,7 @@ def test_another_file_system_mounted_where_ours_was_stays_mounted(place: Path) -
     clean_up(disk)
 
 
-def test_what_somebody_uses_is_an_error_that_names_it_and_stays_in_the_log(place: Path) -> None:
+def test_a_thing_in_use_is_an_error_that_names_it_and_stays_in_the_log(place: Path) -> None:
     disk = killed(place)
     point = f"{place}/mnt/voh-{RUN}-ext4"
     with subprocess.Popen(["sleep", "60"], cwd=point) as process:

@@ -1,4 +1,4 @@
-"""What cells say of a simulated lab that failed: only what was really done."""
+"""The notes of cells about a simulated lab that failed report only what was really done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Going on with a run that was cut short: whole rounds count, others are measured anew, and nothing else may differ."""
+"""Resuming a run: complete rounds count, others are measured again, and the lab must be the same."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def ran(provenance: Mapping[str, JsonValue]) -> Earlier:
     return Earlier(run=replace(synthetic_run(measured=0.0), provenance=dict(provenance)))
 
 
-def test_whole_rounds_count_with_all_that_was_measured_in_them() -> None:
+def test_complete_rounds_count_with_all_their_measurements() -> None:
     assert rounds(MEASURED) == [1, 2, 3]
     whole = Earlier(Journal(tuple(reversed(MEASURED)))).rounds(GROUP, GROUP.arms)
     assert [measurement for found in whole for measurement in reversed(found)] == MEASURED
@@ -61,7 +61,7 @@ def test_a_round_in_the_middle_that_lacks_one_job_of_one_arm_does_not_count() ->
     assert rounds([each for each in MEASURED if each is not lost]) == [1, 3]
 
 
-def test_a_round_of_which_a_part_was_measured_twice_does_not_count() -> None:
+def test_a_round_with_a_part_that_was_measured_twice_does_not_count() -> None:
     begun = [each for each in MEASURED if each.round == 3][:2]
     assert rounds([*MEASURED, *begun]) == [1, 2]
 
@@ -82,7 +82,7 @@ def test_a_round_is_unfinished_until_it_is_whole_or_abandoned() -> None:
     assert Journal(tuple(own[:1]), (begun, abandoned)).unfinished == ()
 
 
-def test_a_number_is_used_once_whatever_became_of_the_round() -> None:
+def test_the_number_of_a_round_is_never_used_again() -> None:
     events = (RoundEvent("begun", GROUP.id, 5, 9, None), RoundEvent("begun", "another", 9, 9, None))
     assert Journal(tuple(MEASURED), events).numbers(GROUP.id) == {1, 2, 3, 5}
 
@@ -116,11 +116,11 @@ BEFORE: dict[str, JsonValue] = {"host": {"kernel": "6.12.1", "fio": "fio-3.39"},
 
 
 @pytest.mark.parametrize("now", [BEFORE, {**BEFORE, "guest": 2}], ids=["the same", "another boot"])
-def test_the_same_host_and_images_may_go_on(now: dict[str, JsonValue]) -> None:
+def test_a_run_can_be_resumed_with_the_same_host_and_images(now: dict[str, JsonValue]) -> None:
     ran(BEFORE).require_same(now)
 
 
-def test_a_run_that_never_reached_its_host_may_go_on_on_any() -> None:
+def test_a_run_that_never_reached_its_host_can_be_resumed_on_any() -> None:
     Earlier().require_same(BEFORE)
     ran({"asked": {}}).require_same(BEFORE)
 
@@ -191,12 +191,12 @@ def test_rounds_that_measured_something_else_are_refused_by_the_key_that_changed
     ],
     ids=["the same", "more rounds", "other budgets", "fewer modes", "another selection"],
 )
-def test_a_run_may_go_on_with_more_rounds_other_budgets_or_another_selection(now: CampaignSpec) -> None:
+def test_a_run_can_be_resumed_with_more_rounds_other_budgets_or_another_selection(now: CampaignSpec) -> None:
     stored = json.loads(json.dumps(requested(SPEC)))
     ran({"asked": stored}).require_same({"asked": requested(now)})
 
 
-def test_a_run_of_before_this_was_kept_may_go_on() -> None:
+def test_a_run_without_this_provenance_can_be_resumed() -> None:
     ran({"host": {}}).require_same({"host": {}, "asked": requested(SPEC)})
 
 
