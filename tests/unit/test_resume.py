@@ -225,8 +225,8 @@ def test_a_run_goes_on_with_its_seed_and_its_journal(stored: RunStore) -> None:
 @pytest.mark.parametrize(
     ("host", "profile", "said", "hint"),
     [
-        ("node1", "smoke", "its host is lab1, not node1", "give --host=lab1"),
-        ("lab1", "standard", "its profile is smoke, not standard", "give --profile=smoke"),
+        ("node1", "smoke", "its host is lab1, not node1", "use --host=lab1"),
+        ("lab1", "standard", "its profile is smoke, not standard", "use --profile=smoke"),
     ],
 )
 def test_another_host_or_profile_is_refused_with_the_option_to_give(
