@@ -1,3 +1,3 @@
-"""Loads the plugin that is this project, and does nothing else."""
+"""Loads virt-overhead's pytest plugin."""
 
 pytest_plugins = ["harness.plugin"]

@@ -1,4 +1,4 @@
-"""The one test: every cell of every scenario in this directory, as `pytest -k`, `-m` and `--profile` select them."""
+"""The only test. It runs for every cell of every scenario here; select with `pytest -k`, `-m` and `--profile`."""
 
 from harness.analysis import Verdict
 from harness.results import CellRecord

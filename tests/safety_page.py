@@ -1,4 +1,4 @@
-"""Makes the tables of docs/safety.md from the code: what the creation log can have, and which functions can write."""
+"""Generates the tables of docs/safety.md from the code: the kinds of the creation log, and the functions that write."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ WRITING = re.compile(
     r"zfs create|"
     r"zpool (?:create|destroy|labelclear))(?![\w./])"
 )
-"""Programs that can destroy data, or make it unreachable."""
+"""Programs that can destroy data or make it inaccessible."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A command that a function runs: by which receiver (`region.device`), and the words that are known."""
+    """A command in a function: the receiver that runs it (for example `region.device`), and its constant words."""
 
     function: str
     receiver: str
@@ -37,7 +37,7 @@ class Call:
 
     @property
     def needs_permission(self) -> bool:
-        """Whether it runs through a permission instead of a plain runner."""
+        """Whether it runs through a permission and not through a plain runner."""
         return bool(re.search(r"(^|[.])(device|region|writable|members)$", self.receiver))
 
     @property
@@ -48,7 +48,7 @@ class Call:
 
 @cache
 def calls() -> tuple[Call, ...]:
-    """Every command of the harness that is run by `X.run(...)`, `run_all(...)` or `run_pinned(...)`."""
+    """Every command that the harness runs with `X.run(...)`, `run_all(...)` or `run_pinned(...)`."""
     return tuple(_calls())
 
 
@@ -83,7 +83,7 @@ def _call(node: ast.Call, function: str, constants: dict[str, ast.expr], scope: 
 
 
 def _words(argv: ast.expr, constants: dict[str, ast.expr], scope: ast.FunctionDef) -> str:
-    """The constant words of a command, with those of the names in it."""
+    """The constant words of a command, and of the names in it."""
     local = {
         target.id: node.value
         for node in ast.walk(scope)
@@ -103,7 +103,7 @@ def _words(argv: ast.expr, constants: dict[str, ast.expr], scope: ast.FunctionDe
 
 
 def programs(words: str) -> list[str]:
-    """The programs among these words that can destroy data."""
+    """The programs in these words that can destroy data."""
     return list(dict.fromkeys(match[0] for match in WRITING.finditer(words)))
 
 
@@ -112,8 +112,8 @@ def things_table() -> str:
     for thing in THINGS:
         identity = [name for name in thing.model_fields if name not in ("kind", "disks")]
         kind = thing.model_fields["kind"].default
-        says = " ".join((thing.__doc__ or "").split("\n\n")[0].split())
-        rows.append((f"`{kind}`", says, ", ".join(f"`{name}`" for name in identity)))
+        words = " ".join((thing.__doc__ or "").split("\n\n")[0].split())
+        rows.append((f"`{kind}`", words, ", ".join(f"`{name}`" for name in identity)))
     return table(("kind", "what", "recorded"), sorted(rows))
 
 
@@ -128,7 +128,7 @@ def commands_table() -> str:
     return table(
         ("function", "programs", "permission"),
         sorted(
-            (f"`{function.removeprefix('harness.')}`", ", ".join(commands[function]) or "as asked", ", ".join(by))
+            (f"`{function.removeprefix('harness.')}`", ", ".join(commands[function]) or "as requested", ", ".join(by))
             for function, by in rows.items()
         ),
     )
@@ -141,7 +141,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def section(name: str) -> str:
-    """What the page has between the marks of that name."""
+    """The text of the page between the markers with this name."""
     found = re.search(rf"<!-- {name} -->\n(.*?)\n?<!-- end of {name} -->", PAGE.read_text(encoding="utf-8"), re.S)
     assert found is not None, f"{PAGE} has no section {name}"
     return found[1]

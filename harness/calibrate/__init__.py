@@ -1,1 +1,1 @@
-"""Calibration of a lab host: how often it shows a difference where there is none, and whether it finds one that is."""
+"""Calibration of a lab host: how often it shows a false difference, and whether it finds a real one."""

@@ -1,4 +1,4 @@
-"""From the values of a calibration's trials to false alarms, noise, and what was found of the delay. Pure."""
+"""Computes false alarms, noise and the measured delay from the values of a calibration's trials. Pure."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from harness.analysis import (
 from harness.calibrate.trials import Trial
 from harness.measure.calibration import Delay, Interval
 
-ROUNDS_TOLD = (3, 5, 8, 12)
+ROUNDS_SHOWN = (3, 5, 8, 12)
 ERROR_RATE = 0.05
-"""How often a 95 % interval misses the truth."""
+"""How often a 95 % interval does not include the true value."""
 DELAY_METRIC = "lat_mean"
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A finished trial: for each round, what each turn measured, by the turn's name and then by metric."""
+    """A finished trial. `rounds` has the values of each round, by the turn's name and then by metric."""
 
     trial: Trial
     rounds: tuple[Mapping[str, Mapping[str, float]], ...]
@@ -38,7 +38,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """What a device shows of itself against itself; see `Calibration` for the fields."""
+    """The noise of a device that is measured against itself. `Calibration` describes the fields."""
 
     false_alarms: int
     sd: float
@@ -49,33 +49,33 @@ class Noise:
 def noise(measured: Sequence[Measured]) -> Noise:
     """False alarms and noise of trials whose turns are `a` and `b`, by the headline metric of their jobs.
 
-    A false alarm is a group whose 95 % interval excludes 0. ValueError where there are no two rounds.
+    A false alarm is a group whose 95 % interval excludes 0. Raises ValueError if there are fewer than two rounds.
     """
     alarms = 0
     ratios: dict[str, list[list[float]]] = {}
     for each in measured:
         job = each.trial.job
         a, b = (each.values(turn, job.headline) for turn in ("a", "b"))
-        alarms += not _holds(estimate_overhead(a, b, higher_is_better=METRICS[job.headline].higher_is_better), 0.0)
+        alarms += not _includes(estimate_overhead(a, b, higher_is_better=METRICS[job.headline].higher_is_better), 0.0)
         ratios.setdefault(job.id, []).append(log_ratios(a, b))
     sd = pooled_sd([group for groups in ratios.values() for group in groups])
     return Noise(
         false_alarms=alarms,
         sd=sd,
         sd_by_job={job: pooled_sd(groups) for job, groups in ratios.items()},
-        smallest_detectable={n: smallest_detectable(sd, n) for n in ROUNDS_TOLD},
+        smallest_detectable={n: smallest_detectable(sd, n) for n in ROUNDS_SHOWN},
     )
 
 
 def delay(guest: Sequence[Measured], host: Measured, set_s: float) -> Delay:
-    """What was found of a delay of `set_s` seconds: by each of the guest's trials, by all together, and by the host."""
-    each_found = [_added([each]) for each in guest]
+    """The measured value of a delay of `set_s` seconds, from the trials of the guest and from the trial of the host."""
+    of_each = [_added([each]) for each in guest]
     return Delay(
         set_s=set_s,
         found_s=_interval(_added(guest)),
         host_found_s=_interval(_added([host])),
-        detected=sum(not _holds(each, 0.0) for each in each_found),
-        recovered=sum(_holds(each, set_s) for each in each_found),
+        detected=sum(not _includes(each, 0.0) for each in of_each),
+        recovered=sum(_includes(each, set_s) for each in of_each),
         of=len(guest),
         rounds=host.trial.rounds,
         job=host.trial.job.id,
@@ -83,9 +83,9 @@ def delay(guest: Sequence[Measured], host: Measured, set_s: float) -> Delay:
 
 
 def most_by_chance(trials: int, *, rate: float = ERROR_RATE, confidence: float = 0.999) -> int:
-    """The most of `trials` that chance explains where each goes wrong at this `rate`.
+    """The largest number of failures in `trials` that chance explains if each trial fails at this `rate`.
 
-    The smallest k with P(more than k) <= 1 - `confidence` under the binomial distribution.
+    This is the smallest k with P(more than k) <= 1 - `confidence` under the binomial distribution.
     """
     beyond = 1.0
     for k in range(trials + 1):
@@ -96,32 +96,32 @@ def most_by_chance(trials: int, *, rate: float = ERROR_RATE, confidence: float =
 
 
 def doubts(false_alarms: int, groups: int, delay: Delay | None) -> list[str]:
-    """Why figures of this lab are not to be believed, one sentence each; empty where nothing speaks against them."""
+    """Reasons not to trust the figures of this lab, one sentence each. Empty if there are none."""
     found = []
     if false_alarms > (most := most_by_chance(groups)):
-        found.append(f"{false_alarms} false alarms in {groups} groups are more than chance explains ({most})")
+        found.append(f"{false_alarms} false alarms in {groups} groups, but chance explains at most {most}")
     if delay is not None:
         least = delay.of - most_by_chance(delay.of)
         if delay.detected < least:
             found.append(
-                f"the delay was detected in {delay.detected} of {delay.of} repetitions, not in {least} or more"
+                f"the delay was detected in {delay.detected} of {delay.of} repetitions, but {least} are necessary"
             )
         if delay.recovered < least:
             found.append(
-                f"the delay was recovered in {delay.recovered} of {delay.of} repetitions, not in {least} or more"
+                f"the delay was recovered in {delay.recovered} of {delay.of} repetitions, but {least} are necessary"
             )
     return found
 
 
 def _added(measured: Sequence[Measured]) -> Estimate:
-    """What the late disk adds, in seconds, over the rounds of all these trials."""
+    """The latency that the delayed disk adds, in seconds, over the rounds of all these trials."""
     plain, late = (
         [value for each in measured for value in each.values(turn, DELAY_METRIC)] for turn in ("plain", "late")
     )
     return estimate_added(plain, late)
 
 
-def _holds(estimate: Estimate, value: float) -> bool:
+def _includes(estimate: Estimate, value: float) -> bool:
     low, _, high = _interval(estimate)
     return low <= value <= high
 

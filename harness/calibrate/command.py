@@ -1,4 +1,4 @@
-"""`virt-overhead calibrate`: one disk of each host is measured against itself, and a calibration file is written."""
+"""`virt-overhead calibrate`: measures one disk of each host against itself, and writes a calibration file."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ from harness.units import format_duration
 
 
 def disk_of(spec: HostSpec, wanted: str | None) -> str:
-    """The name of the disk to calibrate with: the wanted one, else the host's first. Raises ConfigError.
+    """The name of the disk to calibrate with: `wanted`, else the host's first disk.
 
-    Also where the lab's login may not give a guest the disk as it is, as a calibration does: nothing has begun yet.
+    Raises ConfigError if there is no such disk, or if the lab's login cannot give a whole disk to a guest.
     """
     names = [disk.name for disk in spec.disks]
     if not names:
-        raise ConfigError(f"host {spec.name} has no disk to calibrate with", hint="name one in the lab file")
+        raise ConfigError(f"host {spec.name} has no disk to calibrate with", hint="add a disk in the lab file")
     if wanted is not None and wanted not in names:
         raise ConfigError(f'host {spec.name}: no disk "{wanted}"; {choices(wanted, names)}')
     if spec.proxmox is not None and (why := spec.proxmox.api.why_no_devices):
         raise ConfigError(
-            f"host {spec.name}: a calibration hands the guest the disk itself: {why}",
+            f"host {spec.name}: a calibration gives the whole disk to the guest: {why}",
             hint=f"log in as {ROOT} without a token: host.{spec.name}.api.user, .token and .secret",
         )
     return wanted or names[0]
@@ -54,9 +54,9 @@ def disk_of(spec: HostSpec, wanted: str | None) -> str:
 def calibrate(
     host: HostSpec, disk: str, spec: CalibrationSpec, *, seed: int, images: ImageSet, events: Events
 ) -> tuple[Calibration, Path]:
-    """Measure one disk of one host and write the host's calibration file; the calibration, and where it is.
+    """Measure one disk of one host and write the host's calibration file. Returns the calibration and the file's path.
 
-    Raises what measuring raises; then, and when it is interrupted, the file stays as it was.
+    Raises what measuring raises. After an error or an interrupt, the file is unchanged.
     """
     run_id = RunId.new()
     store = RunStore.create(_runs(), run_id)
@@ -64,7 +64,7 @@ def calibrate(
     environment = Environment(host, run_id, [disk], images=images, phases=phases)
     try:
         measurer = TrialMeasurer(environment, store, disk, seed=seed, images=images, phases=phases)
-        # The delay first: where it is not measured that is known before minutes have passed.
+        # The delay comes first. If it cannot be measured, the user sees this in the first minutes.
         late = delay_trials(spec) if measurer.can_delay() else []
         on_host = [host_delay_trial(spec)] if late else []
         same = same_device_trials(spec, disk)
@@ -96,15 +96,16 @@ def calibrate(
 
 
 def summary(calibration: Calibration) -> list[str]:
-    """The calibration in lines for people."""
+    """The calibration as lines of text."""
     groups, alarms = calibration.groups, calibration.false_alarms
     most = most_by_chance(groups)
-    told = ", ".join(f"{n} rounds: {share:.2%}" for n, share in calibration.smallest_detectable.items())
+    shares = ", ".join(f"{n} rounds: {share:.2%}" for n, share in calibration.smallest_detectable.items())
+    expected = f"{ERROR_RATE:.0%} nominal, up to {most} by chance"
     lines = [
         f"host {calibration.host}, disk {calibration.disk}, {groups} groups of {calibration.rounds} rounds",
-        f"  false alarms of a device against itself: {alarms} of {groups} ({ERROR_RATE:.0%} nominal, {most} by chance)",
+        f"  false alarms of a device against itself: {alarms} of {groups} ({expected})",
         f"  noise between rounds: {calibration.noise_sd:.2%}",
-        f"  smallest overhead that can be shown: {told}",
+        f"  smallest overhead that can be shown: {shares}",
     ]
     if (found := calibration.delay) is None:
         return [*lines, "  a delay of known size: not measured"]
@@ -122,7 +123,7 @@ def _interval(interval: Interval) -> str:
 
 
 def _replace(path: Path, calibration: Calibration) -> None:
-    """Write the file; the raw outputs behind the one that it replaces are not needed any more."""
+    """Write the file, and remove the raw outputs of the calibration that it replaces."""
     earlier = None
     with suppress(ResultsError):
         earlier = read(path)
@@ -132,5 +133,5 @@ def _replace(path: Path, calibration: Calibration) -> None:
 
 
 def _runs() -> Path:
-    """Where fio's raw outputs of calibrations are kept."""
+    """The directory for fio's raw outputs of calibrations."""
     return directory() / "runs"

@@ -1,4 +1,4 @@
-"""Measures a calibration's trials on one disk of one host, in rounds as a campaign measures its groups."""
+"""Measures a calibration's trials on one disk of one host, in rounds in the same way as a campaign."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from harness.scenario.plan import Group, Plan
 
 DELAY_NS = 1_000_000
 PLAIN_ANSWER_NS = 8_000_000
-"""What the disk without the delay takes, in nanoseconds.
+"""The response time of the disk without the delay, in nanoseconds.
 
-With a shorter answer, a later one costs more than it is later: see docs/calibration.md.
+With a shorter time, a delay adds more latency than its own size: see docs/calibration.md.
 """
 MEMORY_DISK_BYTES = 32 * 1024**2
 _TURN_OVERHEAD = 0.6
-"""Seconds that starting fio and reading counters take, until some were measured."""
+"""Seconds to start fio and to read counters. This estimate is used until the first turn is measured."""
 
 
 class TrialMeasurer:
-    """The measurer of a calibration: a guest that has the disk under test and, where the host makes them, two disks in
+    """The measurer of a calibration. Its guest has the disk under test and, if the host can create them, two disks in
     memory."""
 
     def __init__(
@@ -62,7 +62,7 @@ class TrialMeasurer:
         return self._environment.opened()
 
     def can_delay(self) -> bool:
-        """Whether the host could make the two disks of which one answers later; makes the guest ready."""
+        """Whether the host could create the two disks in memory, one of them with a delay. Prepares the guest."""
         return LATE.name in self._session().layouts.by_mode
 
     def ready(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> Prepared:  # noqa: ARG002 - all trials share one guest
@@ -78,20 +78,20 @@ class TrialMeasurer:
     def start_again(self, error: HostError | GuestError, what: str) -> None:
         self._environment.start_again(error, what)
 
-    def went_well(self) -> None:
-        self._environment.went_well()
+    def round_measured(self) -> None:
+        self._environment.round_measured()
 
     def close(self) -> None:
         self._environment.close()
 
     def _session(self) -> Session:
-        """The one session of all trials, made at the first need and after a restart."""
-        return self._environment.reused(self._disk, self._opened)
+        """The session of all trials. It is opened at the first request and after a restart."""
+        return self._environment.session_for(self._disk, self._opened)
 
     @contextmanager
     def _opened(self, host: Host, hypervisor: Hypervisor, log: CreationLog) -> Iterator[Session]:
         with ExitStack() as stack:
-            beside = self._memory_disks(log, stack)
+            disks = self._memory_disks(log, stack)
             request = SetupRequest((self._disk,), modes=(PASSTHROUGH,), jobs=(), span=SPAN, conditioning="fill")
             yield stack.enter_context(
                 session(
@@ -102,7 +102,7 @@ class TrialMeasurer:
                     log=log,
                     seed=self._seed,
                     phases=self._phases,
-                    beside=beside,
+                    extra=disks,
                 )
             )
 
@@ -114,18 +114,18 @@ class TrialMeasurer:
                 for mode, answer in answers.items()
             }
         except Unsupported as error:
-            self._phases.events(Note(f"{error.message}: no delay is measured; {error.hint}"))
+            self._phases.events(Note(f"{error.message}: the delay is not measured; {error.hint}"))
             return {}
 
 
 def _on_disk(at: Session, name: str) -> Session:
-    """The session with the disk in memory of this name as the bare disk of the host."""
+    """The session in which the host's bare disk is the disk in memory with this name."""
     source = at.layouts.by_mode[name]
     return replace(at, layouts=replace(at.layouts, device=source, disk=source.path.rpartition("/")[2]))
 
 
 def measure_trials(trials: Sequence[Trial], measurer: Measurer, events: Events, *, seed: int) -> list[Measured]:
-    """All rounds of these trials, in their order. Raises what the measurer raises."""
+    """Measure all rounds of these trials, in order. Raises what the measurer raises."""
     rounds = Rounds(measurer, events)
     pace = _Pace(left=sum(trial.rounds * len(trial.turns) for trial in trials), started=time.monotonic())
     measured = []
@@ -133,28 +133,28 @@ def measure_trials(trials: Sequence[Trial], measurer: Measurer, events: Events, 
         at = rounds.ready(trial.plan, trial.group)
         found: list[Mapping[str, Mapping[str, float]]] = []
         for number in range(1, trial.rounds + 1):
-            tried = _Tried(trial, number, pace, seed)
-            at = rounds.measure(trial.plan, trial.group, at, tried.begin)
-            found.append(tried.values)
+            this = _TrialRound(trial, number, pace, seed)
+            at = rounds.measure(trial.plan, trial.group, at, this.begin)
+            found.append(this.values)
         measured.append(Measured(trial, tuple(found)))
     return measured
 
 
 @dataclass(slots=True)
 class _Pace:
-    """How many turns all trials still have, and how fast they go; `started` is on the monotonic clock."""
+    """The number of turns that are left in all trials, and their pace. `started` is on the monotonic clock."""
 
     left: int
     started: float
     done: int = 0
 
-    def went(self) -> None:
-        """A turn was measured."""
+    def turn_measured(self) -> None:
+        """Count a turn that was measured."""
         self.left -= 1
         self.done += 1
 
-    def lost(self, turns: int) -> None:
-        """So many turns have to be measured again."""
+    def turns_lost(self, turns: int) -> None:
+        """Count turns that must be measured again."""
         self.left += turns
 
     def seconds_left(self, trial: Trial) -> float:
@@ -163,8 +163,8 @@ class _Pace:
 
 
 @dataclass(slots=True)
-class _Tried:
-    """A round of a trial, begun anew where the lab fails in it; `values` by the turn's name and then by metric."""
+class _TrialRound:
+    """A round of a trial. It begins again if the lab fails. `values` are by the turn's name and then by metric."""
 
     trial: Trial
     number: int
@@ -173,12 +173,12 @@ class _Tried:
     values: dict[str, Mapping[str, float]] = field(default_factory=dict)
 
     def begin(self, _at: Prepared) -> Round:
-        self.pace.lost(len(self.values))
+        self.pace.turns_lost(len(self.values))
         self.values = {}
         turns = self.trial.order(self.seed, self.number)
-        return Round(self.number, self.number, turns, self._keep, lambda: self.pace.seconds_left(self.trial))
+        return Round(self.number, self.number, turns, self._record, lambda: self.pace.seconds_left(self.trial))
 
-    def _keep(self, turn: Turn, measurements: Sequence[Measurement]) -> None:
+    def _record(self, turn: Turn, measurements: Sequence[Measurement]) -> None:
         (measurement,) = measurements
         self.values[turn.name] = measurement.metrics
-        self.pace.went()
+        self.pace.turn_measured()

@@ -1,4 +1,4 @@
-"""What a calibration measures: arms that differ by nothing, and arms that differ by a delay that we set. Pure."""
+"""The trials of a calibration: arms without any difference, and arms that differ by a known delay. Pure."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ SPAN = 64 * MIB
 """Bytes of the disk that are filled and read."""
 BLOCK = 4096
 DEPTHS = (32, 1)
-"""The iodepths that the groups of a device against itself take in turn."""
+"""The iodepths of the groups that measure a device against itself. The groups use them in turn."""
 
 PASSTHROUGH = Mode("passthrough", Device(), Attach())
-# Their names are part of the disks' on the host, of which the kernel takes 31 characters.
+# Their names are part of the names of the disks on the host. The kernel accepts 31 characters there.
 PLAIN = Mode("plain", Device(), Attach())
 LATE = Mode("late", Device(), Attach())
 
 SCENARIO = "calibration"
 IN_MEMORY = "memory"
-"""What the disk of the delay's trials is called, which is none of the lab's."""
+"""The name of the disk in the trials with a delay. It is not a disk of the lab file."""
 
 
 @dataclass(frozen=True, slots=True)
 class CalibrationSpec:
     """What to measure: `groups` of `rounds` of a device against itself, `repetitions` of `delay_rounds` of the delay.
 
-    `seconds` is what each job takes.
+    `seconds` is the duration of each job.
     """
 
     groups: int = 40
@@ -45,7 +45,7 @@ class CalibrationSpec:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One group of rounds over turns that all run the same job."""
+    """One group of rounds. All turns run the same job."""
 
     group: Group
     turns: tuple[Turn, ...]
@@ -57,16 +57,16 @@ class Trial:
 
     @property
     def plan(self) -> Plan:
-        """The trial as a plan of its own."""
+        """The trial as a plan."""
         return Plan(self.group.disk, (self.group,), self.rounds, SPAN, write_rate=0)
 
     def order(self, seed: int, number: int) -> list[Turn]:
-        """The turns in the random order of this round: the same whenever seed, group and round are."""
+        """The turns in the random order of this round. The order depends only on seed, group and round."""
         return random.Random(f"calibrate {seed} {self.group.id} {number}").sample(self.turns, len(self.turns))
 
 
 def same_device_trials(spec: CalibrationSpec, disk: str) -> list[Trial]:
-    """The guest's `disk` as two arms, `a` and `b`, between which there is no difference but noise."""
+    """The guest's `disk` as two arms, `a` and `b`. All differences between them are noise."""
     arm = Arm(Place.GUEST, PASSTHROUGH)
     turns = (Turn(arm, 1, "a"), Turn(arm, 2, "b"))
     trials = []
@@ -78,19 +78,19 @@ def same_device_trials(spec: CalibrationSpec, disk: str) -> list[Trial]:
 
 
 def delay_trials(spec: CalibrationSpec) -> list[Trial]:
-    """Two disks in the guest of which one answers later, one request at a time."""
+    """Two disks in the guest, one of them with a delay. One request at a time."""
     return [_delay_trial(f"delay{number + 1:02}", Place.GUEST, spec) for number in range(spec.repetitions)]
 
 
 def host_delay_trial(spec: CalibrationSpec) -> Trial:
-    """The same two disks on the host: whether the delay is what was set."""
+    """The same two disks on the host, to check the delay itself."""
     return _delay_trial("delay-on-host", Place.HOST, spec)
 
 
 def _delay_trial(name: str, place: Place, spec: CalibrationSpec) -> Trial:
     job = _randread(1, spec.seconds)
     cells = tuple(Cell(SCENARIO, IN_MEMORY, mode, job) for mode in (PLAIN, LATE))
-    # On the host there is one arm, which works on the disk that the turn is named after.
+    # On the host there is only one arm. The name of the turn selects the disk.
     plain, late = (Arm(place, mode if place is Place.GUEST else None) for mode in (PLAIN, LATE))
     turns = (Turn(plain, 1, PLAIN.name), Turn(late, 2, LATE.name))
     return Trial(Group(f"{name}-{job.id}", IN_MEMORY, SCENARIO, cells), turns, spec.delay_rounds)

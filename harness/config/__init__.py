@@ -1,1 +1,1 @@
-"""What all files that people write have in common: TOML, and messages that name key, value and what is allowed."""
+"""Shared code for the files that users write: TOML, and messages that name key, value and what is allowed."""

@@ -1,4 +1,4 @@
-"""Names: how a message lists those that are allowed, and what may be one."""
+"""Names in files: which are valid, and how a message lists the allowed ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 
 LONGEST_NAME = 40
-"""Characters. Names become parts of ids, of files and of what is built on hosts, with others beside them."""
+"""Characters. Ids, file names, and the names of volumes on hosts are composed of several such names."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
@@ -20,14 +20,14 @@ def choices(word: str, allowed: Iterable[str]) -> str:
 
 
 def plain_name(name: str) -> str:
-    """The name of a host or a disk; others are refused with a ValueError."""
+    """A valid name of a host or a disk. Raises ValueError for any other."""
     if not _PLAIN.fullmatch(name):
-        raise ValueError("no name; allowed: letters, digits and `_`, `.`, `-`, with a letter or digit first")
+        raise ValueError("not a valid name; allowed: letters, digits and `_`, `.`, `-`, with a letter or digit first")
     return short_name(name)
 
 
 def short_name(name: str) -> str:
-    """A name that is not too long; others are refused with a ValueError."""
+    """A name of allowed length. Raises ValueError for a longer one."""
     if len(name) > LONGEST_NAME:
-        raise ValueError(f"{len(name)} characters are too many for a name; allowed: at most {LONGEST_NAME}")
+        raise ValueError(f"the name has {len(name)} characters; allowed: at most {LONGEST_NAME}")
     return name

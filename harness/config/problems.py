@@ -1,4 +1,4 @@
-"""From pydantic's errors to lines that name key, value and what is allowed, in the words of a TOML file."""
+"""Translates pydantic's errors into lines that name key, value and what is allowed, in TOML notation."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _TYPES = {
 def describe(error: ValidationError, data: Mapping[str, Any], schema: type[BaseModel]) -> Iterator[str]:
     """One line per problem, in the order of the schema: `modes[2] = "lmv": no such mode; allowed: ...`.
 
-    A validator that finds several problems says each in a line of its ValueError.
+    A validator that finds several problems writes each on its own line of the ValueError.
     """
     for details in error.errors(include_url=False):
         if details["type"] == "too_short" and details["ctx"]["min_length"] == 1 and details["input"]:
-            continue  # Every item is wrong, and has a line of its own.
+            continue  # Every item is wrong and has its own line.
         key = _key(details["loc"], data)
         if details["type"].startswith("union_tag"):
             key += f".{_discriminator(details)}"
@@ -47,23 +47,23 @@ def describe(error: ValidationError, data: Mapping[str, Any], schema: type[BaseM
 
 
 def shown(value: object) -> str:
-    """The value as the TOML file has it; tables and dates are shortened."""
+    """The value in TOML notation. Tables and dates are shortened."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{key} = {shown(item)}" for key, item in value.items()) + " }"
     if isinstance(value, list):
         return "[" + ", ".join(shown(item) for item in value) + "]"
     if isinstance(value, float):
-        return str(value)  # inf and nan as TOML has them, too
+        return str(value)  # Python writes inf and nan in the same way as TOML.
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def quoted_key(part: str) -> str:
-    """A part of a key as a TOML file has it: in quotes where it is more than letters, digits, `_` and `-`."""
+    """A part of a key in TOML notation: in quotes if it has other characters than letters, digits, `_` and `-`."""
     return part if _BARE_KEY.fullmatch(part) else shown(part)
 
 
 def _key(location: Location, data: Mapping[str, Any]) -> str:
-    """The key as people write it. pydantic puts the kind of a layout into the location; the file has no such key."""
+    """The key in TOML notation. pydantic adds the kind of a layout to the location, but the file has no such key."""
     key, here = "", data
     for index, part in enumerate(location):
         last = index == len(location) - 1
@@ -87,12 +87,12 @@ def _item(container: Any, part: int | str) -> Any:
 
 
 def _value(details: ErrorDetails) -> str:
-    """` = VALUE`, but for what is missing, for a name in a key, and for a table whose keys the reason names."""
+    """` = VALUE`. Empty for a missing key, for a name in a key, and for a table if the reason names its keys."""
     if details["type"] in ("missing", "union_tag_not_found") or details["loc"][-1:] == ("[key]",):
         return ""
     if details["type"] == "value_error" and isinstance(details["input"], dict):
         return ""
-    # In the context the tag is text, whatever it is in the file.
+    # pydantic's context has the tag as text, also if the file has another type.
     value = details["input"]
     if details["type"] == "union_tag_invalid":
         value = value[_discriminator(details)]
@@ -106,7 +106,7 @@ def _reason(details: ErrorDetails, schema: type[BaseModel]) -> str:  # noqa: PLR
         case "value_error":
             return str(context["error"])
         case "missing":
-            return "missing, and there is no default"
+            return "missing, and it has no default"
         case "extra_forbidden" | "unexpected_keyword_argument":
             return f"no such key; {choices(str(details['loc'][-1]), _keys_at(schema, details['loc']))}"
         case "literal_error":
@@ -118,36 +118,36 @@ def _reason(details: ErrorDetails, schema: type[BaseModel]) -> str:  # noqa: PLR
         case "union_tag_not_found":
             return f"missing; allowed: {', '.join(_tags(_annotation_at(schema, details['loc'])))}"
         case "greater_than_equal":
-            return f"allowed: {context['ge']} and more"
+            return f"allowed: {context['ge']} or more"
         case "less_than_equal":
             return f"allowed: at most {context['le']}"
         case "too_short" | "string_too_short":
-            return "must not be empty" if context["min_length"] == 1 else f"allowed: {context['min_length']} and more"
+            return "must not be empty" if context["min_length"] == 1 else f"allowed: {context['min_length']} or more"
         case "int_parsing_size":
-            return "too large a number"
+            return "the number is too large"
         case "string_pattern_mismatch":
-            return f"allowed: what matches {context['pattern']}"
+            return f"allowed: text that matches {context['pattern']}"
     return f"must be {_TYPES[kind]}" if kind in _TYPES else details["msg"]
 
 
 def _discriminator(details: ErrorDetails) -> str:
-    """The key by which pydantic chooses a table of a union: it is named itself, or is the name of a function."""
+    """The key by which pydantic chooses a table of a union: its name, or the name of a function."""
     discriminator: str = details.get("ctx", {})["discriminator"]
     return discriminator.strip("'").removesuffix("()")
 
 
 def _quoted(expected: str) -> list[str]:
-    """The values in pydantic's list of what it expects: text stands in quotes there, numbers do not."""
+    """The values in pydantic's list of expected values. Text is in quotes there, numbers are not."""
     return [text or number for text, number in re.findall(r"'([^']*)'|(\d+)", expected)]
 
 
 def _keys_at(schema: type[BaseModel], location: Location) -> list[str]:
-    """The keys that the table holding the last part of `location` may have."""
+    """The allowed keys of the table that has the last part of `location`."""
     return list(_fields(_required(_annotation_at(schema, location[:-1]))))
 
 
 def _annotation_at(annotation: Any, location: Location) -> Any:
-    """The type that the schema gives to what is at `location`. None where the location leaves the schema."""
+    """The type at `location` in the schema. None if the schema does not have the location."""
     for part in location:
         annotation = _inside(annotation, part)
     return annotation
@@ -164,13 +164,13 @@ def _inside(annotation: Any, part: int | str) -> Any:
             return _bare(arguments[0])
         case origin if origin in (Union, UnionType):
             tables = {tag: _bare(table) for table in arguments for tag in _tags(table)}
-            # pydantic puts the tag of a tagged union into the location; a plain `X | None` has none.
+            # pydantic adds the tag of a tagged union to the location. A plain `X | None` has no tag.
             return tables[part] if part in tables else _inside(_bare(arguments[0]), part)
     return None
 
 
 def _fields(table: Any) -> Mapping[str, Any]:
-    """The keys of a table with their types: of a model, or of a dataclass. Empty for anything else."""
+    """The keys of a model or of a dataclass, with their types. Empty for anything else."""
     if isinstance(table, type) and issubclass(table, BaseModel):
         return {name: field.annotation for name, field in table.model_fields.items()}
     if isinstance(table, type) and is_dataclass(table):
@@ -180,7 +180,7 @@ def _fields(table: Any) -> Mapping[str, Any]:
 
 
 def _tags(annotation: Any) -> list[str]:
-    """What a table, or a union of tables, is told apart by: its `kind`, or a tag of its own."""
+    """The tags of a table or of a union of tables: the values of `kind`, or explicit tags."""
     tags = [each.tag for each in getattr(annotation, "__metadata__", ()) if isinstance(each, Tag)]
     bare = _bare(annotation)
     if tags or "kind" in _fields(bare):
@@ -189,7 +189,7 @@ def _tags(annotation: Any) -> list[str]:
 
 
 def _required(annotation: Any) -> Any:
-    """Of `X | None` the X; anything else as it is."""
+    """X for `X | None`. Any other type unchanged."""
     arguments = [each for each in get_args(annotation) if each is not type(None)]
     return _bare(arguments[0]) if get_origin(annotation) in (Union, UnionType) and len(arguments) == 1 else annotation
 

@@ -1,4 +1,4 @@
-"""Reads a TOML file, or says in which line it is none."""
+"""Reads a TOML file, or reports the line that is not valid."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness.errors import ConfigError
 
 
 def read_toml(path: Path, *, what: str, hint: str) -> dict[str, Any]:
-    """The tables of `path`. A ConfigError names file and line; `what` is the kind of file, `hint` where to read on."""
+    """The tables of `path`. `what` is the kind of file. Raises ConfigError with file, line and `hint`."""
     return _parse(path, _read(path, what, hint), hint)
 
 
@@ -25,7 +25,7 @@ def _read(path: Path, what: str, hint: str) -> str:
         raise ConfigError(f"{path}: no such {what} file{known}", hint=hint) from error
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        raise ConfigError(f"{path}: line {line}: no UTF-8, which TOML is", hint="save the file as UTF-8") from error
+        raise ConfigError(f"{path}: line {line}: not valid UTF-8", hint="save the file as UTF-8") from error
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror or error}", hint=hint) from error
 
@@ -38,4 +38,6 @@ def _parse(path: Path, text: str, hint: str) -> dict[str, Any]:
         number = re.match(r"line (\d+)", where)
         line = text.splitlines()[int(number[1]) - 1].strip() if number else ""
         where = where.removesuffix(")") if number else "end of the file"
-        raise ConfigError(f"{path}: {where}: no TOML: {what}" + (f": {line}" if line else ""), hint=hint) from error
+        raise ConfigError(
+            f"{path}: {where}: invalid TOML: {what}" + (f": {line}" if line else ""), hint=hint
+        ) from error

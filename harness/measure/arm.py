@@ -1,4 +1,4 @@
-"""One arm in one round: fio runs the arm's jobs, its output is kept before it is read, and others' counts beside it."""
+"""Measures one arm in one round: runs its jobs with fio, stores fio's output before parsing, and reads the counters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from harness.untrusted import reading
 
 START_SECONDS = 20.0
 JOB_SECONDS = 10.0
-"""What fio may take beyond a job's time: opening, reaping, printing on a slow machine."""
+"""Additional time for fio to open files, to end its threads and to print, on a slow machine."""
 
 
 def measure_arm(
@@ -32,10 +32,10 @@ def measure_arm(
 ) -> list[Measurement]:
     """Run the jobs of `arm` in round `number` and append each to the journal. Raises MeasurementError or HostError.
 
-    `again` is 2 for the second time in the same round.
+    `again` is 2 for the second run of the arm in the same round.
 
-    One fio process runs several jobs, at most one that reads and one that writes: so each byte that the host and
-    QEMU count meanwhile belongs to one job.
+    A fio process has at most one job that reads and one job that writes. So each byte that the host and QEMU count
+    belongs to one job.
     """
     jobs = [job for job in job_order(group, seed, number) if job in group.jobs_of(arm)]
     measurements: list[Measurement] = []
@@ -51,8 +51,8 @@ def measure_arm(
 
 
 @dataclass(frozen=True, slots=True)
-class _Ran:
-    """One fio process: its jobs with their results, where its output is, and when it ran."""
+class _FioProcess:
+    """One completed fio process: its jobs and results, the file with its output, and its times."""
 
     jobs: Sequence[Job]
     results: Sequence[JobResult]
@@ -65,7 +65,7 @@ class _Ran:
 
 def _run(
     session: Session, store: RunStore, group: Group, arm: Arm, jobs: Sequence[Job], *, seed: int, number: int
-) -> _Ran:
+) -> _FioProcess:
     runner = session.runner(arm)
     text = job_file(session.target(arm), jobs, _fio_seed(group, seed, number))
     with _counting_cycles(session, jobs) as counted:
@@ -82,18 +82,20 @@ def _run(
             f"{where}: fio ended with status {done.status}: {(done.stderr or done.stdout).strip()[-400:]}",
             hint=f"its output is in {store.path / raw}",
         )
-    return _Ran(jobs, parse(done.stdout, jobs, where), raw, started, wall, _cpu_busy(done, where), counted.cycles)
+    return _FioProcess(
+        jobs, parse(done.stdout, jobs, where), raw, started, wall, _cpu_busy(done, where), counted.cycles
+    )
 
 
 def _counting_cycles(session: Session, jobs: Sequence[Job]) -> AbstractContextManager[CycleCount]:
-    """Where fio's process has one job: what two of them used together is neither's."""
+    """Counts cycles if the process has one job. Cycles of two jobs cannot be split."""
     return session.counting_cycles(_deadline(jobs)) if len(jobs) == 1 else nullcontext(CycleCount())
 
 
 def _recorded(
-    store: RunStore, ran: _Ran, counted: Counters, group: Group, arm: Arm, *, number: int, repeat: int
+    store: RunStore, ran: _FioProcess, counted: Counters, group: Group, arm: Arm, *, number: int, repeat: int
 ) -> list[Measurement]:
-    """The measurements of one fio process, each of them in the journal."""
+    """Appends the measurements of one fio process to the journal, and returns them."""
     measurements = [
         Measurement(
             group=group.id,
@@ -118,10 +120,10 @@ def _recorded(
     return measurements
 
 
-def _counters(job: Job, result: JobResult, ran: _Ran, counted: Counters) -> Counters:
-    """What was counted for one job of a process: bytes in its direction, and all else if it was alone.
+def _counters(job: Job, result: JobResult, ran: _FioProcess, counted: Counters) -> Counters:
+    """The counters of one job of a process: bytes in its direction, and everything else if it was the only job.
 
-    Nothing counts CPU time by direction. What two jobs used together belongs to neither.
+    No counter splits CPU time by direction. So the CPU time of two jobs belongs to neither.
     """
     own = counted
     if len(ran.jobs) > 1:
@@ -146,7 +148,7 @@ def _counters(job: Job, result: JobResult, ran: _Ran, counted: Counters) -> Coun
 
 
 def _cpu_busy(done: Completed, where: str) -> float | None:
-    """The share of the time that the CPUs of fio's machine were busy: host or guest."""
+    """How busy the CPUs of fio's machine (host or guest) were, 0 to 1."""
     lines = [line for line in done.stderr.splitlines() if line.startswith("cpu ")]
     with reading(f"{where}: the CPU times in /proc/stat", MeasurementError):
         return cpu_time(lines[-1]).busy_since(cpu_time(lines[0])) if len(lines) > 1 else None

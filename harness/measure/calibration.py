@@ -1,4 +1,4 @@
-"""The calibration of a lab host: what its file holds, where it is, and what a run quotes of it."""
+"""The calibration of a lab host: the contents of its file, its path, and the part that a run quotes."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ Interval = tuple[float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """A delay of known size put under the guest, and what was found of it. Times in seconds.
+    """A known delay of a disk of the guest, and its measured value. Times in seconds.
 
-    `found_s` is from all rounds together; `host_found_s` is what the host itself found, between the same two disks.
-    Of `of` repetitions, `detected` had an interval above 0, and `recovered` one that holds the delay that was set.
+    `found_s` is the value from all rounds together. `host_found_s` is the value that the host measured for the same two
+    disks. Of `of` repetitions, `detected` had an interval above 0, and `recovered` had one that includes `set_s`.
     """
 
     __pydantic_config__ = _STRICT
@@ -45,7 +45,7 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What a calibration holds for: another kernel, QEMU, accelerator or image makes it stale. Images by digest."""
+    """The conditions of a calibration. Another kernel, QEMU, accelerator or image makes it stale. Images by digest."""
 
     __pydantic_config__ = _STRICT
 
@@ -56,7 +56,7 @@ class Conditions:
 
     @classmethod
     def of(cls, host: Host, images: ImageSet) -> Conditions:
-        """Those of the host now. The images of the lab host count where the host is made of them."""
+        """The current conditions of the host. For the embedded lab, they include the images of the lab host."""
         made_of = [images.guest, *([images.emulator, images.lab] if host.spec.kind == "embedded" else [])]
         return cls(
             kernel=host.facts["kernel"],
@@ -66,7 +66,7 @@ class Conditions:
         )
 
     def changes(self, now: Conditions) -> list[str]:
-        """What is different now, in words; empty where nothing is."""
+        """The differences from `now`, in words. Empty if there are none."""
         pairs = ((name, getattr(self, name), getattr(now, name)) for name in ("kernel", "qemu", "accel"))
         changes = [f"{name} was {before}, is {after}" for name, before, after in pairs if before != after]
         names = sorted(self.images.keys() | now.images.keys())
@@ -75,10 +75,11 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A device measured against itself in `groups` of `rounds`: what differs is noise. `run` names its raw outputs.
+    """The result of measuring a device against itself in `groups` of `rounds`. All differences are noise.
 
-    `noise_sd` is the standard deviation of log(b/a) between rounds, of all jobs together and by job;
-    `smallest_detectable` is the smallest overhead, as a share, that so many rounds show with a probability of 80 %.
+    `run` is the id of the directory with the raw outputs. `noise_sd` is the standard deviation of log(b/a) between
+    rounds, for all jobs together and by job. `smallest_detectable` is, by number of rounds, the smallest overhead (a
+    share) that these rounds show with a probability of 80 %.
     """
 
     __pydantic_config__ = _STRICT
@@ -100,7 +101,7 @@ class Calibration:
 
 
 def identity(host: Host) -> str:
-    """What names the host's calibration: `embedded`, else its name for itself with its machine id."""
+    """The identity of the host's calibration: `embedded`, else the hostname with the machine id."""
     if host.spec.kind == "embedded":
         return "embedded"
     machine = host.runner.run(["cat", "/etc/machine-id"], deadline=20, check=False).stdout.strip()
@@ -108,7 +109,7 @@ def identity(host: Host) -> str:
 
 
 def directory() -> Path:
-    """Where the calibrations of all lab hosts are kept."""
+    """The directory with the calibrations of all lab hosts."""
     return user_state_path("virt-overhead") / "calibration"
 
 
@@ -118,34 +119,35 @@ def path_of(name: str) -> Path:
 
 
 def write(path: Path, calibration: Calibration) -> None:
-    """Write the file whole or not at all. Raises ResultsError where it cannot be written."""
+    """Write the file atomically. Raises ResultsError if it cannot be written."""
     text = json.dumps(asdict(calibration), indent=1) + "\n"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text)
     except OSError as error:
         raise ResultsError(
-            f"{path} cannot be written: {error.strerror or error}", hint="this user must be able to write there"
+            f"{path} cannot be written: {error.strerror or error}", hint="give this user permission to write there"
         ) from error
 
 
 def read(path: Path) -> Calibration | None:
-    """The calibration in this file; None where there is none. Raises ResultsError where it cannot be read."""
+    """The calibration in this file. None if there is no file. Raises ResultsError if it cannot be read."""
     try:
         return TypeAdapter(Calibration).validate_json(path.read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
         raise ResultsError(
-            f"{path} cannot be read, or is no calibration of this version", hint="virt-overhead calibrate"
+            f"{path} cannot be read, or is not a calibration of this version",
+            hint="virt-overhead calibrate writes a new one",
         ) from error
 
 
 def quoted(host: Host, images: ImageSet) -> JsonValue:
-    """What a run on this host quotes: the calibration as plain JSON, None where the host has none.
+    """The calibration for a run on this host, as plain JSON. None if the host has none.
 
-    `stale` lists what has changed since. A file that cannot be read is quoted by what is wrong with it: it must not
-    keep anyone from measuring.
+    `stale` lists the changes since the calibration. If the file cannot be read, the result has the reason, because this
+    must not prevent measurements.
     """
     try:
         calibration = read(path_of(identity(host)))

@@ -1,4 +1,4 @@
-"""All measuring on one host in one run: group after group, each in rounds over its arms in random order."""
+"""Measures everything of one run on one host: group after group, each in rounds over its arms in random order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.measure.group_progress import GroupProgress
 from harness.measure.measurer import LabFound, Measurer, Prepared, Turn
 from harness.measure.phases import MEASURE, Phases
 from harness.measure.recorder import Recorder
-from harness.measure.resume import Earlier, asked, evaluation
+from harness.measure.resume import Earlier, evaluation, requested
 from harness.measure.rounds import Round, Rounds, fio_seconds, turns_of
 from harness.measure.session import NothingToCompare, require_guest
 from harness.measure.spec import CampaignSpec
@@ -39,10 +39,10 @@ from harness.scenario.plan import FIO_SHARE, Group, Plan
 
 
 class Campaign:
-    """Measures on demand: the first cell of a group has the whole group measured, the others read their part.
+    """Measures on request. The first cell of a group starts the measurement of the group. The others read the results.
 
-    What the host cannot have is skipped. After fio failed, the scenario's other cells get the first cause, and after
-    any other failure all later cells on this host do.
+    Cells that the host does not support are skipped. If fio fails, the scenario's other cells get the first cause.
+    After any other failure, all later cells on this host get it.
     """
 
     def __init__(
@@ -61,25 +61,25 @@ class Campaign:
         self._earlier = earlier or Earlier()
         self._rounds = Rounds(measurer, self._events, self._examined)
         self._recorder = Recorder(spec, store, phases, self._earlier.journal)
-        self._recorder.describe({"asked": asked(spec), "evaluation": evaluation(spec)})
+        self._recorder.describe({"asked": requested(spec), "evaluation": evaluation(spec)})
         self._lab_kind: LabKind | None = None
         self._broken: Exception | None = None
         self._failed: dict[str, Exception] = {}
-        """By scenario, what failed in a way that concerns no other one."""
+        """The failure of each scenario that concerns only this scenario."""
         self._refused: dict[tuple[str, int], Unsupported] = {}
-        """By scenario and number of the setup, why the host cannot have it."""
+        """Why the host does not support a setup, by scenario and number of the setup."""
         self._measured: set[str] = set()
         self._reached = False
         self._finished = self._earlier.run if self._earlier.finished(spec) else None
         self._groups = {cell.id: (group, plan) for plan in spec.plans for group in plan.groups for cell in group.cells}
 
     def record(self, cell: Cell) -> CellRecord:
-        """The cell's record. Raises what stopped the measuring; NotTried with the first cause for later cells."""
+        """The cell's record. Raises the error that stopped measuring, and NotTried with this cause for later cells."""
         if self._finished is not None:
             return self._finished.cell(cell.id)
         group, plan = self._groups[cell.id]
         if group.id not in self._measured:
-            self._require_whole(group)
+            self._require_no_failure(group)
             try:
                 self._measure(group, plan)
             except MeasurementError as error:
@@ -94,15 +94,15 @@ class Campaign:
                 self._write("running")
         return self._recorder.records[cell.id]
 
-    def _require_whole(self, group: Group) -> None:
-        """Raise NotTried where a failure keeps the group from being measured."""
+    def _require_no_failure(self, group: Group) -> None:
+        """Raise NotTried if an earlier failure prevents the measurement of the group."""
         scenario = self._failed.get(group.scenario)
         if cause := self._broken or scenario:
             what = f"host {self.spec.host.name}" if self._broken else f"scenario {group.scenario}"
             raise NotTried(f"not tried: {what} failed before: {str(cause).partition(chr(10))[0]}")
 
     def close(self, *, interrupted: bool) -> Run:
-        """Take everything down that was built, and write the final results. The run as it was stored."""
+        """Take down everything that was built, and write the final results. Returns the stored run."""
         groups = {group.id for plan in self.spec.plans for group in plan.groups}
         whole = self._broken is None and not self._failed and self._measured == groups
         status: RunStatus = "complete" if whole else "failed"
@@ -114,20 +114,20 @@ class Campaign:
         return run
 
     def _complete(self, finished: Run) -> Run:
-        """The run that had been measured to its end, also where it was killed before it could say so."""
+        """A completely measured run, with the status `complete` also if it was killed before it could write that."""
         if finished.run.status != "complete":
             finished = replace(finished, run=replace(finished.run, status="complete", finished=time.time()))
             self.store.write_results(finished)
         return finished
 
     def _write(self, status: RunStatus) -> Run:
-        """Store the run as it stands. What an earlier part stored stays until the lab is found to be the same."""
+        """Store the current state. Keeps the results of an earlier part until the lab is known to be the same."""
         stored = self._earlier.run
         return self._recorder.write(status) if stored is None or self._reached else stored
 
     def _measure(self, group: Group, plan: Plan) -> None:
         self._earlier.require_same(self._recorder.provenance)
-        self._write("running")  # What --resume goes by is stored before anything is built,
+        self._write("running")  # --resume needs this from the moment when something is built.
         try:
             self._measure_rounds(group, plan, self._ready(group, plan))
         except Unsupported as refused:
@@ -135,7 +135,7 @@ class Campaign:
             self._skip(group, plan, refused)
 
     def _ready(self, group: Group, plan: Plan) -> Prepared:
-        """The group made ready. Raises Unsupported, also where the host refused a group of the same setup before."""
+        """Prepare the group. Raises Unsupported, also if the host refused a group of the same setup before."""
         setup = group.scenario, group.setup
         if refused := self._refused.get(setup):
             raise refused
@@ -150,7 +150,7 @@ class Campaign:
     def _measure_rounds(self, group: Group, plan: Plan, at: Prepared) -> None:
         self._resume()
         self._recorder.describe(at.provenance)
-        self._write("running")  # and where it is measured before anything is measured.
+        self._write("running")  # The provenance is stored before anything is measured.
         progress = GroupProgress(group, plan, started=time.monotonic())
         try:
             arms = [turn.arm for turn in self._turns(group, 1, at)]
@@ -158,11 +158,11 @@ class Campaign:
             with self._phases.step(MEASURE, f"measure {group.id}"):
                 while progress.stopped is None:
                     if new := not stored:
-                        at = self._rounds.measure(plan, group, at, lambda at: self._begun(group, at))
+                        at = self._rounds.measure(plan, group, at, lambda at: self._next_round(group, at))
                     else:
-                        kept = stored.popleft()
-                        self._recorder.add(kept, fio_seconds=0.0)
-                        progress.earlier = self._earlier.seconds(group.id, kept[0].round if stored else None)
+                        earlier = stored.popleft()
+                        self._recorder.add(earlier, fio_seconds=0.0)
+                        progress.earlier = self._earlier.seconds(group.id, earlier[0].round if stored else None)
                     progress.rounds += 1
                     progress.stopped = self._reason_to_stop(progress, at)
                     if new:
@@ -171,29 +171,29 @@ class Campaign:
         finally:
             self._assemble(progress, at, final=progress.stopped is None or progress.last_look)
 
-    def _begun(self, group: Group, at: Prepared) -> Round:
-        """The next round of the group, in the journal from its begin to its end."""
+    def _next_round(self, group: Group, at: Prepared) -> Round:
+        """The next round of the group. It is in the journal from its beginning to its end."""
         number = self._recorder.next_round(group.id)
         turns = self._turns(group, number, at)
 
-        def keep(turn: Turn, measurements: Sequence[Measurement]) -> None:
+        def record(turn: Turn, measurements: Sequence[Measurement]) -> None:
             self._recorder.add(measurements, fio_seconds=fio_seconds(group, turn, measurements))
 
         return Round(
             number=number,
             nth=len({each.round for each in self._recorder.of_group(group.id)}) + 1,
             turns=turns,
-            keep=keep,
+            record=record,
             seconds_left=self._seconds_left,
             recorded=self._recorder.round(group.id, number, sum(len(group.jobs_of(turn.arm)) for turn in turns)),
         )
 
     def _turns(self, group: Group, number: int, at: Prepared) -> list[Turn]:
-        """The turns of a round, without the arms of modes that this host cannot have."""
-        return turns_of(arm for arm in round_order(group, self.spec.seed, number) if _possible(arm, at))
+        """The turns of a round, without the arms of modes that this host does not support."""
+        return turns_of(arm for arm in round_order(group, self.spec.seed, number) if _is_supported(arm, at))
 
     def _skip(self, group: Group, plan: Plan, refused: Unsupported) -> None:
-        """Every cell of the group has its reason, and nothing more is measured."""
+        """Record the reason for every cell of the group. The group is not measured."""
         contexts = {
             cell.id: CellContext(self.spec.host.name, group.id, plan.span, skipped=_why_skipped(cell, refused))
             for cell in group.cells
@@ -204,7 +204,7 @@ class Campaign:
     def _reason_to_stop(self, progress: GroupProgress, at: Prepared) -> str | None:
         plan, group = progress.plan, progress.group
         time_spent = progress.time_spent
-        # The records keep the look that the cells are decided by, whatever else is a reason to stop.
+        # Set before the records are made: they contain the look that decides the cells.
         progress.last_look = time_spent
         records = self._assemble(progress, at, final=time_spent)
         if progress.rounds < plan.rounds:
@@ -224,7 +224,7 @@ class Campaign:
         return reason or (Reason.MOST if progress.rounds >= plan.most_rounds else None)
 
     def _assemble(self, progress: GroupProgress, at: Prepared, *, final: bool) -> dict[str, CellRecord]:
-        """The group's records as things stand; `final` says that no round follows, for no reason in the data."""
+        """The group's current records. `final` means that no round follows for a reason that is not in the data."""
         group = progress.group
         measured = self._recorder.of_group(group.id)
         drift = host_drift(measured)
@@ -245,7 +245,7 @@ class Campaign:
         return self._recorder.assemble(group.cells, contexts)
 
     def _examined(self, found: LabFound) -> None:
-        """Record what the host is; a resumed run is refused before anything is built."""
+        """Record the properties of the host. Refuses a resumed run on another lab before anything is built."""
         self._earlier.require_same(found.provenance)
         self._recorder.examined(found)
         self._lab_kind = found.kind
@@ -254,7 +254,7 @@ class Campaign:
         return self.spec.budgets(cell, self._lab_kind) if self._lab_kind else {}
 
     def _resume(self) -> None:
-        """The first time that the lab was found to be the same: what an earlier part stored is ours from now on."""
+        """When the lab is first known to be the same, take over the results of the earlier part."""
         if self._earlier.run is not None and not self._reached:
             for note in self._earlier.journal.notes:
                 self._events(Note(note))
@@ -284,8 +284,8 @@ class Campaign:
         return max(planned - self._recorder.fio_seconds, 0.0) / FIO_SHARE
 
 
-def _possible(arm: Arm, at: Prepared) -> bool:
-    """Whether the host can have the arm's mode."""
+def _is_supported(arm: Arm, at: Prepared) -> bool:
+    """Whether the host supports the arm's mode."""
     return arm.mode is None or arm.mode.name not in at.skipped
 
 
@@ -296,7 +296,7 @@ def _why_skipped(cell: Cell, refused: Unsupported) -> str:
 
 
 def _orders(measurements: Sequence[Measurement]) -> dict[int, tuple[str, ...]]:
-    """By number of the round, the arms in the order in which they were measured."""
+    """The arms in the order in which they were measured, by number of the round."""
     rounds: dict[int, dict[tuple[str, int], None]] = {}
     for each in measurements:
         rounds.setdefault(each.round, {})[each.arm, each.repeat] = None

@@ -1,4 +1,4 @@
-"""Makes a disk's regions ready to be measured: filled once, or brought to the steady state that SNIA asks for."""
+"""Prepares a disk's regions for measuring: fills them once, or brings them to the steady state that SNIA defines."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ FILL_BLOCK = MIB
 STEADY_BLOCK = 128 * 1024
 """Bytes per write of the fills before a steady state: SNIA SSS PTS v2, workload-independent preconditioning."""
 SLOWEST_FILL = 2 * MIB
-"""Bytes per second; a disk that takes less is broken rather than slow."""
+"""Bytes per second. A slower disk is broken."""
 _JOB_SECONDS = 30.0
 
 
 def condition(
     runner: Runner, layouts: Layouts, method: Conditioning, jobs: Sequence[Job], *, seed: int, events: Events
 ) -> ConditioningRecord:
-    """Make every region of `layouts` ready, each in the same way, on the host.
+    """Prepare every region of `layouts` in the same way, on the host. Raises MeasurementError.
 
-    Whatever the method, every block is written with data that cannot be compressed: one that was never written is
-    answered without a look at the disk. `steady` works each region with one of `jobs` in rounds until all are steady
-    (5 rounds at least, 25 at most); which regions did not get there is in the record, and no error. A qcow2 file, into
-    which the host cannot write by itself, is filled with the data of its twin, and is not worked any further.
+    Both methods write incompressible data to every block, because a disk answers reads of other blocks without reading.
+    `steady` also runs one of `jobs` on each region in rounds (5 to 25) until all regions are steady. A region that does
+    not become steady is in the record and is not an error. fio cannot write into a qcow2 file on the host. So the file
+    is filled with the data of its twin, and the job does not run on it.
     """
     regions = layouts.regions
     steady = method == "steady"
@@ -56,7 +56,7 @@ def condition(
         if number >= fewest and all(steady_state(each).is_steady for each in values.values()):
             break
         left = (most - number) * (time.monotonic() - started) / number
-        events(StepAdvanced(f"work {runner.name}'s disk until steady", f"round {number} of at most {most}", left))
+        events(StepAdvanced(f"condition {runner.name}'s disk", f"round {number} of at most {most}", left))
     found = tuple(_steadiness(name, each) for name, each in values.items())
     for region in found:
         if not region.steady:
@@ -65,9 +65,9 @@ def condition(
 
 
 def conditioning_job(jobs: Sequence[Job]) -> Job:
-    """The job that wears the disk most: of those that write, the one with the smallest blocks, then the deepest.
+    """The job with the highest load on the disk: it writes, at random, with the smallest blocks, at the highest depth.
 
-    At full speed, whatever its rate is.
+    The result has no fixed rate.
     """
     hardest = min(jobs, key=lambda job: (not job.writes, not job.rw.startswith("rand"), job.bs, -job.iodepth))
     return replace(hardest, rate=None)
@@ -84,12 +84,12 @@ def _fill(sources: Collection[BlockSource], *, block: int, times: int) -> None:
         where = ", ".join(path for path, _, _ in spans)
         raise MeasurementError(
             f"{runner.name}: filling {where} failed: {(done.stderr or done.stdout).strip()[-400:]}",
-            hint="a full file system or a failing disk; see dmesg there",
+            hint="the file system is full, or the disk fails; see dmesg on that host",
         )
 
 
 def _work(source: BlockSource, job: Job, seed: int) -> float:
-    """I/Os per second of one round of the job on one region."""
+    """Runs one round of the job on one region. Returns I/Os per second."""
     device = source.writable
     runner = device.runner
     text = job_file(Target(device.path, source.offset, source.size, direct=True), [job], seed)
@@ -97,7 +97,7 @@ def _work(source: BlockSource, job: Job, seed: int) -> float:
     if done.status != 0:
         raise MeasurementError(
             f"{runner.name}: conditioning {source.path} failed: {(done.stderr or done.stdout).strip()[-400:]}",
-            hint="a failing disk; see dmesg there",
+            hint="the disk fails; see dmesg on that host",
         )
     (result,) = parse(done.stdout, [job], f"{runner.name}, conditioning {source.path}")
     return result.metrics["iops"]

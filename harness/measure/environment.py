@@ -1,4 +1,4 @@
-"""Keeps the host open for a run, and one session on it ready: opened at the first need, closed in reverse order."""
+"""Keeps one host and one session open for a run. Opens them at the first request, and closes them in reverse order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from harness.lab.lease import Lease, lease
 from harness.lab.paths import MARK
 from harness.lab.processes import Processes
 from harness.measure.phases import Phases
-from harness.measure.reap import divided, reap
+from harness.measure.reap import reap, split_by_disks
 from harness.measure.restarts import Restarts
 from harness.measure.session import Session
 from harness.run_id import RunId
@@ -31,9 +31,9 @@ BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 class Environment:
-    """One host and its current session. Both are None until they were needed.
+    """One host and its current session. Both are None until the first request.
 
-    `disks` are the names of the disks under test of this run: only on these is cleaned up what killed runs have left.
+    `disks` are the names of the disks under test of this run. What killed runs left behind is removed only from these.
     """
 
     def __init__(
@@ -58,24 +58,24 @@ class Environment:
 
     @property
     def restarts(self) -> Sequence[str]:
-        """One sentence for each time that a simulated lab failed: what failed, and what was done."""
+        """One sentence for each failure of a simulated lab: what failed, and what was done."""
         return self._restarts.sentences
 
     @property
     def current(self) -> Session:
-        """The session that was made ready last."""
+        """The session that was opened last."""
         if self._session is None:
-            raise RuntimeError("nothing was made ready")
+            raise RuntimeError("no session was opened")
         return self._session
 
     def opened(self) -> Host:
-        """The host: opened at the first need, and again after a restart."""
+        """The host. It is opened at the first request, and again after a restart."""
         return self._opened()[0]
 
-    def reused(
+    def session_for(
         self, key: Hashable, make: Callable[[Host, Hypervisor, CreationLog], AbstractContextManager[Session]]
     ) -> Session:
-        """The session of this `key`: made where another one is open, or none; what was open is closed before."""
+        """The session with this `key`. If it is not the open one, the open one is closed and `make` opens a new one."""
         host, hypervisor, log = self._opened()
         if self._session is None or self._key != key:
             self._close_disk()
@@ -84,35 +84,36 @@ class Environment:
         return self._session
 
     def start_again(self, error: HostError | GuestError, what: str) -> None:
-        """Take the guest and layouts of a simulated lab down after `what` failed; they are made anew at the next need.
+        """Take down the guest and layouts of a simulated lab after `what` failed. The next request opens new ones.
 
-        There it is the emulator's doing, and tells nothing of what is measured. On a real host it is a finding: `error`
-        is raised, as it is after MOST_RESTARTS with nothing measured in between: see `went_well`.
+        In a simulated lab, the emulator causes such failures, so they say nothing about the disks. On a real host, a
+        failure is a finding, so `error` is raised. It is also raised after MOST_RESTARTS without a round in between
+        (see `round_measured`).
         """
         if self._host is None or self._host.spec.simulated is None or self._in_a_row == MOST_RESTARTS:
             raise error
         self._in_a_row += 1
         self._restarts.failed(what)
         self._events(Note(f"{what}: {error.message}"))
-        # What cannot be taken down there goes with the machine.
+        # The end of the machine removes everything else.
         with suppress(HarnessError):
             self.close()
 
-    def went_well(self) -> None:
-        """A round was measured: what fails after it is another failure."""
+    def round_measured(self) -> None:
+        """Note that a round was measured. A later failure is then a new one."""
         self._in_a_row = 0
 
     def close(self) -> None:
-        """Take the disk's layouts and guest down, then let the host go, whatever fails on the way."""
+        """Take down the disk's layouts and guest, then close the host, also after an error."""
         self._host = None
         self._lease = None
         with self._host_stack:
             self._close_disk()
 
     def _opened(self) -> tuple[Host, Hypervisor, CreationLog]:
-        """The host, leased, with its hypervisor, and the log of what the run creates there.
+        """The leased host, its hypervisor, and the log of what the run creates there.
 
-        What killed runs have left on the disks of this run is removed. What they left on others stays, and is reported.
+        Removes what killed runs left behind on the disks of this run. What they left on other disks is only reported.
         """
         if self._lease is not None:
             self._lease.require_held()
@@ -137,15 +138,15 @@ class Environment:
 
     def _clean(self, host: Host, hypervisor: Hypervisor) -> None:
         entries = read_log(host.runner)
-        mine, others = divided(entries, self._disks)
+        mine, others = split_by_disks(entries, self._disks)
         for what in reap(host.runner, hypervisor, mine):
             self._events(Note(f"host {host.name}: {what}"))
         if others:
             runs = ", ".join(dict.fromkeys(entry.run_id for entry in others))
             self._events(
                 Note(
-                    f"host {host.name}: killed runs have left something on other disks ({runs}); it is not touched. "
-                    "`virt-overhead reap` lists it"
+                    f"host {host.name}: killed runs left something behind on other disks ({runs}). This run does not "
+                    "touch it. `virt-overhead reap` lists it"
                 )
             )
 

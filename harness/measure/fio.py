@@ -1,4 +1,4 @@
-"""fio on both sides of the comparison: from jobs to its job file, from its JSON+ to metrics."""
+"""fio on host and guest: writes job files, and reads metrics from its JSON+ output."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from harness.untrusted import reading
 
 _FIO = ("fio", "--output-format=json+", "-")
 ARGV = ("env", MARK, *_FIO)
-"""fio alone, the same on host and guest. The job file comes on standard input."""
+"""Only fio, with the same arguments on host and guest. The job file is on standard input."""
 
-# With what the CPUs of fio's machine had done before and after, on standard error: a login of its own for each would
-# cost more than the reading.
+# Also prints the CPU times of fio's machine before and after, on standard error. Separate logins for these two readings
+# would take much longer.
 _WITH_CPU = f'c() {{ read -r cpu </proc/stat; echo "$cpu" >&2; }}; export {MARK}; c; "$@"; status=$?; c; exit $status'
 ARGV_WITH_CPU = ("sh", "-c", _WITH_CPU, "sh", *_FIO)
 
@@ -30,7 +30,7 @@ _RAMP = "-ramp"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What fio opens: `size` bytes from `offset` of `path`. `direct` is False only for a twin of a cached mode."""
+    """The target of fio: `size` bytes from `offset` of `path`. `direct` is False only for a twin of a cached mode."""
 
     path: str
     offset: int
@@ -40,10 +40,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """What fio measured of one job, without its ramp: `metrics` by name, in their units.
+    """The result of one job. `metrics` are by name, in their units, without the ramp.
 
-    `histogram` is completions by latency in ns. What others count beside fio includes the ramp: so do `transferred`
-    and `ios`, and fio's own CPU time in seconds and its context switches.
+    `histogram` has completions by latency in ns, without the ramp. The counters of host and QEMU include the ramp. So
+    `transferred`, `ios`, `switches` and fio's CPU time (seconds) include it as well.
     """
 
     job: str
@@ -59,39 +59,41 @@ class JobResult:
 
 
 def job_file(target: Target, jobs: Sequence[Job], seed: int) -> str:
-    """One fio job file that runs `jobs` one after the other on `target`. MeasurementError where fio cannot name it.
+    """A fio job file that runs `jobs` one after the other on `target`.
 
-    One process for all of them: in a nested guest, starting fio costs as much as a short measurement.
+    All jobs run in one process, because in a nested guest the start of fio takes as long as a short measurement. Raises
+    MeasurementError if fio does not accept the path.
     """
     lines = [
         "[global]",
         f"filename={_filename(target.path)}",
         f"offset={target.offset}",
         f"size={target.size}",
-        # Without this a missing device would become a file in RAM, and a very fast one.
+        # Without this, fio would create a file in RAM for a missing device, which would be very fast.
         "allow_file_create=0",
         f"ioengine={ENGINE}",
         f"direct={int(target.direct)}",
-        # A cached twin is to be served as a cached guest is: from a cache that is warm.
+        # A cached twin must have a warm cache, in the same way as a cached guest.
         f"invalidate={int(target.direct)}",
         "thread=1",
         "time_based=1",
         "norandommap=1",
-        # The same offsets on all arms of a round that run the same jobs, others in the next round.
+        # All arms of a round that run the same jobs use the same offsets. The next round uses others.
         "randrepeat=1",
         f"randseed={seed}",
         "refill_buffers=0",
         "scramble_buffers=1",
         "group_reporting=1",
-        # Ours come from the histogram; fio's own are in its output, to compare them with.
+        # virt-overhead computes percentiles from the histogram. fio's percentiles are in its output for comparison.
         f"percentile_list={':'.join(f'{quantile * 100:g}' for quantile in QUANTILES)}",
         "exitall_on_error=1",
-        # The host's own counters are read instead: at its end fio would wait for a last sample, a quarter of a second.
+        # virt-overhead reads the host's counters itself. At its end, fio would wait 0.25 s for a last sample.
         "disk_util=0",
     ]
     for job in jobs:
         if job.ramp:
-            # A job of its own rather than fio's ramp_time, whose bytes fio does not tell: host and QEMU count them.
+            # A separate job instead of fio's ramp_time: fio does not report the bytes of ramp_time, but host and QEMU
+            # count them.
             lines += _section(f"{job.id}{_RAMP}", job, job.ramp)
         lines += _section(job.id, job, job.seconds)
     return "\n".join(lines) + "\n"
@@ -116,7 +118,7 @@ def _section(name: str, job: Job, seconds: float) -> list[str]:
 
 
 def _rates(rate: int, read_share: float | None) -> str:
-    """fio limits each direction by itself: a mixed job's rate is the sum of two."""
+    """fio limits each direction separately, so the rate of a mixed job is the sum of two rates."""
     if read_share is None:
         return str(rate)
     reads = round(rate * read_share)
@@ -131,8 +133,8 @@ def _milliseconds(seconds: float) -> str:
 def fill_file(targets: Sequence[tuple[str, int, int]], *, block: int, times: int = 1) -> str:
     """A job file that fills each (path, offset, size) with data that no layer can compress or drop.
 
-    `block` is the size of each write in bytes; `times` is how often every block is written. MeasurementError where fio
-    cannot name a path.
+    `block` is the size of each write in bytes. `times` is how often every block is written. Raises MeasurementError if
+    fio does not accept a path.
     """
     lines = [
         "[global]",
@@ -158,16 +160,17 @@ def _filename(path: str) -> str:
         return fio_path(path)
     except ValueError as error:
         raise MeasurementError(
-            f"{path!r} cannot be measured: {error}", hint="name the disk, or the directory of its storage, otherwise"
+            f"{path!r} cannot be measured: {error}",
+            hint="use another name for the disk, or for the directory of its storage",
         ) from None
 
 
 def parse(output: str, jobs: Sequence[Job], where: str) -> list[JobResult]:
-    """The results of `jobs` from fio's JSON+, in their order. MeasurementError where fio failed or left one out."""
+    """The results of `jobs` from fio's JSON+, in their order. Raises MeasurementError if fio failed or omitted one."""
     names = [name for job in jobs for name in ((job.id, f"{job.id}{_RAMP}") if job.ramp else (job.id,))]
     entries = read_entries(output, names, where)
-    # Numbers that fio prints are right one by one, and may still be impossible together.
-    with reading(f"{where}: fio's output", MeasurementError, hint="its raw output is kept in raw/ of the run"):
+    # Numbers that are valid one by one can still be impossible together.
+    with reading(f"{where}: fio's output", MeasurementError, hint="its raw output is stored in raw/ of the run"):
         return [_result(job, entries[job.id], entries[f"{job.id}{_RAMP}"] if job.ramp else None, where) for job in jobs]
 
 
@@ -175,7 +178,7 @@ def _result(job: Job, entry: JobEntry, ramp: JobEntry | None, where: str) -> Job
     entries = [entry] if ramp is None else [ramp, entry]
     sides = [side for side in entry.directions if side.total_ios]
     if not sides:
-        raise MeasurementError(f"{where}: fio's job {job.id} completed no I/O at all")
+        raise MeasurementError(f"{where}: fio's job {job.id} completed no I/O")
     return JobResult(
         job=job.id,
         seconds=max(side.runtime for side in sides) / 1000,

@@ -1,4 +1,4 @@
-"""fio's JSON+ as typed values: nothing in it is used before it is known to be what fio prints."""
+"""Parses fio's JSON+ into typed values, and validates every value before its use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from harness.errors import MeasurementError
 from harness.untrusted import parse_json
 
-_KEPT = "its raw output is kept in raw/ of the run"
+_HINT = "its raw output is stored in raw/ of the run"
 _Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 _Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 # Keys of JSON are text.
@@ -59,11 +59,11 @@ _ENTRY = TypeAdapter(JobEntry)
 
 
 def read_entries(output: str, names: list[str], where: str) -> dict[str, JobEntry]:
-    """The jobs called `names` in what fio printed. MeasurementError where one is missing or is not fio's."""
+    """The jobs with these `names` in fio's output. Raises MeasurementError if one is missing or is not valid."""
     if "{" not in output:
         raise MeasurementError(f"{where}: fio printed no result: {output.strip()[-300:] or '(nothing)'}")
     source = f"{where}: fio's output"
-    document = parse_json(output, source, MeasurementError, hint=_KEPT, after_notes=True)
+    document = parse_json(output, source, MeasurementError, hint=_HINT, after_notes=True)
     jobs = document.get("jobs", [])
     entries: dict[Any, Any] = {}
     if isinstance(jobs, list):
@@ -72,13 +72,13 @@ def read_entries(output: str, names: list[str], where: str) -> dict[str, JobEntr
         }
     missing = [name for name in names if name not in entries]
     if missing:
-        raise MeasurementError(f"{source} lacks {', '.join(missing)}", hint=_KEPT)
+        raise MeasurementError(f"{source} lacks {', '.join(missing)}", hint=_HINT)
     for name in names:
-        # Looked at first: of a job that failed, fio may leave out the rest.
+        # Checked first, because fio may omit everything else for a job that failed.
         if failed := entries[name].get("error"):
             raise MeasurementError(
                 f"{where}: fio's job {name} failed with error {str(failed)[:40]}",
-                hint=f"{_KEPT}; EIO (5) means that the disk or a layer under it failed",
+                hint=f"{_HINT}; EIO (5) means that the disk or a layer under it failed",
             )
     return {name: _entry(entries[name], name, source) for name in names}
 
@@ -89,4 +89,4 @@ def _entry(found: object, name: str, source: str) -> JobEntry:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         key = ".".join(map(str, first["loc"]))
-        raise MeasurementError(f"{source} cannot be read: job {name}, {key}: {first['msg']}", hint=_KEPT) from None
+        raise MeasurementError(f"{source} cannot be read: job {name}, {key}: {first['msg']}", hint=_HINT) from None

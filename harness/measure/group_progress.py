@@ -1,4 +1,4 @@
-"""How far the measuring of a group has come, and whether its time is spent."""
+"""The progress of measuring a group, and whether its time is spent."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from harness.scenario.plan import Group, Plan
 
 @dataclass(slots=True)
 class GroupProgress:
-    """How far the measuring of a group has come; `started` is on the monotonic clock.
+    """The progress of measuring a group. `started` is on the monotonic clock.
 
-    `earlier` is how many seconds an earlier part of the run measured the group. `last_look` says that the time was
-    spent when the rounds were last looked at.
+    `earlier` is the time in seconds for which an earlier part of the run measured the group. `last_look` is true if the
+    time was spent at the last look at the rounds.
     """
 
     group: Group
@@ -32,7 +32,7 @@ class GroupProgress:
 
     @property
     def time_spent(self) -> bool:
-        """Whether another round, as long as those before, would end after the plan's time limit."""
+        """Whether another round of average length would end after the plan's time limit."""
         if self.plan.time_limit is None or self.rounds == 0:
             return False
         elapsed = self.earlier + time.monotonic() - self.started

@@ -1,4 +1,4 @@
-"""Measures on a real host or in a lab: its environment, with a guest and layouts, and fio runs on them."""
+"""The measurer of a campaign: prepares a host with layouts and a guest, and runs fio on them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from harness.scenario.plan import Group, Plan
 
 
 class HostMeasurer:
-    """The measurer of a campaign: one host, whose disks get the layouts of one request at a time."""
+    """Measures on one host. Its disks have the layouts of one request at a time."""
 
     def __init__(self, spec: CampaignSpec, store: RunStore, images: ImageSet, phases: Phases) -> None:
         self._spec = spec
@@ -56,28 +56,28 @@ class HostMeasurer:
     def start_again(self, error: HostError | GuestError, what: str) -> None:
         self._environment.start_again(error, what)
 
-    def went_well(self) -> None:
-        self._environment.went_well()
+    def round_measured(self) -> None:
+        self._environment.round_measured()
 
     def close(self) -> None:
         self._environment.close()
 
     def _session(self, request: SetupRequest) -> Session:
-        """The session that serves `request`: the current one while the request stays the same, else a new one."""
+        """The session for `request`: the current one if the request is unchanged, else a new one."""
 
         def make(host: Host, hypervisor: Hypervisor, log: CreationLog) -> AbstractContextManager[Session]:
             disks = [host.spec.target(disk) for disk in request.disks]
             return session(host, hypervisor, disks, request, log=log, seed=self._spec.seed, phases=self._phases)
 
-        return self._environment.reused(request, make)
+        return self._environment.session_for(request, make)
 
 
 def _notes(arm: Arm, at: Session) -> list[str]:
-    """What differs between the arms of a cell beside the arm itself."""
+    """Other differences between the arms of a cell."""
     notes = []
     if arm.mode is None and at.guest is not None and at.guest.evidence.get("fio") != at.host.facts["fio"]:
         notes.append(f"fio differs: {at.host.facts['fio']} on the host, {at.guest.evidence.get('fio')} in the guest")
     attach = arm.mode.attach if arm.mode else None
     if arm.place == "twin" and attach and not attach.direct:
-        notes.append("the host twin runs with direct=0: libaio is synchronous there, whatever the iodepth")
+        notes.append("the host twin runs with direct=0, so libaio is synchronous and its effective iodepth is 1")
     return notes

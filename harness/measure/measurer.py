@@ -1,4 +1,4 @@
-"""What a campaign and a calibration need of the thing that measures: the protocol, and the values that it exchanges."""
+"""The protocol between a campaign or a calibration and its measurer, and the values that they exchange."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from harness.scenario.plan import Group, Plan
 
 @dataclass(frozen=True, slots=True)
 class LabFound:
-    """What the host turned out to be. `provenance` holds its versions and settings, as plain JSON values."""
+    """The properties of the host. `provenance` has its versions and settings, as plain JSON values."""
 
     info: LabInfo
     kind: LabKind
@@ -27,10 +27,10 @@ class LabFound:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A group that is ready to be measured. `span` is what each arm works on, in bytes.
+    """A group that is ready to be measured. Each arm uses `span` bytes.
 
-    By mode, `skipped` says why the host cannot have it, and `effective` how its disk is really attached. `notes` say by
-    the arm's id what differs between the arms beside the arm itself. `provenance` is of the guest and the disks.
+    `skipped` has the reason for each mode that the host does not support. `effective` has the effective attachment of
+    each mode. `notes` has other differences between the arms, by the arm's id. `provenance` is of guest and disks.
     """
 
     span: int
@@ -43,45 +43,45 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The part of one arm in a round. `again` is 2 where the arm was measured in the same round before."""
+    """One run of an arm in a round. `again` is 2 if the arm has already run in this round."""
 
     arm: Arm
     again: int = 1
     name: str = ""
-    """What progress messages call it; the arm's id where it is empty."""
+    """Its name in progress messages. If empty, the arm's id is used."""
 
     def __str__(self) -> str:
         return self.name or self.arm.id
 
 
 class Measurer(Protocol):
-    """Makes groups ready on one host, and measures them arm by arm."""
+    """Prepares groups on one host, and measures them arm by arm."""
 
     @property
     def restarts(self) -> Sequence[str]:
-        """One sentence for each time that a simulated lab failed and was made ready again."""
+        """One sentence for each failure of a simulated lab after which it was prepared again."""
 
     def ready(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> Prepared:
-        """Make the group ready; what serves it already stays as it is.
+        """Prepare the group. A session that already serves the group stays open.
 
-        `examined` is called with what the host is before anything is built, and may raise. Raises NothingToCompare,
-        Unsupported, HostError, GuestError, LabUnavailable, SafetyError.
+        `examined` is called with the properties of the host before anything is built, and may raise. Raises
+        NothingToCompare, Unsupported, HostError, GuestError, LabUnavailable, SafetyError.
         """
 
     def measure(self, group: Group, turn: Turn, number: int) -> list[Measurement]:
-        """Measure one arm in round `number` of the group that was made ready last; all is in the journal then.
+        """Measure one arm in round `number` of the group that was prepared last, and write it to the journal.
 
         Raises MeasurementError, HostError, GuestError, SafetyError.
         """
 
     def start_again(self, error: HostError | GuestError, what: str) -> None:
-        """Take down a simulated lab that failed, for `ready` to make it again; `what` says what failed.
+        """Take down a simulated lab that failed. `ready` prepares it again. `what` describes the failure.
 
-        Raises `error` on a real host, and where the lab keeps failing.
+        Raises `error` on a real host, and if the lab fails repeatedly.
         """
 
-    def went_well(self) -> None:
-        """A round was measured: what fails after it is another failure."""
+    def round_measured(self) -> None:
+        """Note that a round was measured. A later failure is then a new one."""
 
     def close(self) -> None:
-        """Take everything down that was built."""
+        """Take down everything that was built."""

@@ -1,4 +1,4 @@
-"""Where a run's time goes: seconds by phase, reported as events while they pass."""
+"""Adds up the time of a run by phase, and reports steps as events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from harness.events import Events, StepFinished, StepStarted
 
 MEASURE = "measure"
-"""The phase that the efficiency of a run is a share of."""
+"""The efficiency of a run is the share of fio in this phase."""
 
 
 class Phases:
@@ -22,19 +22,19 @@ class Phases:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """By name of the phase, those that have not ended up to now."""
+        """Seconds by name of the phase. A phase that has not ended counts up to now."""
         now = time.monotonic()
         names = [*self._ended, *(name for name in self._began if name not in self._ended)]
         return {name: self._ended.get(name, 0.0) + now - self._began.get(name, now) for name in names}
 
     def add(self, seconds: Mapping[str, float]) -> None:
-        """Count what an earlier part of the run spent, by name of the phase."""
+        """Add the seconds of an earlier part of the run, by name of the phase."""
         for phase, spent in seconds.items():
             self._ended[phase] = self._ended.get(phase, 0.0) + spent
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
-        """Count what happens in here to `phase`, also when it fails."""
+        """Add the time of the block to `phase`, also if the block fails."""
         self._began[phase] = time.monotonic()
         try:
             yield
@@ -43,7 +43,7 @@ class Phases:
 
     @contextmanager
     def step(self, phase: str, what: str) -> Iterator[None]:
-        """As `timed`, and reported to the listeners as the step `what`."""
+        """The same as `timed`, and reports the step `what` to the listeners."""
         self.events(StepStarted(what))
         started = time.monotonic()
         with self.timed(phase):

@@ -1,4 +1,4 @@
-"""What stands behind the figures: where they were measured, with which versions and settings."""
+"""The provenance of the figures: host, versions and settings."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from harness.results import LabInfo
 
 
 def examine(host: Host, images: ImageSet) -> LabFound:
-    """What the host turned out to be."""
+    """The properties of the host."""
     return LabFound(lab_info(host), host.lab_kind, provenance(host, images))
 
 
 def lab_info(host: Host) -> LabInfo:
-    """Where it was measured, and whether that speaks for real hardware."""
+    """The lab, and whether it represents real hardware."""
     representative, why = host.representative
     return LabInfo(host.name, host.spec.kind, host.acceleration.accel, representative, why)
 
 
 def provenance(host: Host, images: ImageSet) -> dict[str, JsonValue]:
-    """Of the host and of what it is measured with: plain JSON values, by what they speak of."""
+    """The provenance of host, images and virt-overhead, as plain JSON values by subject."""
     found: dict[str, JsonValue] = {
         "harness": {"version": version("virt-overhead"), "python": platform.python_version()},
         "host": dict(host.facts.provenance),
@@ -44,8 +44,8 @@ def provenance(host: Host, images: ImageSet) -> dict[str, JsonValue]:
 
 
 def disk_provenance(at: Session, names: Sequence[str]) -> dict[str, JsonValue]:
-    """Of the disks under test, whose `names` in the lab file are in the session's order: device and I/O scheduler."""
-    # An array has the first so many of them, the baseline is on the first.
+    """Device and I/O scheduler of the disks under test. `names` are their names in the lab file, in the same order."""
+    # An array uses the first disks of the list, and the baseline is on the first one.
     devices = max([(at.layouts.disk,), *at.layouts.members.values()], key=len)
     schedulers = read_schedulers(at.host.runner, devices)
     return {
@@ -55,7 +55,7 @@ def disk_provenance(at: Session, names: Sequence[str]) -> dict[str, JsonValue]:
 
 
 def guest_provenance(guest: Guest | None) -> dict[str, JsonValue]:
-    """Of the guest, where there is one."""
+    """The provenance of the guest. Empty without a guest."""
     return {"guest": {**guest.evidence, "boot_seconds": round(guest.boot_seconds, 1)}} if guest is not None else {}
 
 

@@ -1,4 +1,4 @@
-"""Removes what killed runs have left on a host: what the creation log lists and still is what was created."""
+"""Removes what killed runs left behind on a host: things in the creation log whose identity has not changed."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ HOST_THINGS: tuple[type[HostThing], ...] = (
     Processes,
     VolumeGroup,
 )
-"""Everything that runs create on a host by commands. A hypervisor removes what it has created itself."""
+"""Everything that runs create on a host with commands. A hypervisor removes the things that it created."""
 _PROCESSES = Processes.model_fields["kind"].default
 
 
-def divided(entries: Sequence[Entry], disks: Collection[str]) -> tuple[list[Entry], list[Entry]]:
-    """The entries that are on one of these disks, by serial number, and the others. Pure.
+def split_by_disks(entries: Sequence[Entry], disks: Collection[str]) -> tuple[list[Entry], list[Entry]]:
+    """Splits entries into those on one of these disks (serial numbers) and the others. Pure.
 
-    What is on no disk goes with the run that created it: if that run has used one of the disks. Processes of killed
-    runs always go, because they would be measured along. A record that cannot be read stays, so that it does not keep
-    every later run from starting.
+    A thing that is on no disk belongs to the first part if its run has used one of the disks. Processes always belong
+    to the first part, because they would disturb the measurement. A record that cannot be read belongs to the second
+    part, because otherwise no later run could start.
     """
     runs = {entry.run_id for entry in entries if entry.disks & set(disks)}
 
@@ -53,25 +53,25 @@ def divided(entries: Sequence[Entry], disks: Collection[str]) -> tuple[list[Entr
 
 
 def described(entry: Entry) -> str:
-    """What an entry of the log is, for a list."""
+    """An entry of the log in words, for a list."""
     thing = entry.parsed((*HOST_THINGS, *PROXMOX_THINGS))
     what = thing.words if thing else str(entry.record.get("name") or entry.kind or "a record that cannot be read")
     return f"{what}, of run {entry.run_id}"
 
 
 def reap(runner: Runner, hypervisor: Remover, entries: Sequence[Entry]) -> list[str]:
-    """Remove these things, the latest first, and say in words what was done with each.
+    """Remove these things, the latest first. Returns a sentence for each of them.
 
-    Where something cannot be removed, or is not what was created any more, everything that the same run has created
-    below it stays as well: a file that has somebody's data in it by now, say. Call this only while holding the host's
-    lease: else it ends a live run. Raises HostError where something stays, after everything else was tried.
+    If a thing cannot be removed, or is no longer the thing that was created, everything that the same run created below
+    it also stays. For example, a file may now have the data of somebody else. Call this only while holding the host's
+    lease, because otherwise it ends a live run. Raises HostError at the end if something could not be removed.
     """
     done: list[str] = []
     left: dict[str, Entry] = {}
     for number, entry in reversed(list(enumerate(entries))):
         what = _name(entry)
         if any(above.run_id == entry.run_id and above.disks & entry.disks for above in left.values()):
-            left[f"{what}: kept, because something on it is left"] = entry
+            left[f"{what}: not removed, because something on it remains"] = entry
             continue
         try:
             removal = _removal(runner, hypervisor, entry)
@@ -79,20 +79,20 @@ def reap(runner: Runner, hypervisor: Remover, entries: Sequence[Entry]) -> list[
             left[f"{what}: {error.message}"] = entry
             continue
         if removal.outcome == "foreign":
-            said = f"{what}: left alone, because it is not what was created: {removal.why}"
+            sentence = f"{what}: not removed, because it is no longer the thing that was created: {removal.why}"
             if any(below.run_id == entry.run_id and below.disks & entry.disks for below in entries[:number]):
-                left[said] = entry
+                left[sentence] = entry
                 continue
-            done.append(said)
+            done.append(sentence)
         elif removal.outcome == "removed":
-            done.append(f"removed what a killed run left: {what}")
+            done.append(f"removed after a killed run: {what}")
         forget(runner, entry)
     if left:
         files = ", ".join(f"{entry.directory}/{entry.run_id}/{entry.file}" for entry in left.values())
         raise HostError(
-            f"{runner.name}: not everything that killed runs have left can be removed:\n  "
+            f"{runner.name}: some things that killed runs left behind cannot be removed:\n  "
             + "\n  ".join([*left, *done]),
-            hint=f"{REMEDY}; what you want to keep, or remove by hand, leaves the log with its file: {files}",
+            hint=f"{REMEDY}; to keep a thing, or if you removed it yourself, delete its file from the log: {files}",
         )
     return done
 
@@ -111,8 +111,8 @@ def _removal(runner: Runner, hypervisor: Remover, entry: Entry) -> Removal:
     removal = hypervisor.remove(entry)
     if removal is None:
         raise HostError(
-            f"the creation log has an entry {entry.run_id}/{entry.file} of the kind {entry.kind or 'unknown'!r}, which "
-            "this version of virt-overhead, or this kind of host, does not know"
+            f"the creation log has an entry {entry.run_id}/{entry.file} of the kind {entry.kind or 'unknown'!r}, but "
+            "this version of virt-overhead, or this kind of host, does not support it"
         )
     return removal
 

@@ -1,4 +1,4 @@
-"""The records of a run, and its results.json: kept current, so that an interrupt loses nothing measured."""
+"""The records of a run, and its results.json. The file is always current, so an interrupt loses no measurement."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from harness.results import (
 )
 from harness.scenario.plan import Group
 
-NOT_EXAMINED = "what the host is was not found out"
+NOT_EXAMINED = "the host was not examined"
 
 
 class Recorder:
-    """Measurements, cell and group records of one run. `earlier` is the journal of a run that goes on."""
+    """Measurements, cell records and group records of one run. `earlier` is the journal of a resumed run."""
 
     def __init__(self, spec: CampaignSpec, store: RunStore, phases: Phases, earlier: Journal) -> None:
         self._spec = spec
@@ -61,21 +61,21 @@ class Recorder:
 
     @property
     def fio_seconds(self) -> float:
-        """How long fio ran, ramps included, with what an earlier part of the run measured."""
+        """Seconds in which fio ran, including ramps and an earlier part of the run."""
         return self._fio_seconds
 
     @property
     def family(self) -> int:
-        """How many budgets the run judges, measured already or not."""
+        """The number of budgets that the run judges, whether measured already or not."""
         return self._family
 
     @property
     def provenance(self) -> Mapping[str, JsonValue]:
-        """Versions and settings behind the figures, as plain JSON values."""
+        """Versions and settings of the measurement, as plain JSON values."""
         return self._provenance
 
     def examined(self, found: LabFound) -> None:
-        """Record what the host turned out to be."""
+        """Record the properties of the host."""
         self._lab = found.info
         self._family = self._spec.family(found.kind)
         self.describe(found.provenance)
@@ -85,40 +85,40 @@ class Recorder:
         self._provenance |= provenance
 
     def failed(self, error: Exception) -> None:
-        """Record why measuring stopped: the first cause."""
+        """Record why measuring stopped. The first cause counts."""
         if self._cause is None:
             self._cause = str(error) or type(error).__name__
             if isinstance(error, NotReached) and self._lab.why == NOT_EXAMINED:
                 self._lab = replace(self._lab, why=f"the host was never reached: {error.message}")
 
     def group(self, record: GroupRecord) -> None:
-        """Record a group as things stand."""
+        """Record the current state of a group."""
         self._groups[record.id] = record
 
     def add(self, measurements: Iterable[Measurement], *, fio_seconds: float) -> None:
-        """Record measurements, in which fio ran for `fio_seconds`, ramps included."""
+        """Record measurements. fio ran for `fio_seconds` in them, including ramps."""
         self._measurements += measurements
         self._fio_seconds += fio_seconds
 
     def next_round(self, group: str) -> int:
-        """A number that no round of the group has had, whatever became of it."""
+        """A number that no round of the group has used, also no abandoned one."""
         return max(self._used(group), default=0) + 1
 
     @contextmanager
     def round(self, group: str, number: int, measurements: int) -> Iterator[None]:
-        """One round, of so many measurements. Where it fails or is interrupted it is abandoned, and does not count."""
+        """One round with this number of measurements. If it fails or is interrupted, it is abandoned."""
         self._used(group).add(number)
         self._store.append(RoundEvent("begun", group, number, measurements, None))
         try:
             yield
         except BaseException as error:
-            # Where not even this can be written, it is when the run is resumed: the round is not whole.
+            # If even this cannot be written, --resume abandons the round, because it is not complete.
             with suppress(ResultsError):
                 self.abandon(group, number, str(error).partition("\n")[0] or "interrupted")
             raise
 
     def abandon(self, group: str, number: int, why: str) -> None:
-        """Forget a round that was not finished. The journal keeps its measurements, and says that it is abandoned."""
+        """Drop a round that was not finished. The journal has its measurements, and records that it is abandoned."""
         self._measurements = [each for each in self._measurements if (each.group, each.round) != (group, number)]
         self.abandoned(group).add(number)
         self._store.append(RoundEvent("abandoned", group, number, None, why))
@@ -128,34 +128,34 @@ class Recorder:
         return self._abandoned.setdefault(group, self._earlier.abandoned(group))
 
     def resume(self, stored: Run) -> None:
-        """Begin with the records of a run that is resumed: a group has them until it is assembled anew.
+        """Begin with the records of a run that is resumed. A group keeps them until it is assembled again.
 
-        Rounds in which its process ended are abandoned. What it spent counts.
+        Rounds in which the earlier process ended are abandoned. The earlier time counts.
         """
         self._fio_seconds += stored.run.efficiency.fio_s
         self._phases.add(stored.run.phases)
         self._groups |= {group.id: group for group in stored.groups}
         self._records |= {cell.id: cell for cell in stored.cells}
         for begun in self._earlier.unfinished:
-            self.abandon(begun.group, begun.round, "the run ended before the round did")
+            self.abandon(begun.group, begun.round, "the run ended before the end of the round")
 
     @property
     def records(self) -> dict[str, CellRecord]:
-        """The cells by id, their verdicts corrected for how many there are."""
+        """The cells by id. Their verdicts are corrected for the number of budgets."""
         return {record.id: record for record in self._corrected()}
 
     def of_group(self, group: str) -> list[Measurement]:
-        """What was measured of a group so far, in order of time."""
+        """The measurements of a group so far, in order of time."""
         return sorted((each for each in self._measurements if each.group == group), key=lambda each: each.started)
 
     def assemble(self, cells: Iterable[Cell], contexts: Mapping[str, CellContext]) -> dict[str, CellRecord]:
-        """Make the records of `cells` from all that was measured of them so far; by id, not yet corrected."""
+        """Make the records of `cells` from all measurements so far. Returns them by id, without the correction."""
         made = {record.id: record for record in assemble(tuple(cells), self._measurements, contexts)}
         self._records |= made
         return made
 
     def write(self, status: RunStatus) -> Run:
-        """Write results.json as things stand, cells in the order of the plan."""
+        """Write the current state to results.json, with cells in the order of the plan."""
         spec, phases = self._spec, self._phases.seconds
         info = RunInfo(
             id=spec.run_id,

@@ -1,4 +1,4 @@
-"""Going on with a run that was cut short: its whole rounds count, a round that was not finished does not."""
+"""Resumes a run that was interrupted or killed. Its complete rounds count. A round that was not finished does not."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from harness.run_id import RunId
 from harness.scenario.plan import Group
 
 _SAME = {"host": "host", "images": "images", "acceleration": "acceleration", "asked": "scenario or lab file"}
-"""What of the provenance must not have changed in between, or the rounds would not be of one population; in words."""
+"""The provenance that must not change, because otherwise the rounds would not be comparable. Values are words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """What an earlier part of the run stored; nothing for a new run."""
+    """What an earlier part of the run stored. Empty for a new run."""
 
     journal: Journal = field(default_factory=Journal)
     run: Run | None = None
 
     def rounds(self, group: Group, arms: Sequence[Arm]) -> list[list[Measurement]]:
-        """The group's whole rounds, by number: each job of each arm was measured as often as the arm is in `arms`.
+        """The group's complete rounds, sorted by number.
 
-        A round in which something was measured more often is not one: its parts may be hours apart.
+        In a complete round, each job of each arm was measured exactly as often as the arm is in `arms`. A round with
+        more measurements does not count, because its parts may be hours apart.
         """
         arm_runs = Counter(arm.id for arm in arms)
         wanted = sorted(
@@ -50,9 +51,9 @@ class Earlier:
         ]
 
     def seconds(self, group: str, until: int | None = None) -> float:
-        """How long the group was measured, up to round `until`, or in all; also in rounds that do not count.
+        """Seconds for which the group was measured, up to round `until` or in total, also in rounds that do not count.
 
-        The time between one round and the next is in no journal, and is not counted.
+        The time between rounds is not in the journal and does not count.
         """
         processes: dict[int, dict[float, float]] = {}
         for each in self.journal.measurements:
@@ -62,10 +63,10 @@ class Earlier:
         return sum(max(start + wall for start, wall in ran.items()) - min(ran) for ran in processes.values())
 
     def finished(self, spec: CampaignSpec) -> bool:
-        """Whether all of `spec` was measured, and to the end that it asks for: then nothing is left to do."""
+        """Whether everything in `spec` was measured completely, with the same evaluation."""
         if self.run is None or self.run.provenance.get("evaluation") != evaluation(spec):
             return False
-        before, now = _of_both(self.run.provenance.get("asked"), asked(spec))
+        before, now = _of_both(self.run.provenance.get("asked"), requested(spec))
         if before != now:
             return False
         ended = {group.id for group in self.run.groups if group.stopped is not None}
@@ -78,7 +79,7 @@ class Earlier:
         )
 
     def require_same(self, now: Mapping[str, JsonValue]) -> None:
-        """Raise ConfigError where something of `now` (host, images, what is asked for) is not what it was."""
+        """Raise ConfigError if something in `now` (host, images, what is requested) has changed."""
         stored = self.run.provenance if self.run is not None else {}
         for key, what in _SAME.items():
             if key not in now or key not in stored:
@@ -89,15 +90,15 @@ class Earlier:
             if before != after:
                 raise ConfigError(
                     f"the run cannot be resumed: its {what} changed: {_difference(before, after)}",
-                    hint="measure anew, without --resume",
+                    hint="start a new run, without --resume",
                 )
 
 
-def asked(spec: CampaignSpec) -> dict[str, JsonValue]:
-    """What of scenarios, profile and lab file decides what a round measures, by `SCENARIO.KEY`.
+def requested(spec: CampaignSpec) -> dict[str, JsonValue]:
+    """The values in scenarios, profile and lab file that decide what a round measures, by `SCENARIO.KEY`.
 
-    Workloads and depths are in the jobs' own names. How many rounds there are, and budgets, may well be others when a
-    run goes on.
+    Workloads and depths are not included, because they are in the names of the jobs. The number of rounds and the
+    budgets are not included, because they may change when a run is resumed.
     """
     found: dict[str, JsonValue] = {}
     for name, scenario in spec.scenarios.items():
@@ -110,7 +111,7 @@ def asked(spec: CampaignSpec) -> dict[str, JsonValue]:
 
 
 def evaluation(spec: CampaignSpec) -> dict[str, JsonValue]:
-    """What decides how many rounds there are and what is said of them, by scenario; a run may go on with another."""
+    """The settings for the number of rounds and for judging, by scenario. They may change when a run is resumed."""
     found: dict[str, JsonValue] = {}
     for plan in spec.plans:
         for scenario in (spec.scenarios[group.scenario] for group in plan.groups):
@@ -120,9 +121,9 @@ def evaluation(spec: CampaignSpec) -> dict[str, JsonValue]:
 
 
 def earlier_part(store: RunStore, host: str, profile: str) -> tuple[Earlier, RunId, int]:
-    """What the stored run holds, its id and its seed; the id is the stored one, wherever the directory is now.
+    """The contents of the stored run, its id and its seed. The id does not depend on the name of the directory.
 
-    ConfigError where it was measured on another host or with another profile, ResultsError where its id is not one.
+    Raises ConfigError if the run has another host or profile, and ResultsError if its id is not valid.
     """
     run = store.read_results()
     try:
@@ -130,19 +131,19 @@ def earlier_part(store: RunStore, host: str, profile: str) -> tuple[Earlier, Run
     except ValueError as error:
         raise ResultsError(
             f"{store.results_path}: run.id = {error}",
-            hint="the file was changed; take it from a backup, or measure anew, without --resume",
+            hint="the file was changed; restore it from a backup, or start a new run, without --resume",
         ) from None
     for what, then, now in (("host", run.lab.host, host), ("profile", run.run.profile, profile)):
         if then != now:
             raise ConfigError(
                 f"{store.path} cannot be resumed: its {what} is {then}, not {now}",
-                hint=f"give --{what}={then}, or measure anew, without --resume",
+                hint=f"use --{what}={then}, or start a new run, without --resume",
             )
     return Earlier(store.read_journal(), run), run_id, run.run.seed
 
 
 def _of_both(before: JsonValue, after: JsonValue) -> tuple[JsonValue, JsonValue]:
-    """Of two tables what both have: a run may go on with more scenarios, or fewer."""
+    """The common keys of two tables. A run may be resumed with more or fewer scenarios."""
     if not isinstance(before, dict) or not isinstance(after, dict):
         return None, None
     common = before.keys() & after.keys()

@@ -1,4 +1,4 @@
-"""Measures rounds, arm after arm; what a simulated lab loses is measured anew. Campaigns and calibrations share it."""
+"""Measures rounds, arm after arm, and repeats a round that fails in a simulated lab. For campaigns and calibrations."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from harness.scenario.plan import Group, Plan
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A round to measure: its number in the journal, and the `nth` that counts.
+    """A round to measure. `number` is its number in the journal, and `nth` its number among the rounds that count.
 
-    `keep` is called with each turn's measurements. `recorded` is entered before the first turn, and is left with the
-    error where a turn fails. `seconds_left` is the estimate until everything is measured.
+    `record` is called with each turn's measurements. `recorded` is entered before the first turn, and gets the error if
+    a turn fails. `seconds_left` estimates the time until everything is measured.
     """
 
     number: int
     nth: int
     turns: Sequence[Turn]
-    keep: Callable[[Turn, Sequence[Measurement]], None]
+    record: Callable[[Turn, Sequence[Measurement]], None]
     seconds_left: Callable[[], float]
     recorded: AbstractContextManager[None] = field(default_factory=nullcontext)
 
 
 class Rounds:
-    """The rounds of a host's groups. `examined` is called with what the host is whenever a group is made ready."""
+    """Measures the rounds of a host's groups. `examined` gets the properties of the host before a group is prepared."""
 
     def __init__(
         self, measurer: Measurer, events: Events, examined: Callable[[LabFound], None] = lambda _found: None
@@ -42,7 +42,7 @@ class Rounds:
         self._examined = examined
 
     def ready(self, plan: Plan, group: Group) -> Prepared:
-        """The group made ready; a simulated lab that fails meanwhile is made ready again."""
+        """Prepare the group. If a simulated lab fails meanwhile, it is prepared again."""
         while True:
             try:
                 return self._measurer.ready(plan, group, self._examined)
@@ -50,9 +50,9 @@ class Rounds:
                 self._measurer.start_again(error, f"the lab failed before {group.id} was measured")
 
     def measure(self, plan: Plan, group: Group, at: Prepared, begin: Callable[[Prepared], Round]) -> Prepared:
-        """Measure one round, with another one that `begin` gives where a simulated lab fails; the group as it is then.
+        """Measure one round, which `begin` returns. If a simulated lab fails, measure another round instead.
 
-        Raises what the measurer raises.
+        Returns the group as it is prepared at the end. Raises what the measurer raises.
         """
         while True:
             this = begin(at)
@@ -64,7 +64,7 @@ class Rounds:
                 self._measurer.start_again(error, what)
                 at = self.ready(plan, group)
             else:
-                self._measurer.went_well()
+                self._measurer.round_measured()
                 return at
 
     def _measure(self, plan: Plan, group: Group, this: Round) -> None:
@@ -73,20 +73,20 @@ class Rounds:
             left = this.seconds_left()
             self._events(MeasurementStarted(group.id, this.nth, plan.rounds, str(turn), len(jobs), left))
             measurements = self._measurer.measure(group, turn, this.number)
-            this.keep(turn, measurements)
+            this.record(turn, measurements)
             self._events(MeasurementFinished(group.id, this.nth, str(turn), fio_seconds(group, turn, measurements)))
 
 
 def fio_seconds(group: Group, turn: Turn, measurements: Sequence[Measurement]) -> float:
-    """How long fio ran in a turn, ramps included."""
+    """Seconds in which fio ran in a turn, including ramps."""
     return sum(each.seconds for each in measurements) + sum(job.ramp for job in group.jobs_of(turn.arm))
 
 
 def turns_of(arms: Iterable[Arm]) -> list[Turn]:
     """The turns of these arms, in their order."""
-    met: Counter[Arm] = Counter()
+    runs: Counter[Arm] = Counter()
     turns = []
     for arm in arms:
-        met[arm] += 1
-        turns.append(Turn(arm, met[arm]))
+        runs[arm] += 1
+        turns.append(Turn(arm, runs[arm]))
     return turns

@@ -1,4 +1,4 @@
-"""One disk ready to be measured: layouts built and filled, a guest up with all of them attached."""
+"""Prepares a disk for measuring: builds and fills the layouts, and starts a guest with all of them attached."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from harness.results import ConditioningRecord
 from harness.scenario.plan import Group, Plan
 
 SETTLE_SECONDS = 600.0
-"""What a page cache full of small writes may take to reach a slow disk."""
+"""The longest time to write a page cache with many small writes back to a slow disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetupRequest:
-    """What one setup asks of its disks, the baseline's first: `span` is each region's, in bytes."""
+    """The request for one setup. The disk of the baseline is the first of `disks`. Each region has `span` bytes."""
 
     disks: tuple[str, ...]
     modes: tuple[Mode, ...]
@@ -45,15 +45,15 @@ class SetupRequest:
 
     @classmethod
     def of(cls, plan: Plan, group: Group) -> SetupRequest:
-        """What serves the group and all others of its setup."""
+        """The request for the setup of this group. All groups of the setup share it."""
         setup = plan.setup_of(group)
         return cls(setup.disks, setup.modes, setup.jobs, plan.span, plan.conditioning)
 
 
 class NothingToCompare(Unsupported):
-    """The host cannot have any of the modes that are to be measured: its disk alone is not worth writing to.
+    """The host supports none of the requested modes. Nothing is written just to measure the host.
 
-    `skipped` says of each mode why.
+    `skipped` has the reason for each mode.
     """
 
     def __init__(self, skipped: Mapping[str, str]) -> None:
@@ -62,11 +62,11 @@ class NothingToCompare(Unsupported):
 
     def reason(self, mode: Mode) -> str:
         """Why a cell of `mode` is skipped."""
-        return self.skipped.get(mode.name) or f"the host alone is not measured: {self.message}"
+        return self.skipped.get(mode.name) or f"the host is not measured without a guest: {self.message}"
 
 
 def require_guest(modes: Sequence[Mode], skipped: Mapping[str, str]) -> None:
-    """Raise NothingToCompare where `modes` has modes with a guest, and all of them are `skipped`."""
+    """Raise NothingToCompare if `modes` has modes with a guest, and all of them are `skipped`."""
     reasons = {mode.name: skipped.get(mode.name) for mode in modes if mode.attach is not None}
     found = {name: why for name, why in reasons.items() if why is not None}
     if found and len(found) == len(reasons):
@@ -75,16 +75,16 @@ def require_guest(modes: Sequence[Mode], skipped: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What the host's bare disks, its CPUs, QEMU and KVM had counted at one moment."""
+    """The counters of the host's bare disks, its CPUs, QEMU and KVM at one moment."""
 
     host: HostCounters
     qemu: Transferred | None
-    """None on an arm of the host, or where the hypervisor does not count the disk."""
+    """None on an arm of the host, or if the hypervisor does not count the disk."""
     exits: KvmCounts | None
-    """By QEMU; None where the host's debugfs is read instead, or nothing counts them."""
+    """Reported by QEMU. None if the host's debugfs is read instead, or if nothing counts them."""
 
     def since(self, earlier: Counted) -> Counters:
-        """What was counted in between, of all jobs together."""
+        """The counters between the two moments, of all jobs together."""
         now, then = self.host, earlier.host
         return Counters(
             disk=since(now.disk, then.disk),
@@ -103,10 +103,10 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The arms' places: on which machine, on which span.
+    """A prepared disk: the machine and the target of each arm.
 
-    `skipped` says of a mode why it is left out, `effective` how its disk is really attached, `conditioning` how all
-    regions were made ready.
+    `skipped` has the reason for each mode that is skipped. `effective` has the effective attachment of each mode.
+    `conditioning` records how all regions were prepared.
     """
 
     host: Host
@@ -120,7 +120,7 @@ class Session:
         return self._guest.runner if arm.place is Place.GUEST else self.host.runner
 
     def target(self, arm: Arm) -> Target:
-        """What fio opens on this arm: the same span on every one."""
+        """The target of fio on this arm. All arms have the same span."""
         if arm.place is Place.GUEST and arm.mode is not None:
             source = self.layouts.guest(arm.mode)
             return Target(self._guest.device(arm.mode.name), source.offset, source.size, direct=True)
@@ -129,55 +129,55 @@ class Session:
         return Target(source.writable.path, source.offset, source.size, direct=attach.direct if attach else True)
 
     def run(self, arm: Arm, argv: Sequence[str], *, stdin: str, deadline: float) -> Completed:
-        """Run fio on this arm, whatever its exit status. On the host only if the arm's device is still the same one.
+        """Run fio on this arm. Any exit status is accepted.
 
-        Raises SafetyError where it is another one now, HostError.
+        On the host, raises SafetyError if the arm's device is no longer the same one. Raises HostError.
         """
         if arm.place is Place.GUEST:
             return self.runner(arm).run(argv, stdin=stdin, deadline=deadline, check=False)
         return self.layouts.twin(arm.mode).writable.run(argv, stdin=stdin, deadline=deadline, check=False)
 
     def counted(self, arm: Arm, *, written: bool = False) -> Counted:
-        """What is counted of the arm's I/O outside of fio, up to now.
+        """The current counters of the arm's I/O outside of fio.
 
-        A disk that the host has just `written` to is left to udev first: it probes each block device that a writer
-        closes, about 1 MiB, which is nobody's I/O, and much beside what a slow disk does.
+        With `written`, waits for udev first. udev reads about 1 MiB of each block device that a writer on the host
+        closes. No job causes this I/O, and for a slow disk it is a large share.
         """
         in_guest = arm.place is Place.GUEST and arm.mode is not None
-        # Also beside an arm of the host: what its idle guest takes is not the arm's.
+        # Also for an arm of the host: the time that the idle guest takes does not belong to the arm.
         vm = self.guest.threads if self.guest else None
         attach = arm.mode.attach if in_guest and arm.mode else None
         disks = self.layouts.disks(arm.mode) if attach is None or attach.host_counts else ()
-        # Host and hypervisor are asked at the same time: nobody measures meanwhile, and each answer takes a while.
-        with ThreadPoolExecutor(max_workers=1) as beside:
-            host = beside.submit(read_counters, self.host.runner, disks, vm, settled=written and not in_guest)
+        # Query host and hypervisor at the same time. Nothing is measured meanwhile, and each query takes some time.
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            host = pool.submit(read_counters, self.host.runner, disks, vm, settled=written and not in_guest)
             qemu = self._guest.transferred(arm.mode.name) if in_guest and arm.mode else None
             exits = self._guest.exits() if in_guest else None
             return Counted(host.result(), qemu, exits)
 
     def counting_cycles(self, seconds: float) -> AbstractContextManager[CycleCount]:
-        """The host's cycles are counted for as long as this lasts, `seconds` at most; none where it cannot count."""
+        """Count the host's cycles during the block, for at most `seconds`. Without effect if the host cannot count."""
         return counting(self.host.runner, seconds) if self.host.cycles.counted else nullcontext(CycleCount())
 
     @contextmanager
     def holding(self, arm: Arm) -> Iterator[None]:
-        """The arm has its disk for as long as this lasts: one that is passed through is the guest's only then.
+        """The arm has its disk during the block. The guest has a passed-through disk only during this time.
 
-        Where the guest is lost meanwhile, the error tells what became of it, also beside an arm of the host.
+        If the guest is lost meanwhile, the error explains what happened to it, also for an arm of the host.
         """
         in_guest = arm.place is Place.GUEST and arm.mode is not None
         with explained(self.guest), self._guest.holding(arm.mode.name) if in_guest and arm.mode else nullcontext():
             yield
 
     def settle(self, arm: Arm) -> None:
-        """Have on the disk what the host still caches of a buffered arm: the next arm is to have it for itself."""
+        """Write the host's cached data of a buffered arm to the disk, before the next arm uses the disk."""
         if arm.mode is not None and arm.mode.attach is not None and not arm.mode.attach.direct:
             self.host.runner.run(["sync", self.layouts.guest(arm.mode).path], deadline=SETTLE_SECONDS)
 
     @property
     def _guest(self) -> Guest:
         if self.guest is None:
-            raise GuestError(f"host {self.host.name}: no guest was started, for no selected mode needs one")
+            raise GuestError(f"host {self.host.name}: no guest was started, because no selected mode needs one")
         return self.guest
 
 
@@ -191,15 +191,15 @@ def session(
     log: CreationLog,
     seed: int,
     phases: Phases,
-    beside: Mapping[Mode, BlockSource] | None = None,
+    extra: Mapping[Mode, BlockSource] | None = None,
 ) -> Iterator[Session]:
-    """Layouts and guest for what is demanded of `disks`, the baseline's first; all of it is gone at the end.
+    """Layouts and guest for `request` on `disks`, the baseline's disk first. Everything is removed at the end.
 
-    Modes whose prerequisite the host lacks are left out and told in `skipped`. Raises NothingToCompare before anything
-    is built, where that leaves no guest. `beside` holds modes that are not on the disks, with the caller's source for
-    each: the guest gets them, too.
+    Modes that the host does not support are in `skipped` with the reason. If this leaves no guest, raises
+    NothingToCompare before anything is built. `extra` has modes that are not on the disks, with the caller's source for
+    each. The guest also gets these.
     """
-    elsewhere = dict(beside or {})
+    elsewhere = dict(extra or {})
     modes = request.modes
     missing = {mode.name: hypervisor.missing(mode, disks[0]) for mode in modes}
     skipped = {name: f"host {host.name}: {why}" for name, why in missing.items() if why}
@@ -232,10 +232,10 @@ def _read_back(guest: Guest, disk: str) -> Effective:
 
 
 def _require_evidence(host: Host, guest: Guest) -> None:
-    """KVM is believed when the guest's own CPU says so."""
-    seen = guest.evidence.get("hypervisor", "")
-    if host.acceleration.accel == "kvm" and seen != "KVM":
+    """Checks that the guest's own CPU reports KVM."""
+    observed = guest.evidence.get("hypervisor", "")
+    if host.acceleration.accel == "kvm" and observed != "KVM":
         raise GuestError(
-            f"guest on {host.name}: started under KVM, but its CPU says {seen or 'nothing of a hypervisor'}",
-            hint="the figures would be those of an emulator; see the QEMU log on the host",
+            f"guest on {host.name}: started under KVM, but its CPU reports {observed or 'no hypervisor'}",
+            hint="the figures would measure an emulator; see the QEMU log on the host",
         )

@@ -1,4 +1,4 @@
-"""What a campaign measures: the plans of the selected cells on one host, and how the run is called."""
+"""What a campaign measures: the plans of the selected cells on one host, and the id and command of the run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.scenario.scenario import Scenario
 
 @dataclass(frozen=True, slots=True)
 class CampaignSpec:
-    """What a campaign measures. `scenarios` are those of the plans, by name."""
+    """What a campaign measures. `scenarios` has the scenarios of the plans, by name."""
 
     run_id: RunId
     host: HostSpec
@@ -35,9 +35,9 @@ class CampaignSpec:
         return frozenset(disk for plan in self.plans for disk in plan.disks)
 
     def budgets(self, cell: Cell, lab_kind: LabKind) -> dict[str, Budget]:
-        """The budgets that the cell is judged by in such a lab, by metric."""
+        """The budgets of the cell in such a lab, by metric."""
         return budgets_for(self.scenarios[cell.scenario], cell, lab_kind)
 
     def family(self, lab_kind: LabKind) -> int:
-        """How many budgets the run judges."""
+        """The number of budgets that the run judges."""
         return sum(len(self.budgets(cell, lab_kind)) for plan in self.plans for cell in plan.cells)

@@ -1,4 +1,4 @@
-"""When a group has seen enough rounds: when each of its cells has. Pure."""
+"""Decides when a group has enough rounds. Pure."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ def reason_to_stop(
     family: int,
     time_spent: bool,
 ) -> str | None:
-    """Why no further round is needed, in words; None to go on.
+    """Why no further round is necessary, in words. None to continue.
 
-    `records` and `budgets` (by metric) are by cell id; `family` is how many budgets the run judges. A cell with budgets
-    is decided when all of them are, one without when its headline metric is known as closely as the plan's target
-    asks. What is void or has no guest needs no further round: none would mend it.
+    `records` and `budgets` (by metric) are by cell id. `family` is the number of budgets that the run judges. A cell
+    with budgets is decided when all its budgets are decided. A cell without a budget is decided when the interval of
+    its headline metric is as narrow as the plan's target. Void cells and cells without a guest need no further round,
+    because more rounds cannot change them.
     """
     reasons: dict[Reason, None] = {}
     for cell in cells:
@@ -63,9 +64,9 @@ def _questions(cell: Cell, rules: Mapping[str, Budget]) -> dict[str, Limit]:
 def _without_questions(
     sequential: Sequential, records: Mapping[str, CellRecord], cells: Sequence[Cell], *, time_spent: bool
 ) -> str | None:
-    """A group with nothing to decide (the host alone, or all of it void) has its fewest rounds, to be seen as such.
+    """A group with nothing to decide (only the host, or only void cells) gets the minimum number of rounds.
 
-    Cells that the host cannot have never get a round.
+    Cells that the host does not support get no rounds.
     """
     measured = [len(records[cell.id].rounds) for cell in cells if records[cell.id].skipped is None]
     if max(measured, default=sequential.first) >= sequential.first:

@@ -1,4 +1,4 @@
-"""How many bytes disks move for each byte that a layout is asked for. Pure."""
+"""How many bytes the disks move for each byte that a user reads from or writes to a layout. Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Amplification:
-    """Bytes that all disks of a layout together move for each byte of a user, from fewest to most.
+    """Bytes that all disks of a layout together move for each byte of a user: minimum and maximum.
 
-    `read_for_write` is the most that is also read for each byte written.
+    `read_for_write` is the maximum of the bytes that are also read for each byte written.
     """
 
     fewest_read: float = 1.0
@@ -19,7 +19,7 @@ class Amplification:
     read_for_write: float = 0.0
 
     def over(self, below: Amplification) -> Amplification:
-        """Of a layer with this amplification on one with that `below`."""
+        """The amplification of a layer on a base. `below` is the amplification of the base."""
         return Amplification(
             self.fewest_read * below.fewest_read,
             self.most_read * below.most_read,
@@ -30,14 +30,14 @@ class Amplification:
 
 
 NONE = Amplification()
-"""Each byte once: a disk, a partition, a volume."""
+"""Each byte once, for example a disk, a partition or a volume."""
 
 METADATA = 0.03
-"""Share of the bytes written: a journal, times of files, the mappings of a thin pool, tables of an image."""
+"""Metadata as a share of the bytes written: a journal, file times, mappings of a thin pool, tables of an image."""
 WITH_METADATA = Amplification(most_written=1 + METADATA)
 
 
 def of_records(record_bytes: int, block_bytes: int, *, times_written: float) -> Amplification:
-    """A format that reads and writes whole records, whatever part of one is requested."""
+    """The amplification of a format that always reads and writes whole records."""
     records = max(1.0, record_bytes / block_bytes)
     return Amplification(most_read=records, most_written=records * times_written, read_for_write=records)

@@ -1,4 +1,4 @@
-"""How a guest gets a disk, in QEMU's words: the options, what goes together, what must be read back. Pure."""
+"""How a guest gets a disk, in QEMU's terms: the options, and what must be read back. Pure."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ DetectZeroes = Literal["off", "on", "unmap"]
 
 KIB, MIB = 1024, 1024**2
 
-# QEMU takes up to 2 MiB of both (util/block-helpers.c). A guest's kernel takes no logical block above its page.
+# QEMU accepts up to 2 MiB for both (util/block-helpers.c). A guest's kernel accepts logical blocks up to a page.
 LogicalBlock = Annotated[Size, AfterValidator(power_of_two(512, 4 * KIB))]
 PhysicalBlock = Annotated[Size, AfterValidator(power_of_two(512, 2 * MIB))]
-# A virtio device has at most 1024 virtqueues, of which virtio-scsi keeps two. Each holds 4 to 1024 requests.
+# A virtio device has at most 1024 virtqueues, and virtio-scsi reserves two. Each has room for 4 to 1024 requests.
 Queues = Annotated[Count, Field(ge=1, le=1022)]
 QueueSize = Annotated[Count, AfterValidator(power_of_two(4, 1024, sizes=False))]
 
 
 class BusFacts(NamedTuple):
-    """What a bus is for libvirt, Proxmox VE, QEMU and the guest, and how many disks of a guest may be on it."""
+    """The names of a bus in libvirt, Proxmox VE, QEMU and the guest, and the most disks of a guest on it."""
 
     hypervisor: str
-    """libvirt's and Proxmox VE's word."""
+    """The name in libvirt and Proxmox VE."""
     qemu_device: str
     guest_driver: str
     guest_controller_driver: str
     most: int
-    """Disks of one guest. The smallest limit of the hypervisors counts: a setup must fit on each of them."""
+    """Disks of one guest. This is the smallest limit of all hypervisors, because a setup must fit on each of them."""
 
 
 BUSES: Mapping[Bus, BusFacts] = {
     # Proxmox VE has virtio0 to virtio15 and scsi0 to scsi30. The root bus of the guest may have room for fewer.
     "virtio-blk": BusFacts("virtio", "virtio-blk-pci", "virtio_blk", "virtio-pci", 16),
     "virtio-scsi": BusFacts("scsi", "scsi-hd", "sd", "virtio_scsi", 31),
-    # The ports of the controller in QEMU's q35; Proxmox VE has as many.
+    # The ports of the controller in QEMU's q35. Proxmox VE has the same number.
     "sata": BusFacts("sata", "ide-hd", "sd", "ahci", 6),
     # Two channels with two disks each.
     "ide": BusFacts("ide", "ide-hd", "sd", "ata_piix", 4),
@@ -53,7 +53,7 @@ BUSES: Mapping[Bus, BusFacts] = {
 
 
 class CacheFlags(NamedTuple):
-    """What a cache mode is for QEMU. Source: its manual, the table of the block device option `cache`."""
+    """The meaning of a cache mode in QEMU. Source: QEMU's manual, table of the block device option `cache`."""
 
     direct: bool
     no_flush: bool
@@ -71,7 +71,7 @@ CACHES: Mapping[Cache, CacheFlags] = {
 
 @dataclass(frozen=True, slots=True)
 class Attach:
-    """A disk that QEMU serves. The default is what Proxmox VE users call VirtIO SCSI single."""
+    """A disk that QEMU serves. Proxmox VE calls the default VirtIO SCSI single."""
 
     __pydantic_config__ = VALUE
 
@@ -82,23 +82,23 @@ class Attach:
     aio: Aio = "native"
     """QEMU's engine for asynchronous I/O."""
     iothread: Flag = True
-    """Whether a thread of its own serves the disk."""
+    """Whether the disk has its own thread."""
     queues: Queues | None = None
-    """None is the hypervisor's own choice: one per vCPU for virtio."""
+    """None is the hypervisor's default: one per vCPU for virtio."""
     queue_size: QueueSize | None = None
-    """Requests in a queue. None is the hypervisor's own choice."""
+    """Requests in a queue. None is the hypervisor's default."""
     iothread_vq_mapping: Annotated[Count, Field(ge=0, le=1022)] = 0
-    """Among how many iothreads the queues of virtio-blk or virtio-scsi are spread. 0 is no such mapping."""
+    """The number of iothreads that share the queues of virtio-blk or virtio-scsi. 0 is no mapping."""
     controller: Controller = "single"
     """Whether a virtio-scsi disk has its controller to itself."""
     discard: Discard = "ignore"
     """Whether the guest's discards reach the layout."""
     detect_zeroes: DetectZeroes = "off"
-    """Whether QEMU looks for zeros in what is written."""
+    """Whether QEMU searches written data for zeros."""
     logical_block_size: LogicalBlock | None = None
-    """In bytes. None is the hypervisor's own choice."""
+    """In bytes. None is the hypervisor's default."""
     physical_block_size: PhysicalBlock | None = None
-    """In bytes. None is the hypervisor's own choice."""
+    """In bytes. None is the hypervisor's default."""
     read_only: Flag = False
     """Whether the guest must not write."""
     device: Literal["disk", "lun"] = "disk"
@@ -116,9 +116,9 @@ class Attach:
 
     @property
     def host_counts(self) -> bool:
-        """Whether the host's block layer counts the guest's I/O. It does not count SCSI commands that it passes on.
+        """Whether the host's block layer counts the guest's I/O. It does not count passed-through SCSI commands.
 
-        Source: Linux commit 110234da18ab. Newer kernels count them where `queue/iostats_passthrough` is set.
+        Source: Linux commit 110234da18ab. Newer kernels count them if `queue/iostats_passthrough` is set.
         """
         return self.device != "lun"
 
@@ -130,7 +130,7 @@ class Attach:
 
     @property
     def expected(self) -> Effective:
-        """What must be read back of a disk that is attached so."""
+        """The settings that must be read back from a disk that is attached in this way."""
         bus, lun, cache = BUSES[self.bus], self.device == "lun", CACHES[self.cache]
         return Effective(
             bus=bus.hypervisor,
@@ -141,7 +141,7 @@ class Attach:
             qemu_cache_direct=cache.direct,
             qemu_cache_no_flush=cache.no_flush,
             qemu_write_cache=cache.write_cache,
-            # The cache of a LUN is that of the host's disk, and a SCSI disk that is read-only reports none.
+            # A LUN shows the cache of the host's disk. A read-only SCSI disk reports no cache.
             guest_write_cache=None if lun or self.read_only else "write back" if cache.write_cache else "write through",
             aio=self.aio,
             qemu_aio=self.aio,
@@ -165,7 +165,7 @@ class Attach:
 
 @dataclass(frozen=True, slots=True)
 class Vfio:
-    """The whole PCI device: the guest's own driver works on it, and QEMU serves no request."""
+    """The whole PCI device. The guest's own driver controls it, and QEMU serves no requests."""
 
     __pydantic_config__ = VALUE
 
@@ -174,7 +174,7 @@ class Vfio:
 
     @property
     def direct(self) -> bool:
-        """Always: no cache of the host is in between."""
+        """Always true, because the host's caches are not involved."""
         return True
 
     @property
@@ -188,7 +188,7 @@ class Vfio:
 
     @property
     def host_counts(self) -> bool:
-        """Never: the host does not have the device while the guest has it."""
+        """Always false, because the host does not have the device while the guest has it."""
         return False
 
     @property
@@ -197,7 +197,7 @@ class Vfio:
 
     @property
     def expected(self) -> Effective:
-        """What must be read back of a device that is passed through."""
+        """The settings that must be read back from a device that is passed through."""
         return Effective(qemu_device="vfio-pci", host_driver="vfio-pci", guest_driver="nvme")
 
 
@@ -205,7 +205,7 @@ Attachment = Attach | Vfio
 
 
 def device(attachment: Any) -> str:
-    """What tells attachments apart. pydantic's errors have the name of this function, so it is that of the key."""
+    """The tag of an attachment. pydantic's errors show this function's name, so it is the name of the key."""
     given = attachment.get("device", "disk") if isinstance(attachment, dict) else getattr(attachment, "device", "disk")
     return str(given)
 
@@ -214,4 +214,4 @@ AnyAttachment = Annotated[
     Annotated[Attach, Tag("disk")] | Annotated[Attach, Tag("lun")] | Annotated[Vfio, Tag("vfio")],
     Discriminator(device),
 ]
-"""An attachment as a file or a record has it, told apart by `device`."""
+"""An attachment in a file or in a record. `device` selects the type."""

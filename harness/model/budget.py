@@ -1,4 +1,4 @@
-"""The overhead that a scenario allows: to which cells, in which metric, in which labs. Pure."""
+"""The overhead that a scenario allows: for which cells, in which metric, in which labs. Pure."""
 
 from __future__ import annotations
 
@@ -33,10 +33,9 @@ MetricName = Annotated[str, AfterValidator(_known_metric)]
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The overhead that a scenario allows, in one metric, to the cells that it covers.
+    """The overhead that a scenario allows, in one metric, for the cells that the budget covers.
 
-    None for `modes`, `workloads` or `iodepth` is no restriction. Whether they are measured is checked with the whole
-    scenario.
+    None for `modes`, `workloads` or `iodepth` is no restriction. `reference_problems` checks the names.
     """
 
     __pydantic_config__ = VALUE
@@ -47,20 +46,20 @@ class Budget:
     absolute: Added | None = None
     """Seconds added to a latency."""
     both: Both | None = None
-    """With two limits: `looser` where one of them is enough, `stricter` where each must hold."""
+    """For two limits: with `looser`, a cell must meet one of them. With `stricter`, it must meet both."""
     modes: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     workloads: Annotated[tuple[WorkloadText, ...], Field(min_length=1)] | None = None
     iodepth: Annotated[tuple[Iodepth, ...], Field(min_length=1)] | None = None
     lab: Annotated[tuple[LabKind, ...], Field(min_length=1)] = ("bare-metal",)
-    """The kinds of lab that it was written for. A lab that is not like real hardware has budgets of its own."""
+    """The kinds of lab that the budget is for. Labs that do not represent real hardware need their own budgets."""
 
     @property
     def limit(self) -> Limit:
-        """What the analysis judges by."""
+        """The limit for the analysis."""
         return Limit(self.share, self.absolute, self.both)
 
     def covers(self, cell: Cell, lab_kind: LabKind) -> bool:
-        """Whether it is for this cell in such a lab. The host is the baseline: no budget covers its cells."""
+        """Whether the budget is for this cell in such a lab. No budget covers cells of the host, the baseline."""
         return (
             cell.mode.attach is not None
             and lab_kind in self.lab
@@ -78,10 +77,10 @@ class Budget:
     def _problems(self) -> Iterator[str]:
         metric = METRICS[self.metric]
         if self.share is None and self.absolute is None:
-            yield "has no limit; allowed: share, absolute, or the two with both"
+            yield "has no limit; allowed: share, absolute, or share and absolute with both"
         if self.absolute is not None and not metric.is_latency:
             yield (
-                f'absolute = "+{format_duration(self.absolute)}" does not go with metric = "{metric.name}"; '
+                f'absolute = "+{format_duration(self.absolute)}" conflicts with metric = "{metric.name}"; '
                 f"allowed: share, or a latency ({', '.join(_LATENCIES)})"
             )
         if self.share is not None and self.share >= 1 and metric.higher_is_better:
@@ -91,6 +90,6 @@ class Budget:
             )
         together = self.share is not None and self.absolute is not None
         if together and self.both is None:
-            yield 'share and absolute need both, to choose one of them; allowed: both = "looser" or both = "stricter"'
+            yield 'share and absolute together need the key both; allowed: both = "looser" or both = "stricter"'
         if self.both is not None and not together:
-            yield f'both = "{self.both}" has nothing to choose from; allowed: only with share and absolute'
+            yield f'both = "{self.both}" needs two limits; allowed: only together with share and absolute'

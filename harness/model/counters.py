@@ -1,4 +1,4 @@
-"""What was counted while a job ran, by whom: fio, the host's disks, QEMU, KVM, the CPUs. Pure."""
+"""The counters of fio, of the host's disks, of QEMU, of KVM and of the CPUs while a job ran. Pure."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Transferred:
         return Transferred(self.read + other.read, self.written + other.written)
 
     def of(self, job: Job) -> Transferred:
-        """The directions in which the job works. A process may have a second job, with the other direction."""
+        """Only the directions of the job. Its process may have a second job with the other direction."""
         return Transferred(self.read if job.reads else 0, self.written if job.writes else 0)
 
 
 @dataclass(frozen=True, slots=True)
 class MemberCounts:
-    """What one disk of an array did. Source: the kernel's Documentation/block/stat.rst."""
+    """The counters of one disk of an array. Source: the kernel's Documentation/block/stat.rst."""
 
     __pydantic_config__ = VALUE
 
@@ -48,13 +48,13 @@ class MemberCounts:
     """Seconds that all I/Os together were in flight: time_in_queue."""
 
     def of(self, job: Job) -> MemberCounts:
-        """The directions in which the job works, of a process that it shares: its time belongs to neither job."""
+        """Only the directions of the job, for a process with two jobs. Its times belong to neither job."""
         return MemberCounts(self.read if job.reads else 0, self.written if job.writes else 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FioCounts:
-    """What fio counted of its job, ramp included."""
+    """fio's counters of the job, including the ramp."""
 
     __pydantic_config__ = VALUE
 
@@ -74,7 +74,7 @@ class FioCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCounts:
-    """What the host's CPUs did, all together."""
+    """The counters of all CPUs of the host together."""
 
     __pydantic_config__ = VALUE
 
@@ -86,7 +86,7 @@ class HostCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QemuCounts:
-    """What QEMU's process did. Source: the kernel's Documentation/filesystems/proc.rst."""
+    """The counters of QEMU's process. Source: the kernel's Documentation/filesystems/proc.rst."""
 
     __pydantic_config__ = VALUE
 
@@ -108,12 +108,12 @@ class QemuCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvmCounts:
-    """KVM's counts of all vCPUs together, by KVM's own names. None for one that this KVM does not have."""
+    """KVM's counters of all vCPUs together, with KVM's names. None for a counter that this KVM does not have."""
 
     __pydantic_config__ = VALUE
 
     exits: float | None = None
-    """Exits from guest mode, of every kind."""
+    """All exits from guest mode."""
     halt_exits: float | None = None
     """Exits by HLT."""
     io_exits: float | None = None
@@ -126,27 +126,27 @@ class KvmCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleCounts:
-    """Cycles in which the host's CPUs were not halted, all together."""
+    """Cycles in which the host's CPUs were not halted. All CPUs together."""
 
     __pydantic_config__ = VALUE
 
     guest_user: float
-    """In guest mode, in user mode there."""
+    """In guest mode, in the guest's user mode."""
     guest_kernel: float
-    """In guest mode, in the kernel there."""
+    """In guest mode, in the guest's kernel."""
     host_user: float
     """Outside of guest mode, in user mode."""
     host_kernel: float
     """Outside of guest mode, in the kernel."""
     share: float
-    """Part of the time that the CPUs' counters were on, 0 to 1. Below 1 perf scaled the counts up."""
+    """Share of the time in which the CPUs' counters were on, 0 to 1. Below 1, perf scaled the counts up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
-    """What was counted during one measurement.
+    """All counters of one measurement.
 
-    What no counter can assign to a single job is None: if a fio process had two jobs, the CPU time belongs to neither.
+    A value that cannot be assigned to one job is None. For example, CPU time is None if a fio process had two jobs.
     """
 
     __pydantic_config__ = VALUE
@@ -175,7 +175,7 @@ class Counters:
     @model_validator(mode="before")
     @classmethod
     def _of_version_1(cls, data: Any) -> Any:
-        """The journal of virt-overhead 0.1 has one number per name, with the origin in the name."""
+        """Reads the journal of virt-overhead 0.1, which has one number per name and the origin in the name."""
         flat = isinstance(data, dict) and any(
             isinstance(value, int | float) for key, value in data.items() if key not in _OWN
         )
@@ -188,7 +188,7 @@ _ORIGINS = {"fio": "fio", "disk": "disk", "qemu": "threads", "host": "host", "kv
 
 
 def nested(flat: Mapping[str, float]) -> dict[str, Any]:
-    """The record of counters that the journal of virt-overhead 0.1 has as `fio_read`, `qemu_guest_s`, ..."""
+    """The record for counters of the journal of virt-overhead 0.1: `fio_read`, `qemu_guest_s`, ..."""
     found: dict[str, Any] = {}
     for key, value in flat.items():
         if key in _OWN:
@@ -208,7 +208,7 @@ T = TypeVar("T")
 
 
 def since(now: T | None, earlier: T | None) -> T | None:
-    """What was counted between two readings of the same kind: None where one is missing, and so for each count."""
+    """The difference of two readings of the same kind. None if one reading is missing, also for each single counter."""
     if now is None or earlier is None:
         return None
     pairs = {name: (getattr(now, name), getattr(earlier, name)) for name in names_of(now)}

@@ -12,22 +12,22 @@ from harness.model.values import VALUE
 
 
 def _shows(option: str) -> Any:
-    """A setting by which one can see what became of this option of the attachment."""
+    """A setting that shows the effect of this option of the attachment."""
     return field(default=None, metadata={"option": option})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effective:
-    """Each setting has the value that was read back, or None where nothing reported it.
+    """Each setting has the value that was read back, or None if nothing reported it.
 
-    `Attach.expected` is one of these as well: there None means that any value will do.
+    `Attach.expected` also has this type. There, None accepts any value.
     """
 
     __pydantic_config__ = VALUE
 
     machine: str | None = None
     bus: str | None = _shows("bus")
-    """The hypervisor's word for it."""
+    """The hypervisor's name of the bus."""
     cache: str | None = _shows("cache")
     aio: str | None = _shows("aio")
     iothread: bool | None = _shows("iothread")
@@ -73,7 +73,7 @@ class Effective:
                 yield each.name, value
 
     def merged(self, other: Effective) -> Effective:
-        """Both together. Where both have a value, that of `other` counts."""
+        """The settings of both. If both have a value, the value of `other` counts."""
         return Effective(**(dict(self.settings()) | dict(other.settings())))  # type: ignore[arg-type]
 
     @model_serializer
@@ -87,4 +87,4 @@ NOTHING = Effective()
 OPTIONS: dict[str, str] = {
     each.name: each.metadata["option"] for each in fields(Effective) if "option" in each.metadata
 }
-"""For each setting that shows what became of an option, the name of the option."""
+"""The name of the option for each setting that shows the effect of an option."""

@@ -1,4 +1,4 @@
-"""I/O patterns: a workload as a scenario lists it, and a job, which is a workload at one depth for some time. Pure."""
+"""I/O patterns: workloads as listed in scenarios, and jobs. A job is a workload with a depth and a duration. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATTERNS: Mapping[str, Rw] = {
     "randwrite": "randwrite",
     "randrw": "randrw",
 }
-"""The usual name of a pattern, and fio's word for it."""
+"""The usual name of a pattern, and its name in fio."""
 _PATTERN_OF_RW = {rw: pattern for pattern, rw in PATTERNS.items()}
 
 _WORKLOAD = re.compile(
@@ -37,7 +37,7 @@ _LARGEST_RATE = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """An I/O pattern without depth and times, as a scenario lists it: `randread-4k`, `randrw-8k-nj4-r67-i1000`."""
+    """An I/O pattern without depth and times, as listed in a scenario: `randread-4k`, `randrw-8k-nj4-r67-i1000`."""
 
     __pydantic_config__ = VALUE
 
@@ -55,17 +55,17 @@ class Workload:
     @computed_field  # type: ignore[prop-decorator]
     @property
     def pattern(self) -> str:
-        """The usual name of the pattern: fio's `read` is `seqread`, so that `-k` tells it from `randread`."""
+        """The usual name of the pattern. fio's `read` is `seqread` here, so `-k seqread` does not match `randread`."""
         return _PATTERN_OF_RW[self.rw]
 
     @property
     def name(self) -> str:
-        """As a scenario writes it."""
+        """The name in a scenario file."""
         return "-".join(self.parts)
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Pattern and block size, then what differs from one process at full speed."""
+        """Pattern and block size, then what differs from the default of one process at full speed."""
         parts = [self.pattern, short_size(self.bs)]
         if self.numjobs != 1:
             parts.append(f"nj{self.numjobs}")
@@ -79,7 +79,7 @@ class Workload:
     def headline(self) -> str:
         """The metric that people quote for this workload: IOPS of random patterns, bandwidth of sequential ones.
 
-        With a fixed rate every arm has the same IOPS. Then it is the mean completion latency.
+        With a fixed rate, every arm has the same IOPS. Then the metric is the mean completion latency.
         """
         if self.rate is not None:
             return "clat_mean"
@@ -99,7 +99,7 @@ class Workload:
 
     @property
     def share_of_reads(self) -> float:
-        """The share of its I/Os that are reads, 0 to 1."""
+        """The share of reads in its I/Os, 0 to 1."""
         return self.read_share if self.read_share is not None else float(self.reads)
 
     def job(self, iodepth: int, *, ramp: float, seconds: float) -> Job:
@@ -138,7 +138,7 @@ class Job(Workload):
 
     @property
     def workload(self) -> Workload:
-        """What the scenario lists: the job without its depth and times."""
+        """The workload in the scenario: the job without depth and times."""
         return Workload(self.rw, self.bs, self.numjobs, self.read_share, self.rate)
 
     @property
@@ -154,12 +154,12 @@ class Job(Workload):
     @model_validator(mode="before")
     @classmethod
     def _without_computed(cls, data: Any) -> Any:
-        """A record has what follows from the fields as well."""
+        """Drops the computed values, which a record also has."""
         return {key: data[key] for key in data if key not in ("id", "pattern")} if isinstance(data, dict) else data
 
 
 def parse_workload(text: str) -> Workload:
-    """The workload meant by `text`: "randread-4k", "randrw-8k-nj4-r67-i1000". ValueError for anything else."""
+    """The workload of `text`, for example "randread-4k" or "randrw-8k-nj4-r67-i1000". Raises ValueError."""
     match = _WORKLOAD.fullmatch(text)
     if match is None:
         raise ValueError(f"not a workload; allowed: {_GRAMMAR}")
@@ -175,7 +175,7 @@ def parse_workload(text: str) -> Workload:
     mixed = pattern in ("seqrw", "randrw")
     if mixed != (reads is not None):
         raise ValueError(
-            f"a mixed pattern needs its share of reads in percent; allowed: for example {pattern}-{match['bs']}-r70"
+            f"a mixed pattern needs a share of reads in percent; allowed: for example {pattern}-{match['bs']}-r70"
             if mixed
             else "a share of reads (-r) is for mixed patterns; allowed: seqrw, randrw"
         )
@@ -189,12 +189,12 @@ WorkloadText = Annotated[Workload, PlainValidator(from_text(parse_workload, "ran
 
 
 def _rate(text: str | None, numjobs: int, read_share: float | None) -> int | None:
-    """The IOPS requested. fio limits each process and direction by itself, in whole numbers."""
+    """The requested IOPS. fio limits each process and direction separately, in whole numbers."""
     if text is None:
         return None
     rate = int(text)
     if not 1 <= rate <= _LARGEST_RATE or rate % numjobs:
-        raise ValueError("not a rate that fio can hold; allowed: i1 to i10000000, a multiple of numjobs")
+        raise ValueError("not a rate that fio supports; allowed: i1 to i10000000, a multiple of numjobs")
     if read_share is not None and not 1 <= round(rate / numjobs * read_share) < rate // numjobs:
-        raise ValueError("the rate leaves nothing to reads or to writes; allowed: more I/Os per second")
+        raise ValueError("the rate is too low for a mix of reads and writes; allowed: more I/Os per second")
     return rate

@@ -1,7 +1,7 @@
-"""What lies between the disk and its user: one class per kind of layout, composed by `on`. Sizes in bytes. Pure.
+"""The layers between the disk and its user: one class per kind of layout, composed by `on`. Sizes in bytes. Pure.
 
-A class is all that virt-overhead knows of a kind before it is built: its table in a scenario file, its record in
-results.json, what a host must have for it, and how many bytes the disks move for it.
+A class has everything about a kind that does not need a host: its table in a scenario file, its record in results.json,
+what a host must have for it, and how many bytes the disks move for it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field
 from harness.analysis import Shape
 from harness.model.amplification import METADATA, NONE, WITH_METADATA, Amplification, of_records
 from harness.model.job import Job
-from harness.model.requirement import DeviceMapper, Has, Module, Requirement, Tools
+from harness.model.requirement import DeviceMapper, HostFeatures, Module, Requirement, Tools
 from harness.model.values import VALUE, Count, Flag, Size, power_of_two, whole_number
 from harness.units import format_size
 
@@ -27,7 +27,7 @@ RaidLevel = Literal[0, 1, 5, 6, 10]
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 
 _QCOW2_TABLES = 0.05
-"""Share of the bytes read, where QEMU's cache of an image's tables does not hold all of them."""
+"""Share of the bytes read if QEMU's cache does not have all tables of an image."""
 _ZFS_WRITES = 2
 """Synchronous writes go to the intent log first, then to their place."""
 
@@ -48,7 +48,7 @@ ZfsBlock = Annotated[Size, AfterValidator(power_of_two(512, 16 * MIB))]
 
 
 class Kind:
-    """What every kind of layout answers. A kind overrides what is special about it."""
+    """The interface of every kind of layout, with defaults. A kind overrides what differs."""
 
     __slots__ = ()
 
@@ -56,22 +56,22 @@ class Kind:
 
     @property
     def base(self) -> Kind:
-        """What the layout's regions are partitioned from: the disk, or an array over several."""
+        """The device that has the layout's regions: the disk, or an array of several disks."""
         return self
 
     @property
     def is_base(self) -> bool:
-        """Whether it is a disk or an array as it is, without a layer on it."""
+        """Whether it is a bare disk or a bare array, without a layer on it."""
         return False
 
     @property
     def twin(self) -> Kind:
-        """The layout that fio on the host works on, in place of the guest."""
+        """The layout that fio uses on the host for the twin."""
         return self
 
     @property
     def regions(self) -> int:
-        """How many regions of the base it takes."""
+        """The number of regions of the base that it needs."""
         return 1
 
     @property
@@ -85,12 +85,12 @@ class Kind:
         yield from ()
 
     def amplification(self, job: Job) -> Amplification:  # noqa: ARG002
-        """What its base moves for `job`. Conditioning has allocated the blocks before."""
+        """The amplification on its base for `job`. Conditioning has already allocated the blocks."""
         return NONE
 
 
 class Bare(Kind):
-    """A disk or an array as it is."""
+    """A bare disk or a bare array."""
 
     __slots__ = ()
 
@@ -122,15 +122,15 @@ class Device(Bare):
 
     @property
     def bytes_written(self) -> float:
-        """Bytes that are written to disks to fill one byte."""
+        """Bytes written to disks for each byte that is filled."""
         return 1
 
 
 @dataclass(frozen=True, slots=True)
 class Md(Bare):
-    """An md array of the scenario's first `disks` disks. With `legs` 2 it is a stripe over two arrays.
+    """An md array of the scenario's first `disks` disks. With `legs` 2, it is a stripe over two arrays.
 
-    Each leg has half of the disks, in the scenario's order: those of one controller and those of the other.
+    Each leg has half of the disks, in the scenario's order. List the disks of one controller first, then the others.
     """
 
     __pydantic_config__ = VALUE
@@ -138,7 +138,7 @@ class Md(Bare):
     level: Annotated[RaidLevel, BeforeValidator(whole_number)]
     """RAID level."""
     disks: Annotated[Count, Field(ge=2)]
-    """How many disks it has."""
+    """The number of disks."""
     chunk: Chunk = 512 * KIB
     """Bytes on one disk before the next disk follows."""
     legs: Annotated[Literal[1, 2], BeforeValidator(whole_number)] = 1
@@ -152,12 +152,12 @@ class Md(Bare):
 
     @property
     def shape(self) -> Shape:
-        """The array as the analysis of its scaling knows it."""
+        """The shape of the array for the analysis of its scaling."""
         return Shape(self.level, self.disks, self.legs)
 
     @property
     def bytes_written(self) -> float:
-        """Bytes that are written to disks to fill one byte of the array: with mirrors and parity, in whole stripes."""
+        """Bytes written to disks for each byte filled, with mirrors and parity, in whole stripes."""
         return self.shape.written(full_stripe=True)
 
     @property
@@ -167,8 +167,8 @@ class Md(Bare):
             yield Module(MD_MODULES[level], f"RAID {level}")
 
     def amplification(self, job: Job) -> Amplification:  # noqa: ARG002
-        """Levels with parity write between whole stripes, which need least, and block by block, which needs most."""
-        # Some writes are flushed before they fill a stripe, also where a job could fill whole ones.
+        """With parity, writes of whole stripes need the fewest bytes, and writes of single blocks need the most."""
+        # Some writes are flushed before they fill a stripe, even if a job could fill whole stripes.
         return Amplification(
             fewest_written=self.shape.written(full_stripe=True),
             most_written=self.shape.written(full_stripe=False),
@@ -180,7 +180,7 @@ MD_MODULES: dict[RaidLevel, str] = {0: "raid0", 1: "raid1", 5: "raid456", 6: "ra
 """The kernel module of each level."""
 
 Base = Device | Md
-"""What can be partitioned into regions: the disk itself, or an array over several."""
+"""A device that can be partitioned into regions: the disk itself, or an array of several disks."""
 OnBase = Annotated[Base, Discriminator("kind")]
 
 
@@ -198,7 +198,7 @@ class Layer(Kind):
 
 @dataclass(frozen=True, slots=True)
 class Partition(Layer):
-    """A partition of GPT."""
+    """A GPT partition."""
 
     __pydantic_config__ = VALUE
 
@@ -272,7 +272,7 @@ class RawFile(Layer):
 
 @dataclass(frozen=True, slots=True)
 class Qcow2(Layer):
-    """A qcow2 file on a file system. Its twin is a RAW file beside it: fio cannot look into an image."""
+    """A qcow2 file on a file system. Its twin is a separate RAW file, because fio cannot read the qcow2 format."""
 
     __pydantic_config__ = VALUE
 
@@ -291,7 +291,7 @@ class Qcow2(Layer):
 
     @property
     def twin(self) -> RawFile:
-        # `metadata` allocates the image's tables. The file's own blocks are allocated when they are written.
+        # `metadata` allocates the image's tables. The file's data blocks are allocated when they are written.
         preallocation = "off" if self.preallocation == "metadata" else self.preallocation
         return RawFile(self.filesystem, preallocation, self.on)
 
@@ -310,7 +310,7 @@ class Qcow2(Layer):
 
 @dataclass(frozen=True, slots=True)
 class Zvol(Layer):
-    """A volume of a ZFS pool. ZFS has its own checksums and its own cache, the ARC."""
+    """A volume of a ZFS pool. ZFS has its own checksums and its own cache (ARC)."""
 
     __pydantic_config__ = VALUE
 
@@ -352,7 +352,7 @@ class ZfsFile(Layer):
 
 Layout = Device | Partition | Lvm | LvmThin | RawFile | Qcow2 | Md | Zvol | ZfsFile
 AnyLayout = Annotated[Layout, Discriminator("kind")]
-"""A layout as a file or a record has it, told apart by `kind`."""
+"""A layout in a file or in a record. `kind` selects the type."""
 
 _LVM: tuple[Requirement, ...] = (Tools(("lvm",), "LVM is", "apt-get install lvm2"), DeviceMapper())
 _ZFS: tuple[Requirement, ...] = (
@@ -363,25 +363,25 @@ _PACKAGES: dict[Filesystem, str] = {"ext4": "e2fsprogs", "xfs": "xfsprogs"}
 
 
 def requirements(layout: Layout) -> Iterator[Requirement]:
-    """What a host must have for the layout and for what it lies on."""
+    """What a host must have for the layout and for its base."""
     if not layout.is_base:
         yield from layout.base.requirements
     yield from layout.requirements
 
 
-def missing_requirement(layout: Layout, host: Has) -> str | None:
-    """Why the layout cannot be built on the host, with the remedy. None where it can."""
+def missing_requirement(layout: Layout, host: HostFeatures) -> str | None:
+    """Why the layout cannot be built on the host, with the remedy. None if it can."""
     return next(filter(None, (each.missing(host) for each in requirements(layout))), None)
 
 
 def amplification(layout: Layout, job: Job) -> Amplification:
-    """What the disks under `layout` may move for `job`."""
+    """The amplification on the disks under `layout` for `job`."""
     below = layout.base.amplification(job)
     return below if layout.is_base else layout.amplification(job).over(below)
 
 
 def every_requirement() -> Iterator[Requirement]:
-    """What any layout may ask of a host, so that the host is asked once."""
+    """The requirements of all layouts, to check a host only once."""
     arrays = [Md(level, 2) for level in get_args(RaidLevel)]
     files = [RawFile(filesystem) for filesystem in get_args(Filesystem)]
     for layout in (*arrays, *files, Lvm(), LvmThin(), Qcow2(), Zvol(), ZfsFile()):

@@ -1,4 +1,4 @@
-"""Attach modes, arms and cells: what is measured where. Pure."""
+"""Attach modes, arms and cells. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.units import short_size
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """An attach mode by its name. `attach` is None for `host`, which is the baseline itself."""
+    """An attach mode and its name. `attach` is None for `host`, the baseline."""
 
     name: str
     layout: Layout
@@ -25,23 +25,23 @@ class Mode:
 
     @property
     def has_twin(self) -> bool:
-        """Whether fio on the host works on something else than the bare device."""
+        """Whether fio on the host uses another device than the bare one."""
         return not isinstance(self.layout, Device)
 
     @property
     def detail(self) -> ModeDetail:
-        """What its name stands for, as a run stores it."""
+        """The meaning of its name, as stored in a run."""
         return ModeDetail(self.layout, self.attach)
 
 
 def _of_schema_1(value: object) -> object:
-    """Results of virt-overhead 0.1 have an empty table for VFIO. A record of any other attachment has every option."""
+    """Reads results of virt-overhead 0.1, which have an empty table for VFIO and all options for other attachments."""
     return {"device": "vfio"} if value == {} else value
 
 
 @dataclass(frozen=True, slots=True)
 class ModeDetail:
-    """What a mode's name stands for."""
+    """The meaning of a mode's name."""
 
     __pydantic_config__ = VALUE
 
@@ -52,12 +52,12 @@ class ModeDetail:
 
     @property
     def on_array(self) -> bool:
-        """Whether it lies on an array of disks, so that what one disk alone gives is no bound for it."""
+        """Whether it is on an array of disks. Then the speed of one disk is not an upper bound."""
         return isinstance(self.layout.base, Md)
 
 
 class Place(StrEnum):
-    """Where an arm runs: the host's bare device, the host on the mode's own layout, or the guest."""
+    """Where an arm runs: on the host's bare device, on the host with the mode's layout, or in the guest."""
 
     HOST = "host"
     TWIN = "twin"
@@ -66,7 +66,7 @@ class Place(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One place a job runs. `mode` is None for the bare host, which all modes of a disk share."""
+    """One place where a job runs. `mode` is None for the bare host, which all modes of a disk share."""
 
     place: Place
     mode: Mode | None = None
@@ -93,7 +93,7 @@ class Cell:
 
     @property
     def arms(self) -> tuple[Arm, ...]:
-        """The arms this cell needs: the host, its twin where the layout is more than the device, and the guest."""
+        """The arms of this cell: the host, the twin if the mode has a layout on the device, and the guest."""
         arms = [Arm(Place.HOST)]
         if self.mode.has_twin:
             arms.append(Arm(Place.TWIN, self.mode))
@@ -103,7 +103,7 @@ class Cell:
 
     @property
     def facets(self) -> dict[str, str | int]:
-        """What `-m "cell(mode='lvm', iodepth=32)"` selects by: the keywords of the cell's pytest mark."""
+        """The keywords of the cell's pytest mark, for example for `-m "cell(mode='lvm', iodepth=32)"`."""
         return {
             "scenario": self.scenario,
             "disk": self.disk,

@@ -1,4 +1,4 @@
-"""How thoroughly to measure: the profiles, and what a scenario may change in one. Pure."""
+"""How thoroughly to measure: the profiles, and what a scenario can change in them. Pure."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Conditioning = Literal["fill", "steady"]
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """How thoroughly to measure. At least `rounds` are measured, then more until the cells are decided.
+    """How thoroughly to measure. `rounds` is the minimum. More rounds follow until the cells are decided.
 
-    Without `most_rounds`, or with one below `rounds`, the number of rounds is fixed.
+    The number of rounds is fixed if `most_rounds` is not set or is below `rounds`.
     """
 
     name: str
@@ -45,25 +45,25 @@ class Profile:
     """Seconds of fio that one round over all arms may take."""
     most_rounds: Rounds = 0
     target: ShareOrNone = None
-    """Half width of the overhead's 95 % interval, as a fraction, at which a cell is known well enough."""
+    """Half width of the overhead's 95 % interval, as a fraction. A cell without a budget is decided at this width."""
     time_limit: SecondsOrNone = None
-    """Seconds of measuring one group after which no further round begins."""
+    """Seconds for measuring one group. No round begins that would end later."""
     conditioning: Conditioning = "fill"
-    """How a region is made ready: filled once, or brought to a steady state."""
+    """How a region is prepared: filled once, or brought to a steady state."""
     bracket: Flag = False
-    """Whether each round begins and ends with the bare host, instead of having it once in a random place."""
+    """Whether each round begins and ends with the bare host. Otherwise the host has one random position."""
 
     def __post_init__(self) -> None:
         if self.most_rounds < self.rounds:
             object.__setattr__(self, "most_rounds", self.rounds)
 
     def changed(self, changes: Table | None) -> Profile:
-        """The profile with what a scenario changes: a `ProfileTable`."""
+        """The profile with the changes of a scenario, a `ProfileTable`."""
         return replace(self, **changes.model_dump(exclude_unset=True)) if changes is not None else self
 
 
 def _profile_table() -> type[Table]:
-    """A table whose keys are the fields of Profile. What a scenario does not set is unchanged."""
+    """A table whose keys are the fields of Profile. A scenario changes only the keys that it sets."""
     hints = get_type_hints(Profile, include_extras=True)
     names = [each.name for each in fields(Profile) if each.name != "name"]
     keys: dict[str, Any] = {name: (hints[name] | None, None) for name in names}
@@ -87,7 +87,7 @@ PROFILES = (
         round_limit=10 * 60,
         most_rounds=12,
         target=0.05,
-        time_limit=90 * 60,  # 7 of the longest rounds; the 12 are for a selection of cells
+        time_limit=90 * 60,  # 7 of the longest rounds; a selection of cells can have 12
         conditioning="steady",
         bracket=True,
     ),
@@ -109,7 +109,7 @@ PROFILES = (
 
 
 def profile_of(profiles: tuple[Profile, ...], name: str) -> Profile:
-    """The profile called `name`. A ConfigError lists the names that exist."""
+    """The profile with this name. Raises ConfigError, which lists the names that exist."""
     by_name = {profile.name: profile for profile in profiles}
     if name not in by_name:
         raise ConfigError(f'profile "{name}": no such profile; {choices(name, by_name)}')

@@ -1,4 +1,4 @@
-"""What a host must have for something: programs, kernel modules. Pure."""
+"""What a host must have: programs and kernel modules. Pure."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
-class Has(Protocol):
-    """What a host says of itself."""
+class HostFeatures(Protocol):
+    """The features that a host reports."""
 
     @property
     def has_device_mapper(self) -> bool: ...
@@ -19,14 +19,14 @@ class Has(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """Programs that must be installed. `remedy` says how to get them."""
+    """Programs that must be installed. `remedy` says how to install them."""
 
     names: tuple[str, ...]
     what: str
     remedy: str
 
-    def missing(self, host: Has) -> str | None:
-        """What the host lacks, with the remedy. None where it has everything."""
+    def missing(self, host: HostFeatures) -> str | None:
+        """What the host lacks, with the remedy. None if it has everything."""
         if all(host.has_tool(name) for name in self.names):
             return None
         return f"{self.what} not installed there: {self.remedy}"
@@ -40,8 +40,8 @@ class Module:
     what: str
     remedy: str = ""
 
-    def missing(self, host: Has) -> str | None:
-        """What the host lacks, with the remedy. None where it has the module."""
+    def missing(self, host: HostFeatures) -> str | None:
+        """What the host lacks, with the remedy. None if it has the module."""
         if host.has_module(self.name):
             return None
         return f"its kernel has no {self.what}: {self.remedy or f'load {self.name}, or measure on another host'}"
@@ -51,8 +51,8 @@ class Module:
 class DeviceMapper:
     """The kernel's device-mapper."""
 
-    def missing(self, host: Has) -> str | None:
-        """What the host lacks, with the remedy. None where it has device-mapper."""
+    def missing(self, host: HostFeatures) -> str | None:
+        """What the host lacks, with the remedy. None if it has device-mapper."""
         if host.has_device_mapper:
             return None
         return "its kernel has no device-mapper, which LVM needs: load dm_mod, or measure on another host"

@@ -1,4 +1,4 @@
-"""The types of values in TOML files and records: a file has text with units, a record has numbers."""
+"""The types of values in TOML files and records. A file has text with units, and a record has numbers."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from pydantic import (
 
 from harness.units import format_duration, format_size, parse_added, parse_duration, parse_rate, parse_share, parse_size
 
-_SPAN_STEP = 4 * 1024**2  # one LVM extent, so that a volume and a file can be equally large
+_SPAN_STEP = 4 * 1024**2  # one LVM extent: a volume and a file can then have the same size
 SHORTEST_RUN = 0.1
-"""Seconds. fio takes whole milliseconds. With 0 it would run until the whole region is done."""
+"""Seconds. fio accepts whole milliseconds. With 0, it would run until it has processed the whole region."""
 
 T = TypeVar("T")
 
 STORED: Mapping[str, bool] = {"stored": True}
-"""The pydantic context in which records are read: numbers are numbers there, not text with a unit."""
+"""The pydantic context for reading records. There, numbers are numbers and not text with a unit."""
 
 # A domain value is one frozen dataclass for the table of a TOML file, the record in results.json, and the code.
-# pydantic refuses unknown keys. It would not take a table of a file in strict mode, so its fields are strict instead.
+# pydantic refuses unknown keys. Strict mode would not accept a table of a file, so the single fields are strict.
 VALUE = ConfigDict(extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 class Table(BaseModel):
-    """A table of a file. Unknown keys are refused, and "4" is not a number."""
+    """A table of a file. It refuses unknown keys, and "4" is not a number."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 def from_text(parse: Callable[[str], T], example: str) -> Callable[[object, ValidationInfo], T]:
-    """A validator that parses text. Its error for anything else shows `example`. Records have the number itself."""
+    """A validator that parses text. Its error for other types shows `example`. In records it accepts the number."""
 
     def convert(value: object, info: ValidationInfo) -> Any:
         if isinstance(value, str):
@@ -53,11 +53,11 @@ def from_text(parse: Callable[[str], T], example: str) -> Callable[[object, Vali
 
 
 class Bytes:
-    """Marks a field that holds bytes, so that messages show it with a unit."""
+    """Marks a field with a number of bytes. Messages show it with a unit."""
 
 
 def shown_field(value: object, name: str) -> str:
-    """The field of a dataclass as a TOML file has it: sizes with their unit, text in quotes."""
+    """The field of a dataclass in TOML notation: sizes with their unit, text in quotes."""
     content = getattr(value, name)
     hint = get_type_hints(type(value), include_extras=True)[name]
     if isinstance(content, int) and _is_bytes(hint):
@@ -66,7 +66,7 @@ def shown_field(value: object, name: str) -> str:
 
 
 def names_of(value: Any) -> list[str]:
-    """The names of a dataclass's fields, in their order."""
+    """The names of a dataclass's fields, in order."""
     return [each.name for each in fields(value)]
 
 
@@ -76,9 +76,9 @@ def _is_bytes(hint: Any) -> bool:
 
 
 def power_of_two(low: int, high: int | None = None, *, sizes: bool = True) -> Callable[[int], int]:
-    """A validator for powers of two from `low` to `high`: of sizes in bytes, else of counts."""
-    said = format_size if sizes else str
-    allowed = f"{said(low)} to {said(high)}" if high is not None else f"{said(low)} and more"
+    """A validator for powers of two from `low` to `high`. With `sizes`, messages show bytes with a unit."""
+    words = format_size if sizes else str
+    allowed = f"{words(low)} to {words(high)}" if high is not None else f"{words(low)} or more"
 
     def check(number: int) -> int:
         if number < low or (high is not None and number > high) or number & (number - 1):
@@ -89,21 +89,21 @@ def power_of_two(low: int, high: int | None = None, *, sizes: bool = True) -> Ca
 
 
 def _or_none(parse: Callable[[str], float]) -> Callable[[str], float | None]:
-    """TOML has no null: "none" removes what the profile of the library has."""
+    """TOML has no null, so "none" removes the default of the profile."""
 
     def convert(text: str) -> float | None:
-        return None if text.strip() == "none" else _more_than_nothing(parse(text))
+        return None if text.strip() == "none" else _positive(parse(text))
 
     return convert
 
 
 def _span(size: int) -> int:
     if size < 4 * _SPAN_STEP or size % _SPAN_STEP:
-        raise ValueError("no usable span; allowed: 16 MiB and more, in steps of 4 MiB")
+        raise ValueError("not a valid span; allowed: 16 MiB or more, in steps of 4 MiB")
     return size
 
 
-def _more_than_nothing(number: float) -> float:
+def _positive(number: float) -> float:
     if number <= 0:
         raise ValueError("allowed: more than 0")
     return number
@@ -111,18 +111,18 @@ def _more_than_nothing(number: float) -> float:
 
 def _measurable(seconds: float) -> float:
     if seconds < SHORTEST_RUN:
-        raise ValueError(f"allowed: {format_duration(SHORTEST_RUN)} and more")
+        raise ValueError(f"allowed: {format_duration(SHORTEST_RUN)} or more")
     return seconds
 
 
 def _none_or_measurable(seconds: float) -> float:
     if 0 < seconds < SHORTEST_RUN:
-        raise ValueError(f"allowed: 0 s, or {format_duration(SHORTEST_RUN)} and more")
+        raise ValueError(f"allowed: 0 s, or {format_duration(SHORTEST_RUN)} or more")
     return seconds
 
 
 Seconds = Annotated[float, BeforeValidator(from_text(parse_duration, "10 s"))]
-SomeSeconds = Annotated[Seconds, AfterValidator(_more_than_nothing)]
+SomeSeconds = Annotated[Seconds, AfterValidator(_positive)]
 Runtime = Annotated[Seconds, AfterValidator(_measurable)]
 Ramp = Annotated[Seconds, AfterValidator(_none_or_measurable)]
 SecondsOrNone = Annotated[float | None, PlainValidator(from_text(_or_none(parse_duration), "2 h"))]
@@ -131,7 +131,7 @@ Share = Annotated[float, BeforeValidator(from_text(parse_share, "30 %"))]
 Added = Annotated[float, BeforeValidator(from_text(parse_added, "+50 us"))]
 Size = Annotated[int, BeforeValidator(from_text(parse_size, "64 KiB")), Bytes]
 Span = Annotated[int, BeforeValidator(from_text(parse_size, "4 GiB")), AfterValidator(_span)]
-Rate = Annotated[int, BeforeValidator(from_text(parse_rate, "500 MiB/s")), AfterValidator(_more_than_nothing)]
+Rate = Annotated[int, BeforeValidator(from_text(parse_rate, "500 MiB/s")), AfterValidator(_positive)]
 Iodepth = Annotated[int, Strict(), Field(ge=1, le=1024)]
 Rounds = Annotated[int, Strict(), Field(ge=1, le=10_000)]
 Flag = Annotated[bool, Strict()]
@@ -139,7 +139,7 @@ Count = Annotated[int, Strict()]
 
 
 def whole_number(value: object) -> object:
-    """Refuses 1.0 and true. For Python both equal 1, and a literal would accept them."""
+    """Refuses 1.0 and true. In Python both equal 1, so a literal would accept them."""
     if type(value) is not int:
         raise ValueError("must be a whole number, without quotes")
     return value

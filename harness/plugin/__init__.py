@@ -63,9 +63,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Read what users write before anything is collected: a mistake there is one message, not a test that failed."""
+    """Read the user's files before the collection, to report a mistake as one message instead of a failed test."""
     config = session.config
-    if hasattr(config, "workerinput") or not _asks_for_cells(config):
+    if hasattr(config, "workerinput") or not _selects_cells(config):
         return
     try:
         _all_cells(config)
@@ -74,7 +74,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 class _XdistHooks:
-    """What only the controller of pytest-xdist's workers is asked."""
+    """The hooks that pytest-xdist calls only in the controller of its workers."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -89,13 +89,13 @@ class _XdistHooks:
             _engine(self._config).add(outcome)
 
     def _host_of(self, nodeid: str) -> str | None:
-        """The host that a cell's node id leads to: its parameter begins with its scenario."""
+        """The host of the cell with this node id. The parameter in a node id begins with the scenario."""
         file, _, parameter = nodeid.partition("[")
         scenario = _scenarios(self._config).get(parameter.split("-")[0])
         if scenario is None or Path(file.split("::")[0]).parent.name != SCENARIO_DIRECTORY:
             return None
         try:
-            # Whichever disks its selected cells need, the first is always among them.
+            # The first disk is always among the disks of the selected cells.
             return _options(self._config).inventory.host_of(scenario.disk).name
         except ConfigError:
             return None
@@ -110,17 +110,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     )
 
 
-@pytest.hookimpl(tryfirst=True)  # the terminal asks for the plan in its own
+@pytest.hookimpl(tryfirst=True)  # the terminal's implementation of this hook needs the plan
 def pytest_collection_finish(session: pytest.Session) -> None:
     cells = [cell for item in session.items if (cell := _cell(item)) is not None]
     if cells:
         try:
             _engine(session.config).select(cells)
         except (ConfigError, ResultsError) as error:
-            # A worker has no way to end the run: its cells are skipped one by one with this reason.
+            # A worker cannot end the run. Its cells are skipped one by one with this reason.
             if not hasattr(session.config, "workerinput"):
                 raise pytest.UsageError(str(error)) from None
-        # Such a run takes its guests down as one that is interrupted by Ctrl-C does.
+        # A signal such as SIGTERM then takes the guests down in the same way as Ctrl-C.
         stack = ExitStack()
         stack.enter_context(ended_like_ctrl_c())
         session.config.add_cleanup(stack.close)
@@ -136,7 +136,7 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
 
 @pytest.fixture
 def record(cell: Cell, request: pytest.FixtureRequest) -> CellRecord:
-    """The measured cell. What keeps it from being measured is an error or a skip of this fixture, not of the test."""
+    """The measured cell. If it cannot be measured, this fixture has the error or the skip, not the test."""
     engine = _engine(request.config)
     found = _measured(engine, cell)
     if isinstance(found, SafetyError):
@@ -163,7 +163,7 @@ def record(cell: Cell, request: pytest.FixtureRequest) -> CellRecord:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
-    """A cell that the rounds did not decide has an outcome of its own: it is no pass, and nobody left it out."""
+    """Gives a cell that the rounds did not decide its own outcome. It is neither a pass nor an ordinary skip."""
     if report.skipped and ("verdict", str(Verdict.INCONCLUSIVE)) in getattr(report, "user_properties", ()):
         return "inconclusive", "i", "INCONCLUSIVE"
     return None
@@ -171,7 +171,7 @@ def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] 
 
 @pytest.fixture
 def verdict(record: CellRecord) -> str:
-    """The cell's verdict in words: what a failed assertion shows."""
+    """The cell's verdict in words, for the message of a failed assertion."""
     return explain(record)
 
 
@@ -189,7 +189,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if session.exitstatus == pytest.ExitCode.OK and engine.late:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
     if session.exitstatus == pytest.ExitCode.OK and engine.unavailable and not engine.measured:
-        # Skips alone would look like a run in which all is well.
+        # Only skips, with exit status 0, would look like a successful run.
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput[_WORKER] = engine.outcome
@@ -205,12 +205,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         except ResultsError as error:
             terminalreporter.write_line(str(error), red=True)
     if engine.late:
-        terminalreporter.section("exceeds, now that all of the run is known", red=True)
+        terminalreporter.section("exceeds, after the correction for all cells of the run", red=True)
         terminalreporter.write_line(", ".join(engine.late))
     if engine.unavailable and not engine.measured:
         places = ", ".join(engine.unavailable)
         terminalreporter.section("nothing was measured", red=True)
-        terminalreporter.write_line(f"no cell could be measured on {places}; skips are no success: exit status 1")
+        terminalreporter.write_line(f"no cell could be measured on {places}; therefore the exit status is 1")
 
 
 def _cell(item: pytest.Item) -> Cell | None:
@@ -236,11 +236,11 @@ def _all_cells(config: pytest.Config) -> list[Cell]:
     return [cell for scenario in _scenarios(config).values() for cell in expand(scenario, profile)]
 
 
-def _asks_for_cells(config: pytest.Config) -> bool:
-    """Whether the command line leads to the scenarios: the harness's own tests run with whatever lab file."""
-    ours = config.rootpath / SCENARIO_DIRECTORY
-    asked = [Path(config.invocation_params.dir, argument.partition("::")[0]) for argument in config.args]
-    return any(path.is_relative_to(ours) or ours.is_relative_to(path) for path in asked)
+def _selects_cells(config: pytest.Config) -> bool:
+    """Whether the command line selects the scenarios. If not, the lab file need not be valid."""
+    scenarios = config.rootpath / SCENARIO_DIRECTORY
+    requested = [Path(config.invocation_params.dir, argument.partition("::")[0]) for argument in config.args]
+    return any(path.is_relative_to(scenarios) or scenarios.is_relative_to(path) for path in requested)
 
 
 def _engine(config: pytest.Config) -> Engine:
@@ -267,7 +267,7 @@ def _events(config: pytest.Config) -> Events:
 
 
 def _measured(engine: Engine, cell: Cell) -> CellRecord | HarnessError:
-    # As a value, so that pytest shows the message alone and not the exception that was being handled.
+    # Returned as a value. Then pytest shows only the message, and not the exception that was being handled.
     try:
         return engine.record(cell)
     except HarnessError as error:

@@ -1,4 +1,4 @@
-"""Between pytest and the campaigns: from selected cells to one campaign per host, and to their records."""
+"""Connects pytest and the campaigns: creates a campaign per host for the selected cells, and returns their records."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from harness.scenario.setups import disks_needed
 
 @dataclass
 class Engine:
-    """Measures the selected cells. Nothing is opened, built or written before the first cell is asked for."""
+    """Measures the selected cells. It opens, builds and writes nothing before the first cell is requested."""
 
     options: Options
     scenarios: Mapping[str, Scenario]
@@ -46,22 +46,22 @@ class Engine:
     runs: list[Path] = field(default_factory=list)
     measured: int = 0
     unavailable: dict[str, str] = field(default_factory=dict)
-    """Why the lab kept cells from being measured, by host (by scenario where no host has it); the first cause."""
+    """The first cause why cells could not be measured, by host, or by scenario if no host has its disks."""
     left_out: dict[str, str] = field(default_factory=dict)
-    """Why no host of the lab can have the selected cells of a scenario, by its name."""
+    """Why no host of the lab can measure the selected cells of a scenario, by the scenario's name."""
     late: list[str] = field(default_factory=list)
-    """Cells that exceed their budget only now that all of the run is known, which their own tests could not say."""
+    """Cells that exceed their budget after the correction for all cells. Their own tests had ended before that."""
     _verdicts: dict[str, Verdict] = field(default_factory=dict)
-    """By cell, the verdict that its test reported."""
+    """The verdict that the test of each cell reported."""
     _campaigns: dict[str, Campaign] = field(default_factory=dict)
     _hosts: dict[str, HostSpec] = field(default_factory=dict)
     _images: ImageSet | None = None
 
     def select(self, cells: Sequence[Cell]) -> None:
-        """Plan these cells, and no others.
+        """Plan these cells, and no others. Images are not built yet, and the lab is not started yet.
 
-        ConfigError where the lab has none of their disks. Where a run is to be resumed, ConfigError for one of another
-        host or profile and ResultsError for none at all: before images are built and the lab is started for it.
+        Raises ConfigError if the lab has none of their disks, or if a run to resume has another host or profile. Raises
+        ResultsError if there is no run to resume.
         """
         by_scenario: dict[str, list[Cell]] = {}
         for cell in cells:
@@ -83,10 +83,10 @@ class Engine:
                 earlier_part(store, host, self.options.profile)
 
     def record(self, cell: Cell) -> CellRecord:
-        """The cell's record, measured at first request. Raises what stopped the measuring."""
+        """The cell's record, which is measured at the first request. Raises the error that stopped measuring."""
         host = self._hosts.get(cell.scenario)
         if host is None:
-            why = f"{self.left_out[cell.scenario]}; so {cell.scenario} is left out"
+            why = f"{self.left_out[cell.scenario]}; therefore scenario {cell.scenario} is skipped"
             self.unavailable.setdefault(f"scenario {cell.scenario}", why)
             raise Unsupported(why)
         try:
@@ -105,12 +105,12 @@ class Engine:
         return found
 
     def expects_void(self, cell: Cell) -> bool:
-        """Whether the scenario's author says that this cell's mode cannot be valid."""
+        """Whether the scenario's author expects the cells of this mode to be void."""
         return cell.mode.name in self.scenarios[cell.scenario].expect_void
 
     @property
     def outcome(self) -> dict[str, Any]:
-        """What a worker of pytest-xdist sends to its controller, as plain values."""
+        """The results that a worker of pytest-xdist sends to its controller, as plain values."""
         return {
             "runs": [str(path) for path in self.runs],
             "measured": self.measured,
@@ -119,16 +119,16 @@ class Engine:
         }
 
     def add(self, outcome: Mapping[str, Any]) -> None:
-        """Count what a worker did, by its `outcome`."""
+        """Add the `outcome` of a worker."""
         self.runs += [Path(run) for run in outcome["runs"]]
         self.measured += outcome["measured"]
         self.unavailable |= outcome["unavailable"]
         self.late += outcome["late"]
 
     def close(self, *, interrupted: bool) -> None:
-        """End every campaign and write every report, whatever fails on the way.
+        """End every campaign and write every report, also after an error.
 
-        The first error is raised at the end, with the others as its notes.
+        Raises the first error at the end, with the others as its notes.
         """
         failures: list[Exception] = []
         for campaign in self._campaigns.values():
@@ -154,7 +154,7 @@ class Engine:
         ]
 
     def _disks(self, name: str, cells: Sequence[Cell]) -> tuple[str, ...]:
-        """The disks that these cells are measured on: of a scenario of arrays, those of the largest one selected."""
+        """The disks for these cells. If the scenario has arrays, these are the disks of the largest selected array."""
         return self.scenarios[name].disks[: disks_needed(cell.mode for cell in cells)]
 
     def _plan(self, name: str, cells: Sequence[Cell]) -> Plan:
@@ -162,7 +162,7 @@ class Engine:
         return plan.with_rounds(self.options.rounds) if self.options.rounds else plan
 
     def _campaign(self, host: HostSpec) -> Campaign:
-        # Before the first child process. The controller of pytest-xdist, which starts workers, never comes here.
+        # This must precede the first child process. The controller of pytest-xdist starts workers, but never gets here.
         withdraw_secrets(self.options.hosts)
         if self._images is None:
             self._images = ensure_images(self.events)

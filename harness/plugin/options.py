@@ -1,4 +1,4 @@
-"""The plugin's command line options, read into one value."""
+"""Reads the plugin's command line options into one value."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LAB_VARIABLE = "VIRT_OVERHEAD_LAB"
 EMBEDDED_LAB = "embedded"
 
 LARGEST_SEED = 2**31 - 1
-"""As large as those that a run chooses: fio is given it with a small number added."""
+"""The largest seed that a run chooses itself. fio also gets seeds that are slightly larger."""
 
 Inconclusive = Literal["fail", "skip"]
 
@@ -31,9 +31,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the user asked for. `seed` is None where the run is to choose one.
+    """The user's options. If `seed` is None, the run chooses one.
 
-    `inventory` has the hosts to measure on, `hosts` are all of the lab file.
+    `inventory` has the hosts to measure on. `hosts` has all hosts of the lab file.
     """
 
     inventory: Inventory
@@ -56,11 +56,11 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="FILE",
         type=_path("--lab"),
         help=f"the lab file, or `{EMBEDDED_LAB}` for the embedded lab "
-        f"(default: ${LAB_VARIABLE}, else {LAB_FILE} beside conftest.py, else the embedded lab)",
+        f"(default: ${LAB_VARIABLE}, else {LAB_FILE} in the directory of conftest.py, else the embedded lab)",
     )
-    group.addoption("--host", metavar="NAME", help="measure on this host of the lab only")
+    group.addoption("--host", metavar="NAME", help="measure only on this host of the lab")
     group.addoption(
-        "--reports", metavar="DIR", type=_path("--reports"), help="where runs are stored (default: reports/)"
+        "--reports", metavar="DIR", type=_path("--reports"), help="the directory for runs (default: reports/)"
     )
     group.addoption(
         "--seed",
@@ -75,23 +75,23 @@ def add_options(parser: pytest.Parser) -> None:
         "--resume",
         metavar="RUN",
         type=_path("--resume"),
-        help="go on with the run stored there: its whole rounds count",
+        help="resume the run in this directory; its complete rounds count",
     )
     group.addoption(
         "--require-lab",
         action="store_true",
-        help="cells that the lab cannot measure (not reachable, or it lacks something) are errors, not skipped",
+        help="cells that the lab cannot measure (not reachable, or something is missing) are errors instead of skips",
     )
     group.addoption(
         "--inconclusive",
         choices=get_args(Inconclusive),
         default="skip",
-        help="what a cell that the rounds did not decide means to the exit status (default: skip, which is no failure)",
+        help="the outcome of a cell that the rounds did not decide (default: skip, which is not a failure)",
     )
 
 
 def read_options(config: pytest.Config) -> Options:
-    """The options in force. Raises ConfigError for a lab file that cannot be used."""
+    """The options of this run. Raises ConfigError if the lab file cannot be used."""
     inventory = _inventory(config)
     hosts = inventory.hosts
     if host := config.getoption("--host"):
@@ -115,15 +115,15 @@ def _inventory(config: pytest.Config) -> Inventory:
         return embedded_inventory()
     if named:
         return load_lab(Path(named))
-    beside = config.rootpath / LAB_FILE
-    return load_lab(beside) if beside.exists() else embedded_inventory()
+    default = config.rootpath / LAB_FILE
+    return load_lab(default) if default.exists() else embedded_inventory()
 
 
 def _number(option: str, least: int, most: int = sys.maxsize) -> Callable[[str], int]:
-    allowed = f"from {least} on" if most == sys.maxsize else f"from {least} to {most}"
+    allowed = f"of {least} or more" if most == sys.maxsize else f"from {least} to {most}"
 
     def parse(text: str) -> int:
-        # Python has numbers of thousands of digits refused, with a message of its own.
+        # int() refuses numbers of thousands of digits with its own message.
         if not re.fullmatch("[0-9]{1,19}", text) or not least <= int(text) <= most:
             raise argparse.ArgumentTypeError(f"{option} takes a whole number {allowed}, not {text!r}")
         return int(text)
@@ -133,8 +133,8 @@ def _number(option: str, least: int, most: int = sys.maxsize) -> Callable[[str],
 
 def _path(option: str) -> Callable[[str], Path]:
     def parse(text: str) -> Path:
-        if not text:  # As of a variable that is not set: for Path that is the current directory.
-            raise argparse.ArgumentTypeError(f"{option} takes a path, and none is given")
+        if not text:  # For example from an unset variable. Path would use the current directory.
+            raise argparse.ArgumentTypeError(f"{option} takes a path, but the value is empty")
         return Path(text)
 
     return parse

@@ -1,4 +1,4 @@
-"""Under pytest-xdist: all cells of one host go to one worker, or they would measure each other."""
+"""With pytest-xdist, gives all cells of one host to one worker, because concurrent measurements disturb each other."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from xdist.scheduler import LoadScopeScheduling
 
 
 class HostScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """Keeps together what `host_of` gives one name; tests that are no cells are spread one by one.
+    """Gives tests for which `host_of` returns the same name to one worker. All other tests are distributed one by one.
 
-    Own scopes rather than `--dist loadgroup`: with pytest 9.2, xdist 3.8 no longer sees the group of an item.
+    This replaces `--dist loadgroup`: with pytest 9.2, xdist 3.8 no longer finds the group of an item.
     """
 
     def __init__(self, config: pytest.Config, log: Producer, host_of: Callable[[str], str | None]) -> None:

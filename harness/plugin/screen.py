@@ -1,4 +1,4 @@
-"""pytest's terminal as a screen for progress: written to while a test runs, past the capturing of its output."""
+"""pytest's terminal as a screen for progress. It can write while a test runs and its output is captured."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from _pytest.capture import CaptureManager
 
 
 class PytestScreen:
-    """A screen on the terminal reporter; `capture` is None where capturing is switched off (`-s`)."""
+    """A screen on the terminal reporter. `capture` is None if capturing is off (`-s`)."""
 
     def __init__(self, reporter: pytest.TerminalReporter, capture: CaptureManager | None) -> None:
         self._reporter = reporter

@@ -1,4 +1,4 @@
-"""What the terminal, JUnit and a failed assertion say of measured cells."""
+"""The texts about measured cells for the terminal, JUnit and failed assertions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def cell_properties(record: CellRecord) -> list[tuple[str, object]]:
 
 
 def explain(record: CellRecord) -> str:
-    """Why a cell has its verdict, with the figures it rests on; of several budgets the gravest first.
+    """Why a cell has its verdict, with the figures. Of several budgets, the worst verdict comes first.
 
     For example "CELL: exceeds: iops overhead 79.4 % [77.5, 81.2], budget 60 %, p < 0.0001; within: clat_p99 ...; n = 3
     rounds, intervals hold with 95 %".
@@ -60,7 +60,7 @@ def explain(record: CellRecord) -> str:
 
 
 def write_summary(reporter: pytest.TerminalReporter, path: Path) -> None:
-    """The overhead table of a run, its efficiency, and where its report is."""
+    """The overhead table of a run, its efficiency, and the path of its report."""
     store = RunStore.open(path)
     run = store.read_results()
     reporter.section(f"overhead on {run.lab.host}, profile {run.run.profile}")

@@ -1,4 +1,4 @@
-"""Which budgets a cell is judged by, and what is told of names and budgets that lead to no cell. Pure."""
+"""Finds the budgets of a cell, and reports names and budgets that match no cell. Pure."""
 
 from __future__ import annotations
 
@@ -15,59 +15,61 @@ from harness.scenario.scenario import Scenario
 
 LAB_KINDS: tuple[LabKind, ...] = get_args(LabKind)
 
+_NOT_A_GUEST_MODE = "not a mode with a guest in this scenario"
+
 
 def budgets_for(scenario: Scenario, cell: Cell, lab_kind: LabKind) -> dict[str, Budget]:
-    """The budgets of `cell` in a lab of this kind, by metric; empty where it is not judged.
+    """The budgets of `cell` in a lab of this kind, by metric. Empty if the cell is not judged.
 
-    Of several rules for one metric the last counts.
+    If several budgets of one metric match, the last one counts.
     """
     return {rule.metric: rule for rule in scenario.budgets if rule.covers(cell, lab_kind)}
 
 
 def reference_problems(scenario: Scenario) -> Iterator[str]:
-    """One line per name in `budget` and `expect_void` that is not measured, and per budget that judges no cell.
+    """One line for each name in `budget` and `expect_void` that is not measured, and for each budget without effect.
 
-    The lines are as those of the schema: `budget[0].modes[1] = "lmv": ...; allowed: ...`.
+    The lines have the form of the schema's messages: `budget[0].modes[1] = "lmv": ...; allowed: ...`.
     """
     modes = [mode.name for mode in scenario.modes if mode.attach is not None]
     workloads = [workload.name for workload in scenario.workloads]
     depths = sorted({depth for profile in scenario.profiles for depth in profile.iodepth})
-    unknown = [*_unknown("expect_void", scenario.expect_void, modes, "no mode measured here beside the host")]
+    unknown = [*_unknown("expect_void", scenario.expect_void, modes, _NOT_A_GUEST_MODE)]
     for index, rule in enumerate(scenario.budgets):
         key = f"budget[{index}]"
         named = [workload.name for workload in rule.workloads or ()]
-        unknown += _unknown(f"{key}.modes", rule.modes or (), modes, "no mode measured here beside the host")
-        unknown += _unknown(f"{key}.workloads", named, workloads, "no workload measured here")
+        unknown += _unknown(f"{key}.modes", rule.modes or (), modes, _NOT_A_GUEST_MODE)
+        unknown += _unknown(f"{key}.workloads", named, workloads, "not a workload of this scenario")
         unknown += [
             f"{key}.iodepth[{at}] = {depth}: no profile measures at this depth; allowed: {', '.join(map(str, depths))}"
             for at, depth in enumerate(rule.iodepth or ())
             if depth not in depths
         ]
-    yield from unknown or [*_of_a_fixed_rate(scenario), *_judging_nothing(scenario)]
+    yield from unknown or [*_throughput_budgets_of_fixed_rates(scenario), *_budgets_without_effect(scenario)]
 
 
 def _unknown(key: str, names: Sequence[str], allowed: Sequence[str], what: str) -> Iterator[str]:
     for index, name in enumerate(names):
         if name not in allowed:
-            known = choices(name, allowed or ["nothing, for the host is measured alone"])
+            known = choices(name, allowed or ["nothing, because only the host is measured"])
             yield f"{key}[{index}] = {shown(name)}: {what}; {known}"
 
 
-def _of_a_fixed_rate(scenario: Scenario) -> Iterator[str]:
-    """Budgets of a throughput that is the same on every arm, for it was asked for: they could never be exceeded."""
+def _throughput_budgets_of_fixed_rates(scenario: Scenario) -> Iterator[str]:
+    """Budgets of throughput for jobs with a fixed rate. Every arm has this throughput, so nothing can exceed them."""
     latencies = [name for name, metric in METRICS.items() if metric.is_latency]
     for index, rule in enumerate(scenario.budgets):
         workloads = rule.workloads or scenario.workloads
         if METRICS[rule.metric].higher_is_better and all(workload.rate is not None for workload in workloads):
             key = f"budget[{index}].workloads" if rule.workloads else "workloads"
             yield (
-                f'budget[{index}].metric = "{rule.metric}": does not go with {key}[0] = "{workloads[0].name}", whose '
-                f"rate is fixed; allowed: {', '.join(latencies)}"
+                f'budget[{index}].metric = "{rule.metric}": conflicts with {key}[0] = "{workloads[0].name}", which '
+                f"has a fixed rate; allowed: {', '.join(latencies)}"
             )
 
 
-def _judging_nothing(scenario: Scenario) -> Iterator[str]:
-    """Budgets that cover no cell of any profile, or whose every cell a later one covers, too."""
+def _budgets_without_effect(scenario: Scenario) -> Iterator[str]:
+    """Budgets that cover no cell of any profile, or only cells that later budgets cover as well."""
     covering: set[int] = set()
     counting: set[int] = set()
     for cell in {cell for profile in scenario.profiles for cell in expand(scenario, profile.name)}:
@@ -77,9 +79,12 @@ def _judging_nothing(scenario: Scenario) -> Iterator[str]:
             counting.update({scenario.budgets[index].metric: index for index in indices}.values())
     for index, rule in enumerate(scenario.budgets):
         if index not in covering:
-            yield f"budget[{index}]: matches no cell, for the host is measured alone; add a mode to modes or remove it"
+            yield (
+                f"budget[{index}]: matches no cell, because only the host is measured; "
+                "add a mode to modes, or remove the budget"
+            )
         elif index not in counting:
             yield (
-                f"budget[{index}]: never counts, as later budgets of {rule.metric} match all its cells; "
-                "allowed: the general one first, exceptions after it"
+                f"budget[{index}]: has no effect, because later budgets of {rule.metric} match all its cells; "
+                "allowed: general budgets first, exceptions after them"
             )

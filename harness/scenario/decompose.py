@@ -1,4 +1,4 @@
-"""Decompositions: from the bare host to some arm by steps that change one thing each, and what each changes. Pure."""
+"""Decompositions: steps from the bare host to another arm. Each step changes one thing. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PLACES = tuple(Place)
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing in which two arms differ: the key that says it in a scenario file, and both values in words."""
+    """One difference between two arms: its key in a scenario file, and both values in words."""
 
     key: str
     words: str
@@ -29,14 +29,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One arm of a decomposition. `change` is what it changes against the arm before; empty for the first."""
+    """One arm of a decomposition. `change` is its difference from the previous arm. It is empty for the first arm."""
 
     arm: Arm
     change: str
 
 
 def steps_of(scenario: Scenario, decomposition: Decomposition) -> tuple[Step, ...]:
-    """The steps of a decomposition in which `decompose_problems` finds nothing wrong."""
+    """The steps of a decomposition that has passed `decompose_problems`."""
     by_id = {arm.id: arm for arm in _arms(scenario)}
     arms = [by_id[step] for step in decomposition.steps]
     words = ["; ".join(change.words for change in changes(*pair)) for pair in pairwise(arms)]
@@ -44,16 +44,16 @@ def steps_of(scenario: Scenario, decomposition: Decomposition) -> tuple[Step, ..
 
 
 def decompose_problems(scenario: Scenario) -> Iterator[str]:
-    """One line per step that is no arm of the scenario, or changes nothing, or more than one thing.
+    """One line for each step that is not an arm of the scenario, changes nothing, or changes more than one thing.
 
-    The lines are as those of the schema: `decompose.attach.steps[2] = "guest:lvm": ...; allowed: ...`.
+    The lines have the form of the schema's messages: `decompose.attach.steps[2] = "guest:lvm": ...; allowed: ...`.
     """
     arms = {arm.id: arm for arm in _arms(scenario)}
     for decomposition in scenario.decompositions:
         key = f"decompose.{decomposition.name}"
         yield from _workload_problems(f"{key}.workloads", decomposition, scenario)
         unknown = [
-            f"{_at(key, decomposition, number)}: no arm of this scenario; {choices(step, arms)}"
+            f"{_at(key, decomposition, number)}: not an arm of this scenario; {choices(step, arms)}"
             for number, step in enumerate(decomposition.steps)
             if step not in arms
         ]
@@ -66,12 +66,12 @@ def decompose_problems(scenario: Scenario) -> Iterator[str]:
 
 
 def changes(before: Arm, after: Arm) -> list[Change]:
-    """Everything in which two arms differ; none for the same arm, or modes that differ only in their names."""
+    """All differences between two arms. Empty for the same arm, and for modes that differ only in their names."""
     return [*_layout_changes(_layout(before), _layout(after)), *_attach_changes(before, after)]
 
 
 def _arms(scenario: Scenario) -> list[Arm]:
-    """Every arm that the scenario's cells have; the host first."""
+    """Every arm of the scenario's cells, the host first."""
     arms = [Arm(Place.HOST)]
     for mode in scenario.modes:
         if mode.has_twin:
@@ -85,33 +85,34 @@ def _workload_problems(key: str, decomposition: Decomposition, scenario: Scenari
     measured = [workload.name for workload in scenario.workloads]
     for number, workload in enumerate(decomposition.workloads or ()):
         if workload.name not in measured:
-            yield f"{key}[{number}] = {shown(workload.name)}: not measured here; {choices(workload.name, measured)}"
+            known = choices(workload.name, measured)
+            yield f"{key}[{number}] = {shown(workload.name)}: not a workload of this scenario; {known}"
 
 
 def _step_problems(key: str, decomposition: Decomposition, arms: Sequence[Arm]) -> Iterator[str]:
     if arms[0].place is not Place.HOST:
-        yield f'{_at(key, decomposition, 0)}: not the bare host, of which everything is a share; allowed: "host" first'
+        yield f'{_at(key, decomposition, 0)}: not the bare host; allowed: "host" as the first step'
     for number, (before, after) in enumerate(pairwise(arms), start=1):
         at, against = _at(key, decomposition, number), f'against "{before.id}"'
         found = changes(before, after)
         if _PLACES.index(after.place) < _PLACES.index(before.place):
             yield f"{at}: goes back from {before.place} to {after.place}; allowed: host, then twins, then guests"
         elif not found and before != after:
-            yield f"{at}: changes nothing {against}; allowed: one thing a step"
+            yield f"{at}: changes nothing {against}; allowed: one change per step"
         elif len(found) > 1:
             all_of_them = ", ".join(f"{change.key} ({change.words})" for change in found)
-            yield f"{at}: changes {len(found)} things {against}: {all_of_them}; allowed: one thing a step"
+            yield f"{at}: changes {len(found)} things {against}: {all_of_them}; allowed: one change per step"
 
 
 def _setup_problems(key: str, arms: Sequence[Arm], scenario: Scenario) -> Iterator[str]:
-    """Arms of different setups have no round in common, and so no pairs."""
+    """Arms of different setups share no rounds, so their values cannot be paired."""
     modes = {arm.mode for arm in arms if arm.mode is not None}
     together = [setup for setup in setups(scenario.modes) if modes.intersection(setup)]
     if len(together) > 1:
         apart = " and ".join(", ".join(mode.name for mode in setup if mode in modes) for setup in together)
         yield (
-            f"{key}.steps: their modes are measured one setup after the other ({apart}), with no round in common; "
-            "allowed: modes that fit together, side by side in modes"
+            f"{key}.steps: the modes of these steps are in different setups ({apart}) and share no rounds; "
+            "allowed: modes of one setup; list them next to each other in modes"
         )
 
 
@@ -126,7 +127,7 @@ def _layout(arm: Arm) -> Kind:
 
 
 def _layout_changes(before: Kind, after: Kind) -> Iterator[Change]:
-    """The base and the layer on it, each by itself: another kind is one change, else each option is one."""
+    """Compares the bases, then the layers on them. A different kind is one change, else each option is one change."""
     if type(before.base) is not type(after.base):
         yield Change("layout.on", f"{before.base.words} -> {after.base.words}")
     else:
@@ -148,7 +149,7 @@ def _attach_changes(before: Arm, after: Arm) -> Iterator[Change]:
         yield Change("guest", f"virtualisation ({other.words})")
     elif one is not None and other is not None and type(one) is not type(other):
         yield Change("attach", f"{one.words} -> {other.words}")
-    # The twin of a cached mode goes through the page cache as well. So it is comparable with its own guest only.
+    # The twin of a cached mode also uses the page cache, so only its own guest is comparable with it.
     if _direct(before) != _direct(after):
         yield Change("attach.cache", f"page cache {_switch(not _direct(before))} -> {_switch(not _direct(after))}")
 
@@ -163,7 +164,7 @@ def _direct(arm: Arm) -> bool:
 
 
 def _option_changes(table: str, before: Any, after: Any) -> Iterator[Change]:
-    """The options of two values of one type that differ."""
+    """The options in which two values of one type differ."""
     for name in names_of(before):
         if name != "on" and getattr(before, name) != getattr(after, name):
             words = name.replace("_", " ")

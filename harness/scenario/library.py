@@ -1,4 +1,4 @@
-"""The mode presets, which scenarios use without defining them."""
+"""The mode presets. A scenario can use them without defining them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ PRESETS = (
     Mode("passthrough", Device(), Attach()),
     Mode("lvm", Lvm(), Attach()),
     Mode("raw", RawFile(), Attach()),
-    # As the study of Proxmox VE measured RAW: reads may come from the host's page cache. Proxmox VE uses io_uring.
+    # The study of Proxmox VE measured RAW in this way. Reads may come from the host's page cache. Proxmox VE uses
+    # io_uring.
     Mode("raw-cached", RawFile(), Attach(cache="writeback", aio="io_uring")),
-    # Each with one change against one of those above.
+    # Each of these differs in one option from a preset above.
     Mode("partition", Partition(), Attach()),
     Mode("lvm-thin", LvmThin(), Attach()),
     Mode("raw-xfs", RawFile("xfs"), Attach()),

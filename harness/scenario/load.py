@@ -1,4 +1,4 @@
-"""From a scenario file to a `Scenario`, or to one ConfigError that lists every problem of the file."""
+"""Reads a scenario file into a `Scenario`, or raises one ConfigError that lists every problem of the file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HINT = "docs/scenarios.md explains every key"
 
 
 def find_scenarios(directory: Path) -> list[Path]:
-    """The scenario files in `directory`, by name. A ConfigError where there is no such directory or no file in it."""
+    """The scenario files in `directory`, sorted by name. Raises ConfigError if there is no directory or no file."""
     paths = sorted(directory.glob("*.toml"))
     if not paths:
         raise ConfigError(f"{directory}: no scenario files (*.toml) here", hint=_HINT)
@@ -36,9 +36,9 @@ def find_scenarios(directory: Path) -> list[Path]:
 
 
 def load_scenario(path: Path) -> Scenario:
-    """The scenario in `path`, named by the file's stem.
+    """The scenario in `path`. Its name is the file's name without `.toml`.
 
-    A ConfigError lists all problems, one per line: `FILE: KEY = VALUE: what is wrong; allowed: ...`.
+    Raises ConfigError, which lists all problems, one per line: `FILE: KEY = VALUE: what is wrong; allowed: ...`.
     """
     data = read_toml(path, what="scenario", hint=_HINT)
     problems = list(_name_problems(path.stem))
@@ -69,7 +69,7 @@ def _refused(path: Path, problems: Iterable[str]) -> ConfigError:
 
 
 def _name_problems(stem: str) -> Iterator[str]:
-    # No hyphen, so that an id such as optane-lvm-randread-4k-qd32 has one reading.
+    # A hyphen would make an id such as optane-lvm-randread-4k-qd32 ambiguous.
     if not _NAME.fullmatch(stem):
         yield f'file name "{stem}": allowed: lower case letters, digits and single underscores'
     elif len(stem) > LONGEST_NAME:
@@ -77,7 +77,7 @@ def _name_problems(stem: str) -> Iterator[str]:
 
 
 def _repeated(data: Mapping[str, Any]) -> Iterator[str]:
-    """Values that stand twice in a list; 4096 and 4k are the same block size."""
+    """Values that a list has twice. 4096 and 4k are the same block size."""
     lists = {key: data.get(key) for key in ("disks", "modes", "workloads", "expect_void")}
     profiles = data.get("profile")
     if isinstance(profiles, dict):
@@ -91,11 +91,11 @@ def _repeated(data: Mapping[str, Any]) -> Iterator[str]:
         if isinstance(budget, dict):
             lists |= {f"budget[{index}].{key}": budget.get(key) for key in ("modes", "workloads", "iodepth", "lab")}
     for key, values in lists.items():
-        seen: dict[str, int] = {}
+        found: dict[str, int] = {}
         for index, value in enumerate(values if isinstance(values, list) else []):
-            first = seen.setdefault(_meaning(key, value), index)
+            first = found.setdefault(_meaning(key, value), index)
             if first != index:
-                yield f"{key}[{index}] = {shown(value)}: the same as {key}[{first}]; allowed: each once"
+                yield f"{key}[{index}] = {shown(value)}: the same as {key}[{first}]; allowed: each value once"
 
 
 def _meaning(key: str, value: object) -> str:
@@ -112,17 +112,17 @@ def _unused_modes(data: Mapping[str, Any]) -> Iterator[str]:
     if isinstance(own, dict) and isinstance(used, list):
         for name in own:
             if name not in used:
-                yield f'mode.{quoted_key(name)}: defined but never measured; add "{name}" to modes or remove it'
+                yield f'mode.{quoted_key(name)}: defined but not measured; add "{name}" to modes, or remove it'
 
 
 def _disk_and_disks(data: Mapping[str, Any]) -> Iterator[str]:
     if "disk" in data and "disks" in data:
         disk, disks = shown(data["disk"]), shown(data["disks"])
-        yield f"disk = {disk}: does not go with disks = {disks}, whose first is the baseline; allowed: either of them"
+        yield f"disk = {disk}: conflicts with disks = {disks}, which starts with the baseline; allowed: one of the two"
 
 
 def _contradicting_rounds(table: ScenarioTable) -> Iterator[str]:
-    """`most_rounds` below `rounds`. The library's own `most_rounds` yields to the file's `rounds` instead."""
+    """`most_rounds` below `rounds`. A default `most_rounds` is raised to the file's `rounds` and is not a problem."""
     for profile in PROFILES:
         changes = table.profile.get(profile.name)
         changed: dict[str, Any] = changes.model_dump(exclude_unset=True) if changes is not None else {}
@@ -130,7 +130,7 @@ def _contradicting_rounds(table: ScenarioTable) -> Iterator[str]:
         if changed.get("most_rounds", fewest) < fewest:
             yield (
                 f"profile.{profile.name}.most_rounds = {changed['most_rounds']}: fewer than rounds = {fewest}{origin}; "
-                f"allowed: {fewest} and more"
+                f"allowed: {fewest} or more"
             )
 
 

@@ -1,4 +1,4 @@
-"""In which order a round arm_runs arms and jobs, and which jobs share a fio process. Pure."""
+"""The order of arms and jobs in a round, and which jobs share a fio process. Pure."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from harness.model.mode import Arm
 from harness.scenario.plan import Group
 
 ALONE_SECONDS = 10.0
-"""From this time on a job has a fio process of its own: starting one is little beside it, and gives it its CPU time."""
+"""A job of at least this length has its own fio process. The start then costs little, and the CPU time is known."""
 
 T = TypeVar("T")
 
 
 def round_order(group: Group, seed: int, round_number: int) -> list[Arm]:
-    """The arms in the random order of this round: the same whenever seed, group and round are.
+    """The arms in the random order of this round. The order depends only on seed, group and round.
 
-    In a bracketed group the host is first and last, and the others are in random order between.
+    In a bracketed group the host is first and last. The other arms are in random order between.
     """
     seed_text = f"arms {seed} {group.id} {round_number}"
     if len(group.arm_runs) == len(group.arms):
@@ -31,18 +31,24 @@ def round_order(group: Group, seed: int, round_number: int) -> list[Arm]:
 
 
 def job_order(group: Group, seed: int, round_number: int) -> list[Job]:
-    """The jobs in the random order of this round, which all its arms share."""
+    """The jobs in the random order of this round. All arms of the round use this order."""
     return _shuffled(group.jobs, f"jobs {seed} {group.id} {round_number}")
 
 
 def fio_processes(jobs: Sequence[Job], arm: Arm) -> list[tuple[Job, ...]]:
-    """The jobs of an arm, in their order, as the fewest fio processes whose counts can be told apart from outside.
+    """The jobs of an arm, in their order, in as few fio processes as possible.
 
-    A block device counts reads and writes apart, but not whose they are: a process has at most one job that reads and
-    one that writes, and a job that does both has one to itself. So has one whose CPU time is worth telling, which no
-    counter splits: at a fixed rate, or `ALONE_SECONDS` long. So have all of an `arm` on an array, which may read in
-    order to write. The n-th reader goes with the n-th writer, in the order they have in `jobs`, and before it: a disk
-    that was written to is probed by udev as it is closed. The processes are in the order of their first jobs.
+    Counters outside of fio must still show what each job did. A block device counts reads and writes, but not by job.
+    So a process has at most one job that reads and one job that writes.
+
+    These jobs have their own process:
+    - a job that reads and writes;
+    - a job whose CPU time is reported, because no counter splits CPU time: one with a fixed rate, or one of at least
+      `ALONE_SECONDS`;
+    - every job of an `arm` on an array, which may read in order to write.
+
+    The n-th reader in `jobs` shares a process with the n-th writer and runs before it, because udev probes a disk when
+    a writer closes it. The processes are in the order of their first jobs.
     """
     position = {job: index for index, job in enumerate(jobs)}
     on_array = arm.mode is not None and isinstance(arm.mode.layout.base, Md)

@@ -1,4 +1,4 @@
-"""From a scenario to cells, groups and their cost. Pure."""
+"""Expands a scenario into cells and groups, and estimates their cost. Pure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from harness.scenario.setups import disks_needed, regions, setups
 from harness.units import format_size
 
 FIO_SHARE = 0.87
-"""The share of a round that fio runs; the rest is starting fio and reading counters (measured)."""
+"""The share of a round in which fio runs (measured). Starting fio and reading counters take the rest."""
 STARTUP_SECONDS = 45.0
-"""Building the layouts of a setup and starting its guest, without filling."""
+"""The time to build the layouts of a setup and to start its guest, without filling."""
 STEADY_FILLS = 2
 STEADY_ROUNDS = (5, 25)
 """Fills, and the fewest and most rounds until steady: SNIA's Solid State Storage Performance Test Specification."""
@@ -23,24 +23,24 @@ STEADY_ROUNDS = (5, 25)
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One disk, a batch of jobs, and the selected cells: what is measured together, arm after arm, in rounds."""
+    """One disk, a batch of jobs, and the selected cells. They are measured together, arm after arm, in rounds."""
 
     id: str
     disk: str
     scenario: str
     cells: tuple[Cell, ...]
     bracket: bool = False
-    """Whether a round begins and ends with the host. Where the host is the only arm there is nothing to bracket."""
+    """Whether a round begins and ends with the host. Without effect if the host is the only arm."""
     setup: int = 1
-    """Which of the plan's setups it belongs to."""
+    """The number of its setup in the plan."""
 
     @property
     def arms(self) -> tuple[Arm, ...]:
-        """The arms that the cells need, host first, each once."""
+        """The arms that the cells need, each once, the host first."""
         return tuple(dict.fromkeys([Arm(Place.HOST), *(arm for cell in self.cells for arm in cell.arms)]))
 
     def jobs_of(self, arm: Arm) -> tuple[Job, ...]:
-        """The jobs this arm runs: those of the cells that need it. The host runs all."""
+        """The jobs of the cells that need this arm. The host runs all jobs."""
         return tuple(dict.fromkeys(cell.job for cell in self.cells if arm in cell.arms))
 
     @property
@@ -49,18 +49,18 @@ class Group:
 
     @property
     def arm_runs(self) -> tuple[Arm, ...]:
-        """The arms as often as a round arm_runs them: the host twice where it brackets the others."""
+        """Each arm as often as it runs in a round. The host runs twice if it brackets the others."""
         host, *others = self.arms
         return (host, *others, host) if self.bracket and others else self.arms
 
     @property
     def round_seconds(self) -> float:
-        """fio seconds of one round over all arm_runs."""
+        """fio seconds of one round over all arm runs."""
         return sum(job.wall for arm in self.arm_runs for job in self.jobs_of(arm))
 
     @property
     def writing_seconds(self) -> float:
-        """The part of `round_seconds` in which jobs write; a second on an array counts as one for each of its disks."""
+        """The part of `round_seconds` in which jobs write. A second on an array counts once for each of its disks."""
         return sum(
             job.wall * (disks_needed([arm.mode]) if arm.mode else 1)
             for arm in self.arm_runs
@@ -71,14 +71,14 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What is built and attached at once, and taken down before the next: modes that fit together on their disks.
+    """Modes that are built and attached at the same time. They are taken down before the next setup begins.
 
-    Each of its groups has the host among its arms, so every cell is paired with a baseline of its own setup.
+    Each of its groups has the host among its arms. So every cell has a baseline of its own setup.
     """
 
     number: int
     disks: tuple[str, ...]
-    """Those that its layouts need, the host's baseline first."""
+    """The disks that its layouts need, the host's baseline first."""
     groups: tuple[Group, ...]
 
     @property
@@ -91,16 +91,17 @@ class Setup:
 
     @property
     def filled_regions(self) -> float:
-        """How often one region's bytes are written to fill all: mirrors and parity count, too."""
+        """The bytes that filling all regions writes, as a multiple of one region. Includes mirrors and parity."""
         return 1 + sum(base.bytes_written for base in regions(self.modes))
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is measured on one disk and what it costs. `span` in bytes, `write_rate` in bytes per second.
+    """What to measure on one disk, and the cost. `span` in bytes, `write_rate` in bytes per second.
 
-    `rounds` is the fewest, `most_rounds` the most, never below; `target`, `time_limit`, `conditioning` and `bracket`
-    are as in the profile. `disks` are all that arrays may have, `disk` first; without arrays it is alone.
+    `rounds` is the minimum and `most_rounds` the maximum number of rounds. `target`, `time_limit`, `conditioning` and
+    `bracket` have the meaning that they have in the profile. `disks` are the disks for arrays, `disk` first. Without
+    arrays, `disks` has only `disk`.
     """
 
     disk: str
@@ -122,7 +123,7 @@ class Plan:
             object.__setattr__(self, "disks", (self.disk,))
 
     def with_rounds(self, number: int) -> Plan:
-        """The same with a fixed number of rounds, which nothing ends early."""
+        """The same plan with a fixed number of rounds."""
         return replace(self, rounds=number, most_rounds=number)
 
     @property
@@ -131,14 +132,14 @@ class Plan:
 
     @property
     def setups(self) -> tuple[Setup, ...]:
-        """In the order in which they are measured."""
+        """The setups in the order in which they are measured."""
         by_number: dict[int, list[Group]] = {}
         for group in self.groups:
             by_number.setdefault(group.setup, []).append(group)
         return tuple(Setup(number, self._disks_of(groups), tuple(groups)) for number, groups in by_number.items())
 
     def setup_of(self, group: Group) -> Setup:
-        """The setup in which the group is measured."""
+        """The setup of the group."""
         return next(setup for setup in self.setups if setup.number == group.setup)
 
     @property
@@ -148,33 +149,33 @@ class Plan:
 
     @property
     def minutes(self) -> float:
-        """The estimate: the fewest rounds of all groups, conditioning that is soon done, and the start."""
+        """The estimate in minutes: the minimum number of rounds, the shortest conditioning, and the start."""
         return self._minutes(self.fio_seconds, self._steady_rounds[0])
 
     @property
     def most_minutes(self) -> float:
-        """The bound: as many rounds as are allowed, and conditioning that takes its time."""
+        """The upper bound in minutes: the maximum number of rounds, the longest conditioning, and the start."""
         rounds = sum(self.most_rounds_of(group) * group.round_seconds for group in self.groups)
         return self._minutes(rounds, self._steady_rounds[1])
 
     def most_rounds_of(self, group: Group) -> int:
-        """`most_rounds`, or what of them `time_limit` has room for; never fewer than `rounds`."""
+        """`most_rounds`, or as many rounds as fit into `time_limit`. Never fewer than `rounds`."""
         if self.time_limit is None:
             return self.most_rounds
         fitting = int(self.time_limit * FIO_SHARE / group.round_seconds)
         return min(self.most_rounds, max(self.rounds, fitting))
 
     def fill_bytes(self, span: int) -> int:
-        """Bytes that fill the regions, `span` each, of all setups before anything is measured.
+        """The bytes that fill the regions of all setups before measuring. Each region has `span` bytes.
 
-        The device has a region of its own, and each mode with a layout on it. All groups of a setup use the same.
+        The bare device has a region, and so has each mode with a layout on it. All groups of a setup share the regions.
         """
         fills = STEADY_FILLS if self.conditioning == "steady" else 1
         return round(fills * span * sum(setup.filled_regions for setup in self.setups))
 
     @property
     def write_bytes(self) -> float:
-        """The most that can be written: conditioning, and every writing job at the disk's full write rate."""
+        """The upper bound of bytes written: conditioning, and every writing job at the disk's full write rate."""
         seconds = sum(
             self.most_rounds_of(group) * group.writing_seconds
             + self._steady_rounds[1] * sum(job.wall for job in group.jobs if job.writes)
@@ -185,12 +186,12 @@ class Plan:
     def describe(self) -> str:
         """For example `40 cells in 1 group, 8 arms, 3 rounds: about 5 min, at most 192 GiB written to optane`.
 
-        Where they can differ, `3 to 12 rounds: about 40 min, at most 2 h 10 min, at most ...`. Where not all modes fit
-        together, `in 5 groups and 4 setups`.
+        If the number of rounds varies: `3 to 12 rounds: about 40 min, at most 2 h 10 min, at most ...`. With more than
+        one setup: `in 5 groups and 4 setups`.
         """
         arms = len({arm for group in self.groups for arm in group.arms})
-        seated = len(self.setups)
-        groups = _count(len(self.groups), "group") + (f" and {seated} setups" if seated > 1 else "")
+        number = len(self.setups)
+        groups = _count(len(self.groups), "group") + (f" and {number} setups" if number > 1 else "")
         disks = max((setup.disks for setup in self.setups), key=len, default=(self.disk,))
         rounds = f"{self.rounds} to {self.most_rounds} rounds" if self.most_rounds > self.rounds else None
         about, most = _hours(self.minutes), _hours(self.most_minutes)
@@ -208,16 +209,16 @@ class Plan:
         return STEADY_ROUNDS if self.conditioning == "steady" else (0, 0)
 
     def _minutes(self, fio_seconds: float, steady_rounds: int) -> float:
-        """A round until steady is taken as each job of the group once, on the bare device."""
+        """Estimates a conditioning round as each job of the group once, on the bare device."""
         steady = steady_rounds * sum(job.wall for group in self.groups for job in group.jobs)
         filling = self.fill_bytes(self.span) / self.write_rate
         return ((fio_seconds + steady) / FIO_SHARE + filling + STARTUP_SECONDS * len(self.setups)) / 60
 
 
 def expand(scenario: Scenario, profile_name: str) -> list[Cell]:
-    """All cells: by setup, workload, iodepth, then mode, so that the modes of one job stand side by side.
+    """All cells, sorted by setup, workload, iodepth and mode. So the modes of one job are next to each other.
 
-    The cells of a group follow each other, too: pytest's progress is the campaign's.
+    The cells of a group also follow each other, so pytest's progress shows the progress of the campaign.
     """
     profile = profile_of(scenario.profiles, profile_name)
     return [
@@ -230,10 +231,10 @@ def expand(scenario: Scenario, profile_name: str) -> list[Cell]:
 
 
 def group_cells(cells: Iterable[Cell], max_round_seconds: float, *, bracket: bool = False) -> list[Group]:
-    """The cells in groups whose modes fit together, and whose round takes at most `max_round_seconds` of fio.
+    """Splits the cells into groups. The modes of a group are in one setup.
 
-    A group with but one job may take longer. Jobs stay in the order of the cells. The ids are `SCENARIO-batch1`,
-    `SCENARIO-batch2`, ...; groups of one setup follow each other.
+    A round of a group takes at most `max_round_seconds` of fio. A group with only one job may take longer. Jobs stay in
+    the order of the cells. The ids are `SCENARIO-batch1`, `SCENARIO-batch2`, ... Groups of one setup follow each other.
     """
     by_scenario: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells:
@@ -246,7 +247,7 @@ def group_cells(cells: Iterable[Cell], max_round_seconds: float, *, bracket: boo
 
 
 def plan_for(scenario: Scenario, profile_name: str, selected: Iterable[Cell] | None = None) -> Plan:
-    """The plan for `selected` cells of this scenario, or for all of them."""
+    """The plan for the `selected` cells of this scenario, or for all its cells."""
     profile = profile_of(scenario.profiles, profile_name)
     cells = expand(scenario, profile_name) if selected is None else selected
     groups = group_cells(cells, profile.round_limit, bracket=profile.bracket)

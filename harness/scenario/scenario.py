@@ -12,9 +12,9 @@ from harness.model.profile import Profile
 
 @dataclass(frozen=True, slots=True)
 class Decomposition:
-    """The latency from the bare host to some arm, step by step. `steps` are ids of arms, `host` first.
+    """Splits the latency between the bare host and another arm into steps. `steps` are ids of arms, `host` first.
 
-    Each changes one thing against the one before. None for `workloads` is all that the scenario measures.
+    Each step changes one thing. If `workloads` is None, all workloads of the scenario are decomposed.
     """
 
     name: str
@@ -28,11 +28,11 @@ class Decomposition:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One scenario file: which modes and workloads of which disk. `write_rate` in bytes per second.
+    """One scenario file: the disk, the modes and the workloads to measure. `write_rate` in bytes per second.
 
-    `disks` are those that arrays are made of, `disk` first: the baseline of the host arm. Without arrays it is alone.
-    `published` is the key of the published figures that this scenario is compared with. Of `budgets` the last that
-    covers a cell counts, metric by metric. `expect_void` names modes whose cells the author expects to be void.
+    `disks` are the members of arrays, `disk` first, which is the baseline of the host arm. Without arrays, `disks` has
+    only `disk`. `published` is the key of the published figures to compare with. If several `budgets` of one metric
+    cover a cell, the last one counts. `expect_void` names modes whose cells the author expects to be void.
     """
 
     name: str

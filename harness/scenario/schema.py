@@ -1,4 +1,4 @@
-"""The shape of a scenario file: every key, its type, and what may stand there."""
+"""The schema of a scenario file: every key, its type, and its allowed values."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ from harness.scenario.library import PRESETS
 _PRESET_NAMES = tuple(mode.name for mode in PRESETS)
 _PROFILE_NAMES = tuple(profile.name for profile in PROFILES)
 _MODE_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
-# A mode's volume bears its name, beside the pools of thin ones; lvm(8) keeps two beginnings for itself. What is no
-# mode's in tables by mode is called `device`.
+# A mode's volume has the mode's name. Thin pools are in the same volume group, and lvm(8) reserves two prefixes. Tables
+# by mode use `device` for what belongs to no mode.
 _RESERVED = ("device",)
 _RESERVED_BEGINNINGS = ("pool-", "pvmove", "snapshot")
 
 
 def _own_mode_name(name: str) -> str:
     if name in _PRESET_NAMES:
-        raise ValueError("is a preset, which means the same in every scenario; allowed: any other name")
+        raise ValueError("is a preset, and a preset cannot be redefined; allowed: any other name")
     if not _MODE_NAME.fullmatch(name):
-        raise ValueError("no name of a mode; allowed: lower case letters, digits and single hyphens")
+        raise ValueError("not a valid name of a mode; allowed: lower case letters, digits and single hyphens")
     if name in _RESERVED or name.startswith(_RESERVED_BEGINNINGS):
         reserved = ", ".join((*_RESERVED, *(f"{beginning}..." for beginning in _RESERVED_BEGINNINGS)))
-        raise ValueError(f"is reserved, for LVM's own volumes or ours; allowed: any but {reserved}")
+        raise ValueError(f"is reserved for volumes of LVM or virt-overhead; allowed: any name except {reserved}")
     return short_name(name)
 
 
 def _decomposition_name(name: str) -> str:
     if not _MODE_NAME.fullmatch(name):
-        raise ValueError("no name of a decomposition; allowed: lower case letters, digits and single hyphens")
+        raise ValueError("not a valid name of a decomposition; allowed: lower case letters, digits and single hyphens")
     return short_name(name)
 
 
@@ -73,7 +73,7 @@ ProfileName = Annotated[str, AfterValidator(_known_profile)]
 
 
 class ModeTable(Table):
-    """A mode of the scenario's own."""
+    """A mode that the scenario defines."""
 
     layout: AnyLayout
     attach: AnyAttachment
@@ -98,14 +98,14 @@ def _keys(table: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 class DecomposeTable(Table):
-    """Arms from the host on, each with one change against the one before. Whether that is so is checked later."""
+    """A decomposition. `decompose_problems` checks later that each step is an arm and changes one thing."""
 
     steps: Annotated[list[str], Field(min_length=2)]
     workloads: Annotated[list[WorkloadText], Field(min_length=1)] | None = None
 
 
 class ScenarioTable(Table):
-    """The whole file. Validate with `context={"own_modes": (...)}`: what `modes` may name beside the presets."""
+    """The whole file. Validate with `context={"own_modes": (...)}`, the modes that the file defines."""
 
     title: Annotated[str, AfterValidator(one_line)]
     disk: DiskName | None = None

@@ -1,4 +1,4 @@
-"""Which modes of a disk are built and attached at once, and which one after the other. Pure."""
+"""Splits the modes of a disk into setups. The modes of a setup are built and attached at the same time. Pure."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from harness.model.layout import Base, Md
 from harness.model.mode import Mode
 
 MOST_REGIONS = 8
-"""Regions on a disk beside the bare one, so that spans stay what the profile asks for on disks of usual size."""
+"""Regions on a disk in addition to the bare one. With more, a disk of usual size has no room for the profile's span."""
 MOST_ON_ROOT_BUS = 20
-"""Devices of disks on a guest's root bus, which has 28 slots. The serial and network cards are there as well."""
+"""Disk devices on a guest's root bus. The bus has 28 slots, also for the serial and network devices."""
 
 
 def setups(modes: Iterable[Mode]) -> list[tuple[Mode, ...]]:
-    """Modes that fit together, in the order given: each goes to the last setup, or to a new one where that is full.
+    """The modes of each setup, in the order given. Each mode joins the last setup, or begins a new one if that is full.
 
-    So modes that are listed side by side are measured side by side, and those on one file system share it.
+    So modes that are next to each other in the list are measured together, and modes on one file system share it.
     """
-    seated: list[list[Mode]] = []
+    found: list[list[Mode]] = []
     for mode in dict.fromkeys(modes):
-        if seated and _fit([*seated[-1], mode]):
-            seated[-1].append(mode)
+        if found and _fit([*found[-1], mode]):
+            found[-1].append(mode)
         else:
-            seated.append([mode])
-    return [tuple(together) for together in seated]
+            found.append([mode])
+    return [tuple(together) for together in found]
 
 
 def regions(modes: Iterable[Mode]) -> list[Base]:
-    """What each region lies on, beside that of the bare disk: one per array that is used bare, one per layer.
+    """The base of each region, without the region of the bare disk: one region for each bare array and each layer.
 
-    A qcow2 file has two: fio on the host cannot look into it, so that its twin is a RAW file beside it.
+    A qcow2 file has two regions. fio on the host cannot read the format, so the twin is a separate RAW file.
     """
     layouts = [mode.layout for mode in modes]
     arrays = dict.fromkeys(layout for layout in layouts if isinstance(layout, Md))
@@ -40,17 +40,17 @@ def regions(modes: Iterable[Mode]) -> list[Base]:
 
 
 def disks_needed(modes: Iterable[Mode]) -> int:
-    """How many disks the largest array has; 1 without any."""
+    """The number of disks of the largest array. 1 without arrays."""
     return max((mode.layout.base.disks for mode in modes), default=1)
 
 
 def _fit(modes: Sequence[Mode]) -> bool:
     attached = [mode.attach for mode in modes if mode.attach is not None]
     if any(isinstance(attach, Vfio) for attach in attached):
-        return len(attached) == 1  # The disk leaves the host while this guest has it.
+        return len(attached) == 1  # The host does not have the disk while this guest has it.
     buses = [attach.bus for attach in attached if isinstance(attach, Attach)]
     if "ide" in buses and set(buses) != {"ide"}:
-        return False  # IDE needs another machine type, and would be one more thing in which modes differ.
+        return False  # IDE needs another machine type, which would be a second difference between the modes.
     on_root_bus = len(buses) - buses.count("sata") - buses.count("ide")
     return (
         len(regions(modes)) <= MOST_REGIONS

@@ -224,7 +224,7 @@ def test_reap_removes_the_vm_and_the_storages_of_a_killed_run(tmp_path: Path, no
     done = command("reap", f"--lab={lab}", "--yes", env=SECRETS)
     assert done.returncode == 0, done.stdout + done.stderr
     for what in ("VM 9000, of run", "volume voh-", "storage voh-", "the partitions on "):
-        assert f"removed what a killed run left: {what}" in done.stdout
+        assert f"removed after a killed run: {what}" in done.stdout
 
 
 def _wait_for_a_guest(node: Node, run: subprocess.Popen[str]) -> None:

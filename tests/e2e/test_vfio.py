@@ -75,7 +75,7 @@ def test_a_device_that_a_killed_run_left_without_its_driver_is_given_back(lab_ho
     finally:
         entries = [entry for entry in read_log(runner) if entry.run_id == log.run_id]
         done = reap(runner, lab_host.hypervisor, entries)
-    assert done == [f"removed what a killed run left: {link}, which a guest had, of run {log.run_id}"]
+    assert done == [f"removed after a killed run: {link}, which a guest had, of run {log.run_id}"]
     assert drivers(runner) == before
     assert runner.run(["test", "-b", link], deadline=20, check=False).status == 0
     assert [entry for entry in read_log(runner) if entry.run_id == log.run_id] == []

@@ -1,4 +1,4 @@
-"""Disks that must not be written to: how each is prepared on a real device, and what the guard must say of it."""
+"""Disks that must not be written to: how to prepare each on a real device, and the guard's expected message."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ DISK_BYTES = 64 * MIB
 class Case:
     """One disk that must not be written to.
 
-    `prepare` and `undo` are shell scripts; `$1` is the disk, `$2` a directory of the case's own, `$3` the disk's link.
-    `message` is a part of what the guard must say. `needs` names the programs that have to be there. `lab` says that only
-    the lab's kernel can do it (device-mapper, md, KVM). What `undo` leaves is overwritten with zeros, and then the disk
-    has to be accepted: so the refusal came from what was prepared.
+    `prepare` and `undo` are shell scripts: `$1` is the disk, `$2` a directory only for this case, `$3` the disk's link.
+    `message` is a part of the guard's message. `needs` names the required programs. `lab` means that only the lab's
+    kernel supports the case (device-mapper, md, KVM). After `undo`, the disk is overwritten with zeros. Then the guard
+    must accept it, which shows that the case was the reason for the refusal.
     """
 
     name: str
@@ -108,7 +108,7 @@ SIGNATURES = (
     _signature("an empty partition table (GPT)", "label=gpt lines=; " + _PARTITION, "gpt", "sfdisk"),
     _signature("an empty partition table (MBR)", "label=dos lines=; " + _PARTITION, "dos", "sfdisk"),
     _signature(
-        "a partition table (GPT) of which only the backup is left",
+        "a partition table (GPT) that has only its backup left",
         "label=gpt lines=',,L'; " + _PARTITION + ' && dd if=/dev/zero of="$1" bs=1M count=1 conv=notrunc status=none',
         "gpt",
         "sfdisk",
@@ -121,13 +121,13 @@ SIGNATURES = (
         "mkfs.ext4",
     ),
     _signature(
-        "partitions that are all called as ours are (voh:RUN:device)",
+        "partitions that all have names like those of virt-overhead (voh:RUN:device)",
         "label=gpt lines='size=16MiB, name=\"voh:20260101-000000-abcd:device\"'; " + _PARTITION,
         "gpt",
         "sfdisk",
     ),
     _signature(
-        "a partition called as ours are, over a file system of the whole disk",
+        "a partition with a name like those of virt-overhead, over a file system of the whole disk",
         'mkfs.ext4 -q -F -b 4096 "$1" && '
         "label=gpt lines='size=16MiB, name=\"voh:20260101-000000-abcd:device\"'; " + _PARTITION,
         "gpt",
@@ -135,7 +135,7 @@ SIGNATURES = (
         "mkfs.ext4",
     ),
 )
-"""Disks whose contents can be recognised."""
+"""Disks with contents that the guard recognises."""
 
 
 def _data(name: str, prepare: str, *needs: str, lab: bool = False) -> Case:
@@ -173,7 +173,7 @@ DATA = (
         "mkfs.ext4",
     ),
 )
-"""Disks with data that nothing recognises."""
+"""Disks with data of an unknown kind."""
 
 USED = (
     Case(
@@ -277,13 +277,11 @@ virsh -q create "$2/guest.xml" >/dev/null""",
         lab=True,
     ),
 )
-"""Disks that somebody uses now."""
+"""Disks that are in use."""
 
 
-def _libvirt(name: str, directory: str, source: str, *, beside: str = "") -> Case:
-    make = (
-        f'mkdir -p {directory}; source={source}; cat >"{directory}/voh-test-guard.xml" <<XML\n{beside or _DOMAIN}\nXML'
-    )
+def _libvirt(name: str, directory: str, source: str, *, xml: str = "") -> Case:
+    make = f'mkdir -p {directory}; source={source}; cat >"{directory}/voh-test-guard.xml" <<XML\n{xml or _DOMAIN}\nXML'
     return Case(name, make, _DEFINED, f'rm -f "{directory}/voh-test-guard.xml"')
 
 
@@ -304,7 +302,7 @@ DEFINED = (
         "a storage pool of libvirt",
         "/etc/libvirt/storage",
         '"$1"',
-        beside="<pool type='disk'><name>voh-data</name><source><device path='$source'/></source></pool>",
+        xml="<pool type='disk'><name>voh-data</name><source><device path='$source'/></source></pool>",
     ),
     _proxmox("a VM of Proxmox VE", "/etc/pve/nodes/pve1/qemu-server/100.conf", "scsi1: $3,size=128M"),
     _proxmox(
@@ -315,7 +313,7 @@ DEFINED = (
     _proxmox("a VM on another node of a Proxmox VE cluster", "/etc/pve/nodes/pve2/qemu-server/101.conf", "virtio0: $3"),
     _proxmox("a container of Proxmox VE", "/etc/pve/nodes/pve1/lxc/102.conf", "mp0: $3,mp=/data"),
 )
-"""Disks that a virtual machine or a storage is defined with, running or not."""
+"""Disks in the definition of a virtual machine or a storage, running or not."""
 
 UNKNOWN = (
     Case(
@@ -341,6 +339,6 @@ UNKNOWN = (
         lab=True,
     ),
 )
-"""Disks of which a probe could not tell."""
+"""Disks for which a probe has no result."""
 
 CASES = (*SIGNATURES, *DATA, *USED, *DEFINED, *UNKNOWN)

@@ -1,4 +1,4 @@
-"""Tries one case on a real device: the guard refuses, nothing is written, and without the case the disk is accepted."""
+"""Tests one case on a real device: the guard refuses, nothing is written, and without the case it accepts the disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.lab.transport.base import Runner
 from tests.refusals.catalogue import Case
 
 _PATH = 'export LC_ALL=C HOME="${HOME:-/root}" PATH="$PATH:/usr/sbin:/sbin"\n'
-# Whatever cannot be read counts as well.
+# Sectors that cannot be read are part of the checksum.
 _CHECKSUM = 'dd if="$1" bs=64K conv=noerror,sync status=none 2>/dev/null | sha256sum'
 _BLANK = """
 wipefs --all --quiet "$1"
@@ -26,22 +26,22 @@ blockdev --rereadpt "$1" 2>/dev/null
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A device of a host to try cases on: its kernel path, the link to it, and what the lab file says of it."""
+    """A device of a host for the tests: its kernel path, the link to it, and its entry in the lab file."""
 
     runner: Runner
     device: str
     link: str
     spec: DiskSpec
     directory: str
-    """Of the host, empty, for the cases."""
+    """An empty directory on the host, for the cases."""
 
     def lacking(self, case: Case) -> list[str]:
-        """The programs that the case needs and the host does not have."""
+        """The programs of the case that the host does not have."""
         ask = _PATH + "for tool; do command -v $tool >/dev/null || echo $tool; done"
         return self.runner.run(["sh", "-c", ask, "sh", *case.needs], deadline=30).stdout.split()
 
     def refused(self, case: Case) -> str:
-        """What the guard says of the disk that the case describes, with its names made general."""
+        """The guard's reasons to refuse the disk of the case, with placeholders for names."""
         place = f"{self.directory}/case"
         self._sh('rm -rf "$2" && mkdir -p "$2"', place)
         try:
@@ -63,7 +63,7 @@ class Trial:
             require_writable(self.runner, self.spec, self.link)
         except SafetyError as error:
             return error
-        pytest.fail(f"the guard accepted it; a second look shows {inspect(self.runner, self.link)}")
+        pytest.fail(f"the guard accepted it; another inspection shows {inspect(self.runner, self.link)}")
 
     def _sh(self, script: str, place: str) -> str:
         words = ["sh", "-c", _PATH + script, "sh", self.device, place, self.link]

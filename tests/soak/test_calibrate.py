@@ -108,7 +108,7 @@ def test_a_disk_in_memory_that_a_killed_calibration_left_is_reaped(host: SshRunn
     boot = host.run(["cat", "/proc/sys/kernel/random/boot_id"], deadline=20).stdout.strip()
     CreationLog(host, RunId("20260101-000000-abcd")).record(MemoryDisk(directory=LEFT, boot=boot))
     done = command("reap")
-    assert "removed what a killed run left: the disk in memory voh-20260101-000000-abcd-late" in done.stdout
+    assert "removed after a killed run: the disk in memory voh-20260101-000000-abcd-late" in done.stdout
 
 
 def raw_outputs() -> set[str]:

@@ -130,12 +130,12 @@ def test_a_disk_that_is_swapped_behind_its_link_is_neither_written_to_nor_wiped_
     runner.run(["ln", "-sfn", "../../sim_ssd2", ours], deadline=20)
     # What was checked is written to, wherever the link leads now.
     disk.device.run(["dd", "if=/dev/urandom", f"of={disk.device.path}", "bs=1M", "seek=2", "count=1"], deadline=60)
-    with pytest.raises(HostError, match=r"left alone, .*: at .*lab-sim_ssd1 is now a disk with the identity sim_ssd2"):
+    with pytest.raises(HostError, match=r"not removed, .*: at .*lab-sim_ssd1 is now a disk with the identity sim_ssd2"):
         stack.close()
     assert runner.run(["sha256sum", theirs], deadline=60).stdout == before
     runner.run(["ln", "-sfn", "../../sim_ssd1", ours], deadline=20)
     (entry,) = [entry for entry in read_log(runner) if entry.run_id == log.run_id]
-    assert reap(runner, NO_HYPERVISOR, [entry]) == [f"removed what a killed run left: {described(entry)}"]
+    assert reap(runner, NO_HYPERVISOR, [entry]) == [f"removed after a killed run: {described(entry)}"]
     assert require_writable(runner, spec, ours).path == "/dev/sim_ssd1"
     runner.run(["blkdiscard", "-z", "-f", theirs], deadline=60)
 

@@ -74,7 +74,7 @@ class RecordedMeasurer:
     def start_again(self, error: HostError | GuestError, what: str) -> None:  # noqa: ARG002
         raise error
 
-    def went_well(self) -> None:
+    def round_measured(self) -> None:
         pass
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What a calibration concludes from its rounds: false alarms, noise, what was found of a delay, and what to doubt."""
+"""The conclusions of a calibration: false alarms, noise, the measured delay, and doubts."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_an_arm_that_is_worse_each_time_is_an_alarm_in_every_group() -> None:
     assert noise(worse).false_alarms == 10
 
 
-def test_noise_is_told_for_each_job_since_a_deep_queue_is_calmer() -> None:
+def test_noise_is_reported_by_job_because_a_deep_queue_varies_less() -> None:
     calm, wild = noisy(0.01), noisy(0.1)
     found = noise(
         same_device(CalibrationSpec(groups=400), lambda *at: (calm if at[0].job.iodepth == 32 else wild)(*at))
@@ -90,13 +90,13 @@ def test_a_delay_that_arrives_in_the_guest_is_detected_and_recovered() -> None:
     assert found.recovered >= 4
 
 
-def test_a_delay_of_which_the_guest_sees_half_is_detected_but_not_recovered() -> None:
+def test_half_of_a_delay_is_detected_but_not_recovered() -> None:
     found = delayed(CalibrationSpec(), MS / 2)
     assert (found.detected, found.recovered) == (5, 0)
     assert found.found_s[2] < MS
 
 
-def test_a_delay_that_drowns_in_noise_is_not_detected() -> None:
+def test_a_delay_below_the_noise_is_not_detected() -> None:
     assert delayed(CalibrationSpec(repetitions=20), MS, scatter=20e-3).detected < 10
 
 
@@ -105,18 +105,18 @@ def test_what_chance_explains_is_the_binomial_bound(trials: int) -> None:
     assert most_by_chance(trials) == int(binom.ppf(0.999, trials, 0.05))
 
 
-def test_a_lab_that_keeps_its_promises_gives_nothing_to_doubt() -> None:
+def test_good_figures_give_no_doubts() -> None:
     assert doubts(2, 40, _delay(detected=8, recovered=7)) == []
     assert doubts(2, 40, None) == []
 
 
-def test_what_chance_does_not_explain_is_named() -> None:
+def test_results_that_chance_does_not_explain_are_named() -> None:
     assert doubts(12, 40, _delay(detected=8, recovered=2)) == [
-        "12 false alarms in 40 groups are more than chance explains (7)",
-        "the delay was recovered in 2 of 8 repetitions, not in 5 or more",
+        "12 false alarms in 40 groups, but chance explains at most 7",
+        "the delay was recovered in 2 of 8 repetitions, but 5 are necessary",
     ]
     assert doubts(0, 40, _delay(detected=1, recovered=8)) == [
-        "the delay was detected in 1 of 8 repetitions, not in 5 or more"
+        "the delay was detected in 1 of 8 repetitions, but 5 are necessary"
     ]
 
 

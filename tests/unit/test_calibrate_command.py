@@ -42,12 +42,12 @@ def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_the_first_disk_of_the_host_is_taken_unless_one_is_named() -> None:
+def test_the_first_disk_of_the_host_is_the_default() -> None:
     assert disk_of(HOST, None) == "optane"
     assert disk_of(HOST, "hdd") == "hdd"
 
 
-def test_a_disk_that_is_not_there_is_answered_with_those_that_are() -> None:
+def test_an_unknown_disk_is_reported_with_the_known_ones() -> None:
     with pytest.raises(ConfigError, match='host node1: no disk "hd"'):
         disk_of(HOST, "hd")
     with pytest.raises(ConfigError, match="host node1 has no disk"):
@@ -62,9 +62,7 @@ def test_a_disk_that_is_not_there_is_answered_with_those_that_are() -> None:
         (["--seconds=short"], "'short': allowed: a whole number from 1"),
     ],
 )
-def test_a_number_that_proves_nothing_is_refused(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_meaningless_number_is_refused(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["calibrate", *arguments])
     assert said in capsys.readouterr().err
@@ -75,17 +73,17 @@ def test_a_disk_that_the_embedded_lab_lacks_is_a_usage_error(capsys: pytest.Capt
     assert 'host lab: no disk "floppy"' in capsys.readouterr().err
 
 
-def test_the_summary_says_how_much_can_be_told_apart() -> None:
+def test_the_summary_shows_the_smallest_detectable_overhead() -> None:
     assert summary(CALIBRATION) == [
         "host node1, disk optane, 40 groups of 3 rounds",
-        "  false alarms of a device against itself: 2 of 40 (5% nominal, 7 by chance)",
+        "  false alarms of a device against itself: 2 of 40 (5% nominal, up to 7 by chance)",
         "  noise between rounds: 2.10%",
         "  smallest overhead that can be shown: 3 rounds: 8.12%, 5 rounds: 4.13%",
         "  a delay of known size: not measured",
     ]
 
 
-def test_the_summary_says_what_was_found_of_the_delay() -> None:
+def test_the_summary_shows_the_measured_delay() -> None:
     found = Delay(1e-3, (0.98e-3, 1.01e-3, 1.04e-3), (0.99e-3, 1e-3, 1.01e-3), 8, 7, 8, 3, "randread-4k-qd1")
     assert summary(replace(CALIBRATION, delay=found))[-3:] == [
         "  a delay of 1 ms in the guest: 1.01 ms (980 us to 1.04 ms)",
@@ -94,7 +92,7 @@ def test_the_summary_says_what_was_found_of_the_delay() -> None:
     ]
 
 
-def test_a_host_whose_kernel_makes_no_disks_in_memory_is_told_the_remedy(
+def test_a_kernel_without_disks_in_memory_is_reported_with_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("harness.layout.memory_disk.NULL_BLK", str(tmp_path / "absent"))

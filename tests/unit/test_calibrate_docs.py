@@ -30,20 +30,20 @@ def test_the_docs_name_every_key_of_the_file() -> None:
     assert named == {field.name for record in (Calibration, Delay, Conditions) for field in fields(record)}
 
 
-def test_the_docs_tell_the_defaults() -> None:
+def test_the_docs_name_the_defaults() -> None:
     order = CalibrationSpec()
     for option, value in (("groups", order.groups), ("rounds", order.rounds), ("repetitions", order.repetitions)):
         assert re.search(rf"^\| `--{option}=N` \| .*: {value} \|", DOCS, re.M)
     assert f"compares them in {order.delay_rounds} rounds" in DOCS
 
 
-def test_the_docs_tell_what_chance_explains() -> None:
+def test_the_docs_name_the_limits_of_chance() -> None:
     order = CalibrationSpec()
     assert f"({most_by_chance(order.groups)} in {order.groups} groups)" in DOCS
     least = order.repetitions - most_by_chance(order.repetitions)
     assert f"(of {order.repetitions}, fewer than {least})" in DOCS
 
 
-def test_the_docs_tell_how_late_the_two_disks_answer() -> None:
+def test_the_docs_name_the_response_times_of_the_two_disks() -> None:
     plain, late = PLAIN_ANSWER_NS // 10**6, (PLAIN_ANSWER_NS + DELAY_NS) // 10**6
     assert f"answers each request after {plain} ms, the other after {late} ms" in DOCS

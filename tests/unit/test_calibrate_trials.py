@@ -1,4 +1,4 @@
-"""What a calibration measures: where its arms run, with which job, in which order."""
+"""The trials of a calibration: where the arms run, with which job, and in which order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.results import ConditioningRecord, Measurement
 from harness.scenario.plan import Group, Plan
 
 
-def test_the_two_arms_of_a_device_against_itself_differ_in_name_alone() -> None:
+def test_the_two_arms_of_a_device_against_itself_differ_only_in_their_names() -> None:
     for trial in same_device_trials(CalibrationSpec(), "optane"):
         a, b = trial.turns
         assert (a.name, b.name) == ("a", "b")
@@ -26,7 +26,7 @@ def test_the_two_arms_of_a_device_against_itself_differ_in_name_alone() -> None:
         assert trial.group.jobs_of(a.arm) == (trial.job,)
 
 
-def test_groups_take_a_deep_queue_and_a_single_request_in_turn() -> None:
+def test_groups_alternate_between_a_deep_queue_and_a_single_request() -> None:
     trials = same_device_trials(CalibrationSpec(groups=5, seconds=2), "optane")
     assert [trial.job.id for trial in trials] == [
         "randread-4k-qd32",
@@ -88,7 +88,7 @@ class Plays:
             raise error
         self.restarts.append(what)
 
-    def went_well(self) -> None:
+    def round_measured(self) -> None:
         pass
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The calibration file of a lab host: whole or not there, found again, and quoted with what has changed since."""
+"""The calibration file of a lab host: written atomically, found again, and quoted with the changes since then."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def calibrated(at: Host) -> Path:
     return path
 
 
-def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+def test_a_written_calibration_can_be_read(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "node1.json"
     write(path, calibration(host()))
     assert read(path) == calibration(host())
@@ -82,7 +82,7 @@ def test_a_host_that_was_never_calibrated_has_nothing_to_quote() -> None:
     assert quoted(host(), IMAGES) is None
 
 
-def test_a_run_quotes_the_calibration_and_its_report_puts_it_in_words() -> None:
+def test_a_run_quotes_the_calibration_and_its_report_describes_it() -> None:
     calibrated(host())
     quote = quoted(host(), IMAGES)
     assert isinstance(quote, dict)
@@ -102,7 +102,7 @@ def test_a_calibration_under_another_kernel_or_image_is_quoted_as_stale() -> Non
     assert quote["stale"] == ["kernel was 6.12.1, is 6.12.2", "guest image changed"]
 
 
-def test_the_images_of_the_lab_host_count_only_where_the_host_is_made_of_them() -> None:
+def test_the_images_of_the_lab_host_count_only_in_the_embedded_lab() -> None:
     rebuilt = replace(IMAGES, lab=LabImage("lab", "l2", Path(), MANIFEST))
     for embedded, changes in ((False, []), (True, ["lab image changed"])):
         at = host(embedded=embedded)
@@ -112,16 +112,16 @@ def test_the_images_of_the_lab_host_count_only_where_the_host_is_made_of_them() 
         assert quote["stale"] == changes
 
 
-def test_hosts_have_files_of_their_own_with_names_that_file_systems_take() -> None:
+def test_each_host_has_its_own_file_with_a_valid_name() -> None:
     assert identity(host(embedded=True)) == "embedded"
     assert identity(host()).startswith("node-1")
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"schema": 2}', "[1"])
-def test_a_file_that_is_no_calibration_is_told_and_keeps_nobody_from_measuring(text: str) -> None:
+def test_an_invalid_file_is_reported_and_does_not_prevent_measurements(text: str) -> None:
     path = calibrated(host())
     path.write_text(text)
-    with pytest.raises(ResultsError, match=r"is no calibration of this version\n  -> virt-overhead calibrate"):
+    with pytest.raises(ResultsError, match=r"is not a calibration of this version\n  -> virt-overhead calibrate"):
         read(path)
     quote = quoted(host(), IMAGES)
     assert isinstance(quote, dict)

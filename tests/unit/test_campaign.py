@@ -1,4 +1,4 @@
-"""What a campaign makes of failures: which cells they concern, what is stored of them, and what time they cost."""
+"""Failures in a campaign: which cells they concern, what is stored, and how much time counts."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def outcomes(campaign: Campaign) -> dict[str, list[HarnessError | str]]:
 # --- which cells a failure concerns ---
 
 
-def test_what_the_host_cannot_have_is_skipped_with_the_remedy_and_the_next_scenario_is_measured(
+def test_unsupported_cells_are_skipped_with_the_remedy_and_the_next_scenario_is_measured(
     store: RunStore,
 ) -> None:
     refusal = Unsupported("host node1: disk optane is too small for these modes", hint="select fewer modes")
@@ -115,7 +115,7 @@ class FioFails(RecordedMeasurer):
         return super().measure(group, turn, number)
 
 
-def test_where_fio_fails_the_scenarios_other_cells_are_not_tried_and_the_next_scenario_is_measured(
+def test_if_fio_fails_the_scenarios_other_cells_are_not_tried_and_the_next_scenario_is_measured(
     store: RunStore,
 ) -> None:
     first, _ = two_scenarios(store, FioFails)
@@ -236,7 +236,7 @@ def test_the_efficiency_of_a_run_that_goes_on_counts_what_it_measured_before(sto
     assert after.phases["measure"] > before.phases["measure"]
 
 
-def test_results_that_are_written_within_a_phase_have_its_time_up_to_then() -> None:
+def test_results_that_are_written_during_a_phase_include_its_time_so_far() -> None:
     phases = Phases(Events())
     with phases.timed("measure"):
         assert phases.seconds["measure"] > 0

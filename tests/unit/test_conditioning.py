@@ -1,4 +1,4 @@
-"""Regions are made ready alike: written in full, and worked with the hardest job until steady. With fio itself."""
+"""All regions are prepared in the same way: written in full, and used by the hardest job until steady (real fio)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def job(workload: str, iodepth: int = 1) -> Job:
         (["seqread-4k", "randread-64k"], "randread-64k"),
     ],
 )
-def test_the_job_that_wears_the_disk_most_is_repeated(workloads: list[str], chosen: str) -> None:
+def test_the_job_with_the_highest_load_is_repeated(workloads: list[str], chosen: str) -> None:
     assert conditioning_job([job(workload) for workload in workloads]).workload.name == chosen
 
 
@@ -96,7 +96,7 @@ def untouched(data: bytes) -> int:
     return sum(not any(data[at : at + 4096]) for at in range(0, len(data), 4096))
 
 
-def test_filling_writes_every_block_of_every_region_and_nothing_beside(runner: LocalRunner, layouts: Layouts) -> None:
+def test_filling_writes_every_block_of_every_region_and_nothing_else(runner: LocalRunner, layouts: Layouts) -> None:
     record = condition(runner, layouts, "fill", [job("randwrite-4k")], seed=1, events=Events())
     assert (record.method, record.job, record.regions, record.steady) == ("fill", None, (), None)
     device = Path(layouts.device.path).read_bytes()
@@ -105,7 +105,9 @@ def test_filling_writes_every_block_of_every_region_and_nothing_beside(runner: L
     assert untouched(device[:MIB]) == untouched(device[MIB + SPAN :]) == MIB // 4096
 
 
-def test_working_until_steady_tells_each_regions_rounds_once(runner: LocalRunner, layouts: Layouts) -> None:
+def test_conditioning_until_steady_reports_the_rounds_of_each_region_once(
+    runner: LocalRunner, layouts: Layouts
+) -> None:
     seen: list[Event] = []
     jobs = [job("randread-4k", 4), job("randwrite-4k", 4)]
     record = condition(runner, layouts, "steady", jobs, seed=1, events=Events(seen.append))
@@ -123,7 +125,7 @@ def test_working_until_steady_tells_each_regions_rounds_once(runner: LocalRunner
 
 
 @pytest.mark.parametrize("method", ["fill", "steady"])
-def test_a_region_that_is_another_one_by_now_is_not_written_to(
+def test_a_region_that_was_replaced_is_not_written_to(
     runner: LocalRunner, layouts: Layouts, method: Conditioning
 ) -> None:
     device = Path(layouts.device.path)

@@ -49,7 +49,7 @@ def sections(text: str) -> ConfigParser:
     return parser
 
 
-def test_every_job_is_a_section_that_waits_for_the_one_before() -> None:
+def test_every_job_is_a_section_that_waits_for_the_previous_one() -> None:
     jobs = sections(job_file(TARGET, JOBS, seed=7))
     assert jobs.sections()[0] == "global"
     assert jobs.sections()[1:] == [
@@ -132,7 +132,7 @@ def test_only_a_cached_twin_goes_through_the_page_cache_and_keeps_it_warm(direct
     assert (common["direct"], common["invalidate"]) == (str(int(direct)), str(int(direct)))
 
 
-def test_filling_writes_each_span_as_often_as_asked_with_fresh_data() -> None:
+def test_filling_writes_each_span_as_often_as_requested_with_new_data() -> None:
     fill = sections(fill_file([("/dev/a", MIB, 64 * MIB), ("/mnt/raw", 0, 32 * MIB)], block=MIB, times=2))
     assert (fill["global"]["bs"], fill["global"]["loops"]) == (str(MIB), "2")
     assert fill.sections() == ["global", "fill0", "fill1"]
@@ -192,7 +192,7 @@ def test_the_percentiles_of_a_job_are_fios_own(job: Job, side: str) -> None:
     assert {name: round(result.metrics[name] * 1e9) for name in compared} == compared
 
 
-def test_fio_is_asked_for_the_percentiles_that_there_are_to_compare_ours_with_them() -> None:
+def test_fio_also_computes_the_percentiles_for_comparison() -> None:
     asked = sections(job_file(TARGET, JOBS, seed=7))["global"]["percentile_list"]
     assert [float(percent) / 100 for percent in asked.split(":")] == pytest.approx(QUANTILES)
 
@@ -205,7 +205,7 @@ def test_a_mixed_job_has_the_percentiles_of_reads_and_writes_together() -> None:
     assert result.metrics["clat_p99"] == percentile(merged(both), 0.99)
 
 
-def test_jobs_come_back_in_the_order_asked_for() -> None:
+def test_jobs_are_returned_in_the_requested_order() -> None:
     results = parse(recorded("three_jobs"), JOBS[::-1], "here")
     assert [result.job for result in results] == [job.id for job in JOBS[::-1]]
 
@@ -233,23 +233,23 @@ def test_notes_before_the_json_do_not_matter() -> None:
     ],
     ids=["cut off", "nothing", "a message alone"],
 )
-def test_output_that_is_no_result_is_quoted(text: str, said: str) -> None:
+def test_output_without_a_result_is_quoted(text: str, said: str) -> None:
     with pytest.raises(MeasurementError, match=f"guest on lab, optane, round 2: {said}"):
         parse(text, [RANDREAD], "guest on lab, optane, round 2")
 
 
-def test_a_job_that_failed_is_told_with_its_error() -> None:
+def test_a_failed_job_is_reported_with_its_error() -> None:
     with pytest.raises(MeasurementError, match="here: fio's job seqwrite-256k-qd2 failed with error 28") as error:
         parse(recorded("failed"), [SEQWRITE], "here")
     assert error.value.hint is not None
-    assert "its raw output is kept" in error.value.hint
+    assert "its raw output is stored" in error.value.hint
 
 
-def test_a_job_that_fio_left_out_is_named() -> None:
+def test_a_job_that_fio_omitted_is_named() -> None:
     with pytest.raises(MeasurementError, match="here: fio's output lacks randread-4k-qd1"):
         parse(recorded("three_jobs"), [RANDREAD, FEW], "here")
 
 
-def test_a_job_without_any_io_is_no_measurement_of_nothing() -> None:
-    with pytest.raises(MeasurementError, match="here: fio's job randread-4k-qd8 completed no I/O at all"):
+def test_a_job_without_any_io_is_an_error() -> None:
+    with pytest.raises(MeasurementError, match="here: fio's job randread-4k-qd8 completed no I/O"):
         parse(recorded("no_io"), [AT_ONCE], "here")

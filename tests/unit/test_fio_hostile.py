@@ -1,4 +1,4 @@
-"""Whatever comes in place of fio's output, it is read or it is a MeasurementError: never a traceback, never memory."""
+"""Any input in place of fio's output is read or is a MeasurementError, without a traceback and within limits."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_large_document_is_refused_before_it_takes_memory() -> None:
     "path",
     ["read.total_ios", "read.io_bytes", "read.clat_ns.mean", "read.runtime", "read.iops", "ctx", "usr_cpu"],
 )
-def test_a_value_that_is_no_number_is_an_error(path: str, value: str, said: str) -> None:
+def test_a_value_that_is_not_a_number_is_an_error(path: str, value: str, said: str) -> None:
     changed = document()
     *parents, key = path.split(".")
     holder = next(entry for entry in changed["jobs"] if entry["jobname"] == RANDREAD.id)
@@ -125,7 +125,7 @@ def test_a_text_in_place_of_a_mean_is_never_multiplied_by_the_number_of_ios() ->
 
 
 @pytest.mark.parametrize("text", [RECORDED.replace('"', "\0", 5), "\0" * 1000, RECORDED.replace("read", "\udcff", 3)])
-def test_bytes_that_are_no_text_are_an_error(text: str) -> None:
+def test_bytes_that_are_not_text_are_an_error(text: str) -> None:
     assert isinstance(outcome(text), str)
 
 

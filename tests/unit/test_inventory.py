@@ -90,7 +90,7 @@ BY_CONTENTS = "names the contents of a disk, which the run overwrites; allowed: 
 NO_FILE = "cannot be a backing file; allowed: a path in a file system, or a disk by id and serial"
 AN_ADDRESS = "allowed: only a name or an address; user and port have separate keys"
 A_KEY = "not a public key; allowed: its type and the key, for example `ssh-ed25519 AAAA...`"
-NO_NAME = "no name; allowed: letters, digits and `_`, `.`, `-`, with a letter or digit first"
+NO_NAME = "not a valid name; allowed: letters, digits and `_`, `.`, `-`, with a letter or digit first"
 OPTANE, LOOP = "host.node1.disk.optane", "host.here.disk.loop"
 
 
@@ -118,7 +118,7 @@ OPTANE, LOOP = "host.node1.disk.optane", "host.here.disk.loop"
             'kind = "lokal"',
             'host.here.kind = "lokal": allowed: local, ssh, proxmox (did you mean "local"?)',
         ),
-        ('kind = "local"', "", "host.here.kind: missing, and there is no default"),
+        ('kind = "local"', "", "host.here.kind: missing, and it has no default"),
         ('id = "/dev/disk/by-id/nvme-INTEL_900P"\n', "", f"{OPTANE}.id: {WHY_BOTH}"),
         ('serial = "PHM1"\n', "", f"{OPTANE}.serial: {WHY_BOTH}"),
         ('serial = "PHM1"', 'serial = ""', f'{OPTANE}.serial = "": must not be empty'),
@@ -167,7 +167,7 @@ OPTANE, LOOP = "host.node1.disk.optane", "host.here.disk.loop"
             for path, why in (
                 ("loop.img", "allowed: an absolute path, or one that begins with ~/"),
                 ("", "must not be empty"),
-                ("~nobody-of-that-name/x", "there is no such user, so no home directory; allowed: an absolute path"),
+                ("~nobody-of-that-name/x", "this user does not exist; allowed: an absolute path"),
                 ("/var/../loop.img", "allowed: an absolute path without `..`"),
                 ("//var/loop.img", "allowed: an absolute path without `..`"),
                 ("/var/a\\u0000b", "allowed: one line of printable characters"),
@@ -190,7 +190,7 @@ OPTANE, LOOP = "host.node1.disk.optane", "host.here.disk.loop"
             for path, why in (
                 ("", "must not be empty"),
                 ("keys/node1", "allowed: an absolute path, or one that begins with ~/"),
-                ("~nobody-of-that-name/x", "there is no such user, so no home directory; allowed: an absolute path"),
+                ("~nobody-of-that-name/x", "this user does not exist; allowed: an absolute path"),
             )
         ),
         ("[host.node1]", '[host.node1]\nuser = ""', 'host.node1.user = "": must not be empty'),
@@ -254,7 +254,7 @@ OPTANE, LOOP = "host.node1.disk.optane", "host.here.disk.loop"
             'file = "/var/tmp/loop.img"\nid = "/dev/disk/by-id/x"',
             f"{LOOP}: file and id cannot be used together; allowed: id + serial, or file + size",
         ),
-        ("[host.node1]", "[host.node1]\nport = 0", "host.node1.port = 0: allowed: 1 and more"),
+        ("[host.node1]", "[host.node1]\nport = 0", "host.node1.port = 0: allowed: 1 or more"),
         ("[host.node1]", "[host.node1]\nport = 65536", "host.node1.port = 65536: allowed: at most 65535"),
         ("[host.node1]", '[host.node1]\nport = "22"', 'host.node1.port = "22": must be a whole number, without quotes'),
         (
@@ -297,7 +297,7 @@ def test_a_file_that_is_not_toml_is_refused_with_the_line(tmp_path: Path) -> Non
 
 
 def test_a_lab_without_hosts_is_refused(tmp_path: Path) -> None:
-    assert complaint(tmp_path, 'profile = "smoke"\n') == ["host: missing, and there is no default"]
+    assert complaint(tmp_path, 'profile = "smoke"\n') == ["host: missing, and it has no default"]
     assert complaint(tmp_path, "[host]\n") == ["host = {  }: must not be empty"]
 
 

@@ -50,7 +50,7 @@ def script(programs: Path, name: str, text: str) -> None:
 
 
 def measured(tmp_path: Path, *jobs: Job, counted: bool = True) -> list[Measurement]:
-    """What a visit of the bare host puts into the journal."""
+    """The journal after one run of the bare host."""
     host = Host(
         spec=HostSpec("here", "local", ssh=None, disks=()),
         runner=LocalRunner("host here"),
@@ -102,7 +102,7 @@ def test_two_jobs_of_one_fio_process_have_no_cycles_of_their_own(programs: Path,
     assert [each.counters.cycles for each in found] == [None, None]
 
 
-def test_a_perf_that_fails_costs_the_cycles_and_not_the_measurement(programs: Path, tmp_path: Path) -> None:
+def test_a_failure_of_perf_loses_the_cycles_but_not_the_measurement(programs: Path, tmp_path: Path) -> None:
     script(programs, "fio", f"cat {FIO}/note.json")
     script(programs, "perf", "echo 'no memory' >&2; exit 1")
     (found,) = measured(tmp_path, READ)
@@ -111,7 +111,7 @@ def test_a_perf_that_fails_costs_the_cycles_and_not_the_measurement(programs: Pa
     assert "cycles" not in costs_per_io(found.counters, in_guest=False)
 
 
-def test_a_host_that_cannot_count_is_not_asked_to(programs: Path, tmp_path: Path) -> None:
+def test_a_host_that_cannot_count_cycles_is_not_queried(programs: Path, tmp_path: Path) -> None:
     script(programs, "fio", f"cat {FIO}/note.json")
     script(programs, "perf", f"touch {tmp_path}/asked; {PERF}")
     (found,) = measured(tmp_path, READ, counted=False)

@@ -123,7 +123,7 @@ def test_the_profile_sets_the_times_of_every_job() -> None:
     assert {(cell.job.ramp, cell.job.seconds) for cell in expand(OPTANE, "publish")} == {(5, 60)}
 
 
-def test_an_unknown_profile_is_told_with_those_there_are() -> None:
+def test_an_unknown_profile_is_reported_with_the_known_ones() -> None:
     with pytest.raises(ConfigError, match=r'"smok": no such profile; allowed: smoke, standard, publish \(did you'):
         expand(OPTANE, "smok")
 
@@ -191,7 +191,7 @@ def test_a_bracketed_round_keeps_the_limit_with_the_host_in_it_twice() -> None:
         assert all(group.round_seconds <= 300 or len(group.jobs) == 1 for group in groups)
 
 
-def test_a_bracket_costs_one_more_visit_to_the_host() -> None:
+def test_a_bracket_costs_one_more_run_of_the_host() -> None:
     cells = selected("lvm-randread-4k-qd1", "lvm-randwrite-4k-qd1")
     assert (one_group(cells).round_seconds, bracketed(cells).round_seconds) == (6, 8)
     assert (one_group(cells).writing_seconds, bracketed(cells).writing_seconds) == (3, 4)
@@ -362,7 +362,7 @@ def test_a_plan_carries_what_its_profile_says_of_rounds_and_conditioning() -> No
     assert all(group.bracket for group in plan.groups)
 
 
-def test_a_fixed_number_of_rounds_can_be_asked_for() -> None:
+def test_a_fixed_number_of_rounds_can_be_requested() -> None:
     for number in (1, 7, 30):
         plan = plan_for(OPTANE, "standard").with_rounds(number)
         assert (plan.rounds, plan.most_rounds) == (number, number)
@@ -453,13 +453,13 @@ def test_jobs_of_one_direction_each_have_a_process() -> None:
     assert fio_processes(reads, HOST) == [(read,) for read in reads]
 
 
-def test_a_mixed_job_is_alone_in_its_place() -> None:
+def test_a_mixed_job_has_its_own_process() -> None:
     read, mixed, write = job("seqread-256k"), job("randrw-8k-r70"), job("randwrite-4k")
     assert fio_processes([mixed, read, write], HOST) == [(mixed,), (read, write)]
     assert fio_processes([read, mixed, write], HOST) == [(read, write), (mixed,)]
 
 
-def test_a_job_whose_cpu_time_is_to_be_told_is_alone_in_its_place() -> None:
+def test_a_job_whose_cpu_time_is_reported_has_its_own_process() -> None:
     read, write = job("seqread-256k"), job("randwrite-4k")
     rated, long = job("randread-4k-i1000"), replace(job("seqwrite-256k"), ramp=2, seconds=ALONE_SECONDS - 2)
     assert fio_processes([read, rated, write], HOST) == [(read, write), (rated,)]
@@ -478,7 +478,7 @@ def test_a_jobs_name_ends_with_what_the_workload_sets() -> None:
     assert job("randrw-8k-nj4-r67-i1000", 8).workload.name == "randrw-8k-nj4-r67-i1000"
 
 
-def test_a_job_at_a_fixed_rate_is_spoken_of_by_its_latency() -> None:
+def test_the_headline_of_a_job_at_a_fixed_rate_is_its_latency() -> None:
     assert [job(name).headline for name in ("randread-4k", "seqread-1m", "seqread-1m-i100")] == [
         "iops",
         "bw",

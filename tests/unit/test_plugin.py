@@ -1,4 +1,4 @@
-"""pytest with the plugin, as a user runs it: selection, plans, what a wrong file or option is told, and outcomes.
+"""pytest with the plugin, as a user runs it: selection, plans, how wrong files and options are reported, and outcomes.
 
 Nothing is measured here: the lab's one host is a closed port of this machine, and where cells have outcomes, their
 rounds are played back (`recorded_campaign`).
@@ -126,7 +126,7 @@ def test_cells_are_selected_by_name_and_by_what_they_measure(
     assert cells(result) == expected
 
 
-def test_collecting_tells_the_plan_of_what_is_selected(run: Run, pytester: pytest.Pytester) -> None:
+def test_the_collection_shows_the_plan_of_the_selected_cells(run: Run, pytester: pytest.Pytester) -> None:
     result = run("--collect-only", "-k", "passthrough")
     result.stdout.fnmatch_lines(
         [
@@ -157,11 +157,11 @@ def usage_error(result: pytest.RunResult) -> str:
     ("arguments", "said"),
     [
         (["--profile", "fast"], "--profile: invalid choice: 'fast' (choose from 'smoke', 'standard', 'publish')"),
-        (["--rounds", "0"], "--rounds takes a whole number from 1 on, not '0'"),
-        (["--rounds", "9" * 5000], "--rounds takes a whole number from 1 on, not '999"),
+        (["--rounds", "0"], "--rounds takes a whole number of 1 or more, not '0'"),
+        (["--rounds", "9" * 5000], "--rounds takes a whole number of 1 or more, not '999"),
         (["--seed", "x"], "--seed takes a whole number from 0 to 2147483647, not 'x'"),
         (["--seed", "2147483648"], "--seed takes a whole number from 0 to 2147483647, not '2147483648'"),
-        (["--lab="], "--lab takes a path, and none is given"),
+        (["--lab="], "--lab takes a path, but the value is empty"),
         (["--resume=absent"], "absent is not the directory of a run\n  -> give reports/RUN-ID"),
         (["--resume=scenarios"], "results.json does not exist: the run ended before its first results"),
         (["--lab", "lap.toml"], 'lap.toml: no such lab file; allowed: lab.toml (did you mean "lab.toml"?)'),
@@ -169,7 +169,7 @@ def usage_error(result: pytest.RunResult) -> str:
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_a_wrong_option_is_told_what_is_allowed(run: Run, arguments: list[str], said: str) -> None:
+def test_a_wrong_option_is_reported_with_what_is_allowed(run: Run, arguments: list[str], said: str) -> None:
     assert said in usage_error(run(*arguments))
 
 
@@ -181,7 +181,7 @@ def test_a_wrong_option_is_told_what_is_allowed(run: Run, arguments: list[str], 
         ("scenarios/beta.toml", '"host"', '"hots"', 'scenarios/beta.toml: modes[0] = "hots": no such mode'),
         ("scenarios/beta.toml", '"A disk"', "A disk", "scenarios/beta.toml: line 2"),
     ],
-    ids=["lab", "scenario", "no TOML"],
+    ids=["lab", "scenario", "not TOML"],
 )
 def test_a_broken_file_is_one_message_naming_file_and_key(
     run: Run, pytester: pytest.Pytester, mistake: tuple[str, str, str, str], workers: list[str]
@@ -194,7 +194,7 @@ def test_a_broken_file_is_one_message_naming_file_and_key(
     assert "-> docs/" in message
 
 
-def test_a_broken_lab_file_does_not_keep_other_tests_from_running(run: Run, pytester: pytest.Pytester) -> None:
+def test_a_broken_lab_file_does_not_prevent_other_tests(run: Run, pytester: pytest.Pytester) -> None:
     (pytester.path / "lab.toml").write_text("nothing")
     pytester.mkdir("tests").joinpath("test_one.py").write_text("def test_one(): pass\n")
     run("tests").assert_outcomes(passed=1)
@@ -220,9 +220,7 @@ attach = {}
 """
 
 
-def test_of_an_arrays_disks_only_those_of_the_selected_cells_have_to_be_there(
-    run: Run, pytester: pytest.Pytester
-) -> None:
+def test_the_lab_needs_only_the_disks_of_the_selected_cells_of_an_array(run: Run, pytester: pytest.Pytester) -> None:
     (pytester.path / "scenarios" / "arrays.toml").write_text(ARRAYS)
     result = run("--collect-only", "-q", "-k", "arrays and pair")
     assert result.ret == pytest.ExitCode.OK
@@ -230,9 +228,7 @@ def test_of_an_arrays_disks_only_those_of_the_selected_cells_have_to_be_there(
     assert 'no disk "gamma"' in usage_error(run("--collect-only", "-k", "arrays"))
 
 
-def test_what_will_be_skipped_for_want_of_a_disk_is_said_before_anything_is_measured(
-    run: Run, pytester: pytest.Pytester
-) -> None:
+def test_skips_because_of_a_missing_disk_are_announced_before_measuring(run: Run, pytester: pytest.Pytester) -> None:
     (pytester.path / "scenarios" / "gamma.toml").write_text(SCENARIO)
     result = run("--collect-only", "-q")
     assert result.ret == pytest.ExitCode.OK
@@ -240,7 +236,7 @@ def test_what_will_be_skipped_for_want_of_a_disk_is_said_before_anything_is_meas
 
 
 @pytest.mark.usefixtures("_images")
-def test_an_unreachable_host_is_named_with_the_remedy_not_for_each_cell_and_is_no_success(
+def test_an_unreachable_host_is_reported_once_with_the_remedy_and_is_not_a_success(
     run: Run, pytester: pytest.Pytester
 ) -> None:
     result = run()
@@ -252,7 +248,7 @@ def test_an_unreachable_host_is_named_with_the_remedy_not_for_each_cell_and_is_n
     result.stdout.fnmatch_lines(
         [
             "*= nothing was measured =*",
-            "no cell could be measured on node1; skips are no success: exit status 1",
+            "no cell could be measured on node1; therefore the exit status is 1",
             "SKIPPED [[]1] *: host node1: 127.0.0.1:* does not answer: Connection refused",
             "SKIPPED [[]7] *: not tried: host node1 failed before: *Connection refused",
         ]
@@ -264,7 +260,7 @@ def test_an_unreachable_host_is_named_with_the_remedy_not_for_each_cell_and_is_n
 
 
 @pytest.mark.usefixtures("_images")
-def test_an_unreachable_host_is_an_error_where_the_lab_is_required(run: Run) -> None:
+def test_an_unreachable_host_is_an_error_if_the_lab_is_required(run: Run) -> None:
     result = run("--require-lab", "-k", "alpha")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(errors=1, skipped=3)
@@ -284,7 +280,7 @@ def test_two_workers_leave_all_cells_of_a_host_to_one_of_them(run: Run, pytester
     assert result.stdout.str().count("= nothing was measured =") == 1
 
 
-def test_workers_share_what_are_no_cells(run: Run, pytester: pytest.Pytester) -> None:
+def test_workers_share_tests_that_are_not_cells(run: Run, pytester: pytest.Pytester) -> None:
     text = "import time, pytest\n@pytest.mark.parametrize('n', range(6))\ndef test_one(n): time.sleep(0.2)\n"
     (pytester.path / "scenarios" / "test_other.py").write_text(text)
     result = run("-n", "2", "-v", "scenarios/test_other.py")
@@ -404,18 +400,18 @@ def test_a_cell_that_the_scenario_expects_to_be_void_is_an_expected_failure(play
     assert "XFAIL" not in result.stdout.str()
 
 
-def test_the_reason_of_each_expected_failure_is_printed_where_that_is_asked_for(play: Play) -> None:
+def test_the_reason_of_each_expected_failure_is_printed_if_requested(play: Play) -> None:
     expected = JUDGED.replace("write_rate", 'expect_void = ["passthrough"]\nwrite_rate')
     result = play(FINE, disk=0.25, scenario=expected)("-rx")
     result.stdout.fnmatch_lines(["XFAIL *alpha-passthrough-randread-4k-qd32*is void: *"])
 
 
-def test_a_cell_that_is_not_void_though_expected_to_be_is_judged_as_any(play: Play) -> None:
+def test_a_cell_that_is_unexpectedly_valid_is_judged_as_any_other(play: Play) -> None:
     expected = JUDGED.replace("write_rate", 'expect_void = ["passthrough"]\nwrite_rate')
     play(CLEARLY, scenario=expected)().assert_outcomes(passed=3, failed=1)
 
 
-def test_a_cell_that_its_rounds_do_not_decide_has_an_outcome_of_its_own(play: Play) -> None:
+def test_a_cell_that_its_rounds_do_not_decide_has_its_own_outcome(play: Play) -> None:
     result = play(NEAR)("-v")
     assert result.ret == pytest.ExitCode.OK
     counted = result.parseoutcomes()
@@ -429,7 +425,7 @@ def test_an_inconclusive_cell_is_an_i_among_the_dots(play: Play) -> None:
     result.stdout.fnmatch_lines(["3 passed, 1 inconclusive in *"])
 
 
-def test_an_inconclusive_cell_fails_the_run_where_that_is_asked_for(play: Play) -> None:
+def test_an_inconclusive_cell_fails_the_run_if_requested(play: Play) -> None:
     result = play(NEAR)("--inconclusive=fail")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(passed=3, errors=1)
@@ -441,13 +437,15 @@ def test_another_meaning_of_inconclusive_is_a_usage_error(run: Run) -> None:
 
 
 @pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["alone", "two workers"])
-def test_a_cell_that_exceeds_only_once_the_others_are_known_is_told_at_the_end(play: Play, workers: list[str]) -> None:
+def test_a_cell_that_exceeds_only_once_the_others_are_known_is_reported_at_the_end(
+    play: Play, workers: list[str]
+) -> None:
     result = play(BARELY, HALF)(*workers)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     counted = result.parseoutcomes()
     assert (counted["passed"], counted["failed"], counted["inconclusive"]) == (2, 1, 1)
     result.stdout.fnmatch_lines(
-        ["*= exceeds, now that all of the run is known =*", "alpha-passthrough-randread-4k-qd32"]
+        ["*= exceeds, after the correction for all cells of the run =*", "alpha-passthrough-randread-4k-qd32"]
     )
 
 
@@ -455,10 +453,10 @@ def test_a_cell_that_would_exceed_alone_stays_inconclusive_among_others_that_do_
     result = play(BARELY, FINE)()
     assert result.ret == pytest.ExitCode.OK
     assert result.parseoutcomes()["inconclusive"] == 1
-    assert "now that all of the run is known" not in result.stdout.str()
+    assert "after the correction for all cells of the run" not in result.stdout.str()
 
 
-def test_the_same_cell_exceeds_where_it_is_the_only_one(play: Play) -> None:
+def test_the_same_cell_exceeds_if_it_is_the_only_one(play: Play) -> None:
     play(BARELY, FINE)("-k", "passthrough and randread").assert_outcomes(failed=1)
 
 
@@ -487,7 +485,7 @@ UNWRITABLE = """
 """
 
 
-def test_a_report_that_cannot_be_written_keeps_no_other_host_from_its_end(
+def test_a_report_that_cannot_be_written_does_not_prevent_the_end_of_other_hosts(
     play: Play, pytester: pytest.Pytester
 ) -> None:
     go = play(FINE)
@@ -522,21 +520,19 @@ def measured(reports: Path) -> set[str]:
     return {line["arm"] for line in lines if "arm" in line}
 
 
-def test_where_no_mode_can_be_had_nothing_is_measured_and_that_is_no_success(
-    play: Play, pytester: pytest.Pytester
-) -> None:
+def test_without_a_supported_mode_nothing_is_measured_and_the_run_fails(play: Play, pytester: pytest.Pytester) -> None:
     result = play(FINE, scenario=TWO_MODES, lacks=("passthrough", "lvm"))()
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(skipped=6)
     result.stdout.fnmatch_lines(
         [
             "*= nothing was measured =*",
-            "no cell could be measured on node1; skips are no success: exit status 1",
+            "no cell could be measured on node1; therefore the exit status is 1",
             "SKIPPED [[]2] *: host node1: lvm: no device-mapper",
         ]
     )
     result.stdout.fnmatch_lines(
-        ["SKIPPED [[]2] *: the host alone is not measured: * host node1: lvm: no device-mapper*"]
+        ["SKIPPED [[]2] *: the host is not measured without a guest: * host node1: lvm: no device-mapper*"]
     )
     reports = pytester.path / "reports"
     assert measured(reports) == set()
@@ -546,7 +542,7 @@ def test_where_no_mode_can_be_had_nothing_is_measured_and_that_is_no_success(
 
 
 @pytest.mark.parametrize("lacks", [("passthrough", "lvm"), ("lvm",)], ids=["all", "one"])
-def test_a_mode_that_cannot_be_had_is_an_error_where_the_lab_is_required(play: Play, lacks: tuple[str, ...]) -> None:
+def test_an_unsupported_mode_is_an_error_if_the_lab_is_required(play: Play, lacks: tuple[str, ...]) -> None:
     result = play(FINE, scenario=TWO_MODES, lacks=lacks)("--require-lab")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     if len(lacks) == 2:
@@ -557,14 +553,14 @@ def test_a_mode_that_cannot_be_had_is_an_error_where_the_lab_is_required(play: P
     assert "Traceback" not in result.stdout.str()
 
 
-def test_the_modes_that_can_be_had_are_measured_without_the_others(play: Play, pytester: pytest.Pytester) -> None:
+def test_the_supported_modes_are_measured_without_the_others(play: Play, pytester: pytest.Pytester) -> None:
     result = play(FINE, scenario=TWO_MODES, lacks=("lvm",))()
     assert result.ret == pytest.ExitCode.OK
     result.assert_outcomes(passed=4, skipped=2)
     assert measured(pytester.path / "reports") == {"host", "guest:passthrough"}
 
 
-def test_a_group_of_which_only_the_host_could_be_measured_is_left_alone(play: Play, pytester: pytest.Pytester) -> None:
+def test_a_group_without_a_supported_guest_is_not_measured(play: Play, pytester: pytest.Pytester) -> None:
     # Of randwrite the LVM guest is wanted alone, and each job is a group: both are of one setup, which is built.
     selected = ("-k", "(passthrough and randread) or (lvm and randwrite) or (host and randwrite)")
     result = play(FINE, scenario=TWO_MODES, lacks=("lvm",))(*selected)
@@ -574,7 +570,7 @@ def test_a_group_of_which_only_the_host_could_be_measured_is_left_alone(play: Pl
     assert "randwrite" not in journal.read_text()
 
 
-def test_the_host_alone_is_measured_where_nothing_else_was_selected(play: Play) -> None:
+def test_only_the_host_is_measured_if_nothing_else_was_selected(play: Play) -> None:
     play(FINE, scenario=TWO_MODES, lacks=("passthrough", "lvm"))("-k", "host").assert_outcomes(passed=2)
 
 

@@ -94,8 +94,8 @@ def test_on_a_terminal_lasting_lines_stay_and_passing_ones_go(terminal: Output) 
 
 
 def test_a_step_that_comes_further_says_how_far_and_how_long_still(terminal: Output) -> None:
-    terminal.events(StepAdvanced("work the disk until steady", "round 6 of at most 25", 194))
-    assert terminal.left == ["  work the disk until steady: round 6 of at most 25; at most 3 min 10 s left"]
+    terminal.events(StepAdvanced("condition the disk", "round 6 of at most 25", 194))
+    assert terminal.left == ["  condition the disk: round 6 of at most 25; at most 3 min 10 s left"]
     terminal.events(StepAdvanced("copy the image", "half of it"))
     assert terminal.left == ["  copy the image: half of it"]
 

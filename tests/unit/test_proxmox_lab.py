@@ -122,12 +122,12 @@ STORE = "host.pve1.disk.vmstore"
             f"{API}.secret: allowed: exactly one of env, file and keyring",
         ),
         ('{ env = "PVE_TOKEN" }', "{}", f"{API}.secret: allowed: exactly one of env, file and keyring"),
-        (PIN, "0A:0B", f'{API}.fingerprint = "0A:0B": allowed: what matches'),
+        (PIN, "0A:0B", f'{API}.fingerprint = "0A:0B": allowed: text that matches'),
         ("fingerprint", 'ca_file = "/ca.pem"\nfingerprint', f"{API}.fingerprint: cannot be used with ca_file"),
         (
             f'fingerprint = "{PIN}"',
             'ca_file = "~nobody-here/ca.pem"',
-            f'{API}.ca_file = "~nobody-here/ca.pem": there is no such',
+            f'{API}.ca_file = "~nobody-here/ca.pem": this user does not exist',
         ),
         (f'fingerprint = "{PIN}"', 'ca_file = "ca.pem"', f'{API}.ca_file = "ca.pem": allowed: an absolute path'),
         ("[900, 909]", "[909, 900]", f"{GUEST}.vmids = [909, 900]: allowed: from 100 to 999999999, the smaller one"),
@@ -168,7 +168,7 @@ def test_a_node_without_an_api_is_none(tmp_path: Path) -> None:
         ('{ env = "PVE_TOKEN" }', '"hunter2"', f"{API}.secret: allowed: exactly one of env, file and keyring"),
         ('{ env = "PVE_TOKEN" }', '{ password = "hunter2" }', f'{API}.secret.password = "***": no such key'),
         ('token = "voh"', 'password = "hunter2"', f'{API}.password = "***": no such key'),
-        ('"voh"', '"voh=hunter2"', f'{API}.token = "voh=***": allowed: what matches'),
+        ('"voh"', '"voh=hunter2"', f'{API}.token = "voh=***": allowed: text that matches'),
         ("https://", "https://me:hunter2@", f'{API}.url = "https://***@pve1.example:8443": allowed'),
     ],
 )

@@ -1,4 +1,4 @@
-"""What killed runs have left goes if it still is what was created; what is not ours, or cannot go, stays."""
+"""Reaping removes what killed runs left behind if its identity is unchanged. Everything else stays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from harness.lab.facts import read_facts
 from harness.lab.inventory import DiskByFile
 from harness.lab.processes import Processes
 from harness.layout.build import built
-from harness.measure.reap import described, divided, reap
+from harness.measure.reap import described, reap, split_by_disks
 from harness.model.attach import Attach
 from harness.model.layout import Device, Partition, RawFile
 from harness.model.mode import Mode
@@ -68,68 +68,71 @@ def partition_of(disk: DiskByFile, number: int) -> str:
     return f"{device_of(disk)}p{number}"
 
 
-def test_everything_that_a_killed_run_left_goes_the_latest_first(place: Path) -> None:
+def test_everything_that_a_killed_run_left_behind_is_removed_the_latest_first(place: Path) -> None:
     before = traces(place)
     disk = killed(place)
     mount = f"the file system at {place}/mnt/voh-{RUN}-ext4"
     left = [f"the file {disk.file}", f"the loop device on {disk.file}", f"the partitions on {disk.file}", mount]
     assert [described(entry) for entry in entries(place)] == [f"{what}, of run {RUN}" for what in left]
-    assert reaped(place) == [f"removed what a killed run left: {what}, of run {RUN}" for what in reversed(left)]
+    assert reaped(place) == [f"removed after a killed run: {what}, of run {RUN}" for what in reversed(left)]
     assert traces(place) == before
     assert reaped(place) == []
 
 
-def test_a_file_system_that_somebody_made_in_a_partition_of_ours_stays_and_so_does_its_table(place: Path) -> None:
+def test_a_foreign_file_system_in_our_partition_stays_and_so_does_the_table(place: Path) -> None:
     disk = killed(place)
     theirs = partition_of(disk, 2)
     run("mkfs.ext4", "-q", theirs)
     before = run("sha256sum", theirs)
-    with pytest.raises(HostError, match=r"the partitions on .*: left alone, .*: one of its partitions has contents"):
+    with pytest.raises(HostError, match=r"the partitions on .*: not removed, .*: one of its partitions has contents"):
         reaped(place)
     assert run("sha256sum", theirs) == before
     assert run("sfdisk", "-d", device_of(disk)).count(f'name="voh:{RUN}:') == 3
     # Asked again, it is still there, with the loop device and the file that it is in.
-    with pytest.raises(HostError, match=r"the file .*: kept, because something on it is left"):
+    with pytest.raises(HostError, match=r"the file .*: not removed, because something on it remains"):
         reaped(place)
     assert run("sha256sum", theirs) == before
     clean_up(disk)
 
 
-def test_a_partition_table_that_somebody_wrote_over_ours_stays(place: Path) -> None:
+def test_a_foreign_partition_table_in_place_of_ours_stays(place: Path) -> None:
     disk = killed(place)
     device = device_of(disk)
     run("umount", f"{place}/mnt/voh-{RUN}-ext4")
     # The names of its partitions are ours: a name is not evidence.
     run("sfdisk", "--quiet", device, text=f'label: gpt\nsize=64MiB, name="voh:{RUN}:device"\n')
     before = run("sha256sum", device)
-    with pytest.raises(HostError, match=r"the partitions on .*: left alone, .*: /dev/loop\d+ has another partition"):
+    with pytest.raises(HostError, match=r"the partitions on .*: not removed, .*: /dev/loop\d+ has another partition"):
         reaped(place)
     assert run("sha256sum", device) == before
     clean_up(disk)
 
 
-def test_a_partition_that_somebody_added_to_our_table_keeps_it_alone(place: Path) -> None:
+def test_a_partition_table_with_a_foreign_partition_stays(place: Path) -> None:
     disk = killed(place)
     run("umount", f"{place}/mnt/voh-{RUN}-ext4")
     run("sfdisk", "--quiet", "--append", "--no-reread", device_of(disk), text="size=16MiB\n")
-    with pytest.raises(HostError, match=r"the partitions on .*: left alone, .*: its partitions are not the ones"):
+    with pytest.raises(HostError, match=r"the partitions on .*: not removed, .*: its partitions are not the ones"):
         reaped(place)
     clean_up(disk)
 
 
-def test_a_file_that_somebody_put_in_the_place_of_ours_stays(place: Path) -> None:
+def test_a_foreign_file_in_place_of_ours_stays(place: Path) -> None:
     disk = killed(place)
     device = device_of(disk)
     run("umount", f"{place}/mnt/voh-{RUN}-ext4")
     disk.file.rename(place / "moved")
     disk.file.write_text("somebody's")
     said = reaped(place)
-    assert f"the file {disk.file}, of run {RUN}: left alone, because it is not what was created" in said[-1]
+    assert (
+        f"the file {disk.file}, of run {RUN}: not removed, because it is no longer the thing that was created"
+        in said[-1]
+    )
     assert disk.file.read_text() == "somebody's"
     assert device not in run("losetup", "--list", "--noheadings", "--output", "NAME")
 
 
-def test_another_file_system_mounted_where_ours_was_stays_mounted(place: Path) -> None:
+def test_a_foreign_file_system_on_our_mount_point_stays_mounted(place: Path) -> None:
     disk = killed(place)
     point = f"{place}/mnt/voh-{RUN}-ext4"
     run("umount", point)
@@ -137,7 +140,7 @@ def test_another_file_system_mounted_where_ours_was_stays_mounted(place: Path) -
     with loop(theirs) as device:
         run("mkfs.ext4", "-q", device)
         run("mount", device, point)
-        with pytest.raises(HostError, match=f"the file system at {point}, of run {RUN}: left alone"):
+        with pytest.raises(HostError, match=f"the file system at {point}, of run {RUN}: not removed"):
             reaped(place)
         assert Path(point).is_mount()
         run("umount", point)
@@ -145,7 +148,7 @@ def test_another_file_system_mounted_where_ours_was_stays_mounted(place: Path) -
     clean_up(disk)
 
 
-def test_what_somebody_uses_is_an_error_that_names_it_and_stays_in_the_log(place: Path) -> None:
+def test_a_thing_in_use_is_an_error_that_names_it_and_stays_in_the_log(place: Path) -> None:
     disk = killed(place)
     point = f"{place}/mnt/voh-{RUN}-ext4"
     with subprocess.Popen(["sleep", "60"], cwd=point) as process:
@@ -182,7 +185,7 @@ def test_processes_of_a_killed_run_are_ended_and_those_with_another_mark_are_not
     assert reaped(place) == []
     assert process.poll() is None
     log.record(Processes(mark=mark))
-    assert reaped(place) == [f"removed what a killed run left: processes that measure, of run {RUN}"]
+    assert reaped(place) == [f"removed after a killed run: processes that measure, of run {RUN}"]
     assert process.wait(timeout=5) == -9
 
 
@@ -204,7 +207,7 @@ def test_only_the_disks_of_a_run_are_cleaned_at_its_start() -> None:
     others = [entry("one", "partition-table", "S2"), entry("two", "partition-table", "S3"), entry("two", "pve-vm")]
     # A record that cannot be read.
     others.append(Entry("/log", "one", "one-array", {}))
-    assert divided([*mine, *others], {"S1"}) == (mine, others)
+    assert split_by_disks([*mine, *others], {"S1"}) == (mine, others)
 
 
 def test_a_record_is_there_before_the_thing_and_gone_after_it(place: Path) -> None:

@@ -1,4 +1,4 @@
-"""What cells say of a simulated lab that failed: only what was really done."""
+"""The notes of cells about a simulated lab that failed report only what was really done."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ def test_a_lab_host_that_kept_running_was_not_started_again() -> None:
     restarts = Restarts()
     assert restarts.opened("boot 1") is None
     restarts.failed("the lab failed in round 2 of optane-batch1, which does not count")
-    assert restarts.opened("boot 1") == "the lab host kept running; its layouts and guest were made again"
+    assert restarts.opened("boot 1") == "the lab host kept running; its layouts and guest were created again"
     (sentence,) = restarts.sentences
     assert sentence == f"the lab failed in round 2 of optane-batch1, which does not count; {KEPT_RUNNING}"
 

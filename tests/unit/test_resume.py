@@ -1,4 +1,4 @@
-"""Going on with a run that was cut short: whole rounds count, others are measured anew, and nothing else may differ."""
+"""Resuming a run: complete rounds count, others are measured again, and the lab must be the same."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from harness.errors import ConfigError, ResultsError
 from harness.lab.inventory import DiskById, HostSpec
-from harness.measure.resume import Earlier, asked, earlier_part
+from harness.measure.resume import Earlier, earlier_part, requested
 from harness.measure.spec import CampaignSpec
 from harness.model.attach import Attach
 from harness.model.layout import Lvm
@@ -46,7 +46,7 @@ def ran(provenance: Mapping[str, JsonValue]) -> Earlier:
     return Earlier(run=replace(synthetic_run(measured=0.0), provenance=dict(provenance)))
 
 
-def test_whole_rounds_count_with_all_that_was_measured_in_them() -> None:
+def test_complete_rounds_count_with_all_their_measurements() -> None:
     assert rounds(MEASURED) == [1, 2, 3]
     whole = Earlier(Journal(tuple(reversed(MEASURED)))).rounds(GROUP, GROUP.arms)
     assert [measurement for found in whole for measurement in reversed(found)] == MEASURED
@@ -61,7 +61,7 @@ def test_a_round_in_the_middle_that_lacks_one_job_of_one_arm_does_not_count() ->
     assert rounds([each for each in MEASURED if each is not lost]) == [1, 3]
 
 
-def test_a_round_of_which_a_part_was_measured_twice_does_not_count() -> None:
+def test_a_round_with_a_part_that_was_measured_twice_does_not_count() -> None:
     begun = [each for each in MEASURED if each.round == 3][:2]
     assert rounds([*MEASURED, *begun]) == [1, 2]
 
@@ -82,7 +82,7 @@ def test_a_round_is_unfinished_until_it_is_whole_or_abandoned() -> None:
     assert Journal(tuple(own[:1]), (begun, abandoned)).unfinished == ()
 
 
-def test_a_number_is_used_once_whatever_became_of_the_round() -> None:
+def test_the_number_of_a_round_is_never_used_again() -> None:
     events = (RoundEvent("begun", GROUP.id, 5, 9, None), RoundEvent("begun", "another", 9, 9, None))
     assert Journal(tuple(MEASURED), events).numbers(GROUP.id) == {1, 2, 3, 5}
 
@@ -116,11 +116,11 @@ BEFORE: dict[str, JsonValue] = {"host": {"kernel": "6.12.1", "fio": "fio-3.39"},
 
 
 @pytest.mark.parametrize("now", [BEFORE, {**BEFORE, "guest": 2}], ids=["the same", "another boot"])
-def test_the_same_host_and_images_may_go_on(now: dict[str, JsonValue]) -> None:
+def test_a_run_can_be_resumed_with_the_same_host_and_images(now: dict[str, JsonValue]) -> None:
     ran(BEFORE).require_same(now)
 
 
-def test_a_run_that_never_reached_its_host_may_go_on_on_any() -> None:
+def test_a_run_that_never_reached_its_host_can_be_resumed_on_any() -> None:
     Earlier().require_same(BEFORE)
     ran({"asked": {}}).require_same(BEFORE)
 
@@ -129,7 +129,7 @@ def test_another_kernel_is_refused_by_name_with_both_values() -> None:
     now: dict[str, JsonValue] = {**BEFORE, "host": {"kernel": "6.12.9", "fio": "fio-3.39"}}
     with pytest.raises(ConfigError, match=r"its host changed: kernel was 6\.12\.1, is 6\.12\.9\n") as caught:
         ran(BEFORE).require_same(now)
-    assert caught.value.hint == "measure anew, without --resume"
+    assert caught.value.hint == "start a new run, without --resume"
 
 
 SPEC = CampaignSpec(
@@ -173,9 +173,9 @@ OTHER_DISK = replace(SPEC.host, disks=(DiskById("optane", "/dev/disk/by-id/b", "
     ],
 )
 def test_rounds_that_measured_something_else_are_refused_by_the_key_that_changed(now: CampaignSpec, said: str) -> None:
-    stored = json.loads(json.dumps(asked(SPEC)))
+    stored = json.loads(json.dumps(requested(SPEC)))
     with pytest.raises(ConfigError) as caught:
-        ran({"asked": stored}).require_same({"asked": asked(now)})
+        ran({"asked": stored}).require_same({"asked": requested(now)})
     assert caught.value.message.startswith("the run cannot be resumed: its scenario or lab file changed: ")
     assert re.search(said, caught.value.message)
 
@@ -191,13 +191,13 @@ def test_rounds_that_measured_something_else_are_refused_by_the_key_that_changed
     ],
     ids=["the same", "more rounds", "other budgets", "fewer modes", "another selection"],
 )
-def test_a_run_may_go_on_with_more_rounds_other_budgets_or_another_selection(now: CampaignSpec) -> None:
-    stored = json.loads(json.dumps(asked(SPEC)))
-    ran({"asked": stored}).require_same({"asked": asked(now)})
+def test_a_run_can_be_resumed_with_more_rounds_other_budgets_or_another_selection(now: CampaignSpec) -> None:
+    stored = json.loads(json.dumps(requested(SPEC)))
+    ran({"asked": stored}).require_same({"asked": requested(now)})
 
 
-def test_a_run_of_before_this_was_kept_may_go_on() -> None:
-    ran({"host": {}}).require_same({"host": {}, "asked": asked(SPEC)})
+def test_a_run_without_this_provenance_can_be_resumed() -> None:
+    ran({"host": {}}).require_same({"host": {}, "asked": requested(SPEC)})
 
 
 # --- the stored run ---
@@ -225,8 +225,8 @@ def test_a_run_goes_on_with_its_seed_and_its_journal(stored: RunStore) -> None:
 @pytest.mark.parametrize(
     ("host", "profile", "said", "hint"),
     [
-        ("node1", "smoke", "its host is lab1, not node1", "give --host=lab1"),
-        ("lab1", "standard", "its profile is smoke, not standard", "give --profile=smoke"),
+        ("node1", "smoke", "its host is lab1, not node1", "use --host=lab1"),
+        ("lab1", "standard", "its profile is smoke, not standard", "use --profile=smoke"),
     ],
 )
 def test_another_host_or_profile_is_refused_with_the_option_to_give(

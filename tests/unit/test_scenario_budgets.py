@@ -1,4 +1,4 @@
-"""Budgets of a scenario: which cells they judge, in which lab, and what a mistake in them is told."""
+"""Budgets of a scenario: which cells they judge, in which lab, and how mistakes are reported."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_lab_is_judged_by_the_budgets_written_for_it(tmp_path: Path) -> None:
     assert found == {"bare-metal": {"iops": 0.3}, "nested": {"iops": 0.9}, "emulated": {"iops": 0.9}}
 
 
-def test_a_later_budget_wins_in_its_metric_alone(tmp_path: Path) -> None:
+def test_a_later_budget_wins_only_in_its_own_metric(tmp_path: Path) -> None:
     general = ANY + '[[budget]]\nmetric = "clat_p99"\nshare = "200 %"\n'
     scenario = load(tmp_path, general + ANY.replace("30 %", "40 %") + "iodepth = [256]\n")
     assert shares(scenario, "lvm-randread-4k-qd256") == {"iops": 0.4, "clat_p99": 2.0}
@@ -110,21 +110,21 @@ def test_workloads_of_every_form_are_found(tmp_path: Path) -> None:
     [
         (
             'modes = ["lvm", "rwa"]',
-            '.modes[1] = "rwa": no mode measured here beside the host; allowed: lvm, raw (did you mean "raw"?)',
+            '.modes[1] = "rwa": not a mode with a guest in this scenario; allowed: lvm, raw (did you mean "raw"?)',
         ),
-        ('modes = ["host"]', '.modes[0] = "host": no mode measured here beside the host; allowed: lvm, raw'),
-        ('modes = ["lvm", "lvm"]', '.modes[1] = "lvm": the same as budget[0].modes[0]; allowed: each once'),
+        ('modes = ["host"]', '.modes[0] = "host": not a mode with a guest in this scenario; allowed: lvm, raw'),
+        ('modes = ["lvm", "lvm"]', '.modes[1] = "lvm": the same as budget[0].modes[0]; allowed: each value once'),
         ("modes = []", ".modes = []: must not be empty"),
         (
             'workloads = ["randread-8k"]',
             (
-                '.workloads[0] = "randread-8k": no workload measured here; allowed: randread-4k, seqwrite-256k '
+                '.workloads[0] = "randread-8k": not a workload of this scenario; allowed: randread-4k, seqwrite-256k '
                 '(did you mean "randread-4k"?)'
             ),
         ),
         (
             'workloads = ["randread-4k", "randread-4096"]',
-            '.workloads[1] = "randread-4096": the same as budget[0].workloads[0]; allowed: each once',
+            '.workloads[1] = "randread-4096": the same as budget[0].workloads[0]; allowed: each value once',
         ),
         (
             "iodepth = [3]",
@@ -141,10 +141,10 @@ def test_workloads_of_every_form_are_found(tmp_path: Path) -> None:
                 '(did you mean "modes"?)'
             ),
         ),
-        ('both = "looser"', ': both = "looser" has nothing to choose from; allowed: only with share and absolute'),
+        ('both = "looser"', ': both = "looser" needs two limits; allowed: only together with share and absolute'),
         (
             'absolute = "+50 us"\nboth = "looser"',
-            (f': absolute = "+50 us" does not go with metric = "iops"; allowed: share, or a latency ({LATENCIES})'),
+            (f': absolute = "+50 us" conflicts with metric = "iops"; allowed: share, or a latency ({LATENCIES})'),
         ),
         (
             'absolute = "50 us"',
@@ -162,12 +162,12 @@ def test_a_mistake_is_reported_with_key_value_and_what_is_allowed(tmp_path: Path
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ('share = "30 %"', ".metric: missing, and there is no default"),
+        ('share = "30 %"', ".metric: missing, and it has no default"),
         (
             'metric = "iop"\nshare = "30 %"',
             f'.metric = "iop": no such metric; allowed: {", ".join(METRICS)} (did you mean "iops"?)',
         ),
-        ('metric = "iops"', ": has no limit; allowed: share, absolute, or the two with both"),
+        ('metric = "iops"', ": has no limit; allowed: share, absolute, or share and absolute with both"),
         (
             'metric = "iops"\nshare = "0.3"',
             ".share = \"0.3\": '0.3' is not a valid share. Use a number and %, for example 30 %",
@@ -178,7 +178,7 @@ def test_a_mistake_is_reported_with_key_value_and_what_is_allowed(tmp_path: Path
         ),
         (
             'metric = "clat_mean"\nshare = "10 %"\nabsolute = "+50 us"',
-            (': share and absolute need both, to choose one of them; allowed: both = "looser" or both = "stricter"'),
+            (': share and absolute together need the key both; allowed: both = "looser" or both = "stricter"'),
         ),
         (
             'metric = "clat_mean"\nshare = "10 %"\nabsolute = "+50 us"\nboth = "loser"',
@@ -186,7 +186,7 @@ def test_a_mistake_is_reported_with_key_value_and_what_is_allowed(tmp_path: Path
         ),
     ],
 )
-def test_an_amount_that_means_nothing_is_told_alike(tmp_path: Path, text: str, line: str) -> None:
+def test_a_meaningless_amount_is_reported_with_what_is_allowed(tmp_path: Path, text: str, line: str) -> None:
     assert complaint(tmp_path, f"[[budget]]\n{text}\n") == [f"budget[0]{line}"]
 
 
@@ -195,18 +195,18 @@ def test_a_budget_hidden_by_later_ones_is_refused(tmp_path: Path) -> None:
     assert len(load(tmp_path, ANY + exception).budgets) == 2
     (line,) = complaint(tmp_path, exception + ANY)
     assert line == (
-        "budget[0]: never counts, as later budgets of iops match all its cells; "
-        "allowed: the general one first, exceptions after it"
+        "budget[0]: has no effect, because later budgets of iops match all its cells; "
+        "allowed: general budgets first, exceptions after them"
     )
 
 
 def test_a_budget_of_a_scenario_that_measures_the_host_alone_matches_no_cell(tmp_path: Path) -> None:
     alone = BASE.replace('"host", "lvm", "raw"', '"host"')
     assert complaint(tmp_path, ANY, alone) == [
-        "budget[0]: matches no cell, for the host is measured alone; add a mode to modes or remove it"
+        "budget[0]: matches no cell, because only the host is measured; add a mode to modes, or remove the budget"
     ]
     (line,) = complaint(tmp_path, ANY + 'modes = ["lvm"]\n', alone)
-    assert line.endswith("allowed: nothing, for the host is measured alone")
+    assert line.endswith("allowed: nothing, because only the host is measured")
 
 
 FIXED = BASE.replace('"seqwrite-256k"', '"randread-4k-i1000"')
@@ -220,18 +220,18 @@ FIXED = BASE.replace('"seqwrite-256k"', '"randread-4k-i1000"')
     ],
 )
 @pytest.mark.parametrize("metric", ["iops", "bw"])
-def test_a_throughput_that_was_asked_for_has_no_budget(
+def test_a_fixed_rate_cannot_have_a_budget_of_throughput(
     tmp_path: Path, base: str, workloads: str, key: str, metric: str
 ) -> None:
     (line,) = complaint(tmp_path, ANY.replace("iops", metric) + workloads, base)
     assert line == (
-        f'budget[0].metric = "{metric}": does not go with {key} = "randread-4k-i1000", whose rate is fixed; '
+        f'budget[0].metric = "{metric}": conflicts with {key} = "randread-4k-i1000", which has a fixed rate; '
         f"allowed: {LATENCIES}"
     )
     assert load(tmp_path, ANY.replace("iops", "clat_mean") + workloads, base).budgets
 
 
-def test_a_budget_for_all_workloads_may_find_one_of_a_fixed_rate_among_them(tmp_path: Path) -> None:
+def test_a_budget_for_all_workloads_may_include_one_with_a_fixed_rate(tmp_path: Path) -> None:
     assert len(load(tmp_path, ANY, FIXED).budgets) == 1
 
 
@@ -254,7 +254,7 @@ def test_a_shipped_scenario_judges_every_mode_it_does_not_expect_to_be_void(name
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_a_lab_that_cannot_speak_for_hardware_is_not_judged_by_hardwares_budgets(name: str) -> None:
+def test_a_lab_that_does_not_represent_hardware_is_not_judged_by_budgets_of_hardware(name: str) -> None:
     scenario = load_scenario(SCENARIOS / f"{name}.toml")
     cells = expand(scenario, "smoke")
     assert not any(budgets_for(scenario, each, "nested") for each in cells)

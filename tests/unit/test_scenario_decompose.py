@@ -1,4 +1,4 @@
-"""Decompositions in scenario files: each step changes one thing and is called by it; any other is refused by name."""
+"""Decompositions in scenario files: each step changes one thing, and its name says which. Other steps are refused."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def words(*steps: str) -> list[str]:
     return [step.change for step in steps_of(asked, asked.decompositions[0])]
 
 
-def test_each_step_is_called_by_the_one_thing_that_it_changes() -> None:
+def test_each_step_is_named_after_the_one_thing_that_it_changes() -> None:
     assert words(*STEPS) == [
         "",
         "bare device -> lvm",
@@ -104,7 +104,7 @@ def test_layouts_differ_in_the_array_the_layer_on_it_and_its_options(
     assert [change.words for change in found] == said
 
 
-def test_the_twin_of_an_image_is_a_raw_file_so_its_guest_differs_in_the_format_too() -> None:
+def test_the_twin_of_an_image_is_a_raw_file_so_its_guest_also_differs_in_the_format() -> None:
     image = Mode("image", Qcow2(preallocation="falloc"), BLK)
     plain = Mode("plain", RawFile(), BLK)
     twin, guest = Arm(Place.TWIN, image), Arm(Place.GUEST, image)
@@ -120,11 +120,11 @@ def test_vfio_against_what_qemu_serves_is_one_change() -> None:
     assert change.words == "virtualisation (VFIO)"
 
 
-def test_a_step_that_changes_more_is_refused_by_the_names_of_all_that_differs() -> None:
+def test_a_step_that_changes_more_is_refused_with_the_names_of_all_differences() -> None:
     assert problem("host", "twin:blk", "guest:blk", "guest:slow") == (
         'decompose.attach.steps[3] = "guest:slow": changes 3 things against "guest:blk": '
         "attach.bus (bus virtio-blk -> virtio-scsi), attach.aio (aio native -> io_uring), "
-        "attach.iothread (iothread on -> off); allowed: one thing a step"
+        "attach.iothread (iothread on -> off); allowed: one change per step"
     )
 
 
@@ -137,18 +137,23 @@ def test_a_step_that_changes_more_is_refused_by_the_names_of_all_that_differs() 
         (("host", "twin:blk", "guest:uring", "guest:scsi", "guest:again"), "changes nothing against"),
         (("twin:blk", "guest:blk"), 'steps[0] = "twin:blk": not the bare host'),
         (("host", "twin:blk", "guest:blk", "twin:uring"), "goes back from guest to twin"),
-        (("host", "twin:passthrough"), "no arm of this scenario; allowed: host, guest:passthrough, twin:blk, guest"),
+        (
+            ("host", "twin:passthrough"),
+            "not an arm of this scenario; allowed: host, guest:passthrough, twin:blk, guest",
+        ),
         (("host", "guest:blck"), '(did you mean "guest:blk"?)'),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
 )
-def test_steps_that_lead_nowhere_are_refused_with_the_reason(steps: tuple[str, ...], said: str) -> None:
+def test_wrong_steps_are_refused_with_the_reason(steps: tuple[str, ...], said: str) -> None:
     assert said in problem(*steps)
 
 
 def test_a_workload_that_is_not_measured_is_refused() -> None:
     (line,) = decompose_problems(scenario("host", "guest:passthrough", workloads=("randread-4k", "randread-8k")))
-    assert line.startswith('decompose.attach.workloads[1] = "randread-8k": not measured here; allowed: randread-4k,')
+    assert line.startswith(
+        'decompose.attach.workloads[1] = "randread-8k": not a workload of this scenario; allowed: randread-4k,'
+    )
 
 
 def test_modes_that_are_not_measured_in_the_same_rounds_are_refused() -> None:
@@ -157,7 +162,7 @@ def test_modes_that_are_not_measured_in_the_same_rounds_are_refused() -> None:
     crowded = replace(scenario(*steps), modes=(MODES[0], *volumes))
     (line,) = decompose_problems(crowded)
     assert line.startswith(
-        "decompose.attach.steps: their modes are measured one setup after the other (lvm-1 and lvm-11)"
+        "decompose.attach.steps: the modes of these steps are in different setups (lvm-1 and lvm-11)"
     )
     near = replace(scenario(*steps[:3], "guest:lvm-2"), modes=crowded.modes)
     assert list(decompose_problems(near)) == []
@@ -185,7 +190,7 @@ def loaded(directory: Path, text: str) -> Scenario:
     return load_scenario(path)
 
 
-def test_a_file_says_the_steps_by_the_ids_of_the_arms(tmp_path: Path) -> None:
+def test_a_file_names_the_steps_by_the_ids_of_the_arms(tmp_path: Path) -> None:
     (found,) = loaded(tmp_path, FILE).decompositions
     assert (found.name, found.steps) == ("attach", ("host", "twin:lvm", "guest:lvm", "guest:lvm-uring"))
     read, sequential = (parse_workload(name).job(1, ramp=0, seconds=1) for name in ("randread-4k", "seqread-256k"))
@@ -202,12 +207,12 @@ def test_a_file_says_the_steps_by_the_ids_of_the_arms(tmp_path: Path) -> None:
             "the same as decompose.attach.steps",
         ),
         ('"twin:lvm", ', "", "changes 2 things"),
-        ('["host", "twin:lvm", "guest:lvm", "guest:lvm-uring"]', '["host"]', "allowed: 2 and more"),
-        ("[decompose.attach]", "[decompose.Attach]", "no name of a decomposition"),
+        ('["host", "twin:lvm", "guest:lvm", "guest:lvm-uring"]', '["host"]', "allowed: 2 or more"),
+        ("[decompose.attach]", "[decompose.Attach]", "not a valid name of a decomposition"),
         ("\nsteps", "\nstep", "no such key"),
     ],
 )
-def test_a_mistake_in_a_file_is_told(tmp_path: Path, old: str, new: str, said: str) -> None:
+def test_a_mistake_in_a_file_is_reported(tmp_path: Path, old: str, new: str, said: str) -> None:
     assert old in FILE
     with pytest.raises(ConfigError, match=said):
         loaded(tmp_path, FILE.replace(old, new))

@@ -1,4 +1,4 @@
-"""What does not go together is refused before anything is touched, by a message that names the two keys."""
+"""Conflicting options are refused before anything is touched. The message names the two keys."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ NO_THREAD = "iothread = false"
 LUN = 'device = "lun", aio = "threads"'
 FOUR_K = 'logical_block_size = "4 KiB", physical_block_size = "4 KiB"'
 
-CLASHES = [
+CONFLICTS = [
     # layout, attach, one key with its value, the other, what is allowed
     *(
         ("", f'cache = "{cache}"', 'attach.aio = "native" (the default)', f'attach.cache = "{cache}"', "aio threads")
@@ -68,9 +68,9 @@ CLASHES = [
         'discard = "unmap"',
     ),
     *(
-        clash
+        conflict
         for bus in ("sata", "ide", "nvme")
-        for clash in (
+        for conflict in (
             ("", f'bus = "{bus}"', "attach.iothread = true (the default)", f'attach.bus = "{bus}"', "iothread = false"),
             (
                 "",
@@ -107,14 +107,14 @@ CLASHES = [
         f"{NO_THREAD}, iothread_vq_mapping = 2",
         "attach.iothread_vq_mapping = 2",
         "attach.queues left out",
-        "queues = 2 and more",
+        "queues = 2 or more",
     ),
     (
         "",
         f"{NO_THREAD}, queues = 2, iothread_vq_mapping = 3",
         "attach.iothread_vq_mapping = 3",
         "attach.queues = 2",
-        "queues = 3 and more",
+        "queues = 3 or more",
     ),
     *(
         (
@@ -127,9 +127,9 @@ CLASHES = [
         for bus in ("virtio-blk", "sata", "ide", "nvme")
     ),
     *(
-        clash
+        conflict
         for bus in ("sata", "ide")
-        for clash in (
+        for conflict in (
             (
                 "",
                 f'bus = "{bus}", {NO_THREAD}, read_only = true',
@@ -151,14 +151,14 @@ CLASHES = [
         'logical_block_size = "4 KiB"',
         'attach.logical_block_size = "4 KiB"',
         "attach.physical_block_size left out",
-        'physical_block_size = "4 KiB" and more',
+        'physical_block_size = "4 KiB" or more',
     ),
     (
         "",
         'logical_block_size = "4 KiB", physical_block_size = "512"',
         'attach.logical_block_size = "4 KiB"',
         'attach.physical_block_size = "512 B"',
-        'physical_block_size = "4 KiB" and more',
+        'physical_block_size = "4 KiB" or more',
     ),
     ("", f'{LUN}, bus = "virtio-blk"', 'attach.bus = "virtio-blk"', 'attach.device = "lun"', "bus virtio-scsi"),
     *(
@@ -228,7 +228,7 @@ CLASHES = [
             "",
             f"layout.disks = {fewest - 1}",
             f"layout.level = {level}",
-            f"disks = {fewest} and more",
+            f"disks = {fewest} or more",
         )
         for level, fewest in FEWEST_DISKS.items()
         if fewest > 2  # with one disk the file's shape is wrong, which is told for every level
@@ -240,7 +240,7 @@ CLASHES = [
             "",
             "layout.legs = 2",
             f"layout.disks = {2 * fewest - 2}",
-            f"disks = {2 * fewest} and more",
+            f"disks = {2 * fewest} or more",
         )
         for level, fewest in FEWEST_DISKS.items()
     ),
@@ -256,18 +256,18 @@ CLASHES = [
         "",
         "layout.on.disks = 2",
         "layout.on.level = 5",
-        "disks = 3 and more",
+        "disks = 3 or more",
     ),
 ]
 
 
-@pytest.mark.parametrize("clash", CLASHES)
-def test_a_clash_within_a_mode_names_both_keys_and_what_is_allowed(
-    tmp_path: Path, clash: tuple[str, str, str, str, str]
+@pytest.mark.parametrize("conflict", CONFLICTS)
+def test_a_conflict_within_a_mode_names_both_keys_and_what_is_allowed(
+    tmp_path: Path, conflict: tuple[str, str, str, str, str]
 ) -> None:
-    layout, attach, one, other, allowed = clash
+    layout, attach, one, other, allowed = conflict
     line = complaint(tmp_path, own(layout or 'kind = "device"', attach))
-    assert line.startswith(f"mode.own: {one} does not go with {other}, ")
+    assert line.startswith(f"mode.own: {one} conflicts with {other}, ")
     assert allowed in line.partition("; allowed: ")[2]
 
 
@@ -275,7 +275,7 @@ READ_ONLY = own(attach="read_only = true")
 
 
 @pytest.mark.parametrize(
-    ("file", "clash"),
+    ("file", "conflict"),
     [
         (
             (DISKS, '"host", "own"', READ_ONLY, "randwrite-4k"),
@@ -295,7 +295,7 @@ READ_ONLY = own(attach="read_only = true")
         ),
         (
             ('disks = ["a", "b", "c"]', '"host", "own"', own('kind = "md", level = 5, disks = 4'), "randread-4k"),
-            ("mode.own.layout.disks = 4", 'disks = ["a", "b", "c"]', "4 names and more in disks"),
+            ("mode.own.layout.disks = 4", 'disks = ["a", "b", "c"]', "4 or more names in disks"),
         ),
         (
             (
@@ -304,7 +304,7 @@ READ_ONLY = own(attach="read_only = true")
                 own('kind = "qcow2", on = { kind = "md", level = 0, disks = 2 }'),
                 "randread-4k",
             ),
-            ("mode.own.layout.on.disks = 2", 'disk = "a"', "2 names and more in disks"),
+            ("mode.own.layout.on.disks = 2", 'disk = "a"', "2 or more names in disks"),
         ),
         (
             (DISKS, '"host", "own"', own('kind = "md", level = 0, disks = 4, chunk = "32 MiB"'), "randread-4k"),
@@ -321,11 +321,11 @@ READ_ONLY = own(attach="read_only = true")
         ),
         (
             ('disk = "a"', '"host", "lvm", "vfio"', "", "randread-4k"),
-            ('modes[1] = "lvm"', 'modes[2] = "vfio"', "host beside it"),
+            ('modes[1] = "lvm"', 'modes[2] = "vfio"', "host and one mode with vfio"),
         ),
         (
             ('disk = "a"', '"host", "own", "passthrough"', own(attach='device = "vfio"'), "randread-4k"),
-            ('modes[2] = "passthrough"', 'modes[1] = "own"', "host beside it"),
+            ('modes[2] = "passthrough"', 'modes[1] = "own"', "host and one mode with vfio"),
         ),
         (
             ('disks = ["a", "b"]', '"host", "vfio"', "", "randread-4k"),
@@ -333,16 +333,16 @@ READ_ONLY = own(attach="read_only = true")
         ),
         (
             ('disk = "a"\ndisks = ["a", "b"]', '"host", "lvm"', "", "randread-4k"),
-            ('disk = "a"', 'disks = ["a", "b"]', "either of them"),
+            ('disk = "a"', 'disks = ["a", "b"]', "one of the two"),
         ),
     ],
 )
-def test_a_clash_within_a_scenario_names_both_keys_and_what_is_allowed(
-    tmp_path: Path, file: tuple[str, str, str, str], clash: tuple[str, str, str]
+def test_a_conflict_within_a_scenario_names_both_keys_and_what_is_allowed(
+    tmp_path: Path, file: tuple[str, str, str, str], conflict: tuple[str, str, str]
 ) -> None:
-    (head, modes, mode, workload), (one, other, allowed) = file, clash
+    (head, modes, mode, workload), (one, other, allowed) = file, conflict
     line = complaint(tmp_path, mode, head=head, modes=modes, workload=workload)
-    assert line.startswith(f"{one}: does not go with {other}")
+    assert line.startswith(f"{one}: conflicts with {other}")
     assert allowed in line.partition("; allowed: ")[2]
 
 
@@ -353,9 +353,9 @@ def test_a_clash_within_a_scenario_names_both_keys_and_what_is_allowed(
         ("", "queue_size = 100", "attach.queue_size = 100: allowed: powers of two, 4 to 1024"),
         ("", "queue_size = 2048", "attach.queue_size = 2048: allowed: powers of two, 4 to 1024"),
         ("", "queue_size = 2", "attach.queue_size = 2: allowed: powers of two, 4 to 1024"),
-        ("", "queues = 0", "attach.queues = 0: allowed: 1 and more"),
+        ("", "queues = 0", "attach.queues = 0: allowed: 1 or more"),
         ("", "queues = 1023", "attach.queues = 1023: allowed: at most 1022"),
-        ("", "iothread_vq_mapping = -1", "attach.iothread_vq_mapping = -1: allowed: 0 and more"),
+        ("", "iothread_vq_mapping = -1", "attach.iothread_vq_mapping = -1: allowed: 0 or more"),
         ("", "iothread_vq_mapping = 1023", "attach.iothread_vq_mapping = 1023: allowed: at most 1022"),
         (
             "",
@@ -375,12 +375,12 @@ def test_a_clash_within_a_scenario_names_both_keys_and_what_is_allowed(
         (
             'kind = "md", level = 5, disks = 3, chunk = "48 KiB"',
             "",
-            'layout.chunk = "48 KiB": allowed: powers of two, 4 KiB and more',
+            'layout.chunk = "48 KiB": allowed: powers of two, 4 KiB or more',
         ),
         (
             'kind = "md", level = 5, disks = 3, chunk = "2 KiB"',
             "",
-            'layout.chunk = "2 KiB": allowed: powers of two, 4 KiB and more',
+            'layout.chunk = "2 KiB": allowed: powers of two, 4 KiB or more',
         ),
         ('kind = "md", level = 4, disks = 3', "", "layout.level = 4: allowed: 0, 1, 5, 6, 10"),
         *(
@@ -394,16 +394,16 @@ def test_a_clash_within_a_scenario_names_both_keys_and_what_is_allowed(
         (
             f'kind = "md", level = {10**20}, disks = 4',
             "",
-            f"layout.level = {10**20}: too large a number",
+            f"layout.level = {10**20}: the number is too large",
         ),
         (
             'kind = "md", level = 0, disks = 4, legs = true',
             "",
             "layout.legs = true: must be a whole number, without quotes",
         ),
-        ('kind = "md", level = 0, disks = 1', "", "layout.disks = 1: allowed: 2 and more"),
+        ('kind = "md", level = 0, disks = 1', "", "layout.disks = 1: allowed: 2 or more"),
         ('kind = "md", level = 0, disks = 6, legs = 3', "", "layout.legs = 3: allowed: 1, 2"),
-        ('kind = "md", disks = 6', "", "layout.level: missing, and there is no default"),
+        ('kind = "md", disks = 6', "", "layout.level: missing, and it has no default"),
         ('kind = "lvm", on = { kind = "lvm" }', "", 'layout.on.kind = "lvm": no such kind; allowed: device, md'),
         (
             'kind = "lvm-thin", chunk = "96 KiB"',
@@ -447,11 +447,13 @@ def test_a_clash_within_a_scenario_names_both_keys_and_what_is_allowed(
         ),
     ],
 )
-def test_a_value_out_of_range_is_told_with_what_is_allowed(tmp_path: Path, layout: str, attach: str, line: str) -> None:
+def test_a_value_out_of_range_is_reported_with_what_is_allowed(
+    tmp_path: Path, layout: str, attach: str, line: str
+) -> None:
     assert complaint(tmp_path, own(layout or 'kind = "device"', attach)) == f"mode.own.{line}"
 
 
-def test_each_clash_of_a_mode_has_a_line_of_its_own(tmp_path: Path) -> None:
+def test_each_conflict_of_a_mode_has_its_own_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as error:
         load(tmp_path, own('kind = "md", level = 6, disks = 3', 'bus = "ide", cache = "unsafe", read_only = true'))
     lines = error.value.message.splitlines()
@@ -463,7 +465,7 @@ def test_each_clash_of_a_mode_has_a_line_of_its_own(tmp_path: Path) -> None:
     ]
 
 
-def test_all_clashes_of_a_mode_are_told() -> None:
+def test_all_conflicts_of_a_mode_are_reported() -> None:
     attach = Attach("sata", "writeback", iothread=True, queues=4, read_only=True, detect_zeroes="unmap")
     assert len(list(mode_problems(Device(), attach, ()))) == 5
 
@@ -471,7 +473,7 @@ def test_all_clashes_of_a_mode_are_told() -> None:
 @pytest.mark.parametrize(
     ("bus", "cache", "aio", "iothread"), list(product(get_args(Bus), get_args(Cache), get_args(Aio), (True, False)))
 )
-def test_of_bus_cache_aio_and_iothread_exactly_the_legal_go_together(
+def test_exactly_the_legal_combinations_of_bus_cache_aio_and_iothread_are_accepted(
     bus: Bus, cache: Cache, aio: Aio, iothread: bool
 ) -> None:
     legal = (aio != "native" or cache in DIRECT) and (not iothread or bus in VIRTIO)
@@ -494,5 +496,5 @@ def test_of_bus_cache_aio_and_iothread_exactly_the_legal_go_together(
         own(attach=LUN),
     ],
 )
-def test_what_is_unusual_but_possible_is_accepted(tmp_path: Path, mode: str) -> None:
+def test_unusual_but_possible_options_are_accepted(tmp_path: Path, mode: str) -> None:
     assert load(tmp_path, mode).modes[1].name == "own"

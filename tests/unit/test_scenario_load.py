@@ -1,4 +1,4 @@
-"""Loading scenario files: what they mean, and what a mistake in them is told."""
+"""Loading scenario files: what they mean, and how mistakes are reported."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_the_first_of_several_disks_is_the_baseline(tmp_path: Path) -> None:
 
 def test_a_disk_is_named_once(tmp_path: Path) -> None:
     (line,) = complaint(tmp_path, 'disks = ["ssd1", "ssd1"]' + GOOD)
-    assert line == 'disks[1] = "ssd1": the same as disks[0]; allowed: each once'
+    assert line == 'disks[1] = "ssd1": the same as disks[0]; allowed: each value once'
 
 
 def test_a_profile_is_changed_field_by_field(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_a_workload_is_pattern_and_block_size(tmp_path: Path, text: str, workloa
 ALL_MODES = (
     "host, passthrough, lvm, raw, raw-cached, partition, lvm-thin, raw-xfs, qcow2, zvol, passthrough-blk, lvm-blk, vfio"
 )
-NO_NAME = "no name; allowed: letters, digits and `_`, `.`, `-`, with a letter or digit first"
+NO_NAME = "not a valid name; allowed: letters, digits and `_`, `.`, `-`, with a letter or digit first"
 ALL_KINDS = "device, partition, lvm, lvm-thin, raw, qcow2, md, zvol, zfs"
 ALL_PATTERNS = "seqread, seqwrite, seqrw, randread, randwrite, randrw"
 
@@ -215,20 +215,20 @@ ALL_PATTERNS = "seqread, seqwrite, seqrw, randread, randwrite, randrw"
     [
         ('"lvm"', '"lmv"', f'modes[1] = "lmv": no such mode; allowed: {ALL_MODES} (did you mean "lvm"?)'),
         ('"lvm"', "7", "modes[1] = 7: must be text in quotes"),
-        ('"lvm"', '"lvm", "host"', 'modes[2] = "host": the same as modes[0]; allowed: each once'),
+        ('"lvm"', '"lvm", "host"', 'modes[2] = "host": the same as modes[0]; allowed: each value once'),
         ('["host", "lvm"]', "[]", "modes = []: must not be empty"),
         (
             '"lvm"]',
             '"lvm"]\nexpect_void = ["raw-cached"]',
-            'expect_void[0] = "raw-cached": no mode measured here beside the host; allowed: lvm',
+            'expect_void[0] = "raw-cached": not a mode with a guest in this scenario; allowed: lvm',
         ),
         (
             '"lvm"]',
             '"lvm"]\nexpect_void = ["lvm", "lvm"]',
-            'expect_void[1] = "lvm": the same as expect_void[0]; allowed: each once',
+            'expect_void[1] = "lvm": the same as expect_void[0]; allowed: each value once',
         ),
         ('["host", "lvm"]', '"host"', 'modes = "host": must be a list in brackets'),
-        ('title = "A disk"', "", "title: missing, and there is no default"),
+        ('title = "A disk"', "", "title: missing, and it has no default"),
         ('"A disk"', "4", "title = 4: must be text in quotes"),
         (
             "randread-4k",
@@ -252,7 +252,7 @@ ALL_PATTERNS = "seqread, seqwrite, seqrw, randread, randwrite, randrw"
             "randread-4k",
             "randrw-4k",
             (
-                'workloads[0] = "randrw-4k": a mixed pattern needs its share of reads in percent; '
+                'workloads[0] = "randrw-4k": a mixed pattern needs a share of reads in percent; '
                 "allowed: for example randrw-4k-r70"
             ),
         ),
@@ -275,7 +275,7 @@ ALL_PATTERNS = "seqread, seqwrite, seqrw, randread, randwrite, randrw"
             "randread-4k",
             "randread-4k-nj4-i1002",
             (
-                'workloads[0] = "randread-4k-nj4-i1002": not a rate that fio can hold; '
+                'workloads[0] = "randread-4k-nj4-i1002": not a rate that fio supports; '
                 "allowed: i1 to i10000000, a multiple of numjobs"
             ),
         ),
@@ -283,7 +283,7 @@ ALL_PATTERNS = "seqread, seqwrite, seqrw, randread, randwrite, randrw"
             "randread-4k",
             "randread-4k-i0",
             (
-                'workloads[0] = "randread-4k-i0": not a rate that fio can hold; '
+                'workloads[0] = "randread-4k-i0": not a rate that fio supports; '
                 "allowed: i1 to i10000000, a multiple of numjobs"
             ),
         ),
@@ -291,14 +291,14 @@ ALL_PATTERNS = "seqread, seqwrite, seqrw, randread, randwrite, randrw"
             "randread-4k",
             "randrw-4k-r99-i10",
             (
-                'workloads[0] = "randrw-4k-r99-i10": the rate leaves nothing to reads or to writes; '
+                'workloads[0] = "randrw-4k-r99-i10": the rate is too low for a mix of reads and writes; '
                 "allowed: more I/Os per second"
             ),
         ),
         (
             '"randread-4k"',
             '"randread-4k", "randread-4096"',
-            'workloads[1] = "randread-4096": the same as workloads[0]; allowed: each once',
+            'workloads[1] = "randread-4096": the same as workloads[0]; allowed: each value once',
         ),
         (
             '"randread-4k"',
@@ -354,7 +354,7 @@ def test_a_mistake_is_reported_with_key_value_and_what_is_allowed(
         ),
         (
             '[profile.smoke]\nspan = "6 MiB"',
-            'profile.smoke.span = "6 MiB": no usable span; allowed: 16 MiB and more, in steps of 4 MiB',
+            'profile.smoke.span = "6 MiB": not a valid span; allowed: 16 MiB or more, in steps of 4 MiB',
         ),
         ("[profile.smoke]\nramp = 2", 'profile.smoke.ramp = 2: must be text in quotes; allowed: for example "10 s"'),
         (
@@ -364,19 +364,19 @@ def test_a_mistake_is_reported_with_key_value_and_what_is_allowed(
                 "h, for example 10 us or 30 s"
             ),
         ),
-        ('[profile.smoke]\nruntime = "0 s"', 'profile.smoke.runtime = "0 s": allowed: 100 ms and more'),
-        ('[profile.smoke]\nruntime = "0.4 ms"', 'profile.smoke.runtime = "0.4 ms": allowed: 100 ms and more'),
-        ('[profile.smoke]\nramp = "0.4 ms"', 'profile.smoke.ramp = "0.4 ms": allowed: 0 s, or 100 ms and more'),
+        ('[profile.smoke]\nruntime = "0 s"', 'profile.smoke.runtime = "0 s": allowed: 100 ms or more'),
+        ('[profile.smoke]\nruntime = "0.4 ms"', 'profile.smoke.runtime = "0.4 ms": allowed: 100 ms or more'),
+        ('[profile.smoke]\nramp = "0.4 ms"', 'profile.smoke.ramp = "0.4 ms": allowed: 0 s, or 100 ms or more'),
         ('[profile.smoke]\nround_limit = "0 s"', 'profile.smoke.round_limit = "0 s": allowed: more than 0'),
         ('[profile.smoke]\nrounds = "4"', 'profile.smoke.rounds = "4": must be a whole number, without quotes'),
         ("[profile.smoke]\nrounds = true", "profile.smoke.rounds = true: must be a whole number, without quotes"),
-        ("[profile.smoke]\nrounds = 0", "profile.smoke.rounds = 0: allowed: 1 and more"),
+        ("[profile.smoke]\nrounds = 0", "profile.smoke.rounds = 0: allowed: 1 or more"),
         ("[profile.smoke]\nmost_rounds = 10001", "profile.smoke.most_rounds = 10001: allowed: at most 10000"),
         ("[profile.smoke]\nrounds = inf", "profile.smoke.rounds = inf: must be a whole number, without quotes"),
         ("[profile.smoke]\niodepth = [1, 2048]", "profile.smoke.iodepth[1] = 2048: allowed: at most 1024"),
         (
             "[profile.smoke]\niodepth = [8, 1, 8]",
-            "profile.smoke.iodepth[2] = 8: the same as profile.smoke.iodepth[0]; allowed: each once",
+            "profile.smoke.iodepth[2] = 8: the same as profile.smoke.iodepth[0]; allowed: each value once",
         ),
         (
             "[profiles.smoke]\nrounds = 4",
@@ -388,11 +388,11 @@ def test_a_mistake_is_reported_with_key_value_and_what_is_allowed(
         ("profile = 3", "profile = 3: must be a table"),
         (
             "[profile.smoke]\nmost_rounds = 2",
-            "profile.smoke.most_rounds = 2: fewer than rounds = 3 (the default); allowed: 3 and more",
+            "profile.smoke.most_rounds = 2: fewer than rounds = 3 (the default); allowed: 3 or more",
         ),
         (
             "[profile.standard]\nrounds = 8\nmost_rounds = 7",
-            "profile.standard.most_rounds = 7: fewer than rounds = 8; allowed: 8 and more",
+            "profile.standard.most_rounds = 7: fewer than rounds = 8; allowed: 8 or more",
         ),
         (
             '[profile.standard]\ntarget = "5"',
@@ -410,20 +410,23 @@ def test_a_mistake_is_reported_with_key_value_and_what_is_allowed(
         ("[profile.smoke]\nbracket = 1", "profile.smoke.bracket = 1: must be true or false, without quotes"),
         (
             '[mode.lvm]\nlayout = { kind = "lvm" }\nattach = {}',
-            "mode.lvm: is a preset, which means the same in every scenario; allowed: any other name",
+            "mode.lvm: is a preset, and a preset cannot be redefined; allowed: any other name",
         ),
-        ('[decompose.x]\nsteps = ["host"]', 'decompose.x.steps = ["host"]: allowed: 2 and more'),
+        ('[decompose.x]\nsteps = ["host"]', 'decompose.x.steps = ["host"]: allowed: 2 or more'),
         (
             '[decompose."a b"]\nsteps = ["host", "twin:lvm"]',
-            'decompose."a b": no name of a decomposition; allowed: lower case letters, digits and single hyphens',
+            (
+                'decompose."a b": not a valid name of a decomposition; '
+                "allowed: lower case letters, digits and single hyphens"
+            ),
         ),
         (
             '[mode.other]\nlayout = { kind = "lvm" }\nattach = {}',
-            'mode.other: defined but never measured; add "other" to modes or remove it',
+            'mode.other: defined but not measured; add "other" to modes, or remove it',
         ),
     ],
 )
-def test_a_mistake_in_a_table_is_told_alike(tmp_path: Path, table: str, line: str) -> None:
+def test_a_mistake_in_a_table_is_reported_with_key_and_value(tmp_path: Path, table: str, line: str) -> None:
     assert complaint(tmp_path, f"{GOOD}\n{table}\n") == [line]
 
 
@@ -460,7 +463,9 @@ def test_a_mistake_in_a_table_is_told_alike(tmp_path: Path, table: str, line: st
         ),
     ],
 )
-def test_a_mistake_in_a_mode_is_told_alike(tmp_path: Path, layout: str, attach: str, line: str) -> None:
+def test_a_mistake_in_a_mode_is_reported_with_key_and_value(
+    tmp_path: Path, layout: str, attach: str, line: str
+) -> None:
     mode = f"[mode.own]\nlayout = {{ {layout} }}\nattach = {{ {attach} }}\n"
     assert complaint(tmp_path, good_but('"lvm"', '"own"') + mode) == [f"mode.own.{line}"]
 
@@ -468,19 +473,19 @@ def test_a_mistake_in_a_mode_is_told_alike(tmp_path: Path, layout: str, attach: 
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("", "no name of a mode"),
-        ("a.b", "no name of a mode"),
-        ("a--b", "no name of a mode"),
-        ("own\n", "no name of a mode"),
-        ("\u00fcn\u00ef", "no name of a mode"),
-        ("a" * 41, "41 characters are too many for a name; allowed: at most 40"),
+        ("", "not a valid name of a mode"),
+        ("a.b", "not a valid name of a mode"),
+        ("a--b", "not a valid name of a mode"),
+        ("own\n", "not a valid name of a mode"),
+        ("\u00fcn\u00ef", "not a valid name of a mode"),
+        ("a" * 41, "the name has 41 characters; allowed: at most 40"),
         ("device", "is reserved"),
         ("pool-64k", "is reserved"),
         ("snapshot-lvm", "is reserved"),
         ("pvmove0", "is reserved"),
     ],
 )
-def test_a_name_that_no_volume_can_have_is_no_modes(tmp_path: Path, name: str, why: str) -> None:
+def test_a_mode_cannot_have_a_name_that_no_volume_can_have(tmp_path: Path, name: str, why: str) -> None:
     quoted = json.dumps(name, ensure_ascii=False)
     mode = f'[mode.{quoted}]\nlayout = {{ kind = "lvm" }}\nattach = {{}}\n'
     (line,) = complaint(tmp_path, good_but('"lvm"', quoted) + mode)
@@ -503,7 +508,7 @@ def test_a_name_that_no_volume_can_have_is_no_modes(tmp_path: Path, name: str, w
         '[mode.own]\nlayout = {{ kind = "md", level = 0, disks = 2, chunk = "{}" }}\nattach = {{}}',
     ],
 )
-def test_a_number_beyond_all_bounds_is_told_in_a_line_that_can_be_read(tmp_path: Path, text: str, digits: str) -> None:
+def test_a_number_beyond_all_bounds_is_reported_in_a_readable_line(tmp_path: Path, text: str, digits: str) -> None:
     head = {"write_rate": 'write_rate = "1 GiB/s"', "workloads": 'workloads = ["randread-4k"]'}
     replaced = head.get(text.partition(" ")[0], "")
     new = text.format(digits)
@@ -516,7 +521,7 @@ def test_a_file_that_an_editor_began_with_a_byte_order_mark_is_read(tmp_path: Pa
     assert load(tmp_path, f"\ufeff{GOOD}").title == "A disk"
 
 
-def test_all_problems_of_a_file_are_told_at_once(tmp_path: Path) -> None:
+def test_all_problems_of_a_file_are_reported_together(tmp_path: Path) -> None:
     text = GOOD.replace('"lvm"', '"lmv", "host"').replace("1 GiB/s", "fast") + '[profile.smoke]\nrounds = "4"\n'
     keys = [line.partition(" = ")[0] for line in complaint(tmp_path, text)]
     assert keys == ["modes[1]", "write_rate", "profile.smoke.rounds", "modes[2]"]
@@ -525,35 +530,35 @@ def test_all_problems_of_a_file_are_told_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "where"),
     [
-        ('title = "A\n', 'line 1, column 11: no TOML: .*: title = "A$'),
-        ("a = 1\na = 2\n", r"line 2, column \d+: no TOML: .*: a = 2$"),
-        ("modes = [\n", "end of the file: no TOML: "),
+        ('title = "A\n', 'line 1, column 11: invalid TOML: .*: title = "A$'),
+        ("a = 1\na = 2\n", r"line 2, column \d+: invalid TOML: .*: a = 2$"),
+        ("modes = [\n", "end of the file: invalid TOML: "),
     ],
 )
-def test_a_syntax_error_is_told_with_its_line(tmp_path: Path, text: str, where: str) -> None:
+def test_a_syntax_error_is_reported_with_its_line(tmp_path: Path, text: str, where: str) -> None:
     (line,) = complaint(tmp_path, text)
     assert re.match(where, line)
 
 
-def test_a_file_name_must_leave_ids_with_one_reading(tmp_path: Path) -> None:
+def test_a_file_name_must_not_make_ids_ambiguous(tmp_path: Path) -> None:
     (line,) = complaint(tmp_path, GOOD, "sata-ssd.toml")
     assert line == 'file name "sata-ssd": allowed: lower case letters, digits and single underscores'
 
 
-def test_a_file_that_is_not_there_is_told_with_the_nearest_that_is(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_with_the_nearest_name(tmp_path: Path) -> None:
     load(tmp_path, GOOD, "optane.toml")
     with pytest.raises(ConfigError, match=r'optan\.toml: no such scenario file.*did you mean "optane\.toml"'):
         load_scenario(tmp_path / "optan.toml")
 
 
-def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "disk.toml"
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match=r"disk\.toml: line 1: no UTF-8, which TOML is\n.*save the file as UTF-8"):
+    with pytest.raises(ConfigError, match=r"disk\.toml: line 1: not valid UTF-8\n.*save the file as UTF-8"):
         load_scenario(path)
 
 
-def test_a_file_name_that_ids_have_no_room_for_is_refused(tmp_path: Path) -> None:
+def test_a_file_name_that_is_too_long_for_ids_is_refused(tmp_path: Path) -> None:
     (line,) = complaint(tmp_path, GOOD, f"{'x' * 41}.toml")
     assert line.endswith("allowed: at most 40 characters before .toml")
 
@@ -565,6 +570,6 @@ def test_scenarios_are_found_by_name(tmp_path: Path) -> None:
     assert [path.name for path in find_scenarios(tmp_path)] == ["a.toml", "b.toml"]
 
 
-def test_a_directory_without_scenarios_is_told(tmp_path: Path) -> None:
+def test_a_directory_without_scenarios_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no scenario files"):
         find_scenarios(tmp_path)

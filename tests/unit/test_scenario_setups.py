@@ -1,4 +1,4 @@
-"""Which modes are measured side by side: what fits on a disk and in a guest."""
+"""Which modes are measured together: what fits on a disk and in a guest."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def sizes(modes: Sequence[Mode]) -> list[int]:
     return [len(together) for together in found]
 
 
-def test_the_usual_modes_are_measured_side_by_side() -> None:
+def test_the_usual_modes_are_measured_together() -> None:
     assert setups(PRESETS[:5]) == [PRESETS[:5]]
 
 
-def test_a_disk_carries_eight_layers_beside_any_number_of_modes_on_the_bare_disk() -> None:
+def test_a_disk_has_room_for_eight_layers_and_any_number_of_modes_on_the_bare_disk() -> None:
     assert sizes([HOST, *layered(Lvm(), 8), *on_bus("virtio-blk", 4)]) == [13]
     assert sizes([HOST, *layered(Lvm(), 8), *layered(RawFile(), 1), *on_bus("virtio-blk", 4)]) == [9, 5]
 
 
-def test_a_qcow2_file_takes_the_place_of_two_as_its_twin_is_a_file_of_its_own() -> None:
+def test_a_qcow2_file_needs_two_regions_because_its_twin_is_another_file() -> None:
     assert sizes(layered(Qcow2(), 9)) == [4, 4, 1]
 
 
@@ -56,7 +56,7 @@ def test_a_guest_has_room_for_twenty_disks_on_its_root_bus() -> None:
     assert sizes([HOST, *on_bus("virtio-blk", 10), *on_bus("virtio-scsi", 10), *on_bus("nvme", 1)]) == [21, 1]
 
 
-def test_a_guest_has_six_sata_ports_beside_them() -> None:
+def test_a_guest_also_has_six_sata_ports() -> None:
     assert sizes([*on_bus("virtio-blk", 16), *on_bus("sata", 7)]) == [22, 1]
 
 
@@ -64,7 +64,7 @@ def test_a_setup_has_as_many_virtio_disks_as_proxmox_ve_has_places() -> None:
     assert sizes([HOST, *on_bus("virtio-blk", 17)]) == [17, 1]
 
 
-def test_ide_disks_are_by_themselves_as_their_machine_is_another_one() -> None:
+def test_ide_disks_have_their_own_setup_because_they_need_another_machine_type() -> None:
     assert sizes([HOST, *on_bus("ide", 5), *on_bus("virtio-blk", 2)]) == [5, 1, 2]
 
 

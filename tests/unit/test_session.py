@@ -62,7 +62,7 @@ def hypervisor(host: Host, connection: Connection) -> LibvirtHypervisor:
     return LibvirtHypervisor(host, connection, Events())
 
 
-def test_a_disk_is_not_touched_where_the_host_can_have_none_of_the_modes(
+def test_a_disk_is_not_touched_if_the_host_supports_none_of_the_modes(
     host: Host, hypervisor: LibvirtHypervisor, tmp_path: Path
 ) -> None:
     before = traces(tmp_path)
@@ -75,7 +75,7 @@ def test_a_disk_is_not_touched_where_the_host_can_have_none_of_the_modes(
     assert traces(tmp_path) == before
 
 
-def test_the_disks_device_and_scheduler_are_on_record(host: Host, connection: Connection, tmp_path: Path) -> None:
+def test_the_disks_device_and_scheduler_are_recorded(host: Host, connection: Connection, tmp_path: Path) -> None:
     request = SetupRequest(("loop",), (HOST,), jobs=(), span=16 * MIB, conditioning="fill")
     log = CreationLog(RUNNER, RunId.new(), str(tmp_path / "created"))
     host = replace(host, facts=read_facts(RUNNER))

@@ -1,4 +1,4 @@
-"""When a group has seen enough rounds: each of its cells decides, and what cannot be decided does not hold it up."""
+"""When a group has enough rounds: each cell decides, and a cell that cannot be decided does not delay the group."""
 
 from __future__ import annotations
 
@@ -105,18 +105,18 @@ def test_a_cell_with_two_budgets_goes_on_until_both_are_decided() -> None:
     assert stop((CELL, undecided), budgets=two) is None
 
 
-def test_without_a_budget_a_cell_is_known_well_enough_at_the_target() -> None:
+def test_a_cell_without_a_budget_is_decided_at_the_target() -> None:
     found = record(CELL, QUIET[:3])
     assert stop((CELL, found), target=0.05) == Reason.NARROW
     assert stop((CELL, found), target=0.0001) is None
     assert stop((CELL, found)) is None
 
 
-def test_between_two_looks_the_data_is_left_alone() -> None:
+def test_nothing_is_decided_between_two_looks() -> None:
     assert stop((CELL, record(CELL, QUIET[:4], BUDGET)), budgets=BUDGET) is None
 
 
-def test_exceeding_ends_early_only_where_it_will_stand_among_all_cells() -> None:
+def test_exceeding_ends_early_only_if_the_correction_for_all_cells_cannot_change_it() -> None:
     tight = {"iops": Budget("iops", 0.095)}
     found = record(CELL, QUIET[:3], tight)
     assert found.verdict == "exceeds"
@@ -124,7 +124,7 @@ def test_exceeding_ends_early_only_where_it_will_stand_among_all_cells() -> None
     assert stop((CELL, found), budgets=tight, family=200) is None
 
 
-def test_spent_time_ends_even_what_is_undecided() -> None:
+def test_spent_time_ends_an_undecided_group() -> None:
     assert stop((CELL, record(CELL, LOUD, BUDGET)), budgets=BUDGET, time_spent=True) == Reason.TIME
 
 
@@ -160,5 +160,5 @@ def test_a_group_in_which_nothing_can_be_decided_has_its_fewest_rounds() -> None
         assert stop((HOST, record(HOST, QUIET[:rounds])), (CELL, void), budgets=BUDGET) == reason
 
 
-def test_a_group_whose_every_mode_the_host_lacks_needs_no_round() -> None:
+def test_a_group_without_a_supported_mode_needs_no_round() -> None:
     assert stop((LVM, record(LVM, skipped="no device-mapper")), budgets=BUDGET) == "nothing to decide"
