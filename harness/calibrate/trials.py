@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from harness.measure.measurer import Turn
 from harness.model.attach import Attach
+from harness.model.base import Device
 from harness.model.job import Job
-from harness.model.layout import Device
 from harness.model.mode import Arm, Cell, Mode, Place
 from harness.scenario.plan import Group, Plan
 

@@ -18,7 +18,7 @@ from harness.layout.disks import partitioned_disks
 from harness.layout.layers import BARE, BasePlan, base_plans
 from harness.layout.regions import Need, PartitionedDisk, Region, array_partitioned
 from harness.layout.source import BlockSource, Sources
-from harness.model.layout import Md
+from harness.model.base import Md
 from harness.model.mode import Mode
 
 

@@ -13,19 +13,8 @@ from harness.layout.lvm import ThinVolumes, Volumes
 from harness.layout.regions import Need, Region
 from harness.layout.source import BlockSource, Sources
 from harness.layout.zfs import Datasets
-from harness.model.layout import (
-    Base,
-    Device,
-    Filesystem,
-    Lvm,
-    LvmThin,
-    Md,
-    Partition,
-    Qcow2,
-    RawFile,
-    ZfsFile,
-    Zvol,
-)
+from harness.model.base import Base, Device, Md
+from harness.model.layout import Filesystem, Lvm, LvmThin, Partition, Qcow2, RawFile, ZfsFile, Zvol
 from harness.model.mode import Mode
 
 BARE = "device"

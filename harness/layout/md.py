@@ -15,7 +15,7 @@ from harness.lab.created import CreationLog, HostThing
 from harness.lab.guard import Writable, built_on, run_all
 from harness.layout.identity import FIND
 from harness.layout.regions import ALIGNMENT, TABLE_BYTES, Need, Region, together
-from harness.model.layout import Md, RaidLevel
+from harness.model.base import Md, RaidLevel
 from harness.units import format_duration, format_size
 
 KIB = 1024

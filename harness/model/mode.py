@@ -9,8 +9,9 @@ from typing import Annotated
 from pydantic import BeforeValidator
 
 from harness.model.attach import AnyAttachment, Attachment
+from harness.model.base import Device, Md
 from harness.model.job import Job
-from harness.model.layout import AnyLayout, Device, Layout, Md
+from harness.model.layout import AnyLayout, Layout
 from harness.model.values import VALUE
 from harness.units import short_size
 

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from pydantic import JsonValue
 
 from harness.model.attach import Attachment
+from harness.model.base import Kind
 from harness.model.effective import NOTHING
-from harness.model.layout import Kind
 from harness.model.values import names_of, shown_field
 from harness.report.cells import CellView
 from harness.results import Run

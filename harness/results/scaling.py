@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 
 from harness.analysis import METRICS, Evidence, Member, Shape, find_bottleneck, ideal_speedup, scaling
+from harness.model.base import Md
 from harness.model.counters import MemberCounts
 from harness.model.job import Job
-from harness.model.layout import Md
 from harness.model.mode import Arm, Cell, Place
 from harness.results.cells import CellRecord
 from harness.results.comparisons import MemberRecord, ScalingMetric, ScalingRecord

@@ -10,7 +10,7 @@ from typing import Any
 from harness.config.names import choices
 from harness.config.problems import shown
 from harness.model.attach import Attach, Attachment
-from harness.model.layout import Device, Kind
+from harness.model.base import Device, Kind
 from harness.model.mode import Arm, Place
 from harness.model.values import names_of, shown_field
 from harness.scenario.scenario import Decomposition, Scenario

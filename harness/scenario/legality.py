@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from harness.model.attach import Attach, Attachment, Vfio
-from harness.model.layout import Device, Layout, Md, RaidLevel
+from harness.model.base import Device, Md, RaidLevel
+from harness.model.layout import Layout
 from harness.model.mode import Mode
 from harness.model.values import shown_field
 from harness.scenario.scenario import Scenario

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from harness.model.attach import Attach, Vfio
-from harness.model.layout import Device, Lvm, LvmThin, Partition, Qcow2, RawFile, Zvol
+from harness.model.base import Device
+from harness.model.layout import Lvm, LvmThin, Partition, Qcow2, RawFile, Zvol
 from harness.model.mode import Mode
 
 PRESETS = (

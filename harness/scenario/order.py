@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import TypeVar
 
+from harness.model.base import Md
 from harness.model.job import Job
-from harness.model.layout import Md
 from harness.model.mode import Arm
 from harness.scenario.plan import Group
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from harness.model.attach import BUSES, Attach, Vfio
-from harness.model.layout import Base, Md
+from harness.model.base import Base, Md
 from harness.model.mode import Mode
 
 MOST_REGIONS = 8

@@ -21,7 +21,8 @@ from harness.layout.layers import base_plans
 from harness.measure.fio import ARGV
 from harness.measure.reap import reap
 from harness.model.attach import Attach
-from harness.model.layout import Device, Layout, Lvm, LvmThin, Md, Partition, Qcow2, RawFile, Zvol, missing_requirement
+from harness.model.base import Device, Md
+from harness.model.layout import Layout, Lvm, LvmThin, Partition, Qcow2, RawFile, Zvol, missing_requirement
 from harness.model.mode import Mode
 from harness.run_id import RunId
 from tests.e2e.machines import on_lab_host, traces

@@ -22,8 +22,8 @@ from harness.analysis import (
     survivors,
 )
 from harness.model.attach import Attach
+from harness.model.base import Device
 from harness.model.job import Job
-from harness.model.layout import Device
 from harness.model.mode import Cell, Mode
 from harness.results import BudgetRecord, CellContext, CellRecord, ValidityCheck, assemble, corrected
 from tests.simulation.campaigns import Flags, Floats, fixed, naive, overheads, stopped, until

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from harness.model.base import Device
 from harness.model.job import Job
-from harness.model.layout import Device
 from harness.model.mode import Arm, Cell, Mode, Place
 from harness.results import CellContext, CellRecord, Measurement, assemble
 from harness.results.io_costs import CPU_PARTS, CYCLE_COSTS, IO_COSTS, costs_per_io

@@ -19,7 +19,8 @@ from harness.guest.libvirt.vfio import hostdev_xml
 from harness.guest.protocol import SERIAL_CHARACTERS, GuestDisk
 from harness.layout.source import BlockSource
 from harness.model.attach import BUSES, Aio, Attach, Bus, Cache, Controller, Vfio
-from harness.model.layout import Device, Layout, Md, Qcow2, RawFile, ZfsFile
+from harness.model.base import Device, Md
+from harness.model.layout import Layout, Qcow2, RawFile, ZfsFile
 from harness.model.mode import Mode
 from harness.scenario.load import find_scenarios, load_scenario
 from harness.scenario.setups import setups

@@ -17,7 +17,8 @@ from harness.layout import md
 from harness.layout.regions import Region
 from harness.layout.source import BlockSource, Sources
 from harness.layout.zfs import Datasets
-from harness.model.layout import Md, ZfsFile, Zvol
+from harness.model.base import Md
+from harness.model.layout import ZfsFile, Zvol
 from harness.run_id import RunId
 from tests.unit.granted import pretended
 

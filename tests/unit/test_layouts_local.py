@@ -22,7 +22,8 @@ from harness.layout.disks import partitioned_disks
 from harness.layout.regions import Need
 from harness.measure.reap import reap
 from harness.model.attach import Attach
-from harness.model.layout import Device, Lvm, RawFile, missing_requirement
+from harness.model.base import Device
+from harness.model.layout import Lvm, RawFile, missing_requirement
 from harness.model.mode import Mode
 from harness.run_id import RunId
 from tests.unit.failing import outcomes

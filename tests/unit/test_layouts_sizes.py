@@ -10,7 +10,8 @@ from harness.layout.layers import BasePlan, base_plans
 from harness.layout.regions import ALIGNMENT, Need, together
 from harness.layout.source import BlockSource
 from harness.model.attach import Attach
-from harness.model.layout import Device, Layout, Lvm, LvmThin, Md, Partition, Qcow2, RawFile, ZfsFile, Zvol
+from harness.model.base import Device, Md
+from harness.model.layout import Layout, Lvm, LvmThin, Partition, Qcow2, RawFile, ZfsFile, Zvol
 from harness.model.mode import Mode
 
 KIB = 1024

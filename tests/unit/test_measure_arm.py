@@ -22,9 +22,9 @@ from harness.layout.source import BlockSource
 from harness.measure import session
 from harness.measure.arm import measure_arm
 from harness.measure.session import Session
+from harness.model.base import Device
 from harness.model.counters import CycleCounts
 from harness.model.job import Job
-from harness.model.layout import Device
 from harness.model.mode import Arm, Cell, Mode, Place
 from harness.results import ConditioningRecord, Measurement, RunStore
 from harness.results.io_costs import costs_per_io

@@ -10,8 +10,9 @@ import pytest
 
 from harness.errors import ConfigError
 from harness.model.attach import Attach
+from harness.model.base import Md
 from harness.model.job import Job, Workload, parse_workload
-from harness.model.layout import Layout, Lvm, Md
+from harness.model.layout import Layout, Lvm
 from harness.model.mode import Arm, Cell, Mode, Place
 from harness.model.profile import PROFILES, Conditioning
 from harness.scenario.library import PRESETS

@@ -32,7 +32,8 @@ from harness.lab.proxmox import GuestRules
 from harness.lab.transport.ssh import SshRunner
 from harness.layout.source import BlockSource
 from harness.model.attach import Attach
-from harness.model.layout import Device, Lvm, LvmThin, Md, Qcow2, RawFile
+from harness.model.base import Device, Md
+from harness.model.layout import Lvm, LvmThin, Qcow2, RawFile
 from harness.model.mode import Mode
 from harness.results.configuration import configuration_check
 from harness.run_id import RunId

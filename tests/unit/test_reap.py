@@ -20,7 +20,8 @@ from harness.lab.processes import Processes
 from harness.layout.build import built
 from harness.measure.reap import described, reap, split_by_disks
 from harness.model.attach import Attach
-from harness.model.layout import Device, Partition, RawFile
+from harness.model.base import Device
+from harness.model.layout import Partition, RawFile
 from harness.model.mode import Mode
 from tests.unit.loop_disks import NO_HYPERVISOR, RUNNER, creation_log, loop, require, run, sparse, traces
 

@@ -7,19 +7,8 @@ import pytest
 from harness.errors import Unsupported
 from harness.lab.facts import HostFacts
 from harness.layout.regions import STEP, span_for
-from harness.model.layout import (
-    Device,
-    Layout,
-    Lvm,
-    LvmThin,
-    Md,
-    Partition,
-    Qcow2,
-    RawFile,
-    ZfsFile,
-    Zvol,
-    missing_requirement,
-)
+from harness.model.base import Device, Md
+from harness.model.layout import Layout, Lvm, LvmThin, Partition, Qcow2, RawFile, ZfsFile, Zvol, missing_requirement
 
 MIB = 1024**2
 GIB = 1024**3

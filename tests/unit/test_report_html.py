@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from harness.analysis import Estimate
 from harness.model.attach import Attach
-from harness.model.layout import Md
+from harness.model.base import Md
 from harness.model.mode import ModeDetail
 from harness.report import render_html, write_report
 from harness.report.model import report_view

@@ -10,9 +10,10 @@ import pytest
 from harness.analysis import Estimate
 from harness.errors import ResultsError
 from harness.model.attach import Attach
+from harness.model.base import Device
 from harness.model.budget import Budget
 from harness.model.job import Job
-from harness.model.layout import Device, Lvm
+from harness.model.layout import Lvm
 from harness.model.mode import Cell, Mode
 from harness.results import CellContext, CellRecord, Measurement, ValidityCheck, assemble
 

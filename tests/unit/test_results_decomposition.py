@@ -10,8 +10,9 @@ from dataclasses import replace
 import pytest
 
 from harness.model.attach import Attach
+from harness.model.base import Device
 from harness.model.job import parse_workload
-from harness.model.layout import Device, Lvm
+from harness.model.layout import Lvm
 from harness.model.mode import Arm, Cell, Mode
 from harness.model.profile import PROFILES
 from harness.results import (

@@ -8,9 +8,9 @@ import pytest
 
 from harness.analysis import Sequential, Verdict, estimate_added, estimate_overhead
 from harness.model.attach import Attach
+from harness.model.base import Device
 from harness.model.budget import Budget
 from harness.model.job import Job
-from harness.model.layout import Device
 from harness.model.mode import Cell, Mode
 from harness.results import BudgetRecord, CellContext, CellRecord, MetricRecord, ValidityCheck, assemble, corrected
 from harness.results.judging import gravest, judged

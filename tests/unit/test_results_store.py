@@ -13,10 +13,11 @@ import pytest
 from harness.analysis import estimate_drift
 from harness.errors import ResultsError
 from harness.model.attach import Attach
+from harness.model.base import Device
 from harness.model.budget import Budget
 from harness.model.effective import Effective
 from harness.model.job import Job
-from harness.model.layout import Device, Lvm
+from harness.model.layout import Lvm
 from harness.model.mode import Cell, Mode
 from harness.results import (
     SCHEMA_VERSION,

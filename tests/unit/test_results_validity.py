@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from harness.model.base import Md
 from harness.model.job import Job
-from harness.model.layout import Layout, Lvm, LvmThin, Md, Partition, Qcow2, RawFile, ZfsFile, Zvol, amplification
+from harness.model.layout import Layout, Lvm, LvmThin, Partition, Qcow2, RawFile, ZfsFile, Zvol, amplification
 from harness.results import Measurement, ValidityCheck
 from harness.results.validity import byte_checks, rate_checks, saturation_notes
 from tests.unit.counted import counters as counters_of

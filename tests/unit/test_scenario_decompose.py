@@ -9,8 +9,9 @@ import pytest
 
 from harness.errors import ConfigError
 from harness.model.attach import Attach, Vfio
+from harness.model.base import Device, Md
 from harness.model.job import parse_workload
-from harness.model.layout import Device, Layout, Lvm, LvmThin, Md, Qcow2, RawFile
+from harness.model.layout import Layout, Lvm, LvmThin, Qcow2, RawFile
 from harness.model.mode import Arm, Mode, Place
 from harness.model.profile import PROFILES
 from harness.scenario.decompose import changes, decompose_problems, steps_of

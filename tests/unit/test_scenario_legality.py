@@ -10,7 +10,7 @@ import pytest
 
 from harness.errors import ConfigError
 from harness.model.attach import Aio, Attach, Bus, Cache
-from harness.model.layout import Device
+from harness.model.base import Device
 from harness.scenario.legality import FEWEST_DISKS, mode_problems
 from harness.scenario.load import load_scenario
 from harness.scenario.scenario import Scenario

@@ -11,8 +11,9 @@ import pytest
 
 from harness.errors import ConfigError
 from harness.model.attach import Attach, Attachment, Vfio
+from harness.model.base import Device, Md
 from harness.model.job import Workload
-from harness.model.layout import Device, Layout, Lvm, LvmThin, Md, Partition, Qcow2, RawFile, ZfsFile, Zvol
+from harness.model.layout import Layout, Lvm, LvmThin, Partition, Qcow2, RawFile, ZfsFile, Zvol
 from harness.model.mode import Mode
 from harness.scenario.load import find_scenarios, load_scenario
 from harness.scenario.scenario import Scenario

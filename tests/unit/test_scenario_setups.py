@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.model.attach import Attach, Bus, Vfio
-from harness.model.layout import Device, Layout, Lvm, Md, Qcow2, RawFile
+from harness.model.base import Device, Md
+from harness.model.layout import Layout, Lvm, Qcow2, RawFile
 from harness.model.mode import Mode
 from harness.scenario.library import PRESETS
 from harness.scenario.setups import disks_needed, regions, setups

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.model.attach import Attach, Vfio
-from harness.model.layout import Device, Md
+from harness.model.base import Device, Md
 from harness.model.mode import Arm, Mode, Place
 from harness.scenario.decompose import changes
 from harness.scenario.load import find_scenarios, load_scenario

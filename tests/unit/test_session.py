@@ -22,7 +22,8 @@ from harness.measure.phases import Phases
 from harness.measure.provenance import disk_provenance
 from harness.measure.session import SetupRequest, session
 from harness.model.attach import Attach
-from harness.model.layout import Device, Lvm
+from harness.model.base import Device
+from harness.model.layout import Lvm
 from harness.model.mode import Mode
 from harness.run_id import RunId
 from tests.unit.loop_disks import RUNNER, require, traces

@@ -8,9 +8,10 @@ from dataclasses import replace
 from harness.analysis import Reason, Sequential
 from harness.measure.stopping import reason_to_stop
 from harness.model.attach import Attach
+from harness.model.base import Device
 from harness.model.budget import Budget
 from harness.model.job import Job
-from harness.model.layout import Device, Lvm
+from harness.model.layout import Lvm
 from harness.model.mode import Cell, Mode
 from harness.results import CellContext, CellRecord, Measurement, ValidityCheck, assemble
 from harness.scenario.plan import Plan, group_cells

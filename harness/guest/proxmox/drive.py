@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from harness.model.attach import BUSES, Attach, Attachment, Bus
+from harness.model.values import names_of, shown_field
 
 LONGEST_SERIAL = 60
 _OFFERED: tuple[Bus, ...] = ("virtio-blk", "virtio-scsi", "sata")
+_OPTIONS = ("bus", "cache", "aio", "iothread", "queues", "discard", "detect_zeroes", "read_only")
+"""The options of an attachment that Proxmox VE's drives have."""
 _WITH_IOTHREAD = ("virtio", "scsi")
 CDROM = "ide2"
 """The drive of the guest's own medium: the guest image's ISO, or a template's cloud-init drive."""
@@ -23,22 +26,19 @@ def not_offered(attach: Attachment) -> str | None:
     bus = BUSES[attach.bus].hypervisor
     refused = {
         f"an iothread for {attach.bus}": attach.iothread and bus not in _WITH_IOTHREAD,
-        "a shared virtio-scsi controller": attach.controller == "shared",
         f"a number of queues for {attach.bus}": attach.queues is not None and bus != "scsi",
         # PVE's minimum is 2. Without the option, QEMU has one queue per CPU of the guest.
         "a single queue": attach.queues == 1 and bus == "scsi",
-        "a queue size": attach.queue_size is not None,
-        "iothread_vq_mapping": attach.iothread_vq_mapping != 0,
-        "block sizes": attach.logical_block_size is not None or attach.physical_block_size is not None,
         f"read_only for {attach.bus}": attach.read_only and bus not in _WITH_IOTHREAD,
-        # With `scsiblock=1`, PVE still made an emulated scsi-hd.
-        "device lun": attach.device == "lun",
         # PVE's detect_zeroes is only on or off, and "on" means `unmap` if the drive discards.
         f"detect_zeroes {attach.detect_zeroes} with discard {attach.discard}": attach.detect_zeroes
         not in ("off", "unmap" if attach.discard == "unmap" else "on"),
         f"aio native with cache {attach.cache}": attach.aio == "native" and not attach.direct,
     }
+    # An option that PVE's drives do not have must keep its default. With `scsiblock=1`, PVE still made a scsi-hd.
+    changed = [name for name in names_of(attach) if getattr(attach, name) != getattr(Attach(), name)]
     missing = [what for what, requested in refused.items() if requested]
+    missing += [f"{name} = {shown_field(attach, name)}" for name in changed if name not in _OPTIONS]
     return f"Proxmox VE does not offer {', '.join(missing)}" if missing else None
 
 

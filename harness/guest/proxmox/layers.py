@@ -12,18 +12,8 @@ from harness.lab.created import CreationLog
 from harness.layout.layer import Layer
 from harness.layout.regions import Need, Region
 from harness.layout.source import Sources
-from harness.model.layout import (
-    Device,
-    Filesystem,
-    Layout,
-    Lvm,
-    LvmThin,
-    Partition,
-    Qcow2,
-    RawFile,
-    ZfsFile,
-    Zvol,
-)
+from harness.model.base import Device
+from harness.model.layout import Filesystem, Layout, Lvm, LvmThin, Partition, Qcow2, RawFile, Zvol
 from harness.model.mode import Mode
 
 MIB, GIB = 1024**2, 1024**3
@@ -42,17 +32,18 @@ Stored = Lvm | LvmThin | RawFile | Qcow2 | Zvol
 
 def not_made(layout: Layout) -> str | None:
     """Why PVE cannot create a layout; None if it can."""
-    if not isinstance(layout.base, Device):
-        return "Proxmox VE does not support md arrays"
-    if isinstance(layout, ZfsFile):
-        return "Proxmox VE stores volumes of VMs on ZFS as zvols, not as files: use the layout zvol"
-    if isinstance(layout, LvmThin) and layout != LvmThin():
-        return "Proxmox VE has no option for the chunk of a thin pool: LVM chooses it"
-    if isinstance(layout, Zvol) and layout != Zvol():
-        return "Proxmox VE uses its default volblocksize here"
-    if isinstance(layout, Qcow2) and (layout.cluster_size, layout.lazy_refcounts) != (Qcow2().cluster_size, False):
-        return "Proxmox VE creates qcow2 files with clusters of 64 KiB and without lazy_refcounts"
-    return None
+    chunk = isinstance(layout, LvmThin) and layout != LvmThin()
+    clusters = isinstance(layout, Qcow2) and layout.cluster_size != Qcow2().cluster_size
+    refcounts = isinstance(layout, Qcow2) and layout.lazy_refcounts
+    refused = {
+        "Proxmox VE does not support md arrays": not isinstance(layout.base, Device),
+        "Proxmox VE stores volumes of VMs on ZFS as zvols, not as files: use the layout zvol": layout.kind == "zfs",
+        "Proxmox VE has no option for the chunk of a thin pool: LVM chooses it": chunk,
+        "Proxmox VE uses its default volblocksize here": isinstance(layout, Zvol) and layout != Zvol(),
+        "Proxmox VE creates qcow2 files with clusters of 64 KiB and without lazy_refcounts": clusters or refcounts,
+        f"Proxmox VE has no storage for the layout {layout.kind}": not isinstance(layout, Device | Partition | Stored),
+    }
+    return next((why for why, applies in refused.items() if applies), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,8 @@ from harness.layout.layer import Layer
 from harness.layout.layers import BARE, Alone
 from harness.layout.regions import Need
 from harness.layout.source import BlockSource, Sources
-from harness.model.layout import Device, Lvm, LvmThin, Partition, RawFile, Zvol
+from harness.model.base import Device
+from harness.model.layout import Lvm, LvmThin, Partition, RawFile, Zvol
 from harness.model.mode import Mode
 from harness.units import format_size
 
