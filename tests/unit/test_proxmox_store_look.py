@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,9 @@ def mount_point() -> Iterator[Path]:
     finally:
         path.rmdir()
         if not was_there:
-            path.parent.rmdir()
+            # Another test may have a directory of its own there by now.
+            with suppress(OSError):
+                path.parent.rmdir()
 
 
 def look(maker: str, name: str, partuuid: str, device: str = "") -> str:
