@@ -43,7 +43,7 @@ def disk_of(spec: HostSpec, wanted: str | None) -> str:
         raise ConfigError(f"host {spec.name} has no disk to calibrate with", hint="add a disk in the lab file")
     if wanted is not None and wanted not in names:
         raise ConfigError(f'host {spec.name}: no disk "{wanted}"; {choices(wanted, names)}')
-    if spec.proxmox is not None and (why := spec.proxmox.api.why_no_devices):
+    if why := spec.hypervisor.why_no_devices:
         raise ConfigError(
             f"host {spec.name}: a calibration gives the whole disk to the guest: {why}",
             hint=f"log in as {ROOT} without a token: host.{spec.name}.api.user, .token and .secret",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,6 +16,7 @@ from harness.layout.identity import FIND
 from harness.layout.regions import ALIGNMENT, TABLE_BYTES, Need, Region, together
 from harness.model.base import Md, RaidLevel
 from harness.units import format_duration, format_size
+from harness.waiting import Deadline, wait_until
 
 KIB = 1024
 MIB = 1024**2
@@ -206,16 +206,20 @@ def _wait_until_synced(device: Writable, name: str, members: int, events: Events
     runner, size = device.runner, device.size_bytes
     # A member is at most as large as the array.
     patience = PATIENCE + size / SLOWEST_SYNC
-    end = time.monotonic() + patience
-    while True:
+    deadline = Deadline.after(patience)
+    progress = ""
+
+    def is_synced() -> bool:
+        nonlocal progress
         progress = runner.run(["sh", "-s", "--", device.name], stdin=_SYNC, deadline=30).stdout.strip()
-        if progress == "synced":
-            return
-        left = end - time.monotonic()
-        if left <= 0:
-            raise HostError(
-                f"{runner.name}: array {name} of {members} disks and {format_size(size)} is not in sync after "
-                f"{format_duration(patience)}: {progress}",
-                hint="see /proc/mdstat and dmesg there: a disk may fail or be much slower than the others",
-            )
-        events(StepAdvanced(f"synchronise array {name}", f"{progress} sectors", left))
+        if progress != "synced":
+            events(StepAdvanced(f"synchronise array {name}", f"{progress} sectors", deadline.left))
+        return progress == "synced"
+
+    # The script on the host waits a moment itself.
+    if not wait_until(is_synced, deadline=deadline, every=0.0):
+        raise HostError(
+            f"{runner.name}: array {name} of {members} disks and {format_size(size)} is not in sync after "
+            f"{format_duration(patience)}: {progress}",
+            hint="see /proc/mdstat and dmesg there: a disk may fail or be much slower than the others",
+        )

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from harness.events import Events, StepFinished, StepStarted
+from harness.events import Events
 
 MEASURE = "measure"
 """The efficiency of a run is the share of fio in this phase."""
@@ -44,8 +44,5 @@ class Phases:
     @contextmanager
     def step(self, phase: str, what: str) -> Iterator[None]:
         """The same as `timed`, and reports the step `what` to the listeners."""
-        self.events(StepStarted(what))
-        started = time.monotonic()
-        with self.timed(phase):
+        with self.events.step(what), self.timed(phase):
             yield
-        self.events(StepFinished(what, time.monotonic() - started))
