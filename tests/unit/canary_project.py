@@ -6,7 +6,6 @@ itself is the plugin's; what would touch this machine (images, its lease, its cr
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -28,7 +27,7 @@ from tests.unit.hostile_servers import (
     response,
     server,
 )
-from tests.unit.transport_servers import USER, free_port, make_key, sshd
+from tests.unit.transport_servers import USER, closed_port, free_port, make_key, sshd
 
 ROOT = Path(__file__).parents[2]
 OTHER_FINGERPRINT = ":".join(["00"] * 32)
@@ -225,8 +224,7 @@ def _of_the_api(stack: ExitStack, node: Certificates) -> Iterator[Failure]:
     pinned = f'fingerprint = "{OTHER_FINGERPRINT}"'
     yield from both("pin", "shows another certificate than the pinned one", double.port, pinned)
     yield from both("ca", "is not trusted", double.port, trusted)
-    with socket.create_server((LOOPBACK, 0)) as closed:
-        port = closed.getsockname()[1]
+    port = stack.enter_context(closed_port())
     yield from both("closed", "cannot be reached", port, trusted)
     yield from both("reset", "cannot be reached", answered(lambda _request: RESET), trusted)
     yield from both("silent", "cannot be reached", answered(lambda _request: SILENCE), trusted)
@@ -296,7 +294,9 @@ def _of_keys(stack: ExitStack, project: Project, outside: Path) -> Iterator[Fail
     )
     yield Failure("key_absent", "cannot read the SSH key", password, 1, ssh=ssh(project.path / "absent", 1))
     yield Failure("key_unreadable", "cannot read the SSH key", password, 1, ssh=ssh(project.path, 1))
-    yield Failure("ssh_closed", "127.0.0.1", [*password, *content], 1, ssh=ssh(stranger, free_port()))
+    yield Failure(
+        "ssh_closed", "127.0.0.1", [*password, *content], 1, ssh=ssh(stranger, stack.enter_context(closed_port()))
+    )
 
 
 @contextmanager

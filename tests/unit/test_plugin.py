@@ -10,7 +10,7 @@ import json
 import signal
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ from harness.image.cache import Cache, Missing, cache_root
 from harness.image.keys import ensure_key
 from harness.image.recipe import load_recipes
 from tests.unit.recorded_campaign import Played, write_recording
-from tests.unit.transport_servers import free_port, make_key
+from tests.unit.transport_servers import closed_port, make_key
 
 pytest_plugins = ["pytester"]
 
@@ -58,7 +58,7 @@ Run = Callable[..., pytest.RunResult]
 
 
 @pytest.fixture
-def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     """Runs pytest in a directory with two scenarios and a lab whose host does not answer."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("VIRT_OVERHEAD_CACHE", str(CACHE))
@@ -72,7 +72,13 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
     (here / TEST_FILE).write_text((ROOT / TEST_FILE).read_text())
     for disk in ("alpha", "beta"):
         (here / "scenarios" / f"{disk}.toml").write_text(SCENARIO)
-    (here / "lab.toml").write_text(LAB.format(port=free_port(), key=here / "key"))
+    with closed_port() as port:
+        yield _project(pytester, port)
+
+
+def _project(pytester: pytest.Pytester, port: int) -> Run:
+    here = pytester.path
+    (here / "lab.toml").write_text(LAB.format(port=port, key=here / "key"))
     addopts = " ".join(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["addopts"])
     pytester.makeini(f"[pytest]\naddopts = {addopts}\nfilterwarnings = error\ntestpaths = scenarios\n")
 

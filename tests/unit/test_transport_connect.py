@@ -13,7 +13,7 @@ import pytest
 from harness.errors import ConfigError, HostError
 from harness.lab.transport import hostkeys
 from harness.lab.transport.ssh import SshRunner
-from tests.unit.transport_servers import Server, booting, configure_sshd, free_port, make_key, serve_sshd, sshd
+from tests.unit.transport_servers import Server, booting, closed_port, configure_sshd, make_key, serve_sshd, sshd
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +35,8 @@ def test_a_machine_behind_another_is_reached_through_it(server: Server, tmp_path
 
 def test_a_guest_that_does_not_listen_is_reported_as_seen_from_its_host(server: Server) -> None:
     host = SshRunner.connect(server.target(), name="host lab", deadline=20)
-    with pytest.raises(HostError, match=r"guest: 127\.0\.0\.1:\d+ does not answer host lab"):
-        SshRunner.connect(server.target(port=free_port()), name="guest", via=host, deadline=5)
+    with closed_port() as port, pytest.raises(HostError, match=r"guest: 127\.0\.0\.1:\d+ does not answer host lab"):
+        SshRunner.connect(server.target(port=port), name="guest", via=host, deadline=5)
     host.close()
 
 

@@ -35,7 +35,17 @@ class Server:
         return SshTarget("127.0.0.1", changes.get("port", self.port), USER, self.user_key, pinned, known_hosts)
 
 
+@contextlib.contextmanager
+def closed_port() -> Iterator[int]:
+    """A port that refuses connections. Nothing else can listen on it as long as this lasts."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        port: int = bound.getsockname()[1]
+        yield port
+
+
 def free_port() -> int:
+    """A port that is free now. Another program may take it."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
