@@ -1,4 +1,4 @@
-"""The article's scenario through Proxmox VE: the API is the double's, the guests it makes run in the embedded lab."""
+"""The scenario of the study through Proxmox VE: the API is the double's, and its guests run in the embedded lab."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def nothing_left(node: Node) -> Iterator[None]:
     assert node.left() == before
 
 
-def test_the_articles_scenario_is_measured_through_the_api(tmp_path: Path, node: Node) -> None:
+def test_the_scenario_of_the_study_is_measured_through_the_api(tmp_path: Path, node: Node) -> None:
     done = measure(tmp_path, f"--lab={node.lab(tmp_path)}", "-k", "optane and randread", *ONE_JOB, env=SECRETS)
     assert done.returncode == 0, done.stdout
     run = latest(tmp_path)

@@ -56,7 +56,7 @@ def test_a_minimal_file_is_named_by_its_stem_and_measures_the_disk_of_that_name(
     assert scenario.workloads == (Workload("randread", 4096),)
 
 
-def test_the_presets_are_the_modes_of_the_article(tmp_path: Path) -> None:
+def test_the_presets_are_the_modes_of_the_study(tmp_path: Path) -> None:
     scenario = load(tmp_path, good_but('"host", "lvm"', '"host", "passthrough", "lvm", "raw", "raw-cached"'))
     assert scenario.modes == (
         Mode("host", Device(), None),

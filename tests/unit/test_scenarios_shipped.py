@@ -29,7 +29,7 @@ def partners(mode: Mode, scenario: Scenario) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["hdd", "optane", "sata_ssd"])
-def test_the_articles_matrix_is_there_for_each_of_its_disks(name: str) -> None:
+def test_the_matrix_of_the_study_is_there_for_each_of_its_disks(name: str) -> None:
     scenario = SCENARIOS[name]
     assert [mode.name for mode in scenario.modes] == ["host", "passthrough", "lvm", "raw", "raw-cached"]
     assert len(scenario.workloads) == 4
