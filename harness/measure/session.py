@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 from harness.errors import GuestError, Unsupported
 from harness.guest.lost import explained
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
-from harness.lab.counters import HostCounters, read_counters
 from harness.lab.created import CreationLog
-from harness.lab.cycles import CycleCount, counting
 from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk
-from harness.lab.transport.base import Completed, Runner
+from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
 from harness.measure.conditioning import condition
 from harness.measure.fio import Target
 from harness.measure.phases import Phases
-from harness.model.counters import Counters, KvmCounts, Transferred, since
+from harness.model.counters import Transferred
 from harness.model.effective import Effective
 from harness.model.job import Job
 from harness.model.mode import Arm, Mode, Place
@@ -74,34 +71,6 @@ def require_guest(modes: Sequence[Mode], skipped: Mapping[str, str]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
-    """The counters of the host's bare disks, its CPUs, QEMU and KVM at one moment."""
-
-    host: HostCounters
-    qemu: Transferred | None
-    """None on an arm of the host, or if the hypervisor does not count the disk."""
-    exits: KvmCounts | None
-    """Reported by QEMU. None if the host's debugfs is read instead, or if nothing counts them."""
-
-    def since(self, earlier: Counted) -> Counters:
-        """The counters between the two moments, of all jobs together."""
-        now, then = self.host, earlier.host
-        return Counters(
-            disk=since(now.disk, then.disk),
-            qemu=since(self.qemu, earlier.qemu),
-            host_cpu_busy=now.cpu.busy_since(then.cpu),
-            host=since(now.host, then.host),
-            threads=since(now.qemu, then.qemu),
-            kvm=since(self.exits or now.kvm, earlier.exits or then.kvm),
-            members={
-                name: counts
-                for name in now.members
-                if (counts := since(now.members[name], then.members.get(name))) is not None
-            },
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Session:
     """A prepared disk: the machine and the target of each arm.
 
@@ -128,36 +97,14 @@ class Session:
         attach = arm.mode.attach if arm.mode else None
         return Target(source.writable.path, source.offset, source.size, direct=attach.direct if attach else True)
 
-    def run(self, arm: Arm, argv: Sequence[str], *, stdin: str, deadline: float) -> Completed:
-        """Run fio on this arm. Any exit status is accepted.
+    def counted_disks(self, arm: Arm) -> tuple[str, ...]:
+        """The kernel names of the bare disks whose counters show the arm's I/O. Empty if the guest has the disk."""
+        attach = arm.mode.attach if arm.place is Place.GUEST and arm.mode else None
+        return self.layouts.disks(arm.mode) if attach is None or attach.host_counts else ()
 
-        On the host, raises SafetyError if the arm's device is no longer the same one. Raises HostError.
-        """
-        if arm.place is Place.GUEST:
-            return self.runner(arm).run(argv, stdin=stdin, deadline=deadline, check=False)
-        return self.layouts.twin(arm.mode).writable.run(argv, stdin=stdin, deadline=deadline, check=False)
-
-    def counted(self, arm: Arm, *, written: bool = False) -> Counted:
-        """The current counters of the arm's I/O outside of fio.
-
-        With `written`, waits for udev first. udev reads about 1 MiB of each block device that a writer on the host
-        closes. No job causes this I/O, and for a slow disk it is a large share.
-        """
-        in_guest = arm.place is Place.GUEST and arm.mode is not None
-        # Also for an arm of the host: the time that the idle guest takes does not belong to the arm.
-        vm = self.guest.threads if self.guest else None
-        attach = arm.mode.attach if in_guest and arm.mode else None
-        disks = self.layouts.disks(arm.mode) if attach is None or attach.host_counts else ()
-        # Query host and hypervisor at the same time. Nothing is measured meanwhile, and each query takes some time.
-        with ThreadPoolExecutor(max_workers=1) as pool:
-            host = pool.submit(read_counters, self.host.runner, disks, vm, settled=written and not in_guest)
-            qemu = self._guest.transferred(arm.mode.name) if in_guest and arm.mode else None
-            exits = self._guest.exits() if in_guest else None
-            return Counted(host.result(), qemu, exits)
-
-    def counting_cycles(self, seconds: float) -> AbstractContextManager[CycleCount]:
-        """Count the host's cycles during the block, for at most `seconds`. Without effect if the host cannot count."""
-        return counting(self.host.runner, seconds) if self.host.cycles.counted else nullcontext(CycleCount())
+    def transferred(self, arm: Arm) -> Transferred | None:
+        """The bytes that QEMU has counted so far on this arm; None on the host, or if the hypervisor does not count."""
+        return self._guest.transferred(arm.mode.name) if arm.place is Place.GUEST and arm.mode else None
 
     @contextmanager
     def holding(self, arm: Arm) -> Iterator[None]:

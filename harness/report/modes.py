@@ -180,22 +180,22 @@ def _summary(mode: str, cells: Sequence[CellView]) -> ModeSummary:
 
 
 def _pooled(cells: Sequence[CellView], of: ArmName, than: ArmName) -> Estimate:
-    """Overhead of the geometric mean over the cells' jobs. A sample is a round in which all of them were measured."""
-    common = sorted(set.intersection(*(set(cell.record.rounds) for cell in cells)))
+    """Overhead of the geometric mean over the cells' jobs. A sample is a block in which all of them were measured."""
+    common = sorted(set.intersection(*(set(cell.record.samples) for cell in cells)))
 
     def samples(place: ArmName) -> list[float]:
         if not common:  # the jobs were never measured together: there is a value, but no spread
             means = [cell.mean(cell.throughput, place) for cell in cells]
             return [_geometric_mean([mean.point for mean in means if mean])]
-        return [_geometric_mean([_value(cell, place, number) for cell in cells]) for number in common]
+        return [_geometric_mean([_value(cell, place, block) for cell in cells]) for block in common]
 
     confidence = max(cell.record.confidence for cell in cells)
     return estimate_overhead(samples(than), samples(of), higher_is_better=True, confidence=confidence)
 
 
-def _value(cell: CellView, place: ArmName, number: int) -> float:
+def _value(cell: CellView, place: ArmName, block: tuple[int, int]) -> float:
     values: tuple[float, ...] = getattr(cell.throughput, place)
-    return values[cell.record.rounds.index(number)]
+    return values[cell.record.samples.index(block)]
 
 
 def _geometric_mean(values: Sequence[float]) -> float:

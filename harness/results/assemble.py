@@ -1,4 +1,4 @@
-"""From measurements to cell records: pairs the arms of each round, estimates, and gives the verdict."""
+"""From measurements to cell records: pairs the arms of each block, estimates, and gives the verdict."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ from harness.results.judging import gravest, judged
 from harness.results.records import Measurement
 from harness.results.validity import byte_checks, rate_checks, saturation_notes
 
-_Rounds = Mapping[int, Sequence[Measurement]]
-_ByArm = Mapping[Place, _Rounds]
+BlockKey = tuple[int, int]
+"""Round, and number of the block within it."""
+_Blocks = Mapping[BlockKey, Sequence[Measurement]]
+_ByArm = Mapping[Place, _Blocks]
 
 CONFIDENCE = 0.95
 """The confidence of all intervals of a cell together, for any number of looks at its rounds."""
@@ -75,13 +77,14 @@ def assemble(
 ) -> list[CellRecord]:
     """One record per cell, in order. `contexts` is by cell id and holds every cell.
 
-    The group of the cell's context, its job's id and the ids of its arms select the cell's measurements. Only rounds in
-    which every arm of the cell was measured count. So host, twin and guest values are pairs and triples of one round.
-    If any measurement of these rounds lacks a metric (too few I/Os for a percentile), the cell does not have it:
-    using only the rounds that have it would select the fast rounds. If an arm was measured more than once in a round
-    (a bracket around other layouts), the geometric mean of its values counts. ResultsError for an unknown metric.
+    The group of the cell's context, its job's id and the ids of its arms select the cell's measurements. Only blocks in
+    which every arm of the cell was measured count, and in which none of its slices overlapped another. So host, twin
+    and guest values are pairs and triples of one block. If any measurement of these blocks lacks a metric (too few I/Os
+    for a percentile), the cell does not have it: using only the blocks that have it would select the fast ones. If an
+    arm was measured more than once in a block (in version 0.1, which bracketed the others by the host), the geometric
+    mean of its values counts. ResultsError for an unknown metric.
     """
-    index: dict[tuple[str, str, str], dict[int, list[Measurement]]] = defaultdict(lambda: defaultdict(list))
+    index: dict[tuple[str, str, str], dict[BlockKey, list[Measurement]]] = defaultdict(lambda: defaultdict(list))
     for measurement in sorted(measurements, key=lambda each: each.started):
         unknown = measurement.metrics.keys() - METRICS.keys()
         if unknown:
@@ -89,7 +92,8 @@ def assemble(
                 f"{measurement.raw}: unknown metric {', '.join(sorted(unknown))}",
                 hint=f"this virt-overhead knows {', '.join(METRICS)}; use a newer one if it wrote this run",
             )
-        index[measurement.group, measurement.job, measurement.arm][measurement.round].append(measurement)
+        block = measurement.round, measurement.block
+        index[measurement.group, measurement.job, measurement.arm][block].append(measurement)
     return [
         _cell_record(
             cell,
@@ -101,9 +105,10 @@ def assemble(
 
 
 def _cell_record(cell: Cell, context: CellContext, by_arm: _ByArm) -> CellRecord:
-    rounds = _complete_rounds(by_arm)
-    look = _look(context, len(rounds))
-    own = sorted((m for arm in by_arm.values() for again in arm.values() for m in again), key=lambda each: each.started)
+    every = sorted((m for arm in by_arm.values() for again in arm.values() for m in again), key=lambda each: each.started)
+    own = [each for each in every if each.overlap is None]
+    blocks = _complete_blocks(by_arm)
+    look = _look(context, len({number for number, _ in blocks}))
     impossible = _impossible_values(own)
     job = cell.job
     validity = (
@@ -114,7 +119,7 @@ def _cell_record(cell: Cell, context: CellContext, by_arm: _ByArm) -> CellRecord
         *rate_checks(own, job.rate),
         *context.check(cell, own),
     )
-    metrics = {} if impossible else _metrics(by_arm, rounds, look.confidence if look else CONFIDENCE)
+    metrics = {} if impossible else _metrics(by_arm, blocks, look.confidence if look else CONFIDENCE)
     budgets = judged(context.budgets, metrics, look) if context.skipped is None else ()
     return CellRecord(
         id=cell.id,
@@ -124,23 +129,26 @@ def _cell_record(cell: Cell, context: CellContext, by_arm: _ByArm) -> CellRecord
         mode=cell.mode.name,
         mode_detail=cell.mode.detail,
         job=cell.job,
-        rounds=rounds,
+        rounds=tuple(number for number, _ in blocks),
+        blocks=tuple(block for _, block in blocks),
+        boots=tuple(by_arm[Place.HOST][block][0].boot for block in blocks),
         metrics=metrics,
         confidence=look.confidence if look else CONFIDENCE,
         verdict=Verdict.VOID if not all(check.ok for check in validity) else gravest(budgets),
         budget=budgets,
         validity=validity,
         effective=context.effective,
-        raw=tuple(measurement.raw for measurement in own),
+        raw=tuple(dict.fromkeys(measurement.raw for measurement in own)),
         span_bytes=context.span_bytes,
         notes=(
             *context.notes,
             *dict.fromkeys(note for measurement in own for note in measurement.notes),
+            *_overlapping(every),
             *saturation_notes(own, depth=job.depth if job.rate is None else None),
             *_faster_than_host(metrics, validity, cell),
         ),
         skipped=context.skipped,
-        accounting=accounting(by_arm, rounds, confidence=look.confidence if look else CONFIDENCE),
+        accounting=accounting(by_arm, blocks, confidence=look.confidence if look else CONFIDENCE),
     )
 
 
@@ -175,8 +183,21 @@ def _faster_than_host(metrics: Mapping[str, MetricRecord], validity: Sequence[Va
     return [f"the guest is better than its host beyond the interval in {', '.join(faster)}; {why}"]
 
 
-def _complete_rounds(by_arm: _ByArm) -> tuple[int, ...]:
-    return tuple(sorted(set.intersection(*(set(rounds) for rounds in by_arm.values()))))
+def _complete_blocks(by_arm: _ByArm) -> tuple[BlockKey, ...]:
+    """The blocks in which each arm has a slice and no slice overlapped another, in the order of their numbers."""
+    whole = (
+        {block for block, slices in blocks.items() if all(each.overlap is None for each in slices)}
+        for blocks in by_arm.values()
+    )
+    return tuple(sorted(set.intersection(*whole)))
+
+
+def _overlapping(measurements: Sequence[Measurement]) -> list[str]:
+    void = {(each.round, each.block) for each in measurements if each.overlap is not None}
+    if not void:
+        return []
+    of = len({(each.round, each.block) for each in measurements})
+    return [f"{len(void)} of {of} blocks do not count, because slices of two arms overlapped"]
 
 
 def _impossible_values(measurements: Iterable[Measurement]) -> tuple[ValidityCheck, ...]:
@@ -188,20 +209,20 @@ def _impossible_values(measurements: Iterable[Measurement]) -> tuple[ValidityChe
     )
 
 
-def _metrics(by_arm: _ByArm, rounds: Sequence[int], confidence: float) -> dict[str, MetricRecord]:
-    paired = [m.metrics.keys() for arm in by_arm.values() for number in rounds for m in arm[number]]
+def _metrics(by_arm: _ByArm, blocks: Sequence[BlockKey], confidence: float) -> dict[str, MetricRecord]:
+    paired = [m.metrics.keys() for arm in by_arm.values() for block in blocks for m in arm[block]]
     return {
-        metric.name: _metric_record(metric, by_arm, rounds, confidence)
+        metric.name: _metric_record(metric, by_arm, blocks, confidence)
         for metric in METRICS.values()
         if paired and all(metric.name in names for names in paired)
     }
 
 
-def _metric_record(metric: Metric, by_arm: _ByArm, rounds: Sequence[int], confidence: float) -> MetricRecord:
+def _metric_record(metric: Metric, by_arm: _ByArm, blocks: Sequence[BlockKey], confidence: float) -> MetricRecord:
     def values(place: Place) -> tuple[float, ...]:
         if place not in by_arm:
             return ()
-        return tuple(_one_value(m.metrics[metric.name] for m in by_arm[place][number]) for number in rounds)
+        return tuple(_one_value(m.metrics[metric.name] for m in by_arm[place][block]) for block in blocks)
 
     def worse(of: Sequence[float], than: Sequence[float]) -> Estimate | None:
         if not (of and than):
@@ -219,17 +240,17 @@ def _metric_record(metric: Metric, by_arm: _ByArm, rounds: Sequence[int], confid
         layer=worse(twin, than=host),
         virtualisation=worse(guest, than=twin or host),
         added=estimate_added(host, guest, confidence=confidence) if guest and metric.is_latency else None,
-        pooled=_pooled(metric, by_arm, rounds, confidence),
+        pooled=_pooled(metric, by_arm, blocks, confidence),
     )
 
 
-def _pooled(metric: Metric, by_arm: _ByArm, rounds: Sequence[int], confidence: float) -> dict[str, PooledPercentile]:
-    """A percentile of all I/Os of an arm's rounds together, if its measurements have histograms."""
+def _pooled(metric: Metric, by_arm: _ByArm, blocks: Sequence[BlockKey], confidence: float) -> dict[str, PooledPercentile]:
+    """A percentile of all I/Os of an arm's blocks together, if its measurements have histograms."""
     if metric.quantile is None:
         return {}
     found = {}
-    for place, of_round in by_arm.items():
-        bins = merged(measurement.histogram for number in rounds for measurement in of_round[number])
+    for place, of_block in by_arm.items():
+        bins = merged(measurement.histogram for block in blocks for measurement in of_block[block])
         interval = percentile_interval(bins, metric.quantile, confidence=confidence)
         if interval is not None:
             found[str(place)] = PooledPercentile(interval.point, interval.low, interval.high, interval.ios)

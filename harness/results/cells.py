@@ -137,7 +137,7 @@ class CellRecord:
     job: Job
     """The measurement point: workload, block size, iodepth, numjobs."""
     rounds: tuple[int, ...]
-    """Numbers of the rounds in which every arm of the cell was measured; the metrics' values are in this order."""
+    """The round of each block that counts; the metrics' values are in this order."""
     metrics: dict[str, MetricRecord]
     """Metrics by name, for example `iops` or `clat_p99`."""
     confidence: float
@@ -161,3 +161,12 @@ class CellRecord:
     """Why the cell was not measured, or null."""
     accounting: dict[str, CostRecord] = field(default_factory=dict)
     """What an I/O costs the host, by name; empty if the jobs shared a fio process, or nothing was counted."""
+    blocks: tuple[int, ...] = ()
+    """The number of each block within its round, in the order of `rounds`; empty in version 0.1: one block a round."""
+    boots: tuple[int, ...] = ()
+    """The guest's boot of each block: the number of the first round in it; empty in version 0.1: one boot."""
+
+    @property
+    def samples(self) -> tuple[tuple[int, int], ...]:
+        """Round and number of each block that counts."""
+        return tuple(zip(self.rounds, self.blocks or (1,) * len(self.rounds), strict=True))

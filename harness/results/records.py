@@ -21,18 +21,18 @@ RunStatus = Literal["running", "complete", "interrupted", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One arm x job x round: one run of fio, and one line of journal.jsonl."""
+    """One slice, which is one arm running one job for a short time: one line of journal.jsonl."""
 
     __pydantic_config__ = _STRICT
 
     group: str
     """The group of cells that were measured together and share their host arm."""
     round: int
-    """Number of the round. The arms of one round are minutes apart and form a pair."""
+    """Number of the round."""
     arm: str
     """`host`, `twin:MODE` or `guest:MODE`."""
     repeat: Annotated[int, Field(validation_alias=AliasChoices("repeat", "visit"))]
-    """1, or 2 for the second measurement of an arm in the round: the bare host, if it brackets the others."""
+    """1, or 2 for the second measurement of an arm in the block: the same disk under another name, in a calibration."""
     job: str
     """The job's id, for example `randread-4k-qd32`."""
     started: float
@@ -40,7 +40,7 @@ class Measurement:
     seconds: float
     """The measured time by fio's clock, without the ramp."""
     wall: float
-    """Seconds from the start of the command to its end."""
+    """Seconds that the slice takes, with the ramp."""
     metrics: dict[str, float]
     """Values by metric name, in the metric's unit. A percentile without enough I/Os is absent."""
     io_bytes: int
@@ -53,6 +53,12 @@ class Measurement:
     """Completions by latency in nanoseconds: fio's own bins."""
     notes: tuple[str, ...] = ()
     """What a reader must know about this measurement, one sentence each."""
+    block: int = 1
+    """Number of the block within the round. The slices of one block and job are seconds apart and form a pair."""
+    boot: int = 1
+    """Number of the guest's boot: that of the first round in it."""
+    overlap: str | None = None
+    """The arm whose slice ran at the same time. Then the slice is void, and its block does not count for the cell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +138,7 @@ class GroupRecord:
     disk: str
     """The disk under test."""
     orders: tuple[tuple[str, ...], ...]
-    """For each whole round, the arms in the order of their measurement."""
+    """For each whole round, the arms in the order of their first slices. The journal has the order in each block."""
     looks: tuple[int, ...]
     """The numbers of rounds at which the data may be looked at."""
     stopped: str | None
