@@ -188,8 +188,12 @@ _ORIGINS = {"fio": "fio", "disk": "disk", "qemu": "threads", "host": "host", "kv
 
 
 def nested(flat: Mapping[str, float]) -> dict[str, Any]:
-    """The record for counters of the journal of virt-overhead 0.1: `fio_read`, `qemu_guest_s`, ..."""
+    """The record for counters of the journal of virt-overhead 0.1: `fio_read`, `qemu_guest_s`, ...
+
+    Any other name is left as it is, for the validation to refuse.
+    """
     found: dict[str, Any] = {}
+    others: dict[str, Any] = {}
     for key, value in flat.items():
         if key in _OWN:
             found[key] = value
@@ -199,9 +203,12 @@ def nested(flat: Mapping[str, float]) -> dict[str, Any]:
             found.setdefault("members", {}).setdefault(match["name"], {})[match["count"]] = value
         else:
             origin, _, count = key.partition("_")
+            if origin not in _ORIGINS or not count:
+                others[key] = value
+                continue
             bytes_of_qemu = origin == "qemu" and count in ("read", "written")
             found.setdefault("qemu" if bytes_of_qemu else _ORIGINS[origin], {})[count] = value
-    return found
+    return found | others
 
 
 T = TypeVar("T")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.errors import ResultsError
 from harness.model.attach import Attach, Vfio
 from harness.model.counters import Transferred
 from harness.report import write_report
@@ -36,6 +37,15 @@ def test_its_counters_are_sorted_by_who_counted(store: RunStore) -> None:
     assert guest.counters.fio.read == guest.io_bytes > 0
     assert guest.counters.disk == Transferred(read=guest.io_bytes)
     assert guest.counters.host_cpu_busy is not None
+
+
+@pytest.mark.parametrize("name", ["gpu_read", "", "members", "threads", "fio", "fio_iosp", "member:sda_iosp"])
+def test_a_damaged_name_of_a_counter_is_an_error_that_names_the_line(store: RunStore, name: str) -> None:
+    text = store.journal_path.read_text()
+    store.journal_path.write_text(text.replace('"ios": ', f'"{name}": ', 1))
+    with pytest.raises(ResultsError, match="line 2: counters") as caught:
+        store.read_journal()
+    assert caught.value.message.startswith(f"{store.journal_path} is not a valid journal.jsonl")
 
 
 def test_its_report_can_be_written_again(store: RunStore) -> None:

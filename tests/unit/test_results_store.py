@@ -306,6 +306,16 @@ def test_an_unknown_key_in_the_journal_is_an_error_and_not_a_crash(store: RunSto
     assert says(caught, str(store.journal_path), "line 1: iosp")
 
 
+def test_an_unknown_counter_in_the_journal_is_named(store: RunStore) -> None:
+    store.append(measured("host", 1, 1000))
+    line = json.loads(store.journal_path.read_text())
+    line["counters"]["gpu"] = 1.0
+    store.journal_path.write_text(json.dumps(line) + "\n")
+    with pytest.raises(ResultsError) as caught:
+        store.read_journal()
+    assert says(caught, str(store.journal_path), "line 1: counters.gpu")
+
+
 def test_a_value_that_json_cannot_hold_is_refused(store: RunStore) -> None:
     with pytest.raises(ResultsError) as caught:
         store.append(measured("host", 1, float("inf")))
