@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from pydantic import JsonValue, model_serializer
+from pydantic import JsonValue, ValidationInfo, field_validator, model_serializer
 
-from harness.model.values import VALUE
+from harness.model.values import STORED, STRICT
 
 
 def _shows(option: str) -> Any:
@@ -23,7 +23,7 @@ class Effective:
     `Attach.expected` also has this type. There, None accepts any value.
     """
 
-    __pydantic_config__ = VALUE
+    __pydantic_config__ = STRICT
 
     machine: str | None = None
     bus: str | None = _shows("bus")
@@ -65,6 +65,12 @@ class Effective:
     guest_queues: int | None = _shows("queues")
     guest_driver: str | None = _shows("bus")
     guest_controller_driver: str | None = _shows("bus")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _of_version_1(cls, value: object, info: ValidationInfo) -> object:
+        """Reads results of virt-overhead 0.1, which have "" for a setting that the guest did not report."""
+        return None if value == "" and info.context == STORED else value
 
     def settings(self) -> Iterator[tuple[str, JsonValue]]:
         """Every setting that has a value, by name."""

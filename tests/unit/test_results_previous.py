@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -30,6 +31,15 @@ def test_its_modes_and_what_was_read_back_have_types(store: RunStore) -> None:
     assert cells["host"].job.id == "randread-4k-qd32"
 
 
+def test_a_number_that_the_guest_did_not_report_has_no_value(store: RunStore) -> None:
+    results = json.loads(store.results_path.read_text())
+    effective = next(cell["effective"] for cell in results["cells"] if cell["effective"])
+    effective |= {"guest_nr_requests": "", "guest_queues": 1}
+    store.results_path.write_text(json.dumps(results))
+    read = next(cell.effective for cell in store.read_results().cells if dict(cell.effective.settings()))
+    assert (read.guest_nr_requests, read.guest_queues) == (None, 1)
+
+
 def test_its_counters_are_sorted_by_who_counted(store: RunStore) -> None:
     measurements = store.read_journal().measurements
     guest = next(each for each in measurements if each.arm == "guest:lvm" and each.job == "randread-4k-qd32")
@@ -37,6 +47,8 @@ def test_its_counters_are_sorted_by_who_counted(store: RunStore) -> None:
     assert guest.counters.fio.read == guest.io_bytes > 0
     assert guest.counters.disk == Transferred(read=guest.io_bytes)
     assert guest.counters.host_cpu_busy is not None
+    assert guest.counters.fio.ios == 22092
+    assert [type(each) for each in (guest.counters.fio.ios, guest.counters.fio.switches)] == [int, int]
 
 
 @pytest.mark.parametrize("name", ["gpu_read", "", "members", "threads", "fio", "fio_iosp", "member:sda_iosp"])
