@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any
 
 from pydantic import JsonValue, ValidationInfo, field_validator, model_serializer
+from pydantic.dataclasses import dataclass
 
 from harness.model.values import STORED, STRICT
 
@@ -16,14 +17,13 @@ def _shows(option: str) -> Any:
     return field(default=None, metadata={"option": option})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class Effective:
     """Each setting has the value that was read back, or None if nothing reported it.
 
-    `Attach.expected` also has this type. There, None accepts any value.
+    `Attach.expected` also has this type. There, None accepts any value. The values come from other programs, so a
+    value of another type raises ValueError.
     """
-
-    __pydantic_config__ = STRICT
 
     machine: str | None = None
     bus: str | None = _shows("bus")

@@ -345,7 +345,7 @@ def test_a_number_of_another_type_in_the_results_is_named(
     store.results_path.write_text(json.dumps(results))
     with pytest.raises(ResultsError) as caught:
         store.read_results()
-    assert says(caught, str(store.results_path), f".{path[-1]}: Input should be")
+    assert says(caught, str(store.results_path), f".{path[-1]} = {json.dumps(value)}: Input should be")
 
 
 @pytest.mark.parametrize("value", ["40960", 40960.0, True])
@@ -356,7 +356,7 @@ def test_a_counter_of_another_type_in_the_journal_is_named(store: RunStore, valu
     store.journal_path.write_text(json.dumps(line) + "\n")
     with pytest.raises(ResultsError) as caught:
         store.read_journal()
-    assert says(caught, str(store.journal_path), "line 1: counters.fio.read: Input should be a valid integer")
+    assert says(caught, str(store.journal_path), f"line 1: counters.fio.read = {json.dumps(value)}: Input should be")
 
 
 def test_a_value_that_json_cannot_hold_is_refused(store: RunStore) -> None:
