@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from pydantic import ValidationError
+
 from harness.errors import HarnessError, HostError
 from harness.units import format_size
 
@@ -86,6 +88,14 @@ def parse_json(
         return found
 
 
+def first_problem(error: ValidationError) -> str:
+    """The first problem that pydantic found, in one line: `KEY = VALUE: what is wrong`. Only plain values are shown."""
+    first = error.errors(include_url=False)[0]
+    key, value = ".".join(map(str, first["loc"])) or "document", first["input"]
+    shown = f" = {json.dumps(value)[:60]}" if isinstance(value, str | int | float) else ""
+    return f"{key}{shown}: {first['msg']}"
+
+
 def _nests_within(document: object, depth: int) -> bool:
     level = [document]
     for _ in range(depth):
@@ -103,6 +113,8 @@ def _nests_within(document: object, depth: int) -> bool:
 def _in_words(cause: Exception) -> str:
     if isinstance(cause, RecursionError):
         return f"it is nested more than {JSON_DEPTH} levels deep"
+    if isinstance(cause, ValidationError):
+        return first_problem(cause)[:300]
     if isinstance(cause, KeyError):
         return f"there is no {str(cause)[:200]}"
     return (str(cause) or type(cause).__name__)[:300]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
 from harness.errors import ConfigError, ResultsError
 from harness.measure.spec import CampaignSpec
+from harness.measure.stored_modes import comparable_mode, mode_record
 from harness.model.mode import Arm
 from harness.model.profile import profile_of
 from harness.results import Journal, Measurement, Run, RunStore
@@ -89,7 +90,7 @@ class Earlier:
                 before, after = _of_both(before, after)
             if before != after:
                 raise ConfigError(
-                    f"the run cannot be resumed: its {what} changed: {_difference(before, after)}",
+                    f"the run cannot be resumed: its {what} changed: {'; '.join(_differences(before, after))}",
                     hint="start a new run, without --resume",
                 )
 
@@ -106,7 +107,7 @@ def requested(spec: CampaignSpec) -> dict[str, JsonValue]:
         found |= {f"{name}.{key}": getattr(profile, key) for key in ("ramp", "runtime", "span", "conditioning")}
         disks = [disk for disk in spec.host.measured if disk.name in scenario.disks]
         found |= {f"{name}.disk.{disk.name}": disk.identity for disk in disks}
-        found |= {f"{name}.mode.{mode.name}": f"{mode.layout}, {mode.attach}" for mode in scenario.modes}
+        found |= {f"{name}.mode.{mode.name}": mode_record(mode) for mode in scenario.modes}
     return found
 
 
@@ -143,18 +144,26 @@ def earlier_part(store: RunStore, host: str, profile: str) -> tuple[Earlier, Run
 
 
 def _of_both(before: JsonValue, after: JsonValue) -> tuple[JsonValue, JsonValue]:
-    """The common keys of two tables. A run may be resumed with more or fewer scenarios."""
+    """The common keys of two requests. A run may be resumed with more or fewer scenarios."""
     if not isinstance(before, dict) or not isinstance(after, dict):
         return None, None
     common = before.keys() & after.keys()
-    return {key: before[key] for key in common}, {key: after[key] for key in common}
+    return _comparable(before, common), _comparable(after, common)
 
 
-def _difference(before: JsonValue, after: JsonValue) -> str:
+def _comparable(request: Mapping[str, JsonValue], keys: Iterable[str]) -> dict[str, JsonValue]:
+    """These keys of a request. The name of a scenario has no dot, so `SCENARIO.mode.MODE` is unambiguous."""
+    return {key: comparable_mode(request[key]) if key.split(".")[1:2] == ["mode"] else request[key] for key in keys}
+
+
+def _differences(before: JsonValue, after: JsonValue, key: str = "") -> Iterator[str]:
+    """Each difference in words, by its key: `optane.mode.lvm.attach.aio was native, is threads`."""
     if isinstance(before, dict) and isinstance(after, dict):
-        return "; ".join(
-            f"{key} was {before.get(key)}, is {after.get(key)}"
-            for key in sorted(before.keys() | after.keys())
-            if before.get(key) != after.get(key)
-        )
-    return f"was {before}, is {after}"
+        for name in sorted(before.keys() | after.keys()):
+            yield from _differences(before.get(name), after.get(name), f"{key}.{name}".lstrip("."))
+    elif before != after:
+        yield f"{key} was {_words(before)}, is {_words(after)}".lstrip()
+
+
+def _words(value: JsonValue) -> str:
+    return "not set" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -10,14 +10,14 @@ from typing import Any, TypeVar
 from pydantic import model_validator
 
 from harness.model.job import Job
-from harness.model.values import VALUE, names_of
+from harness.model.values import STRICT, names_of
 
 
 @dataclass(frozen=True, slots=True)
 class Transferred:
     """Bytes that went to and from a block device."""
 
-    __pydantic_config__ = VALUE
+    __pydantic_config__ = STRICT
 
     read: int = 0
     """Bytes read."""
@@ -48,7 +48,7 @@ class ArmBytes:
 class MemberCounts:
     """The counters of one disk of an array. Source: the kernel's Documentation/block/stat.rst."""
 
-    __pydantic_config__ = VALUE
+    __pydantic_config__ = STRICT
 
     read: int = 0
     """Bytes read."""
@@ -68,7 +68,7 @@ class MemberCounts:
 class FioCounts:
     """fio's counters of the job, including the ramp."""
 
-    __pydantic_config__ = VALUE
+    __pydantic_config__ = STRICT
 
     read: int = 0
     """Bytes read."""
@@ -88,7 +88,7 @@ class FioCounts:
 class HostCounts:
     """The counters of all CPUs of the host together."""
 
-    __pydantic_config__ = VALUE
+    __pydantic_config__ = STRICT
 
     busy_s: float
     """Seconds in which they were neither idle nor stolen."""
@@ -100,7 +100,7 @@ class HostCounts:
 class QemuCounts:
     """The counters of QEMU's process. Source: the kernel's Documentation/filesystems/proc.rst."""
 
-    __pydantic_config__ = VALUE
+    __pydantic_config__ = STRICT
 
     guest_s: float
     """Seconds of the vCPUs in guest mode."""
@@ -122,7 +122,7 @@ class QemuCounts:
 class KvmCounts:
     """KVM's counters of all vCPUs together, with KVM's names. None for a counter that this KVM does not have."""
 
-    __pydantic_config__ = VALUE
+    __pydantic_config__ = STRICT
 
     exits: float | None = None
     """All exits from guest mode."""
@@ -140,7 +140,7 @@ class KvmCounts:
 class CycleCounts:
     """Cycles in which the host's CPUs were not halted. All CPUs together."""
 
-    __pydantic_config__ = VALUE
+    __pydantic_config__ = STRICT
 
     guest_user: float
     """In guest mode, in the guest's user mode."""
@@ -161,7 +161,7 @@ class Counters:
     A value that cannot be assigned to one job is None. For example, CPU time is None if a fio process had two jobs.
     """
 
-    __pydantic_config__ = VALUE
+    __pydantic_config__ = STRICT
 
     fio: FioCounts = FioCounts()
     """By fio."""
@@ -202,9 +202,15 @@ _ORIGINS = {"fio": "fio", "disk": "disk", "qemu": "threads", "host": "host", "kv
 
 
 def nested(flat: Mapping[str, float]) -> dict[str, Any]:
-    """The record for counters of the journal of virt-overhead 0.1: `fio_read`, `qemu_guest_s`, ..."""
+    """The record for counters of the journal of virt-overhead 0.1: `fio_read`, `qemu_guest_s`, ...
+
+    0.1 stored bytes and events as 4096.0, which become whole numbers. Any other name is left for the validation to
+    refuse.
+    """
     found: dict[str, Any] = {}
-    for key, value in flat.items():
+    others: dict[str, Any] = {}
+    for key, stored in flat.items():
+        value = int(stored) if isinstance(stored, float) and stored.is_integer() else stored
         if key in _OWN:
             found[key] = value
         elif key == "ios":
@@ -213,9 +219,12 @@ def nested(flat: Mapping[str, float]) -> dict[str, Any]:
             found.setdefault("members", {}).setdefault(match["name"], {})[match["count"]] = value
         else:
             origin, _, count = key.partition("_")
+            if origin not in _ORIGINS or not count:
+                others[key] = value
+                continue
             bytes_of_qemu = origin == "qemu" and count in ("read", "written")
             found.setdefault("qemu" if bytes_of_qemu else _ORIGINS[origin], {})[count] = value
-    return found
+    return found | others
 
 
 T = TypeVar("T")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any
 
-from pydantic import JsonValue, model_serializer
+from pydantic import JsonValue, ValidationInfo, field_validator, model_serializer
+from pydantic.dataclasses import dataclass
 
-from harness.model.values import VALUE
+from harness.model.values import STORED, STRICT
 
 
 def _shows(option: str) -> Any:
@@ -16,14 +17,13 @@ def _shows(option: str) -> Any:
     return field(default=None, metadata={"option": option})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class Effective:
     """Each setting has the value that was read back, or None if nothing reported it.
 
-    `Attach.expected` also has this type. There, None accepts any value.
+    `Attach.expected` also has this type. There, None accepts any value. The values come from other programs, so a
+    value of another type raises ValueError.
     """
-
-    __pydantic_config__ = VALUE
 
     machine: str | None = None
     bus: str | None = _shows("bus")
@@ -65,6 +65,12 @@ class Effective:
     guest_queues: int | None = _shows("queues")
     guest_driver: str | None = _shows("bus")
     guest_controller_driver: str | None = _shows("bus")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _of_version_1(cls, value: object, info: ValidationInfo) -> object:
+        """Reads results of virt-overhead 0.1, which have "" for a setting that the guest did not report."""
+        return None if value == "" and info.context == STORED else value
 
     def settings(self) -> Iterator[tuple[str, JsonValue]]:
         """Every setting that has a value, by name."""

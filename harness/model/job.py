@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import PlainValidator, computed_field, model_validator
 
 from harness.config.names import choices
-from harness.model.values import VALUE, from_text
+from harness.model.values import STRICT, from_text
 from harness.units import parse_size, short_size
 
 Rw = Literal["read", "write", "randread", "randwrite", "rw", "randrw"]
@@ -39,7 +39,7 @@ _LARGEST_RATE = 10_000_000
 class Workload:
     """An I/O pattern without depth and times, as listed in a scenario: `randread-4k`, `randrw-8k-nj4-r67-i1000`."""
 
-    __pydantic_config__ = VALUE
+    __pydantic_config__ = STRICT
 
     rw: Rw
     """fio's name of the pattern."""
@@ -120,7 +120,7 @@ class Workload:
 class Job(Workload):
     """One fio measurement point, as requested."""
 
-    __pydantic_config__ = VALUE
+    __pydantic_config__ = STRICT
 
     iodepth: int
     """I/Os in flight per job process."""

@@ -31,6 +31,8 @@ STORED: Mapping[str, bool] = {"stored": True}
 # A domain value is one frozen dataclass for the table of a TOML file, the record in results.json, and the code.
 # pydantic refuses unknown keys. Strict mode would not accept a table of a file, so the single fields are strict.
 VALUE = ConfigDict(extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+STRICT = ConfigDict(**VALUE, strict=True)
+"""For values that are only in records, not in TOML files: nothing is converted."""
 
 
 class Table(BaseModel):
@@ -40,13 +42,13 @@ class Table(BaseModel):
 
 
 def from_text(parse: Callable[[str], T], example: str) -> Callable[[object, ValidationInfo], T]:
-    """A validator that parses text. Its error for other types shows `example`. In records it accepts the number."""
+    """A validator that parses text. Its error for other types shows `example`. A record has the number, not text."""
 
     def convert(value: object, info: ValidationInfo) -> Any:
-        if isinstance(value, str):
-            return parse(value)
         if info.context == STORED:
             return value
+        if isinstance(value, str):
+            return parse(value)
         raise ValueError(f'must be text in quotes; allowed: for example "{example}"')
 
     return convert
@@ -129,7 +131,7 @@ SecondsOrNone = Annotated[float | None, PlainValidator(from_text(_or_none(parse_
 ShareOrNone = Annotated[float | None, PlainValidator(from_text(_or_none(parse_share), "5 %"))]
 Share = Annotated[float, BeforeValidator(from_text(parse_share, "30 %"))]
 Added = Annotated[float, BeforeValidator(from_text(parse_added, "+50 us"))]
-Size = Annotated[int, BeforeValidator(from_text(parse_size, "64 KiB")), Bytes]
+Size = Annotated[int, Strict(), BeforeValidator(from_text(parse_size, "64 KiB")), Bytes]
 Span = Annotated[int, BeforeValidator(from_text(parse_size, "4 GiB")), AfterValidator(_span)]
 Rate = Annotated[int, BeforeValidator(from_text(parse_rate, "500 MiB/s")), AfterValidator(_positive)]
 Iodepth = Annotated[int, Strict(), Field(ge=1, le=1024)]

@@ -9,8 +9,8 @@ from harness.analysis.verdict import Both
 from harness.model.effective import Effective
 from harness.model.job import Job
 from harness.model.mode import ModeDetail
+from harness.model.values import STRICT as _STRICT
 from harness.results.io_costs import CostUnit
-from harness.results.strict import STRICT as _STRICT
 
 
 @dataclass(frozen=True, slots=True)

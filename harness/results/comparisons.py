@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.analysis import Bottleneck, Estimate
-from harness.results.strict import STRICT
+from harness.model.values import STRICT
 
 
 @dataclass(frozen=True, slots=True)

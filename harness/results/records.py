@@ -10,9 +10,9 @@ from pydantic import AliasChoices, Field, JsonValue
 from harness.analysis import Estimate
 from harness.model.counters import Counters
 from harness.model.profile import Conditioning
+from harness.model.values import STRICT as _STRICT
 from harness.results.cells import CellRecord
 from harness.results.comparisons import DecompositionRecord, ScalingRecord
-from harness.results.strict import STRICT as _STRICT
 
 SCHEMA_VERSION = 1
 

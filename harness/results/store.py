@@ -21,7 +21,7 @@ from harness.model.values import STORED
 from harness.results.journal import Entry, Journal
 from harness.results.records import SCHEMA_VERSION, Measurement, RoundEvent, Run
 from harness.run_id import RunId
-from harness.untrusted import parse_json
+from harness.untrusted import first_problem, parse_json
 
 _LATEST = "latest"
 _DOCUMENT_BYTES = 1 << 30
@@ -133,7 +133,7 @@ class RunStore:
                 else:
                     measurements.append(_measurements().validate_json(line))
             except ValidationError as error:
-                raise _unreadable(self.journal_path, f"line {number}: {_first(error)}") from None
+                raise _unreadable(self.journal_path, f"line {number}: {first_problem(error)}") from None
         return Journal(tuple(measurements), tuple(rounds), tuple(notes))
 
     def write_results(self, run: Run) -> None:
@@ -168,7 +168,7 @@ class RunStore:
         try:
             return _runs().validate_json(text, context=STORED)
         except ValidationError as error:
-            raise _unreadable(self.results_path, _first(error)) from None
+            raise _unreadable(self.results_path, first_problem(error)) from None
 
     def _replace(self, target: Path, text: str) -> None:
         with _explained(target, "written"):
@@ -240,8 +240,3 @@ def _unreadable(path: Path, why: str) -> ResultsError:
         f"{path} is not a valid {path.name} of virt-overhead (schema {SCHEMA_VERSION}): {why}",
         hint="the file was changed or damaged; restore it from a backup, or measure again",
     )
-
-
-def _first(error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    return f"{'.'.join(map(str, first['loc'])) or 'document'}: {first['msg']}"

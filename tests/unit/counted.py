@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 from pydantic import TypeAdapter
@@ -11,7 +12,8 @@ from harness.model.counters import Counters, nested
 
 def counters(flat: Mapping[str, float]) -> Counters:
     """The counters with these counts. A count that is not given is as in a record that lacks it."""
-    return TypeAdapter(Counters).validate_python(nested({name: _whole(name, count) for name, count in flat.items()}))
+    record = nested({name: _whole(name, count) for name, count in flat.items()})
+    return TypeAdapter(Counters).validate_json(json.dumps(record))
 
 
 def _whole(name: str, count: float) -> float:

@@ -13,10 +13,12 @@ import pytest
 from harness.errors import GuestError
 from harness.guest.guest_system import parse_disks
 from harness.guest.libvirt.connection import Connection
-from harness.guest.libvirt.effective import Running, disk_of, read_effective
+from harness.guest.libvirt.effective import Running, disk_of, read_effective, read_passed_through
 from harness.guest.libvirt.process import QemuProcess, parse_process
+from harness.guest.pci import PciDisk
 from harness.guest.qemu_process import Engines
 from harness.model.effective import Effective
+from tests.unit.proxmox_shell import PlayedShell
 
 LIVE = ET.fromstring(
     """
@@ -154,6 +156,34 @@ def test_a_refused_query_is_an_error_and_not_a_missing_thread(
     )
     with pytest.raises(GuestError, match="QEMU refused qom-get: it is shutting down"):
         read("ua-raw")
+
+
+@pytest.mark.parametrize(
+    ("device", "answer", "said"),
+    [
+        ("scsi0", {"num_queues": "1"}, 'qemu_queues = "1": Input should be a valid integer'),
+        ("ua-raw", {"logical_block_size": 512.5}, "qemu_logical_block_size = 512.5: Input should be a valid integer"),
+        ("ua-raw", {"type": {"name": "scsi-hd"}}, "qemu_device: Input should be a valid string"),
+    ],
+)
+def test_an_answer_of_another_type_is_an_error_that_names_disk_and_setting(
+    read: Callable[[str], Effective], monkeypatch: pytest.MonkeyPatch, device: str, answer: dict[str, Any], said: str
+) -> None:
+    monkeypatch.setitem(DEVICES, device, DEVICES[device] | answer)
+    with pytest.raises(GuestError) as caught:
+        read("ua-raw")
+    assert caught.value.message == f"host kvm1: how QEMU serves the guest's disk ua-raw cannot be read: {said}"
+
+
+@pytest.mark.usefixtures("read")
+def test_an_answer_of_another_type_about_a_device_that_is_passed_through_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(DEVICES, "ua-nvme", {"type": "vfio-pci", "host": 1})
+    host = PlayedShell({"readlink": "../../../bus/pci/drivers/vfio-pci\n"})
+    disk = PciDisk("/dev/nvme0n1", "0000:01:00.0", "vfio-pci", "NVME1", "12", (), ("nvme0n1",), has_vfio=True)
+    with pytest.raises(GuestError, match="how QEMU passes ua-nvme through cannot be read: qemu_host = 1: Input should"):
+        read_passed_through(cast(Connection, Connected()), None, host, disk, "ua-nvme")
 
 
 def test_a_missing_disk_is_named_with_the_existing_ones() -> None:

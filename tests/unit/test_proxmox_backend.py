@@ -424,6 +424,9 @@ def _read_back(node: Node, machine: VirtualMachine) -> None:
     check = configuration_check(attach, guest.effective("thin"))
     assert check is not None
     assert "requested qemu_aio = io_uring, it is threads" in check.detail
+    played.prints["qm showcmd"] = command.replace('"aio":"io_uring"', '"aio":9').join(["command\t", "\n"])
+    with pytest.raises(GuestError, match="how QEMU serves the drive scsi0 cannot be read: qemu_aio = 9: Input should"):
+        guest.effective("thin")
 
 
 def test_what_a_dead_client_left_is_removed_by_the_log_and_nothing_else(

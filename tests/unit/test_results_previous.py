@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
+from harness.errors import ResultsError
 from harness.model.attach import Attach, Vfio
 from harness.model.counters import Transferred
 from harness.report import write_report
@@ -29,6 +31,15 @@ def test_its_modes_and_what_was_read_back_have_types(store: RunStore) -> None:
     assert cells["host"].job.id == "randread-4k-qd32"
 
 
+def test_a_number_that_the_guest_did_not_report_has_no_value(store: RunStore) -> None:
+    results = json.loads(store.results_path.read_text())
+    effective = next(cell["effective"] for cell in results["cells"] if cell["effective"])
+    effective |= {"guest_nr_requests": "", "guest_queues": 1}
+    store.results_path.write_text(json.dumps(results))
+    read = next(cell.effective for cell in store.read_results().cells if dict(cell.effective.settings()))
+    assert (read.guest_nr_requests, read.guest_queues) == (None, 1)
+
+
 def test_its_counters_are_sorted_by_who_counted(store: RunStore) -> None:
     measurements = store.read_journal().measurements
     guest = next(each for each in measurements if each.arm == "guest:lvm" and each.job == "randread-4k-qd32")
@@ -36,6 +47,17 @@ def test_its_counters_are_sorted_by_who_counted(store: RunStore) -> None:
     assert guest.counters.fio.read == guest.io_bytes > 0
     assert guest.counters.disk == Transferred(read=guest.io_bytes)
     assert guest.counters.host_cpu_busy is not None
+    assert guest.counters.fio.ios == 22092
+    assert [type(each) for each in (guest.counters.fio.ios, guest.counters.fio.switches)] == [int, int]
+
+
+@pytest.mark.parametrize("name", ["gpu_read", "", "members", "threads", "fio", "fio_iosp", "member:sda_iosp"])
+def test_a_damaged_name_of_a_counter_is_an_error_that_names_the_line(store: RunStore, name: str) -> None:
+    text = store.journal_path.read_text()
+    store.journal_path.write_text(text.replace('"ios": ', f'"{name}": ', 1))
+    with pytest.raises(ResultsError, match="line 2: counters") as caught:
+        store.read_journal()
+    assert caught.value.message.startswith(f"{store.journal_path} is not a valid journal.jsonl")
 
 
 def test_its_report_can_be_written_again(store: RunStore) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from pydantic import JsonValue
 
 from harness.analysis import estimate_drift
 from harness.errors import ResultsError
@@ -304,6 +305,58 @@ def test_an_unknown_key_in_the_journal_is_an_error_and_not_a_crash(store: RunSto
     with pytest.raises(ResultsError) as caught:
         store.read_journal()
     assert says(caught, str(store.journal_path), "line 1: iosp")
+
+
+def test_an_unknown_counter_in_the_journal_is_named(store: RunStore) -> None:
+    store.append(measured("host", 1, 1000))
+    line = json.loads(store.journal_path.read_text())
+    line["counters"]["gpu"] = 1.0
+    store.journal_path.write_text(json.dumps(line) + "\n")
+    with pytest.raises(ResultsError) as caught:
+        store.read_journal()
+    assert says(caught, str(store.journal_path), "line 1: counters.gpu")
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("job", "bs"), "4096"),
+        (("job", "bs"), 4096.0),
+        (("job", "iodepth"), True),
+        (("job", "ramp"), "1.0"),
+        (("effective", "qemu_queues"), "2"),
+        (("effective", "qemu_iothread"), 1),
+        (("mode_detail", "layout", "chunk"), "64k"),
+        (("mode_detail", "layout", "chunk"), 65536.0),
+        (("mode_detail", "attach", "logical_block_size"), "512"),
+    ],
+)
+def test_a_number_of_another_type_in_the_results_is_named(
+    store: RunStore, path: tuple[str, ...], value: JsonValue
+) -> None:
+    results = document(store)
+    node = results["cells"][1]
+    node["mode_detail"]["layout"] = {"kind": "lvm-thin", "chunk": 65536, "on": {"kind": "device"}}
+    store.results_path.write_text(json.dumps(results))
+    store.read_results()
+    for step in path[:-1]:
+        node = node[step]
+    node[path[-1]] = value
+    store.results_path.write_text(json.dumps(results))
+    with pytest.raises(ResultsError) as caught:
+        store.read_results()
+    assert says(caught, str(store.results_path), f".{path[-1]} = {json.dumps(value)}: Input should be")
+
+
+@pytest.mark.parametrize("value", ["40960", 40960.0, True])
+def test_a_counter_of_another_type_in_the_journal_is_named(store: RunStore, value: JsonValue) -> None:
+    store.append(measured("host", 1, 1000))
+    line = json.loads(store.journal_path.read_text())
+    line["counters"]["fio"]["read"] = value
+    store.journal_path.write_text(json.dumps(line) + "\n")
+    with pytest.raises(ResultsError) as caught:
+        store.read_journal()
+    assert says(caught, str(store.journal_path), f"line 1: counters.fio.read = {json.dumps(value)}: Input should be")
 
 
 def test_a_value_that_json_cannot_hold_is_refused(store: RunStore) -> None:

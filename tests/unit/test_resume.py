@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,17 @@ from harness.errors import ConfigError, ResultsError
 from harness.lab.inventory import DiskById, HostSpec
 from harness.measure.resume import Earlier, earlier_part, requested
 from harness.measure.spec import CampaignSpec
+from harness.measure.stored_modes import comparable_mode
 from harness.model.attach import Attach
 from harness.model.layout import Lvm
 from harness.model.mode import Arm, Cell
-from harness.results import Journal, Measurement, RoundEvent, RunStore
+from harness.results import Journal, Measurement, RoundEvent, Run, RunStore
+from harness.scenario.load import find_scenarios, load_scenario
 from harness.scenario.plan import Group, plan_for
 from harness.scenario.scenario import Scenario
 from tests.unit.runs import RUN_ID, measure, optane, synthetic_run
 
+DATA = Path(__file__).parent / "data"
 (GROUP,) = plan_for(
     replace(optane(), modes=tuple(mode for mode in optane().modes if mode.name in ("host", "passthrough", "lvm"))),
     "smoke",
@@ -43,7 +47,12 @@ def rounds(
 
 def ran(provenance: Mapping[str, JsonValue]) -> Earlier:
     """A run with this provenance, of which nothing was measured."""
-    return Earlier(run=replace(synthetic_run(measured=0.0), provenance=dict(provenance)))
+    return Earlier(run=replace(_unmeasured(), provenance=dict(provenance)))
+
+
+@cache
+def _unmeasured() -> Run:
+    return synthetic_run(measured=0.0)
 
 
 def test_complete_rounds_count_with_all_their_measurements() -> None:
@@ -168,8 +177,11 @@ OTHER_DISK = replace(SPEC.host, disks=(DiskById("optane", "/dev/disk/by-id/b", "
         (spec(with_smoke(span=2**30)), r"optane\.span was 67108864, is 1073741824$"),
         (spec(with_smoke(conditioning="steady")), r"optane\.conditioning was fill, is steady$"),
         (spec(optane(), host=OTHER_DISK), r"optane\.disk\.optane was .*serial A\), is .*serial B\)$"),
-        (spec(with_mode(attach=Attach(aio="threads"))), r"optane\.mode\..* was .*is .*aio='threads'"),
-        (spec(with_mode(layout=Lvm())), r"optane\.mode\..* was .*is .*Lvm\("),
+        (
+            spec(with_mode(attach=Attach(aio="threads"))),
+            r"optane\.mode\.raw-cached\.attach\.aio was io_uring, is threads; ",
+        ),
+        (spec(with_mode(layout=Lvm())), r"optane\.mode\.raw-cached\.layout\.kind was raw, is lvm; "),
     ],
 )
 def test_rounds_that_measured_something_else_are_refused_by_the_key_that_changed(now: CampaignSpec, said: str) -> None:
@@ -198,6 +210,82 @@ def test_a_run_can_be_resumed_with_more_rounds_other_budgets_or_another_selectio
 
 def test_a_run_without_this_provenance_can_be_resumed() -> None:
     ran({"host": {}}).require_same({"host": {}, "asked": requested(SPEC)})
+
+
+# --- modes that were stored by another version ---
+
+SHIPPED = {path.stem: load_scenario(path) for path in find_scenarios(Path(__file__).parents[2] / "scenarios")}
+VERSION_0_1: dict[str, dict[str, str]] = json.loads((DATA / "modes_0_1.json").read_text())
+"""What virt-overhead 0.1 stored for the modes of its scenarios. Remove a mode here if its scenario changes it."""
+
+
+def modes_of(request: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    return {key: value for key, value in request.items() if ".mode." in key}
+
+
+@pytest.mark.parametrize("name", VERSION_0_1)
+def test_the_modes_of_a_run_of_version_0_1_are_the_same_request(name: str) -> None:
+    stored: dict[str, JsonValue] = {f"{name}.mode.{mode}": text for mode, text in VERSION_0_1[name].items()}
+    now = modes_of(requested(replace(SPEC, scenarios={name: SHIPPED[name]})))
+    assert stored.keys() <= now.keys()
+    ran({"asked": stored}).require_same({"asked": now})
+
+
+def test_modes_of_version_0_1_that_differ_stay_different() -> None:
+    read = [comparable_mode(text) for modes in VERSION_0_1.values() for text in modes.values()]
+    assert all(isinstance(each, dict) for each in read)
+    texts = {text for modes in VERSION_0_1.values() for text in modes.values()}
+    assert len({json.dumps(each) for each in read}) == len(texts)
+
+
+def test_a_run_of_version_0_1_can_be_resumed() -> None:
+    lab = replace(SPEC.host, disks=(DiskById("optane", "/dev/disk/by-id/lab-sim_optane", "sim_optane", destroy=True),))
+    now = replace(SPEC, host=lab, scenarios={"optane": SHIPPED["optane"]})
+    Earlier(run=RunStore(DATA / "run_0_1").read_results()).require_same({"asked": requested(now)})
+
+
+def stored_as(mode: JsonValue) -> Earlier:
+    return ran({"asked": {"optane.mode.raw-cached": mode}})
+
+
+def test_a_mode_that_changed_since_version_0_1_is_refused_by_the_option_that_changed() -> None:
+    with pytest.raises(ConfigError) as caught:
+        stored_as(VERSION_0_1["optane"]["raw-cached"]).require_same(
+            {"asked": requested(spec(with_mode(attach=Attach(cache="writeback", aio="threads", iothread=False))))}
+        )
+    assert caught.value.message == (
+        "the run cannot be resumed: its scenario or lab file changed: "
+        "optane.mode.raw-cached.attach.aio was io_uring, is threads; "
+        "optane.mode.raw-cached.attach.iothread was true, is false"
+    )
+
+
+def test_an_option_that_the_version_of_the_run_did_not_have_has_its_default() -> None:
+    stored = json.loads(json.dumps(requested(SPEC)["optane.mode.raw-cached"]))
+    assert stored["attach"].pop("controller") == "single"
+    stored_as(stored).require_same({"asked": requested(SPEC)})
+    changed = with_mode(attach=Attach(cache="writeback", aio="io_uring", controller="shared"))
+    with pytest.raises(ConfigError, match=r"raw-cached\.attach\.controller was single, is shared\n"):
+        stored_as(stored).require_same({"asked": requested(spec(changed))})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "1",
+        "Lvm(",
+        "\0",
+        "Lvm(kind='lvm')",
+        "Lvm(**{}), None",
+        "Lvm(kind='lvm'), Attach(bus='isa')",
+        "{[]: 1}, None",
+    ],
+)
+def test_a_stored_mode_that_cannot_be_read_is_refused_with_its_text(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        stored_as(text).require_same({"asked": requested(SPEC)})
+    assert f"optane.mode.raw-cached was {text}, is {{'layout': {{" in caught.value.message
 
 
 # --- the stored run ---

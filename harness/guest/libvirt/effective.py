@@ -89,14 +89,14 @@ def read_passed_through(connection: Connection, domain: Any, host: Runner, disk:
     """The host's device that QEMU passes through under this alias, and its driver on the host."""
     with reading(f"host {connection.host}: how QEMU passes {alias} through", GuestError):
         device = QemuDevice(connection, domain, alias)
-    link = f"/sys/bus/pci/devices/{disk.address}/driver"
-    return Effective(
-        qemu_device=device.get("type"),
-        qemu_host=device.get("host"),
-        pci_address=disk.address,
-        iommu_group=disk.group,
-        host_driver=host.run(["readlink", link], deadline=20).stdout.strip().rpartition("/")[2],
-    )
+        link = f"/sys/bus/pci/devices/{disk.address}/driver"
+        return Effective(
+            qemu_device=device.get("type"),
+            qemu_host=device.get("host"),
+            pci_address=disk.address,
+            iommu_group=disk.group,
+            host_driver=host.run(["readlink", link], deadline=20).stdout.strip().rpartition("/")[2],
+        )
 
 
 def disk_of(live: ET.Element, alias: str) -> ET.Element:

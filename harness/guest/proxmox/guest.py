@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from harness.errors import GuestError
 from harness.guest.booting import Booted, BootedGuest
@@ -12,10 +13,12 @@ from harness.guest.protocol import GuestDisk
 from harness.guest.proxmox.drive import drive_options
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.process import drive_of, read_process
+from harness.guest.qemu_process import Inspected
 from harness.lab.transport.base import Runner
 from harness.lab.vm_threads import VmThreads
 from harness.model.counters import KvmCounts, Transferred
 from harness.model.effective import Effective
+from harness.untrusted import reading
 
 
 class ProxmoxGuest(BootedGuest):
@@ -58,29 +61,9 @@ class ProxmoxGuest(BootedGuest):
                 f"host {self._node.name}: VM {self._machine.vmid} no longer has the drive {key}",
                 hint="it was detached while the guest was running: see the task log of the node",
             )
-        options = drive_options(str(config[key]))
         process = read_process(self._node, self._machine.vmid)
-        qemu = drive_of(process, key)
-        found = Effective(
-            bus=key.rstrip("0123456789"),
-            cache=options.get("cache"),
-            aio=options.get("aio"),
-            iothread=options.get("iothread") == "1",
-            machine=str(config.get("machine", "")),
-            pve_drive=f"{key}: {config[key]}",
-            qemu_device=qemu.device,
-            qemu_format=qemu.format,
-            qemu_aio=process.engines.in_effect(qemu.aio),
-            qemu_cache_direct=qemu.direct,
-            qemu_cache_no_flush=qemu.no_flush,
-            qemu_write_cache=qemu.write_cache,
-            qemu_iothread=qemu.iothread,
-            qemu_discard=qemu.discard,
-            qemu_detect_zeroes=qemu.detect_zeroes,
-            qemu_read_only=qemu.read_only,
-            qemu_queues=qemu.queues,
-            controller_disks=qemu.controller_disks,
-        )
+        with reading(f"{self._node.name}: VM {self._machine.vmid}: how QEMU serves the drive {key}", GuestError):
+            found = _effective(config, process, key)
         return found.merged(self._devices[self._disks[disk].serial].effective)
 
     @contextmanager
@@ -91,3 +74,27 @@ class ProxmoxGuest(BootedGuest):
     def state(self) -> str:
         status = self._machine.status()
         return f"Proxmox VE reports that VM {self._machine.vmid} is {status.get('qmpstatus', status.get('status'))}"
+
+
+def _effective(config: Mapping[str, Any], process: Inspected, key: str) -> Effective:
+    options, qemu = drive_options(str(config[key])), drive_of(process, key)
+    return Effective(
+        bus=key.rstrip("0123456789"),
+        cache=options.get("cache"),
+        aio=options.get("aio"),
+        iothread=options.get("iothread") == "1",
+        machine=str(config.get("machine", "")),
+        pve_drive=f"{key}: {config[key]}",
+        qemu_device=qemu.device,
+        qemu_format=qemu.format,
+        qemu_aio=process.engines.in_effect(qemu.aio),
+        qemu_cache_direct=qemu.direct,
+        qemu_cache_no_flush=qemu.no_flush,
+        qemu_write_cache=qemu.write_cache,
+        qemu_iothread=qemu.iothread,
+        qemu_discard=qemu.discard,
+        qemu_detect_zeroes=qemu.detect_zeroes,
+        qemu_read_only=qemu.read_only,
+        qemu_queues=qemu.queues,
+        controller_disks=qemu.controller_disks,
+    )
