@@ -26,13 +26,13 @@ DELAY_METRIC = "lat_mean"
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A finished trial. `rounds` has the values of each round, by the turn's name and then by metric."""
+    """A finished trial. `rounds` has the values of each block, by the turn's name and then by metric."""
 
     trial: Trial
     rounds: tuple[Mapping[str, Mapping[str, float]], ...]
 
     def values(self, turn: str, metric: str) -> list[float]:
-        """One turn's values of a metric, in the order of rounds and in the metric's unit."""
+        """One turn's values of a metric, in the order of blocks and in the metric's unit."""
         return [each[turn][metric] for each in self.rounds]
 
 

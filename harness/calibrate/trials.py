@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from harness.measure.measurer import Turn
+from harness.measure.pauses import pause_after
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.job import Job
 from harness.model.mode import Arm, Cell, Mode, Place
 from harness.scenario.plan import Group, Plan
+from harness.scenario.timetable import Timetable, Turn, timetables
 
 MIB = 1024**2
 SPAN = 64 * MIB
@@ -31,9 +32,9 @@ IN_MEMORY = "memory"
 
 @dataclass(frozen=True, slots=True)
 class CalibrationSpec:
-    """What to measure: `groups` of `rounds` of a device against itself, `repetitions` of `delay_rounds` of the delay.
+    """What to measure: `groups` of `rounds` blocks of a device against itself, and `repetitions` of the delay.
 
-    `seconds` is the duration of each job.
+    Each repetition has `delay_rounds` blocks. `seconds` is the duration of each slice.
     """
 
     groups: int = 40
@@ -45,7 +46,7 @@ class CalibrationSpec:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One group of rounds. All turns run the same job."""
+    """One group, which is measured in one round of `rounds` blocks. All turns run the same job."""
 
     group: Group
     turns: tuple[Turn, ...]
@@ -58,11 +59,13 @@ class Trial:
     @property
     def plan(self) -> Plan:
         """The trial as a plan."""
-        return Plan(self.group.disk, (self.group,), self.rounds, SPAN, write_rate=0)
+        return Plan(self.group.disk, (self.group,), 1, SPAN, write_rate=0)
 
-    def order(self, seed: int, number: int) -> list[Turn]:
-        """The turns in the random order of this round. The order depends only on seed, group and round."""
-        return random.Random(f"calibrate {seed} {self.group.id} {number}").sample(self.turns, len(self.turns))
+    def tables(self, seed: int, number: int) -> list[Timetable]:
+        """The timetables of round `number`. Their random order depends only on seed, group and round."""
+        chance = random.Random(f"calibrate {seed} {self.group.id} {number}")
+        pause = pause_after(self.job, (), rotational=False)
+        return timetables({self.job: self.turns}, self.rounds, chance=chance, pause=lambda _job: pause)
 
 
 def same_device_trials(spec: CalibrationSpec, disk: str) -> list[Trial]:

@@ -13,7 +13,7 @@ from harness.untrusted import finite, reading
 _SECTOR = 512  # the unit of /sys/block/*/stat, independent of the device's sectors
 
 LINES = "^ *[0-9]|^cpu|^ctxt |ctxt_switches"
-"""The counters of a block device, a process or a thread are a line of numbers. Of other files, these lines are needed."""
+"""Counters of a block device, a process or a thread are a line of numbers. Of other files, these lines are needed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
-"""Measures everything of one run on one host: group after group, each in rounds over its arms in random order."""
+"""Measures everything of one run on one host: group after group, each in rounds of alternating slices."""
 
 from __future__ import annotations
 
+import random
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -11,16 +12,18 @@ from harness.analysis import Reason
 from harness.errors import MeasurementError, NotTried, Unsupported
 from harness.events import Note
 from harness.measure.group_progress import GroupProgress
-from harness.measure.measurer import LabFound, Measurer, Prepared, Turn
+from harness.measure.measurer import LabFound, Measurer, Prepared
+from harness.measure.pauses import pause_after
 from harness.measure.phases import MEASURE, Phases
 from harness.measure.recorder import Recorder
 from harness.measure.resume import Earlier, evaluation, requested
-from harness.measure.rounds import Round, Rounds, fio_seconds, turns_of
+from harness.measure.rounds import Round, Rounds, fio_seconds
 from harness.measure.session import NothingToCompare, require_guest
 from harness.measure.spec import CampaignSpec
-from harness.measure.stopping import reason_to_stop
+from harness.measure.stopping import reason_to_stop, void_cells
 from harness.model.budget import Budget, LabKind
 from harness.model.effective import NOTHING
+from harness.model.job import Job
 from harness.model.mode import Arm, Cell
 from harness.results import (
     CellContext,
@@ -34,8 +37,8 @@ from harness.results import (
     drift_check,
     host_drift,
 )
-from harness.scenario.order import round_order
 from harness.scenario.plan import FIO_SHARE, Group, Plan
+from harness.scenario.timetable import Turn, timetables
 
 
 class Campaign:
@@ -153,12 +156,11 @@ class Campaign:
         self._write("running")  # The provenance is stored before anything is measured.
         progress = GroupProgress(group, plan, started=time.monotonic())
         try:
-            arms = [turn.arm for turn in self._turns(group, 1, at)]
-            stored = deque(self._earlier.rounds(group, arms))
+            stored = deque(self._earlier.rounds(group.id))
             with self._phases.step(MEASURE, f"measure {group.id}"):
                 while progress.stopped is None:
                     if new := not stored:
-                        at = self._rounds.measure(plan, group, at, lambda at: self._next_round(group, at))
+                        at = self._rounds.measure(plan, group, at, lambda at: self._next_round(progress, at))
                     else:
                         earlier = stored.popleft()
                         self._recorder.add(earlier, fio_seconds=0.0)
@@ -171,26 +173,42 @@ class Campaign:
         finally:
             self._assemble(progress, at, final=progress.stopped is None or progress.last_look)
 
-    def _next_round(self, group: Group, at: Prepared) -> Round:
+    def _next_round(self, progress: GroupProgress, at: Prepared) -> Round:
         """The next round of the group. It is in the journal from its beginning to its end."""
+        group = progress.group
         number = self._recorder.next_round(group.id)
-        turns = self._turns(group, number, at)
+        measured = self._recorder.of_group(group.id)
+        tables = timetables(
+            self._turns(progress, at),
+            group.blocks,
+            chance=random.Random(f"round {self.spec.seed} {group.id} {number}"),
+            pause=lambda job: pause_after(job, measured, rotational=at.rotational),
+        )
 
-        def record(turn: Turn, measurements: Sequence[Measurement]) -> None:
-            self._recorder.add(measurements, fio_seconds=fio_seconds(group, turn, measurements))
+        def record(measurements: Sequence[Measurement]) -> None:
+            self._recorder.add(measurements, fio_seconds=fio_seconds(group, measurements))
 
         return Round(
             number=number,
-            nth=len({each.round for each in self._recorder.of_group(group.id)}) + 1,
-            turns=turns,
+            nth=len({each.round for each in measured}) + 1,
+            tables=tables,
             record=record,
             seconds_left=self._seconds_left,
-            recorded=self._recorder.round(group.id, number, sum(len(group.jobs_of(turn.arm)) for turn in turns)),
+            recorded=self._recorder.round(group.id, number, sum(len(table.slices) for table in tables)),
         )
 
-    def _turns(self, group: Group, number: int, at: Prepared) -> list[Turn]:
-        """The turns of a round, without the arms of modes that this host does not support."""
-        return turns_of(arm for arm in round_order(group, self.spec.seed, number) if _is_supported(arm, at))
+    def _turns(self, progress: GroupProgress, at: Prepared) -> dict[Job, list[Turn]]:
+        """The arms of each job that a further round needs: those of cells that are not settled.
+
+        Modes that this host does not support have no arms.
+        """
+        turns: dict[Job, list[Turn]] = {}
+        for cell in progress.open_cells:
+            for arm in cell.arms:
+                turn = Turn(arm)
+                if _is_supported(arm, at) and turn not in turns.setdefault(cell.job, []):
+                    turns[cell.job].append(turn)
+        return turns
 
     def _skip(self, group: Group, plan: Plan, refused: Unsupported) -> None:
         """Record the reason for every cell of the group. The group is not measured."""
@@ -212,6 +230,7 @@ class Campaign:
         if progress.rounds >= plan.most_rounds:
             time_spent = True
         budgets = {cell.id: self._budgets(cell) for cell in group.cells}
+        progress.settle(void_cells(group.cells, records))
         reason = reason_to_stop(
             group.cells,
             records,
@@ -296,8 +315,8 @@ def _why_skipped(cell: Cell, refused: Unsupported) -> str:
 
 
 def _orders(measurements: Sequence[Measurement]) -> dict[int, tuple[str, ...]]:
-    """The arms in the order in which they were measured, by number of the round."""
-    rounds: dict[int, dict[tuple[str, int], None]] = {}
+    """The arms in the order of their first slices, by number of the round."""
+    rounds: dict[int, dict[str, None]] = {}
     for each in measurements:
-        rounds.setdefault(each.round, {})[each.arm, each.repeat] = None
-    return {number: tuple(arm for arm, _ in rounds[number]) for number in sorted(rounds)}
+        rounds.setdefault(each.round, {})[each.arm] = None
+    return {number: tuple(rounds[number]) for number in sorted(rounds)}

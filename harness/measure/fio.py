@@ -41,8 +41,8 @@ class Target:
 class Section:
     """A job in a job file. `name` is unique in the file. `delay` is when fio creates it, in seconds from fio's start.
 
-    It then waits for its start, see harness/measure/pacing.py. Its ramp waits for a start of its own. Without a `delay`,
-    it runs when the section before has ended.
+    It then waits for its start, see harness/measure/pacing.py. Its ramp waits for its own start. Without a `delay`, it
+    runs when the section before has ended.
     """
 
     name: str

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from harness.analysis import Sequential
+from harness.model.mode import Cell
 from harness.results import CONFIDENCE
 from harness.scenario.plan import Group, Plan
 
@@ -25,6 +27,18 @@ class GroupProgress:
     rounds: int = 0
     stopped: str | None = None
     last_look: bool = False
+    _settled: set[str] = field(default_factory=set)
+
+    @property
+    def open_cells(self) -> list[Cell]:
+        """The cells that a further round measures."""
+        return [cell for cell in self.group.cells if cell.id not in self._settled]
+
+    def settle(self, cells: Iterable[str]) -> None:
+        """No further round measures the cells with these ids, unless that would leave no cell."""
+        settled = self._settled | set(cells)
+        if any(cell.id not in settled for cell in self.group.cells):
+            self._settled = settled
 
     @property
     def sequential(self) -> Sequential:
@@ -33,7 +47,7 @@ class GroupProgress:
     @property
     def time_spent(self) -> bool:
         """Whether another round of average length would end after the plan's time limit."""
-        if self.plan.time_limit is None or self.rounds == 0:
+        if self.rounds == 0:
             return False
         elapsed = self.earlier + time.monotonic() - self.started
-        return elapsed * (self.rounds + 1) / self.rounds > self.plan.time_limit
+        return elapsed * (self.rounds + 1) / self.rounds > self.plan.limit_of(self.group)

@@ -56,6 +56,8 @@ class HostMeasurer:
 
     def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
         at = self._environment.current
+        if at.slot is not None:
+            at.slot.measured = True
         return measure_timetable(lambda _turn: at, at, self._store, group, piece, seed=self._spec.seed, began=began)
 
     def start_again(self, error: HostError | GuestError, what: str) -> None:

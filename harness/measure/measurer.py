@@ -71,7 +71,7 @@ class Measurer(Protocol):
         """
 
     def boot_again(self) -> None:
-        """Boot the guest of the prepared group anew, if it has one. Raises HostError, GuestError."""
+        """Boot the guest of the prepared group anew, if it has measured something. Raises HostError, GuestError."""
 
     def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
         """Measure a piece of a round of the group that was prepared last, and write it to the journal.

@@ -1,7 +1,7 @@
 """Runs fio on one machine by a timetable: one process with a job for each slice, and each slice starts on time.
 
-fio itself starts a delayed job only when it next looks, every 0.1 s. So fio creates each job early, and the job waits in
-its `exec_prerun` command for a line from the pacing script. In the embedded lab, slices then start 10 to 40 ms after
+fio itself starts a delayed job only when it next looks, every 0.1 s. So fio creates each job early, and the job waits
+in its `exec_prerun` command for a line from the pacing script. In the embedded lab, slices then start 10 to 40 ms after
 their planned time. With a process for each slice, 0.43 s more pass there between two slices, and 1.5 s with a job for
 `fio --server`.
 """
@@ -20,9 +20,9 @@ PIPES = 6
 """Jobs that may wait at the same time, each at a pipe of its own."""
 _DEADLINE = 20.0
 
-# $1: a new directory for the pipes. Standard input: a line of starts TIME:PIPE:PROCESSES, with the time in hundredths of
-# a second of /proc/uptime, then fio's job file. The script uses only what busybox has, and starts few programs: in an
-# emulated guest, each takes 10 ms. It keeps the pipes open, so that a line waits for its job if fio is late.
+# $1: a new directory for the pipes. Standard input: a line of starts TIME:PIPE:PROCESSES, with the time in hundredths
+# of a second of /proc/uptime, then fio's job file. The script uses only what busybox has, and starts few programs:
+# in an emulated guest, each takes 10 ms. It keeps the pipes open, so that a line waits for its job if fio is late.
 _PACE = r"""
 directory=$1; shift
 trap 'kill $fio 2>/dev/null; cd /; rm -rf "$directory"' EXIT

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 from harness.errors import GuestError, Unsupported
@@ -70,6 +70,27 @@ def require_guest(modes: Sequence[Mode], skipped: Mapping[str, str]) -> None:
         raise NothingToCompare(found)
 
 
+class GuestSlot:
+    """The guest of a session, which can be booted anew. `guest` is the booted one."""
+
+    def __init__(self, boot: Callable[[], AbstractContextManager[Guest]]) -> None:
+        self._boot = boot
+        self._stack = ExitStack()
+        self.guest = self._stack.enter_context(boot())
+        self.measured = False
+        """Whether something was measured since its boot."""
+
+    def boot_again(self) -> None:
+        """Take the guest down and boot another one. Raises GuestError, HostError."""
+        self.close()
+        self.guest = self._stack.enter_context(self._boot())
+        self.measured = False
+
+    def close(self) -> None:
+        """Take the guest down."""
+        self._stack.close()
+
+
 @dataclass(frozen=True, slots=True)
 class Session:
     """A prepared disk: the machine and the target of each arm.
@@ -80,10 +101,30 @@ class Session:
 
     host: Host
     layouts: Layouts
-    guest: Guest | None
+    slot: GuestSlot | None
     skipped: Mapping[str, str]
     effective: Mapping[str, Effective]
     conditioning: ConditioningRecord
+
+    @property
+    def guest(self) -> Guest | None:
+        """The guest; None if no mode needs one."""
+        return self.slot.guest if self.slot else None
+
+    def boot_again(self) -> None:
+        """Boot the guest anew, if there is one and something was measured since its boot.
+
+        Raises GuestError if its disks are attached in another way than before.
+        """
+        if self.slot is None or not self.slot.measured:
+            return
+        self.slot.boot_again()
+        for disk, before in self.effective.items():
+            if (now := _read_back(self.slot.guest, disk)) != before:
+                raise GuestError(
+                    f"guest on {self.host.name}: disk {disk} is attached in another way than at the boot before: {now}",
+                    hint="the rounds of the two boots cannot be compared; find out what changes",
+                )
 
     def runner(self, arm: Arm) -> Runner:
         return self._guest.runner if arm.place is Place.GUEST else self.host.runner
@@ -164,13 +205,23 @@ def session(
                 host.runner, layouts, request.conditioning, request.jobs, seed=seed, events=phases.events
             )
         attached = [GuestDisk(mode.name, layouts.guest(mode), mode.attach) for mode in usable if mode.attach]
-        guest = None
+        slot = None
         if attached:
-            with phases.timed("boot"):
-                guest = stack.enter_context(hypervisor.guest(log, attached))
-            _require_evidence(host, guest)
-        effective = {disk.name: _read_back(guest, disk.name) for disk in attached} if guest else {}
-        yield Session(host, layouts, guest, skipped, effective, conditioning)
+            slot = GuestSlot(lambda: _booted(host, hypervisor, log, attached, phases))
+            stack.callback(slot.close)
+        effective = {disk.name: _read_back(slot.guest, disk.name) for disk in attached} if slot else {}
+        yield Session(host, layouts, slot, skipped, effective, conditioning)
+
+
+@contextmanager
+def _booted(
+    host: Host, hypervisor: Hypervisor, log: CreationLog, attached: Sequence[GuestDisk], phases: Phases
+) -> Iterator[Guest]:
+    with ExitStack() as stack:
+        with phases.timed("boot"):
+            guest = stack.enter_context(hypervisor.guest(log, attached))
+        _require_evidence(host, guest)
+        yield guest
 
 
 def _read_back(guest: Guest, disk: str) -> Effective:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 from harness.errors import HostError, MeasurementError
 from harness.lab.counters import CounterFiles
@@ -139,7 +140,7 @@ def _machines(at: At, session: Session, table: Timetable, pool: ThreadPoolExecut
         name: tuple(each for each in table.slices if (each.arm.place is Place.GUEST) == (name == "guest"))
         for name in ("host", "guest")
     }
-    runners = {"host": session.host.runner}
+    runners: dict[str, Runner] = {"host": session.host.runner}
     versions = {"host": session.host.facts["fio"]}
     if by_place["guest"]:
         runners["guest"] = session.runner(by_place["guest"][0].arm)
@@ -193,7 +194,7 @@ def _stopped_at_failure(machines: Sequence[_Machine], pacings: Mapping[str, Paci
         raise
 
 
-def _wait(futures: Sequence[Future[object]], table: Timetable, start: float, began: Callable[[Slice], None]) -> None:
+def _wait(futures: Sequence[Future[Any]], table: Timetable, start: float, began: Callable[[Slice], None]) -> None:
     """Wait for all, and report each block at its planned time. Raises the first error."""
     first: dict[tuple[int, Job], Slice] = {}
     for each in table.slices:

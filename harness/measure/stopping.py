@@ -55,6 +55,18 @@ def reason_to_stop(
     return _without_questions(sequential, records, cells, time_spent=time_spent)
 
 
+def void_cells(cells: Sequence[Cell], records: Mapping[str, CellRecord]) -> list[str]:
+    """The ids of the cells that no further round needs: void cells stay void.
+
+    Cells of the mode `host` have no guest, and every other cell measures the host, so these follow the others.
+    """
+    void = [cell.id for cell in cells if records[cell.id].verdict is Verdict.VOID]
+    needed = {cell.job for cell in cells if cell.mode.attach is not None and cell.id not in void}
+    if not needed:
+        return []
+    return [*void, *(cell.id for cell in cells if cell.mode.attach is None and cell.job not in needed)]
+
+
 def _questions(cell: Cell, rules: Mapping[str, Budget]) -> dict[str, Limit]:
     if not rules:
         return {cell.job.headline: Limit()}
@@ -68,7 +80,7 @@ def _without_questions(
 
     Cells that the host does not support get no rounds.
     """
-    measured = [len(records[cell.id].rounds) for cell in cells if records[cell.id].skipped is None]
+    measured = [len(set(records[cell.id].rounds)) for cell in cells if records[cell.id].skipped is None]
     if max(measured, default=sequential.first) >= sequential.first:
         return "nothing to decide"
     return Reason.TIME if time_spent else None

@@ -36,7 +36,7 @@ class Transferred:
 class ArmBytes:
     """The bytes of all slices of an arm in one timetable together. QEMU is queried once before and once after it."""
 
-    __pydantic_config__ = VALUE
+    __pydantic_config__ = STRICT
 
     qemu: Transferred
     """By QEMU's block layer."""

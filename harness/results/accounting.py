@@ -14,9 +14,7 @@ from harness.results.records import Measurement
 _ByArm = Mapping[Place, Mapping[tuple[int, int], Sequence[Measurement]]]
 
 
-def accounting(
-    by_arm: _ByArm, blocks: Sequence[tuple[int, int]], *, confidence: float
-) -> dict[str, CostRecord]:
+def accounting(by_arm: _ByArm, blocks: Sequence[tuple[int, int]], *, confidence: float) -> dict[str, CostRecord]:
     """The costs per I/O by name, in these blocks (round and number).
 
     Blocks in which the host's counters were read too late, for any arm, do not count here. If a block has several
@@ -30,8 +28,7 @@ def accounting(
     blocks = counted or blocks
     costs = {
         place: [
-            [costs_per_io(each.counters, in_guest=place is Place.GUEST) for each in of_block[block]]
-            for block in blocks
+            [costs_per_io(each.counters, in_guest=place is Place.GUEST) for each in of_block[block]] for block in blocks
         ]
         for place, of_block in by_arm.items()
     }

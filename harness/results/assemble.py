@@ -105,7 +105,9 @@ def assemble(
 
 
 def _cell_record(cell: Cell, context: CellContext, by_arm: _ByArm) -> CellRecord:
-    every = sorted((m for arm in by_arm.values() for again in arm.values() for m in again), key=lambda each: each.started)
+    every = sorted(
+        (m for arm in by_arm.values() for again in arm.values() for m in again), key=lambda each: each.started
+    )
     own = [each for each in every if each.overlap is None]
     blocks = _complete_blocks(by_arm)
     look = _look(context, len({number for number, _ in blocks}))
@@ -244,7 +246,9 @@ def _metric_record(metric: Metric, by_arm: _ByArm, blocks: Sequence[BlockKey], c
     )
 
 
-def _pooled(metric: Metric, by_arm: _ByArm, blocks: Sequence[BlockKey], confidence: float) -> dict[str, PooledPercentile]:
+def _pooled(
+    metric: Metric, by_arm: _ByArm, blocks: Sequence[BlockKey], confidence: float
+) -> dict[str, PooledPercentile]:
     """A percentile of all I/Os of an arm's blocks together, if its measurements have histograms."""
     if metric.quantile is None:
         return {}

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from harness.model.amplification import NONE, Amplification
+from harness.model.counters import FioCounts, Transferred
 from harness.model.mode import Place
 from harness.results.cells import ValidityCheck
 from harness.results.records import Measurement
@@ -141,7 +142,7 @@ def _counts(slices: Sequence[Measurement], in_flight: int, of_disk: Amplificatio
     whole = [each for each in slices if each.counters.disk is not None]
     pieces = {each.raw: each.counters.arm for each in slices if each.counters.arm is not None}
     qemu = [each for each in slices if each.counters.qemu is not None]
-    sources = [
+    sources: list[tuple[str, Sequence[FioCounts | Transferred], Sequence[Transferred | None]]] = [
         ("disk", [each.counters.fio for each in whole], [each.counters.disk for each in whole]),
         ("qemu", [each.fio for each in pieces.values()], [each.qemu for each in pieces.values()]),
         ("qemu", [each.counters.fio for each in qemu], [each.counters.qemu for each in qemu]),

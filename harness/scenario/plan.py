@@ -236,7 +236,7 @@ def expand(scenario: Scenario, profile_name: str) -> list[Cell]:
 
 
 def _job(workload: Workload, iodepth: int, profile: Profile, together: Sequence[Mode]) -> Job:
-    """The job of a setup with these modes. Arms that take turns have one long slice in a round, not several short ones."""
+    """The job of a setup with these modes. Arms that take turns have one long slice instead of several."""
     slices = profile.blocks if takes_turns(together) else 1
     return workload.job(iodepth, ramp=profile.ramp, seconds=profile.runtime * slices)
 
