@@ -52,7 +52,8 @@ class CounterFiles:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        return ("/proc/stat", "/proc/uptime", *map(_stat, self.disks), *(self.vm.files if self.vm else ()))
+        """The disks come first, because their counters must be read before the next slice starts."""
+        return (*map(_stat, self.disks), "/proc/stat", "/proc/uptime", *(self.vm.files if self.vm else ()))
 
     def parse(self, printed: Iterable[str], name: str) -> HostCounters:
         """The counters in lines `PATH:LINE`, for each line of the files that matches LINES. `name` is the host's.

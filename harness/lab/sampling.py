@@ -12,25 +12,44 @@ from harness.lab.paths import MARK
 from harness.lab.transport.base import Runner
 from harness.untrusted import finite, reading
 
-# Standard input: the times, in hundredths of a second of /proc/uptime. Arguments: the files. perl is part of every
-# Debian and of every Proxmox VE host, and one process costs less than a program for each reading.
+# Standard input: the times, in hundredths of a second of /proc/uptime. Arguments: how many files belong to disks, then
+# the files, those of disks first. Only the disks must be read before the next slice starts, so the times before and
+# after their reading are printed: `@ BEGUN ENDED`, then `PATH:LINE` for each line of each file. The files stay open,
+# because on an emulated host opening them takes longer than reading. perl is part of every Debian and Proxmox VE, and
+# one process costs less than a program for each reading.
 _PROGRAM = r"""
-sub now { open(my $file, '<', '/proc/uptime') or die; my ($up) = split ' ', <$file>; return $up * 100 }
+my $disks = shift;
+my %files;
+for my $path ('/proc/uptime', @ARGV) { open($files{$path}, '<', $path) or delete $files{$path} }
+sub content {
+    my ($path) = @_;
+    my ($all, $part) = ('', '');
+    sysseek($files{$path}, 0, 0);
+    while (sysread($files{$path}, $part, 1 << 16)) { $all .= $part }
+    return $all;
+}
+sub now { my ($up) = split ' ', content('/proc/uptime'); return $up * 100 }
+my @paths = grep { exists $files{$_} } @ARGV;
+die "$ARGV[0]: the device is gone\n" if grep { !exists $files{$_} } @ARGV[0 .. $disks - 1];
+my @samples;
 for my $at (split ' ', <STDIN>) {
     while ((my $left = $at - now()) > 0) { select(undef, undef, undef, $left / 100) }
-    my @lines = ('@ ' . now());
-    for my $path (@ARGV) {
-        open(my $file, '<', $path) or next;
-        while (my $line = <$file>) { chomp $line; push @lines, "$path:$line" if $line =~ /PATTERN/ }
-    }
-    print join("\n", @lines, '@ ' . now()), "\n";
+    my $begun = now();
+    my @contents = map { content($_) } @paths[0 .. $disks - 1];
+    my $ended = now();
+    push @samples, [$begun, $ended, @contents, map { content($_) } @paths[$disks .. $#paths]];
+}
+for (@samples) {
+    my ($begun, $ended, @contents) = @$_;
+    print "@ $begun $ended\n";
+    for my $path (@paths) { for (split "\n", shift @contents) { print "$path:$_\n" if /PATTERN/ } }
 }
 """.replace("PATTERN", LINES)
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The host's counters, read between two moments of its uptime, in seconds."""
+    """The host's counters. Those of disks were read between two moments of its uptime, in seconds."""
 
     begun: float
     ended: float
@@ -39,7 +58,7 @@ class Sample:
 
 def sampling_command(files: CounterFiles) -> tuple[str, ...]:
     """The command that reads the files at the times on its standard input, see `planned`."""
-    return ("env", MARK, "perl", "-e", _PROGRAM, *files.paths)
+    return ("env", MARK, "perl", "-e", _PROGRAM, str(len(files.disks)), *files.paths)
 
 
 def planned(times: Sequence[float]) -> str:
@@ -49,21 +68,15 @@ def planned(times: Sequence[float]) -> str:
 
 def parse_samples(printed: str, files: CounterFiles, name: str) -> list[Sample]:
     """The samples in the command's output, in order. HostError if they cannot be read, or if a device is gone."""
-    samples, begun, lines = [], None, []
+    found: list[tuple[float, float, list[str]]] = []
     for line in printed.splitlines():
-        moment = re.fullmatch(r"@ ([0-9.]+)", line)
-        if moment is None:
-            lines.append(line)
-            continue
-        with reading(f"{name}: the times of its counters"):
-            uptime = finite(moment[1]) / 100
-        if begun is None:
-            begun = uptime
-        else:
-            samples.append(Sample(begun, uptime, files.parse(lines, name)))
-            begun = None
-        lines = []
-    return samples
+        moments = re.fullmatch(r"@ ([0-9.]+) ([0-9.]+)", line)
+        if moments is not None:
+            with reading(f"{name}: the times of its counters"):
+                found.append((finite(moments[1]) / 100, finite(moments[2]) / 100, []))
+        elif found:
+            found[-1][2].append(line)
+    return [Sample(begun, ended, files.parse(lines, name)) for begun, ended, lines in found]
 
 
 def sample(runner: Runner, files: CounterFiles, times: Sequence[float], *, deadline: float) -> str:
