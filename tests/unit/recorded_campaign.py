@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TypedDict
 
 from harness.errors import GuestError, HostError
-from harness.measure.measurer import LabFound, Prepared, Turn
+from harness.measure.measurer import LabFound, Piece, Prepared
 from harness.measure.phases import Phases
 from harness.measure.spec import CampaignSpec
-from harness.model.job import Job
 from harness.model.mode import Place
 from harness.results import ConditioningRecord, LabInfo, Measurement, RunStore
 from harness.scenario.plan import Group, Plan
+from harness.scenario.timetable import Slice
 from tests.unit.counted import counters as counters_of
 
 HOST_IOPS = 10_000.0
@@ -56,17 +56,22 @@ class RecordedMeasurer:
         skipped = json.loads(RECORDING.read_text())["skipped"]
         return Prepared(SPAN, ConditioningRecord("fill", None, (), None), skipped)
 
-    def measure(self, group: Group, turn: Turn, number: int) -> list[Measurement]:
+    def boot_again(self) -> None:
+        pass
+
+    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
         recording: dict[str, Played] = json.loads(RECORDING.read_text())["jobs"]
-        arm = turn.arm
+        number = piece.number
         measured = []
-        for job in group.jobs_of(arm):
+        for planned in piece.table.slices:
+            arm, job = planned.arm, planned.job
             played = recording[job.id]
             if not played["guest"]:
                 raise HostError(f"host {self.spec.host.name}: connection lost", hint="look at its console")
+            began(planned)
             share = played["guest"][min(number, len(played["guest"])) - 1] if arm.place is Place.GUEST else 1.0
             raw = self.store.save_raw(f"{group.id}-round{number}-{arm.id}.json", f"{share}\n", command="fio -")
-            found = _measurement(group, arm.id, job, number, raw, iops=share * HOST_IOPS, disk=played["disk"])
+            found = _measurement(group, planned, piece, raw, iops=share * HOST_IOPS, disk=played["disk"])
             self.store.append(found)
             measured.append(found)
         return measured
@@ -81,21 +86,24 @@ class RecordedMeasurer:
         pass
 
 
-def _measurement(group: Group, arm: str, job: Job, number: int, raw: str, *, iops: float, disk: float) -> Measurement:
+def _measurement(group: Group, planned: Slice, piece: Piece, raw: str, *, iops: float, disk: float) -> Measurement:
+    arm, job = planned.arm.id, planned.job
     moved = iops * job.bs * SECONDS
     direction = "written" if job.writes else "read"
     seen = disk * moved if arm.startswith("guest") else moved
     return Measurement(
         group=group.id,
-        round=number,
+        round=piece.number,
         arm=arm,
         repeat=1,
         job=job.id,
-        started=1_760_000_000.0 + 60 * number,
+        started=1_760_000_000.0 + 60 * piece.number + planned.start,
         seconds=SECONDS,
         wall=SECONDS,
         metrics={"iops": iops, "bw": iops * job.bs, "lat_mean": job.iodepth / iops},
         io_bytes=round(moved),
         raw=raw,
         counters=counters_of({f"fio_{direction}": moved, f"disk_{direction}": seen}),
+        block=planned.block,
+        boot=piece.boot,
     )

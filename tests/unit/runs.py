@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pydantic import JsonValue
 
@@ -36,10 +36,11 @@ from harness.results.groups import drift_check, host_drift
 from harness.results.judging import corrected
 from harness.run_id import RunId
 from harness.scenario.library import PRESETS
-from harness.scenario.order import job_order, round_order
 from harness.scenario.plan import Group, Plan, plan_for
 from harness.scenario.scenario import Scenario
 from tests.unit.counted import counters as counters_of
+
+T = TypeVar("T")
 
 RUN_ID = RunId("20260101-120000-0001")
 STARTED = 1_760_000_000.0
@@ -176,11 +177,11 @@ def measure(
     measurements: list[Measurement] = []
     clock = STARTED
     for number in range(1, rounds + 1):
-        for arm in round_order(group, 7, number):
+        for arm in _shuffled(group.arms, group, number):
             if arm.mode is not None and arm.mode.name in skipped:
                 continue
             wanted = group.jobs_of(arm)
-            for job in (job for job in job_order(group, 7, number) if job in wanted):
+            for job in (job for job in _shuffled(group.jobs, group, number) if job in wanted):
                 mode = arm.mode.name if arm.mode is not None and arm.place is Place.GUEST else ""
                 iops = 3 * _iops(Arm(Place.HOST), job) if mode in quick else _iops(arm, job)
                 iops *= (1 - drift) ** (number / rounds)
@@ -189,6 +190,10 @@ def measure(
                 )
                 clock += measurements[-1].wall
     return measurements
+
+
+def _shuffled(items: Sequence[T], group: Group, number: int) -> list[T]:
+    return random.Random(f"{group.id} {number}").sample(items, len(items))
 
 
 def _measurement(
@@ -269,7 +274,7 @@ def _groups(
             GroupRecord(
                 id=group.id,
                 disk=group.disk,
-                orders=tuple(tuple(arm.id for arm in round_order(group, 7, number)) for number in done),
+                orders=tuple(tuple(arm.id for arm in _shuffled(group.arms, group, number)) for number in done),
                 looks=Sequential(rounds, most_rounds).looks,
                 stopped="budget decided" if len(done) == rounds else None,
                 conditioning=_conditioning(ready),

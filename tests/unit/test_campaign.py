@@ -21,7 +21,7 @@ from harness.errors import (
 )
 from harness.events import Events
 from harness.measure.campaign import Campaign
-from harness.measure.measurer import LabFound, Prepared, Turn
+from harness.measure.measurer import LabFound, Piece, Prepared
 from harness.measure.phases import Phases
 from harness.measure.resume import Earlier
 from harness.measure.spec import CampaignSpec
@@ -30,6 +30,7 @@ from harness.report import render_html, summary_lines
 from harness.results import Measurement, RunStore
 from harness.scenario.plan import Group, Plan
 from harness.scenario.scenario import Scenario
+from harness.scenario.timetable import Slice
 from tests.unit import killed_campaign
 from tests.unit.killed_campaign import HOST, campaign, measured, plan, record
 from tests.unit.recorded_campaign import RecordedMeasurer
@@ -109,10 +110,10 @@ def test_unsupported_cells_are_skipped_with_the_remedy_and_the_next_scenario_is_
 
 
 class FioFails(RecordedMeasurer):
-    def measure(self, group: Group, turn: Turn, number: int) -> list[Measurement]:
+    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
         if group.scenario == "first":
             raise MeasurementError("host node1: fio ended with status 1")
-        return super().measure(group, turn, number)
+        return super().measure(group, piece, began)
 
 
 def test_if_fio_fails_the_scenarios_other_cells_are_not_tried_and_the_next_scenario_is_measured(
@@ -183,10 +184,10 @@ class Interrupted(RecordedMeasurer):
 
     after = 3
 
-    def measure(self, group: Group, turn: Turn, number: int) -> list[Measurement]:
+    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
         if number > self.after:
             raise KeyboardInterrupt
-        return super().measure(group, turn, number)
+        return super().measure(group, piece, began)
 
 
 class InterruptedInSecond(Interrupted):

@@ -16,7 +16,7 @@ import pytest
 
 from harness.errors import GuestError, ResultsError
 from harness.events import Event, Note
-from harness.measure.measurer import LabFound, Prepared, Turn
+from harness.measure.measurer import LabFound, Piece, Prepared
 from harness.report import write_report
 from harness.results import Journal, Measurement, Run, RunStore
 from harness.scenario.plan import Group, Plan
@@ -216,8 +216,8 @@ def test_a_complete_run_goes_on_where_more_rounds_are_asked_for(whole: RunStore)
 class LosesGuest(RecordedMeasurer):
     """Its guest is lost in round 2 of each group, after all of it was measured."""
 
-    def measure(self, group: Group, turn: Turn, number: int) -> list[Measurement]:
-        found = super().measure(group, turn, number)
+    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
+        found = super().measure(group, piece, began)
         measured = [each for each in self.store.read_journal().measurements if each.round == 2]
         if number == 2 and len({each.arm for each in measured}) == len(group.arms):
             raise GuestError("the guest was lost")
