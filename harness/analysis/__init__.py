@@ -1,6 +1,7 @@
-"""Estimates, intervals and verdicts from the values of rounds: pure functions, no I/O. See docs/statistics.md."""
+"""Estimates, intervals and verdicts from the values of blocks: pure functions, no I/O. See docs/statistics.md."""
 
 from harness.analysis.bottleneck import Bottleneck, BottleneckFinding, Evidence, Member, find_bottleneck
+from harness.analysis.correlation import NO_CORRELATION, Correlation, pooled_correlation
 from harness.analysis.decompose import Costs, StepCost, decompose
 from harness.analysis.drift import drifted, estimate_drift
 from harness.analysis.estimate import (
@@ -18,6 +19,7 @@ from harness.analysis.judgement import Judgement, judge_look
 from harness.analysis.many import holm, survivors
 from harness.analysis.metrics import METRICS, Better, Metric, Unit
 from harness.analysis.power import pooled_sd, smallest_detectable
+from harness.analysis.samples import IN_ORDER, INDEPENDENT, Caveat, Samples
 from harness.analysis.scaling import Scaling, Shape, ideal_speedup, scaling
 from harness.analysis.sequential import Look, Sequential, looks
 from harness.analysis.steady import SteadyState, steady_state
@@ -26,11 +28,16 @@ from harness.analysis.student import t_cdf, t_quantile, t_survival
 from harness.analysis.verdict import Both, Limit, Verdict, judge
 
 __all__ = [
+    "INDEPENDENT",
+    "IN_ORDER",
     "METRICS",
+    "NO_CORRELATION",
     "Better",
     "Both",
     "Bottleneck",
     "BottleneckFinding",
+    "Caveat",
+    "Correlation",
     "Costs",
     "Estimate",
     "Evidence",
@@ -41,6 +48,7 @@ __all__ = [
     "Metric",
     "PercentileInterval",
     "Reason",
+    "Samples",
     "Scaling",
     "Sequential",
     "Shape",
@@ -67,6 +75,7 @@ __all__ = [
     "merged",
     "percentile",
     "percentile_interval",
+    "pooled_correlation",
     "pooled_sd",
     "proven_below",
     "scaling",

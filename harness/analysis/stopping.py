@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from harness.analysis.estimate import Estimate
 from harness.analysis.judgement import Judgement, judge_look
+from harness.analysis.samples import IN_ORDER, Samples
 from harness.analysis.sequential import Look, Sequential
 from harness.analysis.verdict import Limit, Verdict
 
@@ -30,6 +31,7 @@ def decided(
     target: float | None,
     cells: int,
     time_spent: bool = False,
+    samples: Samples = IN_ORDER,
 ) -> Reason | None:
     """Why one cell's paired rounds are enough. None means that another round follows; it is also None between looks.
 
@@ -42,10 +44,10 @@ def decided(
     """
     if cells < 1:
         raise ValueError(f"a run judges at least one cell, not {cells}")
-    look = plan.look(len(host), final=time_spent)
+    look = plan.look(samples.count(len(host)), final=time_spent)
     if look is None:
         return None
-    judgement = judge_look(host, guest, budget, look, higher_is_better=higher_is_better)
+    judgement = judge_look(host, guest, budget, look, higher_is_better=higher_is_better, samples=samples)
     if _settled(judgement, look, cells):
         return Reason.BUDGET
     if target is not None and _is_narrow(judgement.overhead, target):
