@@ -1,6 +1,8 @@
 """Estimates, intervals and verdicts from the values of blocks: pure functions, no I/O. See docs/statistics.md."""
 
+from harness.analysis.boots import BootVariance, boot_variance
 from harness.analysis.bottleneck import Bottleneck, BottleneckFinding, Evidence, Member, find_bottleneck
+from harness.analysis.carryover import CarryOver, Observation, carry_over
 from harness.analysis.correlation import NO_CORRELATION, Correlation, pooled_correlation
 from harness.analysis.decompose import Costs, StepCost, decompose
 from harness.analysis.drift import drifted, estimate_drift
@@ -14,6 +16,7 @@ from harness.analysis.estimate import (
     proven_below,
 )
 from harness.analysis.exceedance import exceeds_p_value
+from harness.analysis.futility import power_to_decide
 from harness.analysis.histogram import PercentileInterval, merged, percentile, percentile_interval
 from harness.analysis.judgement import Judgement, judge_look
 from harness.analysis.many import holm, survivors
@@ -22,6 +25,7 @@ from harness.analysis.power import pooled_sd, smallest_detectable
 from harness.analysis.samples import IN_ORDER, INDEPENDENT, Caveat, Samples
 from harness.analysis.scaling import Scaling, Shape, ideal_speedup, scaling
 from harness.analysis.sequential import Look, Sequential, looks
+from harness.analysis.slices import SliceVariance, best_slice, variance_components
 from harness.analysis.steady import SteadyState, steady_state
 from harness.analysis.stopping import Reason, decided
 from harness.analysis.student import t_cdf, t_quantile, t_survival
@@ -33,9 +37,11 @@ __all__ = [
     "METRICS",
     "NO_CORRELATION",
     "Better",
+    "BootVariance",
     "Both",
     "Bottleneck",
     "BottleneckFinding",
+    "CarryOver",
     "Caveat",
     "Correlation",
     "Costs",
@@ -46,16 +52,21 @@ __all__ = [
     "Look",
     "Member",
     "Metric",
+    "Observation",
     "PercentileInterval",
     "Reason",
     "Samples",
     "Scaling",
     "Sequential",
     "Shape",
+    "SliceVariance",
     "SteadyState",
     "StepCost",
     "Unit",
     "Verdict",
+    "best_slice",
+    "boot_variance",
+    "carry_over",
     "decided",
     "decompose",
     "drifted",
@@ -77,6 +88,7 @@ __all__ = [
     "percentile_interval",
     "pooled_correlation",
     "pooled_sd",
+    "power_to_decide",
     "proven_below",
     "scaling",
     "smallest_detectable",
@@ -85,4 +97,5 @@ __all__ = [
     "t_cdf",
     "t_quantile",
     "t_survival",
+    "variance_components",
 ]

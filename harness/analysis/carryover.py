@@ -58,9 +58,6 @@ class CarryOver:
         return self.p_value is not None and self.p_value <= alpha
 
 
-NOTHING = CarryOver(None, None, None, 0)
-
-
 def carry_over(observations: Sequence[Observation]) -> CarryOver:
     """Whether the values of one job's slices depend on the previous arm.
 

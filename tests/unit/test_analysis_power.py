@@ -76,5 +76,5 @@ def test_groups_of_single_rounds_have_no_scatter_to_pool() -> None:
     [(0.03, 1, 0.95, 0.8), (-0.1, 5, 0.95, 0.8), (math.nan, 5, 0.95, 0.8), (0.03, 5, 95, 0.8), (0.03, 5, 0.95, 0.02)],
 )
 def test_impossible_values_are_refused(sd: float, n: int, confidence: float, power: float) -> None:
-    with pytest.raises(ValueError, match=r"one round|standard deviation|confidence must|power must"):
+    with pytest.raises(ValueError, match=r"one sample|standard deviation|confidence must|power must"):
         smallest_detectable(sd, n, confidence=confidence, power=power)

@@ -230,7 +230,13 @@ def test_after_the_most_rounds_there_are_no_more() -> None:
 
 
 def test_reasons_read_as_words() -> None:
-    assert [str(each) for each in Reason] == ["budget decided", "narrow enough", "most rounds", "time spent"]
+    assert [str(each) for each in Reason] == [
+        "budget decided",
+        "narrow enough",
+        "cannot be decided in the time left",
+        "most rounds",
+        "time spent",
+    ]
 
 
 def test_a_run_without_a_cell_is_refused() -> None:
