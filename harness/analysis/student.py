@@ -6,6 +6,7 @@ scipy computes them. The first call imports it, because it takes longer to load 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 
 def t_quantile(p: float, df: int) -> float:
@@ -35,6 +36,46 @@ def t_cdf(t: float, df: int) -> float:
     if math.isnan(t):
         raise ValueError("a tail of Student's t needs a number, not nan")
     return float(stdtr(_freedom(df), t))
+
+
+def t_mixture_survival(distance: float, df: int, scales: Sequence[float], weights: Sequence[float]) -> float:
+    """P(S T > `distance`): the scale S is `scales[i]` with probability `weights[i]`, T is Student's t.
+
+    T has `df` degrees of freedom. All scales are above 0.
+    """
+    import numpy as np  # noqa: PLC0415
+    from scipy.special import stdtr  # noqa: PLC0415
+
+    return float(np.dot(weights, stdtr(_freedom(df), -distance / np.asarray(scales))))
+
+
+def t_mixture_quantile(tail: float, df: int, scales: Sequence[float], weights: Sequence[float]) -> float:
+    """The distance with P(S T > distance) = `tail`, for the mixture of `t_mixture_survival` and 0 < `tail` < 0.5.
+
+    The root is bracketed by the quantiles of the smallest and the largest scale, and found by regula falsi with the
+    Illinois rule (Dowell & Jarratt 1971) on logarithmic scales, in which the tail is nearly a line.
+    """
+    import numpy as np  # noqa: PLC0415
+    from scipy.special import stdtr  # noqa: PLC0415
+
+    scale, weight = np.asarray(scales), np.asarray(weights)
+
+    def excess(log_distance: float) -> float:
+        return math.log(float(np.dot(weight, stdtr(df, -math.exp(log_distance) / scale))) / tail)
+
+    quantile = t_quantile(1 - tail, df)
+    low, high = math.log(quantile * float(scale.min())), math.log(quantile * float(scale.max()))
+    above, below = max(excess(low), 0.0), min(excess(high), 0.0)
+    while high - low > 1e-13 and above > 0 > below:
+        middle = low + (high - low) * above / (above - below)
+        found = excess(middle)
+        if abs(found) < 1e-13:
+            return math.exp(middle)
+        if found > 0:
+            low, above, below = middle, found, below / 2
+        else:
+            high, below, above = middle, found, above / 2
+    return math.exp(low if above <= 0 else high)
 
 
 def noncentrality(t: float, df: int, power: float) -> float:
