@@ -130,7 +130,7 @@ def test_without_the_correlation_the_interval_is_as_wrong_as_the_docs_say() -> N
 def test_most_series_without_a_stable_mean_have_no_interval() -> None:
     walks: Floats = np.cumsum(np.random.default_rng(4).normal(0, 0.05, (SERIES // 4, 60)), axis=1)
     assert spreads(walks, 1).given.mean() < 0.6
-    assert spreads(walks, 12).given.mean() < 0.05
+    assert spreads(walks, 12).given.mean() < 0.1
 
 
 # --- interim looks ---
