@@ -62,7 +62,7 @@ def carry_over(observations: Sequence[Observation]) -> CarryOver:
     """Whether the values of one job's slices depend on the previous arm.
 
     The model of a crossover trial with first-order carry-over (Jones & Kenward, Design and Analysis of Cross-Over
-    Trials, 3rd ed., 2014, chapter 5): log value = block + arm + effect of the previous arm + error. Blocks and arms
+    Trials, 2014): log value = block + arm + effect of the previous arm + error. Blocks and arms
     are fixed effects, so neither drift nor a slow arm looks like carry-over. The F test compares the least-squares fits
     with and without the effect of the previous arm. Each arm's slices are weighted by the inverse of their variance
     around the fit without it, because a guest is often noisier than its host.

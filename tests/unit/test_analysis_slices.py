@@ -31,7 +31,6 @@ def test_the_best_slice_is_within_its_limits() -> None:
 
 def test_both_variances_are_found_in_a_series_of_short_slices() -> None:
     chance = random.Random(3)
-    # Between: noise that lasts for 40 slices, so that neighbours of up to 8 slices have it each on its own.
     white = [chance.gauss(0, 0.1) for _ in range(4000)]
     found = variance_components(white, 0.2)
     assert found.within == pytest.approx(0.2 * 0.1**2, rel=0.1)
