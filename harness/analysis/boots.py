@@ -38,8 +38,8 @@ def boot_variance(ratios: Iterable[Sequence[float]], *, confidence: float = 0.95
     """How much boots differ, from the log ratios of each boot's blocks.
 
     The components are those of the analysis of variance with random effects (Searle, Casella & McCulloch, Variance
-    Components, 1992, 3.6), also for boots with different numbers of blocks. The interval of the share is the exact one
-    of the F distribution (the same, 3.5), with the mean size for boots of different sizes. It is for blocks
+    Components, 1992), also for boots with different numbers of blocks. The interval of the share is the exact one
+    of the F distribution (the same book), with the mean size for boots of different sizes. It is for blocks
     that are independent within a boot; correlated blocks look like a variance of boots. ValueError for fewer than two
     boots with blocks, no boot with two blocks, values that are not finite, or an impossible confidence.
     """

@@ -62,7 +62,7 @@ def carry_over(observations: Sequence[Observation]) -> CarryOver:
     """Whether the values of one job's slices depend on the previous arm.
 
     The model of a crossover trial with first-order carry-over (Jones & Kenward, Design and Analysis of Cross-Over
-    Trials, 3rd ed., 2014, chapter 5): log value = block + arm + effect of the previous arm + error. Blocks and arms
+    Trials, 2014): log value = block + arm + effect of the previous arm + error. Blocks and arms
     are fixed effects, so neither drift nor a slow arm looks like carry-over. The F test compares the least-squares fits
     with and without the effect of the previous arm. Each arm's slices are weighted by the inverse of their variance
     around the fit without it, because a guest is often noisier than its host.
@@ -107,13 +107,13 @@ def _tested(used: Sequence[Observation], causes: Sequence[str]) -> CarryOver:
     weights = _weights(arms, values - _fitted(without, values))[:, None]
     reduced, full = weights * without, weights * np.hstack([without, after])
     weighted = weights[:, 0] * values
-    fewer, more = (int(np.linalg.matrix_rank(matrix)) for matrix in (reduced, full))
-    freedom, tested = len(used) - more, more - fewer
+    coefficients, _, more, _ = np.linalg.lstsq(full, weighted, rcond=None)
+    simpler, _, fewer, _ = np.linalg.lstsq(reduced, weighted, rcond=None)
+    freedom, tested = len(used) - int(more), int(more) - int(fewer)
     if freedom < LEAST_FREEDOM or tested < 1:
         return CarryOver(None, None, None, len(used))
-    coefficients = np.linalg.lstsq(full, weighted, rcond=None)[0]
     error = float(((weighted - full @ coefficients) ** 2).sum())
-    gain = max(float(((weighted - _fitted(reduced, weighted)) ** 2).sum()) - error, 0.0)
+    gain = max(float(((weighted - reduced @ simpler) ** 2).sum()) - error, 0.0)
     effect, cause = _largest(coefficients[-len(causes) :].tolist(), causes)
     if error <= 1e-20 * float((weighted**2).sum()):
         # Without any noise, only an effect beyond rounding counts.

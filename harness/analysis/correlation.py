@@ -13,13 +13,15 @@ STRONGEST = 0.995
 """Correlations from -0.995 to 0.995 are considered. Beyond that, a series of this length has no mean to estimate."""
 POINTS = 61
 """How many values are considered: equally spaced in arcsin(correlation), so closer together near -1 and 1."""
-ODDS_OF_POSITIVE = 1 / 2
+ODDS_OF_POSITIVE = 0.4
 """The prior odds of a positive correlation to one that is not. Blocks of a job are spread over the run, so that they
-are nearly independent. The value is from simulation: the largest for which the interval of independent samples covers
-at most 97 %, see docs/statistics.md."""
-ODDS_IF_SHORT = 1 / 4
+are nearly independent. Both values are from simulation: with larger ones, the interval of a series alone would cover
+independent samples in more than 97 % of cases, see docs/statistics.md."""
+ODDS_IF_SHORT = 0.22
 """The same for series that are all shorter than `SHORT`."""
 SHORT = 10
+DRIFTING_ABOVE = 0.95
+"""If the correlation is more probably above this than not, the series has no stable mean."""
 MOST_OF_GROUP = 40
 """The most degrees of freedom that a group counts for one of its series."""
 
@@ -57,8 +59,8 @@ class Correlation:
 
     @property
     def drifts(self) -> bool:
-        """Whether the correlation is more probably above 0.95 than not: then the series has no stable mean."""
-        return math.fsum(w for w, rho in zip(self.weights, correlations(), strict=False) if rho > 0.95) > 0.5
+        """Whether the correlation is more probably above `DRIFTING_ABOVE` than not."""
+        return math.fsum(w for w, rho in zip(self.weights, correlations(), strict=False) if rho > DRIFTING_ABOVE) > 0.5
 
     def within(self, group: Correlation) -> Correlation:
         """What this series and its group show together. The group includes this series.

@@ -148,6 +148,8 @@ def _in_one_boot(samples: Sequence[float], group: Correlation | None) -> Spread:
 
 def _correlation(samples: Sequence[float], group: Correlation | None) -> tuple[Correlation | None, Caveat | None]:
     """What the series and its group show. None if there are too few samples to show anything."""
+    if group is None and len(samples) - 2 < LEAST_FREEDOM:
+        return None, Caveat.NOT_ESTIMATED
     own = pooled_correlation([samples])
     found = own if group is None else own.within(group)
     if found.freedom < LEAST_FREEDOM:

@@ -52,30 +52,30 @@ def t_mixture_survival(distance: float, df: int, scales: Sequence[float], weight
 def t_mixture_quantile(tail: float, df: int, scales: Sequence[float], weights: Sequence[float]) -> float:
     """The distance with P(S T > distance) = `tail`, for the mixture of `t_mixture_survival` and 0 < `tail` < 0.5.
 
-    The root is bracketed by the quantiles of the smallest and the largest scale, and found by regula falsi with the
-    Illinois rule (Dowell & Jarratt 1971) on logarithmic scales, in which the tail is nearly a line.
+    Newton's method on logarithmic scales, in which the tail is nearly a line. A step that leaves the bracket, at first
+    the quantiles of the smallest and the largest scale, is replaced by its middle.
     """
     import numpy as np  # noqa: PLC0415
     from scipy.special import stdtr  # noqa: PLC0415
 
     scale, weight = np.asarray(scales), np.asarray(weights)
-
-    def excess(log_distance: float) -> float:
-        return math.log(float(np.dot(weight, stdtr(df, -math.exp(log_distance) / scale))) / tail)
-
+    peak = math.exp(math.lgamma((df + 1) / 2) - math.lgamma(df / 2)) / math.sqrt(df * math.pi)
     quantile = t_quantile(1 - tail, df)
     low, high = math.log(quantile * float(scale.min())), math.log(quantile * float(scale.max()))
-    above, below = max(excess(low), 0.0), min(excess(high), 0.0)
-    while high - low > 1e-13 and above > 0 > below:
-        middle = low + (high - low) * above / (above - below)
-        found = excess(middle)
-        if abs(found) < 1e-13:
-            return math.exp(middle)
-        if found > 0:
-            low, above, below = middle, found, below / 2
-        else:
-            high, below, above = middle, found, above / 2
-    return math.exp(low if above <= 0 else high)
+    at = math.log(quantile * math.sqrt(float(np.dot(weight, scale * scale))))
+    for _ in range(200):
+        t = math.exp(at) / scale
+        found = float(np.dot(weight, stdtr(df, -t)))
+        excess = math.log(found / tail)
+        low, high = (at, high) if excess > 0 else (low, at)
+        slope = peak * float(np.dot(weight, t * (1 + t * t / df) ** (-(df + 1) / 2))) / found
+        following = at + excess / slope
+        if not low <= following <= high:
+            following = (low + high) / 2
+        if abs(following - at) <= 1e-13 or high - low <= 1e-13:
+            break
+        at = following
+    return math.exp(at)
 
 
 def noncentrality(t: float, df: int, power: float) -> float:

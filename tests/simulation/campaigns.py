@@ -16,7 +16,14 @@ import numpy.typing as npt
 from scipy.special import stdtr
 
 from harness.analysis import Look, Sequential, t_quantile
-from harness.analysis.correlation import MOST_OF_GROUP, ODDS_IF_SHORT, ODDS_OF_POSITIVE, SHORT, correlations
+from harness.analysis.correlation import (
+    DRIFTING_ABOVE,
+    MOST_OF_GROUP,
+    ODDS_IF_SHORT,
+    ODDS_OF_POSITIVE,
+    SHORT,
+    correlations,
+)
 from harness.analysis.samples import LEAST_FREEDOM
 
 Floats = npt.NDArray[np.float64]
@@ -74,6 +81,14 @@ class Spreads:
     def tails(self, distance: Floats) -> Floats:
         """P(error of the mean > distance)."""
         found: Floats = (self.weights * stdtr(self.freedom, -distance[:, None] / self.errors)).sum(axis=1)
+        return found
+
+    @property
+    def given(self) -> Flags:
+        """Whether there is an interval: the samples do not drift."""
+        if self.weights.shape[1] == 1:
+            return np.ones(len(self.mean), dtype=bool)
+        found: Flags = self.weights[:, np.array(correlations()) > DRIFTING_ABOVE].sum(axis=1) <= 0.5
         return found
 
     def covers(self, log_truth: float, confidence: float) -> Flags:
