@@ -119,7 +119,7 @@ def run_timetable(
         with _stopped_at_failure(machines, pacings):
             _wait([*running.values(), sampled, counted], table, start, began)
     store.save_raw(f"{name}-counters.txt", sampled.result(), command=f"{' '.join(files.paths)}")
-    samples = parse_samples(sampled.result(), files, session.host.runner.name)
+    samples = parse_samples(sampled.result(), files, session.host.runner.name, expected=len(times))
     found: dict[Slice, tuple[_Machine, JobResult, str]] = {}
     for machine in machines:
         if machine.slices:
@@ -238,7 +238,6 @@ def _ran(
             read.host.moment(taken.ended) <= begun[number] - ramps[number] + _TOLERANCE if number < len(begun) else True
         )
         quiet.append(taken if before and after else None)
-    quiet += [None] * (len(begun) + 1 - len(quiet))
     return [
         RanSlice(
             planned=each,
