@@ -73,12 +73,6 @@ class Timetable:
     seconds: float
 
     @property
-    def exclusive(self) -> Mode | None:
-        """The mode whose disk only the guest has meanwhile; None if the host has all disks."""
-        arms = {each.arm for each in self.slices}
-        return next((arm.mode for arm in arms if arm.mode is not None and _is_exclusive(arm)), None)
-
-    @property
     def blocks(self) -> int:
         """The number of blocks that have a slice in it, of all jobs together."""
         return len({(each.block, each.job) for each in self.slices})
@@ -146,10 +140,6 @@ def _pieces(slices: Sequence[_Planned]) -> Iterator[list[_Planned]]:
         piece += together
     if piece:
         yield piece
-
-
-def _is_exclusive(arm: Arm) -> bool:
-    return arm.mode is not None and isinstance(arm.mode.attach, Vfio)
 
 
 def _shuffled(items: Iterable[T], chance: random.Random) -> list[T]:
