@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -73,7 +74,7 @@ def test_no_two_slices_of_a_timetable_overlap_and_the_pause_of_its_job_follows_e
     for table in tables(turns_of):
         first, *_ = table.slices
         assert first.start == 0
-        for before, after in zip(table.slices, table.slices[1:], strict=False):
+        for before, after in pairwise(table.slices):
             assert before.start < before.end
             assert after.start - before.end == pytest.approx(pause(before.job))
         last = table.slices[-1]
@@ -117,7 +118,7 @@ def test_successive_blocks_have_different_jobs_and_each_job_is_spread_over_the_r
         order = [each.job for each in table.slices][::3]
         for at in range(0, len(order), len(jobs)):
             assert set(order[at : at + len(jobs)]) == set(jobs)
-        assert all(before != after for before, after in zip(order, order[1:], strict=False))
+        assert all(before != after for before, after in pairwise(order))
 
 
 # --- the order ---
