@@ -57,7 +57,13 @@ done
 wait $fio
 """
 
-_STOP = 'read -r pid 2>/dev/null <"$1/pid" && kill "$pid"'
+# It may not have started yet.
+_STOP = r"""
+for try in 1 2 3 4 5 6 7 8 9 10; do
+    if read -r pid 2>/dev/null <"$1/pid"; then kill "$pid"; break; fi
+    sleep 0.2
+done
+"""
 
 
 @dataclass(frozen=True, slots=True)
