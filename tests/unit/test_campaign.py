@@ -185,7 +185,7 @@ class Interrupted(RecordedMeasurer):
     after = 3
 
     def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
-        if number > self.after:
+        if piece.number > self.after:
             raise KeyboardInterrupt
         return super().measure(group, piece, began)
 
