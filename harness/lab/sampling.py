@@ -30,7 +30,8 @@ sub content {
 }
 sub now { my ($up) = split ' ', content('/proc/uptime'); return $up * 100 }
 my @paths = grep { exists $files{$_} } @ARGV;
-die "$ARGV[0]: the device is gone\n" if grep { !exists $files{$_} } @ARGV[0 .. $disks - 1];
+my ($gone) = grep { !exists $files{$_} } @ARGV[0 .. $disks - 1];
+die "$gone: the device is gone\n" if defined $gone;
 my @samples;
 for my $at (split ' ', <STDIN>) {
     while ((my $left = $at - now()) > 0) { select(undef, undef, undef, $left / 100) }
