@@ -30,7 +30,8 @@ sub content {
 }
 sub now { my ($up) = split ' ', content('/proc/uptime'); return $up * 100 }
 my @paths = grep { exists $files{$_} } @ARGV;
-die "$ARGV[0]: the device is gone\n" if grep { !exists $files{$_} } @ARGV[0 .. $disks - 1];
+my ($gone) = grep { !exists $files{$_} } @ARGV[0 .. $disks - 1];
+die "$gone: the device is gone\n" if defined $gone;
 my @samples;
 for my $at (split ' ', <STDIN>) {
     while ((my $left = $at - now()) > 0) { select(undef, undef, undef, $left / 100) }
@@ -66,8 +67,12 @@ def planned(times: Sequence[float]) -> str:
     return " ".join(f"{time * 100:.0f}" for time in times) + "\n"
 
 
-def parse_samples(printed: str, files: CounterFiles, name: str) -> list[Sample]:
-    """The samples in the command's output, in order. HostError if they cannot be read, or if a device is gone."""
+def parse_samples(printed: str, files: CounterFiles, name: str, *, expected: int) -> list[Sample]:
+    """The samples in the command's output, in order, as many as `expected`.
+
+    HostError if there are fewer, if they cannot be read, or if a device is gone. Without counters, nothing would check
+    what fio reports.
+    """
     found: list[tuple[float, float, list[str]]] = []
     for line in printed.splitlines():
         moments = re.fullmatch(r"@ ([0-9.]+) ([0-9.]+)", line)
@@ -76,6 +81,8 @@ def parse_samples(printed: str, files: CounterFiles, name: str) -> list[Sample]:
                 found.append((finite(moments[1]) / 100, finite(moments[2]) / 100, []))
         elif found:
             found[-1][2].append(line)
+    if len(found) != expected:
+        raise HostError(f"{name}: its counters were read {len(found)} times instead of {expected}")
     return [Sample(begun, ended, files.parse(lines, name)) for begun, ended, lines in found]
 
 

@@ -23,11 +23,16 @@ _DEADLINE = 20.0
 # $1: a new directory for the pipes. Standard input: a line of starts TIME:PIPE:PROCESSES, with the time in hundredths
 # of a second of /proc/uptime, then fio's job file. The script uses only what busybox has, and starts few programs:
 # in an emulated guest, each takes 10 ms. It keeps the pipes open, so that a line waits for its job if fio is late.
+# A shell handles a signal only while it waits for a program in the background. First it removes what killed runs left.
 _PACE = r"""
 directory=$1; shift
-trap 'kill $fio 2>/dev/null; cd /; rm -rf "$directory"' EXIT
 trap 'exit 143' TERM INT HUP
-mkdir -p "${directory%/*}" && mkdir "$directory" && cd "$directory" && echo $$ >pid || exit 1
+for old in "${directory%/*}"/pacing-*; do
+    if read -r pid 2>/dev/null <"$old/pid" && ! kill -0 "$pid" 2>/dev/null; then rm -rf "$old"; fi
+done
+mkdir -p "${directory%/*}" && mkdir "$directory" || exit 1
+trap 'kill $fio $nap 2>/dev/null; cd /; rm -rf "$directory"' EXIT
+cd "$directory" && echo $$ >pid || exit 1
 mkfifo go3 go4 go5 go6 go7 go8 || exit 1
 exec 3<>go3 4<>go4 5<>go5 6<>go6 7<>go7 8<>go8
 read -r starts
@@ -41,7 +46,10 @@ for start in $starts; do
     left=$((start - ${now%.*}${now#*.}))
     if [ $left -gt 0 ]; then
         part=00$((left % 100))
-        sleep "$((left / 100)).${part#"${part%??}"}"
+        sleep "$((left / 100)).${part#"${part%??}"}" >/dev/null 2>&1 &
+        nap=$!
+        wait $nap
+        nap=
     fi
     kill -0 $fio 2>/dev/null || break
     while [ $processes -gt 0 ]; do echo >&$pipe; processes=$((processes - 1)); done
@@ -49,7 +57,13 @@ done
 wait $fio
 """
 
-_STOP = 'read -r pid 2>/dev/null <"$1/pid" && kill "$pid"'
+# It may not have started yet.
+_STOP = r"""
+for try in 1 2 3 4 5 6 7 8 9 10; do
+    if read -r pid 2>/dev/null <"$1/pid"; then kill "$pid"; break; fi
+    sleep 0.2
+done
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +84,9 @@ class Pacing:
 
     @classmethod
     def of(cls, token: str, fio: Sequence[str], starts: Sequence[Start]) -> Pacing:
-        """`token` is part of the name of the directory, and unique on the machine."""
-        return cls(f"{LEASE_DIRECTORY}/pacing-{token}", tuple(fio), tuple(starts))
+        """`token` is part of the name of the directory, and unique in this process."""
+        process = MARK[-8:]
+        return cls(f"{LEASE_DIRECTORY}/pacing-{token}-{process}", tuple(fio), tuple(starts))
 
     @property
     def argv(self) -> tuple[str, ...]:

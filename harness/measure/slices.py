@@ -13,6 +13,8 @@ from harness.errors import HostError, MeasurementError
 from harness.lab.counters import CounterFiles
 from harness.lab.cycles import NO_CYCLES, Cycles, CycleSeries, count_cycles
 from harness.lab.guard import run_all
+from harness.lab.paths import MARK
+from harness.lab.processes import Processes
 from harness.lab.sampling import Sample, parse_samples, sample
 from harness.lab.transport.base import Completed, Runner
 from harness.measure.clock import Clock, read_clock
@@ -32,6 +34,7 @@ _TOLERANCE = 0.005
 """Seconds by which a reading of the counters may overlap a slice: half of the resolution of /proc/uptime."""
 _GRACE_SECONDS = 60.0
 _WATCH_SECONDS = 0.5
+_STOP_SECONDS = 5.0
 
 At = Callable[[Turn], Session]
 """The session of a turn. In a calibration on the host, the turns have different disks."""
@@ -77,6 +80,41 @@ class _Machine:
         return Pacing.of(f"{token}-{self.name}", FIO, starts)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Fio:
+    """fio on one machine, for all of its slices."""
+
+    machine: _Machine
+    pacing: Pacing
+    seed: int
+    store: RunStore
+    name: str
+
+    @property
+    def jobs(self) -> str:
+        return job_file(self.machine.sections, self.seed, reports_start=reports_start(self.machine.fio))
+
+    def run(self, *, deadline: float) -> Completed:
+        """Run it. Raises MeasurementError at once if it fails, because the other machine still runs then."""
+        done = self.pacing.run(self.machine.run, self.jobs, deadline=deadline)
+        if done.status != 0:
+            raw = self.store.path / self.save(done)
+            said = (done.stderr or done.stdout).strip()[-400:]
+            raise MeasurementError(
+                f"{self.machine.runner.name}: fio ended with status {done.status}: {said}",
+                hint=f"its output is in {raw}",
+            )
+        return done
+
+    def save(self, done: Completed) -> str:
+        """Store the output as it was printed, and return its path. Not during a slice, because it writes to a disk."""
+        return self.store.save_raw(
+            f"{self.name}-{self.machine.name}.json",
+            done.stdout,
+            command=f"{done.command} <<'JOBS'\n{self.pacing.stdin(self.jobs)}JOBS",
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class _Readings:
     """What was read on the host during a timetable that began at the moment `start`."""
@@ -102,35 +140,22 @@ def run_timetable(
         start = time.monotonic() + PREPARE_SECONDS
         moments = [start + each.start - _BEFORE_SLICE for each in table.slices] + [start + table.seconds]
         deadline = table.seconds * 1.5 + _GRACE_SECONDS
-        pacings = {machine.name: machine.pacing(name, start) for machine in machines if machine.slices}
-        texts = {
-            machine.name: job_file(machine.sections, seed, reports_start=reports_start(machine.fio))
-            for machine in machines
-            if machine.slices
-        }
-        running = {
-            machine.name: pool.submit(pacings[machine.name].run, machine.run, texts[machine.name], deadline=deadline)
-            for machine in machines
-            if machine.slices
-        }
+        working = [machine for machine in machines if machine.slices]
+        fios = {machine.name: _Fio(machine, machine.pacing(name, start), seed, store, name) for machine in working}
+        running = {fio: pool.submit(fio.run, deadline=deadline) for fio in fios.values()}
         times = [host.clock.uptime(moment) for moment in moments]
         sampled = pool.submit(sample, session.host.runner, files, times, deadline=deadline)
         counted = pool.submit(_count_cycles, session, table.seconds + PREPARE_SECONDS)
-        with _stopped_at_failure(machines, pacings):
+        with _stopped_at_failure(host.runner, running):
             _wait([*running.values(), sampled, counted], table, start, began)
     store.save_raw(f"{name}-counters.txt", sampled.result(), command=f"{' '.join(files.paths)}")
-    samples = parse_samples(sampled.result(), files, session.host.runner.name)
+    samples = parse_samples(sampled.result(), files, session.host.runner.name, expected=len(times))
     found: dict[Slice, tuple[_Machine, JobResult, str]] = {}
-    for machine in machines:
-        if machine.slices:
-            done = running[machine.name].result()
-            raw = store.save_raw(
-                f"{name}-{machine.name}.json",
-                done.stdout,
-                command=f"{done.command} <<'JOBS'\n{pacings[machine.name].stdin(texts[machine.name])}JOBS",
-            )
-            for each, result in zip(machine.slices, _results(machine, done, str(store.path / raw)), strict=True):
-                found[each] = machine, result, raw
+    for fio, done in running.items():
+        raw = fio.save(done.result())
+        results = parse(done.result().stdout, fio.machine.sections, fio.machine.runner.name)
+        for each, result in zip(fio.machine.slices, results, strict=True):
+            found[each] = fio.machine, result, raw
     return _ran(table, found, _Readings(start, host.clock, samples, counted.result()))
 
 
@@ -182,15 +207,19 @@ def _count_cycles(session: Session, seconds: float) -> CycleSeries:
 
 
 @contextmanager
-def _stopped_at_failure(machines: Sequence[_Machine], pacings: Mapping[str, Pacing]) -> Iterator[None]:
+def _stopped_at_failure(host: Runner, running: Mapping[_Fio, Future[Completed]]) -> Iterator[None]:
     """After an error or an interrupt in the block, nothing continues on the machines."""
     try:
         yield
     except BaseException:
-        for machine in machines:
-            if machine.name in pacings:
+        for fio, done in running.items():
+            if not done.done():
                 with suppress(HostError):  # the first error is more useful than a second one of the same connection
-                    pacings[machine.name].stop(machine.runner)
+                    fio.pacing.stop(fio.machine.runner)
+        wait(running.values(), timeout=_STOP_SECONDS)
+        with suppress(HostError):
+            # On the host, perf and the reading of counters would continue until the end of the timetable.
+            Processes(mark=MARK).remove(host)
         raise
 
 
@@ -207,14 +236,6 @@ def _wait(futures: Sequence[Future[Any]], table: Timetable, start: float, began:
             future.result()
         while ahead and time.monotonic() >= start + ahead[0].start:
             began(ahead.pop(0))
-
-
-def _results(machine: _Machine, done: Completed, raw: str) -> list[JobResult]:
-    where = machine.runner.name
-    if done.status != 0:
-        said = (done.stderr or done.stdout).strip()[-400:]
-        raise MeasurementError(f"{where}: fio ended with status {done.status}: {said}", hint=f"its output is in {raw}")
-    return parse(done.stdout, machine.sections, where)
 
 
 def _ran(
@@ -238,7 +259,6 @@ def _ran(
             read.host.moment(taken.ended) <= begun[number] - ramps[number] + _TOLERANCE if number < len(begun) else True
         )
         quiet.append(taken if before and after else None)
-    quiet += [None] * (len(begun) + 1 - len(quiet))
     return [
         RanSlice(
             planned=each,

@@ -73,12 +73,6 @@ class Timetable:
     seconds: float
 
     @property
-    def exclusive(self) -> Mode | None:
-        """The mode whose disk only the guest has meanwhile; None if the host has all disks."""
-        arms = {each.arm for each in self.slices}
-        return next((arm.mode for arm in arms if arm.mode is not None and _is_exclusive(arm)), None)
-
-    @property
     def blocks(self) -> int:
         """The number of blocks that have a slice in it, of all jobs together."""
         return len({(each.block, each.job) for each in self.slices})
@@ -100,10 +94,11 @@ def timetables(
     - writes of an arm with a host cache: what is still in the cache after a slice would be written in the next one;
     - all slices, if the guest has one of the disks for itself (VFIO), because passing the disk on takes seconds.
     """
+    orders = list(_job_orders(list(turns_of), blocks, chance))
     blocked = [
         (number, job, turn)
         for number in range(1, blocks + 1)
-        for job in _shuffled(turns_of, chance)
+        for job in orders[number - 1]
         for turn in _shuffled(turns_of[job], chance)
     ]
     modes = {turn.arm.mode for _, _, turn in blocked if turn.arm.mode is not None}
@@ -127,6 +122,17 @@ def takes_turns(modes: Iterable[Mode]) -> bool:
     return any(isinstance(mode.attach, Vfio) for mode in modes)
 
 
+def _job_orders(jobs: Sequence[Job], blocks: int, chance: random.Random) -> Iterator[list[Job]]:
+    """The order of the jobs in each of the blocks. If there are several, none follows itself."""
+    last = None
+    for _ in range(blocks):
+        order = _shuffled(jobs, chance)
+        if len(order) > 1 and order[0] == last:
+            order.insert(chance.randint(1, len(order) - 1), order.pop(0))
+        yield order
+        last = order[-1] if order else None
+
+
 def _timetable(slices: Sequence[_Planned], pause: Callable[[Job], float]) -> Timetable:
     planned, now = [], 0.0
     for block, job, turn in slices:
@@ -146,10 +152,6 @@ def _pieces(slices: Sequence[_Planned]) -> Iterator[list[_Planned]]:
         piece += together
     if piece:
         yield piece
-
-
-def _is_exclusive(arm: Arm) -> bool:
-    return arm.mode is not None and isinstance(arm.mode.attach, Vfio)
 
 
 def _shuffled(items: Iterable[T], chance: random.Random) -> list[T]:

@@ -64,6 +64,7 @@ class RecordedMeasurer:
         number = piece.number
         measured = []
         for planned in piece.table.slices:
+            started = 1_760_000_000.0 + 60 * number + SECONDS * len(measured)
             arm, job = planned.arm, planned.job
             played = recording[job.id]
             if not played["guest"]:
@@ -71,7 +72,9 @@ class RecordedMeasurer:
             began(planned)
             share = played["guest"][min(number, len(played["guest"])) - 1] if arm.place is Place.GUEST else 1.0
             raw = self.store.save_raw(f"{group.id}-round{number}-{arm.id}.json", f"{share}\n", command="fio -")
-            found = _measurement(group, planned, piece, raw, iops=share * HOST_IOPS, disk=played["disk"])
+            found = _measurement(
+                group, planned, piece, raw, started=started, iops=share * HOST_IOPS, disk=played["disk"]
+            )
             self.store.append(found)
             measured.append(found)
         return measured
@@ -86,7 +89,9 @@ class RecordedMeasurer:
         pass
 
 
-def _measurement(group: Group, planned: Slice, piece: Piece, raw: str, *, iops: float, disk: float) -> Measurement:
+def _measurement(
+    group: Group, planned: Slice, piece: Piece, raw: str, *, started: float, iops: float, disk: float
+) -> Measurement:
     arm, job = planned.arm.id, planned.job
     moved = iops * job.bs * SECONDS
     direction = "written" if job.writes else "read"
@@ -97,7 +102,7 @@ def _measurement(group: Group, planned: Slice, piece: Piece, raw: str, *, iops: 
         arm=arm,
         repeat=1,
         job=job.id,
-        started=1_760_000_000.0 + 60 * piece.number + planned.start,
+        started=started,
         seconds=SECONDS,
         wall=SECONDS,
         metrics={"iops": iops, "bw": iops * job.bs, "lat_mean": job.iodepth / iops},

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from harness.analysis import Verdict
 from harness.errors import (
     GuestError,
     HarnessError,
@@ -30,10 +32,10 @@ from harness.report import render_html, summary_lines
 from harness.results import Measurement, RunStore
 from harness.scenario.plan import Group, Plan
 from harness.scenario.scenario import Scenario
-from harness.scenario.timetable import Slice
+from harness.scenario.timetable import Slice, Timetable
 from tests.unit import killed_campaign
 from tests.unit.killed_campaign import HOST, campaign, measured, plan, record
-from tests.unit.recorded_campaign import RecordedMeasurer
+from tests.unit.recorded_campaign import Played, RecordedMeasurer, write_recording
 from tests.unit.runs import RUN_ID
 
 
@@ -190,14 +192,25 @@ class Interrupted(RecordedMeasurer):
         return super().measure(group, piece, began)
 
 
+class InterruptedAfterBlock(RecordedMeasurer):
+    """Is interrupted in round 2, after the measurements of its first block were stored."""
+
+    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
+        if piece.number != 2:
+            return super().measure(group, piece, began)
+        block = Timetable(tuple(each for each in piece.table.slices if each.block == 1), 1.0)
+        super().measure(group, replace(piece, table=block), began)
+        raise KeyboardInterrupt
+
+
 class InterruptedInSecond(Interrupted):
     after = 1
 
 
 def limited(seconds: float) -> Scenario:
-    """Up to 12 rounds that decide nothing, within this time for each group."""
+    """Up to 12 rounds that decide nothing, within this time for each of the two groups."""
     scenario = killed_campaign.scenario(rounds=2)
-    profile = replace(scenario.profiles[0], rounds=2, most_rounds=12, time_limit=seconds, target=None)
+    profile = replace(scenario.profiles[0], rounds=2, most_rounds=12, time_limit=2 * seconds, target=None)
     return replace(scenario, profiles=(profile,), budgets=(Budget("iops", 0.0301),))
 
 
@@ -224,6 +237,61 @@ def test_the_time_that_was_measured_before_an_interruption_counts(rounds_after: 
 
 def test_a_run_that_goes_on_measures_as_long_as_its_limit_allows(rounds_after: Callable[[float], int]) -> None:
     assert rounds_after(100 * ROUND_SECONDS) == 12
+
+
+# --- the blocks of a round ---
+
+
+@pytest.fixture
+def blocks() -> Scenario:
+    """A mode whose writes never reach the disk beside one of which they do; two jobs of three blocks in a round."""
+    scenario = killed_campaign.scenario(rounds=2)
+    profile = replace(scenario.profiles[0], blocks=3, rounds=2, most_rounds=4, round_limit=300, target=0.0001)
+    return replace(scenario, profiles=(profile,), budgets=())
+
+
+def test_each_round_has_all_blocks_of_all_jobs(store: RunStore, blocks: Scenario) -> None:
+    measured(campaign(store, resume=False, of=blocks))
+    found = Counter((each.round, each.block, each.job, each.arm) for each in store.read_journal().measurements)
+    assert set(found.values()) == {1}
+    assert {key[:3] for key in found} == {
+        (number, block, job)
+        for number in {each.round for each in store.read_journal().measurements}
+        for block in (1, 2, 3)
+        for job in ("randread-4k-qd32", "randwrite-4k-qd32")
+    }
+    assert {key[3] for key in found} == {"host", "guest:passthrough"}
+
+
+def test_the_arms_of_a_void_cell_are_left_out_of_later_rounds(store: RunStore, blocks: Scenario) -> None:
+    good: Played = {"guest": [0.97, 0.90, 0.98, 0.91], "disk": 1.0}
+    write_recording(Path("recording.json"), {"randread-4k-qd32": {**good, "disk": 0.5}, "randwrite-4k-qd32": good})
+    run = measured(campaign(store, resume=False, of=blocks))
+    by_round: dict[int, set[str]] = {}
+    for each in store.read_journal().measurements:
+        by_round.setdefault(each.round, set()).add(each.job)
+    both = {"randread-4k-qd32", "randwrite-4k-qd32"}
+    # The first look comes after the fewest rounds.
+    assert by_round == {1: both, 2: both, 3: {"randwrite-4k-qd32"}, 4: {"randwrite-4k-qd32"}}
+    void = next(cell for cell in run.cells if cell.verdict is Verdict.VOID)
+    assert (void.job.id, set(void.rounds)) == ("randread-4k-qd32", {1, 2})
+    events = [each for each in store.read_journal().rounds if each.event == "begun"]
+    assert [each.measurements for each in events] == [12, 12, 6, 6]
+
+
+def test_a_resumed_run_takes_over_whole_rounds_of_blocks_and_measures_the_others_again(
+    store: RunStore, blocks: Scenario
+) -> None:
+    first = campaign(store, resume=False, of=blocks, measurer=InterruptedAfterBlock)
+    with pytest.raises(KeyboardInterrupt):
+        measured(first)
+    first.close(interrupted=True)
+    run = measured(campaign(store, resume=True, of=blocks))
+    assert run.groups[0].abandoned == (2,)
+    assert run.groups[0].rounds == (1, 3, 4, 5)
+    cell = next(cell for cell in run.cells if cell.mode == "passthrough")
+    assert Counter(cell.rounds) == {1: 3, 3: 3, 4: 3, 5: 3}
+    assert cell.blocks[:3] == (1, 2, 3)
 
 
 def test_the_efficiency_of_a_run_that_goes_on_counts_what_it_measured_before(store: RunStore) -> None:

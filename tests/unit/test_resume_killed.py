@@ -20,6 +20,7 @@ from harness.measure.measurer import LabFound, Piece, Prepared
 from harness.report import write_report
 from harness.results import Journal, Measurement, Run, RunStore
 from harness.scenario.plan import Group, Plan
+from harness.scenario.timetable import Slice
 from tests.unit.killed_campaign import ROUNDS, campaign, measured, plan, scenario
 from tests.unit.recorded_campaign import RecordedMeasurer
 from tests.unit.runs import RUN_ID
@@ -219,7 +220,7 @@ class LosesGuest(RecordedMeasurer):
     def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
         found = super().measure(group, piece, began)
         measured = [each for each in self.store.read_journal().measurements if each.round == 2]
-        if number == 2 and len({each.arm for each in measured}) == len(group.arms):
+        if piece.number == 2 and len({each.arm for each in measured}) == len(group.arms):
             raise GuestError("the guest was lost")
         return found
 
