@@ -47,10 +47,17 @@ class Samples:
     """Of the group's samples, see `pooled_correlation`. None: estimated from the samples themselves."""
     by_boot: bool = False
     """Whether the plan counts boots. Otherwise it counts samples."""
+    rounds: int | None = None
+    """How many rounds the samples are from, if the plan counts rounds."""
 
     def count(self, n: int) -> int:
-        """How much the plan has after `n` samples: the number of boots, or `n`. ValueError if `boots` is not for n."""
+        """How much the plan has after `n` samples: the number of rounds or boots, or `n`, whichever the plan counts.
+
+        ValueError if `boots` is not for n.
+        """
         labels = self._labels(n)
+        if self.rounds is not None:
+            return self.rounds
         return len(set(labels)) if self.by_boot else n
 
     def spread(self, samples: Sequence[float]) -> Spread:

@@ -239,6 +239,7 @@ class Campaign:
             progress.sequential,
             family=self._recorder.family,
             time_spent=time_spent,
+            reachable=progress.reachable,
         )
         return reason or (Reason.MOST if progress.rounds >= plan.most_rounds else None)
 

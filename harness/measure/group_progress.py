@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -51,3 +52,12 @@ class GroupProgress:
             return False
         elapsed = self.earlier + time.monotonic() - self.started
         return elapsed * (self.rounds + 1) / self.rounds > self.plan.limit_of(self.group)
+
+    @property
+    def reachable(self) -> int | None:
+        """The number of rounds for which there is time; None if the time is not limited."""
+        limit = self.plan.limit_of(self.group)
+        elapsed = self.earlier + time.monotonic() - self.started
+        if math.isinf(limit) or self.rounds == 0 or elapsed <= 0:
+            return None
+        return max(int(limit * self.rounds / elapsed), self.rounds)

@@ -8,6 +8,7 @@ from harness.analysis import METRICS, Limit, Reason, Sequential, Verdict, decide
 from harness.model.budget import Budget
 from harness.model.mode import Cell
 from harness.results import CellRecord
+from harness.results.dependence import correlation_of, samples_of
 from harness.scenario.plan import Plan
 
 
@@ -20,15 +21,17 @@ def reason_to_stop(
     *,
     family: int,
     time_spent: bool,
+    reachable: int | None,
 ) -> str | None:
     """Why no further round is necessary, in words. None to continue.
 
     `records` and `budgets` (by metric) are by cell id. `family` is the number of budgets that the run judges. A cell
     with budgets is decided when all its budgets are decided. A cell without a budget is decided when the interval of
     its headline metric is as narrow as the plan's target. Void cells and cells without a guest need no further round,
-    because more rounds cannot change them.
+    because more rounds cannot change them. `reachable` is the number of rounds that the time allows, if it is limited.
     """
     reasons: dict[Reason, None] = {}
+    correlation = correlation_of(records[cell.id] for cell in cells)
     for cell in cells:
         record = records[cell.id]
         if record.verdict is Verdict.VOID or record.skipped is not None or cell.mode.attach is None:
@@ -46,6 +49,8 @@ def reason_to_stop(
                 target=plan.target,
                 cells=max(family, 1),
                 time_spent=time_spent,
+                samples=samples_of(record.rounds, record.boots, correlation),
+                reachable=reachable,
             )
             if reason is None:
                 return None

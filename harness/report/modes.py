@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from harness.analysis import Estimate, estimate_overhead
+from harness.analysis import IN_ORDER, Estimate, Samples, estimate_overhead
 from harness.report.cells import ArmName, CellView, Outcome, confidence_words
 from harness.report.numbers import count, percent, percent_interval
 
@@ -190,7 +190,9 @@ def _pooled(cells: Sequence[CellView], of: ArmName, than: ArmName) -> Estimate:
         return [_geometric_mean([_value(cell, place, block) for cell in cells]) for block in common]
 
     confidence = max(cell.record.confidence for cell in cells)
-    return estimate_overhead(samples(than), samples(of), higher_is_better=True, confidence=confidence)
+    boots = dict(zip(cells[0].record.samples, cells[0].record.boots, strict=False))
+    together = Samples(tuple(boots[block] for block in common)) if boots else IN_ORDER
+    return estimate_overhead(samples(than), samples(of), higher_is_better=True, confidence=confidence, samples=together)
 
 
 def _value(cell: CellView, place: ArmName, block: tuple[int, int]) -> float:

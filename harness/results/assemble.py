@@ -9,9 +9,11 @@ from dataclasses import dataclass, field, replace
 
 from harness.analysis import (
     METRICS,
+    Correlation,
     Estimate,
     Look,
     Metric,
+    Samples,
     Sequential,
     Verdict,
     estimate_added,
@@ -27,6 +29,7 @@ from harness.model.mode import Cell, Mode, Place
 from harness.results.accounting import accounting
 from harness.results.cells import CellRecord, MetricRecord, PooledPercentile, ValidityCheck
 from harness.results.configuration import configuration_check
+from harness.results.dependence import caveat_note, group_correlation, samples_of
 from harness.results.judging import gravest, judged
 from harness.results.records import Measurement
 from harness.results.validity import byte_checks, rate_checks, saturation_notes
@@ -94,23 +97,40 @@ def assemble(
             )
         block = measurement.round, measurement.block
         index[measurement.group, measurement.job, measurement.arm][block].append(measurement)
-    return [
-        _cell_record(
-            cell,
-            contexts[cell.id],
-            {arm.place: index.get((contexts[cell.id].group, cell.job.id, arm.id), {}) for arm in cell.arms},
-        )
+    by_arm = {
+        cell.id: {arm.place: index.get((contexts[cell.id].group, cell.job.id, arm.id), {}) for arm in cell.arms}
         for cell in cells
+    }
+    correlations = _correlations(cells, contexts, by_arm)
+    return [
+        _cell_record(cell, contexts[cell.id], by_arm[cell.id], correlations[contexts[cell.id].group]) for cell in cells
     ]
 
 
-def _cell_record(cell: Cell, context: CellContext, by_arm: _ByArm) -> CellRecord:
-    every = sorted(
-        (m for arm in by_arm.values() for again in arm.values() for m in again), key=lambda each: each.started
-    )
+def _correlations(
+    cells: Sequence[Cell], contexts: Mapping[str, CellContext], by_arm: Mapping[str, _ByArm]
+) -> dict[str, Correlation | None]:
+    """The correlation of neighbouring blocks in each group."""
+    pairs: dict[str, list[tuple[Sequence[float], Sequence[float], Sequence[int]]]] = {}
+    for cell in cells:
+        own, name = by_arm[cell.id], cell.job.headline
+        several = pairs.setdefault(contexts[cell.id].group, [])
+        blocks = _complete_blocks(own)
+        if Place.GUEST in own and not _impossible_values(_slices(own)) and _has_metric(name, own, blocks):
+            host, guest = (_values(name, own[place], blocks) for place in (Place.HOST, Place.GUEST))
+            several.append((host, guest, _boots(own, blocks)))
+    return {group: group_correlation(several) for group, several in pairs.items()}
+
+
+def _cell_record(cell: Cell, context: CellContext, by_arm: _ByArm, correlation: Correlation | None) -> CellRecord:
+    every = sorted(_slices(by_arm), key=lambda each: each.started)
     own = [each for each in every if each.overlap is None]
     blocks = _complete_blocks(by_arm)
-    look = _look(context, len({number for number, _ in blocks}))
+    rounds = tuple(number for number, _ in blocks)
+    boots = _boots(by_arm, blocks)
+    look = _look(context, len(set(rounds)))
+    confidence = look.confidence if look else CONFIDENCE
+    samples = samples_of(rounds, boots, correlation)
     impossible = _impossible_values(own)
     job = cell.job
     validity = (
@@ -121,8 +141,9 @@ def _cell_record(cell: Cell, context: CellContext, by_arm: _ByArm) -> CellRecord
         *rate_checks(own, job.rate),
         *context.check(cell, own),
     )
-    metrics = {} if impossible else _metrics(by_arm, blocks, look.confidence if look else CONFIDENCE)
-    budgets = judged(context.budgets, metrics, look) if context.skipped is None else ()
+    metrics = {} if impossible else _metrics(by_arm, blocks, samples, confidence)
+    budgets = judged(context.budgets, metrics, look, samples) if context.skipped is None else ()
+    headline = metrics.get(job.headline)
     return CellRecord(
         id=cell.id,
         scenario=cell.scenario,
@@ -131,11 +152,11 @@ def _cell_record(cell: Cell, context: CellContext, by_arm: _ByArm) -> CellRecord
         mode=cell.mode.name,
         mode_detail=cell.mode.detail,
         job=cell.job,
-        rounds=tuple(number for number, _ in blocks),
+        rounds=rounds,
         blocks=tuple(block for _, block in blocks),
-        boots=tuple(by_arm[Place.HOST][block][0].boot for block in blocks),
+        boots=boots,
         metrics=metrics,
-        confidence=look.confidence if look else CONFIDENCE,
+        confidence=confidence,
         verdict=Verdict.VOID if not all(check.ok for check in validity) else gravest(budgets),
         budget=budgets,
         validity=validity,
@@ -146,12 +167,21 @@ def _cell_record(cell: Cell, context: CellContext, by_arm: _ByArm) -> CellRecord
             *context.notes,
             *dict.fromkeys(note for measurement in own for note in measurement.notes),
             *_overlapping(every),
+            *caveat_note(headline.overhead if headline else None),
             *saturation_notes(own, depth=job.depth if job.rate is None else None),
             *_faster_than_host(metrics, validity, cell),
         ),
         skipped=context.skipped,
-        accounting=accounting(by_arm, blocks, confidence=look.confidence if look else CONFIDENCE),
+        accounting=accounting(by_arm, blocks, confidence=confidence),
     )
+
+
+def _slices(by_arm: _ByArm) -> list[Measurement]:
+    return [each for blocks in by_arm.values() for again in blocks.values() for each in again]
+
+
+def _boots(by_arm: _ByArm, blocks: Sequence[BlockKey]) -> tuple[int, ...]:
+    return tuple(by_arm[Place.HOST][block][0].boot for block in blocks)
 
 
 def _look(context: CellContext, rounds: int) -> Look | None:
@@ -211,27 +241,41 @@ def _impossible_values(measurements: Iterable[Measurement]) -> tuple[ValidityChe
     )
 
 
-def _metrics(by_arm: _ByArm, blocks: Sequence[BlockKey], confidence: float) -> dict[str, MetricRecord]:
-    paired = [m.metrics.keys() for arm in by_arm.values() for block in blocks for m in arm[block]]
+def _metrics(
+    by_arm: _ByArm, blocks: Sequence[BlockKey], samples: Samples, confidence: float
+) -> dict[str, MetricRecord]:
     return {
-        metric.name: _metric_record(metric, by_arm, blocks, confidence)
+        metric.name: _metric_record(metric, by_arm, blocks, samples, confidence)
         for metric in METRICS.values()
-        if paired and all(metric.name in names for names in paired)
+        if _has_metric(metric.name, by_arm, blocks)
     }
 
 
-def _metric_record(metric: Metric, by_arm: _ByArm, blocks: Sequence[BlockKey], confidence: float) -> MetricRecord:
+def _has_metric(name: str, by_arm: _ByArm, blocks: Sequence[BlockKey]) -> bool:
+    """Whether every measurement of these blocks has the metric."""
+    return bool(blocks) and all(name in m.metrics for arm in by_arm.values() for block in blocks for m in arm[block])
+
+
+def _values(name: str, arm: _Blocks, blocks: Sequence[BlockKey]) -> tuple[float, ...]:
+    return tuple(_one_value(m.metrics[name] for m in arm[block]) for block in blocks)
+
+
+def _metric_record(
+    metric: Metric, by_arm: _ByArm, blocks: Sequence[BlockKey], samples: Samples, confidence: float
+) -> MetricRecord:
     def values(place: Place) -> tuple[float, ...]:
-        if place not in by_arm:
-            return ()
-        return tuple(_one_value(m.metrics[metric.name] for m in by_arm[place][block]) for block in blocks)
+        return _values(metric.name, by_arm[place], blocks) if place in by_arm else ()
 
     def worse(of: Sequence[float], than: Sequence[float]) -> Estimate | None:
         if not (of and than):
             return None
-        return estimate_overhead(than, of, higher_is_better=metric.higher_is_better, confidence=confidence)
+        better = metric.higher_is_better
+        return estimate_overhead(than, of, higher_is_better=better, confidence=confidence, samples=samples)
 
     host, twin, guest = values(Place.HOST), values(Place.TWIN), values(Place.GUEST)
+    added = None
+    if guest and metric.is_latency:
+        added = estimate_added(host, guest, confidence=confidence, samples=samples)
     return MetricRecord(
         unit=metric.unit,
         better=metric.better,
@@ -241,7 +285,7 @@ def _metric_record(metric: Metric, by_arm: _ByArm, blocks: Sequence[BlockKey], c
         overhead=worse(guest, than=host),
         layer=worse(twin, than=host),
         virtualisation=worse(guest, than=twin or host),
-        added=estimate_added(host, guest, confidence=confidence) if guest and metric.is_latency else None,
+        added=added,
         pooled=_pooled(metric, by_arm, blocks, confidence),
     )
 

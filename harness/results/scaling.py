@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 
-from harness.analysis import METRICS, Evidence, Member, Shape, find_bottleneck, ideal_speedup, scaling
+from harness.analysis import METRICS, Evidence, Member, Samples, Shape, find_bottleneck, ideal_speedup, scaling
 from harness.model.base import Md
 from harness.model.counters import MemberCounts
 from harness.model.job import Job
@@ -53,9 +53,12 @@ def _record(cell: Cell, array: Md, record: CellRecord, twins: Sequence[Measureme
     full_stripe = in_full_stripes(job, array)
     ideal = ideal_speedup(shape, read_share=read_share, full_stripe=full_stripe)
     metrics = {}
+    samples = Samples(record.boots)
     for name in THROUGHPUTS:
         values = record.metrics[name]
-        each = scaling(values.host, values.twin, disks=array.disks, ideal=ideal, confidence=record.confidence)
+        each = scaling(
+            values.host, values.twin, disks=array.disks, ideal=ideal, confidence=record.confidence, samples=samples
+        )
         metrics[name] = ScalingMetric(each.speedup, each.efficiency, each.of_ideal)
     members = _members(twins, job)
     evidence = Evidence(
