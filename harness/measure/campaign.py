@@ -227,7 +227,8 @@ class Campaign:
         records = self._assemble(progress, at, final=time_spent)
         if progress.rounds < plan.rounds:
             return None
-        if progress.rounds >= plan.most_rounds:
+        most = plan.most_rounds_of(group)
+        if progress.rounds >= most:
             time_spent = True
         budgets = {cell.id: self._budgets(cell) for cell in group.cells}
         progress.settle(void_cells(group.cells, records))
@@ -241,7 +242,7 @@ class Campaign:
             time_spent=time_spent,
             reachable=progress.reachable,
         )
-        return reason or (Reason.MOST if progress.rounds >= plan.most_rounds else None)
+        return reason or (Reason.MOST if progress.rounds >= most else None)
 
     def _assemble(self, progress: GroupProgress, at: Prepared, *, final: bool) -> dict[str, CellRecord]:
         """The group's current records. `final` means that no round follows for a reason that is not in the data."""

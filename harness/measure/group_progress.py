@@ -43,7 +43,7 @@ class GroupProgress:
 
     @property
     def sequential(self) -> Sequential:
-        return Sequential(self.plan.rounds, self.plan.most_rounds, CONFIDENCE)
+        return Sequential(self.plan.rounds, self.plan.most_rounds_of(self.group), CONFIDENCE)
 
     @property
     def time_spent(self) -> bool:

@@ -159,7 +159,9 @@ class Engine:
 
     def _plan(self, name: str, cells: Sequence[Cell]) -> Plan:
         plan = plan_for(self.scenarios[name], self.options.profile, cells)
-        return plan.with_rounds(self.options.rounds) if self.options.rounds else plan
+        if self.options.rounds:
+            return plan.with_rounds(self.options.rounds)
+        return plan.with_time(self.options.time) if self.options.time else plan
 
     def _campaign(self, host: HostSpec) -> Campaign:
         # This must precede the first child process. The controller of pytest-xdist starts workers, but never gets here.

@@ -18,6 +18,8 @@ FIO_SHARE = 0.88
 """The share of a round in which fio runs (measured). Starting fio and the pauses between slices take the rest."""
 STARTUP_SECONDS = 45.0
 """The time to build the layouts of a setup and to start its guest, without filling."""
+MOST_ROUNDS = 1000
+"""The largest number of rounds of a plan whose time the user sets."""
 STEADY_FILLS = 2
 STEADY_ROUNDS = (5, 25)
 """Fills, and the fewest and most rounds until steady: SNIA's Solid State Storage Performance Test Specification."""
@@ -123,6 +125,10 @@ class Plan:
     def with_rounds(self, number: int) -> Plan:
         """The same plan with a fixed number of rounds."""
         return replace(self, rounds=number, most_rounds=number)
+
+    def with_time(self, seconds: float) -> Plan:
+        """The same plan with as many rounds as this time allows, but at least `rounds`."""
+        return replace(self, time_limit=seconds, most_rounds=max(self.rounds, MOST_ROUNDS))
 
     @property
     def cells(self) -> tuple[Cell, ...]:
