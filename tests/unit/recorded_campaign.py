@@ -62,7 +62,7 @@ class RecordedMeasurer:
     def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
         recording: dict[str, Played] = json.loads(RECORDING.read_text())["jobs"]
         number = piece.number
-        measured = []
+        measured: list[Measurement] = []
         for planned in piece.table.slices:
             started = 1_760_000_000.0 + 60 * number + SECONDS * len(measured)
             arm, job = planned.arm, planned.job

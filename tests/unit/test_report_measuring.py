@@ -113,7 +113,7 @@ def test_groups_that_share_a_conditioning_show_it_once(looked_at: Run) -> None:
 
 
 def test_a_host_that_drifts_too_much_is_marked_and_its_cells_are_void() -> None:
-    run = synthetic_run(modes=MODES, drift=0.6)
+    run = synthetic_run(modes=MODES, rounds=6, drift=0.6)
     rows = [row for row in page(run).rows if len(row) == 4 and row[3] == "too much: its cells are void"]
     assert rows
     assert {row[0] for row in rows} == {cell.job.id for cell in run.cells if cell.verdict is Verdict.VOID}

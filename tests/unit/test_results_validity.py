@@ -118,7 +118,8 @@ def slices(*disk: float | None, fio: float = 10e6) -> list[Measurement]:
     """The slices of a host arm in one round, with the bytes that the disk wrote in each; None was read too late."""
     return [
         replace(
-            measured("host", fio_written=fio, **({} if written is None else {"disk_written": written})),
+            measured("host"),
+            counters=counters_of({"fio_written": fio} | ({} if written is None else {"disk_written": written})),
             block=number,
             started=1000.0 + number,
         )
