@@ -311,6 +311,8 @@ modes = ["host", "passthrough"]
 workloads = ["randread-4k", "randwrite-4k"]
 write_rate = "1 GiB/s"
 [profile.smoke]
+runtime = "3 s"
+blocks = 1
 round_limit = "6 s"       # each job is a group of its own
 [[budget]]
 metric = "iops"
