@@ -225,13 +225,13 @@ class Campaign:
         # Set before the records are made: they contain the look that decides the cells.
         progress.last_look = time_spent
         records = self._assemble(progress, at, final=time_spent)
+        progress.settle(void_cells(group.cells, records))
         if progress.rounds < plan.rounds:
             return None
         most = plan.most_rounds_of(group)
         if progress.rounds >= most:
             time_spent = True
         budgets = {cell.id: self._budgets(cell) for cell in group.cells}
-        progress.settle(void_cells(group.cells, records))
         reason = reason_to_stop(
             group.cells,
             records,
