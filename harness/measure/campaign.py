@@ -20,7 +20,7 @@ from harness.measure.resume import Earlier, evaluation, requested
 from harness.measure.rounds import Round, Rounds, fio_seconds
 from harness.measure.session import NothingToCompare, require_guest
 from harness.measure.spec import CampaignSpec
-from harness.measure.stopping import reason_to_stop, void_cells
+from harness.measure.stopping import Looking, reason_to_stop, reasons_to_stop, settled_cells
 from harness.model.budget import Budget, LabKind
 from harness.model.effective import NOTHING
 from harness.model.job import Job
@@ -225,23 +225,25 @@ class Campaign:
         # Set before the records are made: they contain the look that decides the cells.
         progress.last_look = time_spent
         records = self._assemble(progress, at, final=time_spent)
-        progress.settle(void_cells(group.cells, records))
+        progress.settle(settled_cells(group.cells, records, ()))
         if progress.rounds < plan.rounds:
             return None
         most = plan.most_rounds_of(group)
         if progress.rounds >= most:
             time_spent = True
-        budgets = {cell.id: self._budgets(cell) for cell in group.cells}
-        reason = reason_to_stop(
-            group.cells,
-            records,
-            budgets,
+        looking = Looking(
             plan,
             progress.sequential,
-            family=self._recorder.family,
-            time_spent=time_spent,
-            reachable=progress.reachable,
+            {cell.id: self._budgets(cell) for cell in group.cells},
+            self._recorder.family,
+            time_spent,
+            progress.reachable,
         )
+        cells = progress.open_cells
+        reason = reason_to_stop(cells, records, looking)
+        if reason is None and not self.spec.scenarios[group.scenario].decompositions:
+            # The steps of a decomposition need the same rounds, so none of its cells ends before the others.
+            progress.settle(settled_cells(group.cells, records, reasons_to_stop(cells, records, looking)))
         return reason or (Reason.MOST if progress.rounds >= most else None)
 
     def _assemble(self, progress: GroupProgress, at: Prepared, *, final: bool) -> dict[str, CellRecord]:
@@ -292,7 +294,7 @@ class Campaign:
             span_bytes=at.span,
             budgets=self._budgets(cell),
             sequential=progress.sequential,
-            final=final,
+            final=final and progress.is_open(cell),
             validity=tuple(check for check in checks if check),
             effective=at.effective.get(cell.mode.name, NOTHING),
             notes=(*self._measurer.restarts, *(note for arm in cell.arms for note in at.notes.get(arm.id, ()))),

@@ -35,6 +35,10 @@ class GroupProgress:
         """The cells that a further round measures."""
         return [cell for cell in self.group.cells if cell.id not in self._settled]
 
+    def is_open(self, cell: Cell) -> bool:
+        """Whether further rounds measure the cell. The rounds of other cells are no look at it."""
+        return cell.id not in self._settled
+
     def settle(self, cells: Iterable[str]) -> None:
         """No further round measures the cells with these ids, unless that would leave no cell."""
         settled = self._settled | set(cells)

@@ -9,6 +9,8 @@ from harness.model.mode import Place
 from harness.results.cells import ValidityCheck
 from harness.results.records import DriftRecord, Measurement
 
+DRIFT = "drift"
+"""The name of the check."""
 DRIFT_BOUND = 0.2
 """The largest valid change of the bare host from the group's first measurement to its last; beyond it, cells are void.
 
@@ -36,7 +38,7 @@ def drift_check(drift: DriftRecord) -> ValidityCheck | None:
     if not drift.too_much:
         return None
     return ValidityCheck(
-        "drift",
+        DRIFT,
         ok=False,
         detail=f"the bare host changed by {drift.change.point:+.1%} while the group was measured, more than "
         f"{DRIFT_BOUND:.0%}: warm up the host, or find out what else it does",
