@@ -28,7 +28,6 @@ from harness.model.mode import Arm, Cell
 from harness.results import (
     CellContext,
     CellRecord,
-    DriftRecord,
     GroupRecord,
     Measurement,
     Run,
@@ -37,6 +36,7 @@ from harness.results import (
     drift_check,
     host_drift,
 )
+from harness.results.carried import carry_over_note, carry_overs
 from harness.scenario.plan import FIO_SHARE, Group, Plan
 from harness.scenario.timetable import Turn, timetables
 
@@ -251,6 +251,7 @@ class Campaign:
         group = progress.group
         measured = self._recorder.of_group(group.id)
         drift = host_drift(measured)
+        carried = carry_overs(measured, group.jobs)
         orders = _orders(measured)
         record = GroupRecord(
             id=group.id,
@@ -262,9 +263,10 @@ class Campaign:
             drift=drift,
             rounds=tuple(orders),
             abandoned=tuple(sorted(self._recorder.abandoned(group.id))),
+            carry_over=carried,
         )
         self._recorder.group(record)
-        contexts = {cell.id: self._context(cell, progress, at, drift, final=final) for cell in group.cells}
+        contexts = {cell.id: self._context(cell, progress, at, record, final=final) for cell in group.cells}
         return self._recorder.assemble(group.cells, contexts)
 
     def _examined(self, found: LabFound) -> None:
@@ -285,9 +287,10 @@ class Campaign:
         self._reached = True
 
     def _context(
-        self, cell: Cell, progress: GroupProgress, at: Prepared, drift: Sequence[DriftRecord], *, final: bool
+        self, cell: Cell, progress: GroupProgress, at: Prepared, group: GroupRecord, *, final: bool
     ) -> CellContext:
-        checks = (drift_check(each) for each in drift if each.job == cell.job.id)
+        checks = (drift_check(each) for each in group.drift if each.job == cell.job.id)
+        carried = (carry_over_note(each) for each in group.carry_over if each.job == cell.job.id and each.shown)
         return CellContext(
             host=self.spec.host.name,
             group=progress.group.id,
@@ -297,7 +300,11 @@ class Campaign:
             final=final and progress.is_open(cell),
             validity=tuple(check for check in checks if check),
             effective=at.effective.get(cell.mode.name, NOTHING),
-            notes=(*self._measurer.restarts, *(note for arm in cell.arms for note in at.notes.get(arm.id, ()))),
+            notes=(
+                *self._measurer.restarts,
+                *carried,
+                *(note for arm in cell.arms for note in at.notes.get(arm.id, ())),
+            ),
             skipped=at.skipped.get(cell.mode.name),
             check=self.spec.check,
         )

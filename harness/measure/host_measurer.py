@@ -12,12 +12,13 @@ from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
 from harness.measure.blocks import measure_timetable
 from harness.measure.environment import Environment
+from harness.measure.fio import reports_start
 from harness.measure.measurer import LabFound, Piece, Prepared
 from harness.measure.phases import Phases
 from harness.measure.provenance import disk_provenance, examine, guest_provenance, is_rotational
 from harness.measure.session import Session, SetupRequest, session
 from harness.measure.spec import CampaignSpec
-from harness.model.mode import Arm
+from harness.model.mode import Arm, Place
 from harness.results import Measurement, RunStore
 from harness.scenario.plan import Group, Plan
 from harness.scenario.timetable import Slice
@@ -84,6 +85,9 @@ def _notes(arm: Arm, at: Session) -> list[str]:
     notes = []
     if arm.mode is None and at.guest is not None and at.guest.evidence.get("fio") != at.host.facts["fio"]:
         notes.append(f"fio differs: {at.host.facts['fio']} on the host, {at.guest.evidence.get('fio')} in the guest")
+    fio = at.host.facts["fio"] if arm.place is not Place.GUEST or at.guest is None else at.guest.evidence.get("fio", "")
+    if not reports_start(fio):
+        notes.append(f"{arm.id}: {fio} does not report when a job starts, so overlapping slices cannot be recognised")
     attach = arm.mode.attach if arm.mode else None
     if arm.place == "twin" and attach and not attach.direct:
         notes.append("the host twin runs with direct=0, so libaio is synchronous and its effective iodepth is 1")

@@ -17,6 +17,9 @@ from harness.run_id import RunId
 _SAME = {"host": "host", "images": "images", "acceleration": "acceleration", "asked": "scenario or lab file"}
 """The provenance that must not change, because otherwise the rounds would not be comparable. Values are words."""
 
+_OF_PROFILE = ("ramp", "runtime", "span", "conditioning", "reboot")
+"""What in a profile must not change either."""
+
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
@@ -87,7 +90,7 @@ def requested(spec: CampaignSpec) -> dict[str, JsonValue]:
     found: dict[str, JsonValue] = {}
     for name, scenario in spec.scenarios.items():
         profile = profile_of(scenario.profiles, spec.profile)
-        found |= {f"{name}.{key}": getattr(profile, key) for key in ("ramp", "runtime", "span", "conditioning")}
+        found |= {f"{name}.{key}": getattr(profile, key) for key in _OF_PROFILE}
         disks = [disk for disk in spec.host.measured if disk.name in scenario.disks]
         found |= {f"{name}.disk.{disk.name}": disk.identity for disk in disks}
         found |= {f"{name}.mode.{mode.name}": mode_record(mode) for mode in scenario.modes}

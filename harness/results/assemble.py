@@ -32,7 +32,7 @@ from harness.results.configuration import configuration_check
 from harness.results.dependence import caveat_note, group_correlation, samples_of
 from harness.results.judging import gravest, judged
 from harness.results.records import Measurement
-from harness.results.validity import byte_checks, rate_checks, saturation_notes
+from harness.results.validity import byte_checks, late_counter_notes, rate_checks, saturation_notes
 
 BlockKey = tuple[int, int]
 """Round, and number of the block within it."""
@@ -168,6 +168,7 @@ def _cell_record(cell: Cell, context: CellContext, by_arm: _ByArm, correlation: 
             *dict.fromkeys(note for measurement in own for note in measurement.notes),
             *_overlapping(every),
             *caveat_note(headline.overhead if headline else None),
+            *late_counter_notes(own),
             *saturation_notes(own, depth=job.depth if job.rate is None else None),
             *_faster_than_host(metrics, validity, cell),
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from harness.analysis import METRICS, Look, Samples, Verdict, judge_look, survivors
+from harness.analysis import IN_ORDER, METRICS, Look, Samples, Verdict, judge_look, survivors
 from harness.model.budget import Budget
 from harness.results.cells import BudgetRecord, CellRecord, MetricRecord
 
@@ -13,7 +13,7 @@ _GRAVEST_FIRST = (Verdict.EXCEEDS, Verdict.INCONCLUSIVE, Verdict.WITHIN)
 
 
 def judged(
-    rules: Mapping[str, Budget], metrics: Mapping[str, MetricRecord], look: Look | None, samples: Samples
+    rules: Mapping[str, Budget], metrics: Mapping[str, MetricRecord], look: Look | None, samples: Samples = IN_ORDER
 ) -> tuple[BudgetRecord, ...]:
     """The verdict of each budget of the cell alone. Without a look, or without the metric, it is inconclusive."""
     return tuple(_judged(rule, metrics.get(name), look, samples) for name, rule in rules.items())

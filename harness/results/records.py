@@ -128,6 +128,24 @@ class DriftRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class CarryOverRecord:
+    """Whether the slices of a job depend on the arm that ran before them."""
+
+    __pydantic_config__ = _STRICT
+
+    job: str
+    """The job's id."""
+    p_value: float
+    """Of "it does not matter which arm ran before"."""
+    effect: float
+    """The largest effect, as a share: -0.1 means 10 % smaller values after `cause` than after the other arms."""
+    cause: str
+    """The arm that ran before and has this effect."""
+    shown: bool
+    """Whether there is carry-over, corrected for the number of jobs of the group."""
+
+
+@dataclass(frozen=True, slots=True)
 class GroupRecord:
     """A group of cells that were measured together: its rounds, and what applies to all its cells."""
 
@@ -151,6 +169,8 @@ class GroupRecord:
     """Numbers of the whole rounds, in the order of `orders`. An abandoned round leaves a gap."""
     abandoned: tuple[int, ...] = ()
     """Numbers of the rounds that were begun but not finished. No figure uses them."""
+    carry_over: tuple[CarryOverRecord, ...] = ()
+    """Carry-over between the arms by job; without the jobs that have too few slices for a test."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,6 +107,20 @@ def _rate_check(arm: str, worst: Measurement, rate: int) -> ValidityCheck:
     return ValidityCheck(f"rate {arm}", ok=ok, detail=detail)
 
 
+def late_counter_notes(measurements: Iterable[Measurement]) -> tuple[str, ...]:
+    """The arms whose bytes on the disk were never checked, because a slice always began before the host's reading."""
+    counted: dict[str, bool] = {}
+    for each in measurements:
+        own = each.counters
+        if own.fio.ios is not None:
+            counted[each.arm] = counted.get(each.arm, False) or own.host is not None or own.disk is not None
+    return tuple(
+        f"{arm}: the host's counters were read too late in every slice, so its bytes were not checked"
+        for arm, known in counted.items()
+        if not known
+    )
+
+
 def saturation_notes(measurements: Iterable[Measurement], depth: int | None) -> tuple[str, ...]:
     """What limits a figure in addition to the disk: busy CPUs, and fewer I/Os in flight than requested, by arm.
 
