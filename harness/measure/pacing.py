@@ -114,3 +114,8 @@ def pipe_of(number: int) -> int:
 def waits(number: int) -> str:
     """fio's option for the job with this number: it waits for its start when everything else is ready."""
     return f"exec_prerun=read go <go{pipe_of(number)}"
+
+
+def without_waits(output: str) -> str:
+    """fio's output without the lines in which it says that a job runs its `exec_prerun` command."""
+    return "".join(line for line in output.splitlines(keepends=True) if " : Saving output of prerun in " not in line)

@@ -19,7 +19,7 @@ from harness.lab.sampling import Sample, parse_samples, sample
 from harness.lab.transport.base import Completed, Runner
 from harness.measure.clock import Clock, read_clock
 from harness.measure.fio import FIO, JobResult, Section, job_file, parse, reports_start
-from harness.measure.pacing import LEAD_SECONDS, Pacing, Start
+from harness.measure.pacing import LEAD_SECONDS, Pacing, Start, without_waits
 from harness.measure.session import Session
 from harness.model.job import Job
 from harness.model.mode import Place
@@ -107,10 +107,13 @@ class _Fio:
         return done
 
     def save(self, done: Completed) -> str:
-        """Store the output as it was printed, and return its path. Not during a slice, because it writes to a disk."""
+        """Store the output and return its path. Not during a slice, because it writes to a disk.
+
+        The output is as fio printed it, but without the line for each job that waits, so that it is JSON.
+        """
         return self.store.save_raw(
             f"{self.name}-{self.machine.name}.json",
-            done.stdout,
+            without_waits(done.stdout),
             command=f"{done.command} <<'JOBS'\n{self.pacing.stdin(self.jobs)}JOBS",
         )
 
