@@ -121,7 +121,7 @@ def _parser() -> argparse.ArgumentParser:
     calibrator.add_argument(
         "--groups", type=_from(1), default=40, help="groups that compare a device with itself (%(default)s)"
     )
-    calibrator.add_argument("--rounds", type=_from(2), default=3, help="rounds of each group (%(default)s)")
+    calibrator.add_argument("--rounds", type=_from(2), default=3, help="blocks of each group (%(default)s)")
     calibrator.add_argument(
         "--repetitions", type=_from(1), default=5, help="measurements of each known delay (%(default)s)"
     )

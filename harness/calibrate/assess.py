@@ -49,7 +49,7 @@ class Noise:
 def noise(measured: Sequence[Measured]) -> Noise:
     """False alarms and noise of trials whose turns are `a` and `b`, by the headline metric of their jobs.
 
-    A false alarm is a group whose 95 % interval excludes 0. Raises ValueError if there are fewer than two rounds.
+    A false alarm is a group whose 95 % interval excludes 0. Raises ValueError if there are fewer than two blocks.
     """
     alarms = 0
     ratios: dict[str, list[list[float]]] = {}
@@ -114,7 +114,7 @@ def doubts(false_alarms: int, groups: int, delay: Delay | None) -> list[str]:
 
 
 def _added(measured: Sequence[Measured]) -> Estimate:
-    """The latency that the delayed disk adds, in seconds, over the rounds of all these trials."""
+    """The latency that the delayed disk adds, in seconds, over the blocks of all these trials."""
     plain, late = (
         [value for each in measured for value in each.values(turn, DELAY_METRIC)] for turn in ("plain", "late")
     )
@@ -128,5 +128,5 @@ def _includes(estimate: Estimate, value: float) -> bool:
 
 def _interval(estimate: Estimate) -> Interval:
     if estimate.low is None or estimate.high is None:
-        raise ValueError("a calibration needs at least two rounds")
+        raise ValueError("a calibration needs at least two blocks")
     return estimate.low, estimate.point, estimate.high

@@ -99,12 +99,12 @@ def summary(calibration: Calibration) -> list[str]:
     """The calibration as lines of text."""
     groups, alarms = calibration.groups, calibration.false_alarms
     most = most_by_chance(groups)
-    shares = ", ".join(f"{n} rounds: {share:.2%}" for n, share in calibration.smallest_detectable.items())
+    shares = ", ".join(f"{n} blocks: {share:.2%}" for n, share in calibration.smallest_detectable.items())
     expected = f"{ERROR_RATE:.0%} nominal, up to {most} by chance"
     lines = [
-        f"host {calibration.host}, disk {calibration.disk}, {groups} groups of {calibration.rounds} rounds",
+        f"host {calibration.host}, disk {calibration.disk}, {groups} groups of {calibration.rounds} blocks",
         f"  false alarms of a device against itself: {alarms} of {groups} ({expected})",
-        f"  noise between rounds: {calibration.noise_sd:.2%}",
+        f"  noise between blocks: {calibration.noise_sd:.2%}",
         f"  smallest overhead that can be shown: {shares}",
     ]
     if (found := calibration.delay) is None:

@@ -27,7 +27,7 @@ Interval = tuple[float, float, float]
 class Delay:
     """A known delay of a disk of the guest, and its measured value. Times in seconds.
 
-    `found_s` is the value from all rounds together. `host_found_s` is the value that the host measured for the same two
+    `found_s` is the value from all blocks together. `host_found_s` is the value that the host measured for the same two
     disks. Of `of` repetitions, `detected` had an interval above 0, and `recovered` had one that includes `set_s`.
     """
 
@@ -75,11 +75,11 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The result of measuring a device against itself in `groups` of `rounds`. All differences are noise.
+    """The result of measuring a device against itself in `groups` of `rounds` blocks. All differences are noise.
 
     `run` is the id of the directory with the raw outputs. `noise_sd` is the standard deviation of log(b/a) between
-    rounds, for all jobs together and by job. `smallest_detectable` is, by number of rounds, the smallest overhead (a
-    share) that these rounds show with a probability of 80 %.
+    blocks, for all jobs together and by job. `smallest_detectable` is, by number of blocks, the smallest overhead (a
+    share) that these blocks show with a probability of 80 %.
     """
 
     __pydantic_config__ = _STRICT

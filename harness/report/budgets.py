@@ -31,7 +31,7 @@ def finding(record: CellRecord, budget: BudgetRecord) -> str:
     """ "overhead 38.2 % [35.2, 41.0]"; for an absolute limit "adds 120 us [100, 140]"; or why there is no figure."""
     metric = record.metrics.get(budget.metric)
     if metric is None or metric.overhead is None:
-        return "not measured in every round"
+        return "not measured in every block"
     parts = []
     if budget.share is not None:
         parts.append(f"overhead {percent(metric.overhead.point)} % {percent_interval(metric.overhead)}".rstrip())
@@ -42,7 +42,7 @@ def finding(record: CellRecord, budget: BudgetRecord) -> str:
 
 
 def p_value(probability: float | None) -> str:
-    """ "p = 0.0031", "p < 0.0001"; "no p value" after one round."""
+    """ "p = 0.0031", "p < 0.0001"; "no p value" with one block."""
     if probability is None:
         return "no p value"
     return f"p < {_SMALLEST_P}" if probability < _SMALLEST_P else f"p = {probability:.2g}"

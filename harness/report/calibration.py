@@ -35,14 +35,14 @@ class CalibrationTable:
     """Groups in which a difference was found although there is none."""
     groups: int
     smallest_detectable: dict[int, float]
-    """The smallest overhead that can be shown, as a share, by number of rounds."""
+    """The smallest overhead that can be shown, as a share, by number of blocks."""
     noise_sd: float
-    """Standard deviation of log(guest/host) between rounds."""
+    """Standard deviation of log(guest/host) between blocks."""
     delay: AddedDelay | None = None
 
 
 def calibration_sentences(run: Run) -> tuple[str, ...]:
-    """What the lab's calibration shows for a run with these numbers of rounds, or that there is no calibration."""
+    """What the lab's calibration shows for a run with these numbers of blocks, or that there is no calibration."""
     stored = run.provenance.get("calibration")
     if stored is None:
         return (f"This lab was never calibrated, so the smallest overhead it can show is not known. Run {REMEDY}.",)
@@ -59,11 +59,11 @@ def _read(stored: JsonValue) -> CalibrationTable | None:
         return None
 
 
-def _sentences(calibration: CalibrationTable, rounds: Collection[int]) -> list[str]:
-    shown = {n: share for n, share in sorted(calibration.smallest_detectable.items()) if n in rounds}
+def _sentences(calibration: CalibrationTable, blocks: Collection[int]) -> list[str]:
+    shown = {n: share for n, share in sorted(calibration.smallest_detectable.items()) if n in blocks}
     sentences = []
     if found := shown or dict(sorted(calibration.smallest_detectable.items())):
-        figures = ", ".join(f"{count(n, 'round')} can show here: {share * 100:.2g} %" for n, share in found.items())
+        figures = ", ".join(f"{count(n, 'block')} can show here: {share * 100:.2g} %" for n, share in found.items())
         sentences.append(f"Smallest overhead that {figures}.")
     alarms = f"{count(calibration.false_alarms, 'false alarm')} in {count(calibration.groups, 'group')}"
     sentences.append(f"Calibrated on {calibration.written}: {alarms} of a device against itself.")

@@ -10,7 +10,7 @@ from statistics import fmean
 
 from harness.analysis import IN_ORDER, Estimate, Samples, estimate_overhead
 from harness.report.cells import ArmName, CellView, Outcome, confidence_words
-from harness.report.numbers import count, percent, percent_interval
+from harness.report.numbers import count, percent, percent_interval, sample_count
 
 _JobKey = str
 
@@ -100,13 +100,12 @@ def headline(disk: str, comparison: Comparison) -> Headline:
 
 def _details(comparison: Comparison) -> tuple[str, ...]:
     best, worst = comparison.modes[0], comparison.modes[-1]
-    n = best.overhead.n
     jobs = count(comparison.jobs, "job")
     if comparison.jobs < comparison.planned:
         jobs = f"{comparison.jobs} of {count(comparison.planned, 'job')}"
-    details = [f"Geometric mean over {jobs} in {count(n, 'round')}"]
+    details = [f"Geometric mean over {jobs} in {sample_count(best.overhead.n, best.overhead.boots)}"]
     interval = f", with its interval ({comparison.confidence})."
-    details[0] += interval if best.overhead.low is not None else "; one round gives no interval."
+    details[0] += interval if best.overhead.low is not None else "; one block gives no interval."
     if len(comparison.modes) > 1 and _overlap(best.overhead, worst.overhead):
         details.append("The intervals of the two overlap: this run cannot distinguish them.")
     return (*details, *_left_out(comparison))

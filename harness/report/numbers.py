@@ -57,7 +57,7 @@ def percent_interval(estimate: Estimate | None) -> str:
 
 
 def percent_with_interval(estimate: Estimate | None) -> str:
-    """For tables: "38.2 [35.2, 41.0]"; "38.2" after one round."""
+    """For tables: "38.2 [35.2, 41.0]"; "38.2" with one block."""
     if estimate is None:
         return NONE
     return f"{percent(estimate.point)} {percent_interval(estimate)}".rstrip()
@@ -84,8 +84,13 @@ def microseconds_range(low: float, high: float) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """ "1 round", "3 rounds"."""
+    """ "1 block", "3 blocks"."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def sample_count(blocks: int, boots: int | None) -> str:
+    """ "6 blocks"; "3 boots" if the guest was booted several times, because the samples are the boots' means then."""
+    return count(boots, "boot") if boots is not None and boots > 1 else count(blocks, "block")
 
 
 def _decimals(value: float) -> int:

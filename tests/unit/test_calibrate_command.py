@@ -75,10 +75,10 @@ def test_a_disk_that_the_embedded_lab_lacks_is_a_usage_error(capsys: pytest.Capt
 
 def test_the_summary_shows_the_smallest_detectable_overhead() -> None:
     assert summary(CALIBRATION) == [
-        "host node1, disk optane, 40 groups of 3 rounds",
+        "host node1, disk optane, 40 groups of 3 blocks",
         "  false alarms of a device against itself: 2 of 40 (5% nominal, up to 7 by chance)",
-        "  noise between rounds: 2.10%",
-        "  smallest overhead that can be shown: 3 rounds: 8.12%, 5 rounds: 4.13%",
+        "  noise between blocks: 2.10%",
+        "  smallest overhead that can be shown: 3 blocks: 8.12%, 5 blocks: 4.13%",
         "  a delay of known size: not measured",
     ]
 

@@ -34,7 +34,7 @@ def test_the_docs_name_the_defaults() -> None:
     order = CalibrationSpec()
     for option, value in (("groups", order.groups), ("rounds", order.rounds), ("repetitions", order.repetitions)):
         assert re.search(rf"^\| `--{option}=N` \| .*: {value} \|", DOCS, re.M)
-    assert f"compares them in {order.delay_rounds} rounds" in DOCS
+    assert f"compares them in {order.delay_rounds} blocks" in DOCS
 
 
 def test_the_docs_name_the_limits_of_chance() -> None:

@@ -366,7 +366,7 @@ def test_a_cell_that_exceeds_its_budget_fails_with_the_figures(play: Play) -> No
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(passed=3, failed=1)
     result.stdout.fnmatch_lines(
-        ["*alpha-passthrough-randread-4k-qd32: exceeds: iops overhead 20.0 %*budget 10 %*n = 3 rounds*"]
+        ["*alpha-passthrough-randread-4k-qd32: exceeds: iops overhead 20.0 %*budget 10 %*n = 3 blocks*"]
     )
 
 

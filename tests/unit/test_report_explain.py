@@ -23,7 +23,7 @@ def test_a_failed_assertion_names_the_worst_budget_first(run: Run) -> None:
     assert text.startswith(f"{LVM}: exceeds: clat_mean adds 604 us [")
     assert ", budget +100 us, p < " in text or ", budget +100 us, p = " in text
     assert text.index("exceeds:") < text.index("inconclusive: iops overhead 79.4 % [") < text.index("within: clat_p99")
-    assert text.endswith("; n = 3 rounds, intervals hold with 95 % over all looks")
+    assert text.endswith("; n = 3 blocks, intervals hold with 95 % over all looks")
 
 
 def test_a_void_cell_says_which_check_failed() -> None:
@@ -36,7 +36,7 @@ def test_a_void_cell_says_which_check_failed() -> None:
 def test_a_cell_without_a_budget_says_its_overhead() -> None:
     text = explain(synthetic_run(modes=["host", "lvm"], budget=None).cell(LVM))
     assert text == (
-        f"{LVM}: unjudged: iops overhead 79.4 % [77.5, 81.2], no budget; n = 3 rounds, intervals hold with 95 %"
+        f"{LVM}: unjudged: iops overhead 79.4 % [77.5, 81.2], no budget; n = 3 blocks, intervals hold with 95 %"
     )
 
 

@@ -137,7 +137,7 @@ def test_percentiles_of_all_ios_are_next_to_the_overhead_of_the_rounds(looked_at
     (row,) = (row for row in rows if row[1] == ios)
     assert row[4].startswith(f"{pooled.value * 1e6:.0f} [")
     assert "[" in row[5]
-    assert "of all rounds' I/Os together" in looked_at_page.text
+    assert "of all blocks' I/Os together" in looked_at_page.text
 
 
 def test_the_page_explains_the_name_of_a_metric(looked_at_page: Page) -> None:
@@ -148,9 +148,9 @@ def test_the_page_explains_the_name_of_a_metric(looked_at_page: Page) -> None:
 # --- calibration ---
 
 
-def test_a_calibrated_lab_says_the_smallest_overhead_that_these_rounds_can_show(looked_at: Run) -> None:
+def test_a_calibrated_lab_says_the_smallest_overhead_that_these_blocks_can_show(looked_at: Run) -> None:
     for text in ("\n".join(summary_lines(looked_at)), page(looked_at).text):
-        assert "Smallest overhead that 3 rounds can show here: 8.2 %." in text
+        assert "Smallest overhead that 3 blocks can show here: 8.2 %." in text
         assert "1 false alarm in 40 groups of a device against itself" in text
         assert "An added delay of 1" in text
 
@@ -162,9 +162,9 @@ def test_a_lab_that_was_never_calibrated_says_how_to() -> None:
         assert "virt-overhead calibrate" in text
 
 
-def test_a_number_of_rounds_that_was_not_calibrated_shows_those_that_were() -> None:
+def test_a_number_of_blocks_that_was_not_calibrated_shows_those_that_were() -> None:
     said = report_view(synthetic_run(modes=MODES, rounds=4, calibrated=True)).calibration
-    assert said[0] == "Smallest overhead that 3 rounds can show here: 8.2 %, 5 rounds can show here: 4.1 %."
+    assert said[0] == "Smallest overhead that 3 blocks can show here: 8.2 %, 5 blocks can show here: 4.1 %."
 
 
 def test_a_calibration_that_cannot_be_read_is_reported(looked_at: Run) -> None:
