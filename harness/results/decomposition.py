@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from harness.analysis import decompose
+from harness.analysis import Correlation, Samples, decompose
 from harness.model.job import Job
 from harness.model.mode import Arm
 from harness.results.cells import CellRecord
 from harness.results.comparisons import DecompositionRecord, StepRecord
+from harness.results.dependence import correlation_of, samples_of
 from harness.scenario.decompose import Step, steps_of
 from harness.scenario.plan import Group
 from harness.scenario.scenario import Decomposition, Scenario
@@ -36,10 +37,11 @@ def decompositions(
         for decomposition in scenario.decompositions:
             steps = steps_of(scenario, decomposition)
             for job in dict.fromkeys(job for group in own for job in group.jobs if decomposition.covers(job)):
-                several = [_arms(steps, job, _by_mode(group, records)) for group in own]
-                arms = max(several, key=_measured)
+                several = [(_arms(steps, job, _by_mode(group, records)), group) for group in own]
+                arms, group = max(several, key=lambda each: _measured(each[0]))
                 if _measured(arms):
-                    found.append(_record(scenario, decomposition, job, arms))
+                    correlation = correlation_of(records[cell.id] for cell in group.cells if cell.id in records)
+                    found.append(_record(scenario, decomposition, job, arms, correlation))
     return tuple(found)
 
 
@@ -102,7 +104,11 @@ def _values(cell: CellRecord, arm: Arm) -> Mapping[_Block, float]:
 
 
 def _record(
-    scenario: Scenario, decomposition: Decomposition, job: Job, arms: Sequence[_StepValues]
+    scenario: Scenario,
+    decomposition: Decomposition,
+    job: Job,
+    arms: Sequence[_StepValues],
+    correlation: Correlation | None,
 ) -> DecompositionRecord:
     skipped = "; ".join(arm.missing for arm in arms if arm.missing) or None
     blocks = sorted(set.intersection(*(set(arm.by_block) for arm in arms)))
@@ -126,14 +132,18 @@ def _record(
         overhead=None,
         skipped=skipped,
     )
-    return record if skipped is not None else _estimated(record, arms, blocks)
+    if skipped is not None:
+        return record
+    boots = dict(pair for cell in cells for pair in zip(cell.samples, cell.boots, strict=False))
+    samples = samples_of(record.rounds, [boots[block] for block in blocks] if boots else (), correlation)
+    return _estimated(record, arms, blocks, samples)
 
 
 def _estimated(
-    record: DecompositionRecord, arms: Sequence[_StepValues], blocks: Sequence[_Block]
+    record: DecompositionRecord, arms: Sequence[_StepValues], blocks: Sequence[_Block], samples: Samples
 ) -> DecompositionRecord:
     values = [tuple(arm.by_block[block] for block in blocks) for arm in arms]
-    costs = decompose(values, confidence=record.confidence)
+    costs = decompose(values, confidence=record.confidence, samples=samples)
     return replace(
         record,
         steps=tuple(

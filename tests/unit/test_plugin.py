@@ -395,7 +395,7 @@ def test_a_check_of_a_user_makes_a_cell_void_like_one_of_the_harness(play: Play,
         conftest.write(CHECK)
     result = run()
     result.assert_outcomes(passed=3, errors=1)
-    result.stdout.fnmatch_lines(["*alpha-passthrough-randread-4k-qd32 is void: temperature: 71 degrees in one of 6 *"])
+    result.stdout.fnmatch_lines(["*alpha-passthrough-randread-4k-qd32 is void: temperature: 71 degrees in one of 4 *"])
 
 
 def test_a_cell_that_the_scenario_expects_to_be_void_is_an_expected_failure(play: Play) -> None:

@@ -208,7 +208,7 @@ def test_a_skipped_cell_keeps_its_reason() -> None:
 
 def test_notes_of_measurements_reach_the_cell_once() -> None:
     noted = [replace(m, notes=("the host was busy",)) if m.arm == "host" else m for m in campaign(THREE)]
-    assert one(LVM, noted).notes == ("the host was busy",)
+    assert one(LVM, noted).notes.count("the host was busy") == 1
 
 
 def test_an_unknown_metric_is_refused() -> None:
