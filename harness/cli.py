@@ -125,7 +125,16 @@ def _parser() -> argparse.ArgumentParser:
     calibrator.add_argument(
         "--repetitions", type=_from(1), default=5, help="measurements of each known delay (%(default)s)"
     )
-    calibrator.add_argument("--seconds", type=_from(1), default=1, help="seconds of each job (%(default)s)")
+    calibrator.add_argument("--seconds", type=_from(1), default=1, help="seconds of each slice (%(default)s)")
+    calibrator.add_argument(
+        "--slices",
+        type=_from(16),
+        default=120,
+        help="short slices of each series that finds their length (%(default)s)",
+    )
+    calibrator.add_argument(
+        "--boots", type=_from(2), default=5, help="boots of the guest that are compared (%(default)s)"
+    )
     calibrator.add_argument("--seed", type=_from(0), help="the seed of all random orders, to repeat a calibration")
     calibrator.set_defaults(run=_calibrate)
 
@@ -207,6 +216,8 @@ def _calibrate(options: argparse.Namespace) -> int:
         rounds=options.rounds,
         repetitions=options.repetitions,
         seconds=options.seconds,
+        slices=options.slices,
+        boots=options.boots,
     )
     seed = random.SystemRandom().getrandbits(31) if options.seed is None else options.seed
     events = _events()

@@ -25,7 +25,7 @@ from harness.analysis.power import pooled_sd, smallest_detectable
 from harness.analysis.samples import IN_ORDER, INDEPENDENT, Caveat, Samples
 from harness.analysis.scaling import Scaling, Shape, ideal_speedup, scaling
 from harness.analysis.sequential import Look, Sequential, looks
-from harness.analysis.slices import SliceVariance, best_slice, variance_components
+from harness.analysis.slices import SliceVariance, best_slice, error_in_time, variance_components
 from harness.analysis.steady import SteadyState, steady_state
 from harness.analysis.stopping import Reason, decided
 from harness.analysis.student import t_cdf, t_quantile, t_survival
@@ -70,6 +70,7 @@ __all__ = [
     "decided",
     "decompose",
     "drifted",
+    "error_in_time",
     "estimate_added",
     "estimate_drift",
     "estimate_mean",

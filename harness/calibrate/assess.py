@@ -1,4 +1,4 @@
-"""Computes false alarms, noise and the measured delay from the values of a calibration's trials. Pure."""
+"""Computes what a calibration finds from the values of its trials: noise, the delay, slices and boots. Pure."""
 
 from __future__ import annotations
 
@@ -9,16 +9,22 @@ from dataclasses import dataclass
 from harness.analysis import (
     METRICS,
     Estimate,
+    SliceVariance,
+    best_slice,
+    boot_variance,
+    error_in_time,
     estimate_added,
     estimate_overhead,
     log_ratios,
     pooled_sd,
     smallest_detectable,
+    variance_components,
 )
 from harness.calibrate.trials import Trial
-from harness.measure.calibration import Delay, Interval
+from harness.measure.calibration import BootNoise, Delay, Interval, SliceNoise
 
-ROUNDS_SHOWN = (3, 5, 8, 12)
+BLOCKS_SHOWN = (3, 5, 6, 8, 12)
+"""The numbers of samples of the profiles: `smoke` has 6 blocks, `standard` looks at 3, 5, 8 and 12 boots."""
 ERROR_RATE = 0.05
 """How often a 95 % interval does not include the true value."""
 DELAY_METRIC = "lat_mean"
@@ -26,10 +32,14 @@ DELAY_METRIC = "lat_mean"
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A finished trial. `rounds` has the values of each block, by the turn's name and then by metric."""
+    """A finished trial. `rounds` has the values of each block, by the turn's name and then by metric.
+
+    `gap` is the time in seconds that each slice took besides its planned duration.
+    """
 
     trial: Trial
     rounds: tuple[Mapping[str, Mapping[str, float]], ...]
+    gap: float
 
     def values(self, turn: str, metric: str) -> list[float]:
         """One turn's values of a metric, in the order of blocks and in the metric's unit."""
@@ -63,7 +73,7 @@ def noise(measured: Sequence[Measured]) -> Noise:
         false_alarms=alarms,
         sd=sd,
         sd_by_job={job: pooled_sd(groups) for job, groups in ratios.items()},
-        smallest_detectable={n: smallest_detectable(sd, n) for n in ROUNDS_SHOWN},
+        smallest_detectable={n: smallest_detectable(sd, n) for n in BLOCKS_SHOWN},
     )
 
 
@@ -79,6 +89,58 @@ def delay(guest: Sequence[Measured], host: Measured, set_s: float) -> Delay:
         of=len(guest),
         rounds=host.trial.rounds,
         job=host.trial.job.id,
+    )
+
+
+def slice_noise(measured: Measured) -> SliceNoise:
+    """The noise of a series of short slices, and the length of a slice that follows from it.
+
+    Raises ValueError for fewer than 16 slices.
+    """
+    job = measured.trial.job
+    (turn,) = measured.trial.turns
+    values = [math.log(value) for value in measured.values(turn.name, job.headline)]
+    found = variance_components(values, job.seconds)
+    return SliceNoise(
+        place=turn.name,
+        job=job.id,
+        seconds=job.seconds,
+        slices=len(values),
+        gap_s=measured.gap,
+        within=found.within,
+        between=found.between,
+        best_s=best_slice(measured.gap, found.within, found.between),
+    )
+
+
+def common_slice(series: Sequence[SliceNoise]) -> tuple[float, float]:
+    """The length for all arms and jobs together in seconds, and its gain against slices of 1 s.
+
+    All slices of a run have the same length. This one makes the sum of the variances of all `series` smallest. The gain
+    is the share by which an interval of the same measuring time is narrower. Raises ValueError without a series.
+    """
+    if not series:
+        raise ValueError("the length of a slice needs at least one series")
+    variance = SliceVariance(math.fsum(each.within for each in series), math.fsum(each.between for each in series))
+    gap = math.fsum(each.gap_s for each in series) / len(series)
+    best = best_slice(gap, variance.within, variance.between)
+    before = error_in_time(gap, variance, 1.0)
+    return best, 1 - error_in_time(gap, variance, best) / before if before > 0 else 0.0
+
+
+def boot_noise(measured: Sequence[Measured]) -> BootNoise:
+    """How much the boots of the guest differ, from one trial for each boot. Raises ValueError for fewer than two."""
+    job = measured[0].trial.job
+    found = boot_variance(
+        log_ratios(*(each.values(turn.name, job.headline) for turn in each.trial.turns)) for each in measured
+    )
+    return BootNoise(
+        job=job.id,
+        boots=found.boots,
+        blocks=measured[0].trial.rounds,
+        sd=math.sqrt(found.between),
+        sd_of_blocks=math.sqrt(found.within),
+        share=(found.low, found.share, found.high),
     )
 
 

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from statistics import median
 
 from harness.calibrate.assess import Measured
 from harness.calibrate.trials import LATE, PASSTHROUGH, PLAIN, SPAN, Trial
@@ -27,7 +29,7 @@ from harness.measure.session import Session, SetupRequest, session
 from harness.model.mode import Mode, Place
 from harness.results import Measurement, RunStore
 from harness.scenario.plan import Group, Plan
-from harness.scenario.timetable import Slice, Turn
+from harness.scenario.timetable import GUARD_SECONDS, Slice, Turn
 
 DELAY_NS = 1_000_000
 PLAIN_ANSWER_NS = 8_000_000
@@ -40,6 +42,8 @@ MOST_TRIES = 3
 """Rounds of a trial until two of its blocks count."""
 _TRIAL_OVERHEAD = 3.0
 """Seconds of a trial besides its slices."""
+_BOOT_SECONDS = 12.0
+"""Seconds of a boot of the guest."""
 
 
 class TrialMeasurer:
@@ -78,9 +82,12 @@ class TrialMeasurer:
 
     def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
         session = self._environment.current
+        if session.slot is not None:
+            session.slot.measured = True
 
         def at(turn: Turn) -> Session:
-            return _on_disk(session, turn.name) if turn.arm.place is Place.HOST else session
+            in_memory = turn.arm.place is Place.HOST and turn.name in (PLAIN.name, LATE.name)
+            return _on_disk(session, turn.name) if in_memory else session
 
         return measure_timetable(at, session, self._store, group, piece, seed=self._seed, began=began)
 
@@ -151,12 +158,13 @@ def measure_trials(trials: Sequence[Trial], measurer: Measurer, events: Events, 
                 hint="the host is too busy to start fio on time; find out what else it does",
             )
         pace.measured(trial)
-        measured.append(Measured(trial, this.blocks))
+        measured.append(Measured(trial, this.blocks, this.gap))
     return measured
 
 
 def _seconds(trial: Trial) -> float:
-    return trial.rounds * len(trial.turns) * trial.job.wall + _TRIAL_OVERHEAD
+    slices = trial.rounds * len(trial.turns) * (trial.job.wall + GUARD_SECONDS)
+    return slices + _TRIAL_OVERHEAD + (_BOOT_SECONDS if trial.reboot else 0.0)
 
 
 @dataclass(slots=True)
@@ -192,6 +200,12 @@ class _TrialRound:
         self.found = []
         tables = self.trial.tables(self.seed, self.number)
         return Round(self.number, 1, tables, self.found.extend, lambda: self.pace.seconds_left)
+
+    @property
+    def gap(self) -> float:
+        """Seconds that a slice takes besides its planned duration: the median over all but the last one."""
+        starts = pairwise(sorted(each.started for each in self.found))
+        return max(median(after - before for before, after in starts) - self.trial.job.wall, 0.0)
 
     @property
     def blocks(self) -> tuple[Mapping[str, Mapping[str, float]], ...]:

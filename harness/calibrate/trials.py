@@ -1,10 +1,11 @@
-"""The trials of a calibration: arms without any difference, and arms that differ by a known delay. Pure."""
+"""The trials of a calibration: a device against itself, a known delay, series of short slices, and boots. Pure."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass
 
+from harness.analysis.slices import SHORTEST_S
 from harness.measure.pauses import pause_after
 from harness.model.attach import Attach
 from harness.model.base import Device
@@ -18,7 +19,7 @@ SPAN = 64 * MIB
 """Bytes of the disk that are filled and read."""
 BLOCK = 4096
 DEPTHS = (32, 1)
-"""The iodepths of the groups that measure a device against itself. The groups use them in turn."""
+"""The iodepths of the groups that measure a device against itself, in turn, and of the series of short slices."""
 
 PASSTHROUGH = Mode("passthrough", Device(), Attach())
 # Their names are part of the names of the disks on the host. The kernel accepts 31 characters there.
@@ -34,7 +35,8 @@ IN_MEMORY = "memory"
 class CalibrationSpec:
     """What to measure: `groups` of `rounds` blocks of a device against itself, and `repetitions` of the delay.
 
-    Each repetition has `delay_rounds` blocks. `seconds` is the duration of each slice.
+    Each repetition has `delay_rounds` blocks. `seconds` is the duration of each slice. Each series has `slices` of the
+    shortest duration. Each of `boots` has `boot_rounds` blocks.
     """
 
     groups: int = 40
@@ -42,15 +44,22 @@ class CalibrationSpec:
     repetitions: int = 5
     delay_rounds: int = 6
     seconds: float = 1.0
+    slices: int = 120
+    boots: int = 5
+    boot_rounds: int = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One group, which is measured in one round of `rounds` blocks. All turns run the same job."""
+    """One group, which is measured in one round of `rounds` blocks. All turns run the same job.
+
+    `reboot`: the round begins with a new boot of the guest.
+    """
 
     group: Group
     turns: tuple[Turn, ...]
     rounds: int
+    reboot: bool = False
 
     @property
     def job(self) -> Job:
@@ -59,7 +68,7 @@ class Trial:
     @property
     def plan(self) -> Plan:
         """The trial as a plan."""
-        return Plan(self.group.disk, (self.group,), 1, SPAN, write_rate=0)
+        return Plan(self.group.disk, (self.group,), 1, SPAN, write_rate=0, reboot=self.reboot)
 
     def tables(self, seed: int, number: int) -> list[Timetable]:
         """The timetables of round `number`. Their random order depends only on seed, group and round."""
@@ -88,6 +97,33 @@ def delay_trials(spec: CalibrationSpec) -> list[Trial]:
 def host_delay_trial(spec: CalibrationSpec) -> Trial:
     """The same two disks on the host, to check the delay itself."""
     return _delay_trial("delay-on-host", Place.HOST, spec)
+
+
+def slice_trials(spec: CalibrationSpec, disk: str) -> list[Trial]:
+    """Series of short slices that follow each other on one arm: host and guest, at each depth."""
+    trials = []
+    for place in (Place.HOST, Place.GUEST):
+        for depth in DEPTHS:
+            job = _randread(depth, SHORTEST_S)
+            group = Group(f"slices-{place}-{job.id}", disk, SCENARIO, (Cell(SCENARIO, disk, PASSTHROUGH, job),))
+            trials.append(Trial(group, (_turn(place),), spec.slices))
+    return trials
+
+
+def boot_trials(spec: CalibrationSpec, disk: str) -> list[Trial]:
+    """The guest against the host, each time in a new boot."""
+    job = _randread(DEPTHS[0], spec.seconds)
+    cell = Cell(SCENARIO, disk, PASSTHROUGH, job)
+    turns = (_turn(Place.HOST), _turn(Place.GUEST))
+    return [
+        Trial(Group(f"boot{number:02}-{job.id}", disk, SCENARIO, (cell,)), turns, spec.boot_rounds, reboot=True)
+        for number in range(1, spec.boots + 1)
+    ]
+
+
+def _turn(place: Place) -> Turn:
+    """The arm of the disk under test at this place, which is also the turn's name."""
+    return Turn(Arm(place, PASSTHROUGH if place is Place.GUEST else None), name=str(place))
 
 
 def _delay_trial(name: str, place: Place, spec: CalibrationSpec) -> Trial:

@@ -44,6 +44,44 @@ class Delay:
 
 
 @dataclass(frozen=True, slots=True)
+class SliceNoise:
+    """The noise of a series of short slices of one job, on the host or in the guest (`place`).
+
+    Each of `slices` had `seconds`, and `gap_s` more passed until the next one. The variance of the logarithm of a slice
+    of S seconds is `between` + `within` / S. `best_s` is the length with the narrowest interval in a given time.
+    """
+
+    __pydantic_config__ = _STRICT
+
+    place: str
+    job: str
+    seconds: float
+    slices: int
+    gap_s: float
+    within: float
+    between: float
+    best_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class BootNoise:
+    """How much the boots of a guest differ, from `blocks` blocks of guest and host in each of `boots`.
+
+    `sd` is the standard deviation of the boots' true mean log ratios; 0 if chance explains the differences.
+    `sd_of_blocks` is that of the blocks within a boot. `share` is the boots' share of the variance, with its interval.
+    """
+
+    __pydantic_config__ = _STRICT
+
+    job: str
+    boots: int
+    blocks: int
+    sd: float
+    sd_of_blocks: float
+    share: Interval
+
+
+@dataclass(frozen=True, slots=True)
 class Conditions:
     """The conditions of a calibration. Another kernel, QEMU, accelerator or image makes it stale. Images by digest."""
 
@@ -79,7 +117,9 @@ class Calibration:
 
     `run` is the id of the directory with the raw outputs. `noise_sd` is the standard deviation of log(b/a) between
     blocks, for all jobs together and by job. `smallest_detectable` is, by number of blocks, the smallest overhead (a
-    share) that these blocks show with a probability of 80 %.
+    share) that these blocks show with a probability of 80 %. `slice_s` is the best length of a slice for all series of
+    `slices` together. `disk_identity` is the id and serial number of the disk. Schema 1 has none of these, and no
+    `boots`.
     """
 
     __pydantic_config__ = _STRICT
@@ -97,7 +137,11 @@ class Calibration:
     smallest_detectable: Mapping[int, float]
     delay: Delay | None
     conditions: Conditions
-    schema: Literal[1] = 1
+    disk_identity: str = ""
+    slices: tuple[SliceNoise, ...] = ()
+    slice_s: float | None = None
+    boots: BootNoise | None = None
+    schema: Literal[1, 2] = 2
 
 
 def identity(host: Host) -> str:
