@@ -8,14 +8,22 @@ from dataclasses import dataclass, field
 import pytest
 
 from harness.calibrate.measuring import MOST_TRIES, measure_trials
-from harness.calibrate.trials import CalibrationSpec, Trial, delay_trials, host_delay_trial, same_device_trials
+from harness.calibrate.trials import (
+    CalibrationSpec,
+    Trial,
+    boot_trials,
+    delay_trials,
+    host_delay_trial,
+    same_device_trials,
+    slice_trials,
+)
 from harness.errors import GuestError, HostError, MeasurementError
 from harness.events import BlockStarted, Event, Events
 from harness.measure.measurer import LabFound, Piece, Prepared
 from harness.model.mode import Place
 from harness.results import ConditioningRecord, Measurement
 from harness.scenario.plan import Group, Plan
-from harness.scenario.timetable import Slice
+from harness.scenario.timetable import GUARD_SECONDS, Slice
 
 
 def test_the_two_arms_of_a_device_against_itself_differ_only_in_their_names() -> None:
@@ -50,6 +58,24 @@ def test_the_delay_is_measured_with_one_request_at_a_time_on_two_disks_of_the_gu
         assert trial.job.iodepth == 1
         for turn in trial.turns:
             assert trial.group.jobs_of(turn.arm) == (trial.job,)
+
+
+def test_each_series_of_short_slices_is_one_arm_in_one_timetable() -> None:
+    trials = slice_trials(CalibrationSpec(), "optane")
+    arms = [(turn.arm.id, trial.job.iodepth) for trial in trials for turn in trial.turns]
+    assert arms == [("host", 32), ("host", 1), ("guest:passthrough", 32), ("guest:passthrough", 1)]
+    for trial in trials:
+        (table,) = trial.tables(7, 1)
+        assert [each.job.seconds for each in table.slices] == [0.2] * 120
+
+
+def test_each_boot_compares_the_guest_with_the_host() -> None:
+    trials = boot_trials(CalibrationSpec(boots=3), "optane")
+    assert len({trial.group.id for trial in trials}) == 3
+    for trial in trials:
+        assert trial.plan.reboot
+        assert [turn.arm.id for turn in trial.turns] == ["host", "guest:passthrough"]
+    assert not any(trial.plan.reboot for trial in same_device_trials(CalibrationSpec(), "optane"))
 
 
 def order(trial: Trial, seed: int, number: int = 1) -> list[str]:
@@ -88,12 +114,13 @@ class Plays:
     simulated: bool = True
     restarts: list[str] = field(default_factory=list)
     slices: list[str] = field(default_factory=list)
+    boots: int = 0
 
     def ready(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> Prepared:  # noqa: ARG002
         return Prepared(plan.span, ConditioningRecord("fill", None, (), None))
 
     def boot_again(self) -> None:
-        pass
+        self.boots += 1
 
     def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
         found = []
@@ -116,7 +143,7 @@ class Plays:
                     each.start,
                     1.0,
                     1.0,
-                    {"lat_mean": float(taken)},
+                    {"lat_mean": float(taken), "iops": float(taken)},
                     0,
                     "raw",
                     block=block,
@@ -155,6 +182,21 @@ def test_each_turn_of_each_block_is_measured_once() -> None:
         for trial in TRIALS
         for number, name in enumerate(order(trial, 7))
     ]
+
+
+def test_the_guest_is_booted_before_each_trial_that_compares_boots() -> None:
+    plays = Plays()
+    measured = measure_trials([*TRIALS, *boot_trials(CalibrationSpec(boots=3), "optane")], plays, Events(), seed=7)
+    assert plays.boots == 3
+    assert [set(values) for each in measured[2:] for values in each.rounds] == [{"host", "guest"}] * 9
+
+
+def test_what_a_slice_takes_besides_its_own_time_is_measured() -> None:
+    trials = slice_trials(CalibrationSpec(slices=16), "optane")
+    deep, single = (each.gap for each in measure_trials(trials[:2], Plays(), Events(), seed=7))
+    # The timetable waits for the I/Os in flight, of which a deep queue has more.
+    assert single == pytest.approx(GUARD_SECONDS + 1 / 2500)
+    assert deep == pytest.approx(GUARD_SECONDS + 32 / 2500)
 
 
 def test_the_beginning_of_each_block_is_reported() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.calibrate.command import summary
 from harness.errors import ResultsError
 from harness.image import EmulatorImage, GuestImage, Image, ImageSet, LabImage, Manifest
 from harness.lab.accel import Acceleration
@@ -16,7 +17,18 @@ from harness.lab.facts import HostFacts
 from harness.lab.hosts import GuestFiles, Host
 from harness.lab.inventory import HostSpec
 from harness.lab.transport.local import LocalRunner
-from harness.measure.calibration import Calibration, Conditions, Delay, identity, path_of, quoted, read, write
+from harness.measure.calibration import (
+    BootNoise,
+    Calibration,
+    Conditions,
+    Delay,
+    SliceNoise,
+    identity,
+    path_of,
+    quoted,
+    read,
+    write,
+)
 from harness.report.model import report_view
 from tests.unit.runs import synthetic_run
 
@@ -62,6 +74,10 @@ def calibration(at: Host) -> Calibration:
         smallest_detectable={3: 0.08, 5: 0.04},
         delay=Delay(1e-3, (0.9e-3, 1e-3, 1.1e-3), (0.9e-3, 1e-3, 1.1e-3), 8, 8, 8, 3, "randread-4k-qd1"),
         conditions=Conditions.of(at, IMAGES),
+        disk_identity="/dev/disk/by-id/nvme-alpha (serial A)",
+        slices=(SliceNoise("host", "randread-4k-qd32", 0.2, 120, 0.06, 2e-4, 1e-4, 0.35),),
+        slice_s=0.35,
+        boots=BootNoise("randread-4k-qd32", 5, 3, 0.03, 0.04, (0.0, 0.36, 0.9)),
     )
 
 
@@ -76,6 +92,19 @@ def test_a_written_calibration_can_be_read(tmp_path: Path) -> None:
     write(path, calibration(host()))
     assert read(path) == calibration(host())
     assert [each.name for each in path.parent.iterdir()] == ["node1.json"]
+
+
+def test_a_calibration_of_schema_1_can_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "node1.json"
+    write(path, calibration(host()))
+    stored = json.loads(path.read_text())
+    for key in ("disk_identity", "slices", "slice_s", "boots"):
+        del stored[key]
+    path.write_text(json.dumps({**stored, "schema": 1}))
+    found = read(path)
+    assert found is not None
+    assert (found.schema, found.noise_sd, found.slice_s, found.boots) == (1, 0.02, None, None)
+    assert summary(found)[0] == "host node1, disk optane, 40 groups of 3 blocks"
 
 
 def test_a_host_that_was_never_calibrated_has_nothing_to_quote() -> None:
@@ -117,7 +146,7 @@ def test_each_host_has_its_own_file_with_a_valid_name() -> None:
     assert identity(host()).startswith("node-1")
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"schema": 2}', "[1"])
+@pytest.mark.parametrize("text", ["", "{}", '{"schema": 3}', "[1"])
 def test_an_invalid_file_is_reported_and_does_not_prevent_measurements(text: str) -> None:
     path = calibrated(host())
     path.write_text(text)
