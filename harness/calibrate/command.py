@@ -109,6 +109,7 @@ def calibrate(
             slices=slices,
             slice_s=common_slice(slices)[0],
             boots=boot_noise(of_boots),
+            lab_kind=measurer.host.lab_kind,
         )
         path = path_of(identity(measurer.host))
     except KeyboardInterrupt:

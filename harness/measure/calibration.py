@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -16,6 +17,8 @@ from harness.errors import ResultsError
 from harness.files import write_atomically
 from harness.image import ImageSet
 from harness.lab.hosts import Host
+from harness.lab.inventory import HostSpec
+from harness.model.budget import LabKind
 
 _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -118,8 +121,8 @@ class Calibration:
     `run` is the id of the directory with the raw outputs. `noise_sd` is the standard deviation of log(b/a) between
     blocks, for all jobs together and by job. `smallest_detectable` is, by number of blocks, the smallest overhead (a
     share) that these blocks show with a probability of 80 %. `slice_s` is the best length of a slice for all series of
-    `slices` together. `disk_identity` is the id and serial number of the disk. Schema 1 has none of these, and no
-    `boots`.
+    `slices` together. `disk_identity` is the id and serial number of the disk, `lab_kind` the kind of lab. Schema 1 has
+    none of these, and no `boots`.
     """
 
     __pydantic_config__ = _STRICT
@@ -141,6 +144,7 @@ class Calibration:
     slices: tuple[SliceNoise, ...] = ()
     slice_s: float | None = None
     boots: BootNoise | None = None
+    lab_kind: LabKind | None = None
     schema: Literal[1, 2] = 2
 
 
@@ -160,6 +164,28 @@ def directory() -> Path:
 def path_of(name: str) -> Path:
     """The calibration file of the host with this identity."""
     return directory() / f"{name}.json"
+
+
+def of_host(spec: HostSpec) -> Calibration | None:
+    """The newest calibration of this host, without a connection to it. None if there is none that can be read.
+
+    A host is recognised by the calibrated disk: its id and serial number. In a file of schema 1, which does not have
+    them, it is recognised by the names of host and disk. The embedded lab has one calibration.
+    """
+    if spec.kind == "embedded":
+        paths = [path_of("embedded")]
+    else:
+        paths = sorted(directory().glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+    disks = {disk.name: disk.identity for disk in spec.disks}
+    for path in paths:
+        with suppress(ResultsError):
+            found = read(path)
+            if found is None:
+                continue
+            same = found.disk_identity in disks.values() if found.disk_identity else found.host == spec.name
+            if spec.kind == "embedded" or (same and (found.disk_identity or found.disk in disks)):
+                return found
+    return None
 
 
 def write(path: Path, calibration: Calibration) -> None:

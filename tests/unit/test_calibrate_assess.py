@@ -1,4 +1,4 @@
-"""The conclusions of a calibration: false alarms, noise, the length of a slice, boots, the measured delay, and doubts."""
+"""The conclusions of a calibration: false alarms, noise, the length of a slice, boots, the delay, and doubts."""
 
 from __future__ import annotations
 
