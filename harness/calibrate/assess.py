@@ -113,19 +113,36 @@ def slice_noise(measured: Measured) -> SliceNoise:
     )
 
 
-def common_slice(series: Sequence[SliceNoise]) -> tuple[float, float]:
-    """The length for all arms and jobs together in seconds, and its gain against slices of 1 s.
+@dataclass(frozen=True, slots=True)
+class CommonSlice:
+    """The best length of a slice for several arms and jobs together, and the time that a slice costs besides.
 
-    All slices of a run have the same length. This one makes the sum of the variances of all `series` smallest. The gain
-    is the share by which an interval of the same measuring time is narrower. Raises ValueError without a series.
+    `gain` is the share by which an interval of the same measuring time is narrower than with slices of another length.
+    Times in seconds.
+    """
+
+    seconds: float
+    gap: float
+    gain: float
+
+    def blocks(self, blocks: int, seconds: float) -> int:
+        """How many blocks of such slices take about as long as `blocks` with slices of `seconds`; at least 1."""
+        return max(round(blocks * (seconds + self.gap) / (self.seconds + self.gap)), 1)
+
+
+def common_slice(series: Sequence[SliceNoise], *, against: float = 1.0) -> CommonSlice:
+    """The length that makes the sum of the variances of all `series` smallest, rounded to two digits.
+
+    All slices of a run have the same length. The gain is against slices of `against` seconds. Raises ValueError without
+    a series.
     """
     if not series:
         raise ValueError("the length of a slice needs at least one series")
     variance = SliceVariance(math.fsum(each.within for each in series), math.fsum(each.between for each in series))
     gap = math.fsum(each.gap_s for each in series) / len(series)
-    best = best_slice(gap, variance.within, variance.between)
-    before = error_in_time(gap, variance, 1.0)
-    return best, 1 - error_in_time(gap, variance, best) / before if before > 0 else 0.0
+    best = float(f"{best_slice(gap, variance.within, variance.between):.2g}")
+    before = error_in_time(gap, variance, against)
+    return CommonSlice(best, gap, 1 - error_in_time(gap, variance, best) / before if before > 0 else 0.0)
 
 
 def boot_noise(measured: Sequence[Measured]) -> BootNoise:

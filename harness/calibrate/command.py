@@ -107,7 +107,7 @@ def calibrate(
             conditions=Conditions.of(measurer.host, images),
             disk_identity=host.disk(disk).identity,
             slices=slices,
-            slice_s=common_slice(slices)[0],
+            slice_s=common_slice(slices).seconds,
             boots=boot_noise(of_boots),
             lab_kind=measurer.host.lab_kind,
         )
@@ -154,13 +154,16 @@ def _slice_lines(series: Sequence[SliceNoise]) -> list[str]:
     """The best length of a slice: of each series, and of all together."""
     if not series:
         return []
-    best, gain = common_slice(series)
+    best = common_slice(series)
     own = ", ".join(
         f"{each.place} {each.job}: {format_duration(each.best_s)} (gap {format_duration(each.gap_s)})"
         for each in series
     )
-    gains = f"in the same time, intervals are {gain:.0%} narrower than with slices of 1 s"
-    return [f"  best length of a slice: {format_duration(best)}; {gains}", f"  best length by arm and job: {own}"]
+    gains = f"in the same time, intervals are {best.gain:.0%} narrower than with slices of 1 s"
+    return [
+        f"  best length of a slice: {format_duration(best.seconds)}; {gains}",
+        f"  best length by arm and job: {own}",
+    ]
 
 
 def _interval(interval: Interval) -> str:

@@ -1,4 +1,4 @@
-"""What the user reads before a run about the smallest overhead that its cells can show. Pure."""
+"""What the user reads before a run: the smallest overhead that its cells can show, and a better slice length. Pure."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from harness.calibrate.assess import common_slice
 from harness.lab.inventory import HostSpec
+from harness.measure.calibration import Calibration
 from harness.measure.detectable import Detectable, SmallBudget
+from harness.model.profile import Profile
 from harness.report.numbers import count, percent
+from harness.units import format_duration
 
 MOST_NAMED = 3
 """Small budgets of a scenario that are named without -v."""
+LEAST_GAIN = 0.05
+"""A length of the slices is recommended if intervals would be narrower by this share."""
 
 
 def smallest_lines(scenario: str, cells: Sequence[Detectable], *, verbose: bool) -> list[str]:
@@ -41,6 +47,23 @@ def smallest_lines(scenario: str, cells: Sequence[Detectable], *, verbose: bool)
     named = warnings if verbose else warnings[:MOST_NAMED]
     rest = len(warnings) - len(named)
     return lines + named + ([f"  and {count(rest, 'further budget')} like these; -v names them"] if rest else [])
+
+
+def slice_line(scenario: str, profile: Profile, disk: str, calibration: Calibration | None) -> list[str]:
+    """A recommendation for the length of slices, if the calibration of this disk shows a better one than the profile's.
+
+    `disk` is the identity of the scenario's disk. Another disk of the host may need another length.
+    """
+    if calibration is None or calibration.disk_identity != disk or not calibration.slices:
+        return []
+    best = common_slice(calibration.slices, against=profile.runtime)
+    if best.gain < LEAST_GAIN:
+        return []
+    now, length = format_duration(profile.runtime), format_duration(best.seconds)
+    gain = f"slices of {length} give {best.gain * 100:.0f} % narrower intervals in the same time"
+    change = f'set runtime = "{length}" and blocks = {best.blocks(profile.blocks, profile.runtime)}'
+    where = f"in [profile.{profile.name}] of the scenario"
+    return [f"{scenario}: slices of {now} (profile {profile.name}); by the calibration, {gain}: {where}, {change}"]
 
 
 def missing_line(host: HostSpec, cells: Sequence[Detectable], lab: str | None) -> list[str]:

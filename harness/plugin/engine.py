@@ -26,7 +26,8 @@ from harness.measure.phases import Phases
 from harness.measure.resume import Earlier, earlier_part
 from harness.measure.spec import CampaignSpec
 from harness.model.mode import Cell
-from harness.plugin.announce import missing_line, smallest_lines
+from harness.model.profile import profile_of
+from harness.plugin.announce import missing_line, slice_line, smallest_lines
 from harness.plugin.options import Options
 from harness.report import write_report
 from harness.results import CellRecord, RunStore
@@ -97,6 +98,8 @@ class Engine:
                 known[host.name] = KnownNoise.of(host, self.options.reports, of_host(host))
             cells = detectable(plan, self.scenarios[name], known[host.name])
             lines += smallest_lines(name, cells, verbose=verbose)
+            profile = profile_of(self.scenarios[name].profiles, self.options.profile)
+            lines += slice_line(name, profile, host.target(plan.disk).identity, known[host.name].calibration)
             by_host.setdefault(host.name, []).extend(cells)
         for name, cells in by_host.items():
             host = known[name].host

@@ -139,12 +139,15 @@ def test_a_series_without_enough_slices_shows_nothing() -> None:
 def test_the_length_for_all_arms_is_decided_by_the_noisy_ones() -> None:
     short = SliceNoise("host", "randread-4k-qd32", 0.2, 120, 0.06, within=1e-6, between=1e-4, best_s=0.2)
     long = SliceNoise("guest", "randread-4k-qd32", 0.2, 120, 0.08, within=4e-2, between=9e-4, best_s=1.89)
-    best, gain = common_slice([short, long])
-    assert best == pytest.approx(math.sqrt(0.07 * 0.040001 / 1e-3))
-    assert 0 < gain < 0.05
-    assert common_slice([short])[0] == 0.2
+    both = common_slice([short, long])
+    assert both.seconds == pytest.approx(math.sqrt(0.07 * 0.040001 / 1e-3), rel=0.02)
+    assert 0 < both.gain < 0.05
+    alone = common_slice([short])
+    assert alone.seconds == 0.2
     # Of slices of 1.06 s and 0.26 s: four times as many, of almost the same variance.
-    assert common_slice([short])[1] == pytest.approx(1 - math.sqrt(0.26 * 1.05e-4 / (1.06 * 1.01e-4)))
+    assert alone.gain == pytest.approx(1 - math.sqrt(0.26 * 1.05e-4 / (1.06 * 1.01e-4)))
+    assert alone.blocks(2, 1.0) == 8
+    assert common_slice([short], against=0.2).gain == 0.0
 
 
 def booted(sd_of_boots: float, *, boots: int = 200) -> list[Measured]:

@@ -92,8 +92,8 @@ def test_the_summary_recommends_the_length_of_a_slice_and_shows_the_noise_of_boo
     )
     own = ["host randread-4k-qd32: 346 ms (gap 60 ms)", "guest randread-4k-qd32: 400 ms (gap 80 ms)"]
     boots = BootNoise("randread-4k-qd32", 5, 3, sd=0.031, sd_of_blocks=0.042, share=(0.0, 0.353, 0.88))
-    assert summary(replace(CALIBRATION, slices=series, slice_s=0.374, boots=boots))[4:-1] == [
-        "  best length of a slice: 374 ms; in the same time, intervals are 6% narrower than with slices of 1 s",
+    assert summary(replace(CALIBRATION, slices=series, slice_s=0.37, boots=boots))[4:-1] == [
+        "  best length of a slice: 370 ms; in the same time, intervals are 6% narrower than with slices of 1 s",
         f"  best length by arm and job: {', '.join(own)}",
         "  noise of randread-4k-qd32 between boots: 3.10%, between blocks of a boot: 4.20%",
         "  share of the variance due to boots: 35% (0% to 88%, from 5 boots)",

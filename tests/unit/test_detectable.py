@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import JsonValue
 
-from harness.analysis import smallest_detectable
+from harness.analysis import Verdict, smallest_detectable
 from harness.lab.inventory import DiskById, HostSpec
 from harness.measure.calibration import of_host, path_of, write
 from harness.measure.detectable import Detectable, detectable
 from harness.measure.noise import MOST_RUNS, KnownNoise
 from harness.model.budget import Budget
-from harness.plugin.announce import missing_line, smallest_lines
+from harness.plugin.announce import missing_line, slice_line, smallest_lines
 from harness.results import Run, RunStore
 from harness.results.scatter import scatter_of
 from harness.run_id import RunId
@@ -44,11 +47,15 @@ def shares(plan: Plan, known: KnownNoise = KNOWN) -> dict[str, float | None]:
     return {each.cell.id: each.share for each in detectable(plan, optane(), known)}
 
 
-def run_of(known: str = "run", *, identity: str = DISK.identity, rounds: int = 6) -> Run:
-    """A run of the optane scenario on `HOST`."""
-    found = synthetic_run(rounds=rounds)
-    provenance = {"asked": {"optane.disk.optane": identity}, "host": {"hypervisor": ""}, "note": known}
-    return replace(found, provenance=provenance)
+def run_of(*, identity: str = DISK.identity, rounds: int = 6) -> Run:
+    """A run of one cell of the optane scenario on `HOST`, and of its host."""
+    provenance: dict[str, JsonValue] = {"asked": {"optane.disk.optane": identity}, "host": {"hypervisor": ""}}
+    return replace(measured(rounds), provenance=provenance)
+
+
+@cache
+def measured(rounds: int) -> Run:
+    return synthetic_run(modes=["host", "lvm"], workloads=["randread-4k"], rounds=rounds)
 
 
 # --- from the calibration ---
@@ -132,15 +139,20 @@ def test_an_earlier_run_of_the_cell_is_better_than_the_calibration() -> None:
     assert found.source == f"run {run.run.id}"
 
 
+def of_cells(**changes: Any) -> Run:
+    """A run with these changes to the cell."""
+    return replace(run_of(), cells=(replace(run_of().cell(LVM), **changes),))
+
+
 @pytest.mark.parametrize(
     "run",
     [
         run_of(identity="/dev/disk/by-id/nvme-optane (serial S2)"),
         run_of(rounds=2),
         replace(run_of(), provenance={}),
-        replace(run_of(), cells=synthetic_run(rounds=6, void=[LVM]).cells),
-        replace(run_of(), cells=synthetic_run(rounds=6, skipped=["lvm"]).cells),
-        replace(run_of(), cells=tuple(replace(c, job=replace(c.job, seconds=9.0)) for c in run_of().cells)),
+        of_cells(verdict=Verdict.VOID),
+        of_cells(skipped="no device-mapper"),
+        of_cells(job=replace(run_of().cell(LVM).job, seconds=9.0)),
     ],
     ids=["another disk", "too few blocks", "unknown disk", "void", "skipped", "slices of another length"],
 )
@@ -179,13 +191,9 @@ def test_a_budget_that_the_cell_cannot_show_is_reported_with_the_time_that_it_ne
     assert small.budget == budget
     assert small.share == pytest.approx(smallest_detectable(0.02, 3))
     assert small.seconds is not None
-    (enough,) = detectable(
-        replace(plan(cells=LVM)).with_time(small.seconds + 1), replace(optane(), budgets=(budget,)), KNOWN
-    )
+    (enough,) = detectable(plan(cells=LVM).with_time(small.seconds + 1), replace(optane(), budgets=(budget,)), KNOWN)
     assert enough.small_budgets == ()
-    (short,) = detectable(
-        replace(plan(cells=LVM)).with_time(small.seconds * 0.8), replace(optane(), budgets=(budget,)), KNOWN
-    )
+    (short,) = detectable(plan(cells=LVM).with_time(small.seconds * 0.8), replace(optane(), budgets=(budget,)), KNOWN)
     assert len(short.small_budgets) == 1
 
 
@@ -226,16 +234,17 @@ def test_many_cells_are_one_line_with_the_best_and_the_worst() -> None:
     cells = detectable(plan(), optane(), KNOWN)
     (line,) = smallest_lines("optane", cells, verbose=False)
     assert line == (
-        "optane: the smallest overhead that a cell can show is 6.6 % (optane-passthrough-randread-4k-qd32) to 15.8 % "
-        "(optane-raw-cached-randwrite-4k-qd32), median 15.8 %; noise from: calibration with other jobs (28), calibration (4)"
+        "optane: the smallest overhead that a cell can show is 6.3 % (optane-passthrough-randread-4k-qd32) to 15.1 % "
+        "(optane-raw-cached-randwrite-4k-qd32), median 15.1 %; noise from: calibration (4), calibration with other "
+        "jobs (28)"
     )
 
 
 def test_every_cell_has_a_line_with_v() -> None:
     cells = detectable(plan(cells="lvm-randread"), optane(), KNOWN)
     assert smallest_lines("optane", cells, verbose=True)[1:] == [
-        "  optane-lvm-randread-4k-qd1: 15.8 % with 3 blocks (calibration with other jobs)",
-        "  optane-lvm-randread-4k-qd32: 6.6 % with 3 blocks (calibration)",
+        "  optane-lvm-randread-4k-qd1: 15.1 % with 3 blocks (calibration with other jobs)",
+        "  optane-lvm-randread-4k-qd32: 6.3 % with 3 blocks (calibration)",
     ]
     (boots,) = detectable(plan(rounds=5, reboot=True, cells=LVM), optane(), KNOWN)
     assert "with 5 boots of 1 block" in smallest_lines("optane", [boots], verbose=True)[1]
@@ -253,8 +262,8 @@ def test_small_budgets_are_named_with_the_remedy() -> None:
     cells = detectable(plan(cells="lvm"), scenario, KNOWN)
     _, *warnings = smallest_lines("optane", cells, verbose=False)
     assert warnings[0] == (
-        "  optane-lvm-seqread-256k-qd1: the budget of 2.0 % in iops is smaller than 15.8 %, the smallest overhead that "
-        "3 blocks can show; use --time=20m, or a longer profile"
+        "  optane-lvm-seqread-256k-qd1: the budget of 2.0 % in iops is smaller than 15.1 %, the smallest overhead that "
+        "3 blocks can show; use --time=33m, or a longer profile"
     )
     assert warnings[3:] == ["  and 5 further budgets like these; -v names them"]
     assert sum("the budget of" in line for line in smallest_lines("optane", cells, verbose=True)) == 8
@@ -271,3 +280,20 @@ def test_a_host_without_calibration_and_runs_is_one_line_with_the_command() -> N
     assert missing_line(HOST, cells, "lab.toml") == [f"{what}virt-overhead calibrate --lab=lab.toml --host=lab1"]
     assert missing_line(HOST, cells, None) == [f"{what}virt-overhead calibrate"]
     assert missing_line(HOST, detectable(plan(), optane(), KNOWN), None) == []
+
+
+def test_a_better_length_of_a_slice_is_recommended_with_as_many_blocks_as_fit() -> None:
+    # Noise that longer slices do not reduce: the shortest slices are best.
+    series = tuple(replace(each, gap_s=0.1, within=0.0, between=1e-3) for each in CALIBRATION.slices)
+    flicker = replace(CALIBRATION, slices=series, disk_identity=DISK.identity)
+    profile = replace(optane().profiles[0], blocks=2)
+    (line,) = slice_line("optane", profile, DISK.identity, flicker)
+    assert line == (
+        "optane: slices of 1 s (profile smoke); by the calibration, slices of 200 ms give 48 % narrower intervals in "
+        'the same time: in [profile.smoke] of the scenario, set runtime = "200 ms" and blocks = 7'
+    )
+    assert slice_line("optane", replace(profile, runtime=0.2), DISK.identity, flicker) == []
+    # Another disk of this host may need another length.
+    assert slice_line("optane", profile, "/dev/disk/by-id/hdd (serial H)", flicker) == []
+    assert slice_line("optane", profile, DISK.identity, replace(flicker, slices=())) == []
+    assert slice_line("optane", profile, DISK.identity, None) == []

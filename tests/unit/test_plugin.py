@@ -143,6 +143,13 @@ def test_the_collection_shows_the_plan_of_the_selected_cells(run: Run, pytester:
     assert not (pytester.path / "reports").exists()
 
 
+def test_a_host_that_was_never_calibrated_is_one_line_with_the_command(run: Run, pytester: pytest.Pytester) -> None:
+    result = run("--collect-only", "-k", "passthrough")
+    what = "node1: the smallest overhead that 4 cells can show is not known, because this host was never calibrated"
+    lines = [line for line in result.outlines if "smallest overhead" in line]
+    assert lines == [f"{what}; run: virt-overhead calibrate --lab={pytester.path / 'lab.toml'} --host=node1"]
+
+
 def test_rounds_and_profile_of_the_command_line_go_into_the_plan(run: Run) -> None:
     result = run("--collect-only", "-q", "-k", "alpha and host and randread", "--profile", "standard", "--rounds", "7")
     assert cells(result) == [f"alpha-host-randread-4k-qd{2**power}" for power in range(9)]
@@ -359,6 +366,19 @@ def test_cells_within_their_budget_and_the_host_pass(play: Play) -> None:
     assert result.ret == pytest.ExitCode.OK
     result.assert_outcomes(passed=4)
     result.stdout.fnmatch_lines(["*overhead on node1, profile smoke*", "*within*"])
+
+
+def test_a_run_says_what_its_cells_can_show_if_they_scatter_as_in_an_earlier_run(
+    play: Play, pytester: pytest.Pytester
+) -> None:
+    run = play(FINE)
+    assert "can show is not known" in run().stdout.str()
+    name = next(path.name for path in (pytester.path / "reports").iterdir() if not path.is_symlink())
+    result = run("-v", "-k", "randread")
+    cell = "alpha-passthrough-randread-4k-qd32"
+    summary = f"alpha: the smallest overhead that a cell can show is * % ({cell}); noise from: run {name} (1)"
+    result.stdout.fnmatch_lines([summary, f"  {cell}: * % with 3 blocks (run {name})"])
+    assert "can show is not known" not in result.stdout.str()
 
 
 def test_a_cell_that_exceeds_its_budget_fails_with_the_figures(play: Play) -> None:

@@ -12,12 +12,13 @@ from harness.results import CellRecord
 from harness.results.scatter import scatter_of
 from tests.unit.runs import synthetic_run
 
+RUN = synthetic_run(modes=["host", "lvm"], workloads=["randread-4k"])
 CELL = "optane-lvm-randread-4k-qd32"
 
 
 def cell(ratios: list[float], boots: list[int]) -> CellRecord:
     """A cell whose guest has these log ratios to the host, in blocks of these boots."""
-    record = synthetic_run().cell(CELL)
+    record = RUN.cell(CELL)
     values = replace(
         record.metrics["iops"],
         host=(1000.0,) * len(ratios),
@@ -63,4 +64,4 @@ def test_too_few_blocks_show_no_scatter(ratios: list[float], boots: list[int]) -
 
 def test_a_metric_that_was_not_measured_has_no_scatter() -> None:
     assert scatter_of(cell([0.1, 0.2, 0.3], [1, 1, 1]), "bw") is None
-    assert scatter_of(synthetic_run().cell("optane-host-randread-4k-qd32"), "iops") is None
+    assert scatter_of(RUN.cell("optane-host-randread-4k-qd32"), "iops") is None
