@@ -87,10 +87,11 @@ class KnownNoise:
 
 def _runs(reports: Path) -> Iterator[Run]:
     """The newest runs that can be read, the newest first. The name of a run begins with its date."""
-    if not reports.is_dir():
+    try:
+        names = [path.name for path in reports.iterdir() if not path.is_symlink() and _is_run(path)]
+    except OSError:  # There is no directory yet, or this user may not read it. Creating the run reports that.
         return
-    names = sorted((path.name for path in reports.iterdir() if not path.is_symlink() and _is_run(path)), reverse=True)
-    for name in names[:MOST_RUNS]:
+    for name in sorted(names, reverse=True)[:MOST_RUNS]:
         try:
             yield RunStore.open(reports / name).read_results()
         except ResultsError:

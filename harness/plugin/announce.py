@@ -11,7 +11,7 @@ from harness.lab.inventory import HostSpec
 from harness.measure.calibration import Calibration
 from harness.measure.detectable import Detectable, SmallBudget
 from harness.model.profile import Profile
-from harness.report.numbers import count, percent
+from harness.report.numbers import blocks_of_boots, count, percent
 from harness.units import format_duration
 
 MOST_NAMED = 3
@@ -37,7 +37,7 @@ def smallest_lines(scenario: str, cells: Sequence[Detectable], *, verbose: bool)
             shares += f" to {percent(worst)} % ({last.cell.id}), median {percent(middle)} %"
         lines.append(f"{scenario}: the smallest overhead that a cell can show is {shares}; noise from: {sources}")
         lines += [
-            f"  {each.cell.id}: {percent(each.share)} % with {_samples(each)} ({each.source})"
+            f"  {each.cell.id}: {percent(each.share)} % with {blocks_of_boots(each.blocks, each.boots)} ({each.source})"
             for each in cells
             if verbose and each.share is not None
         ]
@@ -85,7 +85,7 @@ def _warnings(cells: Sequence[Detectable]) -> Iterator[str]:
             limit = f"{percent(small.budget.share)} % in {small.budget.metric}"
             yield (
                 f"  {each.cell.id}: the budget of {limit} is smaller than {percent(small.share)} %, "
-                f"the smallest overhead that {_samples(each)} can show; {_remedy(small)}"
+                f"the smallest overhead that {blocks_of_boots(each.blocks, each.boots)} can show; {_remedy(small)}"
             )
 
 
@@ -93,8 +93,3 @@ def _remedy(small: SmallBudget) -> str:
     if small.seconds is None:
         return "no time is enough with this noise: find out what else the host does, or use longer slices (runtime)"
     return f"use --time={math.ceil(small.seconds / 60)}m, or a longer profile"
-
-
-def _samples(each: Detectable) -> str:
-    blocks = count(each.blocks, "block")
-    return f"{each.boots} boots of {blocks}" if each.boots > 1 else blocks

@@ -26,9 +26,9 @@ class Scatter:
 
 
 def scatter_of(record: CellRecord, metric: str) -> Scatter | None:
-    """The scatter of a metric of the cell. None if it was not measured, or in too few blocks."""
+    """The scatter of a metric of the cell. None if it was not measured, in too few blocks, or with values of 0."""
     values = record.metrics.get(metric)
-    if values is None or not values.guest:
+    if values is None or not values.guest or min(*values.host, *values.guest) <= 0:
         return None
     ratios = log_ratios(values.host, values.guest)
     labels = record.boots or (1,) * len(ratios)

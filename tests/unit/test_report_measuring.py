@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.analysis import METRICS, Verdict
+from harness.analysis import METRICS, Verdict, smallest_detectable
 from harness.report import markdown_table, overhead_text, summary_lines
 from harness.report.groups import GroupView
 from harness.report.model import report_view
@@ -165,6 +165,15 @@ def test_a_lab_that_was_never_calibrated_says_how_to() -> None:
 def test_a_number_of_blocks_that_was_not_calibrated_shows_those_that_were() -> None:
     said = report_view(synthetic_run(modes=MODES, rounds=4, calibrated=True)).calibration
     assert said[0] == "Smallest overhead that 3 blocks can show here: 8.2 %, 5 blocks can show here: 4.1 %."
+
+
+def test_the_samples_of_a_run_with_several_boots_are_the_boots() -> None:
+    run = synthetic_run(modes=MODES, rounds=4)
+    run = replace(run, cells=tuple(replace(cell, boots=(1, 1, 3, 3)) for cell in run.cells))
+    quoted = replace(run, provenance={"calibration": {**CALIBRATION, "boots": {"sd": 0.03, "boots": 5}}})
+    share = smallest_detectable(0.021, 2, boots=2, sd_of_boots=0.03)
+    expected = f"Smallest overhead that 2 boots of 2 blocks can show here: {share * 100:.2g} %."
+    assert report_view(quoted).calibration[0] == expected
 
 
 def test_a_calibration_that_cannot_be_read_is_reported(looked_at: Run) -> None:
