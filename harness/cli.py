@@ -13,7 +13,7 @@ from pathlib import Path
 
 from harness.calibrate.assess import doubts
 from harness.calibrate.command import calibrate, disk_of, summary
-from harness.calibrate.trials import CalibrationSpec
+from harness.calibrate.trials import LEAST_SLICES, CalibrationSpec
 from harness.doctor.command import DoctorRequest, doctor, hosts_of
 from harness.errors import ConfigError, HarnessError
 from harness.events import Events, Note
@@ -128,7 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     calibrator.add_argument("--seconds", type=_from(1), default=1, help="seconds of each slice (%(default)s)")
     calibrator.add_argument(
         "--slices",
-        type=_from(16),
+        type=_from(LEAST_SLICES),
         default=120,
         help="short slices of each series that finds their length (%(default)s)",
     )

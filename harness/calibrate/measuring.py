@@ -39,7 +39,7 @@ With a shorter time, a delay adds more latency than its own size: see docs/calib
 """
 MEMORY_DISK_BYTES = 32 * 1024**2
 MOST_TRIES = 3
-"""Rounds of a trial until two of its blocks count."""
+"""Rounds of a trial until enough of its blocks count."""
 _TRIAL_OVERHEAD = 3.0
 """Seconds of a trial besides its slices."""
 _BOOT_SECONDS = 12.0
@@ -141,7 +141,10 @@ def _on_disk(at: Session, name: str) -> Session:
 
 
 def measure_trials(trials: Sequence[Trial], measurer: Measurer, events: Events, *, seed: int) -> list[Measured]:
-    """Measure these trials, in order. Raises what the measurer raises, and MeasurementError if a trial has no pairs."""
+    """Measure these trials, in order.
+
+    Raises what the measurer raises, and MeasurementError if too few blocks of a trial count.
+    """
     rounds = Rounds(measurer, events)
     pace = _Pace(left=sum(_seconds(trial) for trial in trials), started=time.monotonic())
     measured = []
@@ -150,11 +153,11 @@ def measure_trials(trials: Sequence[Trial], measurer: Measurer, events: Events, 
         for number in range(1, MOST_TRIES + 1):
             this = _TrialRound(trial, number, pace, seed)
             at = rounds.measure(trial.plan, trial.group, at, this.begin)
-            if len(this.blocks) > 1:
+            if len(this.blocks) >= trial.least:
                 break
         else:
             raise MeasurementError(
-                f"{trial.group.id}: slices overlapped in {MOST_TRIES} rounds",
+                f"{trial.group.id}: slices overlapped, or completed no I/O, in {MOST_TRIES} rounds",
                 hint="the host is too busy to start fio on time; find out what else it does",
             )
         pace.measured(trial)
@@ -209,10 +212,13 @@ class _TrialRound:
 
     @property
     def blocks(self) -> tuple[Mapping[str, Mapping[str, float]], ...]:
-        """The values of each block without an overlap, by the turn's name and then by metric."""
+        """The values of each block that counts, by the turn's name and then by metric.
+
+        A block does not count if one of its slices overlapped another one, or completed no I/O.
+        """
         names = {(turn.arm.id, turn.again): turn.name for turn in self.trial.turns}
         found: dict[int, dict[str, Mapping[str, float]]] = {}
         for each in self.found:
-            if each.overlap is None:
+            if each.overlap is None and each.metrics.get(self.trial.job.headline, 0.0) > 0:
                 found.setdefault(each.block, {})[names[each.arm, each.repeat]] = each.metrics
         return tuple(values for _, values in sorted(found.items()) if len(values) == len(names))

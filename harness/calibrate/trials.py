@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from harness.analysis.slices import SHORTEST_S
+from harness.analysis.slices import LEAST_MEANS, SHORTEST_S
 from harness.measure.pauses import pause_after
 from harness.model.attach import Attach
 from harness.model.base import Device
@@ -20,6 +20,8 @@ SPAN = 64 * MIB
 BLOCK = 4096
 DEPTHS = (32, 1)
 """The iodepths of the groups that measure a device against itself, in turn, and of the series of short slices."""
+LEAST_SLICES = 2 * LEAST_MEANS
+"""Slices of a series that must count: two means of neighbours are compared at least so often."""
 
 PASSTHROUGH = Mode("passthrough", Device(), Attach())
 # Their names are part of the names of the disks on the host. The kernel accepts 31 characters there.
@@ -53,13 +55,14 @@ class CalibrationSpec:
 class Trial:
     """One group, which is measured in one round of `rounds` blocks. All turns run the same job.
 
-    `reboot`: the round begins with a new boot of the guest.
+    `reboot`: the round begins with a new boot of the guest. At least `least` of its blocks must count.
     """
 
     group: Group
     turns: tuple[Turn, ...]
     rounds: int
     reboot: bool = False
+    least: int = 2
 
     @property
     def job(self) -> Job:
@@ -106,7 +109,7 @@ def slice_trials(spec: CalibrationSpec, disk: str) -> list[Trial]:
         for depth in DEPTHS:
             job = _randread(depth, SHORTEST_S)
             group = Group(f"slices-{place}-{job.id}", disk, SCENARIO, (Cell(SCENARIO, disk, PASSTHROUGH, job),))
-            trials.append(Trial(group, (_turn(place),), spec.slices))
+            trials.append(Trial(group, (_turn(place),), spec.slices, least=LEAST_SLICES))
     return trials
 
 

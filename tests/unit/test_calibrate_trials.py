@@ -107,10 +107,11 @@ def test_both_turns_of_a_trial_alternate_in_one_timetable_also_on_the_host() -> 
 
 @dataclass
 class Plays:
-    """A measurer whose n-th slice has a latency of n seconds; some of them fail or overlap. It notes each slice."""
+    """A measurer whose n-th slice has a latency of n seconds; some fail, overlap or stall. It notes each slice."""
 
     fails: frozenset[int] = frozenset()
     overlaps: frozenset[int] = frozenset()
+    stalls: frozenset[int] = frozenset()
     simulated: bool = True
     restarts: list[str] = field(default_factory=list)
     slices: list[str] = field(default_factory=list)
@@ -143,7 +144,7 @@ class Plays:
                     each.start,
                     1.0,
                     1.0,
-                    {"lat_mean": float(taken), "iops": float(taken)},
+                    {"lat_mean": float(taken), "iops": 0.0 if taken in self.stalls else float(taken)},
                     0,
                     "raw",
                     block=block,
@@ -234,6 +235,21 @@ def test_a_block_with_an_overlap_does_not_count() -> None:
     assert sorted(value["lat_mean"] for values in measured.rounds for value in values.values()) == [3, 4, 5, 6]
 
 
+def test_a_slice_that_completed_no_io_does_not_count() -> None:
+    trials = same_device_trials(CalibrationSpec(groups=1, rounds=3), "optane")
+    (measured,) = measure_trials(trials, Plays(stalls=frozenset({5})), Events(), seed=7)
+    assert sorted(value["lat_mean"] for values in measured.rounds for value in values.values()) == [1, 2, 3, 4]
+
+
+def test_a_series_with_too_few_slices_that_count_is_measured_again() -> None:
+    trials = slice_trials(CalibrationSpec(slices=17), "optane")[:1]
+    plays = Plays(overlaps=frozenset({3, 9}))
+    (measured,) = measure_trials(trials, plays, Events(), seed=7)
+    assert (len(measured.rounds), len(plays.slices)) == (17, 34)
+
+
 def test_a_host_on_which_slices_always_overlap_ends_the_calibration() -> None:
-    with pytest.raises(MeasurementError, match=f"same01-randread-4k-qd32: slices overlapped in {MOST_TRIES} rounds"):
+    with pytest.raises(
+        MeasurementError, match=f"same01-randread-4k-qd32: slices overlapped, .* in {MOST_TRIES} rounds"
+    ):
         measure_trials(TRIALS, Plays(overlaps=frozenset(range(100))), Events(), seed=7)
