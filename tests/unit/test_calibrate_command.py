@@ -14,26 +14,13 @@ from harness.lab.created import CreationLog
 from harness.lab.inventory import DiskByFile, HostSpec
 from harness.lab.transport.local import LocalRunner
 from harness.layout.memory_disk import memory_disk
-from harness.measure.calibration import BootNoise, Calibration, Conditions, Delay, SliceNoise
+from harness.measure.calibration import BootNoise, Delay, SliceNoise
 from harness.run_id import RunId
+from tests.unit import calibrations
 
 DISKS = tuple(DiskByFile(name, Path(f"/{name}"), 1, destroy=True) for name in ("optane", "hdd"))
 HOST = HostSpec("node1", "local", ssh=None, disks=DISKS)
-CALIBRATION = Calibration(
-    written="2026-01-02",
-    host="node1",
-    disk="optane",
-    run="20260102-000000-abcd",
-    seed=7,
-    groups=40,
-    rounds=3,
-    false_alarms=2,
-    noise_sd=0.021,
-    noise_sd_by_job={},
-    smallest_detectable={3: 0.0812, 5: 0.0413},
-    delay=None,
-    conditions=Conditions("6.12", "10.0", "kvm", {}),
-)
+CALIBRATION = replace(calibrations.CALIBRATION, slices=(), slice_s=None, boots=None)
 
 
 @pytest.fixture(autouse=True)
