@@ -48,7 +48,7 @@ class CalibrationSpec:
     seconds: float = 1.0
     slices: int = 120
     boots: int = 5
-    boot_rounds: int = 3
+    boot_rounds: int = 5
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.calibrate.assess import most_by_chance
+from harness.calibrate.trials import CalibrationSpec
 from harness.lab.created import CreationLog
 from harness.lab.transport.ssh import SshRunner
 from harness.layout.memory_disk import NULL_BLK, MemoryDisk
@@ -85,7 +86,7 @@ def test_the_best_length_of_a_slice_follows_from_series_on_host_and_guest(calibr
 def test_the_noise_of_boots_is_measured(calibrated: Calibration) -> None:
     boots = calibrated.boots
     assert boots is not None
-    assert (boots.boots, boots.blocks) == (BOOTS, 3)
+    assert (boots.boots, boots.blocks) == (BOOTS, CalibrationSpec().boot_rounds)
     assert boots.sd_of_blocks > 0
     low, share, high = boots.share
     assert 0 <= low <= share <= high <= 1

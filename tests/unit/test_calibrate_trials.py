@@ -189,7 +189,7 @@ def test_the_guest_is_booted_before_each_trial_that_compares_boots() -> None:
     plays = Plays()
     measured = measure_trials([*TRIALS, *boot_trials(CalibrationSpec(boots=3), "optane")], plays, Events(), seed=7)
     assert plays.boots == 3
-    assert [set(values) for each in measured[2:] for values in each.rounds] == [{"host", "guest"}] * 9
+    assert [set(values) for each in measured[2:] for values in each.rounds] == [{"host", "guest"}] * 15
 
 
 def test_what_a_slice_takes_besides_its_own_time_is_measured() -> None:
