@@ -21,6 +21,7 @@ class Reason(StrEnum):
     FUTILE = "cannot be decided in the time left"
     MOST = "most rounds"
     TIME = "time spent"
+    CARRY_OVER = "longer slices are necessary"
 
 
 def decided(

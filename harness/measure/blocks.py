@@ -46,6 +46,7 @@ def measure_timetable(
             if any(stays_in_cache(arm, each.job) for each in table.slices if each.arm == arm):
                 session.settle(arm)
     by_arm = {arm: _bytes(arm, ran, moved) for arm, moved in qemu.items()}
+    ramps = {job.id: job.ramp for job in group.jobs}
     measurements = [
         Measurement(
             group=group.id,
@@ -65,6 +66,7 @@ def measure_timetable(
             histogram=dict(each.result.histogram),
             notes=(each.cycles.note,) if each.cycles.note else (),
             overlap=each.overlap or None,
+            discarded_s=round(each.planned.job.ramp - ramps[each.result.job], 6),
         )
         for each in ran
     ]

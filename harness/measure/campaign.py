@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from harness.analysis import Reason
@@ -36,7 +36,8 @@ from harness.results import (
     drift_check,
     host_drift,
 )
-from harness.results.carried import carry_over_note, carry_overs
+from harness.results.carried import carry_overs, longer_slices, split_by_length
+from harness.results.records import CarryOverRecord
 from harness.scenario.plan import FIO_SHARE, Group, Plan
 from harness.scenario.timetable import Turn, timetables
 
@@ -154,24 +155,39 @@ class Campaign:
         self._resume()
         self._recorder.describe(at.provenance)
         self._write("running")  # The provenance is stored before anything is measured.
+        stored = deque(self._earlier.rounds(group.id))
         progress = GroupProgress(group, plan, started=time.monotonic())
+        with self._phases.step(MEASURE, f"measure {group.id}"):
+            at = self._measure_series(progress, at, stored)
+            while discarded := longer_slices(self._carry_overs(group), group.jobs):
+                self._events(Note(_longer(discarded)))
+                progress = progress.with_longer_slices(discarded)
+                at = self._measure_series(progress, at, stored)
+        self._measured.add(group.id)
+
+    def _measure_series(self, progress: GroupProgress, at: Prepared, stored: deque[list[Measurement]]) -> Prepared:
+        """Measure rounds until no more are necessary. `stored` are the rounds of an earlier part that are left."""
+        group, plan = progress.group, progress.plan
         try:
-            stored = deque(self._earlier.rounds(group.id))
-            with self._phases.step(MEASURE, f"measure {group.id}"):
-                while progress.stopped is None:
-                    if new := not stored:
-                        at = self._rounds.measure(plan, group, at, lambda at: self._next_round(progress, at))
-                    else:
-                        earlier = stored.popleft()
-                        self._recorder.add(earlier, fio_seconds=0.0)
-                        progress.earlier = self._earlier.seconds(group.id, earlier[0].round if stored else None)
-                    progress.rounds += 1
-                    progress.stopped = self._reason_to_stop(progress, at)
-                    if new:
-                        self._write("running")
-            self._measured.add(group.id)
+            while progress.stopped is None:
+                if stored and not progress.has(stored[0]):
+                    # Its time was spent, which the values do not show.
+                    progress.stopped = Reason.TIME
+                    break
+                if new := not stored:
+                    at = self._rounds.measure(plan, group, at, lambda at: self._next_round(progress, at))
+                else:
+                    earlier = stored.popleft()
+                    self._recorder.add(earlier, fio_seconds=0.0)
+                    until = earlier[0].round if stored else None
+                    progress.earlier = max(self._earlier.seconds(group.id, until) - progress.before, 0.0)
+                progress.rounds += 1
+                progress.stopped = self._reason_to_stop(progress, at)
+                if new:
+                    self._write("running")
         finally:
             self._assemble(progress, at, final=progress.stopped is None or progress.last_look)
+        return at
 
     def _next_round(self, progress: GroupProgress, at: Prepared) -> Round:
         """The next round of the group. It is in the journal from its beginning to its end."""
@@ -206,8 +222,8 @@ class Campaign:
         for cell in progress.open_cells:
             for arm in cell.arms:
                 turn = Turn(arm)
-                if _is_supported(arm, at) and turn not in turns.setdefault(cell.job, []):
-                    turns[cell.job].append(turn)
+                if _is_supported(arm, at) and turn not in (own := turns.setdefault(progress.as_run(cell.job), [])):
+                    own.append(turn)
         return turns
 
     def _skip(self, group: Group, plan: Plan, refused: Unsupported) -> None:
@@ -240,18 +256,23 @@ class Campaign:
             progress.reachable,
         )
         cells = progress.open_cells
+        longer = longer_slices(self._carry_overs(group), group.jobs)
+        if all(cell.job in longer for cell in cells):
+            return Reason.CARRY_OVER
         reason = reason_to_stop(cells, records, looking)
         if reason is None and not self.spec.scenarios[group.scenario].decompositions:
             # The steps of a decomposition need the same rounds, so none of its cells ends before the others.
-            progress.settle(settled_cells(group.cells, records, reasons_to_stop(cells, records, looking)))
+            enough = [cell.id for cell in cells if cell.job in longer]
+            enough += reasons_to_stop(cells, records, looking)
+            progress.settle(settled_cells(group.cells, records, enough))
         return reason or (Reason.MOST if progress.rounds >= most else None)
 
     def _assemble(self, progress: GroupProgress, at: Prepared, *, final: bool) -> dict[str, CellRecord]:
         """The group's current records. `final` means that no round follows for a reason that is not in the data."""
         group = progress.group
         measured = self._recorder.of_group(group.id)
-        drift = host_drift(measured)
-        carried = carry_overs(measured, group.jobs)
+        counted, _ = split_by_length(measured)
+        drift = host_drift(counted)
         orders = _orders(measured)
         record = GroupRecord(
             id=group.id,
@@ -263,11 +284,14 @@ class Campaign:
             drift=drift,
             rounds=tuple(orders),
             abandoned=tuple(sorted(self._recorder.abandoned(group.id))),
-            carry_over=carried,
+            carry_over=self._carry_overs(group),
         )
         self._recorder.group(record)
         contexts = {cell.id: self._context(cell, progress, at, record, final=final) for cell in group.cells}
         return self._recorder.assemble(group.cells, contexts)
+
+    def _carry_overs(self, group: Group) -> tuple[CarryOverRecord, ...]:
+        return carry_overs(self._recorder.of_group(group.id), group.jobs)
 
     def _examined(self, found: LabFound) -> None:
         """Record the properties of the host. Refuses a resumed run on another lab before anything is built."""
@@ -290,7 +314,6 @@ class Campaign:
         self, cell: Cell, progress: GroupProgress, at: Prepared, group: GroupRecord, *, final: bool
     ) -> CellContext:
         checks = (drift_check(each) for each in group.drift if each.job == cell.job.id)
-        carried = (carry_over_note(each) for each in group.carry_over if each.job == cell.job.id and each.shown)
         return CellContext(
             host=self.spec.host.name,
             group=progress.group.id,
@@ -300,9 +323,9 @@ class Campaign:
             final=final and progress.is_open(cell),
             validity=tuple(check for check in checks if check),
             effective=at.effective.get(cell.mode.name, NOTHING),
+            carried=tuple(each for each in group.carry_over if each.job == cell.job.id),
             notes=(
                 *self._measurer.restarts,
-                *carried,
                 *(note for arm in cell.arms for note in at.notes.get(arm.id, ())),
             ),
             skipped=at.skipped.get(cell.mode.name),
@@ -312,6 +335,11 @@ class Campaign:
     def _seconds_left(self) -> float:
         planned = sum(plan.fio_seconds for plan in self.spec.plans)
         return max(planned - self._recorder.fio_seconds, 0.0) / FIO_SHARE
+
+
+def _longer(discarded: Mapping[Job, float]) -> str:
+    of_jobs = ", ".join(f"{job.id} ({seconds:g} s)" for job, seconds in discarded.items())
+    return f"carry-over between the arms: measured again without the beginning of each slice: {of_jobs}"
 
 
 def _is_supported(arm: Arm, at: Prepared) -> bool:

@@ -27,11 +27,12 @@ from harness.model.effective import NOTHING, Effective
 from harness.model.layout import amplification
 from harness.model.mode import Cell, Mode, Place
 from harness.results.accounting import accounting
-from harness.results.cells import CellRecord, MetricRecord, PooledPercentile, ValidityCheck
+from harness.results.carried import carry_over_notes, split_by_length
+from harness.results.cells import CellRecord, LongerSlices, MetricRecord, PooledPercentile, ValidityCheck
 from harness.results.configuration import configuration_check
 from harness.results.dependence import caveat_note, group_correlation, samples_of
 from harness.results.judging import gravest, judged
-from harness.results.records import Measurement
+from harness.results.records import CarryOverRecord, Measurement
 from harness.results.validity import byte_checks, late_counter_notes, rate_checks, saturation_notes
 
 BlockKey = tuple[int, int]
@@ -69,6 +70,8 @@ class CellContext:
     final: bool = True
     validity: tuple[ValidityCheck, ...] = ()
     effective: Effective = NOTHING
+    carried: tuple[CarryOverRecord, ...] = ()
+    """What the cell's job shows about carry-over, the shortest slices first."""
     notes: tuple[str, ...] = ()
     skipped: str | None = None
     check: Check = no_check
@@ -85,26 +88,55 @@ def assemble(
     and guest values are pairs and triples of one block. If any measurement of these blocks lacks a metric (too few I/Os
     for a percentile), the cell does not have it: using only the blocks that have it would select the fast ones. If an
     arm was measured more than once in a block (in version 0.1, which bracketed the others by the host), the geometric
-    mean of its values counts. ResultsError for an unknown metric.
+    mean of its values counts. Of a job whose slices became longer, only the longest count. ResultsError for an unknown
+    metric.
     """
-    index: dict[tuple[str, str, str], dict[BlockKey, list[Measurement]]] = defaultdict(lambda: defaultdict(list))
-    for measurement in sorted(measurements, key=lambda each: each.started):
+    counted, replaced = split_by_length(measurements)
+    for measurement in counted:
         unknown = measurement.metrics.keys() - METRICS.keys()
         if unknown:
             raise ResultsError(
                 f"{measurement.raw}: unknown metric {', '.join(sorted(unknown))}",
                 hint=f"this virt-overhead knows {', '.join(METRICS)}; use a newer one if it wrote this run",
             )
-        block = measurement.round, measurement.block
-        index[measurement.group, measurement.job, measurement.arm][block].append(measurement)
-    by_arm = {
+    by_arm, before = (_by_arm(cells, contexts, each) for each in (counted, replaced))
+    correlations = _correlations(cells, contexts, by_arm)
+    found = []
+    for cell in cells:
+        context = contexts[cell.id]
+        longer = _longer(cell, by_arm[cell.id], before[cell.id])
+        found.append(_cell_record(cell, context, by_arm[cell.id], correlations[context.group], longer))
+    return found
+
+
+def _by_arm(
+    cells: Sequence[Cell], contexts: Mapping[str, CellContext], measurements: Iterable[Measurement]
+) -> dict[str, _ByArm]:
+    """The measurements of each cell by arm and block, by the cell's id, in the order of time."""
+    index: dict[tuple[str, str, str], dict[BlockKey, list[Measurement]]] = defaultdict(lambda: defaultdict(list))
+    for each in sorted(measurements, key=lambda each: each.started):
+        index[each.group, each.job, each.arm][each.round, each.block].append(each)
+    return {
         cell.id: {arm.place: index.get((contexts[cell.id].group, cell.job.id, arm.id), {}) for arm in cell.arms}
         for cell in cells
     }
-    correlations = _correlations(cells, contexts, by_arm)
-    return [
-        _cell_record(cell, contexts[cell.id], by_arm[cell.id], correlations[contexts[cell.id].group]) for cell in cells
-    ]
+
+
+def _longer(cell: Cell, own: _ByArm, before: _ByArm) -> LongerSlices | None:
+    """What the cell's shorter slices gave; None if there are none, or if no block of them is complete."""
+    blocks, name = _complete_blocks(before), cell.job.headline
+    if (
+        not _slices(own)
+        or Place.GUEST not in before
+        or not _has_metric(name, before, blocks)
+        or _impossible_values(_slices(before))
+    ):
+        return None
+    host, guest = (_values(name, before[place], blocks) for place in (Place.HOST, Place.GUEST))
+    boots = _boots(before, blocks)
+    samples = samples_of([number for number, _ in blocks], boots, group_correlation([(host, guest, boots)]))
+    naive = estimate_overhead(host, guest, higher_is_better=METRICS[name].higher_is_better, samples=samples)
+    return LongerSlices(_slices(own)[0].discarded_s, naive)
 
 
 def _correlations(
@@ -122,7 +154,9 @@ def _correlations(
     return {group: group_correlation(several) for group, several in pairs.items()}
 
 
-def _cell_record(cell: Cell, context: CellContext, by_arm: _ByArm, correlation: Correlation | None) -> CellRecord:
+def _cell_record(
+    cell: Cell, context: CellContext, by_arm: _ByArm, correlation: Correlation | None, longer: LongerSlices | None
+) -> CellRecord:
     every = sorted(_slices(by_arm), key=lambda each: each.started)
     own = [each for each in every if each.overlap is None]
     blocks = _complete_blocks(by_arm)
@@ -163,8 +197,10 @@ def _cell_record(cell: Cell, context: CellContext, by_arm: _ByArm, correlation: 
         effective=context.effective,
         raw=tuple(dict.fromkeys(measurement.raw for measurement in own)),
         span_bytes=context.span_bytes,
+        longer_slices=longer,
         notes=(
             *context.notes,
+            *carry_over_notes(context.carried, longer),
             *dict.fromkeys(note for measurement in own for note in measurement.notes),
             *_overlapping(every),
             *caveat_note(headline.overhead if headline else None),

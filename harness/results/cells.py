@@ -117,6 +117,18 @@ class ValidityCheck:
 
 
 @dataclass(frozen=True, slots=True)
+class LongerSlices:
+    """Slices that were measured again, because they depended on the arm that ran before them."""
+
+    __pydantic_config__ = _STRICT
+
+    discarded_s: float
+    """Seconds at the beginning of each slice that do not count, in addition to the ramp of the profile."""
+    naive: Estimate
+    """The overhead in the headline metric by the first, shorter slices."""
+
+
+@dataclass(frozen=True, slots=True)
 class CellRecord:
     """disk x mode x job: one pytest item with its values, estimates and verdict."""
 
@@ -165,6 +177,8 @@ class CellRecord:
     """The number of each block within its round, in the order of `rounds`; empty in version 0.1: one block a round."""
     boots: tuple[int, ...] = ()
     """The guest's boot of each block: the number of the first round in it; empty in version 0.1: one boot."""
+    longer_slices: LongerSlices | None = None
+    """What the first slices gave, if longer ones replaced them because of carry-over, else null."""
 
     @property
     def samples(self) -> tuple[tuple[int, int], ...]:

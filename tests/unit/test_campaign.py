@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,7 +22,7 @@ from harness.errors import (
     SafetyError,
     Unsupported,
 )
-from harness.events import Events
+from harness.events import Event, Events
 from harness.measure.campaign import Campaign
 from harness.measure.measurer import LabFound, Piece, Prepared
 from harness.measure.phases import Phases
@@ -29,7 +30,7 @@ from harness.measure.resume import Earlier
 from harness.measure.spec import CampaignSpec
 from harness.model.budget import Budget
 from harness.report import render_html, summary_lines
-from harness.results import Measurement, RunStore
+from harness.results import CellRecord, Measurement, Run, RunStore
 from harness.scenario.plan import Group, Plan
 from harness.scenario.scenario import Scenario
 from harness.scenario.timetable import Slice, Timetable
@@ -291,6 +292,82 @@ def test_a_resumed_run_takes_over_whole_rounds_of_blocks_and_measures_the_others
     cell = next(cell for cell in run.cells if cell.mode == "passthrough")
     assert Counter(cell.rounds) == {1: 3, 3: 3, 4: 3, 5: 3}
     assert cell.blocks[:3] == (1, 2, 3)
+
+
+# --- carry-over ---
+
+
+class Draining(RecordedMeasurer):
+    """Slices of both arms are slow after one of the host, unless their first seconds are discarded."""
+
+    drained_after = 10.0
+    interrupt_after = 10**6
+
+    def disturbed(self, iops: float, previous: str | None, discarded: float) -> float:
+        noise = 1 + 0.001 * math.sin(1e5 * iops + len(self.store.read_journal().measurements))
+        return iops * noise * (0.7 if previous == "host" and discarded < self.drained_after else 1.0)
+
+    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
+        if piece.number > self.interrupt_after:
+            raise KeyboardInterrupt
+        return super().measure(group, piece, began)
+
+
+class NeverDrained(Draining):
+    drained_after = math.inf
+
+
+class DrainingInterrupted(Draining):
+    interrupt_after = 5
+
+
+@pytest.fixture
+def alternating() -> Scenario:
+    """One job with six blocks in each of two rounds."""
+    of = killed_campaign.scenario(rounds=2)
+    profile = replace(of.profiles[0], blocks=6)
+    return replace(of, workloads=of.workloads[:1], profiles=(profile,), budgets=())
+
+
+def the_guest(run: Run) -> CellRecord:
+    return next(cell for cell in run.cells if cell.mode == "passthrough")
+
+
+def test_a_job_with_carry_over_is_measured_again_in_longer_slices_until_there_is_none(
+    store: RunStore, alternating: Scenario
+) -> None:
+    heard: list[Event] = []
+    run = measured(campaign(store, resume=False, of=alternating, measurer=Draining, heard=heard.append))
+    by_round = {each.round: each.discarded_s for each in store.read_journal().measurements}
+    assert by_round == {1: 0.0, 2: 0.0, 3: 4.0, 4: 4.0, 5: 16.0, 6: 16.0}
+    cell = the_guest(run)
+    assert set(cell.rounds) == {5, 6}
+    assert cell.longer_slices is not None
+    assert cell.longer_slices.discarded_s == 16.0
+    overhead = cell.metrics["iops"].overhead
+    assert overhead is not None
+    assert abs(overhead.point - 0.03) < 0.01 < abs(cell.longer_slices.naive.point - 0.03)
+    (note,) = (note for note in cell.notes if "carry-over" in note)
+    assert "so the first 16 s of each slice do not count; the overhead with all of each slice is" in note
+    assert [(each.discarded_s, each.shown) for each in run.groups[0].carry_over] == [(0, True), (4, True), (16, False)]
+    assert sum("measured again" in str(event) for event in heard) == 2
+
+
+def test_carry_over_that_longer_slices_do_not_end_is_told(store: RunStore, alternating: Scenario) -> None:
+    cell = the_guest(measured(campaign(store, resume=False, of=alternating, measurer=NeverDrained)))
+    (note,) = (note for note in cell.notes if "carry-over" in note)
+    assert "although its first 16 s do not count" in note
+    assert set(cell.rounds) == {5, 6}
+
+
+def test_a_run_that_was_interrupted_in_longer_slices_goes_on_with_them(store: RunStore, alternating: Scenario) -> None:
+    first = campaign(store, resume=False, of=alternating, measurer=DrainingInterrupted)
+    with pytest.raises(KeyboardInterrupt):
+        measured(first)
+    first.close(interrupted=True)
+    again = measured(campaign(store, resume=True, of=alternating, measurer=Draining))
+    assert set(the_guest(again).rounds) == {5, 7}
+    assert {each.round: each.discarded_s for each in store.read_journal().measurements}[7] == 16.0
 
 
 def test_the_efficiency_of_a_run_that_goes_on_counts_what_it_measured_before(store: RunStore) -> None:
