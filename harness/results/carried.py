@@ -106,6 +106,7 @@ def _observations(measurements: Sequence[Measurement], job: Job, discarded_s: fl
         if each.job == job.id and each.discarded_s == discarded_s and each.overlap is None and value > 0:
             previous = before.arm if before is not None and before.round == each.round else None
             block = blocks.setdefault((each.round, each.block), len(blocks))
-            observations.append(Observation(block, each.arm, previous, math.log(value)))
+            other = previous is not None and before is not None and before.job != job.id
+            observations.append(Observation(block, each.arm, previous, math.log(value), after_other_job=other))
         before = each
     return observations
