@@ -47,7 +47,7 @@ class CarryOver:
     effect: float | None
     """The largest effect, as a share: -0.1 means 10 % smaller values after `cause` than after the other arms."""
     cause: str | None
-    """The previous arm that has this effect, or OTHER_JOB. With two arms, both have it with opposite signs: the one with
+    """The previous arm that has this effect, or OTHER_JOB. Of two arms, both have it with opposite signs: the one with
     the smaller values after it."""
     n: int
     """The number of slices that the test used."""
