@@ -18,7 +18,7 @@ from harness.lab.vm_threads import VmThreads
 from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
 from harness.model.attach import Attachment
-from harness.model.counters import KvmCounts, Transferred
+from harness.model.counters import Transferred
 from harness.model.effective import Effective
 from harness.model.mode import Mode
 
@@ -76,10 +76,6 @@ class Guest(Protocol):
     @property
     def threads(self) -> VmThreads | None:
         """The threads of the guest's process on the host; None if they are unknown."""
-        ...
-
-    def exits(self) -> KvmCounts | None:
-        """KVM's counters of all vCPUs so far; None if the hypervisor does not report them."""
         ...
 
     def effective(self, disk: str) -> Effective:

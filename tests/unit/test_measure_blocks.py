@@ -33,7 +33,7 @@ from harness.measure.measurer import Piece
 from harness.measure.pauses import pause_after
 from harness.measure.session import GuestSlot, Session
 from harness.model.attach import Attach
-from harness.model.counters import KvmCounts, Transferred
+from harness.model.counters import Transferred
 from harness.model.effective import NOTHING, Effective
 from harness.model.job import Job
 from harness.model.layout import Lvm
@@ -97,9 +97,6 @@ class LocalGuest:
     def effective(self, disk: str) -> Effective:
         del disk
         return NOTHING
-
-    def exits(self) -> KvmCounts | None:
-        return None
 
     def post_mortem(self) -> str | None:
         return None
