@@ -13,6 +13,7 @@ random writes, and half of each, with 4 KiB, at iodepth 32 or, for the delay, 1.
   other, and the arms come in random order. So the two values of a pair are 7 s apart on average. In a run of version
   0.1, they were further apart.
 
+The pause after a slice allows for how late the slices of the unit before ended, and is the same in both designs.
 Both use the same engine, so the old design is not charged for its starts of fio. A unit has one group of each
 comparison, job and design: 9 groups with slices and 9 with the old design, in random order. No value is in two groups.
 A unit takes 2 min 15 s, and a comparison gets 3 groups of each design from it. So 200 groups need 67 units, which take
@@ -80,7 +81,7 @@ def _measure(options: argparse.Namespace, sizes: Sizes) -> None:
     if missing <= 0:
         return
     wanted = units_for(missing)
-    seconds = STARTUP_SECONDS + wanted * unit_seconds(sizes)
+    seconds = STARTUP_SECONDS + wanted * unit_seconds(sizes, {})
     print(f"{missing} groups of each comparison are missing: {wanted} units, about {format_duration(seconds)}")
     seed = random.SystemRandom().getrandbits(31)
     with ended_like_ctrl_c():

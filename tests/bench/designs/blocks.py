@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from harness.errors import ResultsError
-from harness.model.job import Job
 from harness.model.values import STRICT
 from harness.results import Measurement
 from harness.scenario.timetable import Turn
@@ -35,8 +34,8 @@ class Block:
     """The block's number in its group."""
     of: int
     """The number of blocks of a complete group."""
-    seconds: float
-    """The requested seconds of each slice."""
+    slice_s: float
+    """The seconds of a slice of the design with slices. The old design's slices give the same wall time."""
     boot: int
     """The number of the guest's boot."""
     started: float
@@ -80,7 +79,6 @@ Unit = Sequence[Group]
 
 def paired(
     measured: Sequence[Measurement],
-    jobs: Mapping[str, Job],
     sizes: Sizes,
     *,
     session: str,
@@ -93,7 +91,7 @@ def paired(
     blocks = []
     for comparison in COMPARISONS:
         for (arm, repeat, job, number), a in found.items():
-            if (arm, repeat) != _key(comparison.turns[0]) or jobs[job].iodepth != comparison.iodepth:
+            if (arm, repeat) != _key(comparison.turns[0]):
                 continue
             b = found[*_key(comparison.turns[1]), job, number]
             blocks.append(
@@ -105,7 +103,7 @@ def paired(
                     job=job,
                     number=number,
                     of=sizes.samples(design),
-                    seconds=jobs[job].seconds,
+                    slice_s=sizes.slice_s,
                     boot=a.boot,
                     started=min(a.started, b.started),
                     apart=abs(a.started - b.started),
@@ -134,11 +132,11 @@ def units(blocks: Iterable[Block]) -> list[Unit]:
         by_group.setdefault((each.session, each.unit, each.design), {}).setdefault(
             (each.comparison, each.job), []
         ).append(each)
-        size = sizes.setdefault((each.design, each.job), (each.of, each.seconds))
-        if size != (each.of, each.seconds):
+        size = sizes.setdefault((each.design, each.job), (each.of, each.slice_s))
+        if size != (each.of, each.slice_s):
             raise ResultsError(
-                f"{each.design}, {each.job}: some groups have {size[0]} blocks of {size[1]:g} s, "
-                f"others have {each.of} blocks of {each.seconds:g} s",
+                f"{each.design}, {each.job}: some groups have {size[0]} blocks with slices of {size[1]:g} s, "
+                f"others have {each.of} blocks with slices of {each.slice_s:g} s",
                 hint="report files with the same --slice and --blocks together",
             )
     return [[Group(tuple(group)) for group in groups.values() if _is_complete(group)] for groups in by_group.values()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -12,13 +12,15 @@ from harness.calibrate.trials import BLOCK, LATE, PASSTHROUGH, PLAIN
 from harness.measure.pauses import pause_after
 from harness.model.job import Job, Workload
 from harness.model.mode import Arm, Place
-from harness.scenario.timetable import Slice, Timetable, Turn, timetables
+from harness.scenario.timetable import GUARD_SECONDS, Slice, Timetable, Turn, timetables
 
 WORKLOADS = (
     Workload("randread", BLOCK),
     Workload("randwrite", BLOCK),
     Workload("randrw", BLOCK, read_share=0.5),
 )
+MOST_LATE_SECONDS = 0.5
+"""The longest pause for the end of a slice's last I/Os. A slice that ends later overlaps the next one."""
 
 
 class Design(StrEnum):
@@ -59,6 +61,10 @@ COMPARISONS = (
 )
 
 
+Late = Mapping[str, float]
+"""How much later than requested the slices of each job ended so far, in seconds by the job's id."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sizes:
     """How long a group of one comparison and job takes, in either design.
@@ -75,46 +81,55 @@ class Sizes:
         """The number of pairs of a group."""
         return self.rounds if design is Design.OLD else self.blocks
 
-    def job(self, workload: Workload, iodepth: int, design: Design) -> Job:
+    def jobs(self, design: Design, late: Late) -> dict[Comparison, list[Job]]:
+        """The jobs of each comparison."""
+        return {
+            each: [self._job(workload, each.iodepth, design, late) for workload in WORKLOADS] for each in COMPARISONS
+        }
+
+    def tables(self, design: Design, late: Late, chance: random.Random) -> list[Timetable]:
+        """The timetables of one group of each comparison and workload, which are measured together."""
+        jobs = self.jobs(design, late)
+        if design is Design.OLD:
+            return [_in_series(list(self._old_rounds(jobs, chance)), late)]
+        turns: dict[Job, list[Turn]] = {}
+        for comparison, several in jobs.items():
+            for job in several:
+                turns.setdefault(job, []).extend(comparison.turns)
+        return timetables(turns, self.blocks, chance=chance, pause=lambda job: pause(job, late))
+
+    def seconds(self, design: Design, late: Late) -> float:
+        """How long the timetables of `design` take."""
+        return sum(table.seconds for table in self.tables(design, late, random.Random(0)))
+
+    def _job(self, workload: Workload, iodepth: int, design: Design, late: Late) -> Job:
         """The job of a slice. Its seconds are whole milliseconds, because fio takes these."""
         job = workload.job(iodepth, ramp=0.0, seconds=self.slice_s)
         if design is Design.SLICES:
             return job
-        seconds = self.blocks * (self.slice_s + pause(job)) / self.rounds - pause(job)
+        seconds = self.blocks * (self.slice_s + pause(job, late)) / self.rounds - pause(job, late)
         return workload.job(iodepth, ramp=0.0, seconds=round(seconds, 3))
 
-    def tables(self, design: Design, chance: random.Random) -> list[Timetable]:
-        """The timetables of one group of each comparison and workload, which are measured together."""
-        if design is Design.OLD:
-            return [_in_series(tuple(self._old_rounds(chance)))]
-        turns: dict[Job, list[Turn]] = {}
-        for each in COMPARISONS:
-            for workload in WORKLOADS:
-                turns.setdefault(self.job(workload, each.iodepth, design), []).extend(each.turns)
-        return timetables(turns, self.blocks, chance=chance, pause=pause)
-
-    def seconds(self, design: Design) -> float:
-        """How long the timetables of `design` take."""
-        return sum(table.seconds for table in self.tables(design, random.Random(0)))
-
-    def _old_rounds(self, chance: random.Random) -> Iterator[tuple[int, Turn, Job]]:
+    def _old_rounds(
+        self, jobs: Mapping[Comparison, Sequence[Job]], chance: random.Random
+    ) -> Iterator[tuple[int, Turn, Job]]:
         """Round, turn and job of each slice: the arms in random order, all of them with the same order of jobs."""
-        turns = [(turn, each.iodepth) for each in COMPARISONS for turn in each.turns]
+        turns = [(turn, each) for each in COMPARISONS for turn in each.turns]
         for number in range(1, self.rounds + 1):
-            workloads = chance.sample(WORKLOADS, len(WORKLOADS))
-            for turn, iodepth in chance.sample(turns, len(turns)):
-                for workload in workloads:
-                    yield number, turn, self.job(workload, iodepth, Design.OLD)
+            order = chance.sample(range(len(WORKLOADS)), len(WORKLOADS))
+            for turn, comparison in chance.sample(turns, len(turns)):
+                for at in order:
+                    yield number, turn, jobs[comparison][at]
 
 
-def pause(job: Job) -> float:
+def pause(job: Job, late: Late) -> float:
     """Seconds between a slice of `job` and the next slice, in both designs."""
-    return pause_after(job, (), rotational=False)
+    return max(pause_after(job, (), rotational=False), GUARD_SECONDS + min(late.get(job.id, 0.0), MOST_LATE_SECONDS))
 
 
-def _in_series(planned: Sequence[tuple[int, Turn, Job]]) -> Timetable:
+def _in_series(planned: Sequence[tuple[int, Turn, Job]], late: Late) -> Timetable:
     slices, now = [], 0.0
     for number, turn, job in planned:
         slices.append(Slice(number, turn, job, now))
-        now = slices[-1].end + pause(job)
+        now = slices[-1].end + pause(job, late)
     return Timetable(tuple(slices), now)

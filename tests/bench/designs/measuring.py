@@ -21,14 +21,13 @@ from harness.measure.environment import Environment
 from harness.measure.measurer import Piece, Prepared
 from harness.measure.phases import Phases
 from harness.measure.rounds import Round, Rounds
-from harness.model.job import Job
 from harness.model.mode import Cell
 from harness.results import Measurement, RunStore
 from harness.run_id import RunId
 from harness.scenario.plan import Group, Plan
 from harness.scenario.timetable import Slice
 from tests.bench.designs.blocks import Block, paired
-from tests.bench.designs.comparisons import COMPARISONS, WORKLOADS, Design, Sizes
+from tests.bench.designs.comparisons import WORKLOADS, Design, Late, Sizes
 from tests.bench.lines import append
 
 SCENARIO = "designs"
@@ -48,9 +47,9 @@ class DesignMeasurer(TrialMeasurer):
         )
 
 
-def unit_seconds(sizes: Sizes) -> float:
+def unit_seconds(sizes: Sizes, late: Late) -> float:
     """How long one group of each comparison and job takes, in both designs together."""
-    return sum(sizes.seconds(design) + UNIT_OVERHEAD_SECONDS for design in Design)
+    return sum(sizes.seconds(design, late) + UNIT_OVERHEAD_SECONDS for design in Design)
 
 
 def units_for(groups: int) -> int:
@@ -75,11 +74,12 @@ def measure(path: Path, sizes: Sizes, *, units: int, minutes: float, seed: int, 
             store = RunStore.create(Path(directory), session)
             measurer = DesignMeasurer(environment, store, disk, seed=seed, images=images, phases=phases)
             _require_delay(measurer, host)
-            series = _Series(path, sizes, Rounds(measurer, events), session=session, disk=disk, seed=seed)
+            series = Series(path, sizes, Rounds(measurer, events), session=session, disk=disk, seed=seed)
             for done in range(units):
-                if done and time.monotonic() + unit_seconds(sizes) > ends:
+                seconds = unit_seconds(sizes, series.late)
+                if done and time.monotonic() + seconds > ends:
                     return done
-                series.measure_unit((units - done) * unit_seconds(sizes))
+                series.measure_unit((units - done) * seconds)
         finally:
             environment.close()
     return units
@@ -93,10 +93,11 @@ def _require_delay(measurer: DesignMeasurer, host: HostSpec) -> None:
         )
 
 
-class _Series:
-    """The units of one session. Each attempt has a number of its own."""
+class Series:
+    """The units of one session. Each attempt has a number of its own. `late` is of the unit before."""
 
     def __init__(self, path: Path, sizes: Sizes, rounds: Rounds, *, session: RunId, disk: str, seed: int) -> None:
+        self.late: Late = {}
         self._path = path
         self._sizes = sizes
         self._rounds = rounds
@@ -107,17 +108,19 @@ class _Series:
 
     def measure_unit(self, left_s: float) -> None:
         """Measure one group of each comparison and job in both designs, in random order. Writes the blocks."""
+        late: dict[str, float] = {}
         for design in self._chance.sample(tuple(Design), len(Design)):
-            self._measure(design, left_s)
+            for job, seconds in self._measure(design, left_s).items():
+                late[job] = max(seconds, late.get(job, 0.0))
+        self.late = late
 
-    def _measure(self, design: Design, left_s: float) -> None:
-        jobs = {
-            (job := self._sizes.job(workload, each.iodepth, design)).id: job
-            for each in COMPARISONS
-            for workload in WORKLOADS
-        }
-        group = self._group(design, list(jobs.values()))
+    def _measure(self, design: Design, left_s: float) -> Late:
+        """Measure the groups of one design. Returns how late the slices of each job ended."""
+        jobs = {job.id: job for several in self._sizes.jobs(design, self.late).values() for job in several}
+        cells = [Cell(SCENARIO, self._disk, mode, job) for mode in (PASSTHROUGH, PLAIN, LATE) for job in jobs.values()]
+        group = Group(str(design), self._disk, SCENARIO, tuple(cells))
         plan = Plan(self._disk, (group,), 1, SPAN, write_rate=0)
+        late: dict[str, float] = {}
 
         def begin(_at: Prepared) -> Round:
             self._attempts += 1
@@ -128,21 +131,14 @@ class _Series:
                 nonlocal began
                 now = time.monotonic()
                 blocks = paired(
-                    measured,
-                    jobs,
-                    self._sizes,
-                    session=self._session,
-                    unit=number,
-                    design=design,
-                    wall=now - began,
+                    measured, self._sizes, session=self._session, unit=number, design=design, wall=now - began
                 )
                 began = now
                 append(self._path, blocks, Block)
+                for each in measured:
+                    late[each.job] = max(each.seconds - jobs[each.job].seconds, late.get(each.job, 0.0))
 
-            return Round(number, 1, self._sizes.tables(design, self._chance), record, lambda: left_s)
+            return Round(number, 1, self._sizes.tables(design, self.late, self._chance), record, lambda: left_s)
 
         self._rounds.measure(plan, group, self._rounds.ready(plan, group), begin)
-
-    def _group(self, design: Design, jobs: Sequence[Job]) -> Group:
-        cells = [Cell(SCENARIO, self._disk, mode, job) for mode in (PASSTHROUGH, PLAIN, LATE) for job in jobs]
-        return Group(str(design), self._disk, SCENARIO, tuple(cells))
+        return late
