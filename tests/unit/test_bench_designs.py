@@ -197,15 +197,29 @@ def test_the_pause_after_a_slice_allows_for_how_late_those_of_the_unit_before_en
     assert min(steps[1]) == pytest.approx(0.5 + 0.06 + 0.2)
 
 
-def test_a_group_with_an_overlapping_slice_is_left_out(tmp_path: Path) -> None:
-    blocks = measured(tmp_path / "blocks", Plays(overlaps=frozenset({5})))
-    assert sum(each.overlap for each in blocks) == 1
-    assert len([group for unit in units(blocks) for group in unit]) == 2 * 9 - 1
+def counted(blocks: list[Block]) -> dict[tuple[Design, int], int]:
+    """How many groups of each design have so many blocks."""
+    return Counter((group.head.design, len(group.blocks)) for unit in units(blocks) for group in unit)
 
 
-def test_a_group_that_was_interrupted_is_left_out(tmp_path: Path) -> None:
+@pytest.mark.parametrize("design", Design)
+def test_a_block_with_an_overlapping_slice_does_not_count(design: Design, tmp_path: Path) -> None:
     blocks = measured(tmp_path / "blocks", Plays())
-    assert len([group for unit in units(blocks[:-1]) for group in unit]) == 2 * 9 - 1
+    overlapped = next(each for each in blocks if each.design is design)
+    expected = {(Design.OLD, 3): 9, (Design.SLICES, 6): 9}
+    assert counted(blocks) == expected
+    expected |= {(design, overlapped.of): 8} | ({(design, 5): 1} if design is Design.SLICES else {})
+    assert counted([replace(each, overlap=each == overlapped) for each in blocks]) == expected
+
+
+def test_a_slice_that_overlaps_makes_its_pair_overlap(tmp_path: Path) -> None:
+    assert sum(each.overlap for each in measured(tmp_path / "blocks", Plays(overlaps=frozenset({5})))) == 1
+
+
+def test_a_group_with_less_than_two_thirds_of_its_blocks_is_left_out() -> None:
+    blocks = unit_of(1, HOST, Design.SLICES, 0.03)
+    assert counted([each for each in blocks if each.number <= 4]) == {(Design.SLICES, 4): 3}
+    assert counted([each for each in blocks if each.number <= 3]) == {}
 
 
 def test_groups_of_different_sizes_are_not_pooled(tmp_path: Path) -> None:
@@ -328,7 +342,7 @@ def test_the_report_prints_a_row_for_each_comparison_job_and_design(
         ["delay", "in", "the", "guest", "all"],
     ]
     assert printed[1].split()[4:6] == ["old", "6"]
-    assert printed[-1] == "36 of 36 blocks are in complete groups; 0 blocks had an overlapping slice"
+    assert printed[-1] == "36 of 36 blocks are in groups that count; 0 blocks had an overlapping slice"
 
 
 def test_a_file_with_enough_groups_is_only_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -337,7 +351,7 @@ def test_a_file_with_enough_groups_is_only_reported(tmp_path: Path, capsys: pyte
     assert main([str(tmp_path / "blocks"), "--groups=3"]) == 0
     assert (tmp_path / "blocks").read_bytes() == before
     assert "162 blocks" not in (printed := capsys.readouterr().out)
-    assert "81 of 81 blocks are in complete groups" in printed
+    assert "81 of 81 blocks are in groups that count" in printed
 
 
 def test_a_table_without_groups_has_only_a_header() -> None:

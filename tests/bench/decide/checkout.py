@@ -64,6 +64,7 @@ def measured(work: Path, checkout: Path | None, profile: str, minutes: int) -> P
     command = [sys.executable, "-m", "pytest", "scenarios", "--lab=embedded", f"--profile={profile}"]
     command += [f"--reports={reports}", "-p", "no:cacheprovider", "-c", "pytest.ini", "-q"]
     command += [f"--resume={reports / 'latest'}"] if latest.exists() else []
+    print(f"{checkout}: {len(IODEPTHS)} disks, at most about {minutes} min each, and 5 min to prepare", flush=True)
     environment = os.environ | {"PYTHONPATH": str(checkout.resolve())}
     done = subprocess.run(command, cwd=work, env=environment, check=False)
     if not _is_complete(latest):

@@ -23,7 +23,8 @@ A call ends after `--minutes`, or when there are `--groups` groups. It appends e
 with the same file continues. `--report` needs no lab, and takes several files. The intervals are those of a run: with
 slices, the groups of a unit show the correlation of neighbouring blocks together; the old design treats its three
 rounds as independent. Power is the share of groups whose interval excludes 0: of the delay, and otherwise if the values
-of the second arm are 5 % smaller. Only groups with all their blocks count.
+of the second arm are 5 % smaller. Run it on a machine without other load: otherwise slices overlap, and their blocks do
+not count.
 """
 
 from __future__ import annotations
@@ -97,11 +98,11 @@ def _fewest_groups(blocks: Sequence[Block]) -> int:
 
 def _report(files: Sequence[Path]) -> None:
     blocks = [block for path in files for block in read(path, Block)]
-    complete = units(blocks)
-    print("\n".join(table(rows(complete))))
+    counted = units(blocks)
+    print("\n".join(table(rows(counted))))
     overlapping = sum(block.overlap for block in blocks)
-    used = sum(len(group.blocks) for unit in complete for group in unit)
-    print(f"{used} of {len(blocks)} blocks are in complete groups; {overlapping} blocks had an overlapping slice")
+    used = sum(len(group.blocks) for unit in counted for group in unit)
+    print(f"{used} of {len(blocks)} blocks are in groups that count; {overlapping} blocks had an overlapping slice")
 
 
 if __name__ == "__main__":

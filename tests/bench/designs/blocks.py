@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -54,7 +55,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The complete and disjoint samples of one comparison, job and design."""
+    """The samples of one comparison, job and design, in the order of time. No value is in two groups."""
 
     blocks: tuple[Block, ...]
 
@@ -121,8 +122,10 @@ def _key(turn: Turn) -> tuple[str, int]:
 
 
 def units(blocks: Iterable[Block]) -> list[Unit]:
-    """The complete groups of all blocks by unit and design. A group without one of its blocks is left out.
+    """The groups of all blocks by unit and design.
 
+    As in a run, a block with an overlapping slice does not count. A group with less than two thirds of its blocks is
+    left out, and one of the old design if any block is missing: it has only three, and version 0.1 always had them.
     Raises ResultsError if the blocks have slices of different lengths, or groups of different sizes: their figures
     cannot be pooled.
     """
@@ -139,8 +142,12 @@ def units(blocks: Iterable[Block]) -> list[Unit]:
                 f"others have {each.of} blocks with slices of {each.slice_s:g} s",
                 hint="report files with the same --slice and --blocks together",
             )
-    return [[Group(tuple(group)) for group in groups.values() if _is_complete(group)] for groups in by_group.values()]
+    groups_by_unit = ([_group(blocks) for blocks in groups.values()] for groups in by_group.values())
+    return [[group for group in groups if group is not None] for groups in groups_by_unit]
 
 
-def _is_complete(group: Sequence[Block]) -> bool:
-    return len(group) == group[0].of and not any(each.overlap for each in group)
+def _group(blocks: Sequence[Block]) -> Group | None:
+    valid = sorted((each for each in blocks if not each.overlap), key=lambda each: each.number)
+    of = blocks[0].of
+    least = of if blocks[0].design is Design.OLD else math.ceil(of * 2 / 3)
+    return Group(tuple(valid)) if len(valid) >= least else None
