@@ -10,8 +10,8 @@ random writes, and half of each, with 4 KiB, at iodepth 32 or, for the delay, 1.
 - slices: 6 blocks of 0.5 s. The arms of a block alternate, and the blocks of a job are spread over the unit, as in a
   smoke run.
 - old: 3 rounds of about 1.1 s, which gives the same wall time. In each round, each arm runs its jobs one after the
-  other, and the arms come in random order. So the two values of a pair are 7 s apart on average. In a run of version
-  0.1, they were further apart.
+  other, and the arms come in random order. So the two values of a pair are 8 s apart on average, and 1 s with slices.
+  In a run of version 0.1, they were further apart.
 
 The pause after a slice allows for how late the slices of the unit before ended, and is the same in both designs.
 Both use the same engine, so the old design is not charged for its starts of fio. A unit has one group of each

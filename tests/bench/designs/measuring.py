@@ -42,9 +42,12 @@ class DesignMeasurer(TrialMeasurer):
 
     def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
         session = self._environment.current
-        return measure_timetable(
+        measured = measure_timetable(
             lambda _turn: session, session, self._store, group, piece, seed=self._seed, began=began
         )
+        for each in (self._store.path / "raw").iterdir():  # fio's outputs of a whole session are hundreds of MB
+            each.unlink()
+        return measured
 
 
 def unit_seconds(sizes: Sizes, late: Late) -> float:
