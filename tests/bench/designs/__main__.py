@@ -1,6 +1,6 @@
 """The old design of a round against slices, in one session of the embedded lab and with equal wall time.
 
-    python -m tests.bench.designs blocks.jsonl --minutes=150
+    python -m tests.bench.designs blocks.jsonl --minutes=160
     python -m tests.bench.designs --report blocks.jsonl
 
 Three comparisons have a known truth: the host's disk against itself and the guest's disk against itself (0), and two
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="the file of the blocks")
     parser.add_argument("--report", action="store_true", help="only print the table of the files")
-    parser.add_argument("--minutes", type=float, default=150.0, help="end after about this time (%(default)s)")
+    parser.add_argument("--minutes", type=float, default=160.0, help="end after about this time (%(default)s)")
     parser.add_argument("--groups", type=int, default=200, help="groups of each comparison and design (%(default)s)")
     parser.add_argument("--slice", type=float, default=sizes.slice_s, help="seconds of a slice (%(default)s)")
     parser.add_argument("--blocks", type=int, default=sizes.blocks, help="blocks of a group (%(default)s)")
