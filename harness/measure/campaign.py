@@ -15,6 +15,7 @@ from harness.measure.group_progress import GroupProgress
 from harness.measure.measurer import LabFound, Measurer, Prepared
 from harness.measure.pauses import pause_after
 from harness.measure.phases import MEASURE, Phases
+from harness.measure.reach import out_of_reach
 from harness.measure.recorder import Recorder
 from harness.measure.resume import Earlier, evaluation, requested
 from harness.measure.rounds import Round, Rounds, fio_seconds
@@ -156,6 +157,7 @@ class Campaign:
         self._write("running")  # The provenance is stored before anything is measured.
         progress = GroupProgress(group, plan, started=time.monotonic())
         try:
+            self._warn_of_few_ios(progress)
             stored = deque(self._earlier.rounds(group.id))
             with self._phases.step(MEASURE, f"measure {group.id}"):
                 while progress.stopped is None:
@@ -166,12 +168,27 @@ class Campaign:
                         self._recorder.add(earlier, fio_seconds=0.0)
                         progress.earlier = self._earlier.seconds(group.id, earlier[0].round if stored else None)
                     progress.rounds += 1
+                    if progress.rounds == 1:
+                        self._warn_of_few_ios(progress)
                     progress.stopped = self._reason_to_stop(progress, at)
                     if new:
                         self._write("running")
             self._measured.add(group.id)
         finally:
             self._assemble(progress, at, final=progress.stopped is None or progress.last_look)
+
+    def _warn_of_few_ios(self, progress: GroupProgress) -> None:
+        """Name the percentiles with a budget that too few I/Os keep from being judged: at fixed rates before the first
+        round, at full speed after it."""
+        group = progress.group
+        measured = self._recorder.of_group(group.id)
+        budgets = {
+            cell.id: tuple(self._budgets(cell).values())
+            for cell in group.cells
+            if (cell.job.rate is None) == bool(measured)
+        }
+        for warning in out_of_reach(progress.plan, group, budgets, measured):
+            self._events(Note(warning))
 
     def _next_round(self, progress: GroupProgress, at: Prepared) -> Round:
         """The next round of the group. It is in the journal from its beginning to its end."""
