@@ -85,10 +85,10 @@ def test_a_slow_block_weighs_as_much_as_a_fast_one() -> None:
     assert [len(batch) for batch in batches([[3000, 3000, 3000, 500, 600, 3000, 3000, 3000]], 1000)] == [2, 2, 2, 2]
 
 
-def test_batches_of_many_blocks_are_found_quickly() -> None:
+def test_uneven_blocks_make_batches_a_little_longer_than_their_mean_needs() -> None:
     chance = random.Random(1)
     ios = [[chance.randint(80, 120) for _ in range(20_000)] for _ in range(3)]
-    assert 1900 < len(batches(ios, 1000)) <= 2000
+    assert 20_000 / 13 < len(batches(ios, 1000)) < 20_000 / 10
 
 
 def test_impossible_batches_are_refused() -> None:
