@@ -175,7 +175,7 @@ def _cell_record(cell: Cell, context: CellContext, by_arm: ByArm, correlation: C
             *caveat_note(headline.overhead if headline else None),
             *late_counter_notes(own),
             *saturation_notes(own, depth=job.depth if job.rate is None else None),
-            *too_few_ios(tuple(context.budgets), metrics, ios),
+            *(() if impossible else too_few_ios(tuple(context.budgets), metrics, ios)),
             *_faster_than_host(metrics, validity, cell),
         ),
         skipped=context.skipped,
