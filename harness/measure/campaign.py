@@ -15,6 +15,7 @@ from harness.measure.group_progress import GroupProgress
 from harness.measure.measurer import LabFound, Measurer, Prepared
 from harness.measure.pauses import pause_after
 from harness.measure.phases import MEASURE, Phases
+from harness.measure.reach import out_of_reach
 from harness.measure.recorder import Recorder
 from harness.measure.resume import Earlier, evaluation, requested
 from harness.measure.rounds import Round, Rounds, fio_seconds
@@ -157,6 +158,7 @@ class Campaign:
         self._write("running")  # The provenance is stored before anything is measured.
         stored = deque(self._earlier.rounds(group.id))
         progress = GroupProgress(group, plan, started=time.monotonic())
+        self._warn_of_few_ios(progress)
         with self._phases.step(MEASURE, f"measure {group.id}"):
             at = self._measure_series(progress, at, stored)
             while discarded := longer_slices(self._carry_overs(group), group.jobs):
@@ -182,12 +184,27 @@ class Campaign:
                     until = earlier[0].round if stored else None
                     progress.earlier = max(self._earlier.seconds(group.id, until) - progress.before, 0.0)
                 progress.rounds += 1
+                if progress.rounds == 1:
+                    self._warn_of_few_ios(progress)
                 progress.stopped = self._reason_to_stop(progress, at)
                 if new:
                     self._write("running")
         finally:
             self._assemble(progress, at, final=progress.stopped is None or progress.last_look)
         return at
+
+    def _warn_of_few_ios(self, progress: GroupProgress) -> None:
+        """Name the percentiles with a budget that too few I/Os keep from being judged: at fixed rates before the first
+        round, at full speed after it."""
+        group = progress.group
+        measured = self._recorder.of_group(group.id)
+        budgets = {
+            cell.id: tuple(self._budgets(cell).values())
+            for cell in group.cells
+            if (cell.job.rate is None) == bool(measured)
+        }
+        for warning in out_of_reach(progress.plan, group, budgets, measured):
+            self._events(Note(warning))
 
     def _next_round(self, progress: GroupProgress, at: Prepared) -> Round:
         """The next round of the group. It is in the journal from its beginning to its end."""

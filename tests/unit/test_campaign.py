@@ -22,7 +22,7 @@ from harness.errors import (
     SafetyError,
     Unsupported,
 )
-from harness.events import Event, Events
+from harness.events import Event, Events, Note
 from harness.measure.campaign import Campaign
 from harness.measure.measurer import LabFound, Piece, Prepared
 from harness.measure.phases import Phases
@@ -387,3 +387,49 @@ def test_results_that_are_written_during_a_phase_include_its_time_so_far() -> No
         assert phases.seconds["measure"] > 0
     ended = phases.seconds
     assert phases.seconds == ended
+
+
+# --- percentiles ---
+
+
+class SlowDisk(RecordedMeasurer):
+    """Each slice completes 600 I/Os, of which too few are slow for a percentile of one slice."""
+
+    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
+        found = super().measure(group, piece, began)
+        return [replace(each, histogram={1_000_000: 590, 9_000_000 + piece.number: 10}) for each in found]
+
+
+def of_slow_disk(store: RunStore, *, rounds: int, metric: str) -> tuple[Run, list[str]]:
+    """The run, and what it said to the user."""
+    notes: list[str] = []
+
+    def heard(event: Event) -> None:
+        if isinstance(event, Note):
+            notes.append(event.text)
+
+    own = replace(killed_campaign.scenario(rounds=rounds), budgets=(Budget(metric, 0.1),))
+    return measured(campaign(store, resume=False, of=own, heard=heard, measurer=SlowDisk)), notes
+
+
+def test_a_percentile_out_of_reach_is_named_with_the_remedy_and_is_inconclusive(store: RunStore) -> None:
+    run, notes = of_slow_disk(store, rounds=2, metric="clat_p99")
+    assert [note.partition(":")[0] for note in notes] == ["optane-batch1", "optane-batch2"]
+    assert all("a budget for clat_p99 that cannot be judged" in note for note in notes)
+    assert all("completes about 600 I/Os in a block" in note for note in notes)
+    assert all("take 4 rounds, and the plan has at most 2; measure 4 rounds (--rounds=4, or" in note for note in notes)
+    guests = [cell for cell in run.cells if cell.mode_detail.attach is not None]
+    assert [cell.verdict for cell in guests] == [Verdict.INCONCLUSIVE] * 2
+    assert all("1 of 2 samples" in "".join(cell.notes) for cell in guests)
+    assert "too few I/Os to be judged" in render_html(run)
+    assert run.groups[0].stopped == "too few I/Os for a percentile"
+
+
+def test_the_proposed_rounds_give_the_percentile_its_verdict(store: RunStore) -> None:
+    run, notes = of_slow_disk(store, rounds=4, metric="clat_p99")
+    assert notes == []
+    for cell in run.cells:
+        assert cell.metrics["clat_p99"].batches == (2, 2)
+        if cell.mode_detail.attach is not None:
+            assert cell.verdict == Verdict.WITHIN
+    assert "2 samples of 2 blocks each" in render_html(run)

@@ -132,11 +132,12 @@ def test_small_drift_is_shown_with_its_interval(looked_at: Run, looked_at_page: 
 
 def test_percentiles_of_all_ios_are_next_to_the_overhead_of_the_rounds(looked_at: Run, looked_at_page: Page) -> None:
     pooled = looked_at.cell("optane-lvm-randread-4k-qd1").metrics["clat_p99"].pooled["guest"]
-    rows = [row for row in looked_at_page.rows if row[:1] == ["clat_p99"] and len(row) == 6]
+    rows = [row for row in looked_at_page.rows if row[:1] == ["clat_p99"] and len(row) == 7]
     ios = f"{pooled.ios:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
     (row,) = (row for row in rows if row[1] == ios)
     assert row[4].startswith(f"{pooled.value * 1e6:.0f} [")
     assert "[" in row[5]
+    assert row[6] == "3 blocks"
     assert "of all blocks' I/Os together" in looked_at_page.text
 
 
