@@ -66,10 +66,10 @@ class Guest(Protocol):
         """The path in the guest of the disk `disk`, found by its serial."""
         ...
 
-    def transferred(self, disk: str) -> Transferred | None:
-        """The bytes that the guest's disk `disk` has read and written so far, as the hypervisor counts them.
+    def transferred(self, disks: Sequence[str]) -> Mapping[str, Transferred | None]:
+        """The bytes that each of these disks of the guest has read and written so far, as the hypervisor counts them.
 
-        None for a disk that is passed through: its requests bypass the hypervisor.
+        The hypervisor is asked once. None for a disk that is passed through: its requests bypass the hypervisor.
         """
         ...
 

@@ -34,7 +34,8 @@ from harness.results import (
     Run,
     RunStatus,
     RunStore,
-    drift_check,
+    drift_checks,
+    drift_notes,
     host_drift,
 )
 from harness.results.carried import carry_overs, longer_slices, split_by_length
@@ -330,7 +331,6 @@ class Campaign:
     def _context(
         self, cell: Cell, progress: GroupProgress, at: Prepared, group: GroupRecord, *, final: bool
     ) -> CellContext:
-        checks = (drift_check(each) for each in group.drift if each.job == cell.job.id)
         return CellContext(
             host=self.spec.host.name,
             group=progress.group.id,
@@ -338,11 +338,12 @@ class Campaign:
             budgets=self._budgets(cell),
             sequential=progress.sequential,
             final=final and progress.is_open(cell),
-            validity=tuple(check for check in checks if check),
+            validity=tuple(drift_checks(group.drift, cell)),
             effective=at.effective.get(cell.mode.name, NOTHING),
             carried=tuple(each for each in group.carry_over if each.job == cell.job.id),
             notes=(
                 *self._measurer.restarts,
+                *drift_notes(group.drift, cell),
                 *(note for arm in cell.arms for note in at.notes.get(arm.id, ())),
             ),
             skipped=at.skipped.get(cell.mode.name),

@@ -83,11 +83,10 @@ class LocalGuest:
         assert disk == "lvm"
         return self.path
 
-    def transferred(self, disk: str) -> Transferred:
+    def transferred(self, disks: Sequence[str]) -> Mapping[str, Transferred]:
         """A MiB read between two questions."""
-        del disk
         self.asked += 1
-        return Transferred(read=self.asked * MIB)
+        return dict.fromkeys(disks, Transferred(read=self.asked * MIB))
 
     @contextmanager
     def holding(self, disk: str) -> Iterator[None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 
@@ -47,10 +47,10 @@ class LibvirtGuest(BootedGuest):
     def device(self, disk: str) -> str:
         return self._device(disk).path
 
-    def transferred(self, disk: str) -> Transferred | None:
-        if disk in self._attached.passed:
-            return None
-        return transferred(self._connection, self._domain, alias_of(self._attached.disks[disk]))
+    def transferred(self, disks: Sequence[str]) -> Mapping[str, Transferred | None]:
+        aliases = {disk: alias_of(self._attached.disks[disk]) for disk in disks if disk not in self._attached.passed}
+        counted = transferred(self._connection, self._domain, aliases.values()) if aliases else {}
+        return {disk: counted[aliases[disk]] if disk in aliases else None for disk in disks}
 
     def effective(self, disk: str) -> Effective:
         alias = alias_of(self._attached.disks[disk])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import libvirt
@@ -54,11 +55,14 @@ def of_device(alias: str, entries: list[dict[str, Any]]) -> dict[str, Any] | Non
     return next((each for each in entries if f"/{alias}/" in f"/{each.get('qdev', '')}/"), None)
 
 
-def transferred(connection: Connection, domain: Any, alias: str) -> Transferred:
-    """The bytes that the guest read from and wrote to the device with this alias, as QEMU counts them."""
+def transferred(connection: Connection, domain: Any, aliases: Iterable[str]) -> dict[str, Transferred]:
+    """The bytes that the guest read from and wrote to the devices with these aliases, as QEMU counts them."""
     entries = ask(connection, domain, "query-blockstats")
-    with reading(f"host {connection.host}: QEMU's counts for the guest's disk {alias}", GuestError, hint=_NO_QEMU):
-        entry = of_device(alias, entries)
-        if entry is None:
-            raise GuestError(f"host {connection.host}: QEMU counts nothing for the guest's disk {alias}")
-        return Transferred(count(entry["stats"]["rd_bytes"]), count(entry["stats"]["wr_bytes"]))
+    counted = {}
+    for alias in aliases:
+        with reading(f"host {connection.host}: QEMU's counts for the guest's disk {alias}", GuestError, hint=_NO_QEMU):
+            entry = of_device(alias, entries)
+            if entry is None:
+                raise GuestError(f"host {connection.host}: QEMU counts nothing for the guest's disk {alias}")
+            counted[alias] = Transferred(count(entry["stats"]["rd_bytes"]), count(entry["stats"]["wr_bytes"]))
+    return counted

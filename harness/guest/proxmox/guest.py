@@ -43,8 +43,9 @@ class ProxmoxGuest(BootedGuest):
     def device(self, disk: str) -> str:
         return self._devices[self._disks[disk].serial].path
 
-    def transferred(self, disk: str) -> Transferred | None:
-        return self._machine.transferred(self._keys[disk])
+    def transferred(self, disks: Sequence[str]) -> Mapping[str, Transferred | None]:
+        counted = self._machine.transferred([self._keys[disk] for disk in disks])
+        return {disk: counted[self._keys[disk]] for disk in disks}
 
     def effective(self, disk: str) -> Effective:
         key = self._keys[disk]
