@@ -21,7 +21,7 @@ from harness.measure.resume import Earlier, evaluation, requested
 from harness.measure.rounds import Round, Rounds, fio_seconds
 from harness.measure.session import NothingToCompare, require_guest
 from harness.measure.spec import CampaignSpec
-from harness.measure.stopping import Looking, reason_to_stop, reasons_to_stop, settled_cells
+from harness.measure.stopping import Looking, jobs_to_repeat, reason_to_stop, reasons_to_stop, settled_cells
 from harness.model.budget import Budget, LabKind
 from harness.model.effective import NOTHING
 from harness.model.job import Job
@@ -162,11 +162,23 @@ class Campaign:
         self._warn_of_few_ios(progress)
         with self._phases.step(MEASURE, f"measure {group.id}"):
             at = self._measure_series(progress, at, stored)
-            while discarded := longer_slices(self._carry_overs(group), group.jobs):
-                self._events(Note(_longer(discarded)))
-                progress = progress.with_longer_slices(discarded)
+            while following := self._next_series(progress):
+                progress = following
                 at = self._measure_series(progress, at, stored)
         self._measured.add(group.id)
+
+    def _next_series(self, progress: GroupProgress) -> GroupProgress | None:
+        """What is measured again: jobs with carry-over in longer slices, then jobs of which too few blocks count."""
+        group = progress.group
+        if discarded := longer_slices(self._carry_overs(group), group.jobs):
+            self._events(Note(_longer(discarded)))
+            return progress.followed_by(discarded)
+        records = {cell.id: self._recorder.records[cell.id] for cell in group.cells}
+        jobs = jobs_to_repeat(progress.plan, group, records, self._recorder.of_group(group.id))
+        if not jobs:
+            return None
+        self._events(Note(f"slices of {', '.join(job.id for job in jobs)} overlapped: measured again"))
+        return progress.followed_by({job: progress.discarded.get(job, 0.0) for job in jobs})
 
     def _measure_series(self, progress: GroupProgress, at: Prepared, stored: deque[list[Measurement]]) -> Prepared:
         """Measure rounds until no more are necessary. `stored` are the rounds of an earlier part that are left."""

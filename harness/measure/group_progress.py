@@ -16,7 +16,9 @@ from harness.scenario.plan import Group, Plan
 
 @dataclass(slots=True)
 class GroupProgress:
-    """The progress of one series of rounds of a group. A group has one series, and one more for each carry-over.
+    """The progress of one series of rounds of a group.
+
+    A group has one series. Another one follows for jobs that need longer slices, or whose blocks were void.
 
     `started` is on the monotonic clock. `earlier` is the time in seconds for which an earlier part of the run measured
     the series, `before` that of the series before it. `discarded` has the seconds at the beginning of each slice that
@@ -34,7 +36,7 @@ class GroupProgress:
     last_look: bool = False
     _settled: set[str] = field(default_factory=set)
 
-    def with_longer_slices(self, discarded: Mapping[Job, float]) -> GroupProgress:
+    def followed_by(self, discarded: Mapping[Job, float]) -> GroupProgress:
         """The next series: only these jobs, with this time at the beginning of each slice discarded."""
         others = {cell.id for cell in self.group.cells if cell.job not in discarded}
         return GroupProgress(

@@ -294,6 +294,35 @@ def test_a_resumed_run_takes_over_whole_rounds_of_blocks_and_measures_the_others
     assert cell.blocks[:3] == (1, 2, 3)
 
 
+class Overlapping(RecordedMeasurer):
+    """The slices of the reads overlap in the first rounds."""
+
+    until = 2
+
+    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
+        several = super().measure(group, piece, began)
+        return [
+            replace(each, overlap="host") if piece.number <= self.until and each.job.startswith("randread") else each
+            for each in several
+        ]
+
+
+class AlwaysOverlapping(Overlapping):
+    until = 10**6
+
+
+@pytest.mark.parametrize(("measurer", "counted", "rounds"), [(Overlapping, 6, 4), (AlwaysOverlapping, 0, 4)])
+def test_a_job_whose_slices_overlapped_is_measured_again_once(
+    store: RunStore, blocks: Scenario, measurer: type[Overlapping], counted: int, rounds: int
+) -> None:
+    profile = replace(blocks.profiles[0], most_rounds=2)
+    run = measured(campaign(store, resume=False, of=replace(blocks, profiles=(profile,)), measurer=measurer))
+    by_job = {cell.job.pattern: len(cell.rounds) for cell in run.cells if cell.mode == "passthrough"}
+    assert by_job == {"randread": counted, "randwrite": 6}
+    found = Counter(each.job for each in store.read_journal().measurements)
+    assert found == {"randread-4k-qd32": rounds * 6, "randwrite-4k-qd32": 2 * 6}
+
+
 # --- carry-over ---
 
 
