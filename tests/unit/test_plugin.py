@@ -89,9 +89,7 @@ def run(warm: WarmPytest, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyP
 def _project(warm: WarmPytest, here: Path, port: int) -> Run:
     (here / "lab.toml").write_text(LAB.format(port=port, key=here / "key"))
     addopts = " ".join(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["addopts"])
-    (here / "tox.ini").write_text(
-        f"[pytest]\naddopts = {addopts}\nfilterwarnings = error\ntestpaths = scenarios\n"
-    )
+    (here / "tox.ini").write_text(f"[pytest]\naddopts = {addopts}\nfilterwarnings = error\ntestpaths = scenarios\n")
 
     def run(*arguments: str) -> pytest.RunResult:
         output, errors = here / "stdout", here / "stderr"
