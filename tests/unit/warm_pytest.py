@@ -15,8 +15,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -43,10 +44,23 @@ class Request:
 
 
 class WarmPytest:
-    """The process that forks. Not for several threads."""
+    """The process that forks; the first run starts it. Not for several threads."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+
+    @cached_property
+    def _process(self) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", __name__],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        return self._stack.enter_context(process)
 
     def run(self, request: Request, *, timeout: float) -> int:
         """The exit status of the run; minus the signal's number if a signal ended it.
@@ -70,19 +84,9 @@ class WarmPytest:
 
 @contextmanager
 def warm_pytest() -> Iterator[WarmPytest]:
-    """A process that is ready to run pytest at once. It and all its runs end with the block."""
-    with subprocess.Popen(
-        [sys.executable, "-m", __name__],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        yield WarmPytest(process)
-        assert process.stdin is not None
-        process.stdin.close()
+    """Runs of pytest that start at once. What they need ends with the block."""
+    with ExitStack() as stack:
+        yield WarmPytest(stack)
 
 
 def _warm_up() -> None:
