@@ -1,5 +1,6 @@
 """Estimates, intervals and verdicts from the values of blocks: pure functions, no I/O. See docs/statistics.md."""
 
+from harness.analysis.batches import Ios, batches, fewest_rounds, first_blocks
 from harness.analysis.boots import BootVariance, boot_variance
 from harness.analysis.bottleneck import Bottleneck, BottleneckFinding, Evidence, Member, find_bottleneck
 from harness.analysis.carryover import CarryOver, Observation, carry_over
@@ -47,6 +48,7 @@ __all__ = [
     "Costs",
     "Estimate",
     "Evidence",
+    "Ios",
     "Judgement",
     "Limit",
     "Look",
@@ -64,6 +66,7 @@ __all__ = [
     "StepCost",
     "Unit",
     "Verdict",
+    "batches",
     "best_slice",
     "boot_variance",
     "carry_over",
@@ -76,7 +79,9 @@ __all__ = [
     "estimate_mean",
     "estimate_overhead",
     "exceeds_p_value",
+    "fewest_rounds",
     "find_bottleneck",
+    "first_blocks",
     "holm",
     "ideal_speedup",
     "judge",

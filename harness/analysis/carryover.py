@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 LEAST_AFTER = 3
 """An arm must have run before at least so many slices. Its effect is not estimated from fewer."""
+OTHER_JOB = "another job"
+"""The cause, if slices after one of another job differ from those after one of the same job."""
 LEAST_FREEDOM = 8
 """The fewest degrees of freedom of the error for a test."""
 
@@ -32,6 +34,8 @@ class Observation:
     """The arm of the slice before it in time, of any job; None for the first slice of a run."""
     log_value: float
     """The logarithm of its value, in any one unit."""
+    after_other_job: bool = False
+    """Whether the slice before it was one of another job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +47,8 @@ class CarryOver:
     effect: float | None
     """The largest effect, as a share: -0.1 means 10 % smaller values after `cause` than after the other arms."""
     cause: str | None
-    """The previous arm that has this effect. With two arms, both have it with opposite signs: the one with the smaller
-    values after it."""
+    """The previous arm that has this effect, or OTHER_JOB. Of two arms, both have it with opposite signs: the one with
+    the smaller values after it."""
     n: int
     """The number of slices that the test used."""
 
@@ -59,13 +63,15 @@ class CarryOver:
 
 
 def carry_over(observations: Sequence[Observation]) -> CarryOver:
-    """Whether the values of one job's slices depend on the previous arm.
+    """Whether the values of one job's slices depend on the slice before them: on its arm, or on whether it was of the
+    same job.
 
     The model of a crossover trial with first-order carry-over (Jones & Kenward, Design and Analysis of Cross-Over
-    Trials, 2014): log value = block + arm + effect of the previous arm + error. Blocks and arms
-    are fixed effects, so neither drift nor a slow arm looks like carry-over. The F test compares the least-squares fits
-    with and without the effect of the previous arm. Each arm's slices are weighted by the inverse of their variance
-    around the fit without it, because a guest is often noisier than its host.
+    Trials, 2014): log value = block + arm + effect of the previous arm + effect of another job + error. Blocks and arms
+    are fixed effects, so neither drift nor a slow arm looks like carry-over. The effect of another job shows a cache
+    that drains while the other jobs run. The F test compares the least-squares fits with and without both effects. Each
+    arm's slices are weighted by the inverse of their variance around the fit without them, because a guest is often
+    noisier than its host.
 
     Slices without a previous arm, and those after an arm that ran before fewer than three slices, are left out. There
     is no p value if fewer than two previous arms or fewer than eight degrees of freedom are left. ValueError for
@@ -103,7 +109,8 @@ def _tested(used: Sequence[Observation], causes: Sequence[str]) -> CarryOver:
     values = np.array([each.log_value for each in used])
     arms = [each.arm for each in used]
     without = np.hstack([_indicators([each.block for each in used]), _indicators(arms)])
-    after = _indicators([each.previous for each in used])
+    others = np.array([each.after_other_job for each in used], dtype=float)[:, None]
+    after = np.hstack([_indicators([each.previous for each in used]), others])
     weights = _weights(arms, values - _fitted(without, values))[:, None]
     reduced, full = weights * without, weights * np.hstack([without, after])
     weighted = weights[:, 0] * values
@@ -114,7 +121,10 @@ def _tested(used: Sequence[Observation], causes: Sequence[str]) -> CarryOver:
         return CarryOver(None, None, None, len(used))
     error = float(((weighted - full @ coefficients) ** 2).sum())
     gain = max(float(((weighted - reduced @ simpler) ** 2).sum()) - error, 0.0)
-    effect, cause = _largest(coefficients[-len(causes) :].tolist(), causes)
+    *effects, of_other_job = coefficients[-len(causes) - 1 :].tolist()
+    effect, cause = _largest(effects, causes)
+    if abs(of_other_job) > abs(effect):
+        effect, cause = of_other_job, OTHER_JOB
     if error <= 1e-20 * float((weighted**2).sum()):
         # Without any noise, only an effect beyond rounding counts.
         p_value = 0.0 if abs(effect) > 1e-9 else 1.0

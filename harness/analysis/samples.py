@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import fmean, stdev
 
+from harness.analysis.batches import first_blocks
 from harness.analysis.correlation import (
     NO_CORRELATION,
     Correlation,
@@ -68,6 +69,16 @@ class Samples:
             means = [fmean(each for each, boot in zip(samples, labels, strict=True) if boot == one) for one in boots]
             return _independent(means, boots=len(boots))
         return _in_one_boot(samples, self.correlation)
+
+    def in_batches(self, sizes: Sequence[int]) -> Samples:
+        """The same for batches of these numbers of successive samples; empty: every sample is by itself.
+
+        The correlation of batches is not that of their samples, so it is estimated from the batches.
+        """
+        if not sizes:
+            return self
+        boots = tuple(self.boots[first] for first in first_blocks(sizes)) if self.boots else ()
+        return replace(self, boots=boots, correlation=None)
 
     def _labels(self, n: int) -> tuple[int, ...]:
         if self.boots and len(self.boots) != n:

@@ -19,8 +19,11 @@ class Reason(StrEnum):
     BUDGET = "budget decided"
     NARROW = "narrow enough"
     FUTILE = "cannot be decided in the time left"
+    FEW_IOS = "too few I/Os for a percentile"
+    """The rounds or the time left do not give it two samples, without which it has no interval."""
     MOST = "most rounds"
     TIME = "time spent"
+    CARRY_OVER = "longer slices are necessary"
 
 
 def decided(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from harness.lab.sampling import Sample
@@ -38,14 +37,15 @@ def measure_timetable(
     name = f"{group.id}-round{piece.number}" + (f"-{piece.index}" if piece.index > 1 else "")
     fio_seed = random.Random(f"fio {seed} {name}").getrandbits(31)
     with session.holding(arms[0]):
-        before = _transferred(session, arms)
+        before = session.transferred(arms)
         zero = time.time() - time.monotonic()
         ran = run_timetable(at, session, store, table, name=name, seed=fio_seed, began=began)
-        qemu = {arm: since(moved, before[arm]) for arm, moved in _transferred(session, arms).items()}
+        qemu = {arm: since(moved, before[arm]) for arm, moved in session.transferred(arms).items()}
         for arm in arms:
             if any(stays_in_cache(arm, each.job) for each in table.slices if each.arm == arm):
                 session.settle(arm)
     by_arm = {arm: _bytes(arm, ran, moved) for arm, moved in qemu.items()}
+    ramps = {job.id: job.ramp for job in group.jobs}
     measurements = [
         Measurement(
             group=group.id,
@@ -65,18 +65,13 @@ def measure_timetable(
             histogram=dict(each.result.histogram),
             notes=(each.cycles.note,) if each.cycles.note else (),
             overlap=each.overlap or None,
+            discarded_s=round(each.planned.job.ramp - ramps[each.result.job], 6),
         )
         for each in ran
     ]
     for measurement in measurements:
         store.append(measurement)
     return measurements
-
-
-def _transferred(session: Session, arms: Sequence[Arm]) -> Mapping[Arm, Transferred | None]:
-    """What QEMU has counted so far on each arm. All are asked at the same time, because each answer takes some time."""
-    with ThreadPoolExecutor() as pool:
-        return dict(zip(arms, pool.map(session.transferred, arms), strict=True))
 
 
 def _bytes(arm: Arm, ran: Sequence[RanSlice], qemu: Transferred | None) -> ArmBytes | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from harness.analysis import Reason
@@ -15,12 +15,13 @@ from harness.measure.group_progress import GroupProgress
 from harness.measure.measurer import LabFound, Measurer, Prepared
 from harness.measure.pauses import pause_after
 from harness.measure.phases import MEASURE, Phases
+from harness.measure.reach import out_of_reach
 from harness.measure.recorder import Recorder
 from harness.measure.resume import Earlier, evaluation, requested
 from harness.measure.rounds import Round, Rounds, fio_seconds
 from harness.measure.session import NothingToCompare, require_guest
 from harness.measure.spec import CampaignSpec
-from harness.measure.stopping import Looking, reason_to_stop, reasons_to_stop, settled_cells
+from harness.measure.stopping import Looking, jobs_to_repeat, reason_to_stop, reasons_to_stop, settled_cells
 from harness.model.budget import Budget, LabKind
 from harness.model.effective import NOTHING
 from harness.model.job import Job
@@ -33,10 +34,12 @@ from harness.results import (
     Run,
     RunStatus,
     RunStore,
-    drift_check,
+    drift_checks,
+    drift_notes,
     host_drift,
 )
-from harness.results.carried import carry_over_note, carry_overs
+from harness.results.carried import carry_overs, longer_slices, split_by_length
+from harness.results.records import CarryOverRecord
 from harness.scenario.plan import FIO_SHARE, Group, Plan
 from harness.scenario.timetable import Turn, timetables
 
@@ -154,24 +157,67 @@ class Campaign:
         self._resume()
         self._recorder.describe(at.provenance)
         self._write("running")  # The provenance is stored before anything is measured.
+        stored = deque(self._earlier.rounds(group.id))
         progress = GroupProgress(group, plan, started=time.monotonic())
+        self._warn_of_few_ios(progress)
+        with self._phases.step(MEASURE, f"measure {group.id}"):
+            at = self._measure_series(progress, at, stored)
+            while following := self._next_series(progress):
+                progress = following
+                at = self._measure_series(progress, at, stored)
+        self._measured.add(group.id)
+
+    def _next_series(self, progress: GroupProgress) -> GroupProgress | None:
+        """What is measured again: jobs with carry-over in longer slices, then jobs of which too few blocks count."""
+        group = progress.group
+        if discarded := longer_slices(self._carry_overs(group), group.jobs):
+            self._events(Note(_longer(discarded)))
+            return progress.followed_by(discarded)
+        records = {cell.id: self._recorder.records[cell.id] for cell in group.cells}
+        jobs = jobs_to_repeat(progress.plan, group, records, self._recorder.of_group(group.id))
+        if not jobs:
+            return None
+        self._events(Note(f"slices of {', '.join(job.id for job in jobs)} overlapped: measured again"))
+        return progress.followed_by({job: progress.discarded.get(job, 0.0) for job in jobs})
+
+    def _measure_series(self, progress: GroupProgress, at: Prepared, stored: deque[list[Measurement]]) -> Prepared:
+        """Measure rounds until no more are necessary. `stored` are the rounds of an earlier part that are left."""
+        group, plan = progress.group, progress.plan
         try:
-            stored = deque(self._earlier.rounds(group.id))
-            with self._phases.step(MEASURE, f"measure {group.id}"):
-                while progress.stopped is None:
-                    if new := not stored:
-                        at = self._rounds.measure(plan, group, at, lambda at: self._next_round(progress, at))
-                    else:
-                        earlier = stored.popleft()
-                        self._recorder.add(earlier, fio_seconds=0.0)
-                        progress.earlier = self._earlier.seconds(group.id, earlier[0].round if stored else None)
-                    progress.rounds += 1
-                    progress.stopped = self._reason_to_stop(progress, at)
-                    if new:
-                        self._write("running")
-            self._measured.add(group.id)
+            while progress.stopped is None:
+                if stored and not progress.has(stored[0]):
+                    # Its time was spent, which the values do not show.
+                    progress.stopped = Reason.TIME
+                    break
+                if new := not stored:
+                    at = self._rounds.measure(plan, group, at, lambda at: self._next_round(progress, at))
+                else:
+                    earlier = stored.popleft()
+                    self._recorder.add(earlier, fio_seconds=0.0)
+                    until = earlier[0].round if stored else None
+                    progress.earlier = max(self._earlier.seconds(group.id, until) - progress.before, 0.0)
+                progress.rounds += 1
+                if progress.rounds == 1:
+                    self._warn_of_few_ios(progress)
+                progress.stopped = self._reason_to_stop(progress, at)
+                if new:
+                    self._write("running")
         finally:
             self._assemble(progress, at, final=progress.stopped is None or progress.last_look)
+        return at
+
+    def _warn_of_few_ios(self, progress: GroupProgress) -> None:
+        """Name the percentiles with a budget that too few I/Os keep from being judged: at fixed rates before the first
+        round, at full speed after it."""
+        group = progress.group
+        measured = self._recorder.of_group(group.id)
+        budgets = {
+            cell.id: tuple(self._budgets(cell).values())
+            for cell in group.cells
+            if (cell.job.rate is None) == bool(measured)
+        }
+        for warning in out_of_reach(progress.plan, group, budgets, measured):
+            self._events(Note(warning))
 
     def _next_round(self, progress: GroupProgress, at: Prepared) -> Round:
         """The next round of the group. It is in the journal from its beginning to its end."""
@@ -206,8 +252,8 @@ class Campaign:
         for cell in progress.open_cells:
             for arm in cell.arms:
                 turn = Turn(arm)
-                if _is_supported(arm, at) and turn not in turns.setdefault(cell.job, []):
-                    turns[cell.job].append(turn)
+                if _is_supported(arm, at) and turn not in (own := turns.setdefault(progress.as_run(cell.job), [])):
+                    own.append(turn)
         return turns
 
     def _skip(self, group: Group, plan: Plan, refused: Unsupported) -> None:
@@ -240,18 +286,23 @@ class Campaign:
             progress.reachable,
         )
         cells = progress.open_cells
+        longer = longer_slices(self._carry_overs(group), group.jobs)
+        if all(cell.job in longer for cell in cells):
+            return Reason.CARRY_OVER
         reason = reason_to_stop(cells, records, looking)
         if reason is None and not self.spec.scenarios[group.scenario].decompositions:
             # The steps of a decomposition need the same rounds, so none of its cells ends before the others.
-            progress.settle(settled_cells(group.cells, records, reasons_to_stop(cells, records, looking)))
+            enough = [cell.id for cell in cells if cell.job in longer]
+            enough += reasons_to_stop(cells, records, looking)
+            progress.settle(settled_cells(group.cells, records, enough))
         return reason or (Reason.MOST if progress.rounds >= most else None)
 
     def _assemble(self, progress: GroupProgress, at: Prepared, *, final: bool) -> dict[str, CellRecord]:
         """The group's current records. `final` means that no round follows for a reason that is not in the data."""
         group = progress.group
         measured = self._recorder.of_group(group.id)
-        drift = host_drift(measured)
-        carried = carry_overs(measured, group.jobs)
+        counted, _ = split_by_length(measured)
+        drift = host_drift(counted)
         orders = _orders(measured)
         record = GroupRecord(
             id=group.id,
@@ -263,11 +314,14 @@ class Campaign:
             drift=drift,
             rounds=tuple(orders),
             abandoned=tuple(sorted(self._recorder.abandoned(group.id))),
-            carry_over=carried,
+            carry_over=self._carry_overs(group),
         )
         self._recorder.group(record)
         contexts = {cell.id: self._context(cell, progress, at, record, final=final) for cell in group.cells}
         return self._recorder.assemble(group.cells, contexts)
+
+    def _carry_overs(self, group: Group) -> tuple[CarryOverRecord, ...]:
+        return carry_overs(self._recorder.of_group(group.id), group.jobs)
 
     def _examined(self, found: LabFound) -> None:
         """Record the properties of the host. Refuses a resumed run on another lab before anything is built."""
@@ -289,8 +343,6 @@ class Campaign:
     def _context(
         self, cell: Cell, progress: GroupProgress, at: Prepared, group: GroupRecord, *, final: bool
     ) -> CellContext:
-        checks = (drift_check(each) for each in group.drift if each.job == cell.job.id)
-        carried = (carry_over_note(each) for each in group.carry_over if each.job == cell.job.id and each.shown)
         return CellContext(
             host=self.spec.host.name,
             group=progress.group.id,
@@ -298,11 +350,12 @@ class Campaign:
             budgets=self._budgets(cell),
             sequential=progress.sequential,
             final=final and progress.is_open(cell),
-            validity=tuple(check for check in checks if check),
+            validity=tuple(drift_checks(group.drift, cell)),
             effective=at.effective.get(cell.mode.name, NOTHING),
+            carried=tuple(each for each in group.carry_over if each.job == cell.job.id),
             notes=(
                 *self._measurer.restarts,
-                *carried,
+                *drift_notes(group.drift, cell),
                 *(note for arm in cell.arms for note in at.notes.get(arm.id, ())),
             ),
             skipped=at.skipped.get(cell.mode.name),
@@ -312,6 +365,11 @@ class Campaign:
     def _seconds_left(self) -> float:
         planned = sum(plan.fio_seconds for plan in self.spec.plans)
         return max(planned - self._recorder.fio_seconds, 0.0) / FIO_SHARE
+
+
+def _longer(discarded: Mapping[Job, float]) -> str:
+    of_jobs = ", ".join(f"{job.id} ({seconds:g} s)" for job, seconds in discarded.items())
+    return f"carry-over between the arms: measured again without the beginning of each slice: {of_jobs}"
 
 
 def _is_supported(arm: Arm, at: Prepared) -> bool:

@@ -93,4 +93,4 @@ class Rounds:
 def fio_seconds(group: Group, measurements: Sequence[Measurement]) -> float:
     """Seconds in which fio ran, including ramps."""
     ramps = {job.id: job.ramp for job in group.jobs}
-    return sum(each.seconds + ramps[each.job] for each in measurements)
+    return sum(ramps[each.job] + each.discarded_s + each.seconds for each in measurements)

@@ -143,9 +143,11 @@ class Session:
         attach = arm.mode.attach if arm.place is Place.GUEST and arm.mode else None
         return self.layouts.disks(arm.mode) if attach is None or attach.host_counts else ()
 
-    def transferred(self, arm: Arm) -> Transferred | None:
-        """The bytes that QEMU has counted so far on this arm; None on the host, or if the hypervisor does not count."""
-        return self._guest.transferred(arm.mode.name) if arm.place is Place.GUEST and arm.mode else None
+    def transferred(self, arms: Sequence[Arm]) -> dict[Arm, Transferred | None]:
+        """The bytes that QEMU has counted so far on each arm; None on the host, or if the hypervisor does not count."""
+        names = {arm: arm.mode.name for arm in arms if arm.place is Place.GUEST and arm.mode is not None}
+        counted = self._guest.transferred(list(names.values())) if names else {}
+        return {arm: counted[names[arm]] if arm in names else None for arm in arms}
 
     @contextmanager
     def holding(self, arm: Arm) -> Iterator[None]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.analysis import METRICS, Limit, Reason, Sequential, Verdict, decided
+from harness.analysis import METRICS, Limit, Reason, Samples, Sequential, Verdict, decided
 from harness.model.budget import Budget
+from harness.model.job import Job
 from harness.model.mode import Cell
-from harness.results import DRIFT, CellRecord
+from harness.results import DRIFT, CellRecord, Measurement
 from harness.results.dependence import correlation_of, samples_of
-from harness.scenario.plan import Plan
+from harness.results.percentiles import FEWEST_SAMPLES, rounds_needed
+from harness.scenario.plan import Group, Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,24 +49,37 @@ def reasons_to_stop(
             continue
         samples = samples_of(record.rounds, record.boots, correlation)
         reasons = [
-            decided(
-                metric.host,
-                metric.guest,
-                looking.sequential,
-                higher_is_better=METRICS[name].higher_is_better,
-                budget=budget,
-                target=looking.plan.target,
-                cells=max(looking.family, 1),
-                time_spent=looking.time_spent,
-                samples=samples,
-                reachable=looking.reachable,
-            )
+            _reason(name, budget, record, samples, looking)
             for name, budget in _questions(cell, looking.budgets[cell.id]).items()
-            if (metric := record.metrics.get(name)) is not None
+            if name in record.metrics or METRICS[name].quantile is not None
         ]
         if all(reasons):
             found[cell.id] = [reason for reason in reasons if reason]
     return found
+
+
+def _reason(name: str, budget: Limit, record: CellRecord, samples: Samples, looking: Looking) -> Reason | None:
+    """Why one metric of a cell needs no further round."""
+    metric = record.metrics.get(name)
+    if metric is None or len(metric.host) < FEWEST_SAMPLES:
+        needed = rounds_needed(record, name, reboot=looking.plan.reboot)
+        most = looking.sequential.most if looking.reachable is None else looking.reachable
+        if METRICS[name].quantile is not None and (needed is None or needed > min(most, looking.sequential.most)):
+            return Reason.FEW_IOS
+    if metric is None:
+        return Reason.FEW_IOS if looking.time_spent else None
+    return decided(
+        metric.host,
+        metric.guest,
+        looking.sequential,
+        higher_is_better=METRICS[name].higher_is_better,
+        budget=budget,
+        target=looking.plan.target,
+        cells=max(looking.family, 1),
+        time_spent=looking.time_spent,
+        samples=samples.in_batches(metric.batches),
+        reachable=looking.reachable,
+    )
 
 
 def reason_to_stop(cells: Sequence[Cell], records: Mapping[str, CellRecord], looking: Looking) -> str | None:
@@ -90,6 +105,25 @@ def settled_cells(cells: Sequence[Cell], records: Mapping[str, CellRecord], deci
         for cell in cells
         if (cell.id in settled if cell.mode.attach is not None else bool(needed) and cell.job not in needed)
     ]
+
+
+def jobs_to_repeat(
+    plan: Plan, group: Group, records: Mapping[str, CellRecord], measured: Sequence[Measurement]
+) -> tuple[Job, ...]:
+    """The jobs of which a cell has fewer than two blocks that count, although more were measured: slices overlapped.
+
+    Once a job was measured for twice the plan's fewest rounds, it is not in it.
+    """
+    found = []
+    enough = 2 * plan.rounds * group.blocks
+    for job in group.jobs:
+        own = {(each.round, each.block) for each in measured if each.job == job.id}
+        void = {(each.round, each.block) for each in measured if each.job == job.id and each.overlap is not None}
+        cells = [records[cell.id] for cell in group.cells if cell.job == job]
+        few = any(record.skipped is None and len(record.rounds) < min(2, len(own)) for record in cells)
+        if void and few and len(own) < enough:
+            found.append(job)
+    return tuple(found)
 
 
 def _stays_void(record: CellRecord) -> bool:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from harness.analysis import Limit, log_ratios, t_quantile
+from harness.analysis import Limit, first_blocks, log_ratios, t_quantile
 from harness.results import BudgetRecord, CellRecord, MetricRecord
+from harness.results.percentiles import rounds_needed
 
 _MOST_SAMPLES = 200
 """More blocks or boots than this are not practical: the overhead is too close to the budget."""
@@ -42,16 +43,29 @@ def what_decides(record: CellRecord, budget: BudgetRecord, *, judged: int) -> st
     """What would decide an inconclusive budget of a cell, in words. `judged` is how many budgets the run judges."""
     metric = record.metrics.get(budget.metric)
     if metric is None or metric.overhead is None:
-        return "a block lacks the metric: use longer slices, which complete enough I/Os for a percentile"
-    boots = record.boots if len(set(record.boots)) > 1 else ()
+        return _what_gives_samples(record, budget.metric)
+    boots: Sequence[int] = record.boots if len(set(record.boots)) > 1 else ()
+    if boots and metric.batches:
+        boots = [boots[first] for first in first_blocks(metric.batches)]
     n = len(set(boots)) or len(metric.host)
+    if n < 2 and metric.batches:
+        return _what_gives_samples(record, budget.metric)
     if n < 2:
         return "one block has no interval: measure at least six"
     if budget.p_value is not None and budget.p_value <= _ERROR_RATE:
         # The budget alone is exceeded, but the correction revokes that. So it needs the confidence of one among all.
         needed = samples_to_decide(metric, budget, 1 - (1 - _CONFIDENCE) / judged, boots)
-        return f"beyond its budget alone, not as one of {judged} judged: {_words(needed, n, boots)}"
-    return _words(samples_to_decide(metric, budget, record.confidence, boots), n, boots)
+        return f"beyond its budget alone, not as one of {judged} judged: {_words(needed, n, _noun(metric, boots))}"
+    return _words(samples_to_decide(metric, budget, record.confidence, boots), n, _noun(metric, boots))
+
+
+def _what_gives_samples(record: CellRecord, name: str) -> str:
+    """For a percentile with fewer than two samples."""
+    rounds = rounds_needed(record, name, reboot=len(set(record.boots)) > 1)
+    if rounds is None:
+        return "use longer slices, which complete enough I/Os for a percentile"
+    done = len(set(record.rounds))
+    return f"two samples have an interval, and take about {rounds} rounds like these {done}; or use longer slices"
 
 
 def samples_to_decide(
@@ -100,8 +114,13 @@ def _side(samples: Sequence[float], most: float) -> _Side:
     return _Side(fmean(samples) - most, stdev(samples))
 
 
-def _words(needed: int | None, n: int, boots: Sequence[int]) -> str:
-    noun = "boots" if boots else "blocks"
+def _noun(metric: MetricRecord, boots: Sequence[int]) -> str:
+    if boots:
+        return "boots"
+    return f"samples of {round(fmean(metric.batches))} blocks" if metric.batches else "blocks"
+
+
+def _words(needed: int | None, n: int, noun: str) -> str:
     if needed is None:
         return f"more than {_MOST_SAMPLES} {noun}: the overhead is too close to the budget"
     return f"about {needed} {noun}, if they scatter like these {n}"

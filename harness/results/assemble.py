@@ -18,8 +18,6 @@ from harness.analysis import (
     Verdict,
     estimate_added,
     estimate_overhead,
-    merged,
-    percentile_interval,
 )
 from harness.errors import ResultsError
 from harness.model.budget import Budget
@@ -27,17 +25,23 @@ from harness.model.effective import NOTHING, Effective
 from harness.model.layout import amplification
 from harness.model.mode import Cell, Mode, Place
 from harness.results.accounting import accounting
-from harness.results.cells import CellRecord, MetricRecord, PooledPercentile, ValidityCheck
+from harness.results.carried import carry_over_notes, split_by_length
+from harness.results.cells import CellRecord, LongerSlices, MetricRecord, ValidityCheck
 from harness.results.configuration import configuration_check
 from harness.results.dependence import caveat_note, group_correlation, samples_of
 from harness.results.judging import gravest, judged
-from harness.results.records import Measurement
+from harness.results.percentiles import (
+    BlockKey,
+    Blocks,
+    ByArm,
+    batch_values,
+    batches_of,
+    ios_of,
+    pooled,
+    too_few_ios,
+)
+from harness.results.records import CarryOverRecord, Measurement
 from harness.results.validity import byte_checks, late_counter_notes, rate_checks, saturation_notes
-
-BlockKey = tuple[int, int]
-"""Round, and number of the block within it."""
-_Blocks = Mapping[BlockKey, Sequence[Measurement]]
-_ByArm = Mapping[Place, _Blocks]
 
 CONFIDENCE = 0.95
 """The confidence of all intervals of a cell together, for any number of looks at its rounds."""
@@ -69,6 +73,8 @@ class CellContext:
     final: bool = True
     validity: tuple[ValidityCheck, ...] = ()
     effective: Effective = NOTHING
+    carried: tuple[CarryOverRecord, ...] = ()
+    """What the cell's job shows about carry-over, the shortest slices first."""
     notes: tuple[str, ...] = ()
     skipped: str | None = None
     check: Check = no_check
@@ -82,33 +88,62 @@ def assemble(
 
     The group of the cell's context, its job's id and the ids of its arms select the cell's measurements. Only blocks in
     which every arm of the cell was measured count, and in which none of its slices overlapped another. So host, twin
-    and guest values are pairs and triples of one block. If any measurement of these blocks lacks a metric (too few I/Os
-    for a percentile), the cell does not have it: using only the blocks that have it would select the fast ones. If an
-    arm was measured more than once in a block (in version 0.1, which bracketed the others by the host), the geometric
-    mean of its values counts. ResultsError for an unknown metric.
+    and guest values are pairs and triples of one block. If any measurement of these blocks lacks a percentile, because
+    it has too few I/Os, the samples of this percentile are batches of successive blocks (`batches`), the same for all
+    arms: using only the blocks that have it would select the fast ones. If an arm was measured more than once in a
+    block (in version 0.1, which bracketed the others by the host), the geometric mean of its values counts. Of a job
+    whose slices became longer, only the longest count. ResultsError for an unknown metric.
     """
-    index: dict[tuple[str, str, str], dict[BlockKey, list[Measurement]]] = defaultdict(lambda: defaultdict(list))
-    for measurement in sorted(measurements, key=lambda each: each.started):
+    counted, replaced = split_by_length(measurements)
+    for measurement in counted:
         unknown = measurement.metrics.keys() - METRICS.keys()
         if unknown:
             raise ResultsError(
                 f"{measurement.raw}: unknown metric {', '.join(sorted(unknown))}",
                 hint=f"this virt-overhead knows {', '.join(METRICS)}; use a newer one if it wrote this run",
             )
-        block = measurement.round, measurement.block
-        index[measurement.group, measurement.job, measurement.arm][block].append(measurement)
-    by_arm = {
+    by_arm, before = (_by_arm(cells, contexts, each) for each in (counted, replaced))
+    correlations = _correlations(cells, contexts, by_arm)
+    found = []
+    for cell in cells:
+        context = contexts[cell.id]
+        longer = _longer(cell, by_arm[cell.id], before[cell.id])
+        found.append(_cell_record(cell, context, by_arm[cell.id], correlations[context.group], longer))
+    return found
+
+
+def _by_arm(
+    cells: Sequence[Cell], contexts: Mapping[str, CellContext], measurements: Iterable[Measurement]
+) -> dict[str, ByArm]:
+    """The measurements of each cell by arm and block, by the cell's id, in the order of time."""
+    index: dict[tuple[str, str, str], dict[BlockKey, list[Measurement]]] = defaultdict(lambda: defaultdict(list))
+    for each in sorted(measurements, key=lambda each: each.started):
+        index[each.group, each.job, each.arm][each.round, each.block].append(each)
+    return {
         cell.id: {arm.place: index.get((contexts[cell.id].group, cell.job.id, arm.id), {}) for arm in cell.arms}
         for cell in cells
     }
-    correlations = _correlations(cells, contexts, by_arm)
-    return [
-        _cell_record(cell, contexts[cell.id], by_arm[cell.id], correlations[contexts[cell.id].group]) for cell in cells
-    ]
+
+
+def _longer(cell: Cell, own: ByArm, before: ByArm) -> LongerSlices | None:
+    """What the cell's shorter slices gave; None if there are none, or if no block of them is complete."""
+    blocks, name = _complete_blocks(before), cell.job.headline
+    if (
+        not _slices(own)
+        or Place.GUEST not in before
+        or not _has_metric(name, before, blocks)
+        or _impossible_values(_slices(before))
+    ):
+        return None
+    host, guest = (_values(name, before[place], blocks) for place in (Place.HOST, Place.GUEST))
+    boots = _boots(before, blocks)
+    samples = samples_of([number for number, _ in blocks], boots, group_correlation([(host, guest, boots)]))
+    naive = estimate_overhead(host, guest, higher_is_better=METRICS[name].higher_is_better, samples=samples)
+    return LongerSlices(_slices(own)[0].discarded_s, naive)
 
 
 def _correlations(
-    cells: Sequence[Cell], contexts: Mapping[str, CellContext], by_arm: Mapping[str, _ByArm]
+    cells: Sequence[Cell], contexts: Mapping[str, CellContext], by_arm: Mapping[str, ByArm]
 ) -> dict[str, Correlation | None]:
     """The correlation of neighbouring blocks in each group."""
     pairs: dict[str, list[tuple[Sequence[float], Sequence[float], Sequence[int]]]] = {}
@@ -122,7 +157,9 @@ def _correlations(
     return {group: group_correlation(several) for group, several in pairs.items()}
 
 
-def _cell_record(cell: Cell, context: CellContext, by_arm: _ByArm, correlation: Correlation | None) -> CellRecord:
+def _cell_record(
+    cell: Cell, context: CellContext, by_arm: ByArm, correlation: Correlation | None, longer: LongerSlices | None
+) -> CellRecord:
     every = sorted(_slices(by_arm), key=lambda each: each.started)
     own = [each for each in every if each.overlap is None]
     blocks = _complete_blocks(by_arm)
@@ -141,7 +178,8 @@ def _cell_record(cell: Cell, context: CellContext, by_arm: _ByArm, correlation: 
         *rate_checks(own, job.rate),
         *context.check(cell, own),
     )
-    metrics = {} if impossible else _metrics(by_arm, blocks, samples, confidence)
+    ios = ios_of(by_arm, blocks)
+    metrics = {} if impossible else _metrics(by_arm, blocks, ios, samples, confidence)
     budgets = judged(context.budgets, metrics, look, samples) if context.skipped is None else ()
     headline = metrics.get(job.headline)
     return CellRecord(
@@ -163,25 +201,29 @@ def _cell_record(cell: Cell, context: CellContext, by_arm: _ByArm, correlation: 
         effective=context.effective,
         raw=tuple(dict.fromkeys(measurement.raw for measurement in own)),
         span_bytes=context.span_bytes,
+        longer_slices=longer,
         notes=(
             *context.notes,
+            *carry_over_notes(context.carried, longer),
             *dict.fromkeys(note for measurement in own for note in measurement.notes),
             *_overlapping(every),
             *caveat_note(headline.overhead if headline else None),
             *late_counter_notes(own),
             *saturation_notes(own, depth=job.depth if job.rate is None else None),
+            *(() if impossible else too_few_ios(tuple(context.budgets), metrics, ios)),
             *_faster_than_host(metrics, validity, cell),
         ),
         skipped=context.skipped,
         accounting=accounting(by_arm, blocks, confidence=confidence),
+        ios=ios,
     )
 
 
-def _slices(by_arm: _ByArm) -> list[Measurement]:
+def _slices(by_arm: ByArm) -> list[Measurement]:
     return [each for blocks in by_arm.values() for again in blocks.values() for each in again]
 
 
-def _boots(by_arm: _ByArm, blocks: Sequence[BlockKey]) -> tuple[int, ...]:
+def _boots(by_arm: ByArm, blocks: Sequence[BlockKey]) -> tuple[int, ...]:
     return tuple(by_arm[Place.HOST][block][0].boot for block in blocks)
 
 
@@ -216,7 +258,7 @@ def _faster_than_host(metrics: Mapping[str, MetricRecord], validity: Sequence[Va
     return [f"the guest is better than its host beyond the interval in {', '.join(faster)}; {why}"]
 
 
-def _complete_blocks(by_arm: _ByArm) -> tuple[BlockKey, ...]:
+def _complete_blocks(by_arm: ByArm) -> tuple[BlockKey, ...]:
     """The blocks in which each arm has a slice and no slice overlapped another, in the order of their numbers."""
     whole = (
         {block for block, slices in blocks.items() if all(each.overlap is None for each in slices)}
@@ -243,29 +285,40 @@ def _impossible_values(measurements: Iterable[Measurement]) -> tuple[ValidityChe
 
 
 def _metrics(
-    by_arm: _ByArm, blocks: Sequence[BlockKey], samples: Samples, confidence: float
+    by_arm: ByArm,
+    blocks: Sequence[BlockKey],
+    ios: Mapping[str, Sequence[int]],
+    samples: Samples,
+    confidence: float,
 ) -> dict[str, MetricRecord]:
-    return {
-        metric.name: _metric_record(metric, by_arm, blocks, samples, confidence)
-        for metric in METRICS.values()
-        if _has_metric(metric.name, by_arm, blocks)
-    }
+    found = {}
+    for metric in METRICS.values():
+        if _has_metric(metric.name, by_arm, blocks):
+            values = {place: _values(metric.name, of_block, blocks) for place, of_block in by_arm.items()}
+            record = _metric_record(metric, values, samples, confidence)
+        elif own := batches_of(metric, ios, samples.boots):
+            sizes = tuple(map(len, own))
+            values = {place: batch_values(metric, of_block, blocks, own) for place, of_block in by_arm.items()}
+            record = replace(_metric_record(metric, values, samples.in_batches(sizes), confidence), batches=sizes)
+        else:
+            continue
+        found[metric.name] = replace(record, pooled=pooled(metric, by_arm, blocks, confidence))
+    return found
 
 
-def _has_metric(name: str, by_arm: _ByArm, blocks: Sequence[BlockKey]) -> bool:
+def _has_metric(name: str, by_arm: ByArm, blocks: Sequence[BlockKey]) -> bool:
     """Whether every measurement of these blocks has the metric."""
     return bool(blocks) and all(name in m.metrics for arm in by_arm.values() for block in blocks for m in arm[block])
 
 
-def _values(name: str, arm: _Blocks, blocks: Sequence[BlockKey]) -> tuple[float, ...]:
+def _values(name: str, arm: Blocks, blocks: Sequence[BlockKey]) -> tuple[float, ...]:
     return tuple(_one_value(m.metrics[name] for m in arm[block]) for block in blocks)
 
 
 def _metric_record(
-    metric: Metric, by_arm: _ByArm, blocks: Sequence[BlockKey], samples: Samples, confidence: float
+    metric: Metric, values: Mapping[Place, tuple[float, ...]], samples: Samples, confidence: float
 ) -> MetricRecord:
-    def values(place: Place) -> tuple[float, ...]:
-        return _values(metric.name, by_arm[place], blocks) if place in by_arm else ()
+    """The estimates from each arm's values, which are those of `samples`."""
 
     def worse(of: Sequence[float], than: Sequence[float]) -> Estimate | None:
         if not (of and than):
@@ -273,7 +326,7 @@ def _metric_record(
         better = metric.higher_is_better
         return estimate_overhead(than, of, higher_is_better=better, confidence=confidence, samples=samples)
 
-    host, twin, guest = values(Place.HOST), values(Place.TWIN), values(Place.GUEST)
+    host, twin, guest = (values.get(place, ()) for place in (Place.HOST, Place.TWIN, Place.GUEST))
     added = None
     if guest and metric.is_latency:
         added = estimate_added(host, guest, confidence=confidence, samples=samples)
@@ -287,23 +340,7 @@ def _metric_record(
         layer=worse(twin, than=host),
         virtualisation=worse(guest, than=twin or host),
         added=added,
-        pooled=_pooled(metric, by_arm, blocks, confidence),
     )
-
-
-def _pooled(
-    metric: Metric, by_arm: _ByArm, blocks: Sequence[BlockKey], confidence: float
-) -> dict[str, PooledPercentile]:
-    """A percentile of all I/Os of an arm's blocks together, if its measurements have histograms."""
-    if metric.quantile is None:
-        return {}
-    found = {}
-    for place, of_block in by_arm.items():
-        bins = merged(measurement.histogram for block in blocks for measurement in of_block[block])
-        interval = percentile_interval(bins, metric.quantile, confidence=confidence)
-        if interval is not None:
-            found[str(place)] = PooledPercentile(interval.point, interval.low, interval.high, interval.ios)
-    return found
 
 
 def _one_value(values: Iterable[float]) -> float:

@@ -15,7 +15,10 @@ _GRAVEST_FIRST = (Verdict.EXCEEDS, Verdict.INCONCLUSIVE, Verdict.WITHIN)
 def judged(
     rules: Mapping[str, Budget], metrics: Mapping[str, MetricRecord], look: Look | None, samples: Samples = IN_ORDER
 ) -> tuple[BudgetRecord, ...]:
-    """The verdict of each budget of the cell alone. Without a look, or without the metric, it is inconclusive."""
+    """The verdict of each budget of the cell alone. Without a look, or without the metric, it is inconclusive.
+
+    `samples` are the blocks of the cell. A percentile may have batches of them.
+    """
     return tuple(_judged(rule, metrics.get(name), look, samples) for name, rule in rules.items())
 
 
@@ -46,7 +49,8 @@ def _judged(rule: Budget, metric: MetricRecord | None, look: Look | None, sample
         return record
     budget = rule.limit
     better = METRICS[rule.metric].higher_is_better
-    found = judge_look(metric.host, metric.guest, budget, look, higher_is_better=better, samples=samples)
+    own = samples.in_batches(metric.batches)
+    found = judge_look(metric.host, metric.guest, budget, look, higher_is_better=better, samples=own)
     return replace(record, verdict=found.verdict, p_value=found.p_value)
 
 

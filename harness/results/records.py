@@ -59,6 +59,8 @@ class Measurement:
     """Number of the guest's boot: that of the first round in it."""
     overlap: str | None = None
     """The arm whose slice ran at the same time. Then the slice is void, and its block does not count for the cell."""
+    discarded_s: float = 0.0
+    """Seconds before `started` in which the job ran too and that do not count, beside the profile's ramp."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,8 @@ class CarryOverRecord:
 
     job: str
     """The job's id."""
+    discarded_s: float
+    """Seconds at the beginning of each of these slices that do not count, in addition to the ramp of the profile."""
     p_value: float
     """Of "it does not matter which arm ran before"."""
     effect: float

@@ -14,29 +14,34 @@ JOBS = 300
 NOISE = 0.03
 
 
-def job(seed: int, arms: int, blocks: int, *, loud: float = 1.0, effect: float = 0.0) -> CarryOver:
+def job(
+    seed: int, arms: int, blocks: int, *, loud: float = 1.0, after_arm: float = 0.0, after_job: float = 0.0
+) -> CarryOver:
     """One job. Other jobs run between its blocks, so the arm before a block is any. The last arm has `loud` noise."""
     chance = random.Random(seed)
     found: list[Observation] = []
     for block in range(blocks):
         level, previous = chance.gauss(0, 0.3), chance.randrange(arms)
-        for arm in chance.sample(range(arms), arms):
+        for place, arm in enumerate(chance.sample(range(arms), arms)):
             noise = NOISE * (loud if arm == arms - 1 else 1)
-            value = level - 0.1 * arm + chance.gauss(0, noise) + (effect if previous == 1 else 0)
-            found.append(Observation(block, f"arm {arm}", f"arm {previous}", value))
+            value = level - 0.1 * arm + chance.gauss(0, noise)
+            value += (after_arm if previous == 1 else 0) + (after_job if place == 0 else 0)
+            found.append(Observation(block, f"arm {arm}", f"arm {previous}", value, after_other_job=place == 0))
             previous = arm
     return carry_over(found)
 
 
 @pytest.mark.parametrize(("column", "design"), list(enumerate([(2, 30), (3, 12), (3, 30), (5, 12)])))
 def test_carry_over_is_found_and_rarely_where_there_is_none(column: int, design: tuple[int, int]) -> None:
-    for row, loud, effect in (
-        ("no carry-over", 1.0, 0.0),
-        ("no carry-over, one arm with five times the noise", 5.0, 0.0),
-        ("5 % less after one arm", 1.0, -0.05),
+    for row, loud, after_arm, after_job in (
+        ("no carry-over", 1.0, 0.0, 0.0),
+        ("no carry-over, one arm with five times the noise", 5.0, 0.0, 0.0),
+        ("5 % less after one arm", 1.0, -0.05, 0.0),
+        ("5 % more after another job", 1.0, 0.0, 0.05),
     ):
-        shown = sum(job(seed, *design, loud=loud, effect=effect).shown() for seed in range(JOBS)) / JOBS
-        if not effect:
+        several = (job(seed, *design, loud=loud, after_arm=after_arm, after_job=after_job) for seed in range(JOBS))
+        shown = sum(each.shown() for each in several) / JOBS
+        if not after_arm and not after_job:
             # Three standard deviations of a count of 5 % in 300.
             assert shown <= 0.05 + 0.038
         assert shown == pytest.approx(stated(row)[column], abs=0.012)

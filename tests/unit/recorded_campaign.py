@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict
 
@@ -66,18 +67,23 @@ class RecordedMeasurer:
         for planned in piece.table.slices:
             started = 1_760_000_000.0 + 60 * number + SECONDS * len(measured)
             arm, job = planned.arm, planned.job
+            discarded = job.ramp - next(each.ramp for each in group.jobs if each.id == job.id)
             played = recording[job.id]
             if not played["guest"]:
                 raise HostError(f"host {self.spec.host.name}: connection lost", hint="look at its console")
             began(planned)
             share = played["guest"][min(number, len(played["guest"])) - 1] if arm.place is Place.GUEST else 1.0
             raw = self.store.save_raw(f"{group.id}-round{number}-{arm.id}.json", f"{share}\n", command="fio -")
-            found = _measurement(
-                group, planned, piece, raw, started=started, iops=share * HOST_IOPS, disk=played["disk"]
-            )
+            iops = self.disturbed(share * HOST_IOPS, measured[-1].arm if measured else None, discarded)
+            found = _measurement(group, planned, piece, raw, started=started, iops=iops, disk=played["disk"])
+            found = replace(found, discarded_s=discarded)
             self.store.append(found)
             measured.append(found)
         return measured
+
+    def disturbed(self, iops: float, previous: str | None, discarded: float) -> float:  # noqa: ARG002
+        """The value of a slice after one of the arm `previous`, if so many seconds of it are discarded."""
+        return iops
 
     def start_again(self, error: HostError | GuestError, what: str) -> None:  # noqa: ARG002
         raise error

@@ -32,7 +32,7 @@ from harness.results import (
     ValidityCheck,
     assemble,
 )
-from harness.results.groups import drift_check, host_drift
+from harness.results.groups import drift_checks, drift_notes, host_drift
 from harness.results.judging import corrected
 from harness.run_id import RunId
 from harness.scenario.library import PRESETS
@@ -141,7 +141,7 @@ def synthetic_run(
         for group in plan.groups
         for cell in group.cells
     }
-    contexts = {cell.id: _with_drift(contexts[cell.id], cell.job, groups) for cell in plan.cells}
+    contexts = {cell.id: _with_drift(contexts[cell.id], cell, groups) for cell in plan.cells}
     cells = assemble(plan.cells, measurements, contexts)
     family = sum(len(context.budgets) for context in contexts.values())
     return Run(
@@ -299,11 +299,11 @@ def _region(name: str, values: Sequence[float]) -> RegionSteadiness:
     return RegionSteadiness(name, tuple(values), found.range_share, found.excursion_share, found.is_steady)
 
 
-def _with_drift(context: CellContext, job: Job, groups: Sequence[GroupRecord]) -> CellContext:
-    """With the failed check, where the host drifted too much in the cell's job."""
-    drifts = [drift for group in groups if group.id == context.group for drift in group.drift if drift.job == job.id]
-    checks = [check for drift in drifts if (check := drift_check(drift)) is not None]
-    return replace(context, validity=(*context.validity, *checks))
+def _with_drift(context: CellContext, cell: Cell, groups: Sequence[GroupRecord]) -> CellContext:
+    """With the failed check or the note, where the host drifted too much in the cell's job."""
+    drifts = [drift for group in groups if group.id == context.group for drift in group.drift]
+    checks, notes = drift_checks(drifts, cell), drift_notes(drifts, cell)
+    return replace(context, validity=(*context.validity, *checks), notes=(*context.notes, *notes))
 
 
 def _iops(arm: Arm, job: Job) -> float:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
 from harness.analysis import Observation, carry_over
+from harness.analysis.carryover import OTHER_JOB
 
 ARMS = ("host", "twin", "guest")
 
@@ -30,6 +32,17 @@ def test_an_effect_of_the_previous_arm_is_found_with_its_cause_and_its_size() ->
     assert found.shown()
     assert found.cause == "guest"
     assert found.effect == pytest.approx(-0.2, abs=0.03)
+
+
+def test_a_cache_that_drains_while_other_jobs_run_is_found() -> None:
+    def cached(at: int, each: Observation) -> Observation:
+        first = at % len(ARMS) == 0
+        return replace(each, after_other_job=first, log_value=each.log_value + (0.4 if first else 0.0))
+
+    found = carry_over([cached(at, each) for at, each in enumerate(slices(20, noise=0.02))])
+    assert found.shown()
+    assert found.cause == OTHER_JOB
+    assert found.effect == pytest.approx(math.expm1(0.4), abs=0.05)
 
 
 def test_drift_and_slow_arms_are_no_carry_over() -> None:

@@ -234,6 +234,7 @@ def test_reasons_read_as_words() -> None:
         "budget decided",
         "narrow enough",
         "cannot be decided in the time left",
+        "too few I/Os for a percentile",
         "most rounds",
         "time spent",
     ]

@@ -20,11 +20,13 @@ from harness.layout.source import BlockSource
 from harness.measure.conditioning import condition, conditioning_job
 from harness.model.job import Job, parse_workload
 from harness.model.profile import Conditioning
-from harness.scenario.plan import STEADY_ROUNDS, STEADY_SECONDS
+from harness.scenario.plan import STEADY_SECONDS
 from tests.unit.granted import granted
 
 MIB = 1024**2
 SPAN = 2 * MIB
+STEADY_ROUNDS = 5, 8
+"""At least and at most, instead of the 25 that a disk may need: each takes half a second to start fio."""
 
 
 def job(workload: str, iodepth: int = 1) -> Job:
@@ -84,6 +86,7 @@ def fio(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def runner(fio: Path, monkeypatch: pytest.MonkeyPatch) -> LocalRunner:
     monkeypatch.setenv("PATH", str(fio), prepend=":")
     monkeypatch.setattr("harness.measure.conditioning.STEADY_SECONDS", 0.02)
+    monkeypatch.setattr("harness.measure.conditioning.STEADY_ROUNDS", STEADY_ROUNDS)
     return LocalRunner("host here")
 
 

@@ -33,7 +33,7 @@ from harness.measure.measurer import Piece
 from harness.measure.pauses import pause_after
 from harness.measure.session import GuestSlot, Session
 from harness.model.attach import Attach
-from harness.model.counters import KvmCounts, Transferred
+from harness.model.counters import Transferred
 from harness.model.effective import NOTHING, Effective
 from harness.model.job import Job
 from harness.model.layout import Lvm
@@ -83,11 +83,10 @@ class LocalGuest:
         assert disk == "lvm"
         return self.path
 
-    def transferred(self, disk: str) -> Transferred:
+    def transferred(self, disks: Sequence[str]) -> Mapping[str, Transferred]:
         """A MiB read between two questions."""
-        del disk
         self.asked += 1
-        return Transferred(read=self.asked * MIB)
+        return dict.fromkeys(disks, Transferred(read=self.asked * MIB))
 
     @contextmanager
     def holding(self, disk: str) -> Iterator[None]:
@@ -97,9 +96,6 @@ class LocalGuest:
     def effective(self, disk: str) -> Effective:
         del disk
         return NOTHING
-
-    def exits(self) -> KvmCounts | None:
-        return None
 
     def post_mortem(self) -> str | None:
         return None
@@ -130,6 +126,7 @@ class Ran:
 
     at: Session
     store: RunStore
+    pipes: Path
     began: list[Slice] = field(default_factory=list)
 
     def table(self, jobs: Sequence[Job] = (READ,), arms: Sequence[Arm] = ARMS, blocks: int = 2) -> Timetable:
@@ -150,23 +147,54 @@ class Ran:
         )
 
 
+@dataclass(frozen=True)
+class Alternated:
+    """What two blocks of two jobs on all arms left, with the stand-in for fio."""
+
+    ran: Ran
+    table: Timetable
+    found: Sequence[Measurement]
+    earliest: float
+    """The time on the clock at the start."""
+
+
+def programs_in(directory: Path, patch: pytest.MonkeyPatch) -> Path:
+    """A new directory there where a script is a program of this machine. The pipes are beside it."""
+    found = directory / "programs"
+    found.mkdir()
+    patch.setenv("PATH", f"{found}:{os.environ['PATH']}")
+    patch.setattr("harness.measure.pacing.LEASE_DIRECTORY", str(directory / "pipes"))
+    return found
+
+
+def ran_in(directory: Path, device: str, disk: str, *, version: str) -> Ran:
+    at = session(device, disk, counted=False, version=version)
+    return Ran(at, RunStore.create(directory / "reports", RUN_ID), directory / "pipes")
+
+
+def with_the_stand_in(directory: Path, programs: Path) -> Ran:
+    paced_fio.install(programs)
+    return ran_in(directory, str(sparse(directory / "disk", 2 * SPAN)), DISK, version="fio-3.39")
+
+
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where a script is a program of this machine. The pipes are beside the test."""
-    found = tmp_path / "programs"
-    found.mkdir()
-    monkeypatch.setenv("PATH", f"{found}:{os.environ['PATH']}")
-    monkeypatch.setattr("harness.measure.pacing.LEASE_DIRECTORY", str(tmp_path / "pipes"))
-    return found
+    return programs_in(tmp_path, monkeypatch)
 
 
 @pytest.fixture
 def ran(programs: Path, tmp_path: Path) -> Ran:
-    """With the stand-in for fio."""
-    paced_fio.install(programs)
-    disk = sparse(tmp_path / "disk", 2 * SPAN)
-    at = session(str(disk), DISK, counted=False, version="fio-3.39")
-    return Ran(at, RunStore.create(tmp_path / "reports", RUN_ID))
+    return with_the_stand_in(tmp_path, programs)
+
+
+@pytest.fixture(scope="module")
+def alternated(tmp_path_factory: pytest.TempPathFactory) -> Alternated:
+    """Once for all tests that only look, because a timetable runs in real time."""
+    directory = tmp_path_factory.mktemp("alternated")
+    with pytest.MonkeyPatch.context() as patch:
+        ran = with_the_stand_in(directory, programs_in(directory, patch))
+        table, earliest = ran.table((READ, WRITE)), time.time()
+        return Alternated(ran, table, ran.measure(table), earliest)
 
 
 def script(programs: Path, name: str, text: str) -> None:
@@ -188,10 +216,7 @@ def test_real_slices_of_host_twin_and_guest_alternate_and_the_hosts_disk_shows_t
     del programs
     with loop(sparse(tmp_path / "disk", 2 * SPAN)) as device:
         version = LocalRunner().run(["fio", "--version"], deadline=10).stdout.strip()
-        ran = Ran(
-            session(device, Path(device).name, counted=False, version=version),
-            RunStore.create(tmp_path / "reports", RUN_ID),
-        )
+        ran = ran_in(tmp_path, device, Path(device).name, version=version)
         table = ran.table((READ, WRITE))
         found = ran.measure(table)
     assert [(each.arm, each.job, each.block) for each in found] == [
@@ -218,7 +243,7 @@ def test_fio_reads_a_job_file_of_slices_with_ramps_and_several_processes(program
     version = LocalRunner().run(["fio", "--version"], deadline=10).stdout.strip()
     disk = tmp_path / "disk"
     disk.write_bytes(bytes(2 * SPAN))
-    ran = Ran(session(str(disk), DISK, counted=False, version=version), RunStore.create(tmp_path / "reports", RUN_ID))
+    ran = ran_in(tmp_path, str(disk), DISK, version=version)
     several = replace(READ, numjobs=3, ramp=0.2, seconds=0.3)
     found = ran.measure(ran.table((several,), blocks=1))
     assert [each.seconds for each in found] == [pytest.approx(0.3, abs=0.1)] * 3
@@ -230,31 +255,27 @@ def test_fio_reads_a_job_file_of_slices_with_ramps_and_several_processes(program
 # --- with the stand-in ---
 
 
-def test_each_slice_has_its_measurement_in_the_journal_in_the_order_of_time(ran: Ran) -> None:
-    before = time.time()
-    table = ran.table((READ, WRITE))
-    found = ran.measure(table)
-    assert tuple(ran.store.read_journal().measurements) == tuple(found)
+def test_each_slice_has_its_measurement_in_the_journal_in_the_order_of_time(alternated: Alternated) -> None:
+    table, found = alternated.table, alternated.found
+    assert tuple(alternated.ran.store.read_journal().measurements) == tuple(found)
     assert [(each.group, each.round, each.boot, each.repeat) for each in found] == [("g", 4, 3, 1)] * 12
     assert [(each.arm, each.job, each.block) for each in found] == [
         (each.arm.id, each.job.id, each.block) for each in table.slices
     ]
     started = [each.started for each in found]
     assert started == sorted(started)
-    assert before < started[0] < before + 10
+    assert alternated.earliest < started[0] < alternated.earliest + 10
     for each, planned in zip(started, table.slices, strict=True):
         assert each - started[0] == pytest.approx(planned.start - table.slices[0].start, abs=0.3)
     assert {each.overlap for each in found} == {None}
 
 
-def test_the_beginning_of_each_block_is_reported_once(ran: Ran) -> None:
-    table = ran.table((READ, WRITE))
-    ran.measure(table)
-    assert ran.began == [table.slices[at] for at in (0, 3, 6, 9)]
+def test_the_beginning_of_each_block_is_reported_once(alternated: Alternated) -> None:
+    assert alternated.ran.began == [alternated.table.slices[at] for at in (0, 3, 6, 9)]
 
 
-def test_each_slice_has_the_hosts_counters_between_the_slices(ran: Ran) -> None:
-    found = ran.measure(ran.table())
+def test_each_slice_has_the_hosts_counters_between_the_slices(alternated: Alternated) -> None:
+    found = alternated.found
     for each in found:
         assert each.counters.disk is not None
         assert each.counters.host is not None
@@ -267,31 +288,32 @@ def test_each_slice_has_the_hosts_counters_between_the_slices(ran: Ran) -> None:
     assert 0 < busy <= 1.1 * sum(0.4 + 0.3 for _ in found) * (os.cpu_count() or 1)
 
 
-def test_qemu_is_asked_once_before_and_once_after_and_its_bytes_are_those_of_all_slices(ran: Ran) -> None:
-    found = ran.measure(ran.table())
+def test_qemu_is_asked_once_before_and_once_after_and_its_bytes_are_those_of_all_slices(
+    alternated: Alternated,
+) -> None:
+    found = alternated.found
     guest = [each for each in found if each.arm == "guest:lvm"]
-    assert len(guest) == 2
+    assert len(guest) == 4
+    by_fio = [each.counters.fio for each in guest]
     for each in guest:
         assert each.counters.arm is not None
         assert each.counters.arm.qemu == Transferred(read=MIB)
-        assert each.counters.arm.fio == Transferred(read=sum(other.counters.fio.read for other in guest))
+        assert each.counters.arm.fio == Transferred(sum(fio.read for fio in by_fio), sum(fio.written for fio in by_fio))
     assert {each.counters.arm for each in found if each.arm != "guest:lvm"} == {None}
 
 
-def test_the_outputs_of_host_and_guest_and_the_counters_are_stored(ran: Ran) -> None:
-    found = ran.measure(ran.table())
-    assert {each.arm: each.raw for each in found} == {
+def test_the_outputs_of_host_and_guest_and_the_counters_are_stored(alternated: Alternated) -> None:
+    assert {each.arm: each.raw for each in alternated.found} == {
         "host": "raw/g-round4-host.json",
         "twin:lvm": "raw/g-round4-host.json",
         "guest:lvm": "raw/g-round4-guest.json",
     }
-    stored = {path.name for path in (ran.store.path / "raw").iterdir()}
+    stored = {path.name for path in (alternated.ran.store.path / "raw").iterdir()}
     assert {"g-round4-host.json", "g-round4-guest.json", "g-round4-counters.txt"} <= stored
 
 
-def test_nothing_is_left_where_the_pipes_were(ran: Ran, tmp_path: Path) -> None:
-    ran.measure(ran.table(blocks=1))
-    assert list((tmp_path / "pipes").iterdir()) == []
+def test_nothing_is_left_where_the_pipes_were(alternated: Alternated) -> None:
+    assert list(alternated.ran.pipes.iterdir()) == []
 
 
 def test_a_machine_without_a_slice_runs_no_fio(ran: Ran) -> None:
@@ -329,7 +351,7 @@ def test_a_slice_that_starts_late_and_runs_into_the_next_one_is_void_and_so_is_t
 
 def test_a_slice_that_starts_a_little_late_counts_and_keeps_its_counters(ran: Ran, programs: Path) -> None:
     paced_fio.install(programs, Mistakes(late={"1-host": 0.03}))
-    found = ran.measure(ran.table())
+    found = ran.measure(ran.table(blocks=1))
     assert {each.overlap for each in found} == {None}
     assert all(each.counters.disk is not None for each in found)
 
@@ -343,7 +365,7 @@ def test_a_fio_that_fails_on_one_machine_ends_everything_at_once(ran: Ran, progr
         ran.measure(ran.table(blocks=15))
     assert time.monotonic() - started < 15
     assert ran.store.read_journal().measurements == ()
-    assert list((tmp_path / "pipes").iterdir()) == []
+    assert list(ran.pipes.iterdir()) == []
     assert not running(int((tmp_path / "perf").read_text()))
     # What fio printed is there to look at.
     assert (ran.store.path / "raw" / "g-round4-guest.json").exists()
@@ -356,13 +378,13 @@ def running(pid: int) -> bool:
         return False
 
 
-def test_a_device_that_is_gone_is_an_error_and_ends_everything_at_once(ran: Ran, tmp_path: Path) -> None:
+def test_a_device_that_is_gone_is_an_error_and_ends_everything_at_once(ran: Ran) -> None:
     ran.at = replace(ran.at, layouts=replace(ran.at.layouts, disk="voh-gone"))
     started = time.monotonic()
     with pytest.raises(HostError, match="voh-gone"):
         ran.measure(ran.table(blocks=15))
     assert time.monotonic() - started < 15
-    assert not list((tmp_path / "pipes").glob("*"))
+    assert not list(ran.pipes.glob("*"))
 
 
 # --- cycles ---

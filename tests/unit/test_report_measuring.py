@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.analysis import METRICS, Verdict, smallest_detectable
+from harness.analysis import METRICS, smallest_detectable
 from harness.report import markdown_table, overhead_text, summary_lines
 from harness.report.groups import GroupView
 from harness.report.model import report_view
@@ -112,12 +112,15 @@ def test_groups_that_share_a_conditioning_show_it_once(looked_at: Run) -> None:
 # --- drift ---
 
 
-def test_a_host_that_drifts_too_much_is_marked_and_its_cells_are_void() -> None:
-    run = synthetic_run(modes=MODES, rounds=6, drift=0.6)
-    rows = [row for row in page(run).rows if len(row) == 4 and row[3] == "too much: its cells are void"]
+def test_a_host_that_drifts_too_much_is_marked_and_voids_the_cells_whose_arms_do_not_alternate() -> None:
+    run = synthetic_run(modes=(*MODES, "raw-cached"), rounds=6, drift=0.6)
+    rows = [row for row in page(run).rows if len(row) == 4 and row[3].startswith("too much: ")]
     assert rows
-    assert {row[0] for row in rows} == {cell.job.id for cell in run.cells if cell.verdict is Verdict.VOID}
     assert rows[0][1].startswith("\N{MINUS SIGN}")
+    void = {cell.id for cell in run.cells if any(check.check == "drift" for check in cell.validity)}
+    assert void == {cell.id for cell in run.cells if cell.mode == "raw-cached" and cell.job.writes}
+    noted = [cell for cell in run.cells if any("the bare host changed by -" in note for note in cell.notes)]
+    assert {row[0] for row in rows} == {cell.job.id for cell in noted}
     assert any("drift: the bare host changed by -" in line for line in summary_lines(run))
 
 
@@ -132,11 +135,12 @@ def test_small_drift_is_shown_with_its_interval(looked_at: Run, looked_at_page: 
 
 def test_percentiles_of_all_ios_are_next_to_the_overhead_of_the_rounds(looked_at: Run, looked_at_page: Page) -> None:
     pooled = looked_at.cell("optane-lvm-randread-4k-qd1").metrics["clat_p99"].pooled["guest"]
-    rows = [row for row in looked_at_page.rows if row[:1] == ["clat_p99"] and len(row) == 6]
+    rows = [row for row in looked_at_page.rows if row[:1] == ["clat_p99"] and len(row) == 7]
     ios = f"{pooled.ios:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
     (row,) = (row for row in rows if row[1] == ios)
     assert row[4].startswith(f"{pooled.value * 1e6:.0f} [")
     assert "[" in row[5]
+    assert row[6] == "3 blocks"
     assert "of all blocks' I/Os together" in looked_at_page.text
 
 

@@ -241,10 +241,14 @@ def test_an_excess_that_the_correction_revokes_says_so() -> None:
 def test_one_block_and_a_missing_metric_are_named_as_what_is_lacking() -> None:
     (once, *_) = report_view(synthetic_run(rounds=1, modes=["host", "lvm"])).verdicts.inconclusive
     assert once.decides == "one block has no interval: measure at least six"
-    lacking = synthetic_run(modes=["host", "lvm"], budget=None, budgets=[Budget("clat_p999", share=1.0)])
+    lacking = synthetic_run(
+        modes=["host", "lvm"], budget=None, budgets=[Budget("clat_p999", share=1.0)], workloads=["randread-4k-i1000"]
+    )
     (missing, *_) = report_view(lacking).verdicts.inconclusive
-    assert missing.finding == "not measured in every block"
-    assert missing.decides.startswith("a block lacks the metric")
+    assert missing.finding == "no sample: too few I/Os in 3 blocks"
+    assert (
+        missing.decides == "two samples have an interval, and take about 20 rounds like these 3; or use longer slices"
+    )
 
 
 def test_either_limit_of_a_looser_budget_is_enough_to_keep_it() -> None:

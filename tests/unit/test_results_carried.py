@@ -9,7 +9,7 @@ import pytest
 
 from harness.model.job import Job
 from harness.results import Measurement
-from harness.results.carried import carry_over_note, carry_overs
+from harness.results.carried import carry_over_notes, carry_overs, longer_slices, split_by_length
 
 JOB = Job("randwrite", 4096, iodepth=32, ramp=0, seconds=1)
 OTHER = replace(JOB, rw="randread")
@@ -52,12 +52,38 @@ def test_an_arm_that_disturbs_the_next_slice_is_named_with_its_effect() -> None:
     (found,) = carry_overs(measured(-0.2), [JOB])
     assert (found.job, found.shown, found.cause) == (JOB.id, True, "guest:lvm")
     assert found.effect == pytest.approx(-0.2, abs=0.05)
-    assert "guest:lvm ran before it" in carry_over_note(found)
+    assert "guest:lvm ran before it, so the arms disturb each other" in carry_over_notes([found], None)[0]
 
 
 def test_without_carry_over_nothing_is_shown() -> None:
     (found,) = carry_overs(measured(0.0), [JOB])
     assert not found.shown
+    assert carry_over_notes([found], None) == []
+    assert longer_slices([found], [JOB]) == {}
+
+
+def test_slices_become_longer_once_and_once_more_and_then_no_longer() -> None:
+    (found,) = carry_overs(measured(-0.2), [JOB])
+    assert longer_slices([found], [JOB, OTHER]) == {JOB: 4.0}
+    longer = replace(found, discarded_s=4.0)
+    assert longer_slices([found, longer], [JOB]) == {JOB: 16.0}
+    assert longer_slices([found, replace(longer, shown=False)], [JOB]) == {}
+    assert longer_slices([found, longer, replace(longer, discarded_s=16.0)], [JOB]) == {}
+
+
+def test_each_length_is_tested_alone_and_only_the_longest_slices_count() -> None:
+    short = measured(-0.2)
+    longer = [
+        replace(each, round=2, started=each.started + 1000, discarded_s=4.0) for each in measured(0.0, jobs=(JOB,))
+    ]
+    other = [replace(each, round=3, started=each.started + 2000) for each in measured(0.0, jobs=(OTHER,))]
+    found = carry_overs([*short, *longer, *other], [JOB, OTHER])
+    assert [(each.job, each.discarded_s, each.shown) for each in found] == [
+        (JOB.id, 0.0, True),
+        (JOB.id, 4.0, False),
+        (OTHER.id, 0.0, False),
+    ]
+    assert split_by_length([*short, *longer, *other]) == ([*longer, *other], short)
 
 
 def test_each_job_is_tested_with_the_slice_of_any_job_before_it() -> None:

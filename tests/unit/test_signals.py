@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_plugin import FINE, Play, play, run
+from tests.unit.test_plugin import FINE, Play, play, run, warm
 from tests.unit.transport_servers import gone
 
 pytest_plugins = ["pytester"]
-__all__ = ["play", "run"]
+__all__ = ["play", "run", "warm"]
 
 # Its first round is a command that does not end by itself; its end a command that has to run.
 WAITING = """

@@ -155,7 +155,32 @@ def test_a_void_cell_does_not_hold_up_its_group() -> None:
 
 def test_a_metric_that_could_not_be_measured_does_not_hold_up_its_cell() -> None:
     both = {**BUDGET, "clat_p999": Budget("clat_p999", 0.1)}
-    assert stop((CELL, record(CELL, QUIET[:3], both)), budgets=both) == Reason.BUDGET
+    reasons = f"{Reason.BUDGET}, {Reason.FEW_IOS}"
+    assert stop((CELL, record(CELL, QUIET[:3], both)), budgets=both) == reasons
+
+
+P99 = {"clat_p99": Budget("clat_p99", 0.1)}
+
+
+def with_ios(ios: int) -> CellRecord:
+    """The cell after three rounds with this number of I/Os in each block of the guest."""
+    return replace(record(CELL, QUIET[:3], P99), ios={"host": (2 * ios,) * 3, "guest": (ios,) * 3})
+
+
+def test_a_percentile_that_further_rounds_give_two_samples_goes_on() -> None:
+    # 12 rounds of 167 I/Os are two samples of 1000.
+    assert stop((CELL, with_ios(167)), budgets=P99) is None
+    assert stop((CELL, with_ios(166)), budgets=P99) == Reason.FEW_IOS
+
+
+def test_a_percentile_that_the_time_left_does_not_give_two_samples_ends() -> None:
+    found = {CELL.id: with_ios(200)}
+    for reachable, reason in ((12, None), (10, None), (9, Reason.FEW_IOS)):
+        assert reason_to_stop([CELL], found, replace(looking(found, P99), reachable=reachable)) == reason
+
+
+def test_a_percentile_without_a_sample_ends_with_the_time() -> None:
+    assert stop((CELL, with_ios(200)), budgets=P99, time_spent=True) == Reason.FEW_IOS
 
 
 def test_a_group_in_which_nothing_can_be_decided_has_its_fewest_rounds() -> None:

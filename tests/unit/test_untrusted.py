@@ -12,7 +12,7 @@ import pytest
 from harness.doctor.record import Record
 from harness.errors import GuestError, HarnessError, HostError
 from harness.guest.guest_system import GuestSystem, block_devices
-from harness.guest.libvirt.monitor import answer_of, summed_exits
+from harness.guest.libvirt.monitor import answer_of
 from harness.guest.libvirt.process import read_process
 from harness.guest.pci import behind
 from harness.guest.proxmox.process import drive_of
@@ -173,14 +173,6 @@ def test_a_block_device_that_is_its_own_layer_ends(tmp_path: Path) -> None:
 def test_an_answer_of_qemu_that_cannot_be_read_is_a_guest_error(text: str, said: str) -> None:
     with pytest.raises(GuestError, match=said):
         answer_of(text, "query-stats", "host lab: QEMU")
-
-
-@pytest.mark.parametrize(
-    "answer", [None, 1, [1], [{"stats": 1}], [{"stats": [{"name": "exits"}]}], [{"stats": [{"name": 1, "value": -1}]}]]
-)
-def test_exits_of_another_shape_are_a_guest_error(answer: object) -> None:
-    with pytest.raises(GuestError, match="QEMU's answer to query-stats cannot be read"):
-        summed_exits(answer)  # type: ignore[arg-type]
 
 
 # --- records on hosts and in the user's directories ---
