@@ -10,6 +10,7 @@ from xml.etree import ElementTree as ET
 from harness.guest.libvirt.addresses import NETWORK_SLOT, MachineType, RootBus
 from harness.guest.libvirt.disks import DomainDisks, machine_for
 from harness.guest.protocol import GuestDisk
+from harness.model.guest import GUEST_MEMORY
 
 QEMU_NAMESPACE = "http://libvirt.org/schemas/domain/qemu/1.0"
 NAMESPACE = "urn:virt-overhead"
@@ -47,7 +48,7 @@ class GuestSpec:
     disks: tuple[GuestDisk, ...]
     vcpus: int = 1
     pinned_cpu: int | None = None
-    memory_mib: int = 512
+    memory: int = GUEST_MEMORY
 
 
 def domain_xml(spec: GuestSpec) -> str:
@@ -58,7 +59,7 @@ def domain_xml(spec: GuestSpec) -> str:
     _text(domain, "name", spec.name)
     _text(domain, "uuid", spec.uuid)
     _text(ET.SubElement(domain, "metadata"), f"{{{NAMESPACE}}}run", spec.run_id)
-    _text(domain, "memory", str(spec.memory_mib), unit="MiB")
+    _text(domain, "memory", str(spec.memory >> 20), unit="MiB")
     _text(domain, "vcpu", str(spec.vcpus))
     threads = ET.SubElement(domain, "iothreads")
     tune = ET.SubElement(domain, "cputune")
