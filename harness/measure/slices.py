@@ -26,9 +26,9 @@ from harness.model.mode import Place
 from harness.results import RunStore
 from harness.scenario.timetable import Slice, Timetable, Turn
 
-PREPARE_SECONDS = 1.5
+PREPARE_SECONDS = 1.2
 """The time from the command to the first slice: login, and the start of fio."""
-_BEFORE_SLICE = 0.015
+_BEFORE_SLICE = 0.005
 """How long before a slice the counters are read. The slice before has ended then."""
 _TOLERANCE = 0.005
 """Seconds by which a reading of the counters may overlap a slice: half of the resolution of /proc/uptime."""

@@ -84,7 +84,15 @@ _MIB, _GIB = 1024**2, 1024**3
 
 PROFILES = (
     Profile(
-        "smoke", ramp=0, runtime=1, rounds=3, iodepth=(32,), span=64 * _MIB, round_limit=5 * 60, blocks=2, most_rounds=3
+        "smoke",
+        ramp=0,
+        runtime=0.5,
+        rounds=3,
+        iodepth=(32,),
+        span=64 * _MIB,
+        round_limit=5 * 60,
+        blocks=4,
+        most_rounds=3,
     ),
     Profile(
         "standard",

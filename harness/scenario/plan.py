@@ -14,7 +14,7 @@ from harness.scenario.setups import disks_needed, regions, setups
 from harness.scenario.timetable import takes_turns
 from harness.units import format_size
 
-FIO_SHARE = 0.88
+FIO_SHARE = 0.84
 """The share of a round in which fio runs (measured). Starting fio and the pauses between slices take the rest."""
 STARTUP_SECONDS = 45.0
 """The time to build the layouts of a setup and to start its guest, without filling."""

@@ -12,7 +12,7 @@ from harness.model.attach import Vfio
 from harness.model.job import Job
 from harness.model.mode import Arm, Mode
 
-GUARD_SECONDS = 0.06
+GUARD_SECONDS = 0.05
 """The time between two slices, in addition to the time in which a slice's last I/Os complete.
 
 In it, the next slice starts and the host's counters are read. Slices start 10 to 40 ms after their planned time.
