@@ -22,7 +22,7 @@ from harness.results import ConditioningRecord, Measurement
 from harness.run_id import RunId
 from harness.scenario.plan import Group as PlannedGroup
 from harness.scenario.plan import Plan
-from harness.scenario.timetable import Slice, Timetable
+from harness.scenario.timetable import GUARD_SECONDS, Slice, Timetable
 from tests.bench.designs.__main__ import main
 from tests.bench.designs.assess import judged, rows, table
 from tests.bench.designs.blocks import Block, units
@@ -193,8 +193,8 @@ def test_the_pause_after_a_slice_allows_for_how_late_those_of_the_unit_before_en
     plays = Plays(late=0.2)
     measured(tmp_path / "blocks", plays, 2)
     steps = [[b - a for a, b in pairwise(plays.starts[at : at + 162]) if b > a] for at in (0, 162)]
-    assert min(steps[0]) == pytest.approx(0.5604)
-    assert min(steps[1]) == pytest.approx(0.5 + 0.06 + 0.2)
+    assert min(steps[0]) == pytest.approx(0.5 + GUARD_SECONDS + 1 / 2500)
+    assert min(steps[1]) == pytest.approx(0.5 + GUARD_SECONDS + 0.2)
 
 
 def counted(blocks: list[Block]) -> dict[tuple[Design, int], int]:

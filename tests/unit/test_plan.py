@@ -328,7 +328,7 @@ def test_the_plan_says_what_it_costs() -> None:
     assert plan.fill_bytes(plan.span) == 4 * plan.span  # the device, lvm, raw and raw-cached
     assert plan.write_bytes == plan.fill_bytes(plan.span) + 3 * 8 * 4 * 2 * GIB
     assert plan.minutes * 60 == pytest.approx(192 / FIO_SHARE + STARTUP_SECONDS, abs=1)
-    assert plan.describe() == ("40 cells in 1 group, 8 arms, 3 rounds: about 4 min, at most 192.2 GiB written to nvme0")
+    assert plan.describe() == ("40 cells in 1 group, 8 arms, 3 rounds: about 5 min, at most 192.2 GiB written to nvme0")
 
 
 def test_a_selection_costs_only_what_it_needs() -> None:
@@ -350,7 +350,7 @@ def test_a_plan_with_more_rounds_where_they_are_needed_says_the_least_and_the_mo
     assert plan.most_minutes * 60 == pytest.approx(12 * 100 / FIO_SHARE + STARTUP_SECONDS, abs=1)
     assert plan.write_bytes == plan.fill_bytes(plan.span) + 12 * 5 * 10 * 2 * GIB
     assert plan.describe() == (
-        "4 cells in 1 group, 5 arms, 3 to 12 rounds: about 6 min, at most 23 min, at most 1.172 TiB written to nvme0"
+        "4 cells in 1 group, 5 arms, 3 to 12 rounds: about 7 min, at most 25 min, at most 1.172 TiB written to nvme0"
     )
 
 
