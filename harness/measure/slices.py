@@ -28,8 +28,8 @@ from harness.scenario.timetable import Slice, Timetable, Turn
 
 PREPARE_SECONDS = 1.2
 """The time from the command to the first slice: login, and the start of fio."""
-_BEFORE_SLICE = 0.005
-"""How long before a slice the counters are read. The slice before has ended then."""
+_BEFORE_SLICE = 0.1
+"""When the counters are read before a slice, as a share of the pause before it. The slice before has ended then."""
 _TOLERANCE = 0.005
 """Seconds by which a reading of the counters may overlap a slice: half of the resolution of /proc/uptime."""
 _GRACE_SECONDS = 60.0
@@ -141,7 +141,7 @@ def run_timetable(
         host = machines[0]
         files = CounterFiles(_disks(at, table), session.guest.threads if session.guest else None)
         start = time.monotonic() + PREPARE_SECONDS
-        moments = [start + each.start - _BEFORE_SLICE for each in table.slices] + [start + table.seconds]
+        moments = [start + moment for moment in _reading_times(table)]
         deadline = table.seconds * 1.5 + _GRACE_SECONDS
         working = [machine for machine in machines if machine.slices]
         fios = {machine.name: _Fio(machine, machine.pacing(name, start), seed, store, name) for machine in working}
@@ -160,6 +160,15 @@ def run_timetable(
         for each, result in zip(fio.machine.slices, results, strict=True):
             found[each] = fio.machine, result, raw
     return _ran(table, found, _Readings(start, host.clock, samples, counted.result()))
+
+
+def _reading_times(table: Timetable) -> Iterator[float]:
+    """When the counters are read, in seconds from the start of the timetable: before each slice, and at the end."""
+    ended = -PREPARE_SECONDS / 2
+    for each in table.slices:
+        yield each.start - _BEFORE_SLICE * (each.start - ended)
+        ended = each.end
+    yield table.seconds
 
 
 def _machines(at: At, session: Session, table: Timetable, pool: ThreadPoolExecutor) -> list[_Machine]:
