@@ -18,11 +18,9 @@ from harness.lab.hosts import GuestFiles, Host
 from harness.lab.inventory import HostSpec
 from harness.lab.transport.local import LocalRunner
 from harness.measure.calibration import (
-    BootNoise,
     Calibration,
     Conditions,
     Delay,
-    SliceNoise,
     identity,
     path_of,
     quoted,
@@ -30,6 +28,7 @@ from harness.measure.calibration import (
     write,
 )
 from harness.report.model import report_view
+from tests.unit.calibrations import CALIBRATION
 from tests.unit.runs import synthetic_run
 
 MANIFEST = Manifest(1, "any", "recipe", "trixie", "2026-01-01", 1.0, "fio-3.39", "6.12", "", {}, {}, {})
@@ -60,24 +59,12 @@ def host(kernel: str = "6.12.1", *, embedded: bool = False) -> Host:
 
 
 def calibration(at: Host) -> Calibration:
-    return Calibration(
-        written="2026-01-02",
-        host="node1",
-        disk="optane",
-        run="20260102-000000-abcd",
-        seed=7,
-        groups=40,
-        rounds=3,
-        false_alarms=2,
-        noise_sd=0.02,
+    return replace(
+        CALIBRATION,
         noise_sd_by_job={"randread-4k-qd1": 0.02},
-        smallest_detectable={3: 0.08, 5: 0.04},
         delay=Delay(1e-3, (0.9e-3, 1e-3, 1.1e-3), (0.9e-3, 1e-3, 1.1e-3), 8, 8, 8, 3, "randread-4k-qd1"),
         conditions=Conditions.of(at, IMAGES),
-        disk_identity="/dev/disk/by-id/nvme-alpha (serial A)",
-        slices=(SliceNoise("host", "randread-4k-qd32", 0.2, 120, 0.06, 2e-4, 1e-4, 0.35),),
-        slice_s=0.35,
-        boots=BootNoise("randread-4k-qd32", 5, 3, 0.03, 0.04, (0.0, 0.36, 0.9)),
+        lab_kind=None,
     )
 
 
@@ -103,7 +90,7 @@ def test_a_calibration_of_schema_1_can_be_read(tmp_path: Path) -> None:
     path.write_text(json.dumps({**stored, "schema": 1}))
     found = read(path)
     assert found is not None
-    assert (found.schema, found.noise_sd, found.slice_s, found.boots) == (1, 0.02, None, None)
+    assert (found.schema, found.noise_sd, found.slice_s, found.boots) == (1, CALIBRATION.noise_sd, None, None)
     assert summary(found)[0] == "host node1, disk optane, 40 groups of 3 blocks"
 
 
@@ -118,7 +105,7 @@ def test_a_run_quotes_the_calibration_and_its_report_describes_it() -> None:
     assert (quote["written"], quote["false_alarms"], quote["stale"]) == ("2026-01-02", 2, [])
     run = replace(synthetic_run(), provenance={"calibration": json.loads(json.dumps(quote))})
     said = " ".join(report_view(run).calibration)
-    assert "Smallest overhead that 3 blocks can show here: 8 %" in said
+    assert "Smallest overhead that 3 blocks can show here: 8.1 %" in said
     assert "2 false alarms in 40 groups" in said
     assert re.search(r"An added delay of 1.000 us was measured as 1.000 us", said)
 
