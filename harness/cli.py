@@ -13,7 +13,7 @@ from pathlib import Path
 
 from harness.calibrate.assess import doubts
 from harness.calibrate.command import calibrate, disk_of, summary
-from harness.calibrate.trials import CalibrationSpec
+from harness.calibrate.trials import LEAST_SLICES, CalibrationSpec
 from harness.doctor.command import DoctorRequest, doctor, hosts_of
 from harness.errors import ConfigError, HarnessError
 from harness.events import Events, Note
@@ -121,11 +121,20 @@ def _parser() -> argparse.ArgumentParser:
     calibrator.add_argument(
         "--groups", type=_from(1), default=40, help="groups that compare a device with itself (%(default)s)"
     )
-    calibrator.add_argument("--rounds", type=_from(2), default=3, help="rounds of each group (%(default)s)")
+    calibrator.add_argument("--rounds", type=_from(2), default=3, help="blocks of each group (%(default)s)")
     calibrator.add_argument(
         "--repetitions", type=_from(1), default=5, help="measurements of each known delay (%(default)s)"
     )
-    calibrator.add_argument("--seconds", type=_from(1), default=1, help="seconds of each job (%(default)s)")
+    calibrator.add_argument("--seconds", type=_from(1), default=1, help="seconds of each slice (%(default)s)")
+    calibrator.add_argument(
+        "--slices",
+        type=_from(LEAST_SLICES),
+        default=120,
+        help="short slices of each series that finds their length (%(default)s)",
+    )
+    calibrator.add_argument(
+        "--boots", type=_from(2), default=5, help="boots of the guest that are compared (%(default)s)"
+    )
     calibrator.add_argument("--seed", type=_from(0), help="the seed of all random orders, to repeat a calibration")
     calibrator.set_defaults(run=_calibrate)
 
@@ -207,6 +216,8 @@ def _calibrate(options: argparse.Namespace) -> int:
         rounds=options.rounds,
         repetitions=options.repetitions,
         seconds=options.seconds,
+        slices=options.slices,
+        boots=options.boots,
     )
     seed = random.SystemRandom().getrandbits(31) if options.seed is None else options.seed
     events = _events()

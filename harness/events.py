@@ -41,28 +41,17 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class MeasurementStarted:
-    """An arm begins its jobs of a round. `left_s` is the estimate until the whole campaign ends."""
+class BlockStarted:
+    """A block of a round begins. `what` names it, and `left_s` is the estimate until the whole campaign ends."""
 
     group: str
     round: int
     rounds: int
-    arm: str
-    jobs: int
+    what: str
     left_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class MeasurementFinished:
-    """The arm's jobs of this round are measured and in the journal. fio ran for `seconds` of that time."""
-
-    group: str
-    round: int
-    arm: str
-    seconds: float
-
-
-Event = StepStarted | StepAdvanced | StepFinished | Note | MeasurementStarted | MeasurementFinished
+Event = StepStarted | StepAdvanced | StepFinished | Note | BlockStarted
 Listener = Callable[[Event], None]
 
 

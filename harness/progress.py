@@ -8,9 +8,8 @@ import time
 from typing import Protocol
 
 from harness.events import (
+    BlockStarted,
     Event,
-    MeasurementFinished,
-    MeasurementStarted,
     Note,
     StepAdvanced,
     StepFinished,
@@ -78,14 +77,10 @@ class Progress:
                 self._write_permanent(f"{what}: {format_duration(seconds)}")
             case Note(text):
                 self._write_permanent(text)
-            case MeasurementStarted(group, number, rounds, arm, jobs, left):
+            case BlockStarted(group, number, rounds, block, left):
                 # The estimate is good to tens of seconds; more digits would only flicker.
-                self._write_temporary(
-                    f"{group}, round {number} of {rounds}: {arm}, {jobs} job{'s' * (jobs != 1)}; "
-                    f"about {format_duration(max(round(left, -1), 10))} left"
-                )
-            case MeasurementFinished():
-                pass
+                about = format_duration(max(round(left, -1), 10))
+                self._write_temporary(f"{group}, round {number} of {rounds}, {block}; about {about} left")
 
     def _write_permanent(self, text: str) -> None:
         if self._screen.isatty():

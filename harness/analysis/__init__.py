@@ -1,6 +1,10 @@
-"""Estimates, intervals and verdicts from the values of rounds: pure functions, no I/O. See docs/statistics.md."""
+"""Estimates, intervals and verdicts from the values of blocks: pure functions, no I/O. See docs/statistics.md."""
 
+from harness.analysis.batches import Ios, batches, fewest_rounds, first_blocks
+from harness.analysis.boots import BootVariance, boot_variance
 from harness.analysis.bottleneck import Bottleneck, BottleneckFinding, Evidence, Member, find_bottleneck
+from harness.analysis.carryover import CarryOver, Observation, carry_over
+from harness.analysis.correlation import NO_CORRELATION, Correlation, pooled_correlation
 from harness.analysis.decompose import Costs, StepCost, decompose
 from harness.analysis.drift import drifted, estimate_drift
 from harness.analysis.estimate import (
@@ -13,50 +17,71 @@ from harness.analysis.estimate import (
     proven_below,
 )
 from harness.analysis.exceedance import exceeds_p_value
+from harness.analysis.futility import power_to_decide
 from harness.analysis.histogram import PercentileInterval, merged, percentile, percentile_interval
 from harness.analysis.judgement import Judgement, judge_look
 from harness.analysis.many import holm, survivors
 from harness.analysis.metrics import METRICS, Better, Metric, Unit
 from harness.analysis.power import pooled_sd, smallest_detectable
+from harness.analysis.samples import IN_ORDER, INDEPENDENT, Caveat, Samples
 from harness.analysis.scaling import Scaling, Shape, ideal_speedup, scaling
 from harness.analysis.sequential import Look, Sequential, looks
+from harness.analysis.slices import SliceVariance, best_slice, error_in_time, variance_components
 from harness.analysis.steady import SteadyState, steady_state
 from harness.analysis.stopping import Reason, decided
 from harness.analysis.student import t_cdf, t_quantile, t_survival
 from harness.analysis.verdict import Both, Limit, Verdict, judge
 
 __all__ = [
+    "INDEPENDENT",
+    "IN_ORDER",
     "METRICS",
+    "NO_CORRELATION",
     "Better",
+    "BootVariance",
     "Both",
     "Bottleneck",
     "BottleneckFinding",
+    "CarryOver",
+    "Caveat",
+    "Correlation",
     "Costs",
     "Estimate",
     "Evidence",
+    "Ios",
     "Judgement",
     "Limit",
     "Look",
     "Member",
     "Metric",
+    "Observation",
     "PercentileInterval",
     "Reason",
+    "Samples",
     "Scaling",
     "Sequential",
     "Shape",
+    "SliceVariance",
     "SteadyState",
     "StepCost",
     "Unit",
     "Verdict",
+    "batches",
+    "best_slice",
+    "boot_variance",
+    "carry_over",
     "decided",
     "decompose",
     "drifted",
+    "error_in_time",
     "estimate_added",
     "estimate_drift",
     "estimate_mean",
     "estimate_overhead",
     "exceeds_p_value",
+    "fewest_rounds",
     "find_bottleneck",
+    "first_blocks",
     "holm",
     "ideal_speedup",
     "judge",
@@ -67,7 +92,9 @@ __all__ = [
     "merged",
     "percentile",
     "percentile_interval",
+    "pooled_correlation",
     "pooled_sd",
+    "power_to_decide",
     "proven_below",
     "scaling",
     "smallest_detectable",
@@ -76,4 +103,5 @@ __all__ = [
     "t_cdf",
     "t_quantile",
     "t_survival",
+    "variance_components",
 ]

@@ -1,16 +1,14 @@
-"""What each of several steps costs, from paired rounds: differences that add up, and ratios that multiply."""
+"""What each of several steps costs, from paired samples: differences that add up, and ratios that multiply."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import fmean, stdev
 
 from harness.analysis.estimate import Estimate, differences, estimate_added, estimate_overhead, positive
 from harness.analysis.many import holm
-from harness.analysis.student import t_survival
+from harness.analysis.samples import IN_ORDER, Samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,20 +16,20 @@ class StepCost:
     """One step: an arm against the arm before it."""
 
     added: Estimate
-    """The mean of the rounds' differences, in the values' unit. These values add up over the steps."""
+    """The mean of the samples' differences, in the values' unit. These values add up over the steps."""
     overhead: Estimate
-    """As a share of the arm before, from the rounds' log ratios. The values of 1 + overhead multiply over the steps."""
+    """As a share of the arm before, from the log ratios. The values of 1 + overhead multiply over the steps."""
     so_far: Estimate
     """This arm against the first, as a share of the first: all steps up to this one."""
     p_value: float | None
-    """The p value of "this step changes nothing", two-sided and not corrected; None after one round."""
+    """The p value of "this step changes nothing", two-sided and not corrected; None without an interval."""
     shown: bool
     """Whether "this step changes nothing" is rejected, corrected for the number of steps (Holm)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """All steps, and the last arm against the first from the same rounds."""
+    """All steps, and the last arm against the first from the same samples."""
 
     steps: tuple[StepCost, ...]
     added: Estimate
@@ -39,14 +37,15 @@ class Costs:
     overhead: Estimate
 
 
-def decompose(arms: Iterable[Iterable[float]], *, confidence: float = 0.95) -> Costs:
+def decompose(arms: Iterable[Iterable[float]], *, confidence: float = 0.95, samples: Samples = IN_ORDER) -> Costs:
     """The difference between the first arm and the last, step by step.
 
-    `arms[i][r]` is the latency of arm i in round r, in any one unit, all greater than 0: lower is better. Every arm has
-    the same rounds. So within each round the differences telescope, and their means add up to the mean of last minus
+    `arms[i][r]` is the latency of arm i in block r, in any one unit, all greater than 0: lower is better. Every arm has
+    the same blocks. So within each block the differences telescope, and their means add up to the mean of last minus
     first, whatever the values. The logarithms of the ratios add up in the same way, so percentages multiply.
 
-    Each interval is Student's t on the rounds at `confidence`, for its step alone. `shown` is corrected for the number
+    Each interval is Student's t on the blocks at `confidence`, for its step alone; `samples` as for
+    `estimate_overhead`. `shown` is corrected for the number
     of steps by Holm's method at 1 - `confidence`. ValueError for fewer than two arms, arms of different length, no
     round, or values that are not positive and finite.
     """
@@ -62,14 +61,14 @@ def decompose(arms: Iterable[Iterable[float]], *, confidence: float = 0.95) -> C
         raise ValueError(f"confidence must be a share between 0 and 1, for example 0.95, not {confidence}")
 
     def worse(of: Sequence[float], than: Sequence[float]) -> Estimate:
-        return estimate_overhead(than, of, higher_is_better=False, confidence=confidence)
+        return estimate_overhead(than, of, higher_is_better=False, confidence=confidence, samples=samples)
 
     first, last = values[0], values[-1]
-    p_values = [_p_value(differences(before, after)) for before, after in pairwise(values)]
+    p_values = [_p_value(differences(before, after), samples) for before, after in pairwise(values)]
     shown = holm(p_values, 1 - confidence)
     steps = tuple(
         StepCost(
-            added=estimate_added(before, after, confidence=confidence),
+            added=estimate_added(before, after, confidence=confidence, samples=samples),
             overhead=worse(after, than=before),
             so_far=worse(after, than=first),
             p_value=p_value,
@@ -77,15 +76,10 @@ def decompose(arms: Iterable[Iterable[float]], *, confidence: float = 0.95) -> C
         )
         for (before, after), p_value, stands in zip(pairwise(values), p_values, shown, strict=True)
     )
-    return Costs(steps, estimate_added(first, last, confidence=confidence), worse(last, than=first))
+    return Costs(steps, estimate_added(first, last, confidence=confidence, samples=samples), worse(last, than=first))
 
 
-def _p_value(samples: Sequence[float]) -> float | None:
-    """Two-sided p value of the paired t test of a mean of 0 (Student 1908)."""
-    n = len(samples)
-    if n < 2:
-        return None
-    mean, spread = fmean(samples), stdev(samples)
-    if spread == 0:
-        return 1.0 if mean == 0 else 0.0
-    return min(1.0, 2 * t_survival(abs(mean) / (spread / math.sqrt(n)), n - 1))
+def _p_value(differences: Sequence[float], samples: Samples) -> float | None:
+    """Two-sided p value of a mean of 0, with the error that the interval has."""
+    spread = samples.spread(differences)
+    return min(1.0, 2 * spread.p_above(abs(spread.mean))) if spread.has_interval else None

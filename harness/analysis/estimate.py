@@ -1,28 +1,35 @@
-"""Overhead with its interval from paired rounds: Student's t on the log ratios. One round is one sample."""
+"""Overhead with its interval from paired samples: Student's t on the log ratios. A block of slices is one sample."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from statistics import fmean, stdev
+from dataclasses import dataclass, replace
 
 from harness.analysis.exponential import finite_exp, finite_expm1
-from harness.analysis.student import t_quantile
+from harness.analysis.samples import IN_ORDER, Caveat, Samples
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value and its confidence interval; one round gives no interval."""
+    """A value and its confidence interval; one sample gives no interval."""
 
     point: float
     """The estimate."""
     low: float | None
-    """The interval's lower end; none if n is 1."""
+    """The interval's lower end; none if n is 1 or if `caveat` says why."""
     high: float | None
-    """The interval's upper end; none if n is 1."""
+    """The interval's upper end; none as for `low`."""
     n: int
-    """The number of rounds behind the estimate."""
+    """The number of samples behind the estimate."""
+    effective_n: float | None = None
+    """How many independent samples would give a mean that is as precise; None if no correlation was estimated."""
+    correlation: float | None = None
+    """The correlation of neighbouring samples that the interval allows for; None if none was estimated."""
+    boots: int | None = None
+    """The number of boots, if the interval is from the means of boots; None within one boot."""
+    caveat: Caveat | None = None
+    """What to know about the interval, or why there is none."""
 
     def __post_init__(self) -> None:
         if (self.low is None) != (self.high is None):
@@ -41,53 +48,64 @@ class Estimate:
 
 
 def estimate_overhead(
-    host: Iterable[float], guest: Iterable[float], *, higher_is_better: bool, confidence: float = 0.95
+    host: Iterable[float],
+    guest: Iterable[float],
+    *,
+    higher_is_better: bool,
+    confidence: float = 0.95,
+    samples: Samples = IN_ORDER,
 ) -> Estimate:
     """How much worse the guest is, as a share of the host: 0.1 is 10 % fewer IOPS, or 10 % more latency.
 
-    `host[i]` and `guest[i]` are one round's pair, in any unit, all greater than 0: lists, tuples or arrays of one
-    dimension. The overhead is `1 - guest/host` if higher is better, else `guest/host - 1`. Below 0, the guest is
-    better. The ratio is the geometric mean of the rounds' ratios. Its interval is Student's t on their logarithms,
-    transformed; one round gives no interval. ValueError for different lengths, no round, values that are not positive
-    and finite, or a confidence that is not between 0 and 1; TypeError for a value that is not a number.
+    `host[i]` and `guest[i]` are one block's pair, in any unit, all greater than 0, in the order of time: lists, tuples
+    or arrays of one dimension. The overhead is `1 - guest/host` if higher is better, else `guest/host - 1`. Below 0,
+    the guest is better. The ratio is the geometric mean of the pairs' ratios. Its interval is Student's t on their
+    logarithms, transformed; one pair gives no interval. `samples` says of which boots the pairs are and how neighbours
+    are correlated; without it, they are of one boot, and six or more pairs show their correlation themselves. With
+    several boots, the samples are the means of the boots. ValueError for different lengths, no pair, values that are
+    not positive and finite, or a confidence that is not between 0 and 1; TypeError for a value that is not a number.
     """
-    logs = _t_interval(log_ratios(host, guest), confidence)
+    logs = _t_interval(log_ratios(host, guest), confidence, samples)
     return _transformed(logs, (lambda log_ratio: 0.0 - finite_expm1(log_ratio)) if higher_is_better else finite_expm1)
 
 
 def log_ratios(host: Iterable[float], guest: Iterable[float]) -> list[float]:
-    """log(guest/host) of each round: the samples of `estimate_overhead`. ValueError as there."""
+    """log(guest/host) of each pair: the samples of `estimate_overhead`. ValueError as there."""
     return [math.log(g) - math.log(h) for h, g in _pairs(host, guest, positive)]
 
 
 def differences(host: Iterable[float], guest: Iterable[float]) -> list[float]:
-    """guest - host of each round, in their unit: the samples of `estimate_added`. ValueError as there."""
+    """guest - host of each pair, in their unit: the samples of `estimate_added`. ValueError as there."""
     return [g - h for h, g in _pairs(host, guest, finite)]
 
 
-def estimate_added(host: Iterable[float], guest: Iterable[float], *, confidence: float = 0.95) -> Estimate:
+def estimate_added(
+    host: Iterable[float], guest: Iterable[float], *, confidence: float = 0.95, samples: Samples = IN_ORDER
+) -> Estimate:
     """What the guest adds: the mean of `guest[i] - host[i]` with its paired t interval, in the unit of the values.
 
-    Use it for latency (seconds). ValueError for lists of different length, empty lists, or values that are not finite.
+    Use it for latency (seconds). `samples` as for `estimate_overhead`. ValueError for lists of different length, empty
+    lists, or values that are not finite.
     """
-    return _t_interval(differences(host, guest), confidence)
+    return _t_interval(differences(host, guest), confidence, samples)
 
 
-def estimate_mean(values: Iterable[float], *, confidence: float = 0.95) -> Estimate:
-    """The arithmetic mean of one arm's rounds with Student's t interval, in the values' unit.
+def estimate_mean(values: Iterable[float], *, confidence: float = 0.95, samples: Samples = IN_ORDER) -> Estimate:
+    """The arithmetic mean of one arm's values with Student's t interval, in the values' unit.
 
-    Use it for parts that add up and may be 0. ValueError for an empty list or values that are not finite.
+    Use it for parts that add up and may be 0. `samples` as for `estimate_overhead`. ValueError for an empty list or
+    values that are not finite.
     """
-    return _t_interval(finite(values, "arm"), confidence)
+    return _t_interval(finite(values, "arm"), confidence, samples)
 
 
-def mean_interval(values: Iterable[float], *, confidence: float = 0.95) -> Estimate:
-    """The geometric mean of one arm's rounds, with Student's t interval on the logarithms, in the values' unit.
+def mean_interval(values: Iterable[float], *, confidence: float = 0.95, samples: Samples = IN_ORDER) -> Estimate:
+    """The geometric mean of one arm's values, with Student's t interval on the logarithms, in the values' unit.
 
-    ValueError for an empty list or values that are not positive and finite.
+    `samples` as for `estimate_overhead`. ValueError for an empty list or values that are not positive and finite.
     """
     logs = [math.log(value) for value in positive(values, "arm")]
-    return _transformed(_t_interval(logs, confidence), finite_exp)
+    return _transformed(_t_interval(logs, confidence, samples), finite_exp)
 
 
 def proven_below(overhead: Estimate) -> float | None:
@@ -100,31 +118,34 @@ def proven_below(overhead: Estimate) -> float | None:
     return None if overhead.high is None else max(0.0, overhead.high)
 
 
-def _t_interval(samples: Sequence[float], confidence: float) -> Estimate:
-    """Mean of the samples and mean +- t * s / sqrt(n), t with n - 1 degrees of freedom (Student 1908)."""
+def _t_interval(values: Sequence[float], confidence: float, samples: Samples) -> Estimate:
+    """The mean of the values and Student's t interval (1908) around it, as wide as `samples` makes it."""
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must be a share between 0 and 1, for example 0.95, not {confidence}")
-    n = len(samples)
-    mean = fmean(samples)
-    if n == 1:
-        return Estimate(mean, None, None, n)
-    half = t_quantile((1 + confidence) / 2, n - 1) * stdev(samples) / math.sqrt(n)
-    return Estimate(mean, mean - half, mean + half, n)
+    spread = samples.spread(values)
+    low = high = None
+    if spread.has_interval:
+        half = spread.half_width(confidence)
+        low, high = spread.mean - half, spread.mean + half
+    return Estimate(
+        spread.mean, low, high, len(values), spread.effective_n, spread.correlation, spread.boots, spread.caveat
+    )
 
 
 def _transformed(estimate: Estimate, function: Callable[[float], float]) -> Estimate:
+    point = function(estimate.point)
     if estimate.low is None or estimate.high is None:
-        return Estimate(function(estimate.point), None, None, estimate.n)
+        return replace(estimate, point=point)
     # A falling function, such as the loss as a function of the ratio, exchanges the ends.
     low, high = sorted((function(estimate.low), function(estimate.high)))
-    return Estimate(function(estimate.point), low, high, estimate.n)
+    return replace(estimate, point=point, low=low, high=high)
 
 
 def finite(values: Iterable[float], whose: str) -> list[float]:
     """The values of any sequence or array as floats. ValueError for no value, or one that is not finite."""
     numbers = [_number(value, number, whose) for number, value in enumerate(values)]
     if not numbers:
-        raise ValueError("an estimate needs at least one round")
+        raise ValueError("an estimate needs at least one sample")
     return numbers
 
 
@@ -153,6 +174,6 @@ def _pairs(
     hosts, guests = list(host), list(guest)
     if len(hosts) != len(guests):
         raise ValueError(
-            f"each round needs a pair of values: there are {len(hosts)} values of the host, {len(guests)} of the guest"
+            f"each sample needs a pair of values: there are {len(hosts)} values of the host, {len(guests)} of the guest"
         )
     return list(zip(checked(hosts, "host"), checked(guests, "guest"), strict=True))

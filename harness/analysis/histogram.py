@@ -34,6 +34,13 @@ class PercentileInterval:
     ios: int
 
 
+def fewest_ios(q: float) -> int:
+    """How many I/Os the percentile `q` needs: 10 / (1 - q). ValueError unless 0 < q < 1."""
+    if not 0 < q < 1:
+        raise ValueError(f"a percentile must be a share between 0 and 1, for example 0.99, not {q}")
+    return math.ceil(FEWEST_BEYOND / (1 - q) * (1 - _ROUNDING))
+
+
 def merged(histograms: Iterable[Mapping[int, int]]) -> Counter[int]:
     """One histogram of all I/Os: completions by latency in ns, summed over rounds, directions or jobs."""
     total: Counter[int] = Counter()
@@ -81,10 +88,8 @@ def percentile_interval(bins: Mapping[int, int], q: float, *, confidence: float 
 
 def _ios(bins: Mapping[int, int], q: float) -> int | None:
     """How many I/Os the histogram has, or None if they are too few for p(q)."""
-    if not 0 < q < 1:
-        raise ValueError(f"a percentile must be a share between 0 and 1, for example 0.99, not {q}")
     total = sum(bins.values())
-    return None if total * (1 - q) < FEWEST_BEYOND - _ROUNDING else total
+    return None if total < fewest_ios(q) else total
 
 
 def _order_statistics(bins: Mapping[int, int], ranks: Iterable[int]) -> list[float]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, Protocol
 
-from harness.analysis.histogram import merged, percentile
+from harness.analysis.histogram import fewest_ios, merged, percentile
 
 Better = Literal["higher", "lower"]
 Unit = Literal["IO/s", "B/s", "s"]
@@ -83,6 +83,11 @@ class Metric:
     @property
     def is_latency(self) -> bool:
         return self.unit == "s"
+
+    @property
+    def fewest_ios(self) -> int:
+        """How many I/Os a sample needs: 10 / (1 - q) for a percentile."""
+        return 1 if self.quantile is None else fewest_ios(self.quantile)
 
     @property
     def shown(self) -> Shown:

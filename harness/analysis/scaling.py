@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.analysis.estimate import Estimate, log_ratios, mean_interval
+from harness.analysis.samples import IN_ORDER, Samples
 
 _PARITY = {5: 1, 6: 2}
 
@@ -84,19 +85,26 @@ class Scaling:
 
 
 def scaling(
-    single: Iterable[float], array: Iterable[float], *, disks: int, ideal: float, confidence: float = 0.95
+    single: Iterable[float],
+    array: Iterable[float],
+    *,
+    disks: int,
+    ideal: float,
+    confidence: float = 0.95,
+    samples: Samples = IN_ORDER,
 ) -> Scaling:
-    """The scaling of a metric for which higher is better, from its paired rounds.
+    """The scaling of a metric for which higher is better, from its paired samples.
 
-    The speedup is the geometric mean of the rounds' ratios with Student's t interval on their logarithms. Efficiency is
-    the speedup divided by `disks`, the share of the ideal is the speedup divided by `ideal`. ValueError as for
-    `estimate_overhead`.
+    The speedup is the geometric mean of the samples' ratios with Student's t interval on their logarithms. Efficiency
+    is the speedup divided by `disks`, the share of the ideal is the speedup divided by `ideal`. `samples` as for
+    `estimate_overhead`. ValueError as there.
     """
-    speedup = mean_interval([math.exp(log) for log in log_ratios(single, array)], confidence=confidence)
+    ratios = [math.exp(log) for log in log_ratios(single, array)]
+    speedup = mean_interval(ratios, confidence=confidence, samples=samples)
     return Scaling(speedup, _divided(speedup, disks), _divided(speedup, ideal))
 
 
 def _divided(estimate: Estimate, by: float) -> Estimate:
     low = None if estimate.low is None else estimate.low / by
     high = None if estimate.high is None else estimate.high / by
-    return Estimate(estimate.point / by, low, high, estimate.n)
+    return replace(estimate, point=estimate.point / by, low=low, high=high)

@@ -6,6 +6,7 @@ scipy computes them. The first call imports it, because it takes longer to load 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 
 def t_quantile(p: float, df: int) -> float:
@@ -35,6 +36,46 @@ def t_cdf(t: float, df: int) -> float:
     if math.isnan(t):
         raise ValueError("a tail of Student's t needs a number, not nan")
     return float(stdtr(_freedom(df), t))
+
+
+def t_mixture_survival(distance: float, df: int, scales: Sequence[float], weights: Sequence[float]) -> float:
+    """P(S T > `distance`): the scale S is `scales[i]` with probability `weights[i]`, T is Student's t.
+
+    T has `df` degrees of freedom. All scales are above 0.
+    """
+    import numpy as np  # noqa: PLC0415
+    from scipy.special import stdtr  # noqa: PLC0415
+
+    return float(np.dot(weights, stdtr(_freedom(df), -distance / np.asarray(scales))))
+
+
+def t_mixture_quantile(tail: float, df: int, scales: Sequence[float], weights: Sequence[float]) -> float:
+    """The distance with P(S T > distance) = `tail`, for the mixture of `t_mixture_survival` and 0 < `tail` < 0.5.
+
+    Newton's method on logarithmic scales, in which the tail is nearly a line. A step that leaves the bracket, at first
+    the quantiles of the smallest and the largest scale, is replaced by its middle.
+    """
+    import numpy as np  # noqa: PLC0415
+    from scipy.special import stdtr  # noqa: PLC0415
+
+    scale, weight = np.asarray(scales), np.asarray(weights)
+    peak = math.exp(math.lgamma((df + 1) / 2) - math.lgamma(df / 2)) / math.sqrt(df * math.pi)
+    quantile = t_quantile(1 - tail, df)
+    low, high = math.log(quantile * float(scale.min())), math.log(quantile * float(scale.max()))
+    at = math.log(quantile * math.sqrt(float(np.dot(weight, scale * scale))))
+    for _ in range(200):
+        t = math.exp(at) / scale
+        found = float(np.dot(weight, stdtr(df, -t)))
+        excess = math.log(found / tail)
+        low, high = (at, high) if excess > 0 else (low, at)
+        slope = peak * float(np.dot(weight, t * (1 + t * t / df) ** (-(df + 1) / 2))) / found
+        following = at + excess / slope
+        if not low <= following <= high:
+            following = (low + high) / 2
+        if abs(following - at) <= 1e-13 or high - low <= 1e-13:
+            break
+        at = following
+    return math.exp(at)
 
 
 def noncentrality(t: float, df: int, power: float) -> float:

@@ -4,12 +4,29 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
-from harness.calibrate.assess import ERROR_RATE, delay, most_by_chance, noise
+from harness.calibrate.assess import (
+    ERROR_RATE,
+    boot_noise,
+    common_slice,
+    delay,
+    most_by_chance,
+    noise,
+    slice_noise,
+)
 from harness.calibrate.measuring import DELAY_NS, TrialMeasurer, measure_trials
-from harness.calibrate.trials import CalibrationSpec, delay_trials, host_delay_trial, same_device_trials
+from harness.calibrate.trials import (
+    CalibrationSpec,
+    boot_trials,
+    delay_trials,
+    host_delay_trial,
+    same_device_trials,
+    slice_trials,
+)
 from harness.config.names import choices
 from harness.errors import ConfigError, ResultsError
 from harness.events import Events
@@ -20,6 +37,7 @@ from harness.measure.calibration import (
     Calibration,
     Conditions,
     Interval,
+    SliceNoise,
     directory,
     identity,
     path_of,
@@ -67,9 +85,12 @@ def calibrate(
         # The delay comes first. If it cannot be measured, the user sees this in the first minutes.
         late = delay_trials(spec) if measurer.can_delay() else []
         on_host = [host_delay_trial(spec)] if late else []
-        same = same_device_trials(spec, disk)
-        measured = measure_trials([*on_host, *late, *same], measurer, events, seed=seed)
-        found = noise(measured[-len(same) :])
+        same, series, boots = same_device_trials(spec, disk), slice_trials(spec, disk), boot_trials(spec, disk)
+        kinds = (on_host, late, same, series, boots)
+        measured = iter(measure_trials([trial for kind in kinds for trial in kind], measurer, events, seed=seed))
+        of_host, of_late, of_same, of_series, of_boots = (list(islice(measured, len(kind))) for kind in kinds)
+        found = noise(of_same)
+        slices = tuple(map(slice_noise, of_series))
         calibration = Calibration(
             written=time.strftime("%Y-%m-%d"),
             host=host.name,
@@ -82,8 +103,13 @@ def calibrate(
             noise_sd=found.sd,
             noise_sd_by_job=found.sd_by_job,
             smallest_detectable=found.smallest_detectable,
-            delay=delay(measured[1 : 1 + len(late)], measured[0], DELAY_NS / 1e9) if late else None,
+            delay=delay(of_late, of_host[0], DELAY_NS / 1e9) if late else None,
             conditions=Conditions.of(measurer.host, images),
+            disk_identity=host.disk(disk).identity,
+            slices=slices,
+            slice_s=common_slice(slices).seconds,
+            boots=boot_noise(of_boots),
+            lab_kind=measurer.host.lab_kind,
         )
         path = path_of(identity(measurer.host))
     except KeyboardInterrupt:
@@ -99,14 +125,21 @@ def summary(calibration: Calibration) -> list[str]:
     """The calibration as lines of text."""
     groups, alarms = calibration.groups, calibration.false_alarms
     most = most_by_chance(groups)
-    shares = ", ".join(f"{n} rounds: {share:.2%}" for n, share in calibration.smallest_detectable.items())
+    shares = ", ".join(f"{n} blocks: {share:.2%}" for n, share in calibration.smallest_detectable.items())
     expected = f"{ERROR_RATE:.0%} nominal, up to {most} by chance"
     lines = [
-        f"host {calibration.host}, disk {calibration.disk}, {groups} groups of {calibration.rounds} rounds",
+        f"host {calibration.host}, disk {calibration.disk}, {groups} groups of {calibration.rounds} blocks",
         f"  false alarms of a device against itself: {alarms} of {groups} ({expected})",
-        f"  noise between rounds: {calibration.noise_sd:.2%}",
+        f"  noise between blocks: {calibration.noise_sd:.2%}",
         f"  smallest overhead that can be shown: {shares}",
     ]
+    lines += _slice_lines(calibration.slices)
+    if (boots := calibration.boots) is not None:
+        low, share, high = boots.share
+        lines += [
+            f"  noise of {boots.job} between boots: {boots.sd:.2%}, between blocks of a boot: {boots.sd_of_blocks:.2%}",
+            f"  share of the variance due to boots: {share:.0%} ({low:.0%} to {high:.0%}, from {boots.boots} boots)",
+        ]
     if (found := calibration.delay) is None:
         return [*lines, "  a delay of known size: not measured"]
     return [
@@ -114,6 +147,22 @@ def summary(calibration: Calibration) -> list[str]:
         f"  a delay of {format_duration(found.set_s)} in the guest: {_interval(found.found_s)}",
         f"  the same on the host: {_interval(found.host_found_s)}",
         f"  detected in {found.detected} of {found.of} repetitions, recovered in {found.recovered}",
+    ]
+
+
+def _slice_lines(series: Sequence[SliceNoise]) -> list[str]:
+    """The best length of a slice: of each series, and of all together."""
+    if not series:
+        return []
+    best = common_slice(series)
+    own = ", ".join(
+        f"{each.place} {each.job}: {format_duration(each.best_s)} (gap {format_duration(each.gap_s)})"
+        for each in series
+    )
+    gains = f"in the same time, intervals are {best.gain:.0%} narrower than with slices of 1 s"
+    return [
+        f"  best length of a slice: {format_duration(best.seconds)}; {gains}",
+        f"  best length by arm and job: {own}",
     ]
 
 

@@ -1,4 +1,4 @@
-"""Measures a calibration's trials on one disk of one host, in rounds in the same way as a campaign."""
+"""Measures a calibration's trials on one disk of one host, in blocks in the same way as a campaign."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from statistics import median
 
 from harness.calibrate.assess import Measured
 from harness.calibrate.trials import LATE, PASSTHROUGH, PLAIN, SPAN, Trial
-from harness.errors import GuestError, HostError, Unsupported
+from harness.errors import GuestError, HostError, MeasurementError, Unsupported
 from harness.events import Events, Note
 from harness.guest.protocol import Hypervisor
 from harness.image import ImageSet
@@ -17,9 +19,9 @@ from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
 from harness.layout.memory_disk import memory_disk
 from harness.layout.source import BlockSource
-from harness.measure.arm import measure_arm
+from harness.measure.blocks import measure_timetable
 from harness.measure.environment import Environment
-from harness.measure.measurer import LabFound, Measurer, Prepared, Turn
+from harness.measure.measurer import LabFound, Measurer, Piece, Prepared
 from harness.measure.phases import Phases
 from harness.measure.provenance import examine
 from harness.measure.rounds import Round, Rounds
@@ -27,6 +29,7 @@ from harness.measure.session import Session, SetupRequest, session
 from harness.model.mode import Mode, Place
 from harness.results import Measurement, RunStore
 from harness.scenario.plan import Group, Plan
+from harness.scenario.timetable import GUARD_SECONDS, Slice, Turn
 
 DELAY_NS = 1_000_000
 PLAIN_ANSWER_NS = 8_000_000
@@ -35,8 +38,12 @@ PLAIN_ANSWER_NS = 8_000_000
 With a shorter time, a delay adds more latency than its own size: see docs/calibration.md.
 """
 MEMORY_DISK_BYTES = 32 * 1024**2
-_TURN_OVERHEAD = 0.6
-"""Seconds to start fio and to read counters. This estimate is used until the first turn is measured."""
+MOST_TRIES = 3
+"""Rounds of a trial until enough of its blocks count."""
+_TRIAL_OVERHEAD = 3.0
+"""Seconds of a trial besides its slices."""
+_BOOT_SECONDS = 12.0
+"""Seconds of a boot of the guest."""
 
 
 class TrialMeasurer:
@@ -70,10 +77,19 @@ class TrialMeasurer:
         at = self._session()
         return Prepared(at.layouts.span, at.conditioning)
 
-    def measure(self, group: Group, turn: Turn, number: int) -> list[Measurement]:
-        at = self._environment.current
-        place = _on_disk(at, turn.name) if turn.arm.place is Place.HOST else at
-        return measure_arm(place, self._store, group, turn.arm, seed=self._seed, number=number, again=turn.again)
+    def boot_again(self) -> None:
+        self._environment.current.boot_again()
+
+    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
+        session = self._environment.current
+        if session.slot is not None:
+            session.slot.measured = True
+
+        def at(turn: Turn) -> Session:
+            in_memory = turn.arm.place is Place.HOST and turn.name in (PLAIN.name, LATE.name)
+            return _on_disk(session, turn.name) if in_memory else session
+
+        return measure_timetable(at, session, self._store, group, piece, seed=self._seed, began=began)
 
     def start_again(self, error: HostError | GuestError, what: str) -> None:
         self._environment.start_again(error, what)
@@ -125,60 +141,84 @@ def _on_disk(at: Session, name: str) -> Session:
 
 
 def measure_trials(trials: Sequence[Trial], measurer: Measurer, events: Events, *, seed: int) -> list[Measured]:
-    """Measure all rounds of these trials, in order. Raises what the measurer raises."""
+    """Measure these trials, in order.
+
+    Raises what the measurer raises, and MeasurementError if too few blocks of a trial count.
+    """
     rounds = Rounds(measurer, events)
-    pace = _Pace(left=sum(trial.rounds * len(trial.turns) for trial in trials), started=time.monotonic())
+    pace = _Pace(left=sum(_seconds(trial) for trial in trials), started=time.monotonic())
     measured = []
     for trial in trials:
         at = rounds.ready(trial.plan, trial.group)
-        found: list[Mapping[str, Mapping[str, float]]] = []
-        for number in range(1, trial.rounds + 1):
+        for number in range(1, MOST_TRIES + 1):
             this = _TrialRound(trial, number, pace, seed)
             at = rounds.measure(trial.plan, trial.group, at, this.begin)
-            found.append(this.values)
-        measured.append(Measured(trial, tuple(found)))
+            if len(this.blocks) >= trial.least:
+                break
+        else:
+            raise MeasurementError(
+                f"{trial.group.id}: slices overlapped, or completed no I/O, in {MOST_TRIES} rounds",
+                hint="the host is too busy to start fio on time; find out what else it does",
+            )
+        pace.measured(trial)
+        measured.append(Measured(trial, this.blocks, this.gap))
     return measured
+
+
+def _seconds(trial: Trial) -> float:
+    slices = trial.rounds * len(trial.turns) * (trial.job.wall + GUARD_SECONDS)
+    return slices + _TRIAL_OVERHEAD + (_BOOT_SECONDS if trial.reboot else 0.0)
 
 
 @dataclass(slots=True)
 class _Pace:
-    """The number of turns that are left in all trials, and their pace. `started` is on the monotonic clock."""
+    """The planned seconds of all trials that are left, and of those that are measured. `started` is monotonic."""
 
-    left: int
+    left: float
     started: float
-    done: int = 0
+    done: float = 0.0
 
-    def turn_measured(self) -> None:
-        """Count a turn that was measured."""
-        self.left -= 1
-        self.done += 1
+    def measured(self, trial: Trial) -> None:
+        """Count a trial that was measured."""
+        self.left -= _seconds(trial)
+        self.done += _seconds(trial)
 
-    def turns_lost(self, turns: int) -> None:
-        """Count turns that must be measured again."""
-        self.left += turns
-
-    def seconds_left(self, trial: Trial) -> float:
-        each = (time.monotonic() - self.started) / self.done if self.done else trial.job.wall + _TURN_OVERHEAD
-        return each * self.left
+    @property
+    def seconds_left(self) -> float:
+        slowness = (time.monotonic() - self.started) / self.done if self.done else 1.0
+        return self.left * slowness
 
 
 @dataclass(slots=True)
 class _TrialRound:
-    """A round of a trial. It begins again if the lab fails. `values` are by the turn's name and then by metric."""
+    """The round of a trial. It begins again if the lab fails."""
 
     trial: Trial
     number: int
     pace: _Pace
     seed: int
-    values: dict[str, Mapping[str, float]] = field(default_factory=dict)
+    found: list[Measurement] = field(default_factory=list)
 
     def begin(self, _at: Prepared) -> Round:
-        self.pace.turns_lost(len(self.values))
-        self.values = {}
-        turns = self.trial.order(self.seed, self.number)
-        return Round(self.number, self.number, turns, self._record, lambda: self.pace.seconds_left(self.trial))
+        self.found = []
+        tables = self.trial.tables(self.seed, self.number)
+        return Round(self.number, 1, tables, self.found.extend, lambda: self.pace.seconds_left)
 
-    def _record(self, turn: Turn, measurements: Sequence[Measurement]) -> None:
-        (measurement,) = measurements
-        self.values[turn.name] = measurement.metrics
-        self.pace.turn_measured()
+    @property
+    def gap(self) -> float:
+        """Seconds that a slice takes besides its planned duration: the median over all but the last one."""
+        starts = pairwise(sorted(each.started for each in self.found))
+        return max(median(after - before for before, after in starts) - self.trial.job.wall, 0.0)
+
+    @property
+    def blocks(self) -> tuple[Mapping[str, Mapping[str, float]], ...]:
+        """The values of each block that counts, by the turn's name and then by metric.
+
+        A block does not count if one of its slices overlapped another one, or completed no I/O.
+        """
+        names = {(turn.arm.id, turn.again): turn.name for turn in self.trial.turns}
+        found: dict[int, dict[str, Mapping[str, float]]] = {}
+        for each in self.found:
+            if each.overlap is None and each.metrics.get(self.trial.job.headline, 0.0) > 0:
+                found.setdefault(each.block, {})[names[each.arm, each.repeat]] = each.metrics
+        return tuple(values for _, values in sorted(found.items()) if len(values) == len(names))

@@ -1,23 +1,27 @@
-"""The trials of a calibration: arms without any difference, and arms that differ by a known delay. Pure."""
+"""The trials of a calibration: a device against itself, a known delay, series of short slices, and boots. Pure."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass
 
-from harness.measure.measurer import Turn
+from harness.analysis.slices import LEAST_MEANS, SHORTEST_S
+from harness.measure.pauses import pause_after
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.job import Job
 from harness.model.mode import Arm, Cell, Mode, Place
 from harness.scenario.plan import Group, Plan
+from harness.scenario.timetable import Timetable, Turn, timetables
 
 MIB = 1024**2
 SPAN = 64 * MIB
 """Bytes of the disk that are filled and read."""
 BLOCK = 4096
 DEPTHS = (32, 1)
-"""The iodepths of the groups that measure a device against itself. The groups use them in turn."""
+"""The iodepths of the groups that measure a device against itself, in turn, and of the series of short slices."""
+LEAST_SLICES = 2 * LEAST_MEANS
+"""Slices of a series that must count: two means of neighbours are compared at least so often."""
 
 PASSTHROUGH = Mode("passthrough", Device(), Attach())
 # Their names are part of the names of the disks on the host. The kernel accepts 31 characters there.
@@ -31,9 +35,10 @@ IN_MEMORY = "memory"
 
 @dataclass(frozen=True, slots=True)
 class CalibrationSpec:
-    """What to measure: `groups` of `rounds` of a device against itself, `repetitions` of `delay_rounds` of the delay.
+    """What to measure: `groups` of `rounds` blocks of a device against itself, and `repetitions` of the delay.
 
-    `seconds` is the duration of each job.
+    Each repetition has `delay_rounds` blocks. `seconds` is the duration of each slice. Each series has `slices` of the
+    shortest duration. Each of `boots` has `boot_rounds` blocks.
     """
 
     groups: int = 40
@@ -41,15 +46,23 @@ class CalibrationSpec:
     repetitions: int = 5
     delay_rounds: int = 6
     seconds: float = 1.0
+    slices: int = 120
+    boots: int = 5
+    boot_rounds: int = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One group of rounds. All turns run the same job."""
+    """One group, which is measured in one round of `rounds` blocks. All turns run the same job.
+
+    `reboot`: the round begins with a new boot of the guest. At least `least` of its blocks must count.
+    """
 
     group: Group
     turns: tuple[Turn, ...]
     rounds: int
+    reboot: bool = False
+    least: int = 2
 
     @property
     def job(self) -> Job:
@@ -58,11 +71,13 @@ class Trial:
     @property
     def plan(self) -> Plan:
         """The trial as a plan."""
-        return Plan(self.group.disk, (self.group,), self.rounds, SPAN, write_rate=0)
+        return Plan(self.group.disk, (self.group,), 1, SPAN, write_rate=0, reboot=self.reboot)
 
-    def order(self, seed: int, number: int) -> list[Turn]:
-        """The turns in the random order of this round. The order depends only on seed, group and round."""
-        return random.Random(f"calibrate {seed} {self.group.id} {number}").sample(self.turns, len(self.turns))
+    def tables(self, seed: int, number: int) -> list[Timetable]:
+        """The timetables of round `number`. Their random order depends only on seed, group and round."""
+        chance = random.Random(f"calibrate {seed} {self.group.id} {number}")
+        pause = pause_after(self.job, (), rotational=False)
+        return timetables({self.job: self.turns}, self.rounds, chance=chance, pause=lambda _job: pause)
 
 
 def same_device_trials(spec: CalibrationSpec, disk: str) -> list[Trial]:
@@ -85,6 +100,33 @@ def delay_trials(spec: CalibrationSpec) -> list[Trial]:
 def host_delay_trial(spec: CalibrationSpec) -> Trial:
     """The same two disks on the host, to check the delay itself."""
     return _delay_trial("delay-on-host", Place.HOST, spec)
+
+
+def slice_trials(spec: CalibrationSpec, disk: str) -> list[Trial]:
+    """Series of short slices that follow each other on one arm: host and guest, at each depth."""
+    trials = []
+    for place in (Place.HOST, Place.GUEST):
+        for depth in DEPTHS:
+            job = _randread(depth, SHORTEST_S)
+            group = Group(f"slices-{place}-{job.id}", disk, SCENARIO, (Cell(SCENARIO, disk, PASSTHROUGH, job),))
+            trials.append(Trial(group, (_turn(place),), spec.slices, least=LEAST_SLICES))
+    return trials
+
+
+def boot_trials(spec: CalibrationSpec, disk: str) -> list[Trial]:
+    """The guest against the host, each time in a new boot."""
+    job = _randread(DEPTHS[0], spec.seconds)
+    cell = Cell(SCENARIO, disk, PASSTHROUGH, job)
+    turns = (_turn(Place.HOST), _turn(Place.GUEST))
+    return [
+        Trial(Group(f"boot{number:02}-{job.id}", disk, SCENARIO, (cell,)), turns, spec.boot_rounds, reboot=True)
+        for number in range(1, spec.boots + 1)
+    ]
+
+
+def _turn(place: Place) -> Turn:
+    """The arm of the disk under test at this place, which is also the turn's name."""
+    return Turn(Arm(place, PASSTHROUGH if place is Place.GUEST else None), name=str(place))
 
 
 def _delay_trial(name: str, place: Place, spec: CalibrationSpec) -> Trial:

@@ -8,8 +8,8 @@ from harness.doctor.findings import Finding, Level, Setting, not_available
 from harness.doctor.probe import HostState
 from harness.units import format_size
 
-GUEST_BYTES = 1 << 30
-"""Memory for a guest of 512 MiB, its QEMU process and fio on the host, rounded up."""
+NEEDED_BYTES = 1 << 30
+"""Memory for a guest (`GUEST_MEMORY`), its QEMU process and fio on the host, rounded up."""
 SCARCE_SHARE = 0.1
 
 
@@ -21,9 +21,9 @@ def available(state: HostState) -> Iterator[Finding]:
         yield not_available(check, why)
         return
     value = f"{format_size(free)} of {format_size(total)} available"
-    if free < GUEST_BYTES:
+    if free < NEEDED_BYTES:
         yield Finding(
-            check, value, Level.PROBLEM, why, f"end unneeded programs: a guest takes {format_size(GUEST_BYTES)}"
+            check, value, Level.PROBLEM, why, f"end unneeded programs: a guest takes {format_size(NEEDED_BYTES)}"
         )
     elif free < SCARCE_SHARE * total:
         yield Finding(check, value, Level.ADVICE, why, "end unneeded programs: ps -eo rss,pid,comm --sort=-rss | head")

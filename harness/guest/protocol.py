@@ -18,7 +18,7 @@ from harness.lab.vm_threads import VmThreads
 from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
 from harness.model.attach import Attachment
-from harness.model.counters import KvmCounts, Transferred
+from harness.model.counters import Transferred
 from harness.model.effective import Effective
 from harness.model.mode import Mode
 
@@ -66,20 +66,16 @@ class Guest(Protocol):
         """The path in the guest of the disk `disk`, found by its serial."""
         ...
 
-    def transferred(self, disk: str) -> Transferred | None:
-        """The bytes that the guest's disk `disk` has read and written so far, as the hypervisor counts them.
+    def transferred(self, disks: Sequence[str]) -> Mapping[str, Transferred | None]:
+        """The bytes that each of these disks of the guest has read and written so far, as the hypervisor counts them.
 
-        None for a disk that is passed through: its requests bypass the hypervisor.
+        The hypervisor is asked once. None for a disk that is passed through: its requests bypass the hypervisor.
         """
         ...
 
     @property
     def threads(self) -> VmThreads | None:
         """The threads of the guest's process on the host; None if they are unknown."""
-        ...
-
-    def exits(self) -> KvmCounts | None:
-        """KVM's counters of all vCPUs so far; None if the hypervisor does not report them."""
         ...
 
     def effective(self, disk: str) -> Effective:

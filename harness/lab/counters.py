@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from harness.errors import HostError
-from harness.lab.transport.base import Runner
 from harness.lab.vm_threads import TICK, VmThreads
-from harness.model.counters import HostCounts, KvmCounts, MemberCounts, QemuCounts, Transferred
+from harness.model.counters import HostCounts, KvmCounts, MemberCounts, QemuCounts
 from harness.untrusted import finite, reading
 
 _SECTOR = 512  # the unit of /sys/block/*/stat, independent of the device's sectors
 
-# One program reads all files, because on an emulated host the start of a program costs more than the reading. The
-# counters of a block device, a process or a thread are a line of numbers. Of other files, only some lines are needed.
-_READ = ("grep", "-sHE", "^ *[0-9]|^cpu|^ctxt |ctxt_switches")
-# `udevadm settle` is in the same command, because a separate login would cost more than the wait.
-_SETTLED = ("sh", "-c", 'udevadm settle --timeout=10 2>/dev/null; exec "$@"', "sh")
+LINES = "^ *[0-9]|^cpu|^ctxt |ctxt_switches"
+"""Counters of a block device, a process or a thread are a line of numbers. Of other files, these lines are needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,47 +32,53 @@ class CpuTime:
 class HostCounters:
     """The host's counters at one moment, counted from some start."""
 
-    disk: Transferred | None
-    """The sum of all disks; None if no disk was requested."""
+    disks: Mapping[str, MemberCounts]
+    """The counters of each disk by its kernel name."""
     cpu: CpuTime
     host: HostCounts
     qemu: QemuCounts | None
     kvm: KvmCounts | None
-    members: Mapping[str, MemberCounts]
-    """The counters of each disk by its kernel name, if there are several."""
 
 
-def read_counters(
-    runner: Runner, disks: Sequence[str], vm: VmThreads | None = None, *, settled: bool = False
-) -> HostCounters:
-    """The counters of the disks with these kernel names (`nvme0n1`, `dm-3`), of the CPUs, and of a guest's QEMU.
+@dataclass(frozen=True, slots=True)
+class CounterFiles:
+    """The files with the counters of some disks by kernel name (`nvme0n1`, `dm-3`), of the CPUs and of a guest's QEMU.
 
-    If there are several disks, the result also has each of them, as a member of an array. With `settled`, this first
-    waits up to 10 s until udev, if there is one, has processed its queue. HostError if a device or the guest is gone.
     Source: the kernel's Documentation/block/stat.rst and Documentation/filesystems/proc.rst.
     """
-    stats = {disk: f"/sys/class/block/{disk}/stat" for disk in disks}
-    files = ["/proc/stat", "/proc/uptime", *stats.values(), *(vm.files if vm else ())]
-    # The exit status is not checked: if a file is missing, its lines are missing.
-    printed = runner.run([*(_SETTLED if settled else ()), *_READ, *files], deadline=30, check=False).stdout.splitlines()
-    lines: dict[str, list[str]] = {}
-    for line in printed:
-        file, _, text = line.partition(":")
-        lines.setdefault(file, []).append(text)
-    for file in stats.values():
-        if file not in lines:
-            raise HostError(f"{runner.name}: {file} cannot be read: the device is gone")
-    with reading(f"{runner.name}: its counters ({printed[:3]})"):
-        members = {disk: _disk(lines[file][0]) for disk, file in stats.items()}
-        moved = [Transferred(member.read, member.written) for member in members.values()]
-        return HostCounters(
-            disk=sum(moved, Transferred(0, 0)) if moved else None,
-            cpu=cpu_time(lines["/proc/stat"][0]),
-            host=_host_counts(lines),
-            qemu=vm.counts(lines) if vm else None,
-            kvm=vm.exits(lines) if vm else None,
-            members=members if len(members) > 1 else {},
-        )
+
+    disks: tuple[str, ...]
+    vm: VmThreads | None = None
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The disks come first, because their counters must be read before the next slice starts."""
+        return (*map(_stat, self.disks), "/proc/stat", "/proc/uptime", *(self.vm.files if self.vm else ()))
+
+    def parse(self, printed: Iterable[str], name: str) -> HostCounters:
+        """The counters in lines `PATH:LINE`, for each line of the files that matches LINES. `name` is the host's.
+
+        Raises HostError if a device or the guest is gone.
+        """
+        lines: dict[str, list[str]] = {}
+        for line in printed:
+            file, _, text = line.partition(":")
+            lines.setdefault(file, []).append(text)
+        for file in map(_stat, self.disks):
+            if file not in lines:
+                raise HostError(f"{name}: {file} cannot be read: the device is gone")
+        with reading(f"{name}: its counters"):
+            return HostCounters(
+                disks={disk: _disk(lines[_stat(disk)][0]) for disk in self.disks},
+                cpu=cpu_time(lines["/proc/stat"][0]),
+                host=_host_counts(lines),
+                qemu=self.vm.counts(lines) if self.vm else None,
+                kvm=self.vm.exits(lines) if self.vm else None,
+            )
+
+
+def _stat(disk: str) -> str:
+    return f"/sys/class/block/{disk}/stat"
 
 
 def _disk(line: str) -> MemberCounts:

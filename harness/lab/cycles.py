@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.errors import HostError
 from harness.lab.facts import HostFacts
-from harness.lab.paths import LEASE_DIRECTORY, MARK
+from harness.lab.paths import MARK
 from harness.lab.transport.base import Runner
 from harness.model.counters import CycleCounts
 from harness.untrusted import finite, reading
@@ -30,9 +28,10 @@ _ALL_IN_USE = "perf got no counter (PMU) of the host's CPUs: other programs use 
 _SHARED = "the CPUs had too few counters for all programs: cycles are scaled up from a part of the time"
 _ALL_THE_TIME = 0.995  # perf may round the share of a counter that was always active
 
-_DIRECTORY = f"{LEASE_DIRECTORY}/cycles"
-_GRACE_SECONDS = 60.0
 _DEADLINE = 30.0
+
+INTERVAL_SECONDS = 0.1
+"""How often perf prints the counts. More often, perf would take a noticeable part of a CPU."""
 
 # perf prints values on standard output, and errors on standard error.
 _PERF = ("env", MARK, "perf", "stat", "--all-cpus", "--field-separator=,", "--log-fd=1")
@@ -44,32 +43,10 @@ grep -qw idle=poll /proc/cmdline && exit 4
 exec "$@" -- sleep 0.1
 """
 
-# perf runs a child, which writes a file when the counters are active, and then sleeps. perf prints the counts when the
-# child has ended. The child ends after $2 seconds at the latest, so perf soon ends after a run that was killed.
-_START = r"""
+_COUNT = """
 export PATH="$PATH:/usr/sbin:/sbin"
-directory=$1 seconds=$2; shift 2
-rm -rf "$directory"; mkdir -p "$directory" && cd "$directory" || exit 1
-(
-    "$@" -- sh -c 'echo $$ >waiting; exec sleep "$1"' sh "$seconds"
-    echo over >ended
-) </dev/null >counts 2>errors &
-for _ in $(seq 500); do
-    [ -s waiting ] || [ -s ended ] && break
-    sleep 0.01
-done
-"""
-
-# Only a process with our mark is ended. perf's child may have ended, and another process may have its id now.
-_STOP = r"""
-cd "$1" || exit 1
-read -r waiting 2>/dev/null <waiting && grep -qzxF "$2" "/proc/$waiting/environ" 2>/dev/null && kill "$waiting"
-for _ in $(seq 500); do
-    [ -s ended ] && break
-    sleep 0.01
-done
-cat counts; cat errors >&2
-cd / && rm -rf "$1"
+cat /proc/uptime
+exec "$@"
 """
 
 
@@ -96,11 +73,35 @@ class Cycles:
     note: str = ""
 
 
-@dataclass(slots=True)
-class CycleCount:
-    """The result of `counting`, which is empty until the block has ended."""
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The cycles between two moments of the host's uptime, in seconds. `share` is as in `CycleCounts`."""
 
-    cycles: Cycles = Cycles()
+    begun: float
+    ended: float
+    cycles: Mapping[str, float]
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class CycleSeries:
+    """Cycles in successive intervals. `note` says why there are none."""
+
+    intervals: tuple[Interval, ...] = ()
+    note: str = ""
+
+    def between(self, begun: float, ended: float) -> Cycles:
+        """The cycles between two moments of the host's uptime, scaled up from the intervals that lie inside."""
+        inside = [each for each in self.intervals if begun <= each.begun and each.ended <= ended]
+        if not inside:
+            return Cycles(note=self.note)
+        scale = (ended - begun) / sum(each.ended - each.begun for each in inside)
+        counts = {name: scale * sum(each.cycles[name] for each in inside) for name in MODIFIERS}
+        share = min(each.share for each in inside)
+        return Cycles(CycleCounts(**counts, share=share), _SHARED if share < _ALL_THE_TIME else "")
+
+
+NO_CYCLES = CycleSeries()
 
 
 def cycle_counting(runner: Runner, facts: HostFacts) -> CycleCounting:
@@ -115,26 +116,43 @@ def cycle_counting(runner: Runner, facts: HostFacts) -> CycleCounting:
     return CycleCounting(True, facts["perf"]) if tried.counts is not None else CycleCounting(False, tried.note)
 
 
-@contextmanager
-def counting(
-    runner: Runner, seconds: float, *, event: str = CYCLES, directory: str = _DIRECTORY
-) -> Iterator[CycleCount]:
-    """Count on all CPUs of the host during the block, which lasts at most `seconds`. HostError if the host is lost.
+def count_cycles(runner: Runner, seconds: float, *, event: str = CYCLES) -> CycleSeries:
+    """Count on all CPUs of the host for `seconds`. HostError if the host is lost.
 
     The counts are of all CPUs, not only of QEMU's or fio's process: interrupts, kernel threads and io_uring's workers
-    do a part of each I/O, and they belong to no process of the arm. `directory` on the host holds the counts meanwhile.
+    do a part of each I/O, and they belong to no process of the arm.
     """
-    command = _command(event)
-    arguments = [directory, f"{seconds + _GRACE_SECONDS:.0f}", *command]
-    runner.run(["sh", "-s", "--", *arguments], stdin=_START, deadline=_DEADLINE)
-    count = CycleCount()
-    try:
-        yield count
-    except BaseException:
-        with suppress(HostError):  # the first error is more useful than a second one of the same connection
-            _stop(runner, directory)
-        raise
-    count.cycles = _stop(runner, directory)
+    perf = (*_command(event), f"--interval-print={INTERVAL_SECONDS * 1000:.0f}", "--", "sleep", f"{seconds:.2f}")
+    done = runner.run(["sh", "-s", "--", *perf], stdin=_COUNT, deadline=seconds * 1.5 + _DEADLINE, check=False)
+    with reading(f"{runner.name}: the output of perf"):
+        return parse_series(done.stdout.splitlines(), done.stderr)
+
+
+def parse_series(printed: Sequence[str], errors: str) -> CycleSeries:
+    """The intervals from the two outputs of `perf stat -x, -I`, after a line with the uptime at perf's start.
+
+    A line begins with the seconds since perf's start, then it has the fields that `parse_counts` reads. An interval in
+    which perf counted nothing is left out.
+    """
+    started = finite(printed[0].split()[0]) if printed else 0.0
+    by_end: dict[float, list[str]] = {}
+    for line in printed[1:]:
+        moment, separator, rest = line.strip().partition(",")
+        if separator and re.fullmatch(r"[0-9]+\.[0-9]+", moment):
+            by_end.setdefault(finite(moment), []).append(rest)
+    intervals: list[Interval] = []
+    note, before = "", 0.0
+    for end in sorted(by_end):
+        found = parse_counts(by_end[end], errors)
+        if found.counts is None:
+            note = note or found.note
+        else:
+            cycles = {name: getattr(found.counts, name) for name in MODIFIERS}
+            intervals.append(Interval(started + before, started + end, cycles, found.counts.share))
+        before = end
+    if not intervals and not note:
+        note = parse_counts((), errors).note
+    return CycleSeries(tuple(intervals), note)
 
 
 def parse_counts(printed: Iterable[str], errors: str) -> Cycles:
@@ -162,12 +180,6 @@ def parse_counts(printed: Iterable[str], errors: str) -> Cycles:
     if missing:
         return Cycles(note=f"perf counted nothing: {_first_error(errors)}")
     return Cycles(CycleCounts(**counts, share=share), _SHARED if share < _ALL_THE_TIME else "")
-
-
-def _stop(runner: Runner, directory: str) -> Cycles:
-    done = runner.run(["sh", "-s", "--", directory, MARK], stdin=_STOP, deadline=_DEADLINE, check=False)
-    with reading(f"{runner.name}: the output of perf"):
-        return parse_counts(done.stdout.splitlines(), done.stderr)
 
 
 def _command(event: str) -> Sequence[str]:

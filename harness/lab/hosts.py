@@ -61,6 +61,14 @@ class ReachedHost:
         return self.spec.name
 
 
+def lab_kind_of(accel: str, hypervisor: str) -> LabKind:
+    """The kind of lab with guests under `accel`, on a host under this `hypervisor` (empty on a real machine)."""
+    # systemd-detect-virt prints `qemu` for an emulated CPU, and `kvm` under KVM.
+    if accel != "kvm" or hypervisor == "qemu":
+        return "emulated"
+    return "nested" if hypervisor else "bare-metal"
+
+
 @dataclass(frozen=True, slots=True)
 class Host(ReachedHost):
     """A reachable host that can start guests."""
@@ -84,10 +92,7 @@ class Host(ReachedHost):
     @property
     def lab_kind(self) -> LabKind:
         """The kind of lab that its results represent. A budget applies only to the kind that it was written for."""
-        # systemd-detect-virt prints `qemu` for an emulated CPU, and `kvm` under KVM.
-        if self.acceleration.accel != "kvm" or self.facts["hypervisor"] == "qemu":
-            return "emulated"
-        return "nested" if self.facts["hypervisor"] else "bare-metal"
+        return lab_kind_of(self.acceleration.accel, self.facts["hypervisor"])
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from harness.config.values import absolute_path
 from harness.lab.hypervisor import KindRules
+from harness.model.guest import GUEST_MEMORY
 from harness.units import parse_size
 
 ROOT = "root@pam"
@@ -83,7 +84,7 @@ class GuestRules:
     vmids: tuple[int, int] = (9000, 9099)
     kvm: bool = True
     cpu: str = "host"
-    memory: int = 512 * 1024**2
+    memory: int = GUEST_MEMORY
     network: Network = "agent"
     address: str | None = None
     gateway: str | None = None
@@ -239,7 +240,7 @@ class GuestTable(_Table):
     vmids: Annotated[tuple[int, int], BeforeValidator(_vmids)] = (9000, 9099)
     kvm: bool = True
     cpu: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_.+,=;-]+$")
-    memory: Annotated[int, BeforeValidator(_memory)] = 512 * 1024**2
+    memory: Annotated[int, BeforeValidator(_memory)] = GUEST_MEMORY
     network: Network = "agent"
     address: Annotated[str, AfterValidator(_interface)] | None = None
     gateway: Annotated[str, AfterValidator(_gateway)] | None = None

@@ -44,6 +44,11 @@ class VmThreads:
     kvm: str | None
 
     @property
+    def vcpus(self) -> int:
+        """The number of the guest's CPUs."""
+        return sum(role == "vcpu" for role in self.roles.values())
+
+    @property
     def files(self) -> list[str]:
         """The files that `counts` and `exits` need."""
         tasks = [f"/proc/{self.pid}/task/{thread}" for thread in self.roles]

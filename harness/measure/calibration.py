@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -16,6 +17,8 @@ from harness.errors import ResultsError
 from harness.files import write_atomically
 from harness.image import ImageSet
 from harness.lab.hosts import Host
+from harness.lab.inventory import HostSpec
+from harness.model.budget import LabKind
 
 _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -27,7 +30,7 @@ Interval = tuple[float, float, float]
 class Delay:
     """A known delay of a disk of the guest, and its measured value. Times in seconds.
 
-    `found_s` is the value from all rounds together. `host_found_s` is the value that the host measured for the same two
+    `found_s` is the value from all blocks together. `host_found_s` is the value that the host measured for the same two
     disks. Of `of` repetitions, `detected` had an interval above 0, and `recovered` had one that includes `set_s`.
     """
 
@@ -41,6 +44,44 @@ class Delay:
     of: int
     rounds: int
     job: str
+
+
+@dataclass(frozen=True, slots=True)
+class SliceNoise:
+    """The noise of a series of short slices of one job, on the host or in the guest (`place`).
+
+    Each of `slices` had `seconds`, and `gap_s` more passed until the next one. The variance of the logarithm of a slice
+    of S seconds is `between` + `within` / S. `best_s` is the length with the narrowest interval in a given time.
+    """
+
+    __pydantic_config__ = _STRICT
+
+    place: str
+    job: str
+    seconds: float
+    slices: int
+    gap_s: float
+    within: float
+    between: float
+    best_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class BootNoise:
+    """How much the boots of a guest differ, from `blocks` blocks of guest and host in each of `boots`.
+
+    `sd` is the standard deviation of the boots' true mean log ratios; 0 if chance explains the differences.
+    `sd_of_blocks` is that of the blocks within a boot. `share` is the boots' share of the variance, with its interval.
+    """
+
+    __pydantic_config__ = _STRICT
+
+    job: str
+    boots: int
+    blocks: int
+    sd: float
+    sd_of_blocks: float
+    share: Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +116,13 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The result of measuring a device against itself in `groups` of `rounds`. All differences are noise.
+    """The result of measuring a device against itself in `groups` of `rounds` blocks. All differences are noise.
 
     `run` is the id of the directory with the raw outputs. `noise_sd` is the standard deviation of log(b/a) between
-    rounds, for all jobs together and by job. `smallest_detectable` is, by number of rounds, the smallest overhead (a
-    share) that these rounds show with a probability of 80 %.
+    blocks, for all jobs together and by job. `smallest_detectable` is, by number of blocks, the smallest overhead (a
+    share) that these blocks show with a probability of 80 %. `slice_s` is the best length of a slice for all series of
+    `slices` together. `disk_identity` is the id and serial number of the disk, `lab_kind` the kind of lab. Schema 1 has
+    none of these, and no `boots`.
     """
 
     __pydantic_config__ = _STRICT
@@ -97,7 +140,12 @@ class Calibration:
     smallest_detectable: Mapping[int, float]
     delay: Delay | None
     conditions: Conditions
-    schema: Literal[1] = 1
+    disk_identity: str = ""
+    slices: tuple[SliceNoise, ...] = ()
+    slice_s: float | None = None
+    boots: BootNoise | None = None
+    lab_kind: LabKind | None = None
+    schema: Literal[1, 2] = 2
 
 
 def identity(host: Host) -> str:
@@ -116,6 +164,28 @@ def directory() -> Path:
 def path_of(name: str) -> Path:
     """The calibration file of the host with this identity."""
     return directory() / f"{name}.json"
+
+
+def of_host(spec: HostSpec) -> Calibration | None:
+    """The newest calibration of this host, without a connection to it. None if there is none that can be read.
+
+    A host is recognised by the calibrated disk: its id and serial number. In a file of schema 1, which does not have
+    them, it is recognised by the names of host and disk. The embedded lab has one calibration.
+    """
+    if spec.kind == "embedded":
+        paths = [path_of("embedded")]
+    else:
+        paths = sorted(directory().glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+    disks = {disk.name: disk.identity for disk in spec.disks}
+    for path in paths:
+        with suppress(ResultsError):
+            found = read(path)
+            if found is None:
+                continue
+            same = found.disk_identity in disks.values() if found.disk_identity else found.host == spec.name
+            if spec.kind == "embedded" or (same and (found.disk_identity or found.disk in disks)):
+                return found
+    return None
 
 
 def write(path: Path, calibration: Calibration) -> None:

@@ -14,11 +14,11 @@ from harness.lab.transport.base import Runner
 from harness.layout import qcow2
 from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
-from harness.measure.fio import ARGV, Target, fill_file, job_file, parse
+from harness.measure.fio import ARGV, Section, Target, fill_file, job_file, parse
 from harness.model.job import Job
 from harness.model.profile import Conditioning
 from harness.results import ConditioningRecord, RegionSteadiness
-from harness.scenario.plan import STEADY_FILLS, STEADY_ROUNDS
+from harness.scenario.plan import STEADY_FILLS, STEADY_ROUNDS, STEADY_SECONDS
 
 MIB = 1024**2
 FILL_BLOCK = MIB
@@ -67,10 +67,10 @@ def condition(
 def conditioning_job(jobs: Sequence[Job]) -> Job:
     """The job with the highest load on the disk: it writes, at random, with the smallest blocks, at the highest depth.
 
-    The result has no fixed rate.
+    The result has no fixed rate, and runs for STEADY_SECONDS, because the slices of a measurement are too short.
     """
     hardest = min(jobs, key=lambda job: (not job.writes, not job.rw.startswith("rand"), job.bs, -job.iodepth))
-    return replace(hardest, rate=None)
+    return replace(hardest, rate=None, ramp=0.0, seconds=STEADY_SECONDS)
 
 
 def _fill(sources: Collection[BlockSource], *, block: int, times: int) -> None:
@@ -92,14 +92,16 @@ def _work(source: BlockSource, job: Job, seed: int) -> float:
     """Runs one round of the job on one region. Returns I/Os per second."""
     device = source.writable
     runner = device.runner
-    text = job_file(Target(device.path, source.offset, source.size, direct=True), [job], seed)
-    done = device.run(ARGV, stdin=text, deadline=_JOB_SECONDS + 3 * job.wall, check=False)
+    section = Section("condition", job, Target(device.path, source.offset, source.size, direct=True))
+    done = device.run(
+        ARGV, stdin=job_file([section], seed, reports_start=False), deadline=_JOB_SECONDS + 3 * job.wall, check=False
+    )
     if done.status != 0:
         raise MeasurementError(
             f"{runner.name}: conditioning {source.path} failed: {(done.stderr or done.stdout).strip()[-400:]}",
             hint="the disk fails; see dmesg on that host",
         )
-    (result,) = parse(done.stdout, [job], f"{runner.name}, conditioning {source.path}")
+    (result,) = parse(done.stdout, [section], f"{runner.name}, conditioning {source.path}")
     return result.metrics["iops"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,21 +12,19 @@ from harness.errors import MeasurementError
 from harness.lab.fio_path import fio_path
 from harness.lab.paths import MARK
 from harness.measure.fio_output import JobEntry, read_entries
+from harness.measure.pacing import waits
 from harness.model.counters import Transferred
 from harness.model.job import Job
 from harness.untrusted import reading
 
-_FIO = ("fio", "--output-format=json+", "-")
-ARGV = ("env", MARK, *_FIO)
+FIO = ("fio", "--output-format=json+", "-")
+ARGV = ("env", MARK, *FIO)
 """Only fio, with the same arguments on host and guest. The job file is on standard input."""
-
-# Also prints the CPU times of fio's machine before and after, on standard error. Separate logins for these two readings
-# would take much longer.
-_WITH_CPU = f'c() {{ read -r cpu </proc/stat; echo "$cpu" >&2; }}; export {MARK}; c; "$@"; status=$?; c; exit $status'
-ARGV_WITH_CPU = ("sh", "-c", _WITH_CPU, "sh", *_FIO)
 
 ENGINE = "libaio"
 _RAMP = "-ramp"
+_BOOT_TIME = 7
+"""The kernel's number of the clock of /proc/uptime, which no adjustment of the time of day changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +38,40 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
+class Section:
+    """A job in a job file. `name` is unique in the file. `delay` is when fio creates it, in seconds from fio's start.
+
+    It then waits for its start, see harness/measure/pacing.py. Its ramp waits for its own start. Without a `delay`, it
+    runs when the section before has ended.
+    """
+
+    name: str
+    job: Job
+    target: Target
+    delay: float | None = None
+
+    @property
+    def parts(self) -> tuple[tuple[str, float], ...]:
+        """fio's jobs: name and seconds. The ramp is a job of its own.
+
+        fio does not report the bytes of its option ramp_time, but host and QEMU count them.
+        """
+        own = (self.name, self.job.seconds)
+        return ((f"{self.name}{_RAMP}", self.job.ramp), own) if self.job.ramp else (own,)
+
+
+@dataclass(frozen=True, slots=True)
 class JobResult:
     """The result of one job. `metrics` are by name, in their units, without the ramp.
 
-    `histogram` has completions by latency in ns, without the ramp. The counters of host and QEMU include the ramp. So
-    `transferred`, `ios`, `switches` and fio's CPU time (seconds) include it as well.
+    `started` is the start of the job in seconds of the machine's uptime, without the ramp; None if this fio does not
+    report it. `histogram` has completions by latency in ns, without the ramp. The counters of host and QEMU include the
+    ramp. So `transferred`, `ios`, `switches` and fio's CPU time (seconds) include it as well.
     """
 
     job: str
     seconds: float
+    started: float | None
     io_bytes: int
     metrics: Mapping[str, float]
     histogram: Mapping[int, int]
@@ -58,27 +82,20 @@ class JobResult:
     switches: int
 
 
-def job_file(target: Target, jobs: Sequence[Job], seed: int) -> str:
-    """A fio job file that runs `jobs` one after the other on `target`.
+def job_file(sections: Sequence[Section], seed: int, *, reports_start: bool = True) -> str:
+    """A fio job file with these sections, each of which waits for its start.
 
-    All jobs run in one process, because in a nested guest the start of fio takes as long as a short measurement. Raises
-    MeasurementError if fio does not accept the path.
+    `reports_start` is true for a fio that reports when a job started: version 3.36 and later. Raises MeasurementError
+    if fio does not accept a path.
     """
     lines = [
         "[global]",
-        f"filename={_filename(target.path)}",
-        f"offset={target.offset}",
-        f"size={target.size}",
         # Without this, fio would create a file in RAM for a missing device, which would be very fast.
         "allow_file_create=0",
         f"ioengine={ENGINE}",
-        f"direct={int(target.direct)}",
-        # A cached twin must have a warm cache, in the same way as a cached guest.
-        f"invalidate={int(target.direct)}",
         "thread=1",
         "time_based=1",
         "norandommap=1",
-        # All arms of a round that run the same jobs use the same offsets. The next round uses others.
         "randrepeat=1",
         f"randseed={seed}",
         "refill_buffers=0",
@@ -89,27 +106,44 @@ def job_file(target: Target, jobs: Sequence[Job], seed: int) -> str:
         "exitall_on_error=1",
         # virt-overhead reads the host's counters itself. At its end, fio would wait 0.25 s for a last sample.
         "disk_util=0",
+        *([f"job_start_clock_id={_BOOT_TIME}"] if reports_start else []),
     ]
-    for job in jobs:
-        if job.ramp:
-            # A separate job instead of fio's ramp_time: fio does not report the bytes of ramp_time, but host and QEMU
-            # count them.
-            lines += _section(f"{job.id}{_RAMP}", job, job.ramp)
-        lines += _section(job.id, job, job.seconds)
+    number = 0
+    for section in sections:
+        for name, seconds in section.parts:
+            lines += _section(name, section, seconds, number)
+            number += 1
     return "\n".join(lines) + "\n"
 
 
-def _section(name: str, job: Job, seconds: float) -> list[str]:
+def reports_start(version: str) -> bool:
+    """Whether this fio ("fio-3.39") reports when a job started."""
+    found = re.match(r"fio-([0-9]+)\.([0-9]+)", version)
+    return found is not None and (int(found[1]), int(found[2])) >= (3, 36)
+
+
+def _section(name: str, section: Section, seconds: float, number: int) -> list[str]:
+    job, target = section.job, section.target
     lines = [
         "",
         f"[{name}]",
-        "stonewall",
+        "new_group",
+        f"filename={_filename(target.path)}",
+        f"offset={target.offset}",
+        f"size={target.size}",
+        f"direct={int(target.direct)}",
+        # A cached twin must have a warm cache, in the same way as a cached guest.
+        f"invalidate={int(target.direct)}",
         f"rw={job.rw}",
         f"bs={job.bs}",
         f"iodepth={job.iodepth}",
         f"numjobs={job.numjobs}",
         f"runtime={_milliseconds(seconds)}",
     ]
+    if section.delay is None:
+        lines.append("stonewall")
+    else:
+        lines += [f"startdelay={_milliseconds(section.delay)}", waits(number)]
     if job.read_share is not None:
         lines.append(f"rwmixread={job.read_share * 100:.0f}")
     if job.rate is not None:
@@ -165,23 +199,24 @@ def _filename(path: str) -> str:
         ) from None
 
 
-def parse(output: str, jobs: Sequence[Job], where: str) -> list[JobResult]:
-    """The results of `jobs` from fio's JSON+, in their order. Raises MeasurementError if fio failed or omitted one."""
-    names = [name for job in jobs for name in ((job.id, f"{job.id}{_RAMP}") if job.ramp else (job.id,))]
-    entries = read_entries(output, names, where)
+def parse(output: str, sections: Sequence[Section], where: str) -> list[JobResult]:
+    """The results of `sections` from fio's JSON+, in order. Raises MeasurementError if fio failed or omitted one."""
+    entries = read_entries(output, [name for section in sections for name, _ in section.parts], where)
     # Numbers that are valid one by one can still be impossible together.
     with reading(f"{where}: fio's output", MeasurementError, hint="its raw output is stored in raw/ of the run"):
-        return [_result(job, entries[job.id], entries[f"{job.id}{_RAMP}"] if job.ramp else None, where) for job in jobs]
+        return [_result(section, [entries[name] for name, _ in section.parts], where) for section in sections]
 
 
-def _result(job: Job, entry: JobEntry, ramp: JobEntry | None, where: str) -> JobResult:
-    entries = [entry] if ramp is None else [ramp, entry]
+def _result(section: Section, entries: Sequence[JobEntry], where: str) -> JobResult:
+    """The result of the last entry. The ramp, if there is one, comes before it."""
+    entry = entries[-1]
     sides = [side for side in entry.directions if side.total_ios]
     if not sides:
-        raise MeasurementError(f"{where}: fio's job {job.id} completed no I/O")
+        raise MeasurementError(f"{where}: fio's job {section.name} completed no I/O")
     return JobResult(
-        job=job.id,
+        job=section.job.id,
         seconds=max(side.runtime for side in sides) / 1000,
+        started=None if entry.job_start is None else entry.job_start / 1000,
         io_bytes=sum(side.io_bytes for side in sides),
         metrics=metrics_of(sides),
         histogram=merged(side.clat_ns.bins for side in sides),

@@ -41,7 +41,7 @@ class Direction(_Part):
 
 
 class JobEntry(_Part):
-    """One job of fio's output. CPU times in percent of `job_runtime`, which is in ms."""
+    """One job of fio's output. CPU times in percent of `job_runtime`, which is in ms, as `job_start` is."""
 
     read: Direction
     write: Direction
@@ -49,6 +49,7 @@ class JobEntry(_Part):
     sys_cpu: _Number
     ctx: _Count
     job_runtime: _Count
+    job_start: _Count | None = None
 
     @property
     def directions(self) -> tuple[Direction, Direction]:

@@ -2,38 +2,96 @@
 
 from __future__ import annotations
 
+import math
 import time
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from harness.analysis import Sequential
-from harness.results import CONFIDENCE
+from harness.model.job import Job
+from harness.model.mode import Cell
+from harness.results import CONFIDENCE, Measurement
 from harness.scenario.plan import Group, Plan
 
 
 @dataclass(slots=True)
 class GroupProgress:
-    """The progress of measuring a group. `started` is on the monotonic clock.
+    """The progress of one series of rounds of a group.
 
-    `earlier` is the time in seconds for which an earlier part of the run measured the group. `last_look` is true if the
-    time was spent at the last look at the rounds.
+    A group has one series. Another one follows for jobs that need longer slices, or whose blocks were void.
+
+    `started` is on the monotonic clock. `earlier` is the time in seconds for which an earlier part of the run measured
+    the series, `before` that of the series before it. `discarded` has the seconds at the beginning of each slice that
+    do not count, by job. `last_look` is true if the time was spent at the last look at the rounds.
     """
 
     group: Group
     plan: Plan
     started: float
+    before: float = 0.0
+    discarded: Mapping[Job, float] = field(default_factory=dict)
     earlier: float = 0.0
     rounds: int = 0
     stopped: str | None = None
     last_look: bool = False
+    _settled: set[str] = field(default_factory=set)
+
+    def followed_by(self, discarded: Mapping[Job, float]) -> GroupProgress:
+        """The next series: only these jobs, with this time at the beginning of each slice discarded."""
+        others = {cell.id for cell in self.group.cells if cell.job not in discarded}
+        return GroupProgress(
+            self.group, self.plan, time.monotonic(), self.elapsed + self.before, discarded, _settled=others
+        )
+
+    def as_run(self, job: Job) -> Job:
+        """The job with the ramp of this series."""
+        return replace(job, ramp=job.ramp + self.discarded.get(job, 0.0))
+
+    def has(self, measurements: Sequence[Measurement]) -> bool:
+        """Whether a stored round is one of this series: whether it discards the same time."""
+        discarded = {job.id: seconds for job, seconds in self.discarded.items()}
+        return all(each.discarded_s == discarded.get(each.job, 0.0) for each in measurements)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds for which the series was measured."""
+        return self.earlier + time.monotonic() - self.started
+
+    @property
+    def open_cells(self) -> list[Cell]:
+        """The cells that a further round measures."""
+        return [cell for cell in self.group.cells if cell.id not in self._settled]
+
+    def is_open(self, cell: Cell) -> bool:
+        """Whether further rounds measure the cell. The rounds of other cells are no look at it."""
+        return cell.id not in self._settled
+
+    def settle(self, cells: Iterable[str]) -> None:
+        """No further round measures the cells with these ids, unless that would leave no cell."""
+        settled = self._settled | set(cells)
+        if any(cell.id not in settled for cell in self.group.cells):
+            self._settled = settled
 
     @property
     def sequential(self) -> Sequential:
-        return Sequential(self.plan.rounds, self.plan.most_rounds, CONFIDENCE)
+        return Sequential(self.plan.rounds, self.plan.most_rounds_of(self.group), CONFIDENCE)
 
     @property
     def time_spent(self) -> bool:
         """Whether another round of average length would end after the plan's time limit."""
-        if self.plan.time_limit is None or self.rounds == 0:
+        if self.rounds == 0:
             return False
-        elapsed = self.earlier + time.monotonic() - self.started
-        return elapsed * (self.rounds + 1) / self.rounds > self.plan.time_limit
+        return self.elapsed * (self.rounds + 1) / self.rounds > self._limit
+
+    @property
+    def reachable(self) -> int | None:
+        """The number of rounds for which there is time; None if the time is not limited."""
+        elapsed = self.elapsed
+        if math.isinf(self._limit) or self.rounds == 0 or elapsed <= 0:
+            return None
+        return max(int(self._limit * self.rounds / elapsed), self.rounds)
+
+    @property
+    def _limit(self) -> float:
+        """The time for this series, in seconds."""
+        return self.plan.limit_of(self.group) - self.before

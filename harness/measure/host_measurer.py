@@ -10,16 +10,18 @@ from harness.guest.protocol import Hypervisor
 from harness.image import ImageSet
 from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
-from harness.measure.arm import measure_arm
+from harness.measure.blocks import measure_timetable
 from harness.measure.environment import Environment
-from harness.measure.measurer import LabFound, Prepared, Turn
+from harness.measure.fio import reports_start
+from harness.measure.measurer import LabFound, Piece, Prepared
 from harness.measure.phases import Phases
-from harness.measure.provenance import disk_provenance, examine, guest_provenance
+from harness.measure.provenance import disk_provenance, examine, guest_provenance, is_rotational
 from harness.measure.session import Session, SetupRequest, session
 from harness.measure.spec import CampaignSpec
-from harness.model.mode import Arm
+from harness.model.mode import Arm, Place
 from harness.results import Measurement, RunStore
 from harness.scenario.plan import Group, Plan
+from harness.scenario.timetable import Slice
 
 
 class HostMeasurer:
@@ -47,11 +49,17 @@ class HostMeasurer:
             effective=at.effective,
             notes={arm.id: _notes(arm, at) for arm in group.arms},
             provenance=guest_provenance(at.guest) | disk_provenance(at, request.disks),
+            rotational=is_rotational(at),
         )
 
-    def measure(self, group: Group, turn: Turn, number: int) -> list[Measurement]:
+    def boot_again(self) -> None:
+        self._environment.current.boot_again()
+
+    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
         at = self._environment.current
-        return measure_arm(at, self._store, group, turn.arm, seed=self._spec.seed, number=number, again=turn.again)
+        if at.slot is not None:
+            at.slot.measured = True
+        return measure_timetable(lambda _turn: at, at, self._store, group, piece, seed=self._spec.seed, began=began)
 
     def start_again(self, error: HostError | GuestError, what: str) -> None:
         self._environment.start_again(error, what)
@@ -77,6 +85,9 @@ def _notes(arm: Arm, at: Session) -> list[str]:
     notes = []
     if arm.mode is None and at.guest is not None and at.guest.evidence.get("fio") != at.host.facts["fio"]:
         notes.append(f"fio differs: {at.host.facts['fio']} on the host, {at.guest.evidence.get('fio')} in the guest")
+    fio = at.host.facts["fio"] if arm.place is not Place.GUEST or at.guest is None else at.guest.evidence.get("fio", "")
+    if not reports_start(fio):
+        notes.append(f"{arm.id}: {fio} does not report when a job starts, so overlapping slices cannot be recognised")
     attach = arm.mode.attach if arm.mode else None
     if arm.place == "twin" and attach and not attach.direct:
         notes.append("the host twin runs with direct=0, so libaio is synchronous and its effective iodepth is 1")

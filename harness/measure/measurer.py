@@ -11,9 +11,9 @@ from pydantic import JsonValue
 from harness.errors import GuestError, HostError
 from harness.model.budget import LabKind
 from harness.model.effective import Effective
-from harness.model.mode import Arm
 from harness.results import ConditioningRecord, LabInfo, Measurement
 from harness.scenario.plan import Group, Plan
+from harness.scenario.timetable import Slice, Timetable
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,23 +39,25 @@ class Prepared:
     effective: Mapping[str, Effective] = field(default_factory=dict)
     notes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     provenance: Mapping[str, JsonValue] = field(default_factory=dict)
+    rotational: bool = False
+    """Whether the disk is a hard disk, which needs a longer pause between slices."""
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """One run of an arm in a round. `again` is 2 if the arm has already run in this round."""
+class Piece:
+    """A piece of round `number`, which is measured without a break. `index` is its number in the round, from 1.
 
-    arm: Arm
-    again: int = 1
-    name: str = ""
-    """Its name in progress messages. If empty, the arm's id is used."""
+    `boot` is the number of the guest's boot.
+    """
 
-    def __str__(self) -> str:
-        return self.name or self.arm.id
+    number: int
+    index: int
+    boot: int
+    table: Timetable
 
 
 class Measurer(Protocol):
-    """Prepares groups on one host, and measures them arm by arm."""
+    """Prepares groups on one host, and measures the pieces of their rounds."""
 
     @property
     def restarts(self) -> Sequence[str]:
@@ -68,10 +70,13 @@ class Measurer(Protocol):
         NothingToCompare, Unsupported, HostError, GuestError, LabUnavailable, SafetyError.
         """
 
-    def measure(self, group: Group, turn: Turn, number: int) -> list[Measurement]:
-        """Measure one arm in round `number` of the group that was prepared last, and write it to the journal.
+    def boot_again(self) -> None:
+        """Boot the guest of the prepared group anew, if it has measured something. Raises HostError, GuestError."""
 
-        Raises MeasurementError, HostError, GuestError, SafetyError.
+    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
+        """Measure a piece of a round of the group that was prepared last, and write it to the journal.
+
+        `began` is called when a block begins. Raises MeasurementError, HostError, GuestError, SafetyError.
         """
 
     def start_again(self, error: HostError | GuestError, what: str) -> None:

@@ -54,6 +54,12 @@ def disk_provenance(at: Session, names: Sequence[str]) -> dict[str, JsonValue]:
     }
 
 
+def is_rotational(at: Session) -> bool:
+    """Whether the disk under test is a hard disk."""
+    path = f"/sys/class/block/{at.layouts.disk}/queue/rotational"
+    return at.host.runner.run(["cat", path], deadline=20, check=False).stdout.strip() == "1"
+
+
 def guest_provenance(guest: Guest | None) -> dict[str, JsonValue]:
     """The provenance of the guest. Empty without a guest."""
     return {"guest": {**guest.evidence, "boot_seconds": round(guest.boot_seconds, 1)}} if guest is not None else {}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pydantic import JsonValue
@@ -11,14 +10,15 @@ from pydantic import JsonValue
 from harness.errors import ConfigError, ResultsError
 from harness.measure.spec import CampaignSpec
 from harness.measure.stored_modes import comparable_mode, mode_record
-from harness.model.mode import Arm
 from harness.model.profile import profile_of
 from harness.results import Journal, Measurement, Run, RunStore
 from harness.run_id import RunId
-from harness.scenario.plan import Group
 
 _SAME = {"host": "host", "images": "images", "acceleration": "acceleration", "asked": "scenario or lab file"}
 """The provenance that must not change, because otherwise the rounds would not be comparable. Values are words."""
+
+_OF_PROFILE = ("ramp", "runtime", "span", "conditioning", "reboot")
+"""What in a profile must not change either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,28 +28,14 @@ class Earlier:
     journal: Journal = field(default_factory=Journal)
     run: Run | None = None
 
-    def rounds(self, group: Group, arms: Sequence[Arm]) -> list[list[Measurement]]:
-        """The group's complete rounds, sorted by number.
-
-        In a complete round, each job of each arm was measured exactly as often as the arm is in `arms`. A round with
-        more measurements does not count, because its parts may be hours apart.
-        """
-        arm_runs = Counter(arm.id for arm in arms)
-        wanted = sorted(
-            (arm, job.id, repeat)
-            for arm, job in {(arm.id, job) for arm in arms for job in group.jobs_of(arm)}
-            for repeat in range(1, arm_runs[arm] + 1)
-        )
-        abandoned = self.journal.abandoned(group.id)
+    def rounds(self, group: str) -> list[list[Measurement]]:
+        """The group's complete rounds, sorted by number: those that have all measurements that they began with."""
+        whole = self.journal.whole(group)
         found: dict[int, list[Measurement]] = {}
         for each in self.journal.measurements:
-            if each.group == group.id and each.round not in abandoned:
+            if each.group == group and each.round in whole:
                 found.setdefault(each.round, []).append(each)
-        return [
-            found[number]
-            for number in sorted(found)
-            if sorted((each.arm, each.job, each.repeat) for each in found[number]) == wanted
-        ]
+        return [found[number] for number in sorted(found)]
 
     def seconds(self, group: str, until: int | None = None) -> float:
         """Seconds for which the group was measured, up to round `until` or in total, also in rounds that do not count.
@@ -104,7 +90,7 @@ def requested(spec: CampaignSpec) -> dict[str, JsonValue]:
     found: dict[str, JsonValue] = {}
     for name, scenario in spec.scenarios.items():
         profile = profile_of(scenario.profiles, spec.profile)
-        found |= {f"{name}.{key}": getattr(profile, key) for key in ("ramp", "runtime", "span", "conditioning")}
+        found |= {f"{name}.{key}": getattr(profile, key) for key in _OF_PROFILE}
         disks = [disk for disk in spec.host.measured if disk.name in scenario.disks]
         found |= {f"{name}.disk.{disk.name}": disk.identity for disk in disks}
         found |= {f"{name}.mode.{mode.name}": mode_record(mode) for mode in scenario.modes}

@@ -1,32 +1,31 @@
-"""Measures rounds, arm after arm, and repeats a round that fails in a simulated lab. For campaigns and calibrations."""
+"""Measures rounds, and repeats a round that fails in a simulated lab. For campaigns and calibrations."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from harness.errors import GuestError, HostError
-from harness.events import Events, MeasurementFinished, MeasurementStarted
-from harness.measure.measurer import LabFound, Measurer, Prepared, Turn
-from harness.model.mode import Arm
+from harness.events import BlockStarted, Events
+from harness.measure.measurer import LabFound, Measurer, Piece, Prepared
 from harness.results import Measurement
 from harness.scenario.plan import Group, Plan
+from harness.scenario.timetable import Slice, Timetable
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
     """A round to measure. `number` is its number in the journal, and `nth` its number among the rounds that count.
 
-    `record` is called with each turn's measurements. `recorded` is entered before the first turn, and gets the error if
-    a turn fails. `seconds_left` estimates the time until everything is measured.
+    `record` is called with the measurements of each timetable. `recorded` is entered before the first one, and gets the
+    error if one fails. `seconds_left` estimates the time until everything is measured.
     """
 
     number: int
     nth: int
-    turns: Sequence[Turn]
-    record: Callable[[Turn, Sequence[Measurement]], None]
+    tables: Sequence[Timetable]
+    record: Callable[[Sequence[Measurement]], None]
     seconds_left: Callable[[], float]
     recorded: AbstractContextManager[None] = field(default_factory=nullcontext)
 
@@ -40,6 +39,8 @@ class Rounds:
         self._measurer = measurer
         self._events = events
         self._examined = examined
+        self._boots: dict[str, int] = {}
+        """The number of the current boot, by group: that of the first round in it."""
 
     def ready(self, plan: Plan, group: Group) -> Prepared:
         """Prepare the group. If a simulated lab fails meanwhile, it is prepared again."""
@@ -47,6 +48,7 @@ class Rounds:
             try:
                 return self._measurer.ready(plan, group, self._examined)
             except (HostError, GuestError) as error:
+                self._boots.clear()
                 self._measurer.start_again(error, f"the lab failed before {group.id} was measured")
 
     def measure(self, plan: Plan, group: Group, at: Prepared, begin: Callable[[Prepared], Round]) -> Prepared:
@@ -56,10 +58,16 @@ class Rounds:
         """
         while True:
             this = begin(at)
+            if plan.reboot:
+                self._boots.clear()
+            boot = self._boots.setdefault(group.id, this.number)
             try:
                 with this.recorded:
-                    self._measure(plan, group, this)
+                    if plan.reboot:
+                        self._measurer.boot_again()
+                    self._measure(plan, group, this, boot)
             except (HostError, GuestError) as error:
+                self._boots.clear()
                 what = f"the lab failed in round {this.number} of {group.id}, which does not count"
                 self._measurer.start_again(error, what)
                 at = self.ready(plan, group)
@@ -67,26 +75,22 @@ class Rounds:
                 self._measurer.round_measured()
                 return at
 
-    def _measure(self, plan: Plan, group: Group, this: Round) -> None:
-        for turn in this.turns:
-            jobs = group.jobs_of(turn.arm)
-            left = this.seconds_left()
-            self._events(MeasurementStarted(group.id, this.nth, plan.rounds, str(turn), len(jobs), left))
-            measurements = self._measurer.measure(group, turn, this.number)
-            this.record(turn, measurements)
-            self._events(MeasurementFinished(group.id, this.nth, str(turn), fio_seconds(group, turn, measurements)))
+    def _measure(self, plan: Plan, group: Group, this: Round, boot: int) -> None:
+        blocks = sum(table.blocks for table in this.tables)
+        begun = 0
+
+        def began(planned: Slice) -> None:
+            nonlocal begun
+            begun += 1
+            what = f"block {begun} of {blocks}: {planned.job.id}"
+            self._events(BlockStarted(group.id, this.nth, plan.rounds, what, this.seconds_left()))
+
+        for index, table in enumerate(this.tables, start=1):
+            measurements = self._measurer.measure(group, Piece(this.number, index, boot, table), began)
+            this.record(measurements)
 
 
-def fio_seconds(group: Group, turn: Turn, measurements: Sequence[Measurement]) -> float:
-    """Seconds in which fio ran in a turn, including ramps."""
-    return sum(each.seconds for each in measurements) + sum(job.ramp for job in group.jobs_of(turn.arm))
-
-
-def turns_of(arms: Iterable[Arm]) -> list[Turn]:
-    """The turns of these arms, in their order."""
-    runs: Counter[Arm] = Counter()
-    turns = []
-    for arm in arms:
-        runs[arm] += 1
-        turns.append(Turn(arm, runs[arm]))
-    return turns
+def fio_seconds(group: Group, measurements: Sequence[Measurement]) -> float:
+    """Seconds in which fio ran, including ramps."""
+    ramps = {job.id: job.ramp for job in group.jobs}
+    return sum(ramps[each.job] + each.discarded_s + each.seconds for each in measurements)

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 from harness.errors import GuestError, Unsupported
 from harness.guest.lost import explained
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
-from harness.lab.counters import HostCounters, read_counters
 from harness.lab.created import CreationLog
-from harness.lab.cycles import CycleCount, counting
 from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk
-from harness.lab.transport.base import Completed, Runner
+from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
 from harness.measure.conditioning import condition
 from harness.measure.fio import Target
 from harness.measure.phases import Phases
-from harness.model.counters import Counters, KvmCounts, Transferred, since
+from harness.model.counters import Transferred
 from harness.model.effective import Effective
 from harness.model.job import Job
 from harness.model.mode import Arm, Mode, Place
@@ -73,32 +70,25 @@ def require_guest(modes: Sequence[Mode], skipped: Mapping[str, str]) -> None:
         raise NothingToCompare(found)
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """The counters of the host's bare disks, its CPUs, QEMU and KVM at one moment."""
+class GuestSlot:
+    """The guest of a session, which can be booted anew. `guest` is the booted one."""
 
-    host: HostCounters
-    qemu: Transferred | None
-    """None on an arm of the host, or if the hypervisor does not count the disk."""
-    exits: KvmCounts | None
-    """Reported by QEMU. None if the host's debugfs is read instead, or if nothing counts them."""
+    def __init__(self, boot: Callable[[], AbstractContextManager[Guest]]) -> None:
+        self._boot = boot
+        self._stack = ExitStack()
+        self.guest = self._stack.enter_context(boot())
+        self.measured = False
+        """Whether something was measured since its boot."""
 
-    def since(self, earlier: Counted) -> Counters:
-        """The counters between the two moments, of all jobs together."""
-        now, then = self.host, earlier.host
-        return Counters(
-            disk=since(now.disk, then.disk),
-            qemu=since(self.qemu, earlier.qemu),
-            host_cpu_busy=now.cpu.busy_since(then.cpu),
-            host=since(now.host, then.host),
-            threads=since(now.qemu, then.qemu),
-            kvm=since(self.exits or now.kvm, earlier.exits or then.kvm),
-            members={
-                name: counts
-                for name in now.members
-                if (counts := since(now.members[name], then.members.get(name))) is not None
-            },
-        )
+    def boot_again(self) -> None:
+        """Take the guest down and boot another one. Raises GuestError, HostError."""
+        self.close()
+        self.guest = self._stack.enter_context(self._boot())
+        self.measured = False
+
+    def close(self) -> None:
+        """Take the guest down."""
+        self._stack.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +101,30 @@ class Session:
 
     host: Host
     layouts: Layouts
-    guest: Guest | None
+    slot: GuestSlot | None
     skipped: Mapping[str, str]
     effective: Mapping[str, Effective]
     conditioning: ConditioningRecord
+
+    @property
+    def guest(self) -> Guest | None:
+        """The guest; None if no mode needs one."""
+        return self.slot.guest if self.slot else None
+
+    def boot_again(self) -> None:
+        """Boot the guest anew, if there is one and something was measured since its boot.
+
+        Raises GuestError if its disks are attached in another way than before.
+        """
+        if self.slot is None or not self.slot.measured:
+            return
+        self.slot.boot_again()
+        for disk, before in self.effective.items():
+            if (now := _read_back(self.slot.guest, disk)) != before:
+                raise GuestError(
+                    f"guest on {self.host.name}: disk {disk} is attached in another way than at the boot before: {now}",
+                    hint="the rounds of the two boots cannot be compared; find out what changes",
+                )
 
     def runner(self, arm: Arm) -> Runner:
         return self._guest.runner if arm.place is Place.GUEST else self.host.runner
@@ -128,36 +138,16 @@ class Session:
         attach = arm.mode.attach if arm.mode else None
         return Target(source.writable.path, source.offset, source.size, direct=attach.direct if attach else True)
 
-    def run(self, arm: Arm, argv: Sequence[str], *, stdin: str, deadline: float) -> Completed:
-        """Run fio on this arm. Any exit status is accepted.
+    def counted_disks(self, arm: Arm) -> tuple[str, ...]:
+        """The kernel names of the bare disks whose counters show the arm's I/O. Empty if the guest has the disk."""
+        attach = arm.mode.attach if arm.place is Place.GUEST and arm.mode else None
+        return self.layouts.disks(arm.mode) if attach is None or attach.host_counts else ()
 
-        On the host, raises SafetyError if the arm's device is no longer the same one. Raises HostError.
-        """
-        if arm.place is Place.GUEST:
-            return self.runner(arm).run(argv, stdin=stdin, deadline=deadline, check=False)
-        return self.layouts.twin(arm.mode).writable.run(argv, stdin=stdin, deadline=deadline, check=False)
-
-    def counted(self, arm: Arm, *, written: bool = False) -> Counted:
-        """The current counters of the arm's I/O outside of fio.
-
-        With `written`, waits for udev first. udev reads about 1 MiB of each block device that a writer on the host
-        closes. No job causes this I/O, and for a slow disk it is a large share.
-        """
-        in_guest = arm.place is Place.GUEST and arm.mode is not None
-        # Also for an arm of the host: the time that the idle guest takes does not belong to the arm.
-        vm = self.guest.threads if self.guest else None
-        attach = arm.mode.attach if in_guest and arm.mode else None
-        disks = self.layouts.disks(arm.mode) if attach is None or attach.host_counts else ()
-        # Query host and hypervisor at the same time. Nothing is measured meanwhile, and each query takes some time.
-        with ThreadPoolExecutor(max_workers=1) as pool:
-            host = pool.submit(read_counters, self.host.runner, disks, vm, settled=written and not in_guest)
-            qemu = self._guest.transferred(arm.mode.name) if in_guest and arm.mode else None
-            exits = self._guest.exits() if in_guest else None
-            return Counted(host.result(), qemu, exits)
-
-    def counting_cycles(self, seconds: float) -> AbstractContextManager[CycleCount]:
-        """Count the host's cycles during the block, for at most `seconds`. Without effect if the host cannot count."""
-        return counting(self.host.runner, seconds) if self.host.cycles.counted else nullcontext(CycleCount())
+    def transferred(self, arms: Sequence[Arm]) -> dict[Arm, Transferred | None]:
+        """The bytes that QEMU has counted so far on each arm; None on the host, or if the hypervisor does not count."""
+        names = {arm: arm.mode.name for arm in arms if arm.place is Place.GUEST and arm.mode is not None}
+        counted = self._guest.transferred(list(names.values())) if names else {}
+        return {arm: counted[names[arm]] if arm in names else None for arm in arms}
 
     @contextmanager
     def holding(self, arm: Arm) -> Iterator[None]:
@@ -217,13 +207,23 @@ def session(
                 host.runner, layouts, request.conditioning, request.jobs, seed=seed, events=phases.events
             )
         attached = [GuestDisk(mode.name, layouts.guest(mode), mode.attach) for mode in usable if mode.attach]
-        guest = None
+        slot = None
         if attached:
-            with phases.timed("boot"):
-                guest = stack.enter_context(hypervisor.guest(log, attached))
-            _require_evidence(host, guest)
-        effective = {disk.name: _read_back(guest, disk.name) for disk in attached} if guest else {}
-        yield Session(host, layouts, guest, skipped, effective, conditioning)
+            slot = GuestSlot(lambda: _booted(host, hypervisor, log, attached, phases))
+            stack.callback(slot.close)
+        effective = {disk.name: _read_back(slot.guest, disk.name) for disk in attached} if slot else {}
+        yield Session(host, layouts, slot, skipped, effective, conditioning)
+
+
+@contextmanager
+def _booted(
+    host: Host, hypervisor: Hypervisor, log: CreationLog, attached: Sequence[GuestDisk], phases: Phases
+) -> Iterator[Guest]:
+    with ExitStack() as stack:
+        with phases.timed("boot"):
+            guest = stack.enter_context(hypervisor.guest(log, attached))
+        _require_evidence(host, guest)
+        yield guest
 
 
 def _read_back(guest: Guest, disk: str) -> Effective:

@@ -2,57 +2,132 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
-from harness.analysis import METRICS, Limit, Reason, Sequential, Verdict, decided
+from harness.analysis import METRICS, Limit, Reason, Samples, Sequential, Verdict, decided
 from harness.model.budget import Budget
+from harness.model.job import Job
 from harness.model.mode import Cell
-from harness.results import CellRecord
-from harness.scenario.plan import Plan
+from harness.results import DRIFT, CellRecord, Measurement
+from harness.results.dependence import correlation_of, samples_of
+from harness.results.percentiles import FEWEST_SAMPLES, rounds_needed
+from harness.scenario.plan import Group, Plan
 
 
-def reason_to_stop(
-    cells: Sequence[Cell],
-    records: Mapping[str, CellRecord],
-    budgets: Mapping[str, Mapping[str, Budget]],
-    plan: Plan,
-    sequential: Sequential,
-    *,
-    family: int,
-    time_spent: bool,
-) -> str | None:
-    """Why no further round is necessary, in words. None to continue.
+@dataclass(frozen=True, slots=True)
+class Looking:
+    """What decides whether a cell needs another round.
 
-    `records` and `budgets` (by metric) are by cell id. `family` is the number of budgets that the run judges. A cell
-    with budgets is decided when all its budgets are decided. A cell without a budget is decided when the interval of
-    its headline metric is as narrow as the plan's target. Void cells and cells without a guest need no further round,
-    because more rounds cannot change them.
+    `budgets` (by metric) are by cell id. `family` is the number of budgets that the run judges. `time_spent` means that
+    no round follows. `reachable` is the number of rounds that the time allows, if it is limited.
     """
-    reasons: dict[Reason, None] = {}
+
+    plan: Plan
+    sequential: Sequential
+    budgets: Mapping[str, Mapping[str, Budget]]
+    family: int
+    time_spent: bool
+    reachable: int | None
+
+
+def reasons_to_stop(
+    cells: Sequence[Cell], records: Mapping[str, CellRecord], looking: Looking
+) -> dict[str, list[Reason]]:
+    """Why each cell needs no further round, by cell id. Cells that need one are not in it. `records` is by cell id.
+
+    A cell with budgets is decided when all its budgets are decided. A cell without a budget is decided when the
+    interval of its headline metric is as narrow as the plan's target. Void cells and cells without a guest need no
+    further round, because more rounds cannot change them.
+    """
+    correlation = correlation_of(records[cell.id] for cell in cells)
+    found: dict[str, list[Reason]] = {}
     for cell in cells:
         record = records[cell.id]
         if record.verdict is Verdict.VOID or record.skipped is not None or cell.mode.attach is None:
+            found[cell.id] = []
             continue
-        for name, budget in _questions(cell, budgets[cell.id]).items():
-            metric = record.metrics.get(name)
-            if metric is None:
-                continue
-            reason = decided(
-                metric.host,
-                metric.guest,
-                sequential,
-                higher_is_better=METRICS[name].higher_is_better,
-                budget=budget,
-                target=plan.target,
-                cells=max(family, 1),
-                time_spent=time_spent,
-            )
-            if reason is None:
-                return None
-            reasons[reason] = None
-    if reasons:
+        samples = samples_of(record.rounds, record.boots, correlation)
+        reasons = [
+            _reason(name, budget, record, samples, looking)
+            for name, budget in _questions(cell, looking.budgets[cell.id]).items()
+            if name in record.metrics or METRICS[name].quantile is not None
+        ]
+        if all(reasons):
+            found[cell.id] = [reason for reason in reasons if reason]
+    return found
+
+
+def _reason(name: str, budget: Limit, record: CellRecord, samples: Samples, looking: Looking) -> Reason | None:
+    """Why one metric of a cell needs no further round."""
+    metric = record.metrics.get(name)
+    if metric is None or len(metric.host) < FEWEST_SAMPLES:
+        needed = rounds_needed(record, name, reboot=looking.plan.reboot)
+        most = looking.sequential.most if looking.reachable is None else looking.reachable
+        if METRICS[name].quantile is not None and (needed is None or needed > min(most, looking.sequential.most)):
+            return Reason.FEW_IOS
+    if metric is None:
+        return Reason.FEW_IOS if looking.time_spent else None
+    return decided(
+        metric.host,
+        metric.guest,
+        looking.sequential,
+        higher_is_better=METRICS[name].higher_is_better,
+        budget=budget,
+        target=looking.plan.target,
+        cells=max(looking.family, 1),
+        time_spent=looking.time_spent,
+        samples=samples.in_batches(metric.batches),
+        reachable=looking.reachable,
+    )
+
+
+def reason_to_stop(cells: Sequence[Cell], records: Mapping[str, CellRecord], looking: Looking) -> str | None:
+    """Why no further round is necessary for any of these cells, in words. None to continue."""
+    found = reasons_to_stop(cells, records, looking)
+    if len(found) < len(cells):
+        return None
+    if reasons := dict.fromkeys(reason for each in found.values() for reason in each):
         return ", ".join(reasons)
-    return _without_questions(sequential, records, cells, time_spent=time_spent)
+    return _without_questions(looking.sequential, records, cells, time_spent=looking.time_spent)
+
+
+def settled_cells(cells: Sequence[Cell], records: Mapping[str, CellRecord], decided: Collection[str]) -> list[str]:
+    """The ids of the cells that no further round measures: those with the ids `decided`, and void ones.
+
+    A drift may end, so it alone does not settle a cell. Every cell measures the host, so the cells of the mode `host`
+    follow the others.
+    """
+    settled = {cell.id for cell in cells if cell.id in decided or _stays_void(records[cell.id])}
+    needed = {cell.job for cell in cells if cell.mode.attach is not None and cell.id not in settled}
+    return [
+        cell.id
+        for cell in cells
+        if (cell.id in settled if cell.mode.attach is not None else bool(needed) and cell.job not in needed)
+    ]
+
+
+def jobs_to_repeat(
+    plan: Plan, group: Group, records: Mapping[str, CellRecord], measured: Sequence[Measurement]
+) -> tuple[Job, ...]:
+    """The jobs of which a cell has fewer than two blocks that count, although more were measured: slices overlapped.
+
+    Once a job was measured for twice the plan's fewest rounds, it is not in it.
+    """
+    found = []
+    enough = 2 * plan.rounds * group.blocks
+    for job in group.jobs:
+        own = {(each.round, each.block) for each in measured if each.job == job.id}
+        void = {(each.round, each.block) for each in measured if each.job == job.id and each.overlap is not None}
+        cells = [records[cell.id] for cell in group.cells if cell.job == job]
+        few = any(record.skipped is None and len(record.rounds) < min(2, len(own)) for record in cells)
+        if void and few and len(own) < enough:
+            found.append(job)
+    return tuple(found)
+
+
+def _stays_void(record: CellRecord) -> bool:
+    return any(not check.ok and check.check != DRIFT for check in record.validity)
 
 
 def _questions(cell: Cell, rules: Mapping[str, Budget]) -> dict[str, Limit]:
@@ -68,7 +143,7 @@ def _without_questions(
 
     Cells that the host does not support get no rounds.
     """
-    measured = [len(records[cell.id].rounds) for cell in cells if records[cell.id].skipped is None]
+    measured = [len(set(records[cell.id].rounds)) for cell in cells if records[cell.id].skipped is None]
     if max(measured, default=sequential.first) >= sequential.first:
         return "nothing to decide"
     return Reason.TIME if time_spent else None

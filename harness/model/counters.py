@@ -33,6 +33,18 @@ class Transferred:
 
 
 @dataclass(frozen=True, slots=True)
+class ArmBytes:
+    """The bytes of all slices of an arm in one timetable together. QEMU is queried once before and once after it."""
+
+    __pydantic_config__ = STRICT
+
+    qemu: Transferred
+    """By QEMU's block layer."""
+    fio: Transferred
+    """By fio."""
+
+
+@dataclass(frozen=True, slots=True)
 class MemberCounts:
     """The counters of one disk of an array. Source: the kernel's Documentation/block/stat.rst."""
 
@@ -156,11 +168,13 @@ class Counters:
     disk: Transferred | None = None
     """By the host's block layer: all disks below the layout together."""
     qemu: Transferred | None = None
-    """By QEMU's block layer; null on the host."""
+    """By QEMU's block layer, in runs of version 0.1; else null."""
+    arm: ArmBytes | None = None
+    """By QEMU's block layer and by fio, of all slices of the arm together; null on the host."""
     cpu_busy: float | None = None
     """How busy the CPUs of fio's machine were, 0 to 1."""
     host_cpu_busy: float | None = None
-    """How busy the CPUs of the host were, 0 to 1, from login to logout."""
+    """How busy the CPUs of the host were, 0 to 1."""
     host: HostCounts | None = None
     """Of the host's CPUs."""
     threads: QemuCounts | None = None

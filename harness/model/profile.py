@@ -34,24 +34,26 @@ class Profile:
 
     name: str
     ramp: Ramp
-    """Seconds before the measured time of each fio run."""
+    """Seconds at the beginning of each slice that are not measured."""
     runtime: Runtime
-    """Seconds of measured time of each fio run."""
+    """Seconds of measured time of each slice."""
     rounds: Rounds
     iodepth: Annotated[tuple[Iodepth, ...], Field(min_length=1), Strict(False)]
     span: Span
     """Bytes of the largest region that an arm uses."""
     round_limit: SomeSeconds
     """Seconds of fio that one round over all arms may take."""
+    blocks: Rounds = 1
+    """Blocks of each job in a round: how often each arm runs the job, in slices that alternate with the other arms."""
     most_rounds: Rounds = 0
     target: ShareOrNone = None
     """Half width of the overhead's 95 % interval, as a fraction. A cell without a budget is decided at this width."""
     time_limit: SecondsOrNone = None
-    """Seconds for measuring one group. No round begins that would end later."""
+    """Seconds for measuring the scenario. No round begins that would end later."""
     conditioning: Conditioning = "fill"
     """How a region is prepared: filled once, or brought to a steady state."""
-    bracket: Flag = False
-    """Whether each round begins and ends with the bare host. Otherwise the host has one random position."""
+    reboot: Flag = False
+    """Whether each round begins with a new boot of the guest. Then the samples are the boots and not the blocks."""
 
     def __post_init__(self) -> None:
         if self.most_rounds < self.rounds:
@@ -59,14 +61,19 @@ class Profile:
 
     def changed(self, changes: Table | None) -> Profile:
         """The profile with the changes of a scenario, a `ProfileTable`."""
-        return replace(self, **changes.model_dump(exclude_unset=True)) if changes is not None else self
+        changed = changes.model_dump(exclude_unset=True, exclude=set(_WITHOUT_EFFECT)) if changes is not None else {}
+        return replace(self, **changed)
+
+
+_WITHOUT_EFFECT: dict[str, Any] = {"bracket": (Flag | None, None)}
+"""Keys of version 0.1 that are still accepted. The host needs no bracket: it alternates with all other arms."""
 
 
 def _profile_table() -> type[Table]:
     """A table whose keys are the fields of Profile. A scenario changes only the keys that it sets."""
     hints = get_type_hints(Profile, include_extras=True)
     names = [each.name for each in fields(Profile) if each.name != "name"]
-    keys: dict[str, Any] = {name: (hints[name] | None, None) for name in names}
+    keys: dict[str, Any] = {name: (hints[name] | None, None) for name in names} | _WITHOUT_EFFECT
     return create_model("ProfileTable", __base__=Table, __doc__="What a scenario changes in a profile.", **keys)
 
 
@@ -76,34 +83,46 @@ _DEPTHS = tuple(2**power for power in range(9))  # 1..256
 _MIB, _GIB = 1024**2, 1024**3
 
 PROFILES = (
-    Profile("smoke", ramp=0, runtime=3, rounds=3, iodepth=(32,), span=64 * _MIB, round_limit=5 * 60, most_rounds=3),
+    Profile(
+        "smoke",
+        ramp=0,
+        runtime=0.5,
+        rounds=3,
+        iodepth=(32,),
+        span=64 * _MIB,
+        round_limit=5 * 60,
+        blocks=4,
+        most_rounds=3,
+    ),
     Profile(
         "standard",
-        ramp=2,
-        runtime=10,
+        ramp=0,
+        runtime=1,
         rounds=3,
         iodepth=_DEPTHS,
         span=4 * _GIB,
         round_limit=10 * 60,
+        blocks=2,
         most_rounds=12,
-        target=0.05,
-        time_limit=90 * 60,  # 7 of the longest rounds; a selection of cells can have 12
+        target=0.03,
+        time_limit=3600,
         conditioning="steady",
-        bracket=True,
+        reboot=True,
     ),
     Profile(
         "publish",
-        ramp=5,
-        runtime=60,
+        ramp=0,
+        runtime=2,
         rounds=5,
         iodepth=_DEPTHS,
         span=64 * _GIB,  # as in the study of Proxmox VE, whose LVM and RAW disks had 64 GB
-        round_limit=30 * 60,
+        round_limit=20 * 60,
+        blocks=2,
         most_rounds=27,
-        target=0.02,
-        time_limit=8 * 3600,  # 13 of the longest rounds
+        target=0.01,
+        time_limit=10 * 3600,
         conditioning="steady",
-        bracket=True,
+        reboot=True,
     ),
 )
 

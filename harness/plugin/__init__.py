@@ -130,8 +130,7 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
     engine = config.stash.get(_ENGINE, None)
     if engine is None:
         return []
-    planned = [f"{name}: {plan.describe()}" for name, plan in engine.plans.items()]
-    return planned + [f"{name}: will be skipped: {why}" for name, why in engine.left_out.items()]
+    return engine.describe(verbose=config.get_verbosity() > 0)
 
 
 @pytest.fixture

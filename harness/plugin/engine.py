@@ -17,12 +17,17 @@ from harness.events import Events
 from harness.image import ImageSet, ensure_images
 from harness.lab.inventory import HostSpec
 from harness.lab.withdrawn import withdraw_secrets
+from harness.measure.calibration import of_host
 from harness.measure.campaign import Campaign
+from harness.measure.detectable import Detectable, detectable
 from harness.measure.host_measurer import HostMeasurer
+from harness.measure.noise import KnownNoise
 from harness.measure.phases import Phases
 from harness.measure.resume import Earlier, earlier_part
 from harness.measure.spec import CampaignSpec
 from harness.model.mode import Cell
+from harness.model.profile import profile_of
+from harness.plugin.announce import missing_line, slice_line, smallest_lines
 from harness.plugin.options import Options
 from harness.report import write_report
 from harness.results import CellRecord, RunStore
@@ -81,6 +86,25 @@ class Engine:
             store = RunStore.open(self.options.resume)
             for host in {self._hosts[name].name for name in self.plans}:
                 earlier_part(store, host, self.options.profile)
+
+    def describe(self, *, verbose: bool) -> list[str]:
+        """The lines before the run: each plan, and the smallest overhead that its cells can show."""
+        lines = [f"{name}: {plan.describe()}" for name, plan in self.plans.items()]
+        by_host: dict[str, list[Detectable]] = {}
+        known: dict[str, KnownNoise] = {}
+        for name, plan in self.plans.items():
+            host = self._hosts[name]
+            if host.name not in known:
+                known[host.name] = KnownNoise.of(host, self.options.reports, of_host(host))
+            cells = detectable(plan, self.scenarios[name], known[host.name])
+            lines += smallest_lines(name, cells, verbose=verbose)
+            profile = profile_of(self.scenarios[name].profiles, self.options.profile)
+            lines += slice_line(name, profile, host.target(plan.disk).identity, known[host.name].calibration)
+            by_host.setdefault(host.name, []).extend(cells)
+        for name, cells in by_host.items():
+            host = known[name].host
+            lines += missing_line(host, cells, None if host.kind == "embedded" else self.options.inventory.source)
+        return lines + [f"{name}: will be skipped: {why}" for name, why in self.left_out.items()]
 
     def record(self, cell: Cell) -> CellRecord:
         """The cell's record, which is measured at the first request. Raises the error that stopped measuring."""
@@ -159,7 +183,9 @@ class Engine:
 
     def _plan(self, name: str, cells: Sequence[Cell]) -> Plan:
         plan = plan_for(self.scenarios[name], self.options.profile, cells)
-        return plan.with_rounds(self.options.rounds) if self.options.rounds else plan
+        if self.options.rounds:
+            return plan.with_rounds(self.options.rounds)
+        return plan.with_time(self.options.time) if self.options.time else plan
 
     def _campaign(self, host: HostSpec) -> Campaign:
         # This must precede the first child process. The controller of pytest-xdist starts workers, but never gets here.

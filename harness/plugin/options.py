@@ -13,9 +13,11 @@ from typing import Literal, TypeVar, get_args
 
 import pytest
 
+from harness.errors import ConfigError
 from harness.lab.embedded.lab import inventory as embedded_inventory
 from harness.lab.inventory import HostSpec, Inventory, load_lab
 from harness.model.profile import PROFILES
+from harness.units import parse_duration
 
 LAB_FILE = "lab.toml"
 LAB_VARIABLE = "VIRT_OVERHEAD_LAB"
@@ -42,6 +44,8 @@ class Options:
     reports: Path
     seed: int | None
     rounds: int | None
+    time: float | None
+    """Seconds for measuring each scenario."""
     require_lab: bool
     resume: Path | None
     inconclusive: Inconclusive
@@ -72,6 +76,13 @@ def add_options(parser: pytest.Parser) -> None:
         "--rounds", metavar="N", type=_number("--rounds", 1), help="rounds to measure (default: the profile's)"
     )
     group.addoption(
+        "--time",
+        metavar="DURATION",
+        type=_duration("--time"),
+        help='how long to measure each scenario, for example "20 min": where the rounds so far decide nothing yet '
+        "(default: the profile's rounds and time limit)",
+    )
+    group.addoption(
         "--resume",
         metavar="RUN",
         type=_path("--resume"),
@@ -92,6 +103,8 @@ def add_options(parser: pytest.Parser) -> None:
 
 def read_options(config: pytest.Config) -> Options:
     """The options of this run. Raises ConfigError if the lab file cannot be used."""
+    if config.getoption("--rounds") and config.getoption("--time"):
+        raise ConfigError("--rounds and --time contradict each other", hint="use one of them")
     inventory = _inventory(config)
     hosts = inventory.hosts
     if host := config.getoption("--host"):
@@ -103,6 +116,7 @@ def read_options(config: pytest.Config) -> Options:
         reports=config.getoption("--reports") or config.rootpath / "reports",
         seed=config.getoption("--seed"),
         rounds=config.getoption("--rounds"),
+        time=config.getoption("--time"),
         require_lab=config.getoption("--require-lab"),
         resume=config.getoption("--resume"),
         inconclusive=config.getoption("--inconclusive"),
@@ -127,6 +141,19 @@ def _number(option: str, least: int, most: int = sys.maxsize) -> Callable[[str],
         if not re.fullmatch("[0-9]{1,19}", text) or not least <= int(text) <= most:
             raise argparse.ArgumentTypeError(f"{option} takes a whole number {allowed}, not {text!r}")
         return int(text)
+
+    return parse
+
+
+def _duration(option: str) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        try:
+            seconds = parse_duration(re.sub("m$", "min", text))
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{option}: {error}") from None
+        if seconds <= 0:
+            raise argparse.ArgumentTypeError(f"{option} takes a duration above 0, not {text!r}")
+        return seconds
 
     return parse
 

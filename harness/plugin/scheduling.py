@@ -11,9 +11,10 @@ from xdist.scheduler import LoadScopeScheduling
 
 
 class HostScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """Gives tests for which `host_of` returns the same name to one worker. All other tests are distributed one by one.
+    """Gives tests for which `host_of` returns the same name to one worker.
 
-    This replaces `--dist loadgroup`: with pytest 9.2, xdist 3.8 no longer finds the group of an item.
+    All other tests are distributed as `--dist` says: by file, by module or class, else one by one. This replaces
+    `--dist loadgroup`: with pytest 9.2, xdist 3.8 no longer finds the group of an item.
     """
 
     def __init__(self, config: pytest.Config, log: Producer, host_of: Callable[[str], str | None]) -> None:
@@ -21,7 +22,14 @@ class HostScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no
         self._host_of = host_of
 
     def _split_scope(self, nodeid: str) -> str:
-        return self._host_of(nodeid) or nodeid
+        if host := self._host_of(nodeid):
+            return host
+        match self.config.getoption("dist"):
+            case "loadfile":
+                return nodeid.partition("::")[0]
+            case "loadscope":
+                return str(super()._split_scope(nodeid))
+        return nodeid
 
 
 def scheduler(config: pytest.Config, log: Any, host_of: Callable[[str], str | None]) -> HostScheduling:

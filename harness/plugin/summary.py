@@ -10,7 +10,7 @@ from rich.console import Console
 from harness.analysis import Verdict
 from harness.report.budgets import gravest_first, limit, sentence
 from harness.report.cells import CellView, confidence_words
-from harness.report.numbers import count, percent, percent_interval
+from harness.report.numbers import percent, percent_interval
 from harness.report.terminal import overhead_table, summary_lines
 from harness.results import CellRecord, RunStore
 
@@ -19,7 +19,9 @@ def cell_properties(record: CellRecord) -> list[tuple[str, object]]:
     """Properties of the cell's JUnit test case."""
     properties: list[tuple[str, object]] = [
         ("verdict", str(record.verdict)),
-        ("rounds", len(record.rounds)),
+        ("rounds", len(set(record.rounds))),
+        ("blocks", len(record.rounds)),
+        ("boots", CellView(record).boots),
         ("confidence", record.confidence),
     ]
     for budget in record.budget:
@@ -43,8 +45,8 @@ def cell_properties(record: CellRecord) -> list[tuple[str, object]]:
 def explain(record: CellRecord) -> str:
     """Why a cell has its verdict, with the figures. Of several budgets, the worst verdict comes first.
 
-    For example "CELL: exceeds: iops overhead 79.4 % [77.5, 81.2], budget 60 %, p < 0.0001; within: clat_p99 ...; n = 3
-    rounds, intervals hold with 95 %".
+    For example "CELL: exceeds: iops overhead 79.4 % [77.5, 81.2], budget 60 %, p < 0.0001; within: clat_p99 ...; n = 6
+    blocks, intervals hold with 95 %".
     """
     view = CellView(record)
     if record.verdict is Verdict.VOID:
@@ -55,7 +57,7 @@ def explain(record: CellRecord) -> str:
         parts.append(f"{record.verdict}: {view.headline_name} overhead {found}, no budget")
     if not parts:
         return f"{record.id}: {record.verdict}"
-    basis = f"n = {count(len(record.rounds), 'round')}, intervals hold with {confidence_words([view])}"
+    basis = f"n = {view.samples}, intervals hold with {confidence_words([view])}"
     return f"{record.id}: {'; '.join(parts)}; {basis}"
 
 

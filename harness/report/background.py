@@ -62,7 +62,8 @@ def about_run(run: Run) -> Table:
     info, lab = run.run, run.lab
     unknown = lab.accel == "unknown"
     spans = sorted({cell.span_bytes for cell in run.cells})
-    rounds = sorted({len(cell.rounds) for cell in run.cells if cell.rounds})
+    rounds = sorted({len(set(cell.rounds)) for cell in run.cells if cell.rounds})
+    blocks = sorted({len(cell.rounds) for cell in run.cells if cell.rounds})
     times = sorted({(cell.job.seconds, cell.job.ramp) for cell in run.cells})
     rows = (
         ("run", info.id),
@@ -71,8 +72,9 @@ def about_run(run: Run) -> Table:
         ("finished", moment(info.finished) if info.finished is not None else "not finished"),
         ("command", info.command),
         ("profile", info.profile),
-        ("rounds", " to ".join(str(number) for number in dict.fromkeys((rounds[0], rounds[-1]))) if rounds else "none"),
-        ("fio per job", ", ".join(f"{seconds:g} s after {ramp:g} s of ramp" for seconds, ramp in times)),
+        ("rounds", _from_to(rounds)),
+        ("blocks of a cell", _from_to(blocks)),
+        ("fio per slice", ", ".join(f"{seconds:g} s after {ramp:g} s of ramp" for seconds, ramp in times)),
         ("span of each arm", ", ".join(map(format_size, spans))),
         ("seed", str(info.seed)),
         ("host", lab.host),
@@ -80,6 +82,11 @@ def about_run(run: Run) -> Table:
         ("represents real hardware", f"{'not known' if unknown else 'yes' if lab.representative else 'no'}: {lab.why}"),
     )
     return Table(("", ""), rows)
+
+
+def _from_to(numbers: Sequence[int]) -> str:
+    """ "6", "3 to 12" or "none", for sorted numbers."""
+    return " to ".join(map(str, dict.fromkeys((numbers[0], numbers[-1])))) if numbers else "none"
 
 
 def provenance(run: Run) -> Table:

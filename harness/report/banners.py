@@ -15,14 +15,14 @@ from harness.results import Run
 class Banner:
     """A warning above the figures."""
 
-    kind: Literal["status", "lab", "rounds", "steady"]
+    kind: Literal["status", "lab", "blocks", "steady"]
     title: str
     text: str
 
 
 def banners(run: Run) -> tuple[Banner, ...]:
     """Warnings if the run is incomplete, its lab is not real hardware, it has no interval, or a disk is not steady."""
-    return tuple(found for banner in (_status, _lab, _rounds, _steady) for found in banner(run))
+    return tuple(found for banner in (_status, _lab, _blocks, _steady) for found in banner(run))
 
 
 def _status(run: Run) -> Iterator[Banner]:
@@ -53,14 +53,14 @@ def _lab(run: Run) -> Iterator[Banner]:
         )
 
 
-def _rounds(run: Run) -> Iterator[Banner]:
-    rounds = [len(record.rounds) for record in run.cells if CellView(record).measured]
-    if rounds and max(rounds) == 1:
+def _blocks(run: Run) -> Iterator[Banner]:
+    blocks = [len(record.rounds) for record in run.cells if CellView(record).measured]
+    if blocks and max(blocks) == 1:
         yield Banner(
-            "rounds",
-            "One round",
-            "A round is a sample, and the spread of one sample is unknown: no value has an interval, and no "
-            "budget can be judged. Measure at least three rounds.",
+            "blocks",
+            "One block",
+            "A block is a sample, and the spread of one sample is unknown: no value has an interval, and no "
+            "budget can be judged. Measure at least six blocks.",
         )
 
 
@@ -75,5 +75,5 @@ def _steady(run: Run) -> Iterator[Banner]:
             "steady",
             "Not steady",
             f"{disk} did not reach a steady state before it was measured ({', '.join(names)}). You can compare modes "
-            "with their host, round by round; no figure shows the disk's long-term performance.",
+            "with their host, block by block; no figure shows the disk's long-term performance.",
         )

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.analysis import METRICS, Verdict
-from harness.report.numbers import microseconds, microseconds_interval, percent, percent_interval
+from harness.report.numbers import (
+    batch_count,
+    count,
+    microseconds,
+    microseconds_interval,
+    percent,
+    percent_interval,
+)
 from harness.results import BudgetRecord, CellRecord
 
 _GRAVEST_FIRST = (Verdict.VOID, Verdict.EXCEEDS, Verdict.INCONCLUSIVE, Verdict.WITHIN, Verdict.UNJUDGED)
@@ -28,21 +35,26 @@ def limit(budget: BudgetRecord) -> str:
 
 
 def finding(record: CellRecord, budget: BudgetRecord) -> str:
-    """ "overhead 38.2 % [35.2, 41.0]"; for an absolute limit "adds 120 us [100, 140]"; or why there is no figure."""
+    """ "overhead 38.2 % [35.2, 41.0]"; for an absolute limit "adds 120 us [100, 140]"; or why there is no figure.
+
+    A percentile from batches also has its samples: "overhead 38.2 % [35.2, 41.0] from 3 samples of 4 blocks each".
+    """
     metric = record.metrics.get(budget.metric)
     if metric is None or metric.overhead is None:
-        return "not measured in every round"
+        too_few = METRICS[budget.metric].quantile is not None and record.rounds
+        return f"no sample: too few I/Os in {count(len(record.rounds), 'block')}" if too_few else "not measured"
     parts = []
     if budget.share is not None:
         parts.append(f"overhead {percent(metric.overhead.point)} % {percent_interval(metric.overhead)}".rstrip())
     if budget.absolute is not None and metric.added is not None:
         added = microseconds(metric.added.point, grouped="")
         parts.append(f"adds {added} us {microseconds_interval(metric.added)}".rstrip())
-    return " and ".join(parts)
+    samples = batch_count(metric.batches, metric.overhead.boots)
+    return " and ".join(parts) + (f" from {samples}" if samples else "")
 
 
 def p_value(probability: float | None) -> str:
-    """ "p = 0.0031", "p < 0.0001"; "no p value" after one round."""
+    """ "p = 0.0031", "p < 0.0001"; "no p value" with one block."""
     if probability is None:
         return "no p value"
     return f"p < {_SMALLEST_P}" if probability < _SMALLEST_P else f"p = {probability:.2g}"

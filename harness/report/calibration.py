@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from pydantic import ConfigDict, JsonValue, TypeAdapter, ValidationError
 
-from harness.report.numbers import count, microseconds, microseconds_range
+from harness.analysis import smallest_detectable
+from harness.report.numbers import blocks_of_boots, count, microseconds, microseconds_range
 from harness.results import Run
 
 REMEDY = "virt-overhead calibrate"
@@ -24,6 +25,16 @@ class AddedDelay:
 
 
 @dataclass(frozen=True, slots=True)
+class BootNoise:
+    """How much the boots of a guest differ."""
+
+    __pydantic_config__ = ConfigDict(allow_inf_nan=False)
+
+    sd: float
+    """Standard deviation of the boots' true mean log(guest/host)."""
+
+
+@dataclass(frozen=True, slots=True)
 class CalibrationTable:
     """A device measured against itself in several groups: all differences are noise."""
 
@@ -35,21 +46,32 @@ class CalibrationTable:
     """Groups in which a difference was found although there is none."""
     groups: int
     smallest_detectable: dict[int, float]
-    """The smallest overhead that can be shown, as a share, by number of rounds."""
+    """The smallest overhead that can be shown, as a share, by number of blocks."""
     noise_sd: float
-    """Standard deviation of log(guest/host) between rounds."""
+    """Standard deviation of log(guest/host) between blocks."""
     delay: AddedDelay | None = None
+    boots: BootNoise | None = None
+    """Null in a calibration of an older version."""
+
+    def shown_by(self, blocks: int, boots: int) -> float | None:
+        """The smallest overhead that `blocks` in each of `boots` can show, as a share. None if it is not known."""
+        if boots == 1:
+            return self.smallest_detectable.get(blocks)
+        return (
+            smallest_detectable(self.noise_sd, blocks, boots=boots, sd_of_boots=self.boots.sd) if self.boots else None
+        )
 
 
 def calibration_sentences(run: Run) -> tuple[str, ...]:
-    """What the lab's calibration shows for a run with these numbers of rounds, or that there is no calibration."""
+    """What the lab's calibration shows for a run with these numbers of blocks, or that there is no calibration."""
     stored = run.provenance.get("calibration")
     if stored is None:
         return (f"This lab was never calibrated, so the smallest overhead it can show is not known. Run {REMEDY}.",)
     calibration = _read(stored)
     if calibration is None:
         return (f"The calibration stored with this run cannot be read. {REMEDY} writes a new one.",)
-    return tuple(_sentences(calibration, {len(cell.rounds) for cell in run.cells if cell.rounds}))
+    boots = {(len(cell.rounds), len(set(cell.boots)) or 1) for cell in run.cells if cell.rounds}
+    return tuple(_sentences(calibration, {(blocks // number, number) for blocks, number in boots}))
 
 
 def _read(stored: JsonValue) -> CalibrationTable | None:
@@ -59,11 +81,15 @@ def _read(stored: JsonValue) -> CalibrationTable | None:
         return None
 
 
-def _sentences(calibration: CalibrationTable, rounds: Collection[int]) -> list[str]:
-    shown = {n: share for n, share in sorted(calibration.smallest_detectable.items()) if n in rounds}
+def _sentences(calibration: CalibrationTable, samples: Collection[tuple[int, int]]) -> list[str]:
+    """What the calibration shows for cells with these numbers of blocks in each boot, and of boots."""
+    known = [(n, boots, share) for n, boots in sorted(samples) if (share := calibration.shown_by(n, boots)) is not None]
+    all_blocks = [(n, 1, share) for n, share in sorted(calibration.smallest_detectable.items())]
     sentences = []
-    if found := shown or dict(sorted(calibration.smallest_detectable.items())):
-        figures = ", ".join(f"{count(n, 'round')} can show here: {share * 100:.2g} %" for n, share in found.items())
+    if found := known or all_blocks:
+        figures = ", ".join(
+            f"{blocks_of_boots(n, boots)} can show here: {share * 100:.2g} %" for n, boots, share in found
+        )
         sentences.append(f"Smallest overhead that {figures}.")
     alarms = f"{count(calibration.false_alarms, 'false alarm')} in {count(calibration.groups, 'group')}"
     sentences.append(f"Calibrated on {calibration.written}: {alarms} of a device against itself.")

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Literal
 
 from harness.analysis import METRICS, Estimate, Verdict, mean_interval, proven_below
+from harness.report.numbers import sample_count
 from harness.results import CellRecord, MetricRecord
 
 
@@ -157,7 +158,7 @@ class CellView:
         if self.record.skipped is not None:
             return (self.record.skipped, *failed)
         if not self.measured and not failed:
-            return ("no round in which every arm was measured",)
+            return ("no block in which every arm was measured",)
         return failed
 
     @property
@@ -179,8 +180,23 @@ class CellView:
         share = proven_below(self.overhead)
         return share if share is not None and share < 1 else None
 
+    @property
+    def boots(self) -> int:
+        """The number of boots of the guest, 1 if that is not known."""
+        return len(set(self.record.boots)) or 1
+
+    @property
+    def n(self) -> int:
+        """The number of samples: boots if there were several, else blocks."""
+        return self.boots if self.boots > 1 else len(self.record.rounds)
+
+    @property
+    def samples(self) -> str:
+        """For example "6 blocks" or "3 boots"."""
+        return sample_count(len(self.record.rounds), self.boots)
+
     def mean(self, metric: MetricRecord | None, place: ArmName) -> Estimate | None:
-        """Geometric mean over the rounds of one arm, with its interval, in the metric's unit."""
+        """Geometric mean over the blocks of one arm, with its interval, in the metric's unit."""
         values: tuple[float, ...] = getattr(metric, place) if metric else ()
         return mean_interval(values, confidence=self.record.confidence) if values else None
 

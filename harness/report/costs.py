@@ -25,7 +25,7 @@ class ArmCosts:
         return "host" if self.mode is None else f"{self.place} {self.mode}"
 
     def figure(self, name: str) -> Estimate | None:
-        """The mean over the rounds, in the unit of the cost; None if the arm does not have the figure."""
+        """The mean over the blocks, in the unit of the cost; None if the arm does not have the figure."""
         cost = self.cell.record.accounting.get(name)
         values: tuple[float, ...] = getattr(cost, self.place) if cost else ()
         return estimate_mean(values, confidence=self.cell.record.confidence) if values else None
@@ -38,7 +38,7 @@ class ArmCosts:
 def arm_costs(cells: Sequence[CellView]) -> tuple[ArmCosts, ...]:
     """The host, then twin and guest of each mode, for cells of one job. Arms that are void or not counted are absent.
 
-    The cells share the host. Its values come from the cell with the most rounds.
+    The cells share the host. Its values come from the cell with the most blocks.
     """
     usable = [cell for cell in cells if cell.usable]
     hosts = [ArmCosts("host", None, cell) for cell in sorted(usable, key=lambda cell: -len(cell.record.rounds))]

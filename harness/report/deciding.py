@@ -1,4 +1,4 @@
-"""What would decide an inconclusive budget: the number of rounds, if further rounds scatter like those so far."""
+"""What would decide an inconclusive budget: the number of samples, if further ones scatter like those so far."""
 
 from __future__ import annotations
 
@@ -8,32 +8,33 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from harness.analysis import Limit, log_ratios, t_quantile
+from harness.analysis import Limit, first_blocks, log_ratios, t_quantile
 from harness.results import BudgetRecord, CellRecord, MetricRecord
+from harness.results.percentiles import rounds_needed
 
-MOST_ROUNDS = 200
-"""More rounds than this are not practical: the overhead is too close to the budget."""
+_MOST_SAMPLES = 200
+"""More blocks or boots than this are not practical: the overhead is too close to the budget."""
 _CONFIDENCE = 0.95
 _ERROR_RATE = (1 - _CONFIDENCE) / 2
 
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """One limit of a budget: how far the rounds' mean is beyond it (below 0 if it is kept), and their spread."""
+    """One limit of a budget: how far the samples' mean is beyond it (below 0 if it is kept), and their spread."""
 
     beyond: float
     spread: float
 
-    def rounds(self, confidence: float) -> float:
-        """The smallest number of rounds for which the interval, with this spread, does not contain the limit.
+    def samples(self, confidence: float) -> float:
+        """The smallest number of samples for which the interval, with this spread, does not contain the limit.
 
-        Infinite beyond `MOST_ROUNDS`.
+        Infinite beyond `_MOST_SAMPLES`.
         """
 
         def decides(n: int) -> bool:
             return t_quantile((1 + confidence) / 2, n - 1) * self.spread / math.sqrt(n) < abs(self.beyond)
 
-        numbers = range(2, MOST_ROUNDS + 1)
+        numbers = range(2, _MOST_SAMPLES + 1)
         place = bisect_left(numbers, True, key=decides)
         return numbers[place] if place < len(numbers) else math.inf
 
@@ -42,37 +43,54 @@ def what_decides(record: CellRecord, budget: BudgetRecord, *, judged: int) -> st
     """What would decide an inconclusive budget of a cell, in words. `judged` is how many budgets the run judges."""
     metric = record.metrics.get(budget.metric)
     if metric is None or metric.overhead is None:
-        return "a round lacks the metric: use longer jobs, which complete enough I/Os for a percentile"
-    n = len(metric.host)
+        return _what_gives_samples(record, budget.metric)
+    boots: Sequence[int] = record.boots if len(set(record.boots)) > 1 else ()
+    if boots and metric.batches:
+        boots = [boots[first] for first in first_blocks(metric.batches)]
+    n = len(set(boots)) or len(metric.host)
+    if n < 2 and metric.batches:
+        return _what_gives_samples(record, budget.metric)
     if n < 2:
-        return "one round has no interval: measure at least three"
+        return "one block has no interval: measure at least six"
     if budget.p_value is not None and budget.p_value <= _ERROR_RATE:
         # The budget alone is exceeded, but the correction revokes that. So it needs the confidence of one among all.
-        needed = rounds_to_decide(metric, budget, 1 - (1 - _CONFIDENCE) / judged)
-        return f"beyond its budget alone, not as one of {judged} judged: {_rounds(needed, n)}"
-    return _rounds(rounds_to_decide(metric, budget, record.confidence), n)
+        needed = samples_to_decide(metric, budget, 1 - (1 - _CONFIDENCE) / judged, boots)
+        return f"beyond its budget alone, not as one of {judged} judged: {_words(needed, n, _noun(metric, boots))}"
+    return _words(samples_to_decide(metric, budget, record.confidence, boots), n, _noun(metric, boots))
 
 
-def rounds_to_decide(metric: MetricRecord, budget: BudgetRecord, confidence: float) -> int | None:
-    """How many rounds would give an interval without the budget in it; None for more than `MOST_ROUNDS`.
+def _what_gives_samples(record: CellRecord, name: str) -> str:
+    """For a percentile with fewer than two samples."""
+    rounds = rounds_needed(record, name, reboot=len(set(record.boots)) > 1)
+    if rounds is None:
+        return "use longer slices, which complete enough I/Os for a percentile"
+    done = len(set(record.rounds))
+    return f"two samples have an interval, and take about {rounds} rounds like these {done}; or use longer slices"
 
-    This is an expectation and not a promise: it treats mean and spread of the rounds so far as the true values.
-    ValueError for fewer than two rounds.
+
+def samples_to_decide(
+    metric: MetricRecord, budget: BudgetRecord, confidence: float, boots: Sequence[int] = ()
+) -> int | None:
+    """How many samples would give an interval without the budget in it; None for more than `_MOST_SAMPLES`.
+
+    A sample is a block. With `boots`, the boot of each block, it is the mean of a boot. This is an expectation and not
+    a promise: it treats mean and spread of the samples so far as the true values, and blocks as independent.
+    ValueError for fewer than two samples.
     """
     confidence = Limit(budget.share, budget.absolute, budget.both).interval_confidence(confidence)
-    sides = _sides(metric, budget)
-    broken = [side.rounds(confidence) for side in sides if side.beyond > 0]
-    kept = [side.rounds(confidence) for side in sides if side.beyond <= 0]
+    sides = _sides(metric, budget, boots)
+    broken = [side.samples(confidence) for side in sides if side.beyond > 0]
+    kept = [side.samples(confidence) for side in sides if side.beyond <= 0]
     suffices, needs_all = (kept, broken) if budget.both == "looser" else (broken, kept)
     needed = min(suffices) if suffices else max(needs_all)
-    return None if math.isinf(needed) else max(int(needed), len(metric.host) + 1)
+    return None if math.isinf(needed) else max(int(needed), (len(set(boots)) or len(metric.host)) + 1)
 
 
-def _sides(metric: MetricRecord, budget: BudgetRecord) -> list[_Side]:
-    """As in a verdict: a share on the logarithms of the rounds' ratios, an amount on their differences."""
+def _sides(metric: MetricRecord, budget: BudgetRecord, boots: Sequence[int]) -> list[_Side]:
+    """As in a verdict: a share on the logarithms of the blocks' ratios, an amount on their differences."""
     sides = []
     if budget.share is not None:
-        ratios = log_ratios(metric.host, metric.guest)
+        ratios = _by_boot(log_ratios(metric.host, metric.guest), boots)
         if metric.better == "lower":
             sides.append(_side(ratios, math.log1p(budget.share)))
         else:
@@ -80,15 +98,29 @@ def _sides(metric: MetricRecord, budget: BudgetRecord) -> list[_Side]:
             sides.append(_side([-ratio for ratio in ratios], most))
     if budget.absolute is not None:
         differences = [guest - host for host, guest in zip(metric.host, metric.guest, strict=True)]
-        sides.append(_side(differences, budget.absolute))
+        sides.append(_side(_by_boot(differences, boots), budget.absolute))
     return sides
+
+
+def _by_boot(values: Sequence[float], boots: Sequence[int]) -> Sequence[float]:
+    """The mean of each boot; the values themselves if there are no boots."""
+    if not boots:
+        return values
+    labelled = list(zip(values, boots, strict=True))
+    return [fmean(value for value, boot in labelled if boot == one) for one in dict.fromkeys(boots)]
 
 
 def _side(samples: Sequence[float], most: float) -> _Side:
     return _Side(fmean(samples) - most, stdev(samples))
 
 
-def _rounds(needed: int | None, n: int) -> str:
+def _noun(metric: MetricRecord, boots: Sequence[int]) -> str:
+    if boots:
+        return "boots"
+    return f"samples of {round(fmean(metric.batches))} blocks" if metric.batches else "blocks"
+
+
+def _words(needed: int | None, n: int, noun: str) -> str:
     if needed is None:
-        return f"more than {MOST_ROUNDS} rounds: the overhead is too close to the budget"
-    return f"about {needed} rounds, if they scatter like these {n}"
+        return f"more than {_MOST_SAMPLES} {noun}: the overhead is too close to the budget"
+    return f"about {needed} {noun}, if they scatter like these {n}"

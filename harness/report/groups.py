@@ -40,7 +40,7 @@ class GroupView:
 
     @property
     def orders(self) -> tuple[tuple[int, tuple[str, ...]], ...]:
-        """The number of each whole round, and its arms in the order of their measurement."""
+        """The number of each whole round, and its arms in the order of their first slices."""
         numbers = self.record.rounds or range(1, len(self.record.orders) + 1)
         return tuple(zip(numbers, self.record.orders, strict=True))
 

@@ -135,6 +135,7 @@ def _environment() -> Environment:
         "budget_finding": budgets.finding,
         "p_value": budgets.p_value,
         "gravest_first": budgets.gravest_first,
+        "batch_count": numbers.batch_count,
         "pooled": _pooled,
         "pooled_percentiles": _pooled_percentiles,
         "colour_limit": colour_limit,
@@ -194,7 +195,7 @@ def _verdict_scale(judged: Sequence[Judged]) -> Scale:
 
 
 def _pooled_percentiles(cell: CellView) -> dict[str, MetricRecord]:
-    return {name: metric for name, metric in cell.record.metrics.items() if metric.pooled}
+    return {name: metric for name, metric in cell.record.metrics.items() if metric.pooled or metric.batches}
 
 
 def _pooled(percentile: PooledPercentile | None) -> str:

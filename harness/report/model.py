@@ -45,7 +45,7 @@ class Series:
     mode: str | None
     """None for the bare host."""
     points: tuple[tuple[int, Estimate], ...]
-    """iodepth and the mean over rounds."""
+    """iodepth and the mean over blocks."""
     doubtful: frozenset[int] = frozenset()
     """Depths at which the guest is faster than its host, which is not a result."""
 
@@ -114,7 +114,7 @@ class WorkloadView:
             if not cell.usable:
                 continue
             for place in ("host", "twin", "guest"):
-                mean = cell.mean(metric, place)  # the shared host's values come from the cell with the most rounds
+                mean = cell.mean(metric, place)  # the shared host's values come from the cell with the most blocks
                 if mean is not None:
                     arms.setdefault((place, None if place == "host" else cell.mode), {})[cell.iodepth] = mean
         order = {mode: number for number, mode in enumerate(dict.fromkeys(cell.mode for cell in self.cells))}

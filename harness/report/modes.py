@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from harness.analysis import Estimate, estimate_overhead
+from harness.analysis import IN_ORDER, Estimate, Samples, estimate_overhead
 from harness.report.cells import ArmName, CellView, Outcome, confidence_words
-from harness.report.numbers import count, percent, percent_interval
+from harness.report.numbers import count, percent, percent_interval, sample_count
 
 _JobKey = str
 
@@ -100,13 +100,12 @@ def headline(disk: str, comparison: Comparison) -> Headline:
 
 def _details(comparison: Comparison) -> tuple[str, ...]:
     best, worst = comparison.modes[0], comparison.modes[-1]
-    n = best.overhead.n
     jobs = count(comparison.jobs, "job")
     if comparison.jobs < comparison.planned:
         jobs = f"{comparison.jobs} of {count(comparison.planned, 'job')}"
-    details = [f"Geometric mean over {jobs} in {count(n, 'round')}"]
+    details = [f"Geometric mean over {jobs} in {sample_count(best.overhead.n, best.overhead.boots)}"]
     interval = f", with its interval ({comparison.confidence})."
-    details[0] += interval if best.overhead.low is not None else "; one round gives no interval."
+    details[0] += interval if best.overhead.low is not None else "; one block gives no interval."
     if len(comparison.modes) > 1 and _overlap(best.overhead, worst.overhead):
         details.append("The intervals of the two overlap: this run cannot distinguish them.")
     return (*details, *_left_out(comparison))
@@ -180,22 +179,24 @@ def _summary(mode: str, cells: Sequence[CellView]) -> ModeSummary:
 
 
 def _pooled(cells: Sequence[CellView], of: ArmName, than: ArmName) -> Estimate:
-    """Overhead of the geometric mean over the cells' jobs. A sample is a round in which all of them were measured."""
-    common = sorted(set.intersection(*(set(cell.record.rounds) for cell in cells)))
+    """Overhead of the geometric mean over the cells' jobs. A sample is a block in which all of them were measured."""
+    common = sorted(set.intersection(*(set(cell.record.samples) for cell in cells)))
 
     def samples(place: ArmName) -> list[float]:
         if not common:  # the jobs were never measured together: there is a value, but no spread
             means = [cell.mean(cell.throughput, place) for cell in cells]
             return [_geometric_mean([mean.point for mean in means if mean])]
-        return [_geometric_mean([_value(cell, place, number) for cell in cells]) for number in common]
+        return [_geometric_mean([_value(cell, place, block) for cell in cells]) for block in common]
 
     confidence = max(cell.record.confidence for cell in cells)
-    return estimate_overhead(samples(than), samples(of), higher_is_better=True, confidence=confidence)
+    boots = dict(zip(cells[0].record.samples, cells[0].record.boots, strict=False))
+    together = Samples(tuple(boots[block] for block in common)) if boots else IN_ORDER
+    return estimate_overhead(samples(than), samples(of), higher_is_better=True, confidence=confidence, samples=together)
 
 
-def _value(cell: CellView, place: ArmName, number: int) -> float:
+def _value(cell: CellView, place: ArmName, block: tuple[int, int]) -> float:
     values: tuple[float, ...] = getattr(cell.throughput, place)
-    return values[cell.record.rounds.index(number)]
+    return values[cell.record.samples.index(block)]
 
 
 def _geometric_mean(values: Sequence[float]) -> float:

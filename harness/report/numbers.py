@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from harness.analysis import Estimate
 
@@ -57,7 +58,7 @@ def percent_interval(estimate: Estimate | None) -> str:
 
 
 def percent_with_interval(estimate: Estimate | None) -> str:
-    """For tables: "38.2 [35.2, 41.0]"; "38.2" after one round."""
+    """For tables: "38.2 [35.2, 41.0]"; "38.2" with one block."""
     if estimate is None:
         return NONE
     return f"{percent(estimate.point)} {percent_interval(estimate)}".rstrip()
@@ -84,8 +85,28 @@ def microseconds_range(low: float, high: float) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """ "1 round", "3 rounds"."""
+    """ "1 block", "3 blocks"."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def blocks_of_boots(blocks: int, boots: int) -> str:
+    """ "6 blocks", or "3 boots of 2 blocks" if there are several boots with `blocks` in each."""
+    return f"{boots} boots of {count(blocks, 'block')}" if boots > 1 else count(blocks, "block")
+
+
+def sample_count(blocks: int, boots: int | None) -> str:
+    """ "6 blocks"; "3 boots" if the guest was booted several times, because the samples are the boots' means then."""
+    return count(boots, "boot") if boots is not None and boots > 1 else count(blocks, "block")
+
+
+def batch_count(sizes: Sequence[int], boots: int | None) -> str:
+    """The samples of a percentile from batches of blocks: "3 samples of 4 blocks each", "3 samples of 4 to 5 blocks
+    each", "3 boots with 6 samples of 2 blocks each"; empty without batches."""
+    if not sizes:
+        return ""
+    blocks = count(max(sizes), "block") if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)} blocks"
+    samples = f"{count(len(sizes), 'sample')} of {blocks}{' each' * (len(sizes) > 1)}"
+    return f"{boots} boots with {samples}" if boots is not None and boots < len(sizes) else samples
 
 
 def _decimals(value: float) -> int:

@@ -181,6 +181,6 @@ def row_values(cell: CellView) -> tuple[str, str, str, str, str]:
         short(host.point / cell.headline_scale if host else None),
         short(guest.point / cell.headline_scale if guest else None),
         percent_with_interval(overhead) if overhead else "-",
-        str(overhead.n) if overhead else "-",
+        str(cell.n) if overhead else "-",
         microseconds(added.point, signed=True, grouped="") if added else "-",
     )

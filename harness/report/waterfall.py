@@ -57,7 +57,7 @@ class Waterfall:
 
     @property
     def host(self) -> float:
-        """The host's mean latency over the rounds, in seconds. Only if the decomposition was not skipped."""
+        """The host's mean latency over the blocks, in seconds. Only if the decomposition was not skipped."""
         return fmean(self.record.steps[0].values)
 
     @property
@@ -86,12 +86,12 @@ class Waterfall:
 
     @property
     def basis(self) -> str:
-        """For example "Host 80.1 us, 5 rounds; rounds 2, 4 lack an arm and are not used"."""
-        words = f"Host {microseconds(self.host)} us, {count(len(self.record.rounds), 'round')}"
+        """For example "Host 80.1 us, 5 blocks; blocks of rounds 2 and 4 lack an arm and are not used"."""
+        words = f"Host {microseconds(self.host)} us, {count(len(self.record.rounds), 'block')}"
         if self.record.left_out:
             rounds = "round" if len(self.record.left_out) == 1 else "rounds"
-            verbs = "lacks an arm and is" if len(self.record.left_out) == 1 else "lack an arm and are"
-            words += f"; {rounds} {', '.join(map(str, self.record.left_out))} {verbs} not used"
+            numbers = " and ".join(", ".join(map(str, self.record.left_out)).rsplit(", ", 1))
+            words += f"; blocks of {rounds} {numbers} lack an arm and are not used"
         return words
 
 

@@ -52,7 +52,7 @@ def waterfall_chart(waterfall: Waterfall) -> go.Figure:
         bargap=0.3,
     )
     figure.update_xaxes(
-        title=f"added to the host's mean latency, us ({count(len(waterfall.record.rounds), 'round')})", zeroline=True
+        title=f"added to the host's mean latency, us ({count(len(waterfall.record.rounds), 'block')})", zeroline=True
     )
     figure.update_yaxes(categoryorder="array", categoryarray=labels[::-1], showgrid=False, ticksuffix="  ")
     return figure

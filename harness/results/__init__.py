@@ -12,7 +12,7 @@ from harness.results.comparisons import (
     StepRecord,
 )
 from harness.results.decomposition import decompositions
-from harness.results.groups import drift_check, host_drift
+from harness.results.groups import DRIFT, drift_checks, drift_notes, host_drift
 from harness.results.journal import Journal
 from harness.results.judging import corrected
 from harness.results.records import (
@@ -34,6 +34,7 @@ from harness.results.store import RunStore
 
 __all__ = [
     "CONFIDENCE",
+    "DRIFT",
     "SCHEMA_VERSION",
     "BudgetRecord",
     "CellContext",
@@ -65,7 +66,8 @@ __all__ = [
     "assemble",
     "corrected",
     "decompositions",
-    "drift_check",
+    "drift_checks",
+    "drift_notes",
     "host_drift",
     "scalings",
 ]

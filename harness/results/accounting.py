@@ -1,4 +1,4 @@
-"""What an I/O of a cell costs the host, arm by arm and round by round. Pure."""
+"""What an I/O of a cell costs the host, arm by arm and block by block. Pure."""
 
 from __future__ import annotations
 
@@ -11,27 +11,33 @@ from harness.results.cells import CostRecord
 from harness.results.io_costs import IO_COSTS, costs_per_io
 from harness.results.records import Measurement
 
-_ByArm = Mapping[Place, Mapping[int, Sequence[Measurement]]]
+_ByArm = Mapping[Place, Mapping[tuple[int, int], Sequence[Measurement]]]
 
 
-def accounting(by_arm: _ByArm, rounds: Sequence[int], *, confidence: float) -> dict[str, CostRecord]:
-    """The costs per I/O by name. An arm has a figure if all of its measurements in these rounds have it.
+def accounting(by_arm: _ByArm, blocks: Sequence[tuple[int, int]], *, confidence: float) -> dict[str, CostRecord]:
+    """The costs per I/O by name, in these blocks (round and number).
 
-    If a round has several measurements of an arm (the host, when it brackets the others), their mean counts.
+    Blocks in which the host's counters were read too late, for any arm, do not count here. If a block has several
+    measurements of an arm (in version 0.1), their mean counts.
     """
+    counted = [
+        block
+        for block in blocks
+        if all(each.counters.host is not None for of_block in by_arm.values() for each in of_block[block])
+    ]
+    blocks = counted or blocks
     costs = {
         place: [
-            [costs_per_io(each.counters, in_guest=place is Place.GUEST) for each in of_round[number]]
-            for number in rounds
+            [costs_per_io(each.counters, in_guest=place is Place.GUEST) for each in of_block[block]] for block in blocks
         ]
-        for place, of_round in by_arm.items()
+        for place, of_block in by_arm.items()
     }
 
     def values(place: Place, name: str) -> tuple[float, ...]:
-        by_round = costs.get(place, [])
-        if not all(name in each for repeats in by_round for each in repeats):
+        by_block = costs.get(place, [])
+        if not all(name in each for repeats in by_block for each in repeats):
             return ()
-        return tuple(fmean(each[name] for each in repeats) for repeats in by_round)
+        return tuple(fmean(each[name] for each in repeats) for repeats in by_block)
 
     found = {}
     for cost in IO_COSTS.values():

@@ -1,4 +1,4 @@
-"""From measurements to cell records: pairs the arms of each round, estimates, and gives the verdict."""
+"""From measurements to cell records: pairs the arms of each block, estimates, and gives the verdict."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass, field, replace
 
 from harness.analysis import (
     METRICS,
+    Correlation,
     Estimate,
     Look,
     Metric,
+    Samples,
     Sequential,
     Verdict,
     estimate_added,
     estimate_overhead,
-    merged,
-    percentile_interval,
 )
 from harness.errors import ResultsError
 from harness.model.budget import Budget
@@ -25,14 +25,23 @@ from harness.model.effective import NOTHING, Effective
 from harness.model.layout import amplification
 from harness.model.mode import Cell, Mode, Place
 from harness.results.accounting import accounting
-from harness.results.cells import CellRecord, MetricRecord, PooledPercentile, ValidityCheck
+from harness.results.carried import carry_over_notes, split_by_length
+from harness.results.cells import CellRecord, LongerSlices, MetricRecord, ValidityCheck
 from harness.results.configuration import configuration_check
+from harness.results.dependence import caveat_note, group_correlation, samples_of
 from harness.results.judging import gravest, judged
-from harness.results.records import Measurement
-from harness.results.validity import byte_checks, rate_checks, saturation_notes
-
-_Rounds = Mapping[int, Sequence[Measurement]]
-_ByArm = Mapping[Place, _Rounds]
+from harness.results.percentiles import (
+    BlockKey,
+    Blocks,
+    ByArm,
+    batch_values,
+    batches_of,
+    ios_of,
+    pooled,
+    too_few_ios,
+)
+from harness.results.records import CarryOverRecord, Measurement
+from harness.results.validity import byte_checks, late_counter_notes, rate_checks, saturation_notes
 
 CONFIDENCE = 0.95
 """The confidence of all intervals of a cell together, for any number of looks at its rounds."""
@@ -64,6 +73,8 @@ class CellContext:
     final: bool = True
     validity: tuple[ValidityCheck, ...] = ()
     effective: Effective = NOTHING
+    carried: tuple[CarryOverRecord, ...] = ()
+    """What the cell's job shows about carry-over, the shortest slices first."""
     notes: tuple[str, ...] = ()
     skipped: str | None = None
     check: Check = no_check
@@ -75,35 +86,88 @@ def assemble(
 ) -> list[CellRecord]:
     """One record per cell, in order. `contexts` is by cell id and holds every cell.
 
-    The group of the cell's context, its job's id and the ids of its arms select the cell's measurements. Only rounds in
-    which every arm of the cell was measured count. So host, twin and guest values are pairs and triples of one round.
-    If any measurement of these rounds lacks a metric (too few I/Os for a percentile), the cell does not have it:
-    using only the rounds that have it would select the fast rounds. If an arm was measured more than once in a round
-    (a bracket around other layouts), the geometric mean of its values counts. ResultsError for an unknown metric.
+    The group of the cell's context, its job's id and the ids of its arms select the cell's measurements. Only blocks in
+    which every arm of the cell was measured count, and in which none of its slices overlapped another. So host, twin
+    and guest values are pairs and triples of one block. If any measurement of these blocks lacks a percentile, because
+    it has too few I/Os, the samples of this percentile are batches of successive blocks (`batches`), the same for all
+    arms: using only the blocks that have it would select the fast ones. If an arm was measured more than once in a
+    block (in version 0.1, which bracketed the others by the host), the geometric mean of its values counts. Of a job
+    whose slices became longer, only the longest count. ResultsError for an unknown metric.
     """
-    index: dict[tuple[str, str, str], dict[int, list[Measurement]]] = defaultdict(lambda: defaultdict(list))
-    for measurement in sorted(measurements, key=lambda each: each.started):
+    counted, replaced = split_by_length(measurements)
+    for measurement in counted:
         unknown = measurement.metrics.keys() - METRICS.keys()
         if unknown:
             raise ResultsError(
                 f"{measurement.raw}: unknown metric {', '.join(sorted(unknown))}",
                 hint=f"this virt-overhead knows {', '.join(METRICS)}; use a newer one if it wrote this run",
             )
-        index[measurement.group, measurement.job, measurement.arm][measurement.round].append(measurement)
-    return [
-        _cell_record(
-            cell,
-            contexts[cell.id],
-            {arm.place: index.get((contexts[cell.id].group, cell.job.id, arm.id), {}) for arm in cell.arms},
-        )
+    by_arm, before = (_by_arm(cells, contexts, each) for each in (counted, replaced))
+    correlations = _correlations(cells, contexts, by_arm)
+    found = []
+    for cell in cells:
+        context = contexts[cell.id]
+        longer = _longer(cell, by_arm[cell.id], before[cell.id])
+        found.append(_cell_record(cell, context, by_arm[cell.id], correlations[context.group], longer))
+    return found
+
+
+def _by_arm(
+    cells: Sequence[Cell], contexts: Mapping[str, CellContext], measurements: Iterable[Measurement]
+) -> dict[str, ByArm]:
+    """The measurements of each cell by arm and block, by the cell's id, in the order of time."""
+    index: dict[tuple[str, str, str], dict[BlockKey, list[Measurement]]] = defaultdict(lambda: defaultdict(list))
+    for each in sorted(measurements, key=lambda each: each.started):
+        index[each.group, each.job, each.arm][each.round, each.block].append(each)
+    return {
+        cell.id: {arm.place: index.get((contexts[cell.id].group, cell.job.id, arm.id), {}) for arm in cell.arms}
         for cell in cells
-    ]
+    }
 
 
-def _cell_record(cell: Cell, context: CellContext, by_arm: _ByArm) -> CellRecord:
-    rounds = _complete_rounds(by_arm)
-    look = _look(context, len(rounds))
-    own = sorted((m for arm in by_arm.values() for again in arm.values() for m in again), key=lambda each: each.started)
+def _longer(cell: Cell, own: ByArm, before: ByArm) -> LongerSlices | None:
+    """What the cell's shorter slices gave; None if there are none, or if no block of them is complete."""
+    blocks, name = _complete_blocks(before), cell.job.headline
+    if (
+        not _slices(own)
+        or Place.GUEST not in before
+        or not _has_metric(name, before, blocks)
+        or _impossible_values(_slices(before))
+    ):
+        return None
+    host, guest = (_values(name, before[place], blocks) for place in (Place.HOST, Place.GUEST))
+    boots = _boots(before, blocks)
+    samples = samples_of([number for number, _ in blocks], boots, group_correlation([(host, guest, boots)]))
+    naive = estimate_overhead(host, guest, higher_is_better=METRICS[name].higher_is_better, samples=samples)
+    return LongerSlices(_slices(own)[0].discarded_s, naive)
+
+
+def _correlations(
+    cells: Sequence[Cell], contexts: Mapping[str, CellContext], by_arm: Mapping[str, ByArm]
+) -> dict[str, Correlation | None]:
+    """The correlation of neighbouring blocks in each group."""
+    pairs: dict[str, list[tuple[Sequence[float], Sequence[float], Sequence[int]]]] = {}
+    for cell in cells:
+        own, name = by_arm[cell.id], cell.job.headline
+        several = pairs.setdefault(contexts[cell.id].group, [])
+        blocks = _complete_blocks(own)
+        if Place.GUEST in own and not _impossible_values(_slices(own)) and _has_metric(name, own, blocks):
+            host, guest = (_values(name, own[place], blocks) for place in (Place.HOST, Place.GUEST))
+            several.append((host, guest, _boots(own, blocks)))
+    return {group: group_correlation(several) for group, several in pairs.items()}
+
+
+def _cell_record(
+    cell: Cell, context: CellContext, by_arm: ByArm, correlation: Correlation | None, longer: LongerSlices | None
+) -> CellRecord:
+    every = sorted(_slices(by_arm), key=lambda each: each.started)
+    own = [each for each in every if each.overlap is None]
+    blocks = _complete_blocks(by_arm)
+    rounds = tuple(number for number, _ in blocks)
+    boots = _boots(by_arm, blocks)
+    look = _look(context, len(set(rounds)))
+    confidence = look.confidence if look else CONFIDENCE
+    samples = samples_of(rounds, boots, correlation)
     impossible = _impossible_values(own)
     job = cell.job
     validity = (
@@ -114,8 +178,10 @@ def _cell_record(cell: Cell, context: CellContext, by_arm: _ByArm) -> CellRecord
         *rate_checks(own, job.rate),
         *context.check(cell, own),
     )
-    metrics = {} if impossible else _metrics(by_arm, rounds, look.confidence if look else CONFIDENCE)
-    budgets = judged(context.budgets, metrics, look) if context.skipped is None else ()
+    ios = ios_of(by_arm, blocks)
+    metrics = {} if impossible else _metrics(by_arm, blocks, ios, samples, confidence)
+    budgets = judged(context.budgets, metrics, look, samples) if context.skipped is None else ()
+    headline = metrics.get(job.headline)
     return CellRecord(
         id=cell.id,
         scenario=cell.scenario,
@@ -125,23 +191,40 @@ def _cell_record(cell: Cell, context: CellContext, by_arm: _ByArm) -> CellRecord
         mode_detail=cell.mode.detail,
         job=cell.job,
         rounds=rounds,
+        blocks=tuple(block for _, block in blocks),
+        boots=boots,
         metrics=metrics,
-        confidence=look.confidence if look else CONFIDENCE,
+        confidence=confidence,
         verdict=Verdict.VOID if not all(check.ok for check in validity) else gravest(budgets),
         budget=budgets,
         validity=validity,
         effective=context.effective,
-        raw=tuple(measurement.raw for measurement in own),
+        raw=tuple(dict.fromkeys(measurement.raw for measurement in own)),
         span_bytes=context.span_bytes,
+        longer_slices=longer,
         notes=(
             *context.notes,
+            *carry_over_notes(context.carried, longer),
             *dict.fromkeys(note for measurement in own for note in measurement.notes),
+            *_overlapping(every),
+            *caveat_note(headline.overhead if headline else None),
+            *late_counter_notes(own),
             *saturation_notes(own, depth=job.depth if job.rate is None else None),
+            *(() if impossible else too_few_ios(tuple(context.budgets), metrics, ios)),
             *_faster_than_host(metrics, validity, cell),
         ),
         skipped=context.skipped,
-        accounting=accounting(by_arm, rounds, confidence=look.confidence if look else CONFIDENCE),
+        accounting=accounting(by_arm, blocks, confidence=confidence),
+        ios=ios,
     )
+
+
+def _slices(by_arm: ByArm) -> list[Measurement]:
+    return [each for blocks in by_arm.values() for again in blocks.values() for each in again]
+
+
+def _boots(by_arm: ByArm, blocks: Sequence[BlockKey]) -> tuple[int, ...]:
+    return tuple(by_arm[Place.HOST][block][0].boot for block in blocks)
 
 
 def _look(context: CellContext, rounds: int) -> Look | None:
@@ -175,8 +258,21 @@ def _faster_than_host(metrics: Mapping[str, MetricRecord], validity: Sequence[Va
     return [f"the guest is better than its host beyond the interval in {', '.join(faster)}; {why}"]
 
 
-def _complete_rounds(by_arm: _ByArm) -> tuple[int, ...]:
-    return tuple(sorted(set.intersection(*(set(rounds) for rounds in by_arm.values()))))
+def _complete_blocks(by_arm: ByArm) -> tuple[BlockKey, ...]:
+    """The blocks in which each arm has a slice and no slice overlapped another, in the order of their numbers."""
+    whole = (
+        {block for block, slices in blocks.items() if all(each.overlap is None for each in slices)}
+        for blocks in by_arm.values()
+    )
+    return tuple(sorted(set.intersection(*whole)))
+
+
+def _overlapping(measurements: Sequence[Measurement]) -> list[str]:
+    void = {(each.round, each.block) for each in measurements if each.overlap is not None}
+    if not void:
+        return []
+    of = len({(each.round, each.block) for each in measurements})
+    return [f"{len(void)} of {of} blocks do not count, because slices of two arms overlapped"]
 
 
 def _impossible_values(measurements: Iterable[Measurement]) -> tuple[ValidityCheck, ...]:
@@ -188,27 +284,52 @@ def _impossible_values(measurements: Iterable[Measurement]) -> tuple[ValidityChe
     )
 
 
-def _metrics(by_arm: _ByArm, rounds: Sequence[int], confidence: float) -> dict[str, MetricRecord]:
-    paired = [m.metrics.keys() for arm in by_arm.values() for number in rounds for m in arm[number]]
-    return {
-        metric.name: _metric_record(metric, by_arm, rounds, confidence)
-        for metric in METRICS.values()
-        if paired and all(metric.name in names for names in paired)
-    }
+def _metrics(
+    by_arm: ByArm,
+    blocks: Sequence[BlockKey],
+    ios: Mapping[str, Sequence[int]],
+    samples: Samples,
+    confidence: float,
+) -> dict[str, MetricRecord]:
+    found = {}
+    for metric in METRICS.values():
+        if _has_metric(metric.name, by_arm, blocks):
+            values = {place: _values(metric.name, of_block, blocks) for place, of_block in by_arm.items()}
+            record = _metric_record(metric, values, samples, confidence)
+        elif own := batches_of(metric, ios, samples.boots):
+            sizes = tuple(map(len, own))
+            values = {place: batch_values(metric, of_block, blocks, own) for place, of_block in by_arm.items()}
+            record = replace(_metric_record(metric, values, samples.in_batches(sizes), confidence), batches=sizes)
+        else:
+            continue
+        found[metric.name] = replace(record, pooled=pooled(metric, by_arm, blocks, confidence))
+    return found
 
 
-def _metric_record(metric: Metric, by_arm: _ByArm, rounds: Sequence[int], confidence: float) -> MetricRecord:
-    def values(place: Place) -> tuple[float, ...]:
-        if place not in by_arm:
-            return ()
-        return tuple(_one_value(m.metrics[metric.name] for m in by_arm[place][number]) for number in rounds)
+def _has_metric(name: str, by_arm: ByArm, blocks: Sequence[BlockKey]) -> bool:
+    """Whether every measurement of these blocks has the metric."""
+    return bool(blocks) and all(name in m.metrics for arm in by_arm.values() for block in blocks for m in arm[block])
+
+
+def _values(name: str, arm: Blocks, blocks: Sequence[BlockKey]) -> tuple[float, ...]:
+    return tuple(_one_value(m.metrics[name] for m in arm[block]) for block in blocks)
+
+
+def _metric_record(
+    metric: Metric, values: Mapping[Place, tuple[float, ...]], samples: Samples, confidence: float
+) -> MetricRecord:
+    """The estimates from each arm's values, which are those of `samples`."""
 
     def worse(of: Sequence[float], than: Sequence[float]) -> Estimate | None:
         if not (of and than):
             return None
-        return estimate_overhead(than, of, higher_is_better=metric.higher_is_better, confidence=confidence)
+        better = metric.higher_is_better
+        return estimate_overhead(than, of, higher_is_better=better, confidence=confidence, samples=samples)
 
-    host, twin, guest = values(Place.HOST), values(Place.TWIN), values(Place.GUEST)
+    host, twin, guest = (values.get(place, ()) for place in (Place.HOST, Place.TWIN, Place.GUEST))
+    added = None
+    if guest and metric.is_latency:
+        added = estimate_added(host, guest, confidence=confidence, samples=samples)
     return MetricRecord(
         unit=metric.unit,
         better=metric.better,
@@ -218,22 +339,8 @@ def _metric_record(metric: Metric, by_arm: _ByArm, rounds: Sequence[int], confid
         overhead=worse(guest, than=host),
         layer=worse(twin, than=host),
         virtualisation=worse(guest, than=twin or host),
-        added=estimate_added(host, guest, confidence=confidence) if guest and metric.is_latency else None,
-        pooled=_pooled(metric, by_arm, rounds, confidence),
+        added=added,
     )
-
-
-def _pooled(metric: Metric, by_arm: _ByArm, rounds: Sequence[int], confidence: float) -> dict[str, PooledPercentile]:
-    """A percentile of all I/Os of an arm's rounds together, if its measurements have histograms."""
-    if metric.quantile is None:
-        return {}
-    found = {}
-    for place, of_round in by_arm.items():
-        bins = merged(measurement.histogram for number in rounds for measurement in of_round[number])
-        interval = percentile_interval(bins, metric.quantile, confidence=confidence)
-        if interval is not None:
-            found[str(place)] = PooledPercentile(interval.point, interval.low, interval.high, interval.ios)
-    return found
 
 
 def _one_value(values: Iterable[float]) -> float:

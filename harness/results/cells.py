@@ -24,7 +24,7 @@ class MetricRecord:
     better: Better
     """Whether higher or lower values are better."""
     host: tuple[float, ...]
-    """Values of the bare device on the host; `host[i]`, `twin[i]` and `guest[i]` belong to `rounds[i]` of the cell."""
+    """Values of the bare device on the host; `host[i]`, `twin[i]` and `guest[i]` are of one sample, see `batches`."""
     twin: tuple[float, ...]
     """Values on the host on the mode's own layout; empty if the layout is the bare device."""
     guest: tuple[float, ...]
@@ -39,6 +39,9 @@ class MetricRecord:
     """Guest minus host in the metric's unit; for latency only, else null."""
     pooled: dict[str, PooledPercentile] = field(default_factory=dict)
     """For percentiles: by arm (`host`, `twin`, `guest`), the percentile of all its rounds' I/Os together."""
+    batches: tuple[int, ...] = ()
+    """For a percentile whose blocks have too few I/Os: the number of successive blocks behind each value. Empty: each
+    value is of one block, and `host[i]` belongs to `rounds[i]` of the cell."""
 
     def gained(self, mode: ModeDetail) -> bool:
         """Whether the guest is better beyond the interval than the host on the same disks: on an array, the twin."""
@@ -117,6 +120,18 @@ class ValidityCheck:
 
 
 @dataclass(frozen=True, slots=True)
+class LongerSlices:
+    """Slices that were measured again, because they depended on the arm that ran before them."""
+
+    __pydantic_config__ = _STRICT
+
+    discarded_s: float
+    """Seconds at the beginning of each slice that do not count, in addition to the ramp of the profile."""
+    naive: Estimate
+    """The overhead in the headline metric by the first, shorter slices."""
+
+
+@dataclass(frozen=True, slots=True)
 class CellRecord:
     """disk x mode x job: one pytest item with its values, estimates and verdict."""
 
@@ -137,9 +152,10 @@ class CellRecord:
     job: Job
     """The measurement point: workload, block size, iodepth, numjobs."""
     rounds: tuple[int, ...]
-    """Numbers of the rounds in which every arm of the cell was measured; the metrics' values are in this order."""
+    """The round of each block that counts; the metrics' values are in this order."""
     metrics: dict[str, MetricRecord]
-    """Metrics by name, for example `iops` or `clat_p99`."""
+    """Metrics by name, for example `iops` or `clat_p99`; without the percentiles for which all blocks together have
+    too few I/Os."""
     confidence: float
     """The confidence of every interval of this cell: 0.95, or more if there were interim looks. The intervals of all
     looks together hold with 0.95."""
@@ -161,3 +177,18 @@ class CellRecord:
     """Why the cell was not measured, or null."""
     accounting: dict[str, CostRecord] = field(default_factory=dict)
     """What an I/O costs the host, by name; empty if the jobs shared a fio process, or nothing was counted."""
+    blocks: tuple[int, ...] = ()
+    """The number of each block within its round, in the order of `rounds`; empty in version 0.1: one block a round."""
+    boots: tuple[int, ...] = ()
+    """The guest's boot of each block: the number of the first round in it; empty in version 0.1: one boot."""
+    longer_slices: LongerSlices | None = None
+    """What the first slices gave, if longer ones replaced them because of carry-over, else null."""
+
+    ios: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """The I/Os in the histogram of each block, by arm (`host`, `twin`, `guest`), in the order of `rounds`. A percentile
+    p(q) needs 10 / (1 - q) of them for a sample. Empty in version 0.1."""
+
+    @property
+    def samples(self) -> tuple[tuple[int, int], ...]:
+        """Round and number of each block that counts."""
+        return tuple(zip(self.rounds, self.blocks or (1,) * len(self.rounds), strict=True))

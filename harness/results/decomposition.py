@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from harness.analysis import decompose
+from harness.analysis import Correlation, Samples, decompose
 from harness.model.job import Job
 from harness.model.mode import Arm
 from harness.results.cells import CellRecord
 from harness.results.comparisons import DecompositionRecord, StepRecord
+from harness.results.dependence import correlation_of, samples_of
 from harness.scenario.decompose import Step, steps_of
 from harness.scenario.plan import Group
 from harness.scenario.scenario import Decomposition, Scenario
@@ -36,10 +37,11 @@ def decompositions(
         for decomposition in scenario.decompositions:
             steps = steps_of(scenario, decomposition)
             for job in dict.fromkeys(job for group in own for job in group.jobs if decomposition.covers(job)):
-                several = [_arms(steps, job, _by_mode(group, records)) for group in own]
-                arms = max(several, key=_measured)
+                several = [(_arms(steps, job, _by_mode(group, records)), group) for group in own]
+                arms, group = max(several, key=lambda each: _measured(each[0]))
                 if _measured(arms):
-                    found.append(_record(scenario, decomposition, job, arms))
+                    correlation = correlation_of(records[cell.id] for cell in group.cells if cell.id in records)
+                    found.append(_record(scenario, decomposition, job, arms, correlation))
     return tuple(found)
 
 
@@ -50,22 +52,26 @@ def doubt(cell: CellRecord, *arms: Arm) -> str:
     return ", ".join(check for check in failed if not check.startswith("bytes ") or check in own)
 
 
+_Block = tuple[int, int]
+"""Round, and number of the block within it."""
+
+
 @dataclass(frozen=True, slots=True)
 class _StepValues:
-    """One step's arm, the cell that has its values, and the values by round."""
+    """One step's arm, the cell that has its values, and the values by round and block."""
 
     step: Step
     cell: CellRecord | None
-    by_round: Mapping[int, float]
+    by_block: Mapping[_Block, float]
 
     @property
     def missing(self) -> str:
         """Why there is no value; empty if there is one."""
-        if self.by_round:
+        if self.by_block:
             return ""
         if self.cell is None:
             return f"{self.step.arm.id} was not measured, or was measured in another setup"
-        return f"{self.step.arm.id}: {self.cell.skipped or f'no round has {METRIC}'}"
+        return f"{self.step.arm.id}: {self.cell.skipped or f'no block has {METRIC}'}"
 
 
 def _by_mode(group: Group, records: Mapping[str, CellRecord]) -> _CellsOf:
@@ -78,7 +84,7 @@ def _measured(arms: Sequence[_StepValues]) -> int:
 
 
 def _arms(steps: Sequence[Step], job: Job, cells: _CellsOf) -> list[_StepValues]:
-    """The arms with their values. Every cell has the host's values; they come from the cell with the most rounds."""
+    """The arms with their values. Every cell has the host's values; they come from the cell with the most blocks."""
     own = {step.arm.mode.name: cells.get((step.arm.mode.name, job)) for step in steps if step.arm.mode is not None}
     measured = [cell for cell in own.values() if cell is not None]
     any_cell = max(measured, key=lambda cell: len(cell.rounds), default=None)
@@ -89,21 +95,25 @@ def _arms(steps: Sequence[Step], job: Job, cells: _CellsOf) -> list[_StepValues]
     return found
 
 
-def _values(cell: CellRecord, arm: Arm) -> Mapping[int, float]:
+def _values(cell: CellRecord, arm: Arm) -> Mapping[_Block, float]:
     metric = cell.metrics.get(METRIC)
     if metric is None or cell.skipped is not None:
         return {}
     values: tuple[float, ...] = getattr(metric, str(arm.place))
-    return dict(zip(cell.rounds, values, strict=True)) if values else {}
+    return dict(zip(cell.samples, values, strict=True)) if values else {}
 
 
 def _record(
-    scenario: Scenario, decomposition: Decomposition, job: Job, arms: Sequence[_StepValues]
+    scenario: Scenario,
+    decomposition: Decomposition,
+    job: Job,
+    arms: Sequence[_StepValues],
+    correlation: Correlation | None,
 ) -> DecompositionRecord:
     skipped = "; ".join(arm.missing for arm in arms if arm.missing) or None
-    rounds = tuple(sorted(set.intersection(*(set(arm.by_round) for arm in arms))))
-    if skipped is None and not rounds:
-        skipped = "no round has every arm"
+    blocks = sorted(set.intersection(*(set(arm.by_block) for arm in arms)))
+    if skipped is None and not blocks:
+        skipped = "no block has every arm"
     cells = [arm.cell for arm in arms if arm.cell is not None]
     record = DecompositionRecord(
         id=f"{scenario.name}-{decomposition.name}-{job.id}",
@@ -113,8 +123,8 @@ def _record(
         disk=scenario.disk,
         job=job.id,
         metric=METRIC,
-        rounds=rounds,
-        left_out=tuple(sorted({number for arm in arms for number in arm.by_round} - set(rounds))),
+        rounds=tuple(number for number, _ in blocks),
+        left_out=tuple(sorted({number for arm in arms for number, _ in arm.by_block.keys() - set(blocks)})),
         # Cells may differ in their looks. The waterfall uses the look of the strictest cell.
         confidence=max(cell.confidence for cell in cells),
         steps=(),
@@ -122,12 +132,18 @@ def _record(
         overhead=None,
         skipped=skipped,
     )
-    return record if skipped is not None else _estimated(record, arms)
+    if skipped is not None:
+        return record
+    boots = dict(pair for cell in cells for pair in zip(cell.samples, cell.boots, strict=False))
+    samples = samples_of(record.rounds, [boots[block] for block in blocks] if boots else (), correlation)
+    return _estimated(record, arms, blocks, samples)
 
 
-def _estimated(record: DecompositionRecord, arms: Sequence[_StepValues]) -> DecompositionRecord:
-    values = [tuple(arm.by_round[number] for number in record.rounds) for arm in arms]
-    costs = decompose(values, confidence=record.confidence)
+def _estimated(
+    record: DecompositionRecord, arms: Sequence[_StepValues], blocks: Sequence[_Block], samples: Samples
+) -> DecompositionRecord:
+    values = [tuple(arm.by_block[block] for block in blocks) for arm in arms]
+    costs = decompose(values, confidence=record.confidence, samples=samples)
     return replace(
         record,
         steps=tuple(

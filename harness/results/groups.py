@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from harness.analysis import drifted, estimate_drift
-from harness.model.mode import Place
+from harness.model.mode import Cell, Place
 from harness.results.cells import ValidityCheck
 from harness.results.records import DriftRecord, Measurement
+from harness.scenario.timetable import stays_in_cache, takes_turns
 
+DRIFT = "drift"
+"""The name of the check."""
 DRIFT_BOUND = 0.2
-"""The largest valid change of the bare host from the group's first measurement to its last; beyond it, cells are void.
+"""The largest harmless change of the bare host from the group's first measurement to its last.
 
-Rounds are paired, so a drift mostly cancels. But a host that changed by a fifth is no longer the same baseline.
+Cells whose arms alternate within seconds get a note beyond it, because the drift cancels in each block. The other cells
+are void, because their arms were measured up to a round apart.
 """
 
 
@@ -31,13 +35,32 @@ def host_drift(measurements: Iterable[Measurement]) -> tuple[DriftRecord, ...]:
     return tuple(found)
 
 
-def drift_check(drift: DriftRecord) -> ValidityCheck | None:
-    """The failed check for every cell of the job if its host drifted too much, else None."""
-    if not drift.too_much:
-        return None
-    return ValidityCheck(
-        "drift",
-        ok=False,
-        detail=f"the bare host changed by {drift.change.point:+.1%} while the group was measured, more than "
-        f"{DRIFT_BOUND:.0%}: warm up the host, or find out what else it does",
+def drift_checks(drifts: Iterable[DriftRecord], cell: Cell) -> list[ValidityCheck]:
+    """The failed check if the host of the cell's job drifted too much, and the cell's arms do not alternate."""
+    if alternates(cell):
+        return []
+    return [ValidityCheck(DRIFT, ok=False, detail=_words(each)) for each in _of(drifts, cell)]
+
+
+def drift_notes(drifts: Iterable[DriftRecord], cell: Cell) -> list[str]:
+    """The note if the host of the cell's job drifted too much, and the cell's arms alternate."""
+    if not alternates(cell):
+        return []
+    valid = "the arms alternate within seconds, so the overhead is valid"
+    return [f"{_words(each)}; {valid}" for each in _of(drifts, cell)]
+
+
+def alternates(cell: Cell) -> bool:
+    """Whether the slices of the cell's arms alternate within seconds."""
+    return not takes_turns([cell.mode]) and not any(stays_in_cache(arm, cell.job) for arm in cell.arms)
+
+
+def _of(drifts: Iterable[DriftRecord], cell: Cell) -> list[DriftRecord]:
+    return [each for each in drifts if each.job == cell.job.id and each.too_much]
+
+
+def _words(drift: DriftRecord) -> str:
+    return (
+        f"the bare host changed by {drift.change.point:+.1%} while the group was measured, more than "
+        f"{DRIFT_BOUND:.0%}: warm up the host, or find out what else it does"
     )

@@ -27,6 +27,15 @@ class Journal:
         """The numbers of the group's abandoned rounds. Their measurements do not count."""
         return {each.round for each in self.rounds if each.group == group and each.event == "abandoned"}
 
+    def whole(self, group: str) -> set[int]:
+        """The numbers of the group's rounds that have exactly the measurements that they began with."""
+        measured = Counter(each.round for each in self.measurements if each.group == group)
+        return {
+            each.round
+            for each in self.rounds
+            if each.group == group and each.event == "begun" and measured[each.round] == each.measurements
+        } - self.abandoned(group)
+
     @property
     def unfinished(self) -> tuple[RoundEvent, ...]:
         """The rounds that were begun, but neither finished nor abandoned: the process ended during them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from harness.analysis import METRICS, Look, Verdict, judge_look, survivors
+from harness.analysis import IN_ORDER, METRICS, Look, Samples, Verdict, judge_look, survivors
 from harness.model.budget import Budget
 from harness.results.cells import BudgetRecord, CellRecord, MetricRecord
 
@@ -13,10 +13,13 @@ _GRAVEST_FIRST = (Verdict.EXCEEDS, Verdict.INCONCLUSIVE, Verdict.WITHIN)
 
 
 def judged(
-    rules: Mapping[str, Budget], metrics: Mapping[str, MetricRecord], look: Look | None
+    rules: Mapping[str, Budget], metrics: Mapping[str, MetricRecord], look: Look | None, samples: Samples = IN_ORDER
 ) -> tuple[BudgetRecord, ...]:
-    """The verdict of each budget of the cell alone. Without a look, or without the metric, it is inconclusive."""
-    return tuple(_judged(rule, metrics.get(name), look) for name, rule in rules.items())
+    """The verdict of each budget of the cell alone. Without a look, or without the metric, it is inconclusive.
+
+    `samples` are the blocks of the cell. A percentile may have batches of them.
+    """
+    return tuple(_judged(rule, metrics.get(name), look, samples) for name, rule in rules.items())
 
 
 def gravest(budgets: Iterable[BudgetRecord]) -> Verdict:
@@ -40,13 +43,14 @@ def corrected(records: Sequence[CellRecord], *, family: int, error_rate: float) 
     return [_corrected(record, [next(verdicts) for _ in record.budget]) for record in records]
 
 
-def _judged(rule: Budget, metric: MetricRecord | None, look: Look | None) -> BudgetRecord:
+def _judged(rule: Budget, metric: MetricRecord | None, look: Look | None, samples: Samples) -> BudgetRecord:
     record = BudgetRecord(rule.metric, rule.share, rule.absolute, rule.both, Verdict.INCONCLUSIVE, None)
     if metric is None or look is None or not metric.guest:
         return record
     budget = rule.limit
     better = METRICS[rule.metric].higher_is_better
-    found = judge_look(metric.host, metric.guest, budget, look, higher_is_better=better)
+    own = samples.in_batches(metric.batches)
+    found = judge_look(metric.host, metric.guest, budget, look, higher_is_better=better, samples=own)
     return replace(record, verdict=found.verdict, p_value=found.p_value)
 
 

@@ -21,18 +21,18 @@ RunStatus = Literal["running", "complete", "interrupted", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One arm x job x round: one run of fio, and one line of journal.jsonl."""
+    """One slice, which is one arm running one job for a short time: one line of journal.jsonl."""
 
     __pydantic_config__ = _STRICT
 
     group: str
     """The group of cells that were measured together and share their host arm."""
     round: int
-    """Number of the round. The arms of one round are minutes apart and form a pair."""
+    """Number of the round."""
     arm: str
     """`host`, `twin:MODE` or `guest:MODE`."""
     repeat: Annotated[int, Field(validation_alias=AliasChoices("repeat", "visit"))]
-    """1, or 2 for the second measurement of an arm in the round: the bare host, if it brackets the others."""
+    """1, or 2 for the second measurement of an arm in the block: the same disk under another name, in a calibration."""
     job: str
     """The job's id, for example `randread-4k-qd32`."""
     started: float
@@ -40,7 +40,7 @@ class Measurement:
     seconds: float
     """The measured time by fio's clock, without the ramp."""
     wall: float
-    """Seconds from the start of the command to its end."""
+    """Seconds that the slice takes, with the ramp."""
     metrics: dict[str, float]
     """Values by metric name, in the metric's unit. A percentile without enough I/Os is absent."""
     io_bytes: int
@@ -53,6 +53,14 @@ class Measurement:
     """Completions by latency in nanoseconds: fio's own bins."""
     notes: tuple[str, ...] = ()
     """What a reader must know about this measurement, one sentence each."""
+    block: int = 1
+    """Number of the block within the round. The slices of one block and job are seconds apart and form a pair."""
+    boot: int = 1
+    """Number of the guest's boot: that of the first round in it."""
+    overlap: str | None = None
+    """The arm whose slice ran at the same time. Then the slice is void, and its block does not count for the cell."""
+    discarded_s: float = 0.0
+    """Seconds before `started` in which the job ran too and that do not count, beside the profile's ramp."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +130,26 @@ class DriftRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class CarryOverRecord:
+    """Whether the slices of a job depend on the arm that ran before them."""
+
+    __pydantic_config__ = _STRICT
+
+    job: str
+    """The job's id."""
+    discarded_s: float
+    """Seconds at the beginning of each of these slices that do not count, in addition to the ramp of the profile."""
+    p_value: float
+    """Of "it does not matter which arm ran before"."""
+    effect: float
+    """The largest effect, as a share: -0.1 means 10 % smaller values after `cause` than after the other arms."""
+    cause: str
+    """The arm that ran before and has this effect."""
+    shown: bool
+    """Whether there is carry-over, corrected for the number of jobs of the group."""
+
+
+@dataclass(frozen=True, slots=True)
 class GroupRecord:
     """A group of cells that were measured together: its rounds, and what applies to all its cells."""
 
@@ -132,7 +160,7 @@ class GroupRecord:
     disk: str
     """The disk under test."""
     orders: tuple[tuple[str, ...], ...]
-    """For each whole round, the arms in the order of their measurement."""
+    """For each whole round, the arms in the order of their first slices. The journal has the order in each block."""
     looks: tuple[int, ...]
     """The numbers of rounds at which the data may be looked at."""
     stopped: str | None
@@ -145,6 +173,8 @@ class GroupRecord:
     """Numbers of the whole rounds, in the order of `orders`. An abandoned round leaves a gap."""
     abandoned: tuple[int, ...] = ()
     """Numbers of the rounds that were begun but not finished. No figure uses them."""
+    carry_over: tuple[CarryOverRecord, ...] = ()
+    """Carry-over between the arms by job; without the jobs that have too few slices for a test."""
 
 
 @dataclass(frozen=True, slots=True)

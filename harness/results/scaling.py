@@ -1,11 +1,11 @@
-"""How arrays scale, from cells: the array's twin against the single disk of the same rounds. Pure."""
+"""How arrays scale, from cells: the array's twin against the single disk of the same blocks. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 
-from harness.analysis import METRICS, Evidence, Member, Shape, find_bottleneck, ideal_speedup, scaling
+from harness.analysis import METRICS, Evidence, Member, Samples, Shape, find_bottleneck, ideal_speedup, scaling
 from harness.model.base import Md
 from harness.model.counters import MemberCounts
 from harness.model.job import Job
@@ -27,13 +27,15 @@ def scalings(
 
     `records` is by cell id. Jobs at a fixed rate are left out: they request the same rate from an array and a disk.
     """
-    by_raw = {(each.raw, each.arm, each.job): each for each in measurements}
+    of_arm: dict[tuple[str, str], list[Measurement]] = {}
+    for each in measurements:
+        of_arm.setdefault((each.arm, each.job), []).append(each)
     found = []
     for cell in cells:
         array = cell.mode.layout.base
         record = records.get(cell.id)
         if isinstance(array, Md) and cell.job.rate is None and record is not None and _has_both(record):
-            own = [each for raw in record.raw for each in _of_twin(cell, raw, by_raw) if each.round in record.rounds]
+            own = _of_twin(cell, record, of_arm)
             found.append(_record(cell, array, record, own, _curve(cell, cells, records)))
     return tuple(found)
 
@@ -51,9 +53,12 @@ def _record(cell: Cell, array: Md, record: CellRecord, twins: Sequence[Measureme
     full_stripe = in_full_stripes(job, array)
     ideal = ideal_speedup(shape, read_share=read_share, full_stripe=full_stripe)
     metrics = {}
+    samples = Samples(record.boots)
     for name in THROUGHPUTS:
         values = record.metrics[name]
-        each = scaling(values.host, values.twin, disks=array.disks, ideal=ideal, confidence=record.confidence)
+        each = scaling(
+            values.host, values.twin, disks=array.disks, ideal=ideal, confidence=record.confidence, samples=samples
+        )
         metrics[name] = ScalingMetric(each.speedup, each.efficiency, each.of_ideal)
     members = _members(twins, job)
     evidence = Evidence(
@@ -85,9 +90,13 @@ def _has_both(record: CellRecord) -> bool:
     return record.skipped is None and all(name in record.metrics and record.metrics[name].twin for name in THROUGHPUTS)
 
 
-def _of_twin(cell: Cell, raw: str, by_raw: Mapping[tuple[str, str, str], Measurement]) -> list[Measurement]:
-    found = by_raw.get((raw, Arm(Place.TWIN, cell.mode).id, cell.job.id))
-    return [found] if found is not None else []
+def _of_twin(
+    cell: Cell, record: CellRecord, of_arm: Mapping[tuple[str, str], Sequence[Measurement]]
+) -> list[Measurement]:
+    """The twin's measurements in the blocks that count."""
+    twin, blocks, raw = Arm(Place.TWIN, cell.mode).id, set(record.samples), set(record.raw)
+    found = of_arm.get((twin, cell.job.id), ())
+    return [each for each in found if each.raw in raw and (each.round, each.block) in blocks]
 
 
 def _curve(cell: Cell, cells: Sequence[Cell], records: Mapping[str, CellRecord]) -> _Curve:
@@ -113,7 +122,7 @@ def _in_flight(record: CellRecord, place: Place) -> float | None:
 
 
 def _cpu_busy(twins: Sequence[Measurement]) -> float | None:
-    """The busy share of the host's CPUs while fio ran, if that is known, else from login to logout."""
+    """The busy share of the host's CPUs while fio ran."""
     found = [(each.counters.cpu_busy, each.counters.host_cpu_busy) for each in twins]
     shares = [share for pair in found if (share := pair[1] if pair[0] is None else pair[0]) is not None]
     return fmean(shares) if shares else None

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from harness.model.amplification import NONE, Amplification
+from harness.model.counters import FioCounts, Transferred
 from harness.model.mode import Place
 from harness.results.cells import ValidityCheck
 from harness.results.records import Measurement
@@ -28,12 +29,12 @@ BUSY = 0.95
 
 @dataclass(frozen=True, slots=True)
 class _Count:
-    """The value of one counter for one measurement and direction, with its bounds. All in bytes.
+    """The value of one counter for the slices of an arm in one round and direction, with its bounds. All in bytes.
 
     `slack` is what may still be in flight when fio ended, `extra` is what other programs may have added.
     """
 
-    measurement: Measurement
+    round: int
     direction: str
     by: str
     fio: float
@@ -77,10 +78,12 @@ def byte_checks(
     `layout` is what the disks may move for the arms on it, which are all arms except the host. A measurement without
     counters is not checked.
     """
-    by_arm: dict[str, list[_Count]] = {}
+    by_round: dict[tuple[str, int], list[Measurement]] = {}
     for measurement in measurements:
-        of_disk = NONE if measurement.arm == Place.HOST else layout
-        by_arm.setdefault(measurement.arm, []).extend(_counts(measurement, in_flight, of_disk))
+        by_round.setdefault((measurement.arm, measurement.round), []).append(measurement)
+    by_arm: dict[str, list[_Count]] = {}
+    for (arm, _), slices in by_round.items():
+        by_arm.setdefault(arm, []).extend(_counts(slices, in_flight, NONE if arm == Place.HOST else layout))
     return tuple(_checked(arm, counts) for arm, counts in by_arm.items() if counts)
 
 
@@ -102,6 +105,20 @@ def _rate_check(arm: str, worst: Measurement, rate: int) -> ValidityCheck:
     if not ok:
         detail += ": request a rate that every arm can reach" if iops < rate else ": fio could not keep to the rate"
     return ValidityCheck(f"rate {arm}", ok=ok, detail=detail)
+
+
+def late_counter_notes(measurements: Iterable[Measurement]) -> tuple[str, ...]:
+    """The arms whose bytes on the disk were never checked, because a slice always began before the host's reading."""
+    counted: dict[str, bool] = {}
+    for each in measurements:
+        own = each.counters
+        if own.fio.ios is not None:
+            counted[each.arm] = counted.get(each.arm, False) or own.host is not None or own.disk is not None
+    return tuple(
+        f"{arm}: the host's counters were read too late in every slice, so its bytes were not checked"
+        for arm, known in counted.items()
+        if not known
+    )
 
 
 def saturation_notes(measurements: Iterable[Measurement], depth: int | None) -> tuple[str, ...]:
@@ -134,22 +151,32 @@ def saturation_notes(measurements: Iterable[Measurement], depth: int | None) -> 
     return tuple(notes)
 
 
-def _counts(measurement: Measurement, in_flight: int, of_disk: Amplification) -> list[_Count]:
-    counters, on_host = measurement.counters, not measurement.arm.startswith(Place.GUEST)
+def _counts(slices: Sequence[Measurement], in_flight: int, of_disk: Amplification) -> list[_Count]:
+    """The counts of the slices of one arm and round together. Single slices may be short: a small write counts much."""
+    whole = [each for each in slices if each.counters.disk is not None]
+    pieces = {each.raw: each.counters.arm for each in slices if each.counters.arm is not None}
+    qemu = [each for each in slices if each.counters.qemu is not None]
+    sources: list[tuple[str, Sequence[FioCounts | Transferred], Sequence[Transferred | None]]] = [
+        ("disk", [each.counters.fio for each in whole], [each.counters.disk for each in whole]),
+        ("qemu", [each.fio for each in pieces.values()], [each.qemu for each in pieces.values()]),
+        ("qemu", [each.counters.fio for each in qemu], [each.counters.qemu for each in qemu]),
+    ]
     found = []
-    for direction, fio in (("read", counters.fio.read), ("written", counters.fio.written)):
-        for by, moved in (("qemu", counters.qemu), ("disk", counters.disk)):
-            counted = None if moved is None else moved.read if direction == "read" else moved.written
-            if not fio or counted is None:
+    for direction in ("read", "written"):
+        for by, by_fio, moved in sources:
+            fio, counted = (sum(getattr(each, direction) for each in several) for several in (by_fio, moved))
+            if not fio:
                 continue
             needs = of_disk if by == "disk" else NONE
             fewest, most = fio * needs.fewest_written, fio * needs.most_written
             if direction == "read":
-                for_writes = counters.fio.written * needs.read_for_write
+                for_writes = sum(each.written for each in by_fio) * needs.read_for_write
                 fewest, most = fio * needs.fewest_read, fio * needs.most_read + for_writes
-            extra = PROBED if on_host and by == "disk" and direction == "read" else 0
-            slack = in_flight * most / fio
-            found.append(_Count(measurement, direction, by, fio, counted, fewest, most, slack=slack, extra=extra))
+            # After a slice that wrote on the host, udev may read in the next one, whatever its arm is.
+            extra = PROBED * len(by_fio) if by == "disk" and direction == "read" else 0
+            slack = len(by_fio) * in_flight * most / fio
+            round_ = slices[0].round
+            found.append(_Count(round_, direction, by, fio, counted, fewest, most, slack=slack, extra=extra))
     return found
 
 
@@ -158,13 +185,13 @@ def _checked(arm: str, counts: Sequence[_Count]) -> ValidityCheck:
     if not wrong:
         return ValidityCheck(f"bytes {arm}", ok=True, detail=_agreement(counts))
     worst = max(wrong, key=lambda count: abs(count.off))
-    first = next((count for count in wrong if count.by == "qemu" and count.measurement is worst.measurement), worst)
+    first = next((count for count in wrong if count.by == "qemu" and count.round == worst.round), worst)
     whose = {"qemu": "QEMU", "disk": "the host's disk"}[first.by]
     needed = f"; its layout needs {first.needed} times as much as fio" if first.amplified else ""
     return ValidityCheck(
         f"bytes {arm}",
         ok=False,
-        detail=f"round {first.measurement.round}: fio counted {format_size(first.fio)} {first.direction}, {whose} "
+        detail=f"round {first.round}: fio counted {format_size(first.fio)} {first.direction}, {whose} "
         f"{format_size(first.counted)} ({first.counted / first.fio:.1%}{needed}): {_reason(first)}",
     )
 

@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from harness.model.job import Job
+from harness.model.job import Job, Workload
 from harness.model.mode import Arm, Cell, Mode, Place
-from harness.model.profile import Conditioning, profile_of
+from harness.model.profile import Conditioning, Profile, profile_of
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import disks_needed, regions, setups
+from harness.scenario.timetable import takes_turns
 from harness.units import format_size
 
-FIO_SHARE = 0.87
-"""The share of a round in which fio runs (measured). Starting fio and reading counters take the rest."""
+FIO_SHARE = 0.84
+"""The share of a round in which fio runs (measured). Starting fio and the pauses between slices take the rest."""
 STARTUP_SECONDS = 45.0
 """The time to build the layouts of a setup and to start its guest, without filling."""
+MOST_ROUNDS = 1000
+"""The largest number of rounds of a plan whose time the user sets."""
 STEADY_FILLS = 2
 STEADY_ROUNDS = (5, 25)
 """Fills, and the fewest and most rounds until steady: SNIA's Solid State Storage Performance Test Specification."""
+STEADY_SECONDS = 10.0
+"""The time of the job on each region in such a round."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One disk, a batch of jobs, and the selected cells. They are measured together, arm after arm, in rounds."""
+    """One disk, a batch of jobs, and the selected cells. They are measured together, in rounds."""
 
     id: str
     disk: str
     scenario: str
     cells: tuple[Cell, ...]
-    bracket: bool = False
-    """Whether a round begins and ends with the host. Without effect if the host is the only arm."""
+    blocks: int = 1
+    """Blocks of each job in a round."""
     setup: int = 1
     """The number of its setup in the plan."""
 
@@ -48,22 +54,16 @@ class Group:
         return tuple(dict.fromkeys(cell.job for cell in self.cells))
 
     @property
-    def arm_runs(self) -> tuple[Arm, ...]:
-        """Each arm as often as it runs in a round. The host runs twice if it brackets the others."""
-        host, *others = self.arms
-        return (host, *others, host) if self.bracket and others else self.arms
-
-    @property
     def round_seconds(self) -> float:
-        """fio seconds of one round over all arm runs."""
-        return sum(job.wall for arm in self.arm_runs for job in self.jobs_of(arm))
+        """fio seconds of one round over all arms."""
+        return self.blocks * sum(job.wall for arm in self.arms for job in self.jobs_of(arm))
 
     @property
     def writing_seconds(self) -> float:
         """The part of `round_seconds` in which jobs write. A second on an array counts once for each of its disks."""
-        return sum(
+        return self.blocks * sum(
             job.wall * (disks_needed([arm.mode]) if arm.mode else 1)
-            for arm in self.arm_runs
+            for arm in self.arms
             for job in self.jobs_of(arm)
             if job.writes
         )
@@ -100,7 +100,7 @@ class Plan:
     """What to measure on one disk, and the cost. `span` in bytes, `write_rate` in bytes per second.
 
     `rounds` is the minimum and `most_rounds` the maximum number of rounds. `target`, `time_limit`, `conditioning` and
-    `bracket` have the meaning that they have in the profile. `disks` are the disks for arrays, `disk` first. Without
+    `reboot` have the meaning that they have in the profile. `disks` are the disks for arrays, `disk` first. Without
     arrays, `disks` has only `disk`.
     """
 
@@ -113,7 +113,7 @@ class Plan:
     target: float | None = None
     time_limit: float | None = None
     conditioning: Conditioning = "fill"
-    bracket: bool = False
+    reboot: bool = False
     disks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -125,6 +125,10 @@ class Plan:
     def with_rounds(self, number: int) -> Plan:
         """The same plan with a fixed number of rounds."""
         return replace(self, rounds=number, most_rounds=number)
+
+    def with_time(self, seconds: float) -> Plan:
+        """The same plan with as many rounds as this time allows, but at least `rounds`."""
+        return replace(self, time_limit=seconds, most_rounds=max(self.rounds, MOST_ROUNDS))
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -162,8 +166,14 @@ class Plan:
         """`most_rounds`, or as many rounds as fit into `time_limit`. Never fewer than `rounds`."""
         if self.time_limit is None:
             return self.most_rounds
-        fitting = int(self.time_limit * FIO_SHARE / group.round_seconds)
+        fitting = int(self.limit_of(group) * FIO_SHARE / group.round_seconds)
         return min(self.most_rounds, max(self.rounds, fitting))
+
+    def limit_of(self, group: Group) -> float:
+        """The group's part of `time_limit` in seconds, by the length of its rounds; infinite without a limit."""
+        if self.time_limit is None:
+            return math.inf
+        return self.time_limit * group.round_seconds / sum(each.round_seconds for each in self.groups)
 
     def fill_bytes(self, span: int) -> int:
         """The bytes that fill the regions of all setups before measuring. Each region has `span` bytes.
@@ -177,10 +187,8 @@ class Plan:
     def write_bytes(self) -> float:
         """The upper bound of bytes written: conditioning, and every writing job at the disk's full write rate."""
         seconds = sum(
-            self.most_rounds_of(group) * group.writing_seconds
-            + self._steady_rounds[1] * sum(job.wall for job in group.jobs if job.writes)
-            for group in self.groups
-        )
+            self.most_rounds_of(group) * group.writing_seconds for group in self.groups
+        ) + self._steady_seconds(self._steady_rounds[1])
         return self.fill_bytes(self.span) + seconds * self.write_rate
 
     def describe(self) -> str:
@@ -208,9 +216,12 @@ class Plan:
     def _steady_rounds(self) -> tuple[int, int]:
         return STEADY_ROUNDS if self.conditioning == "steady" else (0, 0)
 
+    def _steady_seconds(self, steady_rounds: int) -> float:
+        """The time of these conditioning rounds: one job on each region of each setup."""
+        return steady_rounds * STEADY_SECONDS * sum(1 + len(regions(setup.modes)) for setup in self.setups)
+
     def _minutes(self, fio_seconds: float, steady_rounds: int) -> float:
-        """Estimates a conditioning round as each job of the group once, on the bare device."""
-        steady = steady_rounds * sum(job.wall for group in self.groups for job in group.jobs)
+        steady = self._steady_seconds(steady_rounds)
         filling = self.fill_bytes(self.span) / self.write_rate
         return ((fio_seconds + steady) / FIO_SHARE + filling + STARTUP_SECONDS * len(self.setups)) / 60
 
@@ -222,7 +233,7 @@ def expand(scenario: Scenario, profile_name: str) -> list[Cell]:
     """
     profile = profile_of(scenario.profiles, profile_name)
     return [
-        Cell(scenario.name, scenario.disk, mode, workload.job(iodepth, ramp=profile.ramp, seconds=profile.runtime))
+        Cell(scenario.name, scenario.disk, mode, _job(workload, iodepth, profile, together))
         for together in setups(scenario.modes)
         for workload in scenario.workloads
         for iodepth in profile.iodepth
@@ -230,7 +241,13 @@ def expand(scenario: Scenario, profile_name: str) -> list[Cell]:
     ]
 
 
-def group_cells(cells: Iterable[Cell], max_round_seconds: float, *, bracket: bool = False) -> list[Group]:
+def _job(workload: Workload, iodepth: int, profile: Profile, together: Sequence[Mode]) -> Job:
+    """The job of a setup with these modes. Arms that take turns have one long slice instead of several."""
+    slices = profile.blocks if takes_turns(together) else 1
+    return workload.job(iodepth, ramp=profile.ramp, seconds=profile.runtime * slices)
+
+
+def group_cells(cells: Iterable[Cell], max_round_seconds: float, *, blocks: int = 1) -> list[Group]:
     """Splits the cells into groups. The modes of a group are in one setup.
 
     A round of a group takes at most `max_round_seconds` of fio. A group with only one job may take longer. Jobs stay in
@@ -240,9 +257,9 @@ def group_cells(cells: Iterable[Cell], max_round_seconds: float, *, bracket: boo
     for cell in cells:
         by_scenario.setdefault((cell.scenario, cell.disk), []).append(cell)
     return [
-        Group(f"{scenario}-batch{number}", disk, scenario, tuple(batch), bracket, setup)
+        Group(f"{scenario}-batch{number}", disk, scenario, tuple(batch), _blocks(batch, blocks), setup)
         for (scenario, disk), own in by_scenario.items()
-        for number, (setup, batch) in enumerate(_batches(own, max_round_seconds, bracket), start=1)
+        for number, (setup, batch) in enumerate(_batches(own, max_round_seconds, blocks), start=1)
     ]
 
 
@@ -250,7 +267,7 @@ def plan_for(scenario: Scenario, profile_name: str, selected: Iterable[Cell] | N
     """The plan for the `selected` cells of this scenario, or for all its cells."""
     profile = profile_of(scenario.profiles, profile_name)
     cells = expand(scenario, profile_name) if selected is None else selected
-    groups = group_cells(cells, profile.round_limit, bracket=profile.bracket)
+    groups = group_cells(cells, profile.round_limit, blocks=profile.blocks)
     return Plan(
         scenario.disk,
         tuple(groups),
@@ -261,28 +278,32 @@ def plan_for(scenario: Scenario, profile_name: str, selected: Iterable[Cell] | N
         target=profile.target,
         time_limit=profile.time_limit,
         conditioning=profile.conditioning,
-        bracket=profile.bracket,
+        reboot=profile.reboot,
         disks=scenario.disks,
     )
 
 
-def _batches(cells: Sequence[Cell], max_round_seconds: float, bracket: bool) -> Iterator[tuple[int, list[Cell]]]:
+def _blocks(cells: Sequence[Cell], blocks: int) -> int:
+    return 1 if takes_turns(cell.mode for cell in cells) else blocks
+
+
+def _batches(cells: Sequence[Cell], max_round_seconds: float, blocks: int) -> Iterator[tuple[int, list[Cell]]]:
     """The cells of each group of one scenario, with the number of its setup."""
     for number, together in enumerate(setups(cell.mode for cell in cells), start=1):
         by_job: dict[Job, list[Cell]] = {}
         for cell in cells:
             if cell.mode in together:
                 by_job.setdefault(cell.job, []).append(cell)
-        for batch in _within_round(list(by_job.values()), max_round_seconds, bracket):
+        for batch in _within_round(list(by_job.values()), max_round_seconds, blocks):
             yield number, batch
 
 
-def _within_round(cells_by_job: Sequence[list[Cell]], max_round_seconds: float, bracket: bool) -> list[list[Cell]]:
+def _within_round(cells_by_job: Sequence[list[Cell]], max_round_seconds: float, blocks: int) -> list[list[Cell]]:
     batches: list[list[Cell]] = []
     room = 0.0
     for cells in cells_by_job:
         arms = {arm for cell in cells for arm in cell.arms}
-        cost = (len(arms) + bracket) * cells[0].job.wall
+        cost = len(arms) * _blocks(cells, blocks) * cells[0].job.wall
         if not batches or cost > room:
             batches.append([])
             room = max_round_seconds

@@ -1,4 +1,4 @@
-"""What share of the wall time fio runs: one process for all jobs of a visit against one process per job.
+"""What share of the wall time fio runs: one process for several jobs against one process per job.
 
 Run it with `python -m tests.bench.fio_share`. Both ways run the same jobs on the same file, in turn, so that their
 ratio holds on any machine; the figures themselves do not.
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from harness.events import Events
 from harness.image import ensure_images
-from harness.measure.fio import Target, job_file
+from harness.measure.fio import Section, Target, job_file
 from harness.model.job import Job
 
 JOBS = tuple(Job(rw, 4096, iodepth=32, ramp=0, seconds=1) for rw in ("randread", "randwrite", "read", "write"))
@@ -31,10 +31,11 @@ def main() -> None:
         disk = home / "disk"
         disk.write_bytes(b"\xa5" * (64 * MIB))
         target = Target(str(disk), 0, 64 * MIB, direct=True)
+        sections = [Section(job.id, job, target) for job in JOBS]
         together, apart = [], []
         for _ in range(TURNS):
-            together.append(_wall(fio, [job_file(target, JOBS, seed=1)]))
-            apart.append(_wall(fio, [job_file(target, [job], seed=1) for job in JOBS]))
+            together.append(_wall(fio, [job_file(sections, seed=1)]))
+            apart.append(_wall(fio, [job_file([section], seed=1) for section in sections]))
     asked = sum(job.seconds for job in JOBS)
     for name, walls in (("one process for all jobs", together), ("one process per job", apart)):
         median = statistics.median(walls)

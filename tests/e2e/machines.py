@@ -17,6 +17,7 @@ from harness.lab.embedded import lab as embedded
 from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner, SshTarget
 from harness.results import Run, RunStore
+from harness.results.journal import Journal
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN_SECONDS = 420
@@ -100,11 +101,16 @@ def started(reports: Path, *arguments: str) -> AbstractContextManager[subprocess
     return background(pytest_command(reports, *arguments))
 
 
-def wait_for_measurements(reports: Path, run: subprocess.Popen[str], *, lines: int = 2) -> None:
-    """Wait until the journal has so many lines; the first says that a round is begun."""
+def wait_for_measurements(reports: Path, run: subprocess.Popen[str], *, rounds: int = 1) -> None:
+    """Wait until something is measured and so many rounds are begun. A round that lost its guest does not count."""
     end = time.monotonic() + 180
-    journal = reports / "latest" / "journal.jsonl"
-    while not journal.exists() or journal.read_text().count("\n") < lines:
+    path = reports / "latest"
+    while True:
+        journal = RunStore.open(path).read_journal() if (path / "journal.jsonl").exists() else Journal()
+        given_up = {(each.group, each.round) for each in journal.rounds if each.event == "abandoned"}
+        measured = any((each.group, each.round) not in given_up for each in journal.measurements)
+        if measured and sum(each.event == "begun" for each in journal.rounds) - len(given_up) >= rounds:
+            return
         assert run.poll() is None, "the run ended before it measured anything"
         assert time.monotonic() < end, "nothing was measured in 3 minutes"
         time.sleep(0.5)

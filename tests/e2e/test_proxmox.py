@@ -183,7 +183,10 @@ def test_the_scenario_of_the_study_is_measured_through_the_api(tmp_path: Path, n
             cell.mode != "host",
         ]
     # The cached mode reads the host's memory, and says so; every other figure is the disk's.
-    assert [cell.verdict for cell in run.cells if cell.mode in ("passthrough", "lvm", "raw")] == ["inconclusive"] * 3
+    # Four blocks may leave it open whether the budget is kept.
+    verdicts = [cell.verdict for cell in run.cells if cell.mode in ("passthrough", "lvm", "raw")]
+    assert len(verdicts) == 3
+    assert set(verdicts) <= {"inconclusive", "within"}
     assert run.cell("optane-raw-cached-randread-4k-qd32").verdict == "void"
 
     for mode in modes[1:]:

@@ -30,7 +30,7 @@ def test_a_passed_through_nvme_is_the_guests_for_a_while_and_then_the_hosts_agai
         assert runner.run(["test", "-e", link], deadline=20, check=False).status != 0
         found = guest.effective("vfio")
         assert differences({"vfio": Vfio()}, {"vfio": found}) == []
-        assert guest.transferred("vfio") is None
+        assert guest.transferred(["vfio"]) == {"vfio": None}
         read = ["dd", f"if={guest.device('vfio')}", "of=/dev/null", "bs=1M", "count=4"]
         assert guest.runner.run(read, deadline=60).status == 0
     assert runner.run(["test", "-b", link], deadline=20, check=False).status == 0

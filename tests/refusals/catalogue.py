@@ -281,8 +281,10 @@ virsh -q create "$2/guest.xml" >/dev/null""",
 
 
 def _libvirt(name: str, directory: str, source: str, *, xml: str = "") -> Case:
-    make = f'mkdir -p {directory}; source={source}; cat >"{directory}/voh-test-guard.xml" <<XML\n{xml or _DOMAIN}\nXML'
-    return Case(name, make, _DEFINED, f'rm -f "{directory}/voh-test-guard.xml"')
+    # The disk's name is in it, because two runs of the tests on one machine must not remove each other's file.
+    file = f"{directory}/voh-test-${{1##*/}}.xml"
+    make = f'mkdir -p {directory}; source={source}; cat >"{file}" <<XML\n{xml or _DOMAIN}\nXML'
+    return Case(name, make, _DEFINED, f'rm -f "{file}"')
 
 
 def _proxmox(name: str, file: str, line: str) -> Case:

@@ -1,6 +1,8 @@
 """Many campaigns at once: the arithmetic of `harness.analysis` on arrays, which tests compare with it on samples.
 
-Log ratios are arrays of shape (campaigns, rounds): log(guest/host) of throughputs, so higher is better.
+Log ratios are arrays of shape (campaigns, samples): log(guest/host) of throughputs, so higher is better. `cells` is the
+number of successive campaigns that are one group, whose correlation is pooled: 1 for cells that are alone, 0 for
+samples that count as independent.
 """
 
 from __future__ import annotations
@@ -11,9 +13,18 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy.special import stdtr
 
 from harness.analysis import Look, Sequential, t_quantile
+from harness.analysis.correlation import (
+    DRIFTING_ABOVE,
+    MOST_OF_GROUP,
+    ODDS_IF_SHORT,
+    ODDS_OF_POSITIVE,
+    SHORT,
+    correlations,
+)
+from harness.analysis.samples import LEAST_FREEDOM
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -58,18 +69,81 @@ def until(plan: Sequential, stop: int) -> list[Look]:
     return [*(look for look in fixed(plan) if look.rounds < stop), last]
 
 
-def overheads(log_ratios: Floats, confidence: float) -> Overheads:
+@dataclass(frozen=True, slots=True)
+class Spreads:
+    """`Samples.spread` of every campaign. Errors and weights have the shape (campaigns, correlations)."""
+
+    mean: Floats
+    freedom: int
+    errors: Floats
+    weights: Floats
+
+    def tails(self, distance: Floats) -> Floats:
+        """P(error of the mean > distance)."""
+        found: Floats = (self.weights * stdtr(self.freedom, -distance[:, None] / self.errors)).sum(axis=1)
+        return found
+
+    @property
+    def given(self) -> Flags:
+        """Whether there is an interval: the samples do not drift."""
+        if self.weights.shape[1] == 1:
+            return np.ones(len(self.mean), dtype=bool)
+        found: Flags = self.weights[:, np.array(correlations()) > DRIFTING_ABOVE].sum(axis=1) <= 0.5
+        return found
+
+    def covers(self, log_truth: float, confidence: float) -> Flags:
+        """Whether the interval holds the truth: without looking for its ends."""
+        found: Flags = self.tails(np.abs(self.mean - log_truth)) >= (1 - confidence) / 2
+        return found
+
+    def half_widths(self, confidence: float) -> Floats:
+        """Half of the interval of the mean, by bisection."""
+        tail = (1 - confidence) / 2
+        low, high = (t_quantile(1 - tail, self.freedom) * end(self.errors, axis=1) for end in (np.min, np.max))
+        if self.errors.shape[1] == 1:
+            found: Floats = high
+            return found
+        for _ in range(50):
+            middle = np.sqrt(low * high)
+            is_short = self.tails(middle) > tail
+            low, high = np.where(is_short, middle, low), np.where(is_short, high, middle)
+        middle_of_all: Floats = np.sqrt(low * high)
+        return middle_of_all
+
+
+def spreads(log_ratios: Floats, cells: int = 0) -> Spreads:
+    campaigns, n = log_ratios.shape
+    mean: Floats = log_ratios.mean(axis=1)
+    if cells * (n - 2) < LEAST_FREEDOM:
+        error = log_ratios.std(axis=1, ddof=1, keepdims=True) / math.sqrt(n)
+        return Spreads(mean, n - 1, error, np.ones((campaigns, 1)))
+    rho = np.array(correlations())
+    off = log_ratios - mean[:, None]
+    weight = (1 - rho) * (n - (n - 2) * rho)
+    squares, inner = (off**2).sum(axis=1), (off[:, 1:-1] ** 2).sum(axis=1)
+    products, ends = (off[:, 1:] * off[:, :-1]).sum(axis=1), off[:, 0] + off[:, -1]
+    residual = squares[:, None] + rho**2 * inner[:, None] - 2 * rho * products[:, None]
+    residual = residual - ((1 - rho) * rho * ends[:, None]) ** 2 / weight
+    own = np.log1p(-(rho**2)) / 2 - np.log(weight) / 2 - (n - 1) / 2 * np.log(residual)
+    inflation = (1 + rho) / (1 - rho) - 2 * rho * (1 - rho**n) / (n * (1 - rho) ** 2)
+    errors = np.sqrt(residual / ((n - 1) * (1 - rho**2)) * inflation / n)
+    group = np.repeat(own.reshape(-1, cells, len(rho)).sum(axis=1), cells, axis=0)
+    share = min(1.0, MOST_OF_GROUP / (cells * (n - 2)))
+    weights = _weights(share * group + (1 - share) * own, n)
+    return Spreads(mean, n - 1, errors, weights)
+
+
+def overheads(log_ratios: Floats, confidence: float, cells: int = 0) -> Overheads:
     """`estimate_overhead` of every campaign."""
-    mean, error = _mean_and_error(log_ratios)
-    half = t_quantile((1 + confidence) / 2, log_ratios.shape[1] - 1) * error
-    return Overheads(-np.expm1(mean + half), -np.expm1(mean - half))
+    found = spreads(log_ratios, cells)
+    half = found.half_widths(confidence)
+    return Overheads(-np.expm1(found.mean + half), -np.expm1(found.mean - half))
 
 
-def p_values(log_ratios: Floats, share: float) -> Floats:
+def p_values(log_ratios: Floats, share: float, cells: int = 0) -> Floats:
     """`exceeds_p_value` of every campaign."""
-    mean, error = _mean_and_error(log_ratios)
-    tail: Floats = stats.t.sf((math.log1p(-share) - mean) / error, log_ratios.shape[1] - 1)
-    return tail
+    found = spreads(log_ratios, cells)
+    return found.tails(math.log1p(-share) - found.mean)
 
 
 def stopped(
@@ -96,7 +170,9 @@ def stopped(
     return Stopped(rounds, Overheads(low, high), p, low > share)
 
 
-def _mean_and_error(log_ratios: Floats) -> tuple[Floats, Floats]:
-    mean: Floats = log_ratios.mean(axis=1)
-    error: Floats = log_ratios.std(axis=1, ddof=1) / math.sqrt(log_ratios.shape[1])
-    return mean, error
+def _weights(log_likelihood: Floats, n: int) -> Floats:
+    rho = np.array(correlations())
+    odds = ODDS_IF_SHORT if n < SHORT else ODDS_OF_POSITIVE
+    heavy = np.exp(log_likelihood - log_likelihood.max(axis=1, keepdims=True)) * np.where(rho > 0, odds, 1.0)
+    found: Floats = heavy / heavy.sum(axis=1, keepdims=True)
+    return found

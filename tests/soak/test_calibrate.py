@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.calibrate.assess import most_by_chance
+from harness.calibrate.trials import CalibrationSpec
 from harness.lab.created import CreationLog
 from harness.lab.transport.ssh import SshRunner
 from harness.layout.memory_disk import NULL_BLK, MemoryDisk
@@ -21,6 +22,8 @@ from tests.e2e.machines import background, command, latest, measure
 
 GROUPS = 4
 REPETITIONS = 3
+SLICES = 32
+BOOTS = 2
 LEFT = f"{NULL_BLK}/voh-20260101-000000-abcd-late"
 
 __all__ = ["host"]
@@ -35,7 +38,14 @@ def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calibration
         shutil.move(path, kept)
     found = None
     try:
-        done = command("calibrate", f"--groups={GROUPS}", f"--repetitions={REPETITIONS}", "--seed=1")
+        done = command(
+            "calibrate",
+            f"--groups={GROUPS}",
+            f"--repetitions={REPETITIONS}",
+            f"--slices={SLICES}",
+            f"--boots={BOOTS}",
+            "--seed=1",
+        )
         doubts = [line for line in done.stdout.splitlines() if "not reliable" in line]
         assert done.returncode == bool(doubts), done.stdout + done.stderr
         # Of so few rounds, a machine that does other work may hide a millisecond in the guest: then it has to say so.
@@ -57,7 +67,29 @@ def test_a_device_against_itself_raises_no_more_alarms_than_chance(calibrated: C
     assert calibrated.false_alarms <= most_by_chance(GROUPS)
     assert 0 < calibrated.noise_sd < 1
     assert set(calibrated.noise_sd_by_job) == {"randread-4k-qd1", "randread-4k-qd32"}
-    assert list(calibrated.smallest_detectable) == [3, 5, 8, 12]
+    assert list(calibrated.smallest_detectable) == [3, 5, 6, 8, 12]
+
+
+def test_the_best_length_of_a_slice_follows_from_series_on_host_and_guest(calibrated: Calibration) -> None:
+    found = {(each.place, each.job): each for each in calibrated.slices}
+    assert set(found) == {(place, f"randread-4k-qd{depth}") for place in ("host", "guest") for depth in (32, 1)}
+    for each in found.values():
+        assert 16 <= each.slices <= SLICES
+        assert 0.2 <= each.best_s <= 3
+        # The pause of the timetable; fio starts a slice some milliseconds later than planned, each about as late.
+        assert 0.03 < each.gap_s < 0.5
+        assert each.within + each.between > 0
+    assert calibrated.slice_s is not None
+    assert 0.2 <= calibrated.slice_s <= 3
+
+
+def test_the_noise_of_boots_is_measured(calibrated: Calibration) -> None:
+    boots = calibrated.boots
+    assert boots is not None
+    assert (boots.boots, boots.blocks) == (BOOTS, CalibrationSpec().boot_rounds)
+    assert boots.sd_of_blocks > 0
+    low, share, high = boots.share
+    assert 0 <= low <= share <= high <= 1
 
 
 def test_a_delay_of_a_millisecond_is_recovered_in_the_guest_and_on_the_host(calibrated: Calibration) -> None:
@@ -76,7 +108,8 @@ def test_a_delay_of_a_millisecond_is_recovered_in_the_guest_and_on_the_host(cali
 
 def test_the_raw_outputs_of_fio_are_kept(calibrated: Calibration) -> None:
     raw = list((directory() / "runs" / calibrated.run / "raw").glob("*.json"))
-    assert len(raw) == 2 * (3 * GROUPS + 6 * (REPETITIONS + 1))
+    # The delay on the host, a series for host and guest at two depths, and in each boot one process on each of them.
+    assert len(raw) == GROUPS + REPETITIONS + 1 + 4 + 2 * BOOTS
 
 
 def test_a_later_run_quotes_the_calibration(calibrated: Calibration, tmp_path: Path) -> None:

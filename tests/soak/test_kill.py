@@ -120,10 +120,10 @@ def test_after_a_kill_at_a_random_moment_reap_leaves_what_others_have_and_the_ru
     assert again.returncode == 0, f"{where}: {again.stdout}"
     found = latest(tmp_path)
     assert found.run.status == "complete", where
-    assert all(len(cell.metrics["iops"].guest) == 2 for cell in found.cells), where
+    assert all(len(cell.metrics["iops"].guest) == 4 for cell in found.cells), where
     lines = [json.loads(line) for line in (tmp_path / "latest" / "journal.jsonl").read_text().splitlines()]
     measured = Counter(
-        (line["group"], line["round"], line["arm"], line["job"], line["repeat"])
+        (line["group"], line["round"], line["block"], line["arm"], line["job"], line["repeat"])
         for line in lines
         if "event" not in line
     )

@@ -21,9 +21,8 @@ def test_a_guest_that_hangs_in_a_simulated_lab_is_started_again_and_its_round_do
         output, _ = run.communicate(timeout=300)
     assert run.returncode == 0, output
     (cell,) = latest(tmp_path).cells
-    assert len(cell.rounds) == 2
-    assert cell.rounds in ((1, 3), (2, 3))
-    assert len(cell.metrics["iops"].guest) == 2
+    assert set(cell.rounds) in ({1, 3}, {2, 3})
+    assert len(cell.rounds) == len(cell.metrics["iops"].guest) == 8
     assert any(note.endswith(f"which does not count; {KEPT_RUNNING}") for note in cell.notes)
     # It hung while fio ran, or while QEMU was asked for its counts.
     assert "libvirt reports that it still runs" in output or "QEMU did not answer" in output

@@ -9,11 +9,13 @@ from pydantic import TypeAdapter
 
 from harness.model.counters import Counters, nested
 
+_ADAPTER = TypeAdapter(Counters)
+
 
 def counters(flat: Mapping[str, float]) -> Counters:
     """The counters with these counts. A count that is not given is as in a record that lacks it."""
     record = nested({name: _whole(name, count) for name, count in flat.items()})
-    return TypeAdapter(Counters).validate_json(json.dumps(record))
+    return _ADAPTER.validate_json(json.dumps(record))
 
 
 def _whole(name: str, count: float) -> float:

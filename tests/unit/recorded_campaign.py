@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict
 
 from harness.errors import GuestError, HostError
-from harness.measure.measurer import LabFound, Prepared, Turn
+from harness.measure.measurer import LabFound, Piece, Prepared
 from harness.measure.phases import Phases
 from harness.measure.spec import CampaignSpec
-from harness.model.job import Job
 from harness.model.mode import Place
 from harness.results import ConditioningRecord, LabInfo, Measurement, RunStore
 from harness.scenario.plan import Group, Plan
+from harness.scenario.timetable import Slice
 from tests.unit.counted import counters as counters_of
 
 HOST_IOPS = 10_000.0
@@ -56,20 +57,33 @@ class RecordedMeasurer:
         skipped = json.loads(RECORDING.read_text())["skipped"]
         return Prepared(SPAN, ConditioningRecord("fill", None, (), None), skipped)
 
-    def measure(self, group: Group, turn: Turn, number: int) -> list[Measurement]:
+    def boot_again(self) -> None:
+        pass
+
+    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
         recording: dict[str, Played] = json.loads(RECORDING.read_text())["jobs"]
-        arm = turn.arm
-        measured = []
-        for job in group.jobs_of(arm):
+        number = piece.number
+        measured: list[Measurement] = []
+        for planned in piece.table.slices:
+            started = 1_760_000_000.0 + 60 * number + SECONDS * len(measured)
+            arm, job = planned.arm, planned.job
+            discarded = job.ramp - next(each.ramp for each in group.jobs if each.id == job.id)
             played = recording[job.id]
             if not played["guest"]:
                 raise HostError(f"host {self.spec.host.name}: connection lost", hint="look at its console")
+            began(planned)
             share = played["guest"][min(number, len(played["guest"])) - 1] if arm.place is Place.GUEST else 1.0
             raw = self.store.save_raw(f"{group.id}-round{number}-{arm.id}.json", f"{share}\n", command="fio -")
-            found = _measurement(group, arm.id, job, number, raw, iops=share * HOST_IOPS, disk=played["disk"])
+            iops = self.disturbed(share * HOST_IOPS, measured[-1].arm if measured else None, discarded)
+            found = _measurement(group, planned, piece, raw, started=started, iops=iops, disk=played["disk"])
+            found = replace(found, discarded_s=discarded)
             self.store.append(found)
             measured.append(found)
         return measured
+
+    def disturbed(self, iops: float, previous: str | None, discarded: float) -> float:  # noqa: ARG002
+        """The value of a slice after one of the arm `previous`, if so many seconds of it are discarded."""
+        return iops
 
     def start_again(self, error: HostError | GuestError, what: str) -> None:  # noqa: ARG002
         raise error
@@ -81,21 +95,26 @@ class RecordedMeasurer:
         pass
 
 
-def _measurement(group: Group, arm: str, job: Job, number: int, raw: str, *, iops: float, disk: float) -> Measurement:
+def _measurement(
+    group: Group, planned: Slice, piece: Piece, raw: str, *, started: float, iops: float, disk: float
+) -> Measurement:
+    arm, job = planned.arm.id, planned.job
     moved = iops * job.bs * SECONDS
     direction = "written" if job.writes else "read"
     seen = disk * moved if arm.startswith("guest") else moved
     return Measurement(
         group=group.id,
-        round=number,
+        round=piece.number,
         arm=arm,
         repeat=1,
         job=job.id,
-        started=1_760_000_000.0 + 60 * number,
+        started=started,
         seconds=SECONDS,
         wall=SECONDS,
         metrics={"iops": iops, "bw": iops * job.bs, "lat_mean": job.iodepth / iops},
         io_bytes=round(moved),
         raw=raw,
         counters=counters_of({f"fio_{direction}": moved, f"disk_{direction}": seen}),
+        block=planned.block,
+        boot=piece.boot,
     )

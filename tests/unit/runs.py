@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pydantic import JsonValue
 
@@ -32,14 +32,15 @@ from harness.results import (
     ValidityCheck,
     assemble,
 )
-from harness.results.groups import drift_check, host_drift
+from harness.results.groups import drift_checks, drift_notes, host_drift
 from harness.results.judging import corrected
 from harness.run_id import RunId
 from harness.scenario.library import PRESETS
-from harness.scenario.order import job_order, round_order
 from harness.scenario.plan import Group, Plan, plan_for
 from harness.scenario.scenario import Scenario
 from tests.unit.counted import counters as counters_of
+
+T = TypeVar("T")
 
 RUN_ID = RunId("20260101-120000-0001")
 STARTED = 1_760_000_000.0
@@ -140,7 +141,7 @@ def synthetic_run(
         for group in plan.groups
         for cell in group.cells
     }
-    contexts = {cell.id: _with_drift(contexts[cell.id], cell.job, groups) for cell in plan.cells}
+    contexts = {cell.id: _with_drift(contexts[cell.id], cell, groups) for cell in plan.cells}
     cells = assemble(plan.cells, measurements, contexts)
     family = sum(len(context.budgets) for context in contexts.values())
     return Run(
@@ -176,11 +177,11 @@ def measure(
     measurements: list[Measurement] = []
     clock = STARTED
     for number in range(1, rounds + 1):
-        for arm in round_order(group, 7, number):
+        for arm in _shuffled(group.arms, group, number):
             if arm.mode is not None and arm.mode.name in skipped:
                 continue
             wanted = group.jobs_of(arm)
-            for job in (job for job in job_order(group, 7, number) if job in wanted):
+            for job in (job for job in _shuffled(group.jobs, group, number) if job in wanted):
                 mode = arm.mode.name if arm.mode is not None and arm.place is Place.GUEST else ""
                 iops = 3 * _iops(Arm(Place.HOST), job) if mode in quick else _iops(arm, job)
                 iops *= (1 - drift) ** (number / rounds)
@@ -189,6 +190,10 @@ def measure(
                 )
                 clock += measurements[-1].wall
     return measurements
+
+
+def _shuffled(items: Sequence[T], group: Group, number: int) -> list[T]:
+    return random.Random(f"{group.id} {number}").sample(items, len(items))
 
 
 def _measurement(
@@ -269,7 +274,7 @@ def _groups(
             GroupRecord(
                 id=group.id,
                 disk=group.disk,
-                orders=tuple(tuple(arm.id for arm in round_order(group, 7, number)) for number in done),
+                orders=tuple(tuple(arm.id for arm in _shuffled(group.arms, group, number)) for number in done),
                 looks=Sequential(rounds, most_rounds).looks,
                 stopped="budget decided" if len(done) == rounds else None,
                 conditioning=_conditioning(ready),
@@ -294,11 +299,11 @@ def _region(name: str, values: Sequence[float]) -> RegionSteadiness:
     return RegionSteadiness(name, tuple(values), found.range_share, found.excursion_share, found.is_steady)
 
 
-def _with_drift(context: CellContext, job: Job, groups: Sequence[GroupRecord]) -> CellContext:
-    """With the failed check, where the host drifted too much in the cell's job."""
-    drifts = [drift for group in groups if group.id == context.group for drift in group.drift if drift.job == job.id]
-    checks = [check for drift in drifts if (check := drift_check(drift)) is not None]
-    return replace(context, validity=(*context.validity, *checks))
+def _with_drift(context: CellContext, cell: Cell, groups: Sequence[GroupRecord]) -> CellContext:
+    """With the failed check or the note, where the host drifted too much in the cell's job."""
+    drifts = [drift for group in groups if group.id == context.group for drift in group.drift]
+    checks, notes = drift_checks(drifts, cell), drift_notes(drifts, cell)
+    return replace(context, validity=(*context.validity, *checks), notes=(*context.notes, *notes))
 
 
 def _iops(arm: Arm, job: Job) -> float:

@@ -231,9 +231,22 @@ def test_the_host_twice_in_a_round_counts_with_its_mean() -> None:
     assert us(cell([*rounds(number=1), again]).accounting["cpu"].host[0]) == pytest.approx((70 + 170) / 2)
 
 
-def test_a_figure_that_one_round_lacks_is_left_out_of_that_arm() -> None:
+def test_a_block_whose_counters_of_the_host_were_read_too_late_is_left_out_of_all_arms() -> None:
     lacking = [
-        replace(each, counters=counters_of({"ios": 9})) if each.arm == "host" and each.round == 2 else each
+        replace(each, counters=replace(each.counters, host=None)) if each.arm == "host" and each.round == 2 else each
+        for each in rounds(number=3)
+    ]
+    found = cell(lacking)
+    assert len(found.rounds) == 3
+    assert (len(found.accounting["cpu"].host), len(found.accounting["cpu"].guest)) == (2, 2)
+    assert found.accounting["cpu"].added is not None
+
+
+def test_a_figure_that_one_block_lacks_is_left_out_of_that_arm() -> None:
+    lacking = [
+        replace(each, counters=replace(each.counters, fio=replace(each.counters.fio, ios=None)))
+        if each.arm == "host" and each.round == 2
+        else each
         for each in rounds()
     ]
     costs = cell(lacking).accounting

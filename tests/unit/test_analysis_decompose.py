@@ -8,6 +8,7 @@ import random
 import pytest
 from scipy import stats
 
+from harness.analysis import INDEPENDENT
 from harness.analysis.decompose import decompose
 
 STEPS = (80e-6, 0.4e-6, 41e-6, -3e-6, 12e-6, 7e-6)
@@ -39,7 +40,7 @@ def test_the_percentages_multiply_up_to_the_total(rounds: int) -> None:
 
 def test_an_interval_is_that_of_a_paired_t_test_and_the_total_has_its_own() -> None:
     arms = campaign(random.Random(5), 8)
-    costs = decompose(arms, confidence=0.9)
+    costs = decompose(arms, confidence=0.9, samples=INDEPENDENT)
     pairs = [(before, after, step) for before, after, step in zip(arms[:-1], arms[1:], costs.steps, strict=True)]
     for before, after, step in pairs:
         oracle = stats.ttest_rel(after, before)
@@ -110,7 +111,7 @@ def test_of_steps_that_all_change_nothing_any_is_shown_at_most_once_in_twenty_wa
     [
         ([[1.0, 2.0]], "at least two arms, not 1"),
         ([[1.0, 2.0], [1.0], [1.0]], "same number of rounds, not 2, 1, 1"),
-        ([[], []], "at least one round"),
+        ([[], []], "at least one sample"),
         ([[1.0], [0.0]], "greater than 0"),
         ([[1.0], [math.nan]], "finite number"),
     ],

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from harness.analysis import Limit, Verdict, estimate_added, estimate_overhead, exceeds_p_value, judge
+from harness.analysis import INDEPENDENT, Limit, Verdict, estimate_added, estimate_overhead, exceeds_p_value, judge
 
 
 def latencies(seed: int) -> tuple[list[float], list[float]]:
@@ -27,9 +27,13 @@ def test_p_values_of_one_limit_are_those_of_scipy(seed: int) -> None:
     share = stats.ttest_1samp(ratios, math.log(1.1), alternative="greater").pvalue
     fewer = stats.ttest_1samp(ratios, math.log(0.9), alternative="less").pvalue
     added = stats.ttest_rel(np.array(guest) - 1e-5, host, alternative="greater").pvalue
-    assert exceeds_p_value(host, guest, Limit(0.1), higher_is_better=False) == pytest.approx(share, rel=1e-6)
-    assert exceeds_p_value(host, guest, Limit(0.1), higher_is_better=True) == pytest.approx(fewer, rel=1e-6)
-    assert exceeds_p_value(host, guest, Limit(absolute=1e-5), higher_is_better=False) == pytest.approx(added, rel=1e-6)
+    for budget, higher_is_better, expected in (
+        (Limit(0.1), False, share),
+        (Limit(0.1), True, fewer),
+        (Limit(absolute=1e-5), False, added),
+    ):
+        found = exceeds_p_value(host, guest, budget, higher_is_better=higher_is_better, samples=INDEPENDENT)
+        assert found == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(10))

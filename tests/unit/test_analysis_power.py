@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from harness.analysis import estimate_overhead, pooled_sd, smallest_detectable
+from harness.analysis import INDEPENDENT, estimate_overhead, pooled_sd, smallest_detectable
 from harness.analysis.student import noncentrality
 
 
@@ -40,7 +40,7 @@ def test_the_smallest_detectable_overhead_is_detected_as_often_as_asked(n: int, 
     guests = ratio * np.exp(chance.normal(0, sd, (campaigns, n)))
     shown = 0
     for guest in guests.tolist():
-        low = estimate_overhead([1.0] * n, guest, higher_is_better=higher_is_better).low
+        low = estimate_overhead([1.0] * n, guest, higher_is_better=higher_is_better, samples=INDEPENDENT).low
         assert low is not None
         shown += low > 0
     # The count's own standard deviation is 0.9 %: four of them.
@@ -76,5 +76,35 @@ def test_groups_of_single_rounds_have_no_scatter_to_pool() -> None:
     [(0.03, 1, 0.95, 0.8), (-0.1, 5, 0.95, 0.8), (math.nan, 5, 0.95, 0.8), (0.03, 5, 95, 0.8), (0.03, 5, 0.95, 0.02)],
 )
 def test_impossible_values_are_refused(sd: float, n: int, confidence: float, power: float) -> None:
-    with pytest.raises(ValueError, match=r"one round|standard deviation|confidence must|power must"):
+    with pytest.raises(ValueError, match=r"one sample|standard deviation|confidence must|power must"):
         smallest_detectable(sd, n, confidence=confidence, power=power)
+
+
+# --- boots and correlation ---
+
+
+def test_a_plan_of_several_boots_shows_what_its_means_show() -> None:
+    sd_of_means = math.sqrt(0.02**2 + 0.03**2 / 10)
+    shown = smallest_detectable(0.03, 10, boots=5, sd_of_boots=0.02)
+    assert shown == pytest.approx(smallest_detectable(sd_of_means, 5))
+    assert smallest_detectable(0.03, 10, boots=1, sd_of_boots=0.02) == smallest_detectable(0.03, 10)
+
+
+def test_two_boots_show_much_less_than_five() -> None:
+    two, five = (smallest_detectable(0.03, 10, boots=boots, sd_of_boots=0.01) for boots in (2, 5))
+    assert two > 4 * five
+
+
+def test_correlated_samples_show_less() -> None:
+    assert smallest_detectable(0.03, 30, correlation=0.5) == pytest.approx(
+        smallest_detectable(0.03, 30) * math.sqrt(3), rel=0.05
+    )
+
+
+def test_impossible_plans_are_refused() -> None:
+    with pytest.raises(ValueError, match="one sample"):
+        smallest_detectable(0.03, 5, boots=0)
+    with pytest.raises(ValueError, match="a correlation must"):
+        smallest_detectable(0.03, 5, correlation=1.0)
+    with pytest.raises(ValueError, match="standard deviation"):
+        smallest_detectable(0.03, 5, boots=2, sd_of_boots=-1.0)

@@ -8,6 +8,7 @@ import random
 import pytest
 
 from harness.analysis import (
+    INDEPENDENT,
     Limit,
     Look,
     Reason,
@@ -43,7 +44,15 @@ def reason(
 ) -> Reason | None:
     host, guest = pair(overhead, noise, n)
     return decided(
-        host, guest, PLAN, higher_is_better=True, budget=budget, target=target, cells=cells, time_spent=time_spent
+        host,
+        guest,
+        PLAN,
+        higher_is_better=True,
+        budget=budget,
+        target=target,
+        cells=cells,
+        time_spent=time_spent,
+        samples=INDEPENDENT,
     )
 
 
@@ -174,7 +183,7 @@ def test_one_round_is_inconclusive_and_no_budget_unjudged_at_any_look() -> None:
 
 
 def test_a_look_at_other_rounds_than_its_own_is_refused() -> None:
-    with pytest.raises(ValueError, match="3 rounds, not 4"):
+    with pytest.raises(ValueError, match="3 samples, not 4"):
         judge_look([1.0] * 4, [1.0] * 4, Limit(), Look(3, 0.01, 0.05), higher_is_better=False)
 
 
@@ -221,7 +230,15 @@ def test_after_the_most_rounds_there_are_no_more() -> None:
 
 
 def test_reasons_read_as_words() -> None:
-    assert [str(each) for each in Reason] == ["budget decided", "narrow enough", "most rounds", "time spent"]
+    assert [str(each) for each in Reason] == [
+        "budget decided",
+        "narrow enough",
+        "cannot be decided in the time left",
+        "too few I/Os for a percentile",
+        "most rounds",
+        "time spent",
+        "longer slices are necessary",
+    ]
 
 
 def test_a_run_without_a_cell_is_refused() -> None:

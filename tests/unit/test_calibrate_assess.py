@@ -1,18 +1,38 @@
-"""The conclusions of a calibration: false alarms, noise, the measured delay, and doubts."""
+"""The conclusions of a calibration: false alarms, noise, the length of a slice, boots, the delay, and doubts."""
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 
 import pytest
 from scipy.stats import binom
 
-from harness.calibrate.assess import Measured, delay, doubts, most_by_chance, noise
-from harness.calibrate.trials import CalibrationSpec, Trial, delay_trials, host_delay_trial, same_device_trials
-from harness.measure.calibration import Delay
+from harness.calibrate.assess import (
+    Measured,
+    boot_noise,
+    common_slice,
+    delay,
+    doubts,
+    most_by_chance,
+    noise,
+    slice_noise,
+)
+from harness.calibrate.trials import (
+    CalibrationSpec,
+    Trial,
+    boot_trials,
+    delay_trials,
+    host_delay_trial,
+    same_device_trials,
+    slice_trials,
+)
+from harness.measure.calibration import Delay, SliceNoise
 
 MS = 1e-3
+GAP = 0.07
+"""Seconds between two slices."""
 
 
 def same_device(order: CalibrationSpec, value: Callable[[Trial, str, int], float]) -> list[Measured]:
@@ -23,6 +43,7 @@ def same_device(order: CalibrationSpec, value: Callable[[Trial, str, int], float
             tuple(
                 {turn.name: {"iops": value(trial, turn.name, n)} for turn in trial.turns} for n in range(trial.rounds)
             ),
+            GAP,
         )
         for trial in same_device_trials(order, "optane")
     ]
@@ -45,6 +66,7 @@ def delayed(order: CalibrationSpec, guest_adds: float, *, scatter: float = 5e-6,
                 {turn: {"lat_mean": seconds + generator.gauss(0, scatter)} for turn, seconds in latency.items()}
                 for _ in range(trial.rounds)
             ),
+            GAP,
         )
 
     guest = [measured(trial, 400e-6, guest_adds) for trial in delay_trials(order)]
@@ -76,8 +98,86 @@ def test_noise_is_reported_by_job_because_a_deep_queue_varies_less() -> None:
 
 def test_more_rounds_show_smaller_overheads() -> None:
     shares = noise(same_device(CalibrationSpec(), noisy(0.05))).smallest_detectable
-    assert list(shares) == [3, 5, 8, 12]
+    assert list(shares) == [3, 5, 6, 8, 12]
     assert list(shares.values()) == sorted(shares.values(), reverse=True)
+
+
+def series(noise_of: Callable[[int], float], *, slices: int = 2000) -> Measured:
+    """A series of short slices whose logarithms differ by `noise_of(n)` from those of 1000 IOPS."""
+    trial = slice_trials(CalibrationSpec(slices=slices), "optane")[0]
+    return Measured(trial, tuple({"host": {"iops": 1000 * math.exp(noise_of(n))}} for n in range(trial.rounds)), GAP)
+
+
+def test_noise_of_single_ios_asks_for_long_slices_and_noise_of_neighbours_for_short_ones() -> None:
+    generator = random.Random(2)
+    white = slice_noise(series(lambda _: generator.gauss(0, 0.1)))
+    assert (white.place, white.job, white.seconds, white.slices, white.gap_s) == (
+        "host",
+        "randread-4k-qd32",
+        0.2,
+        2000,
+        GAP,
+    )
+    assert white.within == pytest.approx(0.2 * 0.1**2, rel=0.15)
+    assert white.best_s > 1.0
+    # The level changes at random and is kept: the difference of neighbours grows with their length.
+    level = 0.0
+
+    def walk(_: int) -> float:
+        nonlocal level
+        level += generator.gauss(0, 0.02)
+        return level
+
+    assert slice_noise(series(walk)).best_s == 0.2
+
+
+def test_a_series_without_enough_slices_shows_nothing() -> None:
+    with pytest.raises(ValueError, match="at least 16 slices"):
+        slice_noise(series(lambda _: 0.0, slices=15))
+
+
+def test_the_length_for_all_arms_is_decided_by_the_noisy_ones() -> None:
+    short = SliceNoise("host", "randread-4k-qd32", 0.2, 120, 0.06, within=1e-6, between=1e-4, best_s=0.2)
+    long = SliceNoise("guest", "randread-4k-qd32", 0.2, 120, 0.08, within=4e-2, between=9e-4, best_s=1.89)
+    both = common_slice([short, long])
+    assert both.seconds == pytest.approx(math.sqrt(0.07 * 0.040001 / 1e-3), rel=0.02)
+    assert 0 < both.gain < 0.05
+    alone = common_slice([short])
+    assert alone.seconds == 0.2
+    # Of slices of 1.06 s and 0.26 s: four times as many, of almost the same variance.
+    assert alone.gain == pytest.approx(1 - math.sqrt(0.26 * 1.05e-4 / (1.06 * 1.01e-4)))
+    assert alone.blocks(2, 1.0) == 8
+    assert common_slice([short], against=0.2).gain == 0.0
+
+
+def booted(sd_of_boots: float, *, boots: int = 200) -> list[Measured]:
+    """Trials whose guest has half of the host's IOPS, with a noise of 3 % between blocks."""
+    generator = random.Random(3)
+    found = []
+    for trial in boot_trials(CalibrationSpec(boots=boots), "optane"):
+        own = generator.gauss(0, sd_of_boots)
+        blocks = tuple(
+            {"host": {"iops": 1000.0}, "guest": {"iops": 500 * math.exp(own + generator.gauss(0, 0.03))}}
+            for _ in range(trial.rounds)
+        )
+        found.append(Measured(trial, blocks, GAP))
+    return found
+
+
+def test_boots_that_differ_are_told_from_the_noise_of_blocks() -> None:
+    found = boot_noise(booted(0.04))
+    assert (found.job, found.boots, found.blocks) == ("randread-4k-qd32", 200, 5)
+    assert found.sd == pytest.approx(0.04, rel=0.1)
+    assert found.sd_of_blocks == pytest.approx(0.03, rel=0.1)
+    low, share, high = found.share
+    assert low < share < high
+    assert share == pytest.approx(16 / 25, abs=0.1)
+
+
+def test_boots_that_do_not_differ_add_nothing() -> None:
+    found = boot_noise(booted(0.0))
+    assert found.sd < 0.01
+    assert found.share[0] == 0.0
 
 
 def test_a_delay_that_arrives_in_the_guest_is_detected_and_recovered() -> None:

@@ -14,26 +14,13 @@ from harness.lab.created import CreationLog
 from harness.lab.inventory import DiskByFile, HostSpec
 from harness.lab.transport.local import LocalRunner
 from harness.layout.memory_disk import memory_disk
-from harness.measure.calibration import Calibration, Conditions, Delay
+from harness.measure.calibration import BootNoise, Delay, SliceNoise
 from harness.run_id import RunId
+from tests.unit import calibrations
 
 DISKS = tuple(DiskByFile(name, Path(f"/{name}"), 1, destroy=True) for name in ("optane", "hdd"))
 HOST = HostSpec("node1", "local", ssh=None, disks=DISKS)
-CALIBRATION = Calibration(
-    written="2026-01-02",
-    host="node1",
-    disk="optane",
-    run="20260102-000000-abcd",
-    seed=7,
-    groups=40,
-    rounds=3,
-    false_alarms=2,
-    noise_sd=0.021,
-    noise_sd_by_job={},
-    smallest_detectable={3: 0.0812, 5: 0.0413},
-    delay=None,
-    conditions=Conditions("6.12", "10.0", "kvm", {}),
-)
+CALIBRATION = replace(calibrations.CALIBRATION, slices=(), slice_s=None, boots=None)
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +47,8 @@ def test_an_unknown_disk_is_reported_with_the_known_ones() -> None:
         (["--rounds=1"], "'1': allowed: a whole number from 2"),
         (["--groups=0"], "'0': allowed: a whole number from 1"),
         (["--seconds=short"], "'short': allowed: a whole number from 1"),
+        (["--slices=15"], "'15': allowed: a whole number from 16"),
+        (["--boots=1"], "'1': allowed: a whole number from 2"),
     ],
 )
 def test_a_meaningless_number_is_refused(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,11 +64,26 @@ def test_a_disk_that_the_embedded_lab_lacks_is_a_usage_error(capsys: pytest.Capt
 
 def test_the_summary_shows_the_smallest_detectable_overhead() -> None:
     assert summary(CALIBRATION) == [
-        "host node1, disk optane, 40 groups of 3 rounds",
+        "host node1, disk optane, 40 groups of 3 blocks",
         "  false alarms of a device against itself: 2 of 40 (5% nominal, up to 7 by chance)",
-        "  noise between rounds: 2.10%",
-        "  smallest overhead that can be shown: 3 rounds: 8.12%, 5 rounds: 4.13%",
+        "  noise between blocks: 2.10%",
+        "  smallest overhead that can be shown: 3 blocks: 8.12%, 5 blocks: 4.13%",
         "  a delay of known size: not measured",
+    ]
+
+
+def test_the_summary_recommends_the_length_of_a_slice_and_shows_the_noise_of_boots() -> None:
+    series = (
+        SliceNoise("host", "randread-4k-qd32", 0.2, 120, 0.06, within=2e-4, between=1e-4, best_s=0.346),
+        SliceNoise("guest", "randread-4k-qd32", 0.2, 120, 0.08, within=4e-4, between=2e-4, best_s=0.4),
+    )
+    own = ["host randread-4k-qd32: 346 ms (gap 60 ms)", "guest randread-4k-qd32: 400 ms (gap 80 ms)"]
+    boots = BootNoise("randread-4k-qd32", 5, 3, sd=0.031, sd_of_blocks=0.042, share=(0.0, 0.353, 0.88))
+    assert summary(replace(CALIBRATION, slices=series, slice_s=0.37, boots=boots))[4:-1] == [
+        "  best length of a slice: 370 ms; in the same time, intervals are 6% narrower than with slices of 1 s",
+        f"  best length by arm and job: {', '.join(own)}",
+        "  noise of randread-4k-qd32 between boots: 3.10%, between blocks of a boot: 4.20%",
+        "  share of the variance due to boots: 35% (0% to 88%, from 5 boots)",
     ]
 
 

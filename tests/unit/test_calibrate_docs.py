@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.calibrate.assess import most_by_chance
+from harness.calibrate.assess import BLOCKS_SHOWN, most_by_chance
 from harness.calibrate.measuring import DELAY_NS, PLAIN_ANSWER_NS
 from harness.calibrate.trials import CalibrationSpec
 from harness.cli import main
-from harness.measure.calibration import Calibration, Conditions, Delay
+from harness.measure.calibration import BootNoise, Calibration, Conditions, Delay, SliceNoise
 
 DOCS = (Path(__file__).parents[2] / "docs" / "calibration.md").read_text(encoding="utf-8")
 
@@ -27,14 +27,23 @@ def test_the_docs_name_every_option(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_docs_name_every_key_of_the_file() -> None:
     table = DOCS.partition("| key | what it holds |")[2].partition("\n\n")[0]
     named = set(re.findall(r"`(\w+)`", table))
-    assert named == {field.name for record in (Calibration, Delay, Conditions) for field in fields(record)}
+    assert named == {
+        field.name for record in (Calibration, Delay, Conditions, SliceNoise, BootNoise) for field in fields(record)
+    }
 
 
 def test_the_docs_name_the_defaults() -> None:
     order = CalibrationSpec()
-    for option, value in (("groups", order.groups), ("rounds", order.rounds), ("repetitions", order.repetitions)):
+    for option in ("groups", "rounds", "repetitions", "slices", "boots"):
+        value = getattr(order, option)
         assert re.search(rf"^\| `--{option}=N` \| .*: {value} \|", DOCS, re.M)
-    assert f"compares them in {order.delay_rounds} rounds" in DOCS
+    assert f"compares them in {order.delay_rounds} blocks" in DOCS
+    assert f"{order.boot_rounds} blocks in each boot" in DOCS
+
+
+def test_the_docs_name_the_numbers_of_blocks() -> None:
+    *first, last = map(str, BLOCKS_SHOWN)
+    assert f"the overhead that {', '.join(first)} and {last} blocks show" in DOCS
 
 
 def test_the_docs_name_the_limits_of_chance() -> None:

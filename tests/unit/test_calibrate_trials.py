@@ -1,4 +1,4 @@
-"""The trials of a calibration: where the arms run, with which job, and in which order."""
+"""The trials of a calibration: where the arms run, with which job, and in which order of their slices."""
 
 from __future__ import annotations
 
@@ -7,14 +7,23 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from harness.calibrate.measuring import measure_trials
-from harness.calibrate.trials import CalibrationSpec, delay_trials, host_delay_trial, same_device_trials
-from harness.errors import GuestError, HostError
-from harness.events import Event, Events, MeasurementStarted
-from harness.measure.measurer import LabFound, Prepared, Turn
+from harness.calibrate.measuring import MOST_TRIES, measure_trials
+from harness.calibrate.trials import (
+    CalibrationSpec,
+    Trial,
+    boot_trials,
+    delay_trials,
+    host_delay_trial,
+    same_device_trials,
+    slice_trials,
+)
+from harness.errors import GuestError, HostError, MeasurementError
+from harness.events import BlockStarted, Event, Events
+from harness.measure.measurer import LabFound, Piece, Prepared
 from harness.model.mode import Place
 from harness.results import ConditioningRecord, Measurement
 from harness.scenario.plan import Group, Plan
+from harness.scenario.timetable import GUARD_SECONDS, Slice
 
 
 def test_the_two_arms_of_a_device_against_itself_differ_only_in_their_names() -> None:
@@ -51,13 +60,46 @@ def test_the_delay_is_measured_with_one_request_at_a_time_on_two_disks_of_the_gu
             assert trial.group.jobs_of(turn.arm) == (trial.job,)
 
 
-def test_the_order_of_each_round_is_random_and_follows_from_the_seed() -> None:
+def test_each_series_of_short_slices_is_one_arm_in_one_timetable() -> None:
+    trials = slice_trials(CalibrationSpec(), "optane")
+    arms = [(turn.arm.id, trial.job.iodepth) for trial in trials for turn in trial.turns]
+    assert arms == [("host", 32), ("host", 1), ("guest:passthrough", 32), ("guest:passthrough", 1)]
+    for trial in trials:
+        (table,) = trial.tables(7, 1)
+        assert [each.job.seconds for each in table.slices] == [0.2] * 120
+
+
+def test_each_boot_compares_the_guest_with_the_host() -> None:
+    trials = boot_trials(CalibrationSpec(boots=3), "optane")
+    assert len({trial.group.id for trial in trials}) == 3
+    for trial in trials:
+        assert trial.plan.reboot
+        assert [turn.arm.id for turn in trial.turns] == ["host", "guest:passthrough"]
+    assert not any(trial.plan.reboot for trial in same_device_trials(CalibrationSpec(), "optane"))
+
+
+def order(trial: Trial, seed: int, number: int = 1) -> list[str]:
+    """The turns in the order of their slices."""
+    return [str(each.turn) for table in trial.tables(seed, number) for each in table.slices]
+
+
+def test_the_order_of_each_block_is_random_and_follows_from_the_seed() -> None:
     trials = same_device_trials(CalibrationSpec(), "optane")
-    drawn = [[turn.name for turn in trial.order(7, number)] for trial in trials for number in (1, 2, 3)]
-    assert drawn == [[turn.name for turn in trial.order(7, number)] for trial in trials for number in (1, 2, 3)]
-    assert drawn != [[turn.name for turn in trial.order(8, number)] for trial in trials for number in (1, 2, 3)]
-    a_first = sum(names == ["a", "b"] for names in drawn)
-    assert 40 < a_first < 80
+    drawn = [order(trial, 7, number) for trial in trials for number in (1, 2)]
+    assert drawn == [order(trial, 7, number) for trial in trials for number in (1, 2)]
+    assert drawn != [order(trial, 8, number) for trial in trials for number in (1, 2)]
+    assert order(trials[0], 7, 1) != order(trials[0], 7, 2) or order(trials[1], 7, 1) != order(trials[1], 7, 2)
+    blocks = [names[at : at + 2] for names in drawn for at in (0, 2, 4)]
+    assert all(sorted(names) == ["a", "b"] for names in blocks)
+    assert 90 < sum(names == ["a", "b"] for names in blocks) < 150  # of 240
+
+
+def test_both_turns_of_a_trial_alternate_in_one_timetable_also_on_the_host() -> None:
+    spec = CalibrationSpec(rounds=3, delay_rounds=6)
+    for trial in (*same_device_trials(spec, "optane"), *delay_trials(spec), host_delay_trial(spec)):
+        (table,) = trial.tables(7, 1)
+        assert len(table.slices) == 2 * trial.rounds
+        assert table.blocks == trial.rounds
 
 
 # --- the rounds ---
@@ -65,23 +107,51 @@ def test_the_order_of_each_round_is_random_and_follows_from_the_seed() -> None:
 
 @dataclass
 class Plays:
-    """A measurer whose n-th turn takes n seconds; some of them fail. It notes what it is asked for."""
+    """A measurer whose n-th slice has a latency of n seconds; some fail, overlap or stall. It notes each slice."""
 
     fails: frozenset[int] = frozenset()
+    overlaps: frozenset[int] = frozenset()
+    stalls: frozenset[int] = frozenset()
     simulated: bool = True
     restarts: list[str] = field(default_factory=list)
-    turns: list[str] = field(default_factory=list)
+    slices: list[str] = field(default_factory=list)
+    boots: int = 0
 
     def ready(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> Prepared:  # noqa: ARG002
         return Prepared(plan.span, ConditioningRecord("fill", None, (), None))
 
-    def measure(self, group: Group, turn: Turn, number: int) -> list[Measurement]:
-        self.turns.append(f"{group.id} round {number}: {turn}")
-        taken = float(len(self.turns))
-        if len(self.turns) in self.fails:
-            raise GuestError("the guest was lost")
-        metrics = {"lat_mean": taken}
-        return [Measurement(group.id, number, turn.arm.id, turn.again, "job", 0.0, 1.0, 1.0, metrics, 0, "raw")]
+    def boot_again(self) -> None:
+        self.boots += 1
+
+    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
+        found = []
+        block = 0
+        for each in piece.table.slices:
+            if each.block != block:
+                began(each)
+                block = each.block
+            self.slices.append(f"{group.id} round {piece.number} block {block}: {each.turn}")
+            taken = len(self.slices)
+            if taken in self.fails:
+                raise GuestError("the guest was lost")
+            found.append(
+                Measurement(
+                    group.id,
+                    piece.number,
+                    each.arm.id,
+                    each.turn.again,
+                    each.job.id,
+                    each.start,
+                    1.0,
+                    1.0,
+                    {"lat_mean": float(taken), "iops": 0.0 if taken in self.stalls else float(taken)},
+                    0,
+                    "raw",
+                    block=block,
+                    overlap="b" if taken in self.overlaps else None,
+                )
+            )
+        return found
 
     def start_again(self, error: HostError | GuestError, what: str) -> None:
         if not self.simulated:
@@ -98,28 +168,88 @@ class Plays:
 TRIALS = same_device_trials(CalibrationSpec(groups=2, rounds=2), "optane")
 
 
-def test_each_turn_of_each_round_is_measured_once() -> None:
-    plays = Plays()
-    heard: list[Event] = []
-    measured = measure_trials(TRIALS, plays, Events(heard.append), seed=7)
-    assert [len(each.rounds) for each in measured] == [2, 2]
+def latencies(plays: Plays) -> list[list[float]]:
+    """The latencies of each trial, sorted."""
+    measured = measure_trials(TRIALS, plays, Events(), seed=7)
     assert all(set(values) == {"a", "b"} for each in measured for values in each.rounds)
-    found = sorted(values[turn]["lat_mean"] for each in measured for values in each.rounds for turn in ("a", "b"))
-    assert found == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert [event.arm for event in heard if isinstance(event, MeasurementStarted)] == [
-        turn.name for trial in TRIALS for number in (1, 2) for turn in trial.order(7, number)
+    return [sorted(values[turn]["lat_mean"] for values in each.rounds for turn in ("a", "b")) for each in measured]
+
+
+def test_each_turn_of_each_block_is_measured_once() -> None:
+    plays = Plays()
+    assert latencies(plays) == [[1, 2, 3, 4], [5, 6, 7, 8]]
+    assert plays.slices == [
+        f"{trial.group.id} round 1 block {number // 2 + 1}: {name}"
+        for trial in TRIALS
+        for number, name in enumerate(order(trial, 7))
+    ]
+
+
+def test_the_guest_is_booted_before_each_trial_that_compares_boots() -> None:
+    plays = Plays()
+    measured = measure_trials([*TRIALS, *boot_trials(CalibrationSpec(boots=3), "optane")], plays, Events(), seed=7)
+    assert plays.boots == 3
+    assert [set(values) for each in measured[2:] for values in each.rounds] == [{"host", "guest"}] * 15
+
+
+def test_what_a_slice_takes_besides_its_own_time_is_measured() -> None:
+    trials = slice_trials(CalibrationSpec(slices=16), "optane")
+    deep, single = (each.gap for each in measure_trials(trials[:2], Plays(), Events(), seed=7))
+    # The timetable waits for the I/Os in flight, of which a deep queue has more.
+    assert single == pytest.approx(GUARD_SECONDS + 1 / 2500)
+    assert deep == pytest.approx(GUARD_SECONDS + 32 / 2500)
+
+
+def test_the_beginning_of_each_block_is_reported() -> None:
+    heard: list[Event] = []
+    measure_trials(TRIALS, Plays(), Events(heard.append), seed=7)
+    assert [(event.group, event.what) for event in heard if isinstance(event, BlockStarted)] == [
+        (trial.group.id, f"block {number} of 2: {trial.job.id}") for trial in TRIALS for number in (1, 2)
     ]
 
 
 def test_a_round_in_which_a_simulated_lab_fails_is_measured_again_as_a_whole() -> None:
-    plays = Plays(fails=frozenset({4}))
-    measured = measure_trials(TRIALS, plays, Events(), seed=7)
-    # The third turn was of the round that failed with the fourth.
-    found = sorted(values[turn]["lat_mean"] for each in measured for values in each.rounds for turn in ("a", "b"))
-    assert found == [1, 2, 5, 6, 7, 8, 9, 10]
-    assert plays.restarts == ["the lab failed in round 2 of same01-randread-4k-qd32, which does not count"]
+    plays = Plays(fails=frozenset({3}))
+    assert latencies(plays) == [[4, 5, 6, 7], [8, 9, 10, 11]]
+    assert plays.restarts == ["the lab failed in round 1 of same01-randread-4k-qd32, which does not count"]
 
 
 def test_a_guest_that_is_lost_on_a_real_host_ends_the_calibration() -> None:
     with pytest.raises(GuestError, match="the guest was lost"):
         measure_trials(TRIALS, Plays(fails=frozenset({1}), simulated=False), Events(), seed=7)
+
+
+def test_a_trial_with_too_few_blocks_without_an_overlap_is_measured_in_another_round() -> None:
+    plays = Plays(overlaps=frozenset({3}))
+    assert latencies(plays) == [[5, 6, 7, 8], [9, 10, 11, 12]]
+    assert [line.partition(":")[0] for line in plays.slices[:6:2]] == [
+        "same01-randread-4k-qd32 round 1 block 1",
+        "same01-randread-4k-qd32 round 1 block 2",
+        "same01-randread-4k-qd32 round 2 block 1",
+    ]
+
+
+def test_a_block_with_an_overlap_does_not_count() -> None:
+    trials = same_device_trials(CalibrationSpec(groups=1, rounds=3), "optane")
+    (measured,) = measure_trials(trials, Plays(overlaps=frozenset({2})), Events(), seed=7)
+    assert sorted(value["lat_mean"] for values in measured.rounds for value in values.values()) == [3, 4, 5, 6]
+
+
+def test_a_slice_that_completed_no_io_does_not_count() -> None:
+    trials = same_device_trials(CalibrationSpec(groups=1, rounds=3), "optane")
+    (measured,) = measure_trials(trials, Plays(stalls=frozenset({5})), Events(), seed=7)
+    assert sorted(value["lat_mean"] for values in measured.rounds for value in values.values()) == [1, 2, 3, 4]
+
+
+def test_a_series_with_too_few_slices_that_count_is_measured_again() -> None:
+    trials = slice_trials(CalibrationSpec(slices=17), "optane")[:1]
+    plays = Plays(overlaps=frozenset({3, 9}))
+    (measured,) = measure_trials(trials, plays, Events(), seed=7)
+    assert (len(measured.rounds), len(plays.slices)) == (17, 34)
+
+
+def test_a_host_on_which_slices_always_overlap_ends_the_calibration() -> None:
+    with pytest.raises(
+        MeasurementError, match=f"same01-randread-4k-qd32: slices overlapped, .* in {MOST_TRIES} rounds"
+    ):
+        measure_trials(TRIALS, Plays(overlaps=frozenset(range(100))), Events(), seed=7)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.calibrate.command import summary
 from harness.errors import ResultsError
 from harness.image import EmulatorImage, GuestImage, Image, ImageSet, LabImage, Manifest
 from harness.lab.accel import Acceleration
@@ -16,8 +17,18 @@ from harness.lab.facts import HostFacts
 from harness.lab.hosts import GuestFiles, Host
 from harness.lab.inventory import HostSpec
 from harness.lab.transport.local import LocalRunner
-from harness.measure.calibration import Calibration, Conditions, Delay, identity, path_of, quoted, read, write
+from harness.measure.calibration import (
+    Calibration,
+    Conditions,
+    Delay,
+    identity,
+    path_of,
+    quoted,
+    read,
+    write,
+)
 from harness.report.model import report_view
+from tests.unit.calibrations import CALIBRATION
 from tests.unit.runs import synthetic_run
 
 MANIFEST = Manifest(1, "any", "recipe", "trixie", "2026-01-01", 1.0, "fio-3.39", "6.12", "", {}, {}, {})
@@ -48,20 +59,12 @@ def host(kernel: str = "6.12.1", *, embedded: bool = False) -> Host:
 
 
 def calibration(at: Host) -> Calibration:
-    return Calibration(
-        written="2026-01-02",
-        host="node1",
-        disk="optane",
-        run="20260102-000000-abcd",
-        seed=7,
-        groups=40,
-        rounds=3,
-        false_alarms=2,
-        noise_sd=0.02,
+    return replace(
+        CALIBRATION,
         noise_sd_by_job={"randread-4k-qd1": 0.02},
-        smallest_detectable={3: 0.08, 5: 0.04},
         delay=Delay(1e-3, (0.9e-3, 1e-3, 1.1e-3), (0.9e-3, 1e-3, 1.1e-3), 8, 8, 8, 3, "randread-4k-qd1"),
         conditions=Conditions.of(at, IMAGES),
+        lab_kind=None,
     )
 
 
@@ -78,6 +81,19 @@ def test_a_written_calibration_can_be_read(tmp_path: Path) -> None:
     assert [each.name for each in path.parent.iterdir()] == ["node1.json"]
 
 
+def test_a_calibration_of_schema_1_can_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "node1.json"
+    write(path, calibration(host()))
+    stored = json.loads(path.read_text())
+    for key in ("disk_identity", "slices", "slice_s", "boots"):
+        del stored[key]
+    path.write_text(json.dumps({**stored, "schema": 1}))
+    found = read(path)
+    assert found is not None
+    assert (found.schema, found.noise_sd, found.slice_s, found.boots) == (1, CALIBRATION.noise_sd, None, None)
+    assert summary(found)[0] == "host node1, disk optane, 40 groups of 3 blocks"
+
+
 def test_a_host_that_was_never_calibrated_has_nothing_to_quote() -> None:
     assert quoted(host(), IMAGES) is None
 
@@ -89,7 +105,7 @@ def test_a_run_quotes_the_calibration_and_its_report_describes_it() -> None:
     assert (quote["written"], quote["false_alarms"], quote["stale"]) == ("2026-01-02", 2, [])
     run = replace(synthetic_run(), provenance={"calibration": json.loads(json.dumps(quote))})
     said = " ".join(report_view(run).calibration)
-    assert "Smallest overhead that 3 rounds can show here: 8 %" in said
+    assert "Smallest overhead that 3 blocks can show here: 8.1 %" in said
     assert "2 false alarms in 40 groups" in said
     assert re.search(r"An added delay of 1.000 us was measured as 1.000 us", said)
 
@@ -117,7 +133,7 @@ def test_each_host_has_its_own_file_with_a_valid_name() -> None:
     assert identity(host()).startswith("node-1")
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"schema": 2}', "[1"])
+@pytest.mark.parametrize("text", ["", "{}", '{"schema": 3}', "[1"])
 def test_an_invalid_file_is_reported_and_does_not_prevent_measurements(text: str) -> None:
     path = calibrated(host())
     path.write_text(text)

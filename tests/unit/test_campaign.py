@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from harness.analysis import Verdict
 from harness.errors import (
     GuestError,
     HarnessError,
@@ -19,20 +22,21 @@ from harness.errors import (
     SafetyError,
     Unsupported,
 )
-from harness.events import Events
+from harness.events import Event, Events, Note
 from harness.measure.campaign import Campaign
-from harness.measure.measurer import LabFound, Prepared, Turn
+from harness.measure.measurer import LabFound, Piece, Prepared
 from harness.measure.phases import Phases
 from harness.measure.resume import Earlier
 from harness.measure.spec import CampaignSpec
 from harness.model.budget import Budget
 from harness.report import render_html, summary_lines
-from harness.results import Measurement, RunStore
+from harness.results import CellRecord, Measurement, Run, RunStore
 from harness.scenario.plan import Group, Plan
 from harness.scenario.scenario import Scenario
+from harness.scenario.timetable import Slice, Timetable
 from tests.unit import killed_campaign
 from tests.unit.killed_campaign import HOST, campaign, measured, plan, record
-from tests.unit.recorded_campaign import RecordedMeasurer
+from tests.unit.recorded_campaign import Played, RecordedMeasurer, write_recording
 from tests.unit.runs import RUN_ID
 
 
@@ -109,10 +113,10 @@ def test_unsupported_cells_are_skipped_with_the_remedy_and_the_next_scenario_is_
 
 
 class FioFails(RecordedMeasurer):
-    def measure(self, group: Group, turn: Turn, number: int) -> list[Measurement]:
+    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
         if group.scenario == "first":
             raise MeasurementError("host node1: fio ended with status 1")
-        return super().measure(group, turn, number)
+        return super().measure(group, piece, began)
 
 
 def test_if_fio_fails_the_scenarios_other_cells_are_not_tried_and_the_next_scenario_is_measured(
@@ -183,10 +187,21 @@ class Interrupted(RecordedMeasurer):
 
     after = 3
 
-    def measure(self, group: Group, turn: Turn, number: int) -> list[Measurement]:
-        if number > self.after:
+    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
+        if piece.number > self.after:
             raise KeyboardInterrupt
-        return super().measure(group, turn, number)
+        return super().measure(group, piece, began)
+
+
+class InterruptedAfterBlock(RecordedMeasurer):
+    """Is interrupted in round 2, after the measurements of its first block were stored."""
+
+    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
+        if piece.number != 2:
+            return super().measure(group, piece, began)
+        block = Timetable(tuple(each for each in piece.table.slices if each.block == 1), 1.0)
+        super().measure(group, replace(piece, table=block), began)
+        raise KeyboardInterrupt
 
 
 class InterruptedInSecond(Interrupted):
@@ -194,9 +209,9 @@ class InterruptedInSecond(Interrupted):
 
 
 def limited(seconds: float) -> Scenario:
-    """Up to 12 rounds that decide nothing, within this time for each group."""
+    """Up to 12 rounds that decide nothing, within this time for each of the two groups."""
     scenario = killed_campaign.scenario(rounds=2)
-    profile = replace(scenario.profiles[0], rounds=2, most_rounds=12, time_limit=seconds, target=None)
+    profile = replace(scenario.profiles[0], rounds=2, most_rounds=12, time_limit=2 * seconds, target=None)
     return replace(scenario, profiles=(profile,), budgets=(Budget("iops", 0.0301),))
 
 
@@ -225,6 +240,165 @@ def test_a_run_that_goes_on_measures_as_long_as_its_limit_allows(rounds_after: C
     assert rounds_after(100 * ROUND_SECONDS) == 12
 
 
+# --- the blocks of a round ---
+
+
+@pytest.fixture
+def blocks() -> Scenario:
+    """A mode whose writes never reach the disk beside one of which they do; two jobs of three blocks in a round."""
+    scenario = killed_campaign.scenario(rounds=2)
+    profile = replace(scenario.profiles[0], blocks=3, rounds=2, most_rounds=4, round_limit=300, target=0.0001)
+    return replace(scenario, profiles=(profile,), budgets=())
+
+
+def test_each_round_has_all_blocks_of_all_jobs(store: RunStore, blocks: Scenario) -> None:
+    measured(campaign(store, resume=False, of=blocks))
+    found = Counter((each.round, each.block, each.job, each.arm) for each in store.read_journal().measurements)
+    assert set(found.values()) == {1}
+    assert {key[:3] for key in found} == {
+        (number, block, job)
+        for number in {each.round for each in store.read_journal().measurements}
+        for block in (1, 2, 3)
+        for job in ("randread-4k-qd32", "randwrite-4k-qd32")
+    }
+    assert {key[3] for key in found} == {"host", "guest:passthrough"}
+
+
+def test_the_arms_of_a_void_cell_are_left_out_of_later_rounds(store: RunStore, blocks: Scenario) -> None:
+    good: Played = {"guest": [0.97, 0.90, 0.98, 0.91], "disk": 1.0}
+    write_recording(Path("recording.json"), {"randread-4k-qd32": {**good, "disk": 0.5}, "randwrite-4k-qd32": good})
+    run = measured(campaign(store, resume=False, of=blocks))
+    by_round: dict[int, set[str]] = {}
+    for each in store.read_journal().measurements:
+        by_round.setdefault(each.round, set()).add(each.job)
+    both = {"randread-4k-qd32", "randwrite-4k-qd32"}
+    assert by_round == {1: both, 2: {"randwrite-4k-qd32"}, 3: {"randwrite-4k-qd32"}, 4: {"randwrite-4k-qd32"}}
+    void = next(cell for cell in run.cells if cell.verdict is Verdict.VOID)
+    assert (void.job.id, set(void.rounds)) == ("randread-4k-qd32", {1})
+    events = [each for each in store.read_journal().rounds if each.event == "begun"]
+    assert [each.measurements for each in events] == [12, 6, 6, 6]
+
+
+def test_a_resumed_run_takes_over_whole_rounds_of_blocks_and_measures_the_others_again(
+    store: RunStore, blocks: Scenario
+) -> None:
+    first = campaign(store, resume=False, of=blocks, measurer=InterruptedAfterBlock)
+    with pytest.raises(KeyboardInterrupt):
+        measured(first)
+    first.close(interrupted=True)
+    run = measured(campaign(store, resume=True, of=blocks))
+    assert run.groups[0].abandoned == (2,)
+    assert run.groups[0].rounds == (1, 3, 4, 5)
+    cell = next(cell for cell in run.cells if cell.mode == "passthrough")
+    assert Counter(cell.rounds) == {1: 3, 3: 3, 4: 3, 5: 3}
+    assert cell.blocks[:3] == (1, 2, 3)
+
+
+class Overlapping(RecordedMeasurer):
+    """The slices of the reads overlap in the first rounds."""
+
+    until = 2
+
+    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
+        several = super().measure(group, piece, began)
+        return [
+            replace(each, overlap="host") if piece.number <= self.until and each.job.startswith("randread") else each
+            for each in several
+        ]
+
+
+class AlwaysOverlapping(Overlapping):
+    until = 10**6
+
+
+@pytest.mark.parametrize(("measurer", "counted", "rounds"), [(Overlapping, 6, 4), (AlwaysOverlapping, 0, 4)])
+def test_a_job_whose_slices_overlapped_is_measured_again_once(
+    store: RunStore, blocks: Scenario, measurer: type[Overlapping], counted: int, rounds: int
+) -> None:
+    profile = replace(blocks.profiles[0], most_rounds=2)
+    run = measured(campaign(store, resume=False, of=replace(blocks, profiles=(profile,)), measurer=measurer))
+    by_job = {cell.job.pattern: len(cell.rounds) for cell in run.cells if cell.mode == "passthrough"}
+    assert by_job == {"randread": counted, "randwrite": 6}
+    found = Counter(each.job for each in store.read_journal().measurements)
+    assert found == {"randread-4k-qd32": rounds * 6, "randwrite-4k-qd32": 2 * 6}
+
+
+# --- carry-over ---
+
+
+class Draining(RecordedMeasurer):
+    """Slices of both arms are slow after one of the host, unless their first seconds are discarded."""
+
+    drained_after = 10.0
+    interrupt_after = 10**6
+
+    def disturbed(self, iops: float, previous: str | None, discarded: float) -> float:
+        noise = 1 + 0.001 * math.sin(1e5 * iops + len(self.store.read_journal().measurements))
+        return iops * noise * (0.7 if previous == "host" and discarded < self.drained_after else 1.0)
+
+    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
+        if piece.number > self.interrupt_after:
+            raise KeyboardInterrupt
+        return super().measure(group, piece, began)
+
+
+class NeverDrained(Draining):
+    drained_after = math.inf
+
+
+class DrainingInterrupted(Draining):
+    interrupt_after = 5
+
+
+@pytest.fixture
+def alternating() -> Scenario:
+    """One job with six blocks in each of two rounds."""
+    of = killed_campaign.scenario(rounds=2)
+    profile = replace(of.profiles[0], blocks=6)
+    return replace(of, workloads=of.workloads[:1], profiles=(profile,), budgets=())
+
+
+def the_guest(run: Run) -> CellRecord:
+    return next(cell for cell in run.cells if cell.mode == "passthrough")
+
+
+def test_a_job_with_carry_over_is_measured_again_in_longer_slices_until_there_is_none(
+    store: RunStore, alternating: Scenario
+) -> None:
+    heard: list[Event] = []
+    run = measured(campaign(store, resume=False, of=alternating, measurer=Draining, heard=heard.append))
+    by_round = {each.round: each.discarded_s for each in store.read_journal().measurements}
+    assert by_round == {1: 0.0, 2: 0.0, 3: 4.0, 4: 4.0, 5: 16.0, 6: 16.0}
+    cell = the_guest(run)
+    assert set(cell.rounds) == {5, 6}
+    assert cell.longer_slices is not None
+    assert cell.longer_slices.discarded_s == 16.0
+    overhead = cell.metrics["iops"].overhead
+    assert overhead is not None
+    assert abs(overhead.point - 0.03) < 0.01 < abs(cell.longer_slices.naive.point - 0.03)
+    (note,) = (note for note in cell.notes if "carry-over" in note)
+    assert "so the first 16 s of each slice do not count; the overhead with all of each slice is" in note
+    assert [(each.discarded_s, each.shown) for each in run.groups[0].carry_over] == [(0, True), (4, True), (16, False)]
+    assert sum("measured again" in str(event) for event in heard) == 2
+
+
+def test_carry_over_that_longer_slices_do_not_end_is_told(store: RunStore, alternating: Scenario) -> None:
+    cell = the_guest(measured(campaign(store, resume=False, of=alternating, measurer=NeverDrained)))
+    (note,) = (note for note in cell.notes if "carry-over" in note)
+    assert "although its first 16 s do not count" in note
+    assert set(cell.rounds) == {5, 6}
+
+
+def test_a_run_that_was_interrupted_in_longer_slices_goes_on_with_them(store: RunStore, alternating: Scenario) -> None:
+    first = campaign(store, resume=False, of=alternating, measurer=DrainingInterrupted)
+    with pytest.raises(KeyboardInterrupt):
+        measured(first)
+    first.close(interrupted=True)
+    again = measured(campaign(store, resume=True, of=alternating, measurer=Draining))
+    assert set(the_guest(again).rounds) == {5, 7}
+    assert {each.round: each.discarded_s for each in store.read_journal().measurements}[7] == 16.0
+
+
 def test_the_efficiency_of_a_run_that_goes_on_counts_what_it_measured_before(store: RunStore) -> None:
     first = campaign(store, resume=False, measurer=InterruptedInSecond)
     with pytest.raises(KeyboardInterrupt):
@@ -242,3 +416,49 @@ def test_results_that_are_written_during_a_phase_include_its_time_so_far() -> No
         assert phases.seconds["measure"] > 0
     ended = phases.seconds
     assert phases.seconds == ended
+
+
+# --- percentiles ---
+
+
+class SlowDisk(RecordedMeasurer):
+    """Each slice completes 600 I/Os, of which too few are slow for a percentile of one slice."""
+
+    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
+        found = super().measure(group, piece, began)
+        return [replace(each, histogram={1_000_000: 590, 9_000_000 + piece.number: 10}) for each in found]
+
+
+def of_slow_disk(store: RunStore, *, rounds: int, metric: str) -> tuple[Run, list[str]]:
+    """The run, and what it said to the user."""
+    notes: list[str] = []
+
+    def heard(event: Event) -> None:
+        if isinstance(event, Note):
+            notes.append(event.text)
+
+    own = replace(killed_campaign.scenario(rounds=rounds), budgets=(Budget(metric, 0.1),))
+    return measured(campaign(store, resume=False, of=own, heard=heard, measurer=SlowDisk)), notes
+
+
+def test_a_percentile_out_of_reach_is_named_with_the_remedy_and_is_inconclusive(store: RunStore) -> None:
+    run, notes = of_slow_disk(store, rounds=2, metric="clat_p99")
+    assert [note.partition(":")[0] for note in notes] == ["optane-batch1", "optane-batch2"]
+    assert all("a budget for clat_p99 that cannot be judged" in note for note in notes)
+    assert all("completes about 600 I/Os in a block" in note for note in notes)
+    assert all("take 4 rounds, and the plan has at most 2; measure 4 rounds (--rounds=4, or" in note for note in notes)
+    guests = [cell for cell in run.cells if cell.mode_detail.attach is not None]
+    assert [cell.verdict for cell in guests] == [Verdict.INCONCLUSIVE] * 2
+    assert all("1 of 2 samples" in "".join(cell.notes) for cell in guests)
+    assert "too few I/Os to be judged" in render_html(run)
+    assert run.groups[0].stopped == "too few I/Os for a percentile"
+
+
+def test_the_proposed_rounds_give_the_percentile_its_verdict(store: RunStore) -> None:
+    run, notes = of_slow_disk(store, rounds=4, metric="clat_p99")
+    assert notes == []
+    for cell in run.cells:
+        assert cell.metrics["clat_p99"].batches == (2, 2)
+        if cell.mode_detail.attach is not None:
+            assert cell.verdict == Verdict.WITHIN
+    assert "2 samples of 2 blocks each" in render_html(run)

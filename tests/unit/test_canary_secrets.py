@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,8 @@ LOUD = (
     *("--junitxml=junit.xml", "-o", "junit_logging=all", "-p", "no:cacheprovider", "--require-lab", "--lab=lab.toml"),
 )
 SECONDS = 480.0
+_KTHREADD = 2
+"""The process that is the parent of the kernel's threads."""
 # Stands in PATH for the shell that the harness starts: it writes down what it inherited.
 _SHELL = """#!/bin/sh
 { tr '\\0' '\\n' </proc/$$/environ; tr '\\0' '\\n' </proc/$$/cmdline; } >>"%s/$$"
@@ -94,8 +96,10 @@ def _watched(process: subprocess.Popen[bytes]) -> Iterator[set[str]]:
     ended = threading.Event()
 
     def watch() -> None:
+        kernel_threads: set[int] = set()  # They have no command line.
         while not ended.wait(0.02):
-            parents = _parents()
+            parents = _parents(kernel_threads)
+            kernel_threads |= {pid for pid, parent in parents.items() if parent == _KTHREADD}
             ours = {pid for pid in parents if _descends(pid, process.pid, parents)}
             for pid in parents:
                 seen.add(_read(pid, "cmdline"))
@@ -112,10 +116,10 @@ def _watched(process: subprocess.Popen[bytes]) -> Iterator[set[str]]:
         thread.join()
 
 
-def _parents() -> dict[int, int]:
+def _parents(ignored: Collection[int]) -> dict[int, int]:
     found = {}
     for path in Path("/proc").iterdir():
-        if path.name.isdigit():
+        if path.name.isdigit() and int(path.name) not in ignored:
             with suppress(OSError, IndexError, ValueError):
                 found[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
     return found

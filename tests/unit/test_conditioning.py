@@ -20,11 +20,13 @@ from harness.layout.source import BlockSource
 from harness.measure.conditioning import condition, conditioning_job
 from harness.model.job import Job, parse_workload
 from harness.model.profile import Conditioning
-from harness.scenario.plan import STEADY_ROUNDS
+from harness.scenario.plan import STEADY_SECONDS
 from tests.unit.granted import granted
 
 MIB = 1024**2
 SPAN = 2 * MIB
+STEADY_ROUNDS = 5, 8
+"""At least and at most, instead of the 25 that a disk may need: each takes half a second to start fio."""
 
 
 def job(workload: str, iodepth: int = 1) -> Job:
@@ -50,7 +52,13 @@ def test_of_one_workload_at_several_depths_the_deepest_is_repeated() -> None:
 
 
 def test_a_job_at_a_fixed_rate_is_repeated_at_full_speed() -> None:
-    assert conditioning_job([job("seqwrite-256k"), job("randwrite-4k-i1000")]) == job("randwrite-4k")
+    found = conditioning_job([job("seqwrite-256k"), job("randwrite-4k-i1000")])
+    assert found == replace(job("randwrite-4k"), seconds=STEADY_SECONDS)
+
+
+def test_a_round_of_conditioning_is_longer_than_a_slice_and_has_no_ramp() -> None:
+    found = conditioning_job([replace(job("randwrite-4k"), ramp=0.5, seconds=0.5)])
+    assert (found.ramp, found.seconds) == (0.0, STEADY_SECONDS)
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +85,8 @@ def fio(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def runner(fio: Path, monkeypatch: pytest.MonkeyPatch) -> LocalRunner:
     monkeypatch.setenv("PATH", str(fio), prepend=":")
+    monkeypatch.setattr("harness.measure.conditioning.STEADY_SECONDS", 0.02)
+    monkeypatch.setattr("harness.measure.conditioning.STEADY_ROUNDS", STEADY_ROUNDS)
     return LocalRunner("host here")
 
 

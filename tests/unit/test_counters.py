@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from harness.errors import HostError
-from harness.lab.counters import CpuTime, cpu_time, read_counters
+from harness.lab.counters import CounterFiles, CpuTime, HostCounters, cpu_time
+from harness.lab.sampling import parse_samples, sample
 from harness.lab.transport.local import LocalRunner
 from harness.lab.vm_threads import VmThreads
-from harness.model.counters import Transferred, since
+from harness.model.counters import MemberCounts, Transferred, since
 from tests.unit.loop_disks import loop, require, sparse
 
 RUNNER = LocalRunner("host here")
@@ -38,6 +39,13 @@ def test_what_went_in_between_is_a_difference_by_direction() -> None:
     assert since(Transferred(5 * MIB, 3 * MIB), Transferred(MIB, 3 * MIB)) == Transferred(4 * MIB, 0)
 
 
+def read_counters(*disks: str, vm: VmThreads | None = None) -> HostCounters:
+    """The counters of this machine now."""
+    files = CounterFiles(disks, vm)
+    (found,) = parse_samples(sample(RUNNER, files, [0.0], deadline=30), files, RUNNER.name, expected=1)
+    return found.counters
+
+
 def test_a_device_counts_the_bytes_that_are_written_to_it_and_read_from_it(tmp_path: Path) -> None:
     require()
     with loop(sparse(tmp_path / "disk", 16 * MIB)) as device:
@@ -61,42 +69,36 @@ def test_a_device_counts_the_bytes_that_are_written_to_it_and_read_from_it(tmp_p
 
 def test_cpus_are_counted_at_the_same_moment() -> None:
     name = _any_device()
-    before, after = (read_counters(RUNNER, [name]).cpu for _ in range(2))
+    before, after = (read_counters(name).cpu for _ in range(2))
     assert 0 < before.busy < before.total
     assert 0.0 <= after.busy_since(before) <= 1.0
 
 
-def moved(before: Transferred, after: Transferred) -> Transferred:
+def moved(before: MemberCounts, after: MemberCounts) -> MemberCounts:
     found = since(after, before)
     assert found is not None
     return found
 
 
-def counted(disk: str) -> Transferred:
-    found = read_counters(RUNNER, [disk]).disk
-    assert found is not None
-    return found
+def counted(disk: str) -> MemberCounts:
+    return read_counters(disk).disks[disk]
 
 
-def test_several_disks_are_counted_together_and_each_as_a_member(tmp_path: Path) -> None:
+def test_of_several_disks_each_is_counted(tmp_path: Path) -> None:
     require()
     with loop(sparse(tmp_path / "one", 16 * MIB)) as one, loop(sparse(tmp_path / "two", 16 * MIB)) as two:
         names = [Path(device).name for device in (one, two)]
-        before = read_counters(RUNNER, names)
+        before = read_counters(*names)
         with Path(two).open("r+b", buffering=0) as disk:
             disk.write(bytes(MIB))
             os.fsync(disk.fileno())
-        after = read_counters(RUNNER, names)
-    assert before.disk is not None
-    assert after.disk is not None
-    assert moved(before.disk, after.disk).written == MIB
-    written = [after.members[name].written - before.members[name].written for name in names]
-    assert written == [0, MIB]
+        after = read_counters(*names)
+    assert [moved(before.disks[name], after.disks[name]).written for name in names] == [0, MIB]
 
 
 def test_without_a_disk_of_the_host_there_are_the_cpus_to_count() -> None:
-    found = read_counters(RUNNER, [])
-    assert found.disk is None
+    found = read_counters()
+    assert found.disks == {}
     assert found.cpu.total > 0
 
 
@@ -109,22 +111,22 @@ def _any_device() -> str:
 
 def test_the_host_tells_its_busy_seconds_and_context_switches() -> None:
     name = _any_device()
-    before = read_counters(RUNNER, [name]).host
+    before = read_counters(name).host
     until = time.monotonic() + 0.3
     while time.monotonic() < until:
         pass
-    after = read_counters(RUNNER, [name]).host
+    after = read_counters(name).host
     assert 0.25 <= after.busy_s - before.busy_s <= 0.5 * (os.cpu_count() or 1) + 0.1
     assert (after.switches or 0) > (before.switches or 0)
 
 
 def test_a_process_tells_its_threads_time_beside_the_hosts() -> None:
     own = VmThreads(os.getpid(), {os.getpid(): "main"}, kvm=None)
-    before = read_counters(RUNNER, [_any_device()], own).qemu
+    before = read_counters(_any_device(), vm=own).qemu
     until = time.thread_time() + 0.2
     while time.thread_time() < until:
         pass
-    after = read_counters(RUNNER, [_any_device()], own).qemu
+    after = read_counters(_any_device(), vm=own).qemu
     assert before is not None
     assert after is not None
     assert 0.1 <= after.main_s - before.main_s <= 0.3
@@ -133,22 +135,9 @@ def test_a_process_tells_its_threads_time_beside_the_hosts() -> None:
 
 def test_a_guest_that_is_gone_is_an_error_that_names_its_file() -> None:
     with pytest.raises(HostError, match="/proc/999999999/stat is gone"):
-        read_counters(RUNNER, [_any_device()], VmThreads(999999999, {999999999: "main"}, kvm=None))
-
-
-def test_on_request_the_reading_waits_for_udev(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = tmp_path / "asked"
-    udevadm = tmp_path / "udevadm"
-    udevadm.write_text(f'#!/bin/sh\necho "$@" >{asked}\nexit 1\n')
-    udevadm.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    disk = _any_device()
-    assert read_counters(RUNNER, [disk]).disk is not None
-    assert not asked.exists()
-    assert read_counters(RUNNER, [disk], settled=True).disk is not None
-    assert asked.read_text() == "settle --timeout=10\n"
+        read_counters(_any_device(), vm=VmThreads(999999999, {999999999: "main"}, kvm=None))
 
 
 def test_a_device_that_is_gone_is_an_error_that_names_it() -> None:
     with pytest.raises(HostError, match="voh-gone"):
-        read_counters(RUNNER, ["voh-gone"])
+        read_counters("voh-gone")

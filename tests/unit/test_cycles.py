@@ -1,4 +1,4 @@
-"""Cycles: read as perf prints them, counted for as long as an arm measures, and nothing left of it on the host.
+"""Cycles: read as perf prints them, in intervals while slices run, and assigned to the slices by their times.
 
 Where this machine lets perf count its own clock (`cpu-clock`, an event without hardware), the real perf is asked;
 its refusals and its ends come from a script in its place.
@@ -8,15 +8,23 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
 from harness.errors import HostError
-from harness.lab.cycles import MODIFIERS, CycleCounting, counting, cycle_counting, parse_counts
+from harness.lab.cycles import (
+    INTERVAL_SECONDS,
+    MODIFIERS,
+    NO_CYCLES,
+    CycleCounting,
+    CycleSeries,
+    count_cycles,
+    cycle_counting,
+    parse_counts,
+    parse_series,
+)
 from harness.lab.facts import HostFacts, read_facts
 from harness.lab.transport.local import LocalRunner
 from harness.model.counters import CycleCounts
@@ -31,6 +39,16 @@ PRINTED = """\
 410000,,cycles:uH,8004512345,100.00,,
 2600000,,cycles:kH,8004512345,100.00,,
 """
+
+
+def interval(end: float, scale: int = 1, share: str = "100.00") -> str:
+    """What perf prints with -I at the end of an interval: four counts that are multiples of `scale`."""
+    values = ((1, "uG"), (2, "kG"), (10, "uH"), (40, "kH"))
+    return "".join(f"{end:16.9f},{scale * value},,cycles:{name},100000000,{share},,\n" for value, name in values)
+
+
+SERIES = f"5000.25 9000.00\n{interval(0.1)}{interval(0.2, 2)}{interval(0.3, 3)}"
+"""The uptime at perf's start, then three intervals."""
 
 
 def parsed(printed: str, said: str = "") -> CycleCounts:
@@ -129,11 +147,65 @@ def test_a_perf_without_permission_to_count_is_reported(perf: Perf) -> None:
 
 
 def test_a_perf_that_counts_is_named(perf: Perf) -> None:
-    perf.counts()
+    perf.does(f"cat <<COUNTS\n{PRINTED}COUNTS")
     assert cycle_counting(RUNNER, HostFacts({"perf": "perf version 6.1"})) == CycleCounting(True, "perf version 6.1")
 
 
-# --- while something measures ---
+# --- in intervals ---
+
+
+def series(printed: str, said: str = "") -> CycleSeries:
+    return parse_series(printed.splitlines(), said)
+
+
+def test_each_interval_has_its_times_of_the_hosts_uptime_and_its_cycles() -> None:
+    found = series(SERIES)
+    assert found.note == ""
+    assert [each.begun for each in found.intervals] == pytest.approx([5000.25, 5000.35, 5000.45])
+    assert [each.ended for each in found.intervals] == pytest.approx([5000.35, 5000.45, 5000.55])
+    assert found.intervals[1].cycles == {"guest_user": 2, "guest_kernel": 4, "host_user": 20, "host_kernel": 80}
+
+
+def test_a_slice_has_the_cycles_of_the_intervals_within_it_scaled_to_its_length() -> None:
+    found = series(SERIES).between(5000.30, 5000.60)
+    # Two of three tenths of a second have whole intervals: the second and the third.
+    assert found.counts is not None
+    assert found.counts.host_kernel == pytest.approx((80 + 120) * 3 / 2)
+    assert found.counts.share == 1.0
+    assert found.note == ""
+
+
+def test_a_slice_without_a_whole_interval_has_no_cycles() -> None:
+    assert series(SERIES).between(5000.26, 5000.34).counts is None
+    assert series(SERIES).between(6000, 6001).counts is None
+    assert NO_CYCLES.between(5000, 5001).counts is None
+
+
+def test_a_slice_during_which_counters_took_turns_has_a_note() -> None:
+    shared = series(f"5000.00 9000.00\n{interval(0.1)}{interval(0.2, share='74.99')}{interval(0.3)}")
+    found = shared.between(5000, 5001)
+    assert found.counts is not None
+    assert found.counts.share == pytest.approx(0.7499)
+    assert "scaled up" in found.note
+    assert shared.between(5000.205, 5000.305).note == ""
+
+
+def test_an_interval_without_counts_is_left_out_and_the_next_one_begins_at_its_end() -> None:
+    missing = interval(0.2).replace("20,,", "<not counted>,,").replace("2,,cycles:kG", "<not counted>,,cycles:kG")
+    found = series(f"5000.00 9000.00\n{interval(0.1)}{missing}{interval(0.3)}")
+    assert [each.begun for each in found.intervals] == [5000.0, pytest.approx(5000.2)]
+    assert "other programs use all of them" in found.note
+
+
+def test_a_perf_that_prints_no_interval_is_the_reason() -> None:
+    assert series("5000.25 9000.00\n", "Error:\nNo permission.\n") == CycleSeries(
+        (), "perf counted nothing: No permission."
+    )
+    assert series("").note == "perf counted nothing: it printed nothing"
+    assert series("5000.25 9000.00\n", "x").between(5000, 5001).note == "perf counted nothing: x"
+
+
+# --- while slices run ---
 
 
 class Perf:
@@ -146,10 +218,6 @@ class Perf:
         self._path.write_text(f"#!/bin/sh\n{script}\n")
         self._path.chmod(0o755)
 
-    def counts(self) -> None:
-        """It runs the command, as perf does, then prints."""
-        self.does(f'while [ "$1" != -- ]; do shift; done; shift; "$@"\ncat <<COUNTS\n{PRINTED}COUNTS')
-
 
 @pytest.fixture
 def perf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Perf:
@@ -159,104 +227,52 @@ def perf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Perf:
     return Perf(programs)
 
 
-@pytest.fixture
-def kept(tmp_path: Path) -> Path:
-    """Where counts are meanwhile."""
-    return tmp_path / "cycles"
+def test_perf_counts_all_cpus_for_the_time_asked_for(perf: Perf, tmp_path: Path) -> None:
+    perf.does(f'echo "$@" >{tmp_path}/asked\ncat <<SERIES\n{SERIES.partition(chr(10))[2]}SERIES')
+    before = float(Path("/proc/uptime").read_text().split()[0])
+    found = count_cycles(RUNNER, 12.5)
+    after = float(Path("/proc/uptime").read_text().split()[0])
+    assert len(found.intervals) == 3
+    assert before <= found.intervals[0].begun <= after
+    asked = (tmp_path / "asked").read_text().split()
+    assert "--all-cpus" in asked
+    assert f"--interval-print={INTERVAL_SECONDS * 1000:.0f}" in asked
+    assert asked[-3:] == ["--", "sleep", "12.50"]
 
 
-def waiting(kept: Path) -> int:
-    return int((kept / "waiting").read_text())
-
-
-def gone(pid: int) -> bool:
-    """Not running; a process that nobody waited for is as good as gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
-
-
-def test_counts_are_there_once_the_work_is_done(perf: Perf, kept: Path) -> None:
-    perf.counts()
-    with counting(RUNNER, 30, directory=str(kept)) as count:
-        assert not count.cycles.counts
-        process = waiting(kept)
-        assert not gone(process)
-    assert count.cycles.counts == parsed(PRINTED)
-    assert gone(process)
-    assert not kept.exists()
-
-
-def test_a_perf_that_ends_at_once_leaves_the_work_alone_and_says_why(perf: Perf, kept: Path) -> None:
+def test_a_perf_that_fails_meanwhile_is_a_note_and_no_error(perf: Perf) -> None:
     perf.does("echo 'cannot open: too many open files' >&2; exit 255")
-    with counting(RUNNER, 30, directory=str(kept)) as count:
-        done = RUNNER.run(["echo", "measured"], deadline=10).stdout
-    assert done == "measured\n"
-    assert count.cycles.counts is None
-    assert count.cycles.note == "perf counted nothing: cannot open: too many open files"
-    assert not kept.exists()
+    assert count_cycles(RUNNER, 1).note == "perf counted nothing: cannot open: too many open files"
 
 
-def test_a_perf_that_is_killed_meanwhile_counts_nothing(perf: Perf, kept: Path) -> None:
-    perf.does('while [ "$1" != -- ]; do shift; done; shift; "$@" & wait; kill -KILL $$')
-    with counting(RUNNER, 30, directory=str(kept)) as count:
-        process = waiting(kept)
-        os.kill(process, signal.SIGKILL)
-    assert count.cycles.note.startswith("perf counted nothing")
-    assert not kept.exists()
+def test_what_a_perf_counted_before_it_was_killed_is_read(perf: Perf) -> None:
+    perf.does(f"cat <<SERIES\n{interval(0.1)}SERIES\nkill -KILL $$")
+    assert len(count_cycles(RUNNER, 1).intervals) == 1
 
 
-def test_a_number_that_was_given_away_is_left_alone(perf: Perf, kept: Path) -> None:
-    perf.counts()
-    with subprocess.Popen(["sleep", "60"]) as stranger:
-        with counting(RUNNER, 30, directory=str(kept)):
-            os.kill(waiting(kept), signal.SIGTERM)
-            (kept / "waiting").write_text(f"{stranger.pid}\n")
-        assert stranger.poll() is None
-        stranger.kill()
+def test_a_perf_that_does_not_end_is_ended(perf: Perf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.lab.cycles._DEADLINE", 0.2)
+    perf.does("exec sleep 60")
+    with pytest.raises(HostError):
+        count_cycles(RUNNER, 0.2)
 
 
-def test_an_error_during_the_count_is_raised_and_leaves_nothing(perf: Perf, kept: Path) -> None:
-    perf.counts()
-    processes = []
-
-    def fail() -> None:
-        with counting(RUNNER, 30, directory=str(kept)):
-            processes.append(waiting(kept))
-            raise HostError("fio hangs")
-
-    with pytest.raises(HostError, match="fio hangs"):
-        fail()
-    assert gone(processes[0])
-    assert not kept.exists()
-
-
-def test_what_a_killed_run_left_is_in_nobodys_way(perf: Perf, kept: Path) -> None:
-    kept.mkdir()
-    (kept / "ended").write_text("over\n")
-    (kept / "counts").write_text("1,,cycles:uG,1,100.00,,\n")
-    perf.counts()
-    with counting(RUNNER, 30, directory=str(kept)) as count:
-        pass
-    assert count.cycles.counts == parsed(PRINTED)
-
-
-def test_the_real_perf_counts_all_cpus_during_the_block(kept: Path) -> None:
+def test_the_real_perf_counts_all_cpus_in_intervals() -> None:
     if shutil.which("perf") is None:
         pytest.skip("perf is not installed")
+    before = float(Path("/proc/uptime").read_text().split()[0])
     started = time.monotonic()
-    with counting(RUNNER, 30, event=CLOCK, directory=str(kept)) as count:
-        within = time.monotonic()
-        time.sleep(0.3)
-        least = time.monotonic() - within
-    most = time.monotonic() - started
-    counts = count.cycles.counts
-    if counts is None:
-        pytest.skip(f"perf may not count here: {count.cycles.note}")
+    found = count_cycles(RUNNER, 0.55, event=CLOCK)
+    took = time.monotonic() - started
+    if not found.intervals:
+        pytest.skip(f"perf may not count here: {found.note}")
+    assert found.intervals[0].begun >= before
+    assert found.intervals[-1].ended <= before + took + 0.02
+    assert 5 <= len(found.intervals) <= 6
+    within = found.between(found.intervals[0].begun, found.intervals[-1].ended)
+    assert within.counts is not None
     # The clock takes no modifiers: each of the four has the milliseconds of all CPUs.
     for name in MODIFIERS:
-        cpu_seconds = getattr(counts, name) / 1000 / (os.cpu_count() or 1)
-        assert 0.95 * least <= cpu_seconds <= 1.05 * most
-    assert counts.share == 1.0
-    assert not kept.exists()
+        cpu_seconds = getattr(within.counts, name) / 1000 / (os.cpu_count() or 1)
+        assert cpu_seconds == pytest.approx(found.intervals[-1].ended - found.intervals[0].begun, rel=0.1)
+    assert within.counts.share == 1.0

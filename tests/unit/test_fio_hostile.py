@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from harness.errors import MeasurementError
-from harness.measure.fio import JobResult, parse
+from harness.measure.fio import JobResult, Section, Target, parse
 from harness.model.job import Job
 
 RECORDED = (Path(__file__).parent / "data" / "fio" / "three_jobs.json").read_text()
@@ -24,12 +24,13 @@ JOBS = [
     Job("randrw", 8192, iodepth=4, ramp=0, seconds=1, numjobs=2, read_share=0.67),
 ]
 MIB = 1 << 20
+SECTIONS = [Section(job.id, job, Target("/dev/x", 0, 24 * MIB, direct=True)) for job in JOBS]
 
 
 def outcome(text: str) -> list[JobResult] | str:
     """The results, or the message of the error. Any other error fails the test."""
     try:
-        results = parse(text, JOBS, "guest on lab, optane")
+        results = parse(text, SECTIONS, "guest on lab, optane")
     except MeasurementError as error:
         said = error.message
         assert said.startswith("guest on lab, optane: fio")

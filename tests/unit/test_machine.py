@@ -37,9 +37,15 @@ class Processes:
         assert process.stdout.readline() == "up\n"
         return process.pid
 
-    def end_of(self, pid: int) -> int | None:
-        """The exit status of the process; None while it runs."""
-        return next(process for process in self._started if process.pid == pid).poll()
+    def runs(self, pid: int) -> bool:
+        return self._process(pid).poll() is None
+
+    def end_of(self, pid: int) -> int:
+        """The exit status of the process. A process that ends has no command line a moment before it has a status."""
+        return self._process(pid).wait(timeout=30)
+
+    def _process(self, pid: int) -> subprocess.Popen[str]:
+        return next(process for process in self._started if process.pid == pid)
 
     def end(self) -> None:
         for process in self._started:
@@ -92,7 +98,7 @@ def test_a_record_whose_pid_belongs_to_another_program_is_not_a_lab_host(
     write_record(state, other)
     assert state.running() is None
     assert not state.stop()
-    assert processes.end_of(other) is None
+    assert processes.runs(other)
     assert not state.record.exists()
 
 
@@ -144,13 +150,13 @@ def test_the_lab_host_of_another_directory_is_left_alone(
 ) -> None:
     other = lab_host(processes, LabMachineState(tmp_path / "other"))
     assert not state.stop()
-    assert processes.end_of(other) is None
+    assert processes.runs(other)
 
 
 def test_a_program_that_mentions_the_directory_is_left_alone(state: LabMachineState, processes: Processes) -> None:
     editor = processes.start(f"{state.pidfile}.swp", f"--log={state.console}")
     assert not state.stop()
-    assert processes.end_of(editor) is None
+    assert processes.runs(editor)
 
 
 def test_two_processes_do_not_start_it_at_once(state: LabMachineState) -> None:

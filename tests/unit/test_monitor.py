@@ -12,8 +12,7 @@ import pytest
 
 from harness.errors import GuestError
 from harness.guest.libvirt.connection import Connection
-from harness.guest.libvirt.monitor import ask, of_device, summed_exits
-from harness.model.counters import KvmCounts
+from harness.guest.libvirt.monitor import ask, of_device
 
 # As QEMU 10 answers `query-blockstats`, without what nothing here reads: a SCSI disk, a virtio-blk one, a SATA one,
 # and a node that no device has.
@@ -80,16 +79,3 @@ def test_a_refusal_has_the_text_of_libvirt() -> None:
             ask(cast(Connection, Connected()), handle.lookupByName("test"), "query-blockstats")
     finally:
         handle.close()
-
-
-def test_exits_are_those_of_all_vcpus_by_kvms_names() -> None:
-    # As QEMU 10 answers `query-stats` for two vCPUs.
-    answer = [
-        {
-            "provider": "kvm",
-            "qom-path": f"/machine/unattached/device[{number}]",
-            "stats": [{"name": "exits", "value": exits}, {"name": "halt_exits", "value": 7}],
-        }
-        for number, exits in ((0, 1000), (3, 20))
-    ]
-    assert summed_exits(answer) == KvmCounts(exits=1020, halt_exits=14)

@@ -1,7 +1,8 @@
-"""The plan: cells and ids, groups of any selection, what they cost, and the order of a round."""
+"""The plan: cells and ids, groups of any selection, and what they cost."""
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -9,18 +10,18 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
-from harness.model.attach import Attach
-from harness.model.base import Md
+from harness.model.attach import Attach, Vfio
+from harness.model.base import Device, Md
 from harness.model.job import Job, Workload, parse_workload
 from harness.model.layout import Layout, Lvm
-from harness.model.mode import Arm, Cell, Mode, Place
+from harness.model.mode import Cell, Mode
 from harness.model.profile import PROFILES, Conditioning
 from harness.scenario.library import PRESETS
 from harness.scenario.load import load_scenario
-from harness.scenario.order import ALONE_SECONDS, fio_processes, job_order, round_order
 from harness.scenario.plan import (
     FIO_SHARE,
     STARTUP_SECONDS,
+    STEADY_SECONDS,
     Group,
     Plan,
     expand,
@@ -31,7 +32,6 @@ from harness.scenario.scenario import Scenario
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 GIB = 1024**3
-HOST = Arm(Place.HOST)
 
 OPTANE = Scenario(
     name="optane",
@@ -45,8 +45,12 @@ OPTANE = Scenario(
         Workload("randwrite", 4096),
     ),
     write_rate=2 * GIB,
-    # What is tested here does not change with what the library finds good for a smoke run.
-    profiles=(replace(PROFILES[0], runtime=1, iodepth=(1, 32)), *PROFILES[1:]),
+    # What is tested here does not change with what the library finds good for a smoke run or a standard one.
+    profiles=(
+        replace(PROFILES[0], runtime=1, blocks=1, iodepth=(1, 32)),
+        replace(PROFILES[1], ramp=2, runtime=10, blocks=1, round_limit=600),
+        *PROFILES[2:],
+    ),
 )
 
 
@@ -60,14 +64,14 @@ def one_group(cells: list[Cell]) -> Group:
     return group
 
 
-def bracketed(cells: list[Cell]) -> Group:
-    (group,) = group_cells(cells, max_round_seconds=3600, bracket=True)
+def of_blocks(blocks: int, cells: list[Cell]) -> Group:
+    (group,) = group_cells(cells, max_round_seconds=3600, blocks=blocks)
     return group
 
 
 def small_plan(*, time_limit: float | None = None, conditioning: Conditioning = "fill") -> Plan:
     """One group of LVM and RAW at random reads and writes; 3 to 12 rounds of 2 jobs of 10 s on 5 arms."""
-    profile = replace(PROFILES[0], runtime=10, iodepth=(32,), most_rounds=12)
+    profile = replace(PROFILES[0], runtime=10, blocks=1, iodepth=(32,), most_rounds=12)
     scenario = replace(OPTANE, profiles=(replace(profile, time_limit=time_limit, conditioning=conditioning),))
     cells = [cell for cell in expand(scenario, "smoke") if cell.mode.name in ("lvm", "raw") and cell.job.bs == 4096]
     return plan_for(scenario, "smoke", cells)
@@ -121,7 +125,7 @@ def test_a_cell_can_be_selected_by_its_facets() -> None:
 
 
 def test_the_profile_sets_the_times_of_every_job() -> None:
-    assert {(cell.job.ramp, cell.job.seconds) for cell in expand(OPTANE, "publish")} == {(5, 60)}
+    assert {(cell.job.ramp, cell.job.seconds) for cell in expand(OPTANE, "standard")} == {(2, 10)}
 
 
 def test_an_unknown_profile_is_reported_with_the_known_ones() -> None:
@@ -183,19 +187,35 @@ def test_a_batch_takes_as_many_jobs_as_fit() -> None:
     assert [group.id for group in groups][:2] == ["optane-batch1", "optane-batch2"]
 
 
-def test_a_bracketed_round_keeps_the_limit_with_the_host_in_it_twice() -> None:
+def test_a_round_of_several_blocks_keeps_the_limit() -> None:
     rng = random.Random(4)
     cells = expand(OPTANE, "standard")
     for _ in range(100):
         chosen = [cell for cell in cells if rng.random() < rng.choice((0.05, 0.5, 0.95))]
-        groups = group_cells(chosen, 300, bracket=True)
-        assert all(group.round_seconds <= 300 or len(group.jobs) == 1 for group in groups)
+        groups = group_cells(chosen, 100, blocks=3)
+        assert all(group.round_seconds <= 100 or len(group.jobs) == 1 for group in groups)
+        assert {group.blocks for group in groups} <= {3}
 
 
-def test_a_bracket_costs_one_more_run_of_the_host() -> None:
+def test_each_block_of_a_round_runs_every_job_on_every_arm_once_more() -> None:
     cells = selected("lvm-randread-4k-qd1", "lvm-randwrite-4k-qd1")
-    assert (one_group(cells).round_seconds, bracketed(cells).round_seconds) == (6, 8)
-    assert (one_group(cells).writing_seconds, bracketed(cells).writing_seconds) == (3, 4)
+    assert (one_group(cells).round_seconds, of_blocks(4, cells).round_seconds) == (6, 24)
+    assert (one_group(cells).writing_seconds, of_blocks(4, cells).writing_seconds) == (3, 12)
+
+
+def passed_through() -> list[Cell]:
+    """The host, and a disk that only the guest has while it is measured."""
+    modes = (PRESETS[0], Mode("vfio", Device(), Vfio()))
+    scenario = replace(OPTANE, modes=modes, profiles=(replace(OPTANE.profiles[0], runtime=2, blocks=4),))
+    return expand(scenario, "smoke")
+
+
+def test_arms_that_take_turns_have_one_long_slice_instead_of_several() -> None:
+    cells = passed_through()
+    assert {cell.job.seconds for cell in cells} == {8}
+    group = of_blocks(4, cells)
+    assert group.blocks == 1
+    assert group.round_seconds == 8 * 2 * 8  # 8 jobs, of 8 s, on 2 arms
 
 
 def test_cells_of_a_job_stay_in_one_group() -> None:
@@ -308,7 +328,7 @@ def test_the_plan_says_what_it_costs() -> None:
     assert plan.fill_bytes(plan.span) == 4 * plan.span  # the device, lvm, raw and raw-cached
     assert plan.write_bytes == plan.fill_bytes(plan.span) + 3 * 8 * 4 * 2 * GIB
     assert plan.minutes * 60 == pytest.approx(192 / FIO_SHARE + STARTUP_SECONDS, abs=1)
-    assert plan.describe() == ("40 cells in 1 group, 8 arms, 3 rounds: about 4 min, at most 192.2 GiB written to nvme0")
+    assert plan.describe() == ("40 cells in 1 group, 8 arms, 3 rounds: about 5 min, at most 192.2 GiB written to nvme0")
 
 
 def test_a_selection_costs_only_what_it_needs() -> None:
@@ -330,7 +350,7 @@ def test_a_plan_with_more_rounds_where_they_are_needed_says_the_least_and_the_mo
     assert plan.most_minutes * 60 == pytest.approx(12 * 100 / FIO_SHARE + STARTUP_SECONDS, abs=1)
     assert plan.write_bytes == plan.fill_bytes(plan.span) + 12 * 5 * 10 * 2 * GIB
     assert plan.describe() == (
-        "4 cells in 1 group, 5 arms, 3 to 12 rounds: about 6 min, at most 24 min, at most 1.172 TiB written to nvme0"
+        "4 cells in 1 group, 5 arms, 3 to 12 rounds: about 7 min, at most 25 min, at most 1.172 TiB written to nvme0"
     )
 
 
@@ -341,26 +361,36 @@ def test_the_time_limit_bounds_the_rounds_but_not_the_fewest(minutes: float | No
     assert plan.most_minutes * 60 == pytest.approx(rounds * 100 / FIO_SHARE + STARTUP_SECONDS, abs=1)
 
 
-def test_a_steady_state_costs_two_fills_and_5_to_25_rounds_of_the_jobs_on_the_device() -> None:
+def test_the_groups_of_a_disk_divide_the_time_limit_by_the_length_of_their_rounds() -> None:
+    plan = plan_for(replace(OPTANE, profiles=(replace(OPTANE.profiles[1], time_limit=3600),)), "standard")
+    assert sum(map(plan.limit_of, plan.groups)) == pytest.approx(3600)
+    assert len({plan.limit_of(group) / group.round_seconds for group in plan.groups}) == 1
+    assert plan.limit_of(plan.groups[0]) == pytest.approx(600)
+    assert {plan.most_rounds_of(group) for group in plan.groups} == {plan.rounds}
+    assert math.isinf(replace(plan, time_limit=None).limit_of(plan.groups[0]))
+
+
+def test_a_steady_state_costs_two_fills_and_5_to_25_rounds_of_a_job_on_each_region() -> None:
     fill, steady = small_plan(), small_plan(conditioning="steady")
     assert steady.fill_bytes(1000) == 2 * fill.fill_bytes(1000) == 2 * 3 * 1000
-    assert (steady.minutes - fill.minutes) * 60 == pytest.approx(5 * 20 / FIO_SHARE, abs=1)
-    assert (steady.most_minutes - fill.most_minutes) * 60 == pytest.approx(25 * 20 / FIO_SHARE, abs=1)
+    seconds = 3 * STEADY_SECONDS  # the device, lvm and raw
+    assert (steady.minutes - fill.minutes) * 60 == pytest.approx(5 * seconds / FIO_SHARE, abs=1)
+    assert (steady.most_minutes - fill.most_minutes) * 60 == pytest.approx(25 * seconds / FIO_SHARE, abs=1)
     one_more_fill = fill.fill_bytes(fill.span)
-    assert steady.write_bytes - fill.write_bytes == one_more_fill + 25 * 10 * 2 * GIB
+    assert steady.write_bytes - fill.write_bytes == one_more_fill + 25 * seconds * 2 * GIB
 
 
 def test_the_groups_of_a_disk_share_its_filled_regions() -> None:
     plan = plan_for(OPTANE, "standard")
-    assert len(plan.groups) == 8
+    assert len(plan.groups) == 6
     assert plan.fill_bytes(plan.span) == 2 * 4 * plan.span
 
 
 def test_a_plan_carries_what_its_profile_says_of_rounds_and_conditioning() -> None:
-    plan = plan_for(OPTANE, "standard")
-    assert (plan.rounds, plan.most_rounds, plan.target, plan.time_limit) == (3, 12, 0.05, 90 * 60)
-    assert (plan.conditioning, plan.bracket) == ("steady", True)
-    assert all(group.bracket for group in plan.groups)
+    plan = plan_for(replace(OPTANE, profiles=PROFILES), "standard")
+    assert (plan.rounds, plan.most_rounds, plan.target, plan.time_limit) == (3, 12, 0.03, 3600)
+    assert (plan.conditioning, plan.reboot) == ("steady", True)
+    assert {group.blocks for group in plan.groups} == {PROFILES[1].blocks}
 
 
 def test_a_fixed_number_of_rounds_can_be_requested() -> None:
@@ -376,102 +406,11 @@ def test_the_most_rounds_are_never_below_the_fewest() -> None:
     assert Plan("nvme0", plan.groups, 3, plan.span, plan.write_rate).most_rounds == 3
 
 
-# --------------------------------------------------------------------------------------------- order
-
-
-def test_the_order_of_a_round_is_reproducible() -> None:
-    first, again = (one_group(expand(OPTANE, "smoke")) for _ in range(2))
-    for round_number in range(20):
-        assert round_order(first, 7, round_number) == round_order(again, 7, round_number)
-        assert job_order(first, 7, round_number) == job_order(again, 7, round_number)
-
-
-def test_the_recorded_order_of_a_known_seed_never_changes() -> None:
-    group = one_group(selected("lvm-randread-4k-qd1", "lvm-seqread"))
-    assert [arm.id for arm in round_order(group, 1, 1)] == ["host", "guest:lvm", "twin:lvm"]
-    assert [job.id for job in job_order(group, 1, 1)] == ["seqread-256k-qd1", "seqread-256k-qd32", "randread-4k-qd1"]
-
-
-def test_a_round_has_every_arm_and_every_job_once() -> None:
-    group = one_group(expand(OPTANE, "smoke"))
-    for round_number in range(20):
-        arms, jobs = round_order(group, 7, round_number), job_order(group, 7, round_number)
-        assert len(arms) == len(group.arms)
-        assert set(arms) == set(group.arms)
-        assert len(jobs) == len(group.jobs)
-        assert set(jobs) == set(group.jobs)
-
-
-def test_a_bracketed_round_begins_and_ends_with_the_host() -> None:
-    group = bracketed(expand(OPTANE, "smoke"))
-    between = set()
-    for round_number in range(20):
-        first, *others, last = [arm.id for arm in round_order(group, 7, round_number)]
-        assert first == last == "host"
-        assert sorted(others) == sorted(arm_ids(group)[1:])
-        between.add(tuple(others))
-    assert len(between) == 20
-
-
-def test_the_host_alone_is_not_bracketed_by_itself() -> None:
-    assert [arm.id for arm in round_order(bracketed(selected("host-randread")), 7, 1)] == ["host"]
-
-
-def test_the_order_changes_with_round_seed_and_group() -> None:
-    groups = group_cells(expand(OPTANE, "standard"), max_round_seconds=600)
-    orders = {
-        tuple(arm.id for arm in round_order(group, seed, round_number))
-        for group in groups
-        for seed in range(4)
-        for round_number in range(5)
-    }
-    assert len(orders) > 110  # of 120; 8! orders make a collision rare
-
-
-def test_no_arm_has_a_favoured_place() -> None:
-    group = one_group(expand(OPTANE, "smoke"))
-    rounds = 4000
-    firsts = [round_order(group, 1, number)[0].id for number in range(rounds)]
-    for arm in group.arms:
-        assert firsts.count(arm.id) / rounds == pytest.approx(1 / 8, abs=0.025)
-
-
-# ------------------------------------------------------------------------------------- fio processes
+# ---------------------------------------------------------------------------------------------- jobs
 
 
 def job(name: str, iodepth: int = 1) -> Job:
     return parse_workload(name).job(iodepth, ramp=0, seconds=1)
-
-
-def test_a_reader_and_a_writer_share_a_process_that_reads_first() -> None:
-    read, write = job("randread-4k"), job("seqwrite-256k")
-    assert fio_processes([read, write], HOST) == [(read, write)]
-    assert fio_processes([write, read], HOST) == [(read, write)]
-
-
-def test_jobs_of_one_direction_each_have_a_process() -> None:
-    reads = [job("randread-4k", depth) for depth in (8, 1, 32)]
-    assert fio_processes(reads, HOST) == [(read,) for read in reads]
-
-
-def test_a_mixed_job_has_its_own_process() -> None:
-    read, mixed, write = job("seqread-256k"), job("randrw-8k-r70"), job("randwrite-4k")
-    assert fio_processes([mixed, read, write], HOST) == [(mixed,), (read, write)]
-    assert fio_processes([read, mixed, write], HOST) == [(read, write), (mixed,)]
-
-
-def test_a_job_whose_cpu_time_is_reported_has_its_own_process() -> None:
-    read, write = job("seqread-256k"), job("randwrite-4k")
-    rated, long = job("randread-4k-i1000"), replace(job("seqwrite-256k"), ramp=2, seconds=ALONE_SECONDS - 2)
-    assert fio_processes([read, rated, write], HOST) == [(read, write), (rated,)]
-    assert fio_processes([long, read, write], HOST) == [(long,), (read, write)]
-
-
-def test_on_an_array_every_job_has_a_process_of_its_own() -> None:
-    read, write = job("randread-4k"), job("randwrite-4k")
-    on_array = Mode("raid5-lvm", Lvm(Md(5, 4)), Attach())
-    assert fio_processes([read, write], Arm(Place.TWIN, on_array)) == [(read,), (write,)]
-    assert fio_processes([read, write], Arm(Place.TWIN, Mode("lvm", Lvm(), Attach()))) == [(read, write)]
 
 
 def test_a_jobs_name_ends_with_what_the_workload_sets() -> None:
@@ -485,28 +424,3 @@ def test_the_headline_of_a_job_at_a_fixed_rate_is_its_latency() -> None:
         "bw",
         "clat_mean",
     ]
-
-
-def test_no_jobs_need_no_process() -> None:
-    assert fio_processes([], HOST) == []
-
-
-def test_the_fewest_processes_hold_every_job_once_with_one_of_each_direction_in_order() -> None:
-    rng = random.Random(5)
-    names = ("randread-4k", "seqread-256k", "randwrite-4k", "seqwrite-256k", "randrw-8k-r70", "seqrw-64k-r50")
-    everything = [job(name, depth) for name in names for depth in (1, 8, 32)]
-    for _ in range(500):
-        jobs = rng.sample(everything, rng.randrange(len(everything) + 1))
-        found = fio_processes(jobs, HOST)
-        assert fio_processes(jobs, HOST) == found
-        assert sorted(jobs, key=jobs.index) == sorted((each for batch in found for each in batch), key=jobs.index)
-        for batch in found:
-            assert sum(each.reads for each in batch) <= 1
-            assert sum(each.writes for each in batch) <= 1
-            assert [each.writes for each in batch] == sorted(each.writes for each in batch)
-        mixed = sum(each.reads and each.writes for each in jobs)
-        readers = sum(each.reads for each in jobs) - mixed
-        writers = sum(each.writes for each in jobs) - mixed
-        assert len(found) == max(readers, writers) + mixed
-        firsts = [min(jobs.index(each) for each in batch) for batch in found]
-        assert firsts == sorted(firsts)

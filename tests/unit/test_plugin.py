@@ -1,14 +1,17 @@
 """pytest with the plugin, as a user runs it: selection, plans, how wrong files and options are reported, and outcomes.
 
 Nothing is measured here: the lab's one host is a closed port of this machine, and where cells have outcomes, their
-rounds are played back (`recorded_campaign`).
+rounds are played back (`recorded_campaign`). Each run is a process of its own (`warm_pytest`). What only a new Python
+shows, the workers of xdist show.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
+import time
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +24,7 @@ from harness.image.keys import ensure_key
 from harness.image.recipe import load_recipes
 from tests.unit.recorded_campaign import Played, write_recording
 from tests.unit.transport_servers import closed_port, make_key
+from tests.unit.warm_pytest import Request, WarmPytest, warm_pytest
 
 pytest_plugins = ["pytester"]
 
@@ -57,8 +61,14 @@ destroy = true
 Run = Callable[..., pytest.RunResult]
 
 
+@pytest.fixture(scope="module")
+def warm() -> Iterator[WarmPytest]:
+    with warm_pytest() as ready:
+        yield ready
+
+
 @pytest.fixture
-def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+def run(warm: WarmPytest, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     """Runs pytest in a directory with two scenarios and a lab whose host does not answer."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("VIRT_OVERHEAD_CACHE", str(CACHE))
@@ -73,17 +83,25 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     for disk in ("alpha", "beta"):
         (here / "scenarios" / f"{disk}.toml").write_text(SCENARIO)
     with closed_port() as port:
-        yield _project(pytester, port)
+        yield _project(warm, here, port)
 
 
-def _project(pytester: pytest.Pytester, port: int) -> Run:
-    here = pytester.path
+def _project(warm: WarmPytest, here: Path, port: int) -> Run:
     (here / "lab.toml").write_text(LAB.format(port=port, key=here / "key"))
     addopts = " ".join(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["addopts"])
-    pytester.makeini(f"[pytest]\naddopts = {addopts}\nfilterwarnings = error\ntestpaths = scenarios\n")
+    (here / "tox.ini").write_text(f"[pytest]\naddopts = {addopts}\nfilterwarnings = error\ntestpaths = scenarios\n")
 
     def run(*arguments: str) -> pytest.RunResult:
-        return pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments, timeout=120)
+        output, errors = here / "stdout", here / "stderr"
+        always = [f"--basetemp={here / 'temporary'}", "-p", "no:cacheprovider"]
+        request = Request([*always, *arguments], str(here), dict(os.environ), str(output), str(errors))
+        started = time.monotonic()
+        status = warm.run(request, timeout=120)
+        sys.stdout.write(output.read_text())
+        sys.stderr.write(errors.read_text())
+        ret = pytest.ExitCode(status) if status in set(pytest.ExitCode) else status
+        seconds = time.monotonic() - started
+        return pytest.RunResult(ret, output.read_text().splitlines(), errors.read_text().splitlines(), seconds)
 
     return run
 
@@ -141,6 +159,13 @@ def test_the_collection_shows_the_plan_of_the_selected_cells(run: Run, pytester:
         ]
     )
     assert not (pytester.path / "reports").exists()
+
+
+def test_a_host_that_was_never_calibrated_is_one_line_with_the_command(run: Run, pytester: pytest.Pytester) -> None:
+    result = run("--collect-only", "-k", "passthrough")
+    what = "node1: the smallest overhead that 4 cells can show is not known, because this host was never calibrated"
+    lines = [line for line in result.outlines if "smallest overhead" in line]
+    assert lines == [f"{what}; run: virt-overhead calibrate --lab={pytester.path / 'lab.toml'} --host=node1"]
 
 
 def test_rounds_and_profile_of_the_command_line_go_into_the_plan(run: Run) -> None:
@@ -293,6 +318,23 @@ def test_workers_share_tests_that_are_not_cells(run: Run, pytester: pytest.Pytes
     assert {line[:5] for line in result.outlines if line.startswith("[gw") and "PASSED" in line} == {"[gw0]", "[gw1]"}
 
 
+@pytest.mark.parametrize(
+    ("distribution", "together"),
+    [("loadfile", "test_{file}.py"), ("loadscope", "test_{file}.py::Test{cls}")],
+)
+def test_tests_that_are_not_cells_stay_together_as_requested(
+    run: Run, pytester: pytest.Pytester, distribution: str, together: str
+) -> None:
+    tests = "".join(f"class Test{cls}:\n def test_1(self): pass\n def test_2(self): pass\n" for cls in "AB")
+    for file in "ab":
+        (pytester.path / "scenarios" / f"test_{file}.py").write_text(tests)
+    result = run("-n", "2", "-v", "--dist", distribution, "scenarios/test_a.py", "scenarios/test_b.py")
+    result.assert_outcomes(passed=8)
+    lines = [line for line in result.outlines if "PASSED" in line]
+    parts = {together.format(file=file, cls=cls) for file in "ab" for cls in "AB"}
+    assert [len({line[:5] for line in lines if part in line}) for part in sorted(parts)] == [1] * len(parts)
+
+
 # --- outcomes ---
 
 PLAYBACK = """
@@ -311,6 +353,8 @@ modes = ["host", "passthrough"]
 workloads = ["randread-4k", "randwrite-4k"]
 write_rate = "1 GiB/s"
 [profile.smoke]
+runtime = "3 s"
+blocks = 1
 round_limit = "6 s"       # each job is a group of its own
 [[budget]]
 metric = "iops"
@@ -359,12 +403,25 @@ def test_cells_within_their_budget_and_the_host_pass(play: Play) -> None:
     result.stdout.fnmatch_lines(["*overhead on node1, profile smoke*", "*within*"])
 
 
+def test_a_run_says_what_its_cells_can_show_if_they_scatter_as_in_an_earlier_run(
+    play: Play, pytester: pytest.Pytester
+) -> None:
+    run = play(FINE)
+    assert any(line.startswith("node1: the smallest overhead that 2 cells can show") for line in run().outlines)
+    name = next(path.name for path in (pytester.path / "reports").iterdir() if not path.is_symlink())
+    result = run("-v", "-k", "randread")
+    cell = "alpha-passthrough-randread-4k-qd32"
+    summary = f"alpha: the smallest overhead that a cell can show is * % ({cell}); noise from: run {name} (1)"
+    result.stdout.fnmatch_lines([summary, f"  {cell}: * % with 3 blocks (run {name})"])
+    assert not any(line.startswith("node1: the smallest overhead") for line in result.outlines)
+
+
 def test_a_cell_that_exceeds_its_budget_fails_with_the_figures(play: Play) -> None:
     result = play(CLEARLY)()
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(passed=3, failed=1)
     result.stdout.fnmatch_lines(
-        ["*alpha-passthrough-randread-4k-qd32: exceeds: iops overhead 20.0 %*budget 10 %*n = 3 rounds*"]
+        ["*alpha-passthrough-randread-4k-qd32: exceeds: iops overhead 20.0 %*budget 10 %*n = 3 blocks*"]
     )
 
 
@@ -393,7 +450,7 @@ def test_a_check_of_a_user_makes_a_cell_void_like_one_of_the_harness(play: Play,
         conftest.write(CHECK)
     result = run()
     result.assert_outcomes(passed=3, errors=1)
-    result.stdout.fnmatch_lines(["*alpha-passthrough-randread-4k-qd32 is void: temperature: 71 degrees in one of 6 *"])
+    result.stdout.fnmatch_lines(["*alpha-passthrough-randread-4k-qd32 is void: temperature: 71 degrees in one of 4 *"])
 
 
 def test_a_cell_that_the_scenario_expects_to_be_void_is_an_expected_failure(play: Play) -> None:

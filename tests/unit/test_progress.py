@@ -8,15 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.events import (
-    Events,
-    MeasurementFinished,
-    MeasurementStarted,
-    Note,
-    StepAdvanced,
-    StepFinished,
-    StepStarted,
-)
+from harness.events import BlockStarted, Events, Note, StepAdvanced, StepFinished, StepStarted
 from harness.progress import QUIET_SECONDS, Progress, StandardOutput
 
 
@@ -72,22 +64,22 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Output:
     return output(monkeypatch, terminal=False)
 
 
-def started(arm: str, left_s: float = 95) -> MeasurementStarted:
-    return MeasurementStarted("optane-batch1", 1, 3, arm, jobs=4, left_s=left_s)
+def started(block: int, left_s: float = 95) -> BlockStarted:
+    return BlockStarted("optane-batch1", 1, 3, f"block {block} of 8: randread-4k-qd1", left_s=left_s)
 
 
 def test_on_a_terminal_the_last_passing_line_alone_is_seen(terminal: Output) -> None:
     terminal.events(StepStarted("boot the guest", 12))
-    terminal.events(started("guest-lvm"))
-    terminal.events(started("host"))
-    assert terminal.left == ["  optane-batch1, round 1 of 3: host, 4 jobs; about 1 min 40 s left"]
+    terminal.events(started(7))
+    terminal.events(started(8))
+    assert terminal.left == ["  optane-batch1, round 1 of 3, block 8 of 8: randread-4k-qd1; about 1 min 40 s left"]
     assert "\n" not in terminal.text
 
 
 def test_on_a_terminal_lasting_lines_stay_and_passing_ones_go(terminal: Output) -> None:
     terminal.events(StepStarted("build the layouts of a disk with a long name"))
     terminal.events(StepFinished("build layouts", 1.25))
-    terminal.events(started("host"))
+    terminal.events(started(1))
     terminal.events(Note("raw is left out"))
     terminal.events(StepStarted("fill"))
     assert terminal.left == ["  build layouts: 1.25 s", "  raw is left out", "  fill ..."]
@@ -107,19 +99,19 @@ def test_a_line_of_a_shorter_text_leaves_nothing_of_the_longer_one(terminal: Out
 
 
 def test_in_a_log_no_line_is_ever_rewritten(log: Output) -> None:
-    for event in (StepStarted("boot"), started("host"), Note("so be it"), StepFinished("boot", 3), started("twin")):
+    for event in (StepStarted("boot"), started(1), Note("so be it"), StepFinished("boot", 3), started(2)):
         log.events(event)
     assert "\r" not in log.text
     assert "\x1b" not in log.text
     assert log.text.endswith("\n")
 
 
-def test_in_a_log_measurements_are_told_once_in_a_while(log: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_log_blocks_are_told_once_in_a_while(log: Output, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr("harness.progress.time.monotonic", lambda: now)
     told = []
     for _ in range(60):  # a minute
-        log.events(started("host"))
+        log.events(started(1))
         told.append(len(log.text.splitlines()))
         now += 1
     assert told[-1] == 60 / QUIET_SECONDS
@@ -135,17 +127,7 @@ def test_in_a_log_every_step_is_told(log: Output) -> None:
     ]
 
 
-def test_a_measurement_that_ends_is_no_line(log: Output) -> None:
-    log.events(MeasurementFinished("optane-batch1", 1, "host", 12))
-    assert log.text == ""
-
-
 @pytest.mark.parametrize(("left_s", "said"), [(0, "10 s"), (14, "10 s"), (27, "30 s"), (3599, "1 h 0 min")])
 def test_what_is_left_is_told_in_tens_of_seconds(log: Output, left_s: float, said: str) -> None:
-    log.events(started("host", left_s))
+    log.events(started(1, left_s))
     assert log.text.endswith(f"; about {said} left\n")
-
-
-def test_one_job_is_not_jobs(log: Output) -> None:
-    log.events(MeasurementStarted("optane-batch1", 1, 3, "host", jobs=1, left_s=20))
-    assert "host, 1 job;" in log.text

@@ -77,7 +77,7 @@ def whole_life(client: Client, shell: NodeShell) -> None:
     with made(client, shell) as machine:
         machine.set(DRIVE)
         machine.start()
-        assert machine.transferred("scsi0").read >= 0
+        assert machine.transferred(["scsi0"])["scsi0"].read >= 0
 
 
 @contextmanager

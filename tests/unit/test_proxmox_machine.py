@@ -239,13 +239,13 @@ def test_counts_that_qemu_did_not_report_in_time_are_requested_again(monkeypatch
         recorded.record = {"result": {"status": "running"}}
         late = threading.Timer(0.2, lambda: setattr(recorded, "record", {"result": told}))
         late.start()
-        assert VirtualMachine(client, 9000).transferred("scsi0").read == 4096
+        assert VirtualMachine(client, 9000).transferred(["scsi0"])["scsi0"].read == 4096
         late.join()
         assert recorded.answered > 1
         recorded.record = {"result": {"status": "running"}}
         monkeypatch.setattr("harness.guest.proxmox.machine.COUNT_SECONDS", 0.0)
         with pytest.raises(GuestError, match="QEMU counts nothing for scsi0 of VM 9000"):
-            VirtualMachine(client, 9000).transferred("scsi0")
+            VirtualMachine(client, 9000).transferred(["scsi0"])
 
 
 # The agent

@@ -76,7 +76,7 @@ def life_of_a_vm(client: Client, shell: NodeShell) -> None:
         machine.start()
         while machine.interfaces() is None:
             time.sleep(0.1)
-        assert machine.transferred("scsi0").read >= 0
+        assert machine.transferred(["scsi0"])["scsi0"].read >= 0
 
 
 def whole_run(client: Client, iso: Path, shell: NodeShell) -> None:

@@ -150,7 +150,7 @@ def test_a_pending_change_is_reported_by_its_name(play: Any) -> None:
 def test_bytes_are_those_that_qemu_counted(play: Any) -> None:
     record = next(each for each in RESULTS if each["name"] == "status")
     _, client = play(record)
-    counted = VirtualMachine(client, 101).transferred("scsi0")
+    counted = VirtualMachine(client, 101).transferred(["scsi0"])["scsi0"]
     assert (counted.read, counted.written) == (4608, 0)
     with pytest.raises(GuestError, match="counts nothing for scsi9"):
-        VirtualMachine(client, 101).transferred("scsi9")
+        VirtualMachine(client, 101).transferred(["scsi9"])

@@ -27,7 +27,7 @@ def test_no_default_of_pve_applies_to_a_guest() -> None:
     asked = {"machine": "q35", "cpu": "max", "scsihw": "virtio-scsi-single", "kvm": 0, "agent": "enabled=1"}
     assert asked.items() <= made.items()
     assert (made["ide2"], made["boot"]) == ("local:iso/voh-1.iso,media=cdrom", "order=ide2")
-    assert (made["net0"], made["cores"], made["memory"]) == ("virtio,bridge=vmbr1", 2, 512)
+    assert (made["net0"], made["cores"], made["memory"]) == ("virtio,bridge=vmbr1", 2, 768)
 
 
 def test_a_vm_has_its_run_and_token_from_the_beginning() -> None:

@@ -15,15 +15,15 @@ LVM = "optane-lvm-randread-4k-qd32"
 @pytest.fixture(scope="module")
 def run() -> Run:
     budgets = [Budget("clat_p99", share=5.0), Budget("clat_mean", absolute=100e-6)]
-    return synthetic_run(budgets=budgets, modes=["host", "lvm"], most_rounds=12)
+    return synthetic_run(budgets=budgets, modes=["host", "lvm"], most_rounds=12, rounds=8)
 
 
 def test_a_failed_assertion_names_the_worst_budget_first(run: Run) -> None:
     text = explain(run.cell(LVM))
-    assert text.startswith(f"{LVM}: exceeds: clat_mean adds 604 us [")
+    assert text.startswith(f"{LVM}: exceeds: clat_mean adds 609 us [")
     assert ", budget +100 us, p < " in text or ", budget +100 us, p = " in text
-    assert text.index("exceeds:") < text.index("inconclusive: iops overhead 79.4 % [") < text.index("within: clat_p99")
-    assert text.endswith("; n = 3 rounds, intervals hold with 95 % over all looks")
+    assert text.index("exceeds:") < text.index("inconclusive: iops overhead 79.7 % [") < text.index("within: clat_p99")
+    assert text.endswith("; n = 8 blocks, intervals hold with 95 % over all looks")
 
 
 def test_a_void_cell_says_which_check_failed() -> None:
@@ -36,7 +36,7 @@ def test_a_void_cell_says_which_check_failed() -> None:
 def test_a_cell_without_a_budget_says_its_overhead() -> None:
     text = explain(synthetic_run(modes=["host", "lvm"], budget=None).cell(LVM))
     assert text == (
-        f"{LVM}: unjudged: iops overhead 79.4 % [77.5, 81.2], no budget; n = 3 rounds, intervals hold with 95 %"
+        f"{LVM}: unjudged: iops overhead 79.4 % [76.7, 81.8], no budget; n = 3 blocks, intervals hold with 95 %"
     )
 
 

@@ -46,7 +46,7 @@ def overhead(cell: CellRecord) -> Estimate | None:
 def test_headline_names_best_and_worst_mode_with_intervals(smoke_page: Page) -> None:
     assert re.search(
         r"optane: passthrough loses least \(55\.6 % \[55\.4, 55\.8\]\), raw-cached loses most "
-        r"\(67\.7 % \[67\.5, 67\.9\]\) of the host's throughput Geometric mean over 8 jobs in 3 rounds",
+        r"\(67\.7 % \[67\.5, 67\.9\]\) of the host's throughput Geometric mean over 8 jobs in 3 blocks",
         smoke_page.text,
     )
 
@@ -115,9 +115,9 @@ def test_names_from_results_never_become_markup() -> None:
     assert all("<" not in label for label in labels)
 
 
-def test_one_round_shows_no_interval_and_says_why() -> None:
+def test_one_block_shows_no_interval_and_says_why() -> None:
     found = page(synthetic_run(rounds=1))
-    assert "One round: A round is a sample, and the spread of one sample is unknown" in found.text
+    assert "One block: A block is a sample, and the spread of one sample is unknown" in found.text
     assert not [row for row in found.rows if len(row) == 14 and row[6].startswith("[")]
     assert "`" not in found.text
 
@@ -127,8 +127,8 @@ def test_interrupted_run_says_so_first_and_shows_what_was_measured() -> None:
     text = page(run).text
     said = text.index("This run was interrupted: 90 of 180 cells measured; the report shows these.")
     assert said < text.index("loses least")
-    assert "Geometric mean over 18 of 36 jobs in 3 rounds" in text
-    assert text.count("no round in which every arm was measured") == 90
+    assert "Geometric mean over 18 of 36 jobs in 3 blocks" in text
+    assert text.count("no block in which every arm was measured") == 90
 
 
 def test_run_without_a_measurement_still_makes_a_report() -> None:

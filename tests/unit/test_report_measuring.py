@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.analysis import METRICS, Verdict
+from harness.analysis import METRICS, smallest_detectable
 from harness.report import markdown_table, overhead_text, summary_lines
 from harness.report.groups import GroupView
 from harness.report.model import report_view
@@ -112,12 +112,15 @@ def test_groups_that_share_a_conditioning_show_it_once(looked_at: Run) -> None:
 # --- drift ---
 
 
-def test_a_host_that_drifts_too_much_is_marked_and_its_cells_are_void() -> None:
-    run = synthetic_run(modes=MODES, drift=0.6)
-    rows = [row for row in page(run).rows if len(row) == 4 and row[3] == "too much: its cells are void"]
+def test_a_host_that_drifts_too_much_is_marked_and_voids_the_cells_whose_arms_do_not_alternate() -> None:
+    run = synthetic_run(modes=(*MODES, "raw-cached"), rounds=6, drift=0.6)
+    rows = [row for row in page(run).rows if len(row) == 4 and row[3].startswith("too much: ")]
     assert rows
-    assert {row[0] for row in rows} == {cell.job.id for cell in run.cells if cell.verdict is Verdict.VOID}
     assert rows[0][1].startswith("\N{MINUS SIGN}")
+    void = {cell.id for cell in run.cells if any(check.check == "drift" for check in cell.validity)}
+    assert void == {cell.id for cell in run.cells if cell.mode == "raw-cached" and cell.job.writes}
+    noted = [cell for cell in run.cells if any("the bare host changed by -" in note for note in cell.notes)]
+    assert {row[0] for row in rows} == {cell.job.id for cell in noted}
     assert any("drift: the bare host changed by -" in line for line in summary_lines(run))
 
 
@@ -132,12 +135,13 @@ def test_small_drift_is_shown_with_its_interval(looked_at: Run, looked_at_page: 
 
 def test_percentiles_of_all_ios_are_next_to_the_overhead_of_the_rounds(looked_at: Run, looked_at_page: Page) -> None:
     pooled = looked_at.cell("optane-lvm-randread-4k-qd1").metrics["clat_p99"].pooled["guest"]
-    rows = [row for row in looked_at_page.rows if row[:1] == ["clat_p99"] and len(row) == 6]
+    rows = [row for row in looked_at_page.rows if row[:1] == ["clat_p99"] and len(row) == 7]
     ios = f"{pooled.ios:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
     (row,) = (row for row in rows if row[1] == ios)
     assert row[4].startswith(f"{pooled.value * 1e6:.0f} [")
     assert "[" in row[5]
-    assert "of all rounds' I/Os together" in looked_at_page.text
+    assert row[6] == "3 blocks"
+    assert "of all blocks' I/Os together" in looked_at_page.text
 
 
 def test_the_page_explains_the_name_of_a_metric(looked_at_page: Page) -> None:
@@ -148,9 +152,9 @@ def test_the_page_explains_the_name_of_a_metric(looked_at_page: Page) -> None:
 # --- calibration ---
 
 
-def test_a_calibrated_lab_says_the_smallest_overhead_that_these_rounds_can_show(looked_at: Run) -> None:
+def test_a_calibrated_lab_says_the_smallest_overhead_that_these_blocks_can_show(looked_at: Run) -> None:
     for text in ("\n".join(summary_lines(looked_at)), page(looked_at).text):
-        assert "Smallest overhead that 3 rounds can show here: 8.2 %." in text
+        assert "Smallest overhead that 3 blocks can show here: 8.2 %." in text
         assert "1 false alarm in 40 groups of a device against itself" in text
         assert "An added delay of 1" in text
 
@@ -162,9 +166,18 @@ def test_a_lab_that_was_never_calibrated_says_how_to() -> None:
         assert "virt-overhead calibrate" in text
 
 
-def test_a_number_of_rounds_that_was_not_calibrated_shows_those_that_were() -> None:
+def test_a_number_of_blocks_that_was_not_calibrated_shows_those_that_were() -> None:
     said = report_view(synthetic_run(modes=MODES, rounds=4, calibrated=True)).calibration
-    assert said[0] == "Smallest overhead that 3 rounds can show here: 8.2 %, 5 rounds can show here: 4.1 %."
+    assert said[0] == "Smallest overhead that 3 blocks can show here: 8.2 %, 5 blocks can show here: 4.1 %."
+
+
+def test_the_samples_of_a_run_with_several_boots_are_the_boots() -> None:
+    run = synthetic_run(modes=MODES, rounds=4)
+    run = replace(run, cells=tuple(replace(cell, boots=(1, 1, 3, 3)) for cell in run.cells))
+    quoted = replace(run, provenance={"calibration": {**CALIBRATION, "boots": {"sd": 0.03, "boots": 5}}})
+    share = smallest_detectable(0.021, 2, boots=2, sd_of_boots=0.03)
+    expected = f"Smallest overhead that 2 boots of 2 blocks can show here: {share * 100:.2g} %."
+    assert report_view(quoted).calibration[0] == expected
 
 
 def test_a_calibration_that_cannot_be_read_is_reported(looked_at: Run) -> None:

@@ -151,7 +151,7 @@ def test_rounds_that_are_not_used_are_named() -> None:
     plain = synthetic_run()
     record = replace(decompositions_of(plain)[0], left_out=(2, 5))
     assert waterfalls(replace(plain, decompositions=(record,)))[0].basis.endswith(
-        "3 rounds; rounds 2, 5 lack an arm and are not used"
+        "3 blocks; blocks of rounds 2 and 5 lack an arm and are not used"
     )
 
 

@@ -8,7 +8,7 @@ from harness.analysis import Verdict
 from harness.model.budget import Budget
 from harness.report import markdown_table, overhead_text, summary_lines
 from harness.report.budgets import limit, p_value
-from harness.report.deciding import rounds_to_decide
+from harness.report.deciding import samples_to_decide
 from harness.report.model import report_view
 from harness.results import BudgetRecord, MetricRecord, Run
 from tests.unit.pages import Page, page
@@ -20,7 +20,7 @@ LATENCY = Budget("clat_mean", share=0.3, absolute=50e-6, both="looser")
 
 @pytest.fixture(scope="module")
 def several() -> Run:
-    return synthetic_run(budgets=[LATENCY, Budget("clat_p99", share=5.0)])
+    return synthetic_run(budgets=[LATENCY, Budget("clat_p99", share=5.0)], rounds=8)
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +47,10 @@ def faster_page(faster: Run) -> Page:
 
 
 def test_what_exceeds_is_listed_with_metric_overhead_budget_and_p() -> None:
-    lines = summary_lines(synthetic_run(modes=["host", "raw-cached"], representative=True))
+    lines = summary_lines(synthetic_run(modes=["host", "raw-cached"], representative=True, rounds=5))
     assert lines[0] == "exceeds (4):"
     assert lines[1].startswith(
-        "  optane-raw-cached-randread-4k-qd1: iops overhead 86.9 % [86.7, 87.1], budget 80 %, p < "
+        "  optane-raw-cached-randread-4k-qd1: iops overhead 86.9 % [86.0, 87.7], budget 80 %, p = "
     )
     assert "cells: 4 within, 4 exceeds, 8 baseline" in lines
 
@@ -149,7 +149,7 @@ def test_the_page_begins_with_what_exceeds_what_is_void_and_what_would_decide(se
     text = page(several).text
     exceeds, undecided = text.index("Exceeds its budget: "), text.index("Inconclusive, and what would decide it: ")
     assert text.index("Verdicts") < exceeds < undecided < text.index("Throughput lost by mode")
-    assert "rounds, if they scatter like these 3" in text
+    assert "blocks, if they scatter like these 8" in text
     assert "30 % or +50 us" in text
 
 
@@ -191,7 +191,7 @@ def test_without_a_budget_the_page_says_what_is_proven() -> None:
     assert overhead.high is not None
     text = page(run).text
     assert "No budget applies to a cell of this run in this lab, so nothing is judged." in text
-    assert f"unjudged proven below {overhead.high * 100:.0f}" in text
+    assert f"unjudged proven below {overhead.high * 100:.1f}" in text
 
 
 # --- words and figures ---
@@ -221,16 +221,16 @@ def judged(share: float) -> BudgetRecord:
     return BudgetRecord("iops", share, None, None, Verdict.INCONCLUSIVE, 0.3)
 
 
-def test_a_budget_nearer_to_the_overhead_needs_more_rounds() -> None:
-    rounds = metric(700.0, 800.0, 750.0)
-    far, near = (rounds_to_decide(rounds, judged(share), 0.95) for share in (0.40, 0.28))
+def test_a_budget_nearer_to_the_overhead_needs_more_blocks() -> None:
+    blocks = metric(700.0, 800.0, 750.0)
+    far, near = (samples_to_decide(blocks, judged(share), 0.95) for share in (0.40, 0.28))
     assert far is not None
     assert near is not None
     assert 3 < far < near
 
 
-def test_no_number_of_rounds_decides_an_overhead_at_its_budget() -> None:
-    assert rounds_to_decide(metric(700.0, 700.0 / 0.9, 630.0), judged(0.3), 0.95) is None
+def test_no_number_of_blocks_decides_an_overhead_at_its_budget() -> None:
+    assert samples_to_decide(metric(700.0, 700.0 / 0.9, 630.0), judged(0.3), 0.95) is None
 
 
 def test_an_excess_that_the_correction_revokes_says_so() -> None:
@@ -238,19 +238,23 @@ def test_an_excess_that_the_correction_revokes_says_so() -> None:
     assert any(text.startswith("beyond its budget alone, not as one of 32 judged: about ") for text in taken_back)
 
 
-def test_one_round_and_a_missing_metric_are_named_as_what_is_lacking() -> None:
+def test_one_block_and_a_missing_metric_are_named_as_what_is_lacking() -> None:
     (once, *_) = report_view(synthetic_run(rounds=1, modes=["host", "lvm"])).verdicts.inconclusive
-    assert once.decides == "one round has no interval: measure at least three"
-    lacking = synthetic_run(modes=["host", "lvm"], budget=None, budgets=[Budget("clat_p999", share=1.0)])
+    assert once.decides == "one block has no interval: measure at least six"
+    lacking = synthetic_run(
+        modes=["host", "lvm"], budget=None, budgets=[Budget("clat_p999", share=1.0)], workloads=["randread-4k-i1000"]
+    )
     (missing, *_) = report_view(lacking).verdicts.inconclusive
-    assert missing.finding == "not measured in every round"
-    assert missing.decides.startswith("a round lacks the metric")
+    assert missing.finding == "no sample: too few I/Os in 3 blocks"
+    assert (
+        missing.decides == "two samples have an interval, and take about 20 rounds like these 3; or use longer slices"
+    )
 
 
 def test_either_limit_of_a_looser_budget_is_enough_to_keep_it() -> None:
     latency = MetricRecord("s", "lower", (100e-6,) * 3, (), (140e-6, 150e-6, 145e-6), None, None, None, None)
     looser = BudgetRecord("clat_mean", 0.46, 100e-6, "looser", Verdict.INCONCLUSIVE, 0.3)
     stricter = BudgetRecord("clat_mean", 0.46, 100e-6, "stricter", Verdict.INCONCLUSIVE, 0.3)
-    soon, late = (rounds_to_decide(latency, budget, 0.95) for budget in (looser, stricter))
+    soon, late = (samples_to_decide(latency, budget, 0.95) for budget in (looser, stricter))
     assert soon == 4
     assert late is None or late > 4

@@ -156,9 +156,9 @@ def test_a_mode_that_the_host_cannot_have_gives_its_reason() -> None:
     assert decomposed(disk(), cells).skipped == "guest:uring: the kernel has no io_uring"
 
 
-def test_there_is_no_decomposition_if_no_round_has_every_arm() -> None:
+def test_there_is_no_decomposition_if_no_block_has_every_arm() -> None:
     cells = records(measurements(CELLS, 2, lambda arm, number: arm.id != ("guest:uring", "guest:blk")[number - 1]))
-    assert decomposed(disk(), cells).skipped == "no round has every arm"
+    assert decomposed(disk(), cells).skipped == "no block has every arm"
 
 
 def test_there_is_one_for_each_requested_and_measured_job() -> None:

@@ -7,9 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from harness.results import DriftRecord, Measurement, drift_check, host_drift
+from harness.model.attach import Attach
+from harness.model.base import Device
+from harness.model.job import Job
+from harness.model.mode import Cell, Mode
+from harness.results import DriftRecord, Measurement, drift_checks, drift_notes, host_drift
 
-JOB = "randread-4k-qd32"
+JOB = "randwrite-4k-qd32"
 
 
 def measured(iops: float, number: int, arm: str = "host", job: str = JOB) -> Measurement:
@@ -37,15 +41,35 @@ def only(measurements: Sequence[Measurement]) -> DriftRecord:
     return found
 
 
-def test_a_host_that_loses_a_quarter_is_reported_and_voids_its_group() -> None:
+def cell_with(attach: Attach) -> Cell:
+    return Cell(
+        "optane", "optane", Mode("guest", Device(), attach), Job("randwrite", 4096, iodepth=32, ramp=0, seconds=1)
+    )
+
+
+ALTERNATING = cell_with(Attach())
+APART = cell_with(Attach(cache="writeback"))
+
+
+def test_a_host_that_loses_a_quarter_voids_cells_whose_arms_are_apart_and_is_a_note_on_the_others() -> None:
     drift = only(rounds([1000, 930, 870, 805, 750]))
     assert drift.change.point == pytest.approx(-0.25, abs=0.005)
     assert drift.too_much
-    check = drift_check(drift)
-    assert check is not None
+    (check,) = drift_checks([drift], APART)
     assert not check.ok
     assert check.detail.startswith("the bare host changed by -25.")
     assert "more than 20%: warm up the host" in check.detail
+    assert drift_notes([drift], APART) == []
+    assert drift_checks([drift], ALTERNATING) == []
+    (note,) = drift_notes([drift], ALTERNATING)
+    assert note.startswith("the bare host changed by -25.")
+    assert note.endswith("the arms alternate within seconds, so the overhead is valid")
+
+
+def test_the_drift_of_another_job_does_not_concern_a_cell() -> None:
+    drift = replace(only(rounds([1000, 930, 870, 805, 750])), job="seqread-256k-qd32")
+    assert not drift_checks([drift], APART)
+    assert not drift_notes([drift], ALTERNATING)
 
 
 def test_a_host_that_grows_faster_voids_its_group_as_well() -> None:
@@ -56,7 +80,8 @@ def test_a_drift_within_the_bound_is_reported_and_voids_nothing() -> None:
     drift = only(rounds([1000, 970, 940, 910, 880]))
     assert drift.change.point == pytest.approx(-0.12, abs=0.005)
     assert not drift.too_much
-    assert drift_check(drift) is None
+    assert not drift_checks([drift], APART)
+    assert not drift_notes([drift], ALTERNATING)
 
 
 def test_noise_as_large_as_the_bound_is_not_a_drift() -> None:
@@ -86,6 +111,6 @@ def test_only_the_bare_host_counts_for_its_drift() -> None:
 
 
 def test_each_job_has_its_own_drift_in_the_order_of_their_first_time() -> None:
-    writes = rounds([500, 300, 200, 100], job="randwrite-4k-qd32")
+    writes = rounds([500, 300, 200, 100], job="seqwrite-256k-qd32")
     found = host_drift([*writes, *rounds([1000, 1000, 1000.1, 1000])])
-    assert [(each.job, each.too_much) for each in found] == [("randwrite-4k-qd32", True), (JOB, False)]
+    assert [(each.job, each.too_much) for each in found] == [("seqwrite-256k-qd32", True), (JOB, False)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -20,10 +21,9 @@ from harness.measure.spec import CampaignSpec
 from harness.measure.stored_modes import comparable_mode
 from harness.model.attach import Attach
 from harness.model.layout import Lvm
-from harness.model.mode import Arm, Cell
 from harness.results import Journal, Measurement, RoundEvent, Run, RunStore
 from harness.scenario.load import find_scenarios, load_scenario
-from harness.scenario.plan import Group, plan_for
+from harness.scenario.plan import plan_for
 from harness.scenario.scenario import Scenario
 from tests.unit.runs import RUN_ID, measure, optane, synthetic_run
 
@@ -35,14 +35,16 @@ DATA = Path(__file__).parent / "data"
 MEASURED = measure(GROUP, 3)
 
 
-def rounds(
-    measurements: Sequence[Measurement],
-    arms: Sequence[Arm] = GROUP.arms,
-    group: Group = GROUP,
-    events: Sequence[RoundEvent] = (),
-) -> list[int]:
-    journal = Journal(tuple(measurements), tuple(events))
-    return [found[0].round for found in Earlier(journal).rounds(group, arms)]
+def begun(measurements: Sequence[Measurement] = MEASURED) -> tuple[RoundEvent, ...]:
+    """The begin of each round, with the number of measurements that it has if it is whole."""
+    sizes = Counter((each.group, each.round) for each in measurements)
+    return tuple(RoundEvent("begun", group, number, size, None) for (group, number), size in sizes.items())
+
+
+def rounds(measurements: Sequence[Measurement], events: Sequence[RoundEvent] = ()) -> list[int]:
+    """The complete rounds if these measurements are left of those of MEASURED."""
+    journal = Journal(tuple(measurements), (*begun(), *events))
+    return [found[0].round for found in Earlier(journal).rounds(GROUP.id)]
 
 
 def ran(provenance: Mapping[str, JsonValue]) -> Earlier:
@@ -57,7 +59,7 @@ def _unmeasured() -> Run:
 
 def test_complete_rounds_count_with_all_their_measurements() -> None:
     assert rounds(MEASURED) == [1, 2, 3]
-    whole = Earlier(Journal(tuple(reversed(MEASURED)))).rounds(GROUP, GROUP.arms)
+    whole = Earlier(Journal(tuple(reversed(MEASURED)), begun())).rounds(GROUP.id)
     assert [measurement for found in whole for measurement in reversed(found)] == MEASURED
 
 
@@ -71,8 +73,8 @@ def test_a_round_in_the_middle_that_lacks_one_job_of_one_arm_does_not_count() ->
 
 
 def test_a_round_with_a_part_that_was_measured_twice_does_not_count() -> None:
-    begun = [each for each in MEASURED if each.round == 3][:2]
-    assert rounds([*MEASURED, *begun]) == [1, 2]
+    again = [each for each in MEASURED if each.round == 3][:2]
+    assert rounds([*MEASURED, *again]) == [1, 2]
 
 
 def test_a_round_that_was_abandoned_does_not_count_even_if_all_was_measured() -> None:
@@ -83,12 +85,12 @@ def test_a_round_that_was_abandoned_does_not_count_even_if_all_was_measured() ->
 
 def test_a_round_is_unfinished_until_it_is_whole_or_abandoned() -> None:
     own = [each for each in MEASURED if each.round == 3]
-    begun = RoundEvent("begun", GROUP.id, 3, len(own), None)
+    begin = RoundEvent("begun", GROUP.id, 3, len(own), None)
     abandoned = RoundEvent("abandoned", GROUP.id, 3, None, "interrupted")
-    assert Journal(tuple(own[:-1]), (begun,)).unfinished == (begun,)
-    assert Journal((), (begun,)).unfinished == (begun,)
-    assert Journal(tuple(own), (begun,)).unfinished == ()
-    assert Journal(tuple(own[:1]), (begun, abandoned)).unfinished == ()
+    assert Journal(tuple(own[:-1]), (begin,)).unfinished == (begin,)
+    assert Journal((), (begin,)).unfinished == (begin,)
+    assert Journal(tuple(own), (begin,)).unfinished == ()
+    assert Journal(tuple(own[:1]), (begin, abandoned)).unfinished == ()
 
 
 def test_the_number_of_a_round_is_never_used_again() -> None:
@@ -96,23 +98,30 @@ def test_the_number_of_a_round_is_never_used_again() -> None:
     assert Journal(tuple(MEASURED), events).numbers(GROUP.id) == {1, 2, 3, 5}
 
 
-def test_a_bracketed_round_needs_its_host_twice() -> None:
-    bracketed = replace(GROUP, bracket=True)
-    assert rounds(MEASURED, bracketed.arm_runs, bracketed) == []
-    second = [replace(each, repeat=2) for each in MEASURED if each.arm == "host"]
-    assert rounds([*MEASURED, *second], bracketed.arm_runs, bracketed) == [1, 2, 3]
-    assert rounds([*MEASURED, *second[:-1]], bracketed.arm_runs, bracketed) == [1, 2]
+def in_blocks(number: int) -> list[Measurement]:
+    """MEASURED with each slice in so many blocks of a round."""
+    return [replace(each, block=block) for each in MEASURED for block in range(1, number + 1)]
 
 
-def test_rounds_of_another_selection_of_modes_or_jobs_do_not_count() -> None:
-    without_lvm = [each for each in MEASURED if not each.arm.endswith(":lvm")]
-    assert rounds(without_lvm) == []
-    assert rounds(without_lvm, [arm for arm in GROUP.arms if arm.mode is None or arm.mode.name != "lvm"]) == [1, 2, 3]
-    assert rounds(MEASURED, group=replace(GROUP, cells=_of_one_job(GROUP.cells))) == []
+def test_a_round_of_several_blocks_needs_all_of_them() -> None:
+    blocks = in_blocks(3)
+    events = begun(blocks)
+    assert len(Earlier(Journal(tuple(blocks), events)).rounds(GROUP.id)) == 3
+    without = [each for each in blocks if (each.round, each.block, each.arm) != (2, 3, "host")]
+    found = Earlier(Journal(tuple(without), events)).rounds(GROUP.id)
+    assert [each[0].round for each in found] == [1, 3]
+    assert len(found[0]) == 3 * len([each for each in MEASURED if each.round == 1])
 
 
-def _of_one_job(cells: Sequence[Cell]) -> tuple[Cell, ...]:
-    return tuple(cell for cell in cells if cell.job == cells[0].job)
+def test_a_round_counts_also_if_it_left_out_a_cell_that_was_void() -> None:
+    left_out = [each for each in MEASURED if each.round < 3 or not each.arm.endswith(":lvm")]
+    found = Earlier(Journal(tuple(left_out), begun(left_out))).rounds(GROUP.id)
+    assert [each[0].round for each in found] == [1, 2, 3]
+    assert len(found[2]) < len(found[1])
+
+
+def test_a_round_of_which_nothing_says_how_large_it_was_does_not_count() -> None:
+    assert Earlier(Journal(tuple(MEASURED))).rounds(GROUP.id) == []
 
 
 def test_another_groups_rounds_do_not_count() -> None:
@@ -240,7 +249,9 @@ def test_modes_of_version_0_1_that_differ_stay_different() -> None:
 
 def test_a_run_of_version_0_1_can_be_resumed() -> None:
     lab = replace(SPEC.host, disks=(DiskById("optane", "/dev/disk/by-id/lab-sim_optane", "sim_optane", destroy=True),))
-    now = replace(SPEC, host=lab, scenarios={"optane": SHIPPED["optane"]})
+    # The profile was longer in that version.
+    as_before = replace(SHIPPED["optane"], profiles=(replace(SHIPPED["optane"].profiles[0], runtime=3),))
+    now = replace(SPEC, host=lab, scenarios={"optane": as_before})
     Earlier(run=RunStore(DATA / "run_0_1").read_results()).require_same({"asked": requested(now)})
 
 

@@ -16,10 +16,11 @@ import pytest
 
 from harness.errors import GuestError, ResultsError
 from harness.events import Event, Note
-from harness.measure.measurer import LabFound, Prepared, Turn
+from harness.measure.measurer import LabFound, Piece, Prepared
 from harness.report import write_report
 from harness.results import Journal, Measurement, Run, RunStore
 from harness.scenario.plan import Group, Plan
+from harness.scenario.timetable import Slice
 from tests.unit.killed_campaign import ROUNDS, campaign, measured, plan, scenario
 from tests.unit.recorded_campaign import RecordedMeasurer
 from tests.unit.runs import RUN_ID
@@ -216,10 +217,10 @@ def test_a_complete_run_goes_on_where_more_rounds_are_asked_for(whole: RunStore)
 class LosesGuest(RecordedMeasurer):
     """Its guest is lost in round 2 of each group, after all of it was measured."""
 
-    def measure(self, group: Group, turn: Turn, number: int) -> list[Measurement]:
-        found = super().measure(group, turn, number)
+    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
+        found = super().measure(group, piece, began)
         measured = [each for each in self.store.read_journal().measurements if each.round == 2]
-        if number == 2 and len({each.arm for each in measured}) == len(group.arms):
+        if piece.number == 2 and len({each.arm for each in measured}) == len(group.arms):
             raise GuestError("the guest was lost")
         return found
 

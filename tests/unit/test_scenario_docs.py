@@ -74,6 +74,12 @@ def test_the_docs_say_when_a_profile_ends(profile: Profile) -> None:
         rounds += f" to {profile.most_rounds}"
     target = f"{profile.target * 100:g} %" if profile.target else "none"
     limit = f"{profile.time_limit / 60:g} min" if profile.time_limit else "none"
-    bracket = "yes" if profile.bracket else "no"
-    row = f"| `{profile.name}` | {rounds} | {target} | {limit} | {profile.conditioning} | {bracket} |"
+    reboot = "yes" if profile.reboot else "no"
+    row = f"| `{profile.name}` | {rounds} | {target} | {limit} | {profile.conditioning} | {reboot} |"
     assert row in DOCS.splitlines()
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.name)
+def test_the_docs_say_how_long_a_profile_measures(profile: Profile) -> None:
+    row = f"| `{profile.name}` | {profile.ramp:g} s | {profile.runtime:g} s | {profile.blocks} |"
+    assert any(line.startswith(row) for line in DOCS.splitlines())

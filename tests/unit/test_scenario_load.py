@@ -163,11 +163,17 @@ most_rounds = 9
 target = "2.5 %"
 time_limit = "2 h"
 conditioning = "steady"
-bracket = true
+blocks = 6
+reboot = true
 """
     smoke = load(tmp_path, GOOD + own).profiles[0]
     assert (smoke.rounds, smoke.most_rounds, smoke.target, smoke.time_limit) == (4, 9, 0.025, 7200)
-    assert (smoke.conditioning, smoke.bracket) == ("steady", True)
+    assert (smoke.conditioning, smoke.blocks, smoke.reboot) == ("steady", 6, True)
+
+
+def test_a_key_of_version_0_1_is_accepted_without_effect(tmp_path: Path) -> None:
+    own = "[profile.smoke]\nbracket = true\n"
+    assert load(tmp_path, GOOD + own).profiles == load(tmp_path, GOOD).profiles
 
 
 def test_none_takes_back_a_target_and_a_time_limit(tmp_path: Path) -> None:
@@ -345,8 +351,8 @@ def test_a_mistake_is_reported_with_key_value_and_what_is_allowed(
             '[profile.smoke]\nruntme = "1 s"',
             (
                 'profile.smoke.runtme = "1 s": no such key; '
-                "allowed: ramp, runtime, rounds, iodepth, span, round_limit, most_rounds, target, time_limit, "
-                'conditioning, bracket (did you mean "runtime"?)'
+                "allowed: ramp, runtime, rounds, iodepth, span, round_limit, blocks, most_rounds, target, time_limit, "
+                'conditioning, reboot, bracket (did you mean "runtime"?)'
             ),
         ),
         (

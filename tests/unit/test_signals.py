@@ -14,18 +14,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_plugin import FINE, Play, play, run
+from tests.unit.test_plugin import FINE, Play, play, run, warm
 from tests.unit.transport_servers import gone
 
 pytest_plugins = ["pytester"]
-__all__ = ["play", "run"]
+__all__ = ["play", "run", "warm"]
 
 # Its first round is a command that does not end by itself; its end a command that has to run.
 WAITING = """
     from harness.lab.transport.local import LocalRunner
 
     class Waiting(RecordedMeasurer):
-        def measure(self, group, turn, number):
+        def measure(self, group, piece, began):
             LocalRunner().run(["sh", "-c", "echo $$ >measuring.part; mv measuring.part measuring; exec sleep 300"],
                               deadline=300)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from harness.analysis import Reason, Sequential
-from harness.measure.stopping import reason_to_stop
+from harness.analysis import Reason, Sequential, Verdict
+from harness.measure.stopping import Looking, reason_to_stop, reasons_to_stop, settled_cells
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.budget import Budget
@@ -74,16 +74,19 @@ def stop(
     family: int = 1,
     time_spent: bool = False,
 ) -> str | None:
-    cells = [cell for cell, _ in records]
-    return reason_to_stop(
-        cells,
-        {cell.id: found for cell, found in records},
-        {cell.id: budgets or {} for cell in cells},
-        replace(PLAN, target=target),
-        LOOKS,
-        family=family,
-        time_spent=time_spent,
-    )
+    found = {cell.id: each for cell, each in records}
+    return reason_to_stop([cell for cell, _ in records], found, looking(found, budgets, target, family, time_spent))
+
+
+def looking(
+    records: Mapping[str, CellRecord],
+    budgets: Mapping[str, Budget] | None = None,
+    target: float | None = None,
+    family: int = 1,
+    time_spent: bool = False,
+) -> Looking:
+    own = dict.fromkeys(records, budgets or {})
+    return Looking(replace(PLAN, target=target), LOOKS, own, family, time_spent, reachable=None)
 
 
 def test_a_cell_whose_interval_decides_its_budget_needs_no_further_round() -> None:
@@ -152,7 +155,32 @@ def test_a_void_cell_does_not_hold_up_its_group() -> None:
 
 def test_a_metric_that_could_not_be_measured_does_not_hold_up_its_cell() -> None:
     both = {**BUDGET, "clat_p999": Budget("clat_p999", 0.1)}
-    assert stop((CELL, record(CELL, QUIET[:3], both)), budgets=both) == Reason.BUDGET
+    reasons = f"{Reason.BUDGET}, {Reason.FEW_IOS}"
+    assert stop((CELL, record(CELL, QUIET[:3], both)), budgets=both) == reasons
+
+
+P99 = {"clat_p99": Budget("clat_p99", 0.1)}
+
+
+def with_ios(ios: int) -> CellRecord:
+    """The cell after three rounds with this number of I/Os in each block of the guest."""
+    return replace(record(CELL, QUIET[:3], P99), ios={"host": (2 * ios,) * 3, "guest": (ios,) * 3})
+
+
+def test_a_percentile_that_further_rounds_give_two_samples_goes_on() -> None:
+    # 12 rounds of 167 I/Os are two samples of 1000.
+    assert stop((CELL, with_ios(167)), budgets=P99) is None
+    assert stop((CELL, with_ios(166)), budgets=P99) == Reason.FEW_IOS
+
+
+def test_a_percentile_that_the_time_left_does_not_give_two_samples_ends() -> None:
+    found = {CELL.id: with_ios(200)}
+    for reachable, reason in ((12, None), (10, None), (9, Reason.FEW_IOS)):
+        assert reason_to_stop([CELL], found, replace(looking(found, P99), reachable=reachable)) == reason
+
+
+def test_a_percentile_without_a_sample_ends_with_the_time() -> None:
+    assert stop((CELL, with_ios(200)), budgets=P99, time_spent=True) == Reason.FEW_IOS
 
 
 def test_a_group_in_which_nothing_can_be_decided_has_its_fewest_rounds() -> None:
@@ -163,3 +191,24 @@ def test_a_group_in_which_nothing_can_be_decided_has_its_fewest_rounds() -> None
 
 def test_a_group_without_a_supported_mode_needs_no_round() -> None:
     assert stop((LVM, record(LVM, skipped="no device-mapper")), budgets=BUDGET) == "nothing to decide"
+
+
+def test_a_decided_cell_is_settled_while_another_one_goes_on() -> None:
+    records = {CELL.id: record(CELL, QUIET[:3], BUDGET), OTHER.id: record(OTHER, LOUD[:3], BUDGET)}
+    found = reasons_to_stop([CELL, OTHER], records, looking(records, BUDGET))
+    assert found == {CELL.id: [Reason.BUDGET]}
+    assert settled_cells([CELL, OTHER], records, found) == [CELL.id]
+
+
+def test_a_void_cell_is_settled_but_not_one_whose_host_drifts() -> None:
+    quiet = record(CELL, QUIET[:3], BUDGET)
+    for check, settled in (("bytes host", [CELL.id]), ("drift", [])):
+        void = replace(quiet, verdict=Verdict.VOID, validity=(ValidityCheck(check, ok=False, detail="wrong"),))
+        assert settled_cells([CELL], {CELL.id: void}, ()) == settled
+
+
+def test_the_host_is_measured_as_long_as_a_guest_needs_it() -> None:
+    host, guest = record(HOST, QUIET[:3]), record(CELL, QUIET[:3], BUDGET)
+    records = {HOST.id: host, CELL.id: guest}
+    assert settled_cells([HOST, CELL], records, ()) == []
+    assert settled_cells([HOST, CELL], records, [HOST.id]) == []

@@ -12,21 +12,23 @@ import pytest
 from harness.doctor.record import Record
 from harness.errors import GuestError, HarnessError, HostError
 from harness.guest.guest_system import GuestSystem, block_devices
-from harness.guest.libvirt.monitor import answer_of, summed_exits
+from harness.guest.libvirt.monitor import answer_of
 from harness.guest.libvirt.process import read_process
 from harness.guest.pci import behind
 from harness.guest.proxmox.process import drive_of
 from harness.guest.proxmox.process import read_process as read_pve_process
 from harness.lab.accel import Acceleration, read_answers, stored_or_probed
-from harness.lab.counters import read_counters
-from harness.lab.cycles import cycle_counting
+from harness.lab.counters import CounterFiles
+from harness.lab.cycles import CycleSeries, count_cycles, cycle_counting
 from harness.lab.embedded.machine import LabMachineState
 from harness.lab.facts import HostFacts, read_facts
+from harness.lab.sampling import Sample, parse_samples, sample
 from harness.lab.transport.base import Completed, Runner
 from harness.lab.transport.local import LocalRunner
 from harness.lab.vm_threads import find_threads
 from harness.untrusted import JSON_BYTES, JSON_DEPTH, count, finite, parse_json
 from tests.unit.test_cycles import PRINTED as CYCLES
+from tests.unit.test_cycles import SERIES
 from tests.unit.test_effective import COMMAND_LINE
 from tests.unit.test_pci import SEEN
 from tests.unit.test_vm_threads import PRINTED as THREADS
@@ -57,18 +59,30 @@ class Printing:
         self._runner.close()
 
 
+def counted(runner: Runner) -> list[Sample]:
+    files = CounterFiles(("vda",))
+    return parse_samples(sample(runner, files, [10.4], deadline=30), files, runner.name, expected=1)
+
+
+def intervals(runner: Runner) -> CycleSeries | None:
+    found = count_cycles(runner, 1.0)
+    return found if found.intervals else None
+
+
 Reader = Callable[[Runner], object]
 
 READERS: dict[str, tuple[Reader, str]] = {
     "facts": (read_facts, "hostname=lab\nkernel=6.12\ncpus=4\nmemory_bytes=4096\nswap_bytes=0\nuser=0\n"),
     "counters": (
-        lambda runner: read_counters(runner, ["vda"]),
+        counted,
         (
-            "/sys/class/block/vda/stat: 1 0 8 1 2 0 16 1 0 3 4 0 0 0 0 0 0\n/proc/stat:cpu  1 2 3 4 5 6 7 8 9 10\n"
+            "@ 1040.5 1041.0\n/sys/class/block/vda/stat: 1 0 8 1 2 0 16 1 0 3 4 0 0 0 0 0 0\n"
+            "/proc/stat:cpu  1 2 3 4 5 6 7 8 9 10\n"
             "/proc/stat:cpu0 1 2 3 4 5 6 7 8 9 10\n/proc/stat:ctxt 99\n/proc/uptime:10.5 20.1\n"
         ),
     ),
     "cycles": (lambda runner: cycle_counting(runner, PERF), CYCLES),
+    "intervals of cycles": (intervals, SERIES),
     "threads": (lambda runner: find_threads(runner, "/run/pid"), "\n".join(THREADS) + "\n"),
     "command line": (lambda runner: read_process(runner, "voh-run").aio("libvirt-4-format"), COMMAND_LINE),
     "PVE's command line": (
@@ -126,7 +140,7 @@ def test_output_of_another_kind_is_an_error_of_ours(name: str, output: bytes, tm
     except HarnessError as error:
         found = error
     # No PCI device behind a disk is an answer, and so is a perf that counts nothing.
-    assert isinstance(found, HarnessError) or name in ("PCI device", "cycles")
+    assert isinstance(found, HarnessError) or name in ("PCI device", "cycles", "intervals of cycles")
 
 
 def test_a_number_that_is_none_is_named_with_the_host(tmp_path: Path) -> None:
@@ -159,14 +173,6 @@ def test_a_block_device_that_is_its_own_layer_ends(tmp_path: Path) -> None:
 def test_an_answer_of_qemu_that_cannot_be_read_is_a_guest_error(text: str, said: str) -> None:
     with pytest.raises(GuestError, match=said):
         answer_of(text, "query-stats", "host lab: QEMU")
-
-
-@pytest.mark.parametrize(
-    "answer", [None, 1, [1], [{"stats": 1}], [{"stats": [{"name": "exits"}]}], [{"stats": [{"name": 1, "value": -1}]}]]
-)
-def test_exits_of_another_shape_are_a_guest_error(answer: object) -> None:
-    with pytest.raises(GuestError, match="QEMU's answer to query-stats cannot be read"):
-        summed_exits(answer)  # type: ignore[arg-type]
 
 
 # --- records on hosts and in the user's directories ---

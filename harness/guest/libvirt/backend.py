@@ -164,7 +164,8 @@ class LibvirtHypervisor(LibvirtRemover):
                 disks=tuple(disks),
                 vcpus=vcpus_for(self._host.facts, [disk.attach for disk in disks]),
                 # An emulated guest that runs on more than one CPU crashes, and crashes its host (docs/lab.md). It gets
-                # the last CPU, because the first one handles most of the host's interrupts.
+                # the last CPU, because the first one handles most of the host's interrupts. QEMU's other threads get
+                # the other CPUs. Otherwise, the iothreads run on the vCPU's CPU most of the time.
                 pinned_cpu=int(self._host.facts["cpus"] or 1) - 1 if self._host.spec.simulated else None,
             )
             create = partial(self._connection.handle.createXML, domain_xml(spec), libvirt.VIR_DOMAIN_START_AUTODESTROY)

@@ -10,6 +10,7 @@ from xml.etree import ElementTree as ET
 from harness.guest.libvirt.addresses import NETWORK_SLOT, MachineType, RootBus
 from harness.guest.libvirt.disks import DomainDisks, machine_for
 from harness.guest.protocol import GuestDisk
+from harness.model.guest import GUEST_MEMORY
 
 QEMU_NAMESPACE = "http://libvirt.org/schemas/domain/qemu/1.0"
 NAMESPACE = "urn:virt-overhead"
@@ -32,7 +33,8 @@ _COMMAND_LINE = (
 class GuestSpec:
     """A guest to start. `ssh_port` is the port of its SSH server on the host's loopback interface.
 
-    `pinned_cpu` is the host CPU to which all vCPUs are pinned; None does not pin them.
+    `pinned_cpu` is the host CPU to which all vCPUs are pinned; QEMU's other threads are pinned to the CPUs before it.
+    None does not pin them.
     """
 
     name: str
@@ -46,7 +48,7 @@ class GuestSpec:
     disks: tuple[GuestDisk, ...]
     vcpus: int = 1
     pinned_cpu: int | None = None
-    memory_mib: int = 512
+    memory: int = GUEST_MEMORY
 
 
 def domain_xml(spec: GuestSpec) -> str:
@@ -57,10 +59,10 @@ def domain_xml(spec: GuestSpec) -> str:
     _text(domain, "name", spec.name)
     _text(domain, "uuid", spec.uuid)
     _text(ET.SubElement(domain, "metadata"), f"{{{NAMESPACE}}}run", spec.run_id)
-    _text(domain, "memory", str(spec.memory_mib), unit="MiB")
+    _text(domain, "memory", str(spec.memory >> 20), unit="MiB")
     _text(domain, "vcpu", str(spec.vcpus))
     threads = ET.SubElement(domain, "iothreads")
-    _pin(domain, spec)
+    tune = ET.SubElement(domain, "cputune")
     machine = machine_for(spec.disks)
     system = ET.SubElement(domain, "os")
     _text(system, "type", "hvm", arch="x86_64", machine=machine)
@@ -85,6 +87,10 @@ def domain_xml(spec: GuestSpec) -> str:
         threads.text = str(disks.threads)
     else:
         domain.remove(threads)
+    if spec.pinned_cpu is not None:
+        _pin(tune, spec.vcpus, disks.threads, spec.pinned_cpu)
+    else:
+        domain.remove(tune)
     ET.SubElement(ET.SubElement(devices, "serial", type="file"), "source", path=spec.console)
     channel = ET.SubElement(devices, "channel", type="unix")
     ET.SubElement(channel, "target", type="virtio", name="org.qemu.guest_agent.0")
@@ -96,11 +102,15 @@ def domain_xml(spec: GuestSpec) -> str:
     return ET.tostring(domain, encoding="unicode")
 
 
-def _pin(domain: ET.Element, spec: GuestSpec) -> None:
-    if spec.pinned_cpu is not None:
-        tune = ET.SubElement(domain, "cputune")
-        for vcpu in range(spec.vcpus):
-            ET.SubElement(tune, "vcpupin", vcpu=str(vcpu), cpuset=str(spec.pinned_cpu))
+def _pin(tune: ET.Element, vcpus: int, iothreads: int, cpu: int) -> None:
+    """Pin all vCPUs to one CPU of the host, and QEMU's other threads to the CPUs before it, if there are any."""
+    for vcpu in range(vcpus):
+        ET.SubElement(tune, "vcpupin", vcpu=str(vcpu), cpuset=str(cpu))
+    if cpu > 0:
+        others = f"0-{cpu - 1}"
+        ET.SubElement(tune, "emulatorpin", cpuset=others)
+        for number in range(1, iothreads + 1):
+            ET.SubElement(tune, "iothreadpin", iothread=str(number), cpuset=others)
 
 
 def _user_network(domain: ET.Element, ssh_port: int, machine: MachineType) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 
@@ -13,13 +13,13 @@ from harness.guest.libvirt.attachments import Attachments
 from harness.guest.libvirt.disks import alias_of
 from harness.guest.libvirt.effective import Running, read_effective, read_passed_through, running
 from harness.guest.libvirt.last_words import last_words, qemu_log
-from harness.guest.libvirt.monitor import query_exits, summed_exits, transferred
+from harness.guest.libvirt.monitor import transferred
 from harness.guest.libvirt.running import RunningDomain
 from harness.guest.libvirt.vfio import plugged
 from harness.lab.created import CreationLog
 from harness.lab.transport.base import Runner
 from harness.lab.vm_threads import VmThreads
-from harness.model.counters import KvmCounts, Transferred
+from harness.model.counters import Transferred
 from harness.model.effective import Effective
 
 
@@ -43,18 +43,14 @@ class LibvirtGuest(BootedGuest):
         self._log = log
         self._attached = attached
         self._devices = dict(block_devices(self.system, attached.lasting, self._connection.host))
-        self._has_exits = self._reports_exits()
 
     def device(self, disk: str) -> str:
         return self._device(disk).path
 
-    def transferred(self, disk: str) -> Transferred | None:
-        if disk in self._attached.passed:
-            return None
-        return transferred(self._connection, self._domain, alias_of(self._attached.disks[disk]))
-
-    def exits(self) -> KvmCounts | None:
-        return summed_exits(query_exits(self._connection, self._domain)) if self._has_exits else None
+    def transferred(self, disks: Sequence[str]) -> Mapping[str, Transferred | None]:
+        aliases = {disk: alias_of(self._attached.disks[disk]) for disk in disks if disk not in self._attached.passed}
+        counted = transferred(self._connection, self._domain, aliases.values()) if aliases else {}
+        return {disk: counted[aliases[disk]] if disk in aliases else None for disk in disks}
 
     def effective(self, disk: str) -> Effective:
         alias = alias_of(self._attached.disks[disk])
@@ -86,13 +82,6 @@ class LibvirtGuest(BootedGuest):
         running = domain.is_running()
         log = last_words(self._host, qemu_log(domain.name), "QEMU's log")
         return f"libvirt reports that it {'still runs' if running else 'has ended'}{domain.last_words(self._host)}{log}"
-
-    def _reports_exits(self) -> bool:
-        """Whether this QEMU reports KVM's counters: QEMU 7.1 and later do, under KVM."""
-        try:
-            return bool(query_exits(self._connection, self._domain))
-        except GuestError:
-            return False
 
     @cached_property
     def _running(self) -> Running:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import libvirt
@@ -11,8 +12,7 @@ import libvirt_qemu
 from harness.errors import GuestError
 from harness.guest.libvirt.connection import Connection
 from harness.lab.transport.bounded import Overdue, within
-from harness.lab.vm_threads import EXITS
-from harness.model.counters import KvmCounts, Transferred
+from harness.model.counters import Transferred
 from harness.units import format_duration
 from harness.untrusted import count, parse_json, reading
 
@@ -55,29 +55,14 @@ def of_device(alias: str, entries: list[dict[str, Any]]) -> dict[str, Any] | Non
     return next((each for each in entries if f"/{alias}/" in f"/{each.get('qdev', '')}/"), None)
 
 
-def transferred(connection: Connection, domain: Any, alias: str) -> Transferred:
-    """The bytes that the guest read from and wrote to the device with this alias, as QEMU counts them."""
+def transferred(connection: Connection, domain: Any, aliases: Iterable[str]) -> dict[str, Transferred]:
+    """The bytes that the guest read from and wrote to the devices with these aliases, as QEMU counts them."""
     entries = ask(connection, domain, "query-blockstats")
-    with reading(f"host {connection.host}: QEMU's counts for the guest's disk {alias}", GuestError, hint=_NO_QEMU):
-        entry = of_device(alias, entries)
-        if entry is None:
-            raise GuestError(f"host {connection.host}: QEMU counts nothing for the guest's disk {alias}")
-        return Transferred(count(entry["stats"]["rd_bytes"]), count(entry["stats"]["wr_bytes"]))
-
-
-def query_exits(connection: Connection, domain: Any) -> list[dict[str, Any]]:
-    """KVM's counters by vCPU: QEMU 7.1 and later reads them from the kernel. Raises GuestError if QEMU cannot."""
-    answer: list[dict[str, Any]] = ask(
-        connection, domain, "query-stats", target="vcpu", providers=[{"provider": "kvm", "names": list(EXITS)}]
-    )
-    return answer
-
-
-def summed_exits(by_vcpu: list[dict[str, Any]]) -> KvmCounts:
-    """The sum of the counters of all vCPUs."""
-    counts: dict[str, float] = {}
-    with reading("QEMU's answer to query-stats", GuestError, hint=_NO_QEMU):
-        for vcpu in by_vcpu:
-            for each in vcpu["stats"]:
-                counts[each["name"]] = counts.get(each["name"], 0.0) + count(each["value"])
-        return KvmCounts(**counts)
+    counted = {}
+    for alias in aliases:
+        with reading(f"host {connection.host}: QEMU's counts for the guest's disk {alias}", GuestError, hint=_NO_QEMU):
+            entry = of_device(alias, entries)
+            if entry is None:
+                raise GuestError(f"host {connection.host}: QEMU counts nothing for the guest's disk {alias}")
+            counted[alias] = Transferred(count(entry["stats"]["rd_bytes"]), count(entry["stats"]["wr_bytes"]))
+    return counted

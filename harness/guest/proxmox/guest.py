@@ -16,7 +16,7 @@ from harness.guest.proxmox.process import drive_of, read_process
 from harness.guest.qemu_process import Inspected
 from harness.lab.transport.base import Runner
 from harness.lab.vm_threads import VmThreads
-from harness.model.counters import KvmCounts, Transferred
+from harness.model.counters import Transferred
 from harness.model.effective import Effective
 from harness.untrusted import reading
 
@@ -43,15 +43,9 @@ class ProxmoxGuest(BootedGuest):
     def device(self, disk: str) -> str:
         return self._devices[self._disks[disk].serial].path
 
-    def transferred(self, disk: str) -> Transferred | None:
-        return self._machine.transferred(self._keys[disk])
-
-    def exits(self) -> KvmCounts | None:
-        """None: PVE gives no access to QMP, and the monitor of its API reports only one vCPU.
-
-        KVM's counters are read from debugfs with those of the threads, if root on the node can read it: `VmThreads`.
-        """
-        return None
+    def transferred(self, disks: Sequence[str]) -> Mapping[str, Transferred | None]:
+        counted = self._machine.transferred([self._keys[disk] for disk in disks])
+        return {disk: counted[self._keys[disk]] for disk in disks}
 
     def effective(self, disk: str) -> Effective:
         key = self._keys[disk]

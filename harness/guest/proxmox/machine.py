@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -124,8 +124,8 @@ class VirtualMachine:
     def status(self) -> dict[str, Any]:
         return self._table(self.client.get(f"{self.path}/status/current"), "status")
 
-    def transferred(self, key: str) -> Transferred:
-        """The bytes that the guest read from and wrote to the drive `key`, as QEMU counts them (query-blockstats)."""
+    def transferred(self, keys: Iterable[str]) -> dict[str, Transferred]:
+        """The bytes that the guest read from and wrote to these drives, as QEMU counts them (query-blockstats)."""
         status: dict[str, Any] = {}
 
         def has_counts() -> bool:
@@ -134,11 +134,14 @@ class VirtualMachine:
             return bool(status.get("blockstat")) or status.get("status") != "running"
 
         wait_until(has_counts, deadline=COUNT_SECONDS, every=_POLL_SECONDS)
-        with self._reading(f"counts for {key}"):
-            counted = (status.get("blockstat") or {}).get(key)
-            if counted is None:
-                raise GuestError(f"host {self.client.host}: QEMU counts nothing for {key} of VM {self.vmid}")
-            return Transferred(count(int(counted["rd_bytes"])), count(int(counted["wr_bytes"])))
+        found = {}
+        for key in keys:
+            with self._reading(f"counts for {key}"):
+                counted = (status.get("blockstat") or {}).get(key)
+                if counted is None:
+                    raise GuestError(f"host {self.client.host}: QEMU counts nothing for {key} of VM {self.vmid}")
+                found[key] = Transferred(count(int(counted["rd_bytes"])), count(int(counted["wr_bytes"])))
+        return found
 
     def interfaces(self) -> list[dict[str, Any]] | None:
         """The guest's network interfaces as its agent reports them; None while no agent answers."""

@@ -74,11 +74,28 @@ class NvmeDisk:
 
 
 @dataclass(frozen=True, slots=True)
+class WriteCache:
+    """A write cache that drains slowly: it takes `writes` at full speed, and passes on `drained_per_s` of them.
+
+    QEMU's throttling simulates it, which is a leaky bucket of this size and rate.
+    """
+
+    writes: int
+    drained_per_s: int
+
+    @property
+    def options(self) -> str:
+        """QEMU's options of the drive."""
+        return f",throttling.iops-write={self.drained_per_s},throttling.iops-write-max={self.writes}"
+
+
+@dataclass(frozen=True, slots=True)
 class ScsiDisk:
     """A disk that QEMU emulates behind a SCSI controller. It accepts all SCSI commands of a guest."""
 
     name: str
     size_bytes: int
+    cache: WriteCache | None = None
 
     @property
     def spec(self) -> DiskById:
@@ -88,8 +105,9 @@ class ScsiDisk:
 
     def hardware(self, image: Path) -> list[str]:
         """QEMU's arguments for the disk and its controller, with its data in the file `image`."""
+        drive, options = _drive(self.name, image)
         return [
-            *_drive(self.name, image),
+            *(drive, options + (self.cache.options if self.cache else "")),
             *("-device", f"virtio-scsi-pci,id={self.name}-controller"),
             *("-device", f"scsi-hd,bus={self.name}-controller.0,drive={self.name},serial={self.spec.serial}"),
         ]
@@ -106,7 +124,12 @@ IN_MEMORY = (
     # For arrays. Four of them together need less than the emulated CPUs can do, so an array scales.
     *(NullBlkDisk(f"ssd{n}", 512 * MIB, completion_ns=2_000_000, queue_depth=4) for n in (1, 2, 3, 4)),
 )
-EMULATED = (NvmeDisk("nvme", 1024 * MIB), ScsiDisk("scsi", 256 * MIB))
+EMULATED = (
+    NvmeDisk("nvme", 1024 * MIB),
+    ScsiDisk("scsi", 256 * MIB),
+    # An arm of a guest or of the host writes a few thousand times in a second, so it fills the cache in about a second.
+    ScsiDisk("cached", 256 * MIB, WriteCache(writes=4000, drained_per_s=1000)),
+)
 DISKS: tuple[SimulatedDisk, ...] = (*IN_MEMORY, *EMULATED)
 
 

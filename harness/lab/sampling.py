@@ -1,0 +1,94 @@
+"""Reads a host's counters at planned times, in one program for a whole timetable: no login for each reading."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.errors import HostError
+from harness.lab.counters import LINES, CounterFiles, HostCounters
+from harness.lab.paths import MARK
+from harness.lab.transport.base import Runner
+from harness.untrusted import finite, reading
+
+# Standard input: the times, in hundredths of a second of /proc/uptime. Arguments: how many files belong to disks, then
+# the files, those of disks first. Only the disks must be read before the next slice starts, so the times before and
+# after their reading are printed: `@ BEGUN ENDED`, then `PATH:LINE` for each line of each file. The files stay open,
+# because on an emulated host opening them takes longer than reading. perl is part of every Debian and Proxmox VE, and
+# one process costs less than a program for each reading.
+_PROGRAM = r"""
+my $disks = shift;
+my %files;
+for my $path ('/proc/uptime', @ARGV) { open($files{$path}, '<', $path) or delete $files{$path} }
+sub content {
+    my ($path) = @_;
+    my ($all, $part) = ('', '');
+    sysseek($files{$path}, 0, 0);
+    while (sysread($files{$path}, $part, 1 << 16)) { $all .= $part }
+    return $all;
+}
+sub now { my ($up) = split ' ', content('/proc/uptime'); return $up * 100 }
+my @paths = grep { exists $files{$_} } @ARGV;
+my ($gone) = grep { !exists $files{$_} } @ARGV[0 .. $disks - 1];
+die "$gone: the device is gone\n" if defined $gone;
+my @samples;
+for my $at (split ' ', <STDIN>) {
+    while ((my $left = $at - now()) > 0) { select(undef, undef, undef, $left / 100) }
+    my $begun = now();
+    my @contents = map { content($_) } @paths[0 .. $disks - 1];
+    my $ended = now();
+    push @samples, [$begun, $ended, @contents, map { content($_) } @paths[$disks .. $#paths]];
+}
+for (@samples) {
+    my ($begun, $ended, @contents) = @$_;
+    print "@ $begun $ended\n";
+    for my $path (@paths) { for (split "\n", shift @contents) { print "$path:$_\n" if /PATTERN/ } }
+}
+""".replace("PATTERN", LINES)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The host's counters. Those of disks were read between two moments of its uptime, in seconds."""
+
+    begun: float
+    ended: float
+    counters: HostCounters
+
+
+def sampling_command(files: CounterFiles) -> tuple[str, ...]:
+    """The command that reads the files at the times on its standard input, see `planned`."""
+    return ("env", MARK, "perl", "-e", _PROGRAM, str(len(files.disks)), *files.paths)
+
+
+def planned(times: Sequence[float]) -> str:
+    """The standard input for these moments of the host's uptime, in seconds."""
+    return " ".join(f"{time * 100:.0f}" for time in times) + "\n"
+
+
+def parse_samples(printed: str, files: CounterFiles, name: str, *, expected: int) -> list[Sample]:
+    """The samples in the command's output, in order, as many as `expected`.
+
+    HostError if there are fewer, if they cannot be read, or if a device is gone. Without counters, nothing would check
+    what fio reports.
+    """
+    found: list[tuple[float, float, list[str]]] = []
+    for line in printed.splitlines():
+        moments = re.fullmatch(r"@ ([0-9.]+) ([0-9.]+)", line)
+        if moments is not None:
+            with reading(f"{name}: the times of its counters"):
+                found.append((finite(moments[1]) / 100, finite(moments[2]) / 100, []))
+        elif found:
+            found[-1][2].append(line)
+    if len(found) != expected:
+        raise HostError(f"{name}: its counters were read {len(found)} times instead of {expected}")
+    return [Sample(begun, ended, files.parse(lines, name)) for begun, ended, lines in found]
+
+
+def sample(runner: Runner, files: CounterFiles, times: Sequence[float], *, deadline: float) -> str:
+    """Read the files at these moments of the host's uptime. Returns what `parse_samples` reads. Raises HostError."""
+    done = runner.run(sampling_command(files), stdin=planned(times), deadline=deadline, check=False)
+    if done.status != 0:
+        raise HostError(f"{runner.name}: its counters cannot be read: {done.stderr.strip()[-300:]}")
+    return done.stdout

@@ -1,0 +1,133 @@
+"""Measures the blocks of one timetable: runs its slices, and appends a measurement for each to the journal."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from harness.lab.sampling import Sample
+from harness.measure.measurer import Piece
+from harness.measure.session import Session
+from harness.measure.slices import At, RanSlice, run_timetable
+from harness.model.counters import ArmBytes, Counters, FioCounts, QemuCounts, Transferred, since
+from harness.model.mode import Arm, Place
+from harness.results import Measurement, RunStore
+from harness.scenario.plan import Group
+from harness.scenario.timetable import Slice, stays_in_cache
+
+
+def measure_timetable(
+    at: At,
+    session: Session,
+    store: RunStore,
+    group: Group,
+    piece: Piece,
+    *,
+    seed: int,
+    began: Callable[[Slice], None],
+) -> list[Measurement]:
+    """Run a piece of a round, and append its measurements to the journal. `began` is called when a block begins.
+
+    Raises MeasurementError, HostError, GuestError and SafetyError.
+    """
+    table = piece.table
+    arms = list(dict.fromkeys(each.arm for each in table.slices))
+    name = f"{group.id}-round{piece.number}" + (f"-{piece.index}" if piece.index > 1 else "")
+    fio_seed = random.Random(f"fio {seed} {name}").getrandbits(31)
+    with session.holding(arms[0]):
+        before = session.transferred(arms)
+        zero = time.time() - time.monotonic()
+        ran = run_timetable(at, session, store, table, name=name, seed=fio_seed, began=began)
+        qemu = {arm: since(moved, before[arm]) for arm, moved in session.transferred(arms).items()}
+        for arm in arms:
+            if any(stays_in_cache(arm, each.job) for each in table.slices if each.arm == arm):
+                session.settle(arm)
+    by_arm = {arm: _bytes(arm, ran, moved) for arm, moved in qemu.items()}
+    ramps = {job.id: job.ramp for job in group.jobs}
+    measurements = [
+        Measurement(
+            group=group.id,
+            round=piece.number,
+            block=each.planned.block,
+            boot=piece.boot,
+            arm=each.planned.arm.id,
+            repeat=each.planned.turn.again,
+            job=each.result.job,
+            started=zero + each.begun,
+            seconds=each.result.seconds,
+            wall=each.planned.job.wall,
+            metrics=dict(each.result.metrics),
+            io_bytes=each.result.io_bytes,
+            raw=each.raw,
+            counters=_counters(at(each.planned.turn), each, by_arm[each.planned.arm]),
+            histogram=dict(each.result.histogram),
+            notes=(each.cycles.note,) if each.cycles.note else (),
+            overlap=each.overlap or None,
+            discarded_s=round(each.planned.job.ramp - ramps[each.result.job], 6),
+        )
+        for each in ran
+    ]
+    for measurement in measurements:
+        store.append(measurement)
+    return measurements
+
+
+def _bytes(arm: Arm, ran: Sequence[RanSlice], qemu: Transferred | None) -> ArmBytes | None:
+    """The bytes of all slices of the arm together; None if QEMU did not count."""
+    if qemu is None:
+        return None
+    by_fio = (each.result.transferred for each in ran if each.planned.arm == arm)
+    return ArmBytes(qemu=qemu, fio=sum(by_fio, Transferred()))
+
+
+def _counters(at: Session, ran: RanSlice, arm: ArmBytes | None) -> Counters:
+    result = ran.result
+    counted = Counters(
+        fio=FioCounts(
+            read=result.transferred.read,
+            written=result.transferred.written,
+            ios=result.ios,
+            user_s=result.user_seconds,
+            system_s=result.system_seconds,
+            switches=result.switches,
+        ),
+        arm=arm,
+        cycles=ran.cycles.counts,
+    )
+    if ran.before is None or ran.after is None:
+        return counted
+    return _of_host(counted, ran.before, ran.after, at, ran.planned.arm)
+
+
+def _of_host(counted: Counters, before: Sample, after: Sample, at: Session, arm: Arm) -> Counters:
+    """Adds what the host counted between the two samples."""
+    then, now = before.counters, after.counters
+    members = {
+        disk: change
+        for disk in at.counted_disks(arm)
+        if (change := since(now.disks[disk], then.disks[disk])) is not None
+    }
+    moved = [Transferred(each.read, each.written) for each in members.values()]
+    busy = now.cpu.busy_since(then.cpu)
+    threads = since(now.qemu, then.qemu)
+    seconds = after.begun - before.begun
+    return replace(
+        counted,
+        disk=sum(moved, Transferred()) if moved else None,
+        cpu_busy=_guest_busy(threads, at, seconds) if arm.place is Place.GUEST else busy,
+        host_cpu_busy=busy,
+        host=since(now.host, then.host),
+        threads=threads,
+        kvm=since(now.kvm, then.kvm),
+        members=members if len(members) > 1 else {},
+    )
+
+
+def _guest_busy(threads: QemuCounts | None, at: Session, seconds: float) -> float | None:
+    """How busy the guest's CPUs were, 0 to 1: the time for which their threads ran on the host."""
+    vcpus = at.guest.threads.vcpus if at.guest is not None and at.guest.threads is not None else 0
+    if threads is None or not vcpus or seconds <= 0:
+        return None
+    return min((threads.guest_s + threads.vcpu_s) / (seconds * vcpus), 1.0)

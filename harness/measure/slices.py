@@ -1,0 +1,295 @@
+"""Runs one timetable: fio on host and guest at the same time, with the host's counters for each slice."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from harness.errors import HostError, MeasurementError
+from harness.lab.counters import CounterFiles
+from harness.lab.cycles import NO_CYCLES, Cycles, CycleSeries, count_cycles
+from harness.lab.guard import run_all
+from harness.lab.paths import MARK
+from harness.lab.processes import Processes
+from harness.lab.sampling import Sample, parse_samples, sample
+from harness.lab.transport.base import Completed, Runner
+from harness.measure.clock import Clock, read_clock
+from harness.measure.fio import FIO, JobResult, Section, job_file, parse, reports_start
+from harness.measure.pacing import LEAD_SECONDS, Pacing, Start, without_waits
+from harness.measure.session import Session
+from harness.model.job import Job
+from harness.model.mode import Place
+from harness.results import RunStore
+from harness.scenario.timetable import Slice, Timetable, Turn
+
+PREPARE_SECONDS = 1.2
+"""The time from the command to the first slice: login, and the start of fio."""
+_BEFORE_SLICE = 0.1
+"""When the counters are read before a slice, as a share of the pause before it. The slice before has ended then."""
+_TOLERANCE = 0.005
+"""Seconds by which a reading of the counters may overlap a slice: half of the resolution of /proc/uptime."""
+_GRACE_SECONDS = 60.0
+_WATCH_SECONDS = 0.5
+_STOP_SECONDS = 5.0
+
+At = Callable[[Turn], Session]
+"""The session of a turn. In a calibration on the host, the turns have different disks."""
+
+
+@dataclass(frozen=True, slots=True)
+class RanSlice:
+    """One slice as it ran. `begun` and `ended` are moments of this process's monotonic clock, without the ramp.
+
+    `before` and `after` are the host's counters around it; None if one of them was read while a slice ran. `raw` is the
+    path of fio's output. `overlap` names a slice that ran at the same time, else it is empty.
+    """
+
+    planned: Slice
+    result: JobResult
+    begun: float
+    ended: float
+    before: Sample | None
+    after: Sample | None
+    cycles: Cycles
+    raw: str
+    overlap: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Machine:
+    """The slices of a timetable that run on one machine, host or guest."""
+
+    runner: Runner
+    run: Callable[..., Completed]
+    name: str
+    fio: str
+    clock: Clock
+    slices: tuple[Slice, ...]
+    sections: tuple[Section, ...]
+
+    def pacing(self, token: str, start: float) -> Pacing:
+        """Its fio, with the first slice of the timetable at the moment `start`."""
+        starts = []
+        for each in self.slices:
+            moments = [each.start] if not each.job.ramp else [each.start, each.measured_from]
+            starts += [Start(self.clock.uptime(start + moment), each.job.numjobs) for moment in moments]
+        return Pacing.of(f"{token}-{self.name}", FIO, starts)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Fio:
+    """fio on one machine, for all of its slices."""
+
+    machine: _Machine
+    pacing: Pacing
+    seed: int
+    store: RunStore
+    name: str
+
+    @property
+    def jobs(self) -> str:
+        return job_file(self.machine.sections, self.seed, reports_start=reports_start(self.machine.fio))
+
+    def run(self, *, deadline: float) -> Completed:
+        """Run it. Raises MeasurementError at once if it fails, because the other machine still runs then."""
+        done = self.pacing.run(self.machine.run, self.jobs, deadline=deadline)
+        if done.status != 0:
+            raw = self.store.path / self.save(done)
+            said = (done.stderr or done.stdout).strip()[-400:]
+            raise MeasurementError(
+                f"{self.machine.runner.name}: fio ended with status {done.status}: {said}",
+                hint=f"its output is in {raw}",
+            )
+        return done
+
+    def save(self, done: Completed) -> str:
+        """Store the output and return its path. Not during a slice, because it writes to a disk.
+
+        The output is as fio printed it, but without the line for each job that waits, so that it is JSON.
+        """
+        return self.store.save_raw(
+            f"{self.name}-{self.machine.name}.json",
+            without_waits(done.stdout),
+            command=f"{done.command} <<'JOBS'\n{self.pacing.stdin(self.jobs)}JOBS",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Readings:
+    """What was read on the host during a timetable that began at the moment `start`."""
+
+    start: float
+    host: Clock
+    samples: Sequence[Sample]
+    cycles: CycleSeries
+
+
+def run_timetable(
+    at: At, session: Session, store: RunStore, table: Timetable, *, name: str, seed: int, began: Callable[[Slice], None]
+) -> list[RanSlice]:
+    """Run all slices of `table`, and store fio's output and the counters as raw files named after `name`.
+
+    `began` is called when a block begins. Raises MeasurementError if fio fails, HostError or GuestError if a machine is
+    lost, and SafetyError if a device is no longer the same one.
+    """
+    with ThreadPoolExecutor() as pool:
+        machines = _machines(at, session, table, pool)
+        host = machines[0]
+        files = CounterFiles(_disks(at, table), session.guest.threads if session.guest else None)
+        start = time.monotonic() + PREPARE_SECONDS
+        moments = [start + moment for moment in _reading_times(table)]
+        deadline = table.seconds * 1.5 + _GRACE_SECONDS
+        working = [machine for machine in machines if machine.slices]
+        fios = {machine.name: _Fio(machine, machine.pacing(name, start), seed, store, name) for machine in working}
+        running = {fio: pool.submit(fio.run, deadline=deadline) for fio in fios.values()}
+        times = [host.clock.uptime(moment) for moment in moments]
+        sampled = pool.submit(sample, session.host.runner, files, times, deadline=deadline)
+        counted = pool.submit(_count_cycles, session, table.seconds + PREPARE_SECONDS)
+        with _stopped_at_failure(host.runner, running):
+            _wait([*running.values(), sampled, counted], table, start, began)
+    store.save_raw(f"{name}-counters.txt", sampled.result(), command=f"{' '.join(files.paths)}")
+    samples = parse_samples(sampled.result(), files, session.host.runner.name, expected=len(times))
+    found: dict[Slice, tuple[_Machine, JobResult, str]] = {}
+    for fio, done in running.items():
+        raw = fio.save(done.result())
+        results = parse(done.result().stdout, fio.machine.sections, fio.machine.runner.name)
+        for each, result in zip(fio.machine.slices, results, strict=True):
+            found[each] = fio.machine, result, raw
+    return _ran(table, found, _Readings(start, host.clock, samples, counted.result()))
+
+
+def _reading_times(table: Timetable) -> Iterator[float]:
+    """When the counters are read, in seconds from the start of the timetable: before each slice, and at the end."""
+    ended = -PREPARE_SECONDS / 2
+    for each in table.slices:
+        yield each.start - _BEFORE_SLICE * (each.start - ended)
+        ended = each.end
+    yield table.seconds
+
+
+def _machines(at: At, session: Session, table: Timetable, pool: ThreadPoolExecutor) -> list[_Machine]:
+    """The host, also if no slice runs there, and the guest if one does."""
+    by_place = {
+        name: tuple(each for each in table.slices if (each.arm.place is Place.GUEST) == (name == "guest"))
+        for name in ("host", "guest")
+    }
+    runners: dict[str, Runner] = {"host": session.host.runner}
+    versions = {"host": session.host.facts["fio"]}
+    if by_place["guest"]:
+        runners["guest"] = session.runner(by_place["guest"][0].arm)
+        versions["guest"] = session.guest.evidence.get("fio", "") if session.guest else ""
+    clocks = {name: pool.submit(read_clock, runner) for name, runner in runners.items()}
+    devices = list(dict.fromkeys(at(each.turn).layouts.twin(each.arm.mode).writable for each in by_place["host"]))
+
+    def on_host(argv: Sequence[str], *, stdin: str, deadline: float, check: bool) -> Completed:
+        return run_all(devices, argv, stdin=stdin, deadline=deadline, check=check)
+
+    return [
+        _Machine(
+            runner,
+            on_host if name == "host" else runner.run,
+            name,
+            versions[name],
+            clocks[name].result(),
+            by_place[name],
+            tuple(_sections(at, by_place[name])),
+        )
+        for name, runner in runners.items()
+    ]
+
+
+def _sections(at: At, slices: Sequence[Slice]) -> Iterator[Section]:
+    for number, each in enumerate(slices, start=1):
+        name = f"{number}-{each.turn}-{each.job.id}".replace(":", "-")
+        # fio starts a little after the command, so it creates the job a little later than this.
+        delay = max(each.start + PREPARE_SECONDS - LEAD_SECONDS, 0.0)
+        yield Section(name, each.job, at(each.turn).target(each.arm), delay)
+
+
+def _disks(at: At, table: Timetable) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(disk for each in table.slices for disk in at(each.turn).counted_disks(each.arm)))
+
+
+def _count_cycles(session: Session, seconds: float) -> CycleSeries:
+    return count_cycles(session.host.runner, seconds) if session.host.cycles.counted else NO_CYCLES
+
+
+@contextmanager
+def _stopped_at_failure(host: Runner, running: Mapping[_Fio, Future[Completed]]) -> Iterator[None]:
+    """After an error or an interrupt in the block, nothing continues on the machines."""
+    try:
+        yield
+    except BaseException:
+        for fio, done in running.items():
+            if not done.done():
+                with suppress(HostError):  # the first error is more useful than a second one of the same connection
+                    fio.pacing.stop(fio.machine.runner)
+        wait(running.values(), timeout=_STOP_SECONDS)
+        with suppress(HostError):
+            # On the host, perf and the reading of counters would continue until the end of the timetable.
+            Processes(mark=MARK).remove(host)
+        raise
+
+
+def _wait(futures: Sequence[Future[Any]], table: Timetable, start: float, began: Callable[[Slice], None]) -> None:
+    """Wait for all, and report each block at its planned time. Raises the first error."""
+    first: dict[tuple[int, Job], Slice] = {}
+    for each in table.slices:
+        first.setdefault((each.block, each.job), each)
+    ahead = list(first.values())
+    left = set(futures)
+    while left:
+        done, left = wait(left, timeout=_WATCH_SECONDS, return_when=FIRST_EXCEPTION)
+        for future in done:
+            future.result()
+        while ahead and time.monotonic() >= start + ahead[0].start:
+            began(ahead.pop(0))
+
+
+def _ran(
+    table: Timetable,
+    found: Mapping[Slice, tuple[_Machine, JobResult, str]],
+    read: _Readings,
+) -> list[RanSlice]:
+    """The slices in their order, with the counters that were read between them."""
+    begun, ended = [], []
+    for each in table.slices:
+        machine, result, _ = found[each]
+        begun.append(
+            read.start + each.measured_from if result.started is None else machine.clock.moment(result.started)
+        )
+        ended.append(begun[-1] + result.seconds)
+    ramps = [each.measured_from - each.start for each in table.slices]
+    quiet: list[Sample | None] = []
+    for number, taken in enumerate(read.samples):
+        after = read.host.moment(taken.begun) >= ended[number - 1] - _TOLERANCE if number else True
+        before = (
+            read.host.moment(taken.ended) <= begun[number] - ramps[number] + _TOLERANCE if number < len(begun) else True
+        )
+        quiet.append(taken if before and after else None)
+    return [
+        RanSlice(
+            planned=each,
+            result=found[each][1],
+            begun=begun[number],
+            ended=ended[number],
+            before=quiet[number],
+            after=quiet[number + 1],
+            cycles=read.cycles.between(read.host.uptime(begun[number]), read.host.uptime(ended[number])),
+            raw=found[each][2],
+            overlap=_overlap(table, begun, ended, number),
+        )
+        for number, each in enumerate(table.slices)
+    ]
+
+
+def _overlap(table: Timetable, begun: Sequence[float], ended: Sequence[float], number: int) -> str:
+    """The turn that ran at the same time as the slice with this number; empty if none did."""
+    for other in (number - 1, number + 1):
+        if 0 <= other < len(begun) and begun[other] < ended[number] and begun[number] < ended[other]:
+            return str(table.slices[other].turn)
+    return ""

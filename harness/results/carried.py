@@ -1,0 +1,112 @@
+"""Whether a slice depends on the arm that ran before it: a cache that drains, a garbage collection. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from harness.analysis import Observation, carry_over
+from harness.model.job import Job
+from harness.results.cells import LongerSlices
+from harness.results.records import CarryOverRecord, Measurement
+
+ERROR_RATE = 0.01
+"""How often a group without any carry-over shows some, over all its jobs together."""
+DISCARDED_SECONDS = (4.0, 16.0)
+"""The seconds at the beginning of a slice that do not count, if slices depend on the arm before. If the first time is
+not enough, the second follows. The arm's own load then replaces what the arm before has left in a cache."""
+
+
+def carry_overs(measurements: Sequence[Measurement], jobs: Iterable[Job]) -> tuple[CarryOverRecord, ...]:
+    """What each job of one group shows about carry-over, by its headline metric. Jobs with too few slices are left out.
+
+    `measurements` are those of the group in the order of time. A job whose slices became longer is tested once for each
+    length, the shortest first.
+    """
+    found = []
+    for job in jobs:
+        series = sorted({each.discarded_s for each in measurements if each.job == job.id})
+        found += [(job, seconds, carry_over(_observations(measurements, job, seconds))) for seconds in series]
+    enough = len({job for job, _, tested in found if tested.enough})
+    return tuple(
+        CarryOverRecord(
+            job=job.id,
+            discarded_s=seconds,
+            p_value=tested.p_value,
+            effect=tested.effect,
+            cause=tested.cause,
+            shown=tested.shown(ERROR_RATE / enough),
+        )
+        for job, seconds, tested in found
+        if tested.p_value is not None and tested.effect is not None and tested.cause is not None
+    )
+
+
+def longer_slices(found: Sequence[CarryOverRecord], jobs: Iterable[Job]) -> dict[Job, float]:
+    """The jobs that need longer slices, with the seconds at the beginning of each slice that are to be discarded.
+
+    `found` is what `carry_overs` returned for the group. A job whose longest slices still show carry-over is left out.
+    """
+    longest = {each.job: each for each in found}
+    needed = {}
+    for job in jobs:
+        last = longest.get(job.id)
+        following = [seconds for seconds in DISCARDED_SECONDS if last is not None and seconds > last.discarded_s]
+        if last is not None and last.shown and following:
+            needed[job] = following[0]
+    return needed
+
+
+def split_by_length(measurements: Iterable[Measurement]) -> tuple[list[Measurement], list[Measurement]]:
+    """The measurements that count, and those that longer slices of the same job and group replaced.
+
+    Of the replaced ones, only the shortest slices are returned: the result without any discarding.
+    """
+    several = list(measurements)
+    lengths: dict[tuple[str, str], set[float]] = {}
+    for each in several:
+        lengths.setdefault((each.group, each.job), set()).add(each.discarded_s)
+    counted, replaced = [], []
+    for each in several:
+        own = lengths[each.group, each.job]
+        if each.discarded_s == max(own):
+            counted.append(each)
+        elif each.discarded_s == min(own):
+            replaced.append(each)
+    return counted, replaced
+
+
+def carry_over_notes(found: Sequence[CarryOverRecord], longer: LongerSlices | None) -> list[str]:
+    """What a reader of a cell must know. `found` is what the cell's job shows, the shortest slices first."""
+    shown = [each for each in found if each.shown]
+    if not shown:
+        return []
+    effect = f"a slice is {shown[-1].effect:+.1%} different if {shown[-1].cause} ran before it"
+    if longer is None:
+        return [f"carry-over: {effect}, so the arms disturb each other"]
+    before = f"the overhead with all of each slice is {_percent(longer.naive.point)}"
+    if longer.naive.low is not None and longer.naive.high is not None:
+        before += f" [{_percent(longer.naive.low)}, {_percent(longer.naive.high)}]"
+    if shown[-1].discarded_s >= longer.discarded_s:
+        still = f"although its first {longer.discarded_s:g} s do not count, so the arms disturb each other"
+        return [f"carry-over: {effect}, {still}; {before}; let slices run for longer (`ramp` of the profile)"]
+    return [f"carry-over: {effect}, so the first {longer.discarded_s:g} s of each slice do not count; {before}"]
+
+
+def _percent(share: float) -> str:
+    return f"{share:.1%}"
+
+
+def _observations(measurements: Sequence[Measurement], job: Job, discarded_s: float) -> list[Observation]:
+    blocks: dict[tuple[int, int], int] = {}
+    observations = []
+    before: Measurement | None = None
+    for each in measurements:
+        value = each.metrics.get(job.headline, 0.0)
+        if each.job == job.id and each.discarded_s == discarded_s and each.overlap is None and value > 0:
+            previous = before.arm if before is not None and before.round == each.round else None
+            block = blocks.setdefault((each.round, each.block), len(blocks))
+            other = previous is not None and before is not None and before.job != job.id
+            observations.append(Observation(block, each.arm, previous, math.log(value), after_other_job=other))
+        before = each
+    return observations

@@ -1,0 +1,102 @@
+"""Percentiles of a cell: from each block, or from batches of blocks where a block has too few I/Os. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import fmean
+
+from harness.analysis import (
+    METRICS,
+    Metric,
+    batches,
+    fewest_rounds,
+    merged,
+    percentile,
+    percentile_interval,
+)
+from harness.model.mode import Place
+from harness.results.cells import CellRecord, MetricRecord, PooledPercentile
+from harness.results.records import Measurement
+
+BlockKey = tuple[int, int]
+"""Round, and number of the block within it."""
+Blocks = Mapping[BlockKey, Sequence[Measurement]]
+ByArm = Mapping[Place, Blocks]
+
+FEWEST_SAMPLES = 2
+"""An interval needs two samples."""
+
+
+def ios_of(by_arm: ByArm, blocks: Sequence[BlockKey]) -> dict[str, tuple[int, ...]]:
+    """The I/Os in the histograms, by arm and block."""
+    return {
+        str(place): tuple(sum(sum(each.histogram.values()) for each in of_block[block]) for block in blocks)
+        for place, of_block in by_arm.items()
+    }
+
+
+def batches_of(metric: Metric, ios: Mapping[str, Sequence[int]], boots: Sequence[int]) -> list[range]:
+    """The batches of blocks that give the samples of a percentile, the same for all arms; empty for other metrics.
+
+    `ios` as from `ios_of`, `boots` has the boot of each block.
+    """
+    if metric.quantile is None or not boots:
+        return []
+    return batches(list(ios.values()), metric.fewest_ios, boots)
+
+
+def batch_values(
+    metric: Metric, of_block: Blocks, blocks: Sequence[BlockKey], own: Sequence[range]
+) -> tuple[float, ...]:
+    """An arm's percentile of each batch, in seconds, from the sum of its blocks' histograms."""
+    return tuple(
+        value
+        for batch in own
+        if metric.quantile is not None
+        if (value := percentile(_bins(of_block, (blocks[at] for at in batch)), metric.quantile)) is not None
+    )
+
+
+def pooled(metric: Metric, by_arm: ByArm, blocks: Sequence[BlockKey], confidence: float) -> dict[str, PooledPercentile]:
+    """A percentile of all I/Os of an arm's blocks together, if its measurements have histograms."""
+    if metric.quantile is None:
+        return {}
+    found = {}
+    for place, of_block in by_arm.items():
+        interval = percentile_interval(_bins(of_block, blocks), metric.quantile, confidence=confidence)
+        if interval is not None:
+            found[str(place)] = PooledPercentile(interval.point, interval.low, interval.high, interval.ios)
+    return found
+
+
+def too_few_ios(
+    names: Sequence[str], metrics: Mapping[str, MetricRecord], ios: Mapping[str, Sequence[int]]
+) -> Iterator[str]:
+    """Why percentiles of these names, which have a budget, cannot be judged. `ios` as from `ios_of`."""
+    for name in names:
+        metric, found = METRICS[name], metrics.get(name)
+        samples = len(found.host) if found is not None else 0
+        if metric.quantile is None or samples >= FEWEST_SAMPLES or not any(ios.values()):
+            continue
+        arm, slowest = min(ios.items(), key=lambda each: sum(each[1]))
+        yield (
+            f"{name} has a budget but too few I/Os to be judged: {samples} of {FEWEST_SAMPLES} samples. A sample needs "
+            f"{metric.fewest_ios} I/Os of each arm, and {arm} completed {sum(slowest)} in {len(slowest)} blocks. "
+            "Measure for longer (--time, --rounds), or set the budget for a lower percentile"
+        )
+
+
+def rounds_needed(record: CellRecord, name: str, *, reboot: bool) -> int | None:
+    """After how many rounds like those so far the percentile `name` has two samples; None if that is not known.
+
+    `reboot` as for `fewest_rounds`.
+    """
+    if not record.rounds or not record.ios:
+        return None
+    slowest = min(fmean(each) for each in record.ios.values())
+    blocks = max(round(len(record.rounds) / len(set(record.rounds))), 1)
+    return fewest_rounds(slowest, METRICS[name].fewest_ios, blocks, reboot=reboot)
+
+
+def _bins(of_block: Blocks, blocks: Iterable[BlockKey]) -> Mapping[int, int]:
+    return merged(each.histogram for block in blocks for each in of_block[block])

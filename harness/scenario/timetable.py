@@ -1,0 +1,159 @@
+"""The timetable of a round: which arm runs which job when, in short slices that do not overlap. Pure."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TypeVar
+
+from harness.model.attach import Vfio
+from harness.model.job import Job
+from harness.model.mode import Arm, Mode
+
+GUARD_SECONDS = 0.05
+"""The time between two slices, in addition to the time in which a slice's last I/Os complete.
+
+In it, the next slice starts and the host's counters are read. Slices start 10 to 40 ms after their planned time.
+"""
+MOST_SLICES = 120
+"""Slices that one fio process on each machine runs. An interrupt loses at most these."""
+
+T = TypeVar("T")
+_Planned = tuple[int, Job, "Turn"]
+"""Block, job and turn of a slice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """An arm in a block. `again` is 2 if the arm is already in the block under another name, as in a calibration."""
+
+    arm: Arm
+    again: int = 1
+    name: str = ""
+    """Its name in messages. If empty, the arm's id is used."""
+
+    def __str__(self) -> str:
+        return self.name or self.arm.id
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """One arm running one job for a short time. `start` in seconds from the start of the timetable.
+
+    `block` is the number of its block within the round: one slice of every arm of a job.
+    """
+
+    block: int
+    turn: Turn
+    job: Job
+    start: float
+
+    @property
+    def arm(self) -> Arm:
+        return self.turn.arm
+
+    @property
+    def measured_from(self) -> float:
+        """The planned start of the measured time, after the ramp."""
+        return self.start + (self.job.ramp + GUARD_SECONDS if self.job.ramp else 0.0)
+
+    @property
+    def end(self) -> float:
+        """The planned end of the measured time."""
+        return self.measured_from + self.job.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Timetable:
+    """Slices in the order of time, which run without a break. `seconds` is the time until the last one has ended."""
+
+    slices: tuple[Slice, ...]
+    seconds: float
+
+    @property
+    def blocks(self) -> int:
+        """The number of blocks that have a slice in it, of all jobs together."""
+        return len({(each.block, each.job) for each in self.slices})
+
+
+def timetables(
+    turns_of: Mapping[Job, Sequence[Turn]],
+    blocks: int,
+    *,
+    chance: random.Random,
+    pause: Callable[[Job], float],
+) -> list[Timetable]:
+    """The timetables of a round, in the order in which they run: the slices that alternate, then the other ones.
+
+    Each job of `turns_of` has `blocks` blocks, with a slice of each of its turns in random order. Successive blocks
+    have different jobs, so the blocks of one job are spread over the round. `pause` is the time after a slice of a job.
+
+    These slices have a timetable of their own, an arm for each:
+    - writes of an arm with a host cache: what is still in the cache after a slice would be written in the next one;
+    - all slices, if the guest has one of the disks for itself (VFIO), because passing the disk on takes seconds.
+    """
+    orders = list(_job_orders(list(turns_of), blocks, chance))
+    blocked = [
+        (number, job, turn)
+        for number in range(1, blocks + 1)
+        for job in orders[number - 1]
+        for turn in _shuffled(turns_of[job], chance)
+    ]
+    modes = {turn.arm.mode for _, _, turn in blocked if turn.arm.mode is not None}
+    sequential = takes_turns(modes)
+    alternating: list[_Planned] = []
+    apart: dict[Turn, list[_Planned]] = {}
+    for block, job, turn in blocked:
+        own = sequential or stays_in_cache(turn.arm, job)
+        (apart.setdefault(turn, []) if own else alternating).append((block, job, turn))
+    return [_timetable(slices, pause) for slices in (*_pieces(alternating), *_shuffled(apart.values(), chance))]
+
+
+def stays_in_cache(arm: Arm, job: Job) -> bool:
+    """Whether data that the job writes on this arm may still be in the host's cache afterwards."""
+    attach = arm.mode.attach if arm.mode else None
+    return job.writes and attach is not None and not attach.direct
+
+
+def takes_turns(modes: Iterable[Mode]) -> bool:
+    """Whether arms of these modes cannot alternate within seconds: only one machine has the disk at a time."""
+    return any(isinstance(mode.attach, Vfio) for mode in modes)
+
+
+def _job_orders(jobs: Sequence[Job], blocks: int, chance: random.Random) -> Iterator[list[Job]]:
+    """The order of the jobs in each of the blocks. If there are several, none follows itself."""
+    last = None
+    for _ in range(blocks):
+        order = _shuffled(jobs, chance)
+        if len(order) > 1 and order[0] == last:
+            order.insert(chance.randint(1, len(order) - 1), order.pop(0))
+        yield order
+        last = order[-1] if order else None
+
+
+def _timetable(slices: Sequence[_Planned], pause: Callable[[Job], float]) -> Timetable:
+    planned, now = [], 0.0
+    for block, job, turn in slices:
+        planned.append(Slice(block, turn, job, now))
+        now = planned[-1].end + pause(job)
+    return Timetable(tuple(planned), now)
+
+
+def _pieces(slices: Sequence[_Planned]) -> Iterator[list[_Planned]]:
+    """The slices in pieces of whole blocks, of at most MOST_SLICES if a block is not larger than that."""
+    piece: list[_Planned] = []
+    for _, block in groupby(slices, key=lambda each: each[:2]):
+        together = list(block)
+        if piece and len(piece) + len(together) > MOST_SLICES:
+            yield piece
+            piece = []
+        piece += together
+    if piece:
+        yield piece
+
+
+def _shuffled(items: Iterable[T], chance: random.Random) -> list[T]:
+    several = list(items)
+    return chance.sample(several, len(several))

@@ -1,0 +1,59 @@
+"""How many seconds of fio two versions of the harness need to decide a budget of 10 % on the same 24 lab cells.
+
+    python -m tests.bench.decide WORK --old=DIRECTORY --new=DIRECTORY
+
+Each directory is a checkout. A directory of an older commit comes from `git worktree add DIRECTORY COMMIT`. The cells
+are 4 attach modes x 3 jobs on the simulated `optane`, which loses most of its speed in a guest, and on the simulated
+`hdd`, which loses little. Both versions measure them with `pytest scenarios --profile=standard` in the embedded lab:
+until the budget is decided, until there are as many rounds as the profile allows, or until the time is spent. The
+rules and the lengths of slices are those of each version's profile. These settings are the same in both: one iodepth
+for each disk, regions of 64 MiB, filled once, at most 12 rounds, and at most `--minutes` for each disk.
+
+With 20 minutes for each disk, the old version takes about 45 minutes, and a version with slices 10 to 20 minutes. What
+is measured already in WORK is not measured again, and an interrupted run is resumed. So a call with `--old` alone
+measures one part. If both are measured, the table is printed.
+
+The time of an arm that several cells use is shared between them, so the sum of the cells is the time of the run.
+Rounds that were lost with the lab are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.errors import HarnessError
+from tests.bench.decide.checkout import measured
+from tests.bench.decide.costs import costs, table
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench.decide", description="Seconds of fio to decide 24 lab cells, old against new."
+    )
+    parser.add_argument("work", type=Path, help="the directory for scenarios and results")
+    parser.add_argument("--old", type=Path, metavar="DIRECTORY", help="a checkout of the old version")
+    parser.add_argument("--new", type=Path, metavar="DIRECTORY", help="a checkout of the new version")
+    parser.add_argument("--minutes", type=int, default=20, help="the time limit for each disk (%(default)s)")
+    parser.add_argument(
+        "--profile", choices=("smoke", "standard"), default="standard", help="the profile (%(default)s)"
+    )
+    options = parser.parse_args(arguments)
+    try:
+        runs = [
+            measured(options.work / name, checkout, options.profile, options.minutes)
+            for name, checkout in (("old", options.old), ("new", options.new))
+        ]
+        old, new = (costs(run) if run else {} for run in runs)
+    except HarnessError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    if old and new:
+        print("\n".join(table(old, new)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""Measures units of both designs in one session of the embedded lab, with the engine of a campaign."""
+
+from __future__ import annotations
+
+import math
+import random
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from harness.calibrate.measuring import TrialMeasurer
+from harness.calibrate.trials import LATE, PASSTHROUGH, PLAIN, SPAN
+from harness.errors import LabUnavailable
+from harness.events import Events
+from harness.image import ensure_images
+from harness.lab.embedded import lab as embedded
+from harness.lab.inventory import HostSpec
+from harness.measure.blocks import measure_timetable
+from harness.measure.environment import Environment
+from harness.measure.measurer import Piece, Prepared
+from harness.measure.phases import Phases
+from harness.measure.rounds import Round, Rounds
+from harness.model.mode import Cell
+from harness.results import Measurement, RunStore
+from harness.run_id import RunId
+from harness.scenario.plan import Group, Plan
+from harness.scenario.timetable import Slice
+from tests.bench.designs.blocks import Block, paired
+from tests.bench.designs.comparisons import WORKLOADS, Design, Late, Sizes
+from tests.bench.lines import append
+
+SCENARIO = "designs"
+STARTUP_SECONDS = 90.0
+"""The time to start the lab host and the guest."""
+UNIT_OVERHEAD_SECONDS = 6.0
+"""Seconds of a unit and design beside its slices: two starts of fio, and reading their output."""
+
+
+class DesignMeasurer(TrialMeasurer):
+    """The measurer of a calibration, whose arms on the host are the disk under test."""
+
+    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
+        session = self._environment.current
+        measured = measure_timetable(
+            lambda _turn: session, session, self._store, group, piece, seed=self._seed, began=began
+        )
+        for each in (self._store.path / "raw").iterdir():  # fio's outputs of a whole session are hundreds of MB
+            each.unlink()
+        return measured
+
+
+def unit_seconds(sizes: Sizes, late: Late) -> float:
+    """How long one group of each comparison and job takes, in both designs together."""
+    return sum(sizes.seconds(design, late) + UNIT_OVERHEAD_SECONDS for design in Design)
+
+
+def units_for(groups: int) -> int:
+    """The number of units until each comparison has so many groups."""
+    return math.ceil(groups / len(WORKLOADS))
+
+
+def measure(path: Path, sizes: Sizes, *, units: int, minutes: float, seed: int, events: Events) -> int:
+    """Measure up to so many units in about `minutes`, and append their blocks to the file. Returns how many there were.
+
+    Raises what measuring raises. Blocks that were measured before an error remain in the file.
+    """
+    ends = time.monotonic() + minutes * 60
+    images = ensure_images(events)
+    session = RunId.new()
+    phases = Phases(events)
+    (host,) = embedded.inventory().hosts
+    disk = host.disks[0].name
+    with tempfile.TemporaryDirectory(prefix="virt-overhead-") as directory:
+        environment = Environment(host, session, [disk], images=images, phases=phases)
+        try:
+            store = RunStore.create(Path(directory), session)
+            measurer = DesignMeasurer(environment, store, disk, seed=seed, images=images, phases=phases)
+            _require_delay(measurer, host)
+            series = Series(path, sizes, Rounds(measurer, events), session=session, disk=disk, seed=seed)
+            for done in range(units):
+                seconds = unit_seconds(sizes, series.late)
+                if done and time.monotonic() + seconds > ends:
+                    return done
+                series.measure_unit((units - done) * seconds)
+        finally:
+            environment.close()
+    return units
+
+
+def _require_delay(measurer: DesignMeasurer, host: HostSpec) -> None:
+    if not measurer.can_delay():
+        raise LabUnavailable(
+            f"host {host.name} cannot create disks in memory, so no delay can be planted",
+            hint="build the images of the embedded lab again: virt-overhead images --rebuild",
+        )
+
+
+class Series:
+    """The units of one session. Each attempt has a number of its own. `late` is of the unit before."""
+
+    def __init__(self, path: Path, sizes: Sizes, rounds: Rounds, *, session: RunId, disk: str, seed: int) -> None:
+        self.late: Late = {}
+        self._path = path
+        self._sizes = sizes
+        self._rounds = rounds
+        self._session = session
+        self._disk = disk
+        self._chance = random.Random(f"designs {seed} {session}")
+        self._attempts = 0
+
+    def measure_unit(self, left_s: float) -> None:
+        """Measure one group of each comparison and job in both designs, in random order. Writes the blocks."""
+        late: dict[str, float] = {}
+        for design in self._chance.sample(tuple(Design), len(Design)):
+            for job, seconds in self._measure(design, left_s).items():
+                late[job] = max(seconds, late.get(job, 0.0))
+        self.late = late
+
+    def _measure(self, design: Design, left_s: float) -> Late:
+        """Measure the groups of one design. Returns how late the slices of each job ended."""
+        jobs = {job.id: job for several in self._sizes.jobs(design, self.late).values() for job in several}
+        cells = [Cell(SCENARIO, self._disk, mode, job) for mode in (PASSTHROUGH, PLAIN, LATE) for job in jobs.values()]
+        group = Group(str(design), self._disk, SCENARIO, tuple(cells))
+        plan = Plan(self._disk, (group,), 1, SPAN, write_rate=0)
+        late: dict[str, float] = {}
+
+        def begin(_at: Prepared) -> Round:
+            self._attempts += 1
+            number = self._attempts
+            began = time.monotonic()
+
+            def record(measured: Sequence[Measurement]) -> None:
+                nonlocal began
+                now = time.monotonic()
+                blocks = paired(
+                    measured, self._sizes, session=self._session, unit=number, design=design, wall=now - began
+                )
+                began = now
+                append(self._path, blocks, Block)
+                for each in measured:
+                    late[each.job] = max(each.seconds - jobs[each.job].seconds, late.get(each.job, 0.0))
+
+            return Round(number, 1, self._sizes.tables(design, self.late, self._chance), record, lambda: left_s)
+
+        self._rounds.measure(plan, group, self._rounds.ready(plan, group), begin)
+        return late

@@ -1,0 +1,194 @@
+"""The benchmark of the time until a decision: its scenarios, how it runs a checkout, and how it shares the costs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.errors import ConfigError, MeasurementError, ResultsError
+from harness.model.budget import LabKind
+from harness.results import RunStore
+from harness.scenario.budgets import budgets_for
+from harness.scenario.load import load_scenario
+from harness.scenario.plan import expand, plan_for
+from tests.bench.decide.__main__ import main
+from tests.bench.decide.checkout import IODEPTHS, measured, scenario
+from tests.bench.decide.costs import Cost, costs, table
+from tests.unit.runs import RUN_ID, measure, optane, synthetic_run
+
+# A plugin as each checkout has one. It measures nothing: its run is complete when it is resumed.
+PLUGIN = """
+import json, pathlib, pytest
+def pytest_addoption(parser):
+    for name in ("--lab", "--profile", "--reports", "--resume"):
+        parser.addoption(name)
+@pytest.fixture
+def record():
+    pass
+def pytest_sessionfinish(session):
+    option = session.config.getoption
+    run = pathlib.Path(option("--reports"), "latest")
+    run.mkdir(parents=True, exist_ok=True)
+    status = "complete" if option("--resume") else "interrupted"
+    asked = [option(name) for name in ("--lab", "--profile", "--resume")]
+    found = sorted(path.name for path in (session.config.rootpath / "scenarios").glob("*.toml"))
+    (run / "results.json").write_text(json.dumps({"run": {"status": status}, "asked": asked, "scenarios": found}))
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout whose first run is interrupted."""
+    directory = tmp_path / "checkout"
+    for path, text in {
+        "harness/plugin.py": PLUGIN,
+        "harness/__init__.py": "",
+        "scenarios/test_overhead.py": "def test_overhead(record): pass\n",
+    }.items():
+        (directory / path).parent.mkdir(parents=True, exist_ok=True)
+        (directory / path).write_text(text)
+    return directory
+
+
+def test_the_scenarios_have_24_cells_and_each_has_one_budget_of_ten_percent(tmp_path: Path) -> None:
+    cells = []
+    for disk in IODEPTHS:
+        path = tmp_path / f"decide_{disk}.toml"
+        path.write_text(scenario(disk, "standard", 20))
+        loaded = load_scenario(path)
+        kind: LabKind = "emulated"
+        for cell in expand(loaded, "standard"):
+            cells.append(cell)
+            (budget,) = budgets_for(loaded, cell, kind).values()
+            assert (budget.share, budget.metric) == (0.1, cell.job.headline)
+        plan = plan_for(loaded, "standard")
+        assert (plan.most_rounds, plan.time_limit, plan.conditioning, plan.span) == (12, 1200, "fill", 64 * 1024**2)
+    assert len(cells) == 24
+
+
+def test_a_checkout_runs_the_scenarios_and_a_later_call_resumes_its_run(checkout: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    with pytest.raises(MeasurementError, match="is not complete"):
+        measured(work, checkout, "standard", 20)
+    run = measured(work, checkout, "standard", 20)
+    assert run == work / "reports" / "latest"
+    stored = json.loads((run / "results.json").read_text())
+    assert stored["asked"] == ["embedded", "standard", str(run.resolve())]
+    assert stored["scenarios"] == ["decide_hdd.toml", "decide_optane.toml"]
+    assert measured(work, None, "standard", 20) == run
+
+
+def test_a_run_of_other_settings_is_not_used(checkout: Path, tmp_path: Path) -> None:
+    with pytest.raises(MeasurementError):
+        measured(tmp_path / "work", checkout, "standard", 20)
+    with pytest.raises(ConfigError, match="has another profile or time limit"):
+        measured(tmp_path / "work", checkout, "standard", 30)
+
+
+def test_a_directory_that_is_no_checkout_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path / "work"), f"--old={tmp_path}"]) == 1
+    assert f"{tmp_path} is not a checkout of virt-overhead" in capsys.readouterr().err
+    assert measured(tmp_path / "work" / "old", None, "standard", 20) is None
+
+
+def test_the_seconds_of_a_run_of_this_version_are_shared_by_all_of_its_cells(tmp_path: Path) -> None:
+    run = synthetic_run()
+    store = RunStore.create(tmp_path, RUN_ID)
+    store.write_results(run)
+    measurements = [each for group in plan_for(optane(), "smoke").groups for each in measure(group, 3)]
+    for each in measurements:
+        store.append(each)
+    found = costs(store.path)
+    assert set(found) == {cell.id for cell in run.cells}
+    assert sum(cost.fio_s for cost in found.values()) == pytest.approx(sum(each.seconds for each in measurements))
+    assert {cell.id: str(cell.verdict) for cell in run.cells} == {cell: cost.verdict for cell, cost in found.items()}
+
+
+def stored(path: Path, cells: Sequence[Mapping[str, Any]], journal: Sequence[Mapping[str, Any]]) -> Path:
+    path.mkdir()
+    (path / "results.json").write_text(json.dumps({"cells": cells}))
+    (path / "journal.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in journal))
+    return path
+
+
+def cell(mode: str, raw: Sequence[str], *, ramp: float = 2.0) -> dict[str, Any]:
+    """A cell in keys that every version writes."""
+    return {
+        "id": f"disk-{mode}-randread-4k-qd32",
+        "mode": mode,
+        "job": {"id": "randread-4k-qd32", "ramp": ramp},
+        "raw": list(raw),
+        "verdict": "within",
+        "budget": [{"metric": "iops"}],
+        "metrics": {"iops": {"overhead": {"point": 0.02, "low": 0.01, "high": 0.03, "n": 3}}},
+    }
+
+
+def slice_of(arm: str, raw: str, *, number: int = 1, job: str = "randread-4k-qd32") -> dict[str, Any]:
+    return {"group": "disk-1", "round": number, "arm": arm, "job": job, "seconds": 10.0, "raw": raw}
+
+
+def test_an_arm_that_two_cells_share_counts_half_for_each_with_its_ramp(tmp_path: Path) -> None:
+    cells = [cell("lvm", ["host1", "twin1", "guest1"]), cell("raw", ["host1", "guest2"])]
+    journal = [
+        {"event": "begun", "group": "disk-1", "round": 1},
+        slice_of("host", "host1"),
+        slice_of("twin:lvm", "twin1"),
+        slice_of("guest:lvm", "guest1"),
+        slice_of("guest:raw", "guest2"),
+    ]
+    found = costs(stored(tmp_path / "run", cells, journal))
+    assert [cost.fio_s for cost in found.values()] == [6 + 12 + 12, 6 + 12]
+    assert {cost.overhead for cost in found.values()} == {"1.0% to 3.0%, n = 3"}
+
+
+def test_slices_of_several_jobs_and_modes_in_one_raw_output_belong_to_their_own_cells(tmp_path: Path) -> None:
+    cells = [cell("lvm", ["table"], ramp=0.0), cell("raw", ["table"], ramp=0.0)]
+    arms = ("host", "guest:lvm", "guest:raw")
+    journal = [slice_of(arm, "table", job=job) for job in ("randread-4k-qd32", "randwrite-4k-qd32") for arm in arms]
+    found = costs(stored(tmp_path / "run", cells, journal))
+    assert [cost.fio_s for cost in found.values()] == [15, 15]
+
+
+def test_a_round_that_was_lost_with_the_lab_costs_nothing(tmp_path: Path) -> None:
+    journal = [
+        slice_of("guest:lvm", "guest1", number=1),
+        {"event": "abandoned", "group": "disk-1", "round": 1},
+        slice_of("guest:lvm", "guest1", number=2),
+    ]
+    (found,) = costs(stored(tmp_path / "run", [cell("lvm", ["guest1"])], journal)).values()
+    assert found.fio_s == 12
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"cells": [{}]}', '{"cells": []}'])
+def test_results_that_cannot_be_read_are_named(tmp_path: Path, text: str) -> None:
+    run = stored(tmp_path / "run", [], [])
+    (run / "results.json").write_text(text)
+    with pytest.raises(ResultsError, match=str(run)):
+        costs(run)
+
+
+def test_the_table_has_the_verdicts_side_by_side_and_the_ratio_of_the_sums() -> None:
+    old = {
+        "a": Cost("within", 90.0, "1 %"),
+        "b": Cost("exceeds", 30.0, "70 %"),
+        "c": Cost("inconclusive", 40.0, "9 %"),
+        "d": Cost("within", 40.0, "-"),
+    }
+    new = {
+        "a": Cost("within", 10.0, "1 %"),
+        "b": Cost("exceeds", 15.0, "70 %"),
+        "c": Cost("within", 10.0, "8 %"),
+        "d": Cost("exceeds", 5.0, "-"),
+    }
+    lines = table(old, new)
+    assert [line.split()[-1] for line in lines[1:5]] == ["9.0", "2.0", "4.0", "8.0"]
+    assert lines[5:] == [
+        "4 cells: 200.0 s of fio with the old version, 40.0 s with the new one: 5.0 : 1",
+        "decided: 3 with the old version, 4 with the new one",
+        "the same verdict: 2 of the 3 cells that both decided",
+    ]

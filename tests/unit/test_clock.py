@@ -1,0 +1,84 @@
+"""The clocks of two machines: compared with that of this process, with a bound of the error."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from harness.errors import HostError
+from harness.lab.transport.base import Completed
+from harness.lab.transport.local import LocalRunner
+from harness.measure.clock import Clock, read_clock
+
+RUNNER = LocalRunner("host here")
+
+
+class Slow(LocalRunner):
+    """Takes some time to ask and to answer, except in its second reading. The time of each way is in seconds."""
+
+    def __init__(self, ask: float, answer: float) -> None:
+        super().__init__("host far")
+        self._ask, self._answer, self._asked = ask, answer, 0
+
+    def run(
+        self, argv: Sequence[str], *, deadline: float, stdin: str | bytes | None = None, check: bool = True
+    ) -> Completed:
+        self._asked += 1
+        quick = self._asked == 2
+        time.sleep(0.0 if quick else self._ask)
+        done = super().run(argv, deadline=deadline, stdin=stdin, check=check)
+        time.sleep(0.0 if quick else self._answer)
+        return done
+
+
+class Printing(LocalRunner):
+    def __init__(self, text: str) -> None:
+        super().__init__("host lab")
+        self._text = text
+
+    def run(
+        self, argv: Sequence[str], *, deadline: float, stdin: str | bytes | None = None, check: bool = True
+    ) -> Completed:
+        del stdin, check, deadline
+        return Completed(tuple(argv), 0, self._text, "")
+
+
+def uptime() -> float:
+    return float(Path("/proc/uptime").read_text().split()[0])
+
+
+def test_a_moment_of_this_process_is_the_uptime_of_the_machine_within_the_error() -> None:
+    clock = read_clock(RUNNER)
+    assert clock.uptime(time.monotonic()) == pytest.approx(uptime(), abs=clock.error + 0.01)
+    assert clock.error < 0.2
+
+
+def test_an_uptime_is_the_moment_that_it_was_made_of() -> None:
+    clock = Clock(offset=123.25, error=0.01)
+    assert clock.uptime(10.0) == 133.25
+    assert clock.moment(133.25) == 10.0
+
+
+def test_the_quickest_reading_counts() -> None:
+    clock = read_clock(Slow(0.2, 0.2))
+    assert clock.error < 0.15
+    assert clock.uptime(time.monotonic()) == pytest.approx(uptime(), abs=clock.error + 0.01)
+
+
+@pytest.mark.parametrize(("ask", "answer"), [(0.3, 0.0), (0.0, 0.3)])
+def test_the_error_bounds_a_way_that_is_longer_than_the_other(
+    ask: float, answer: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.measure.clock._READINGS", 1)
+    clock = read_clock(Slow(ask, answer))
+    assert clock.error >= 0.15
+    assert clock.uptime(time.monotonic()) == pytest.approx(uptime(), abs=clock.error + 0.01)
+
+
+@pytest.mark.parametrize("text", ["", "\n", "long ago\n", "nan 1.0\n", "1e999 1\n"])
+def test_a_clock_that_cannot_be_read_is_an_error_that_names_the_machine(text: str) -> None:
+    with pytest.raises(HostError, match="host lab: /proc/uptime"):
+        read_clock(Printing(text))

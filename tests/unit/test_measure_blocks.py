@@ -1,0 +1,435 @@
+"""The blocks of one timetable on this machine: fio, the host's counters and perf run at the same time.
+
+The scripts, the clocks, the counters and their assignment to slices are real. Where fio is installed, so is fio; its
+mistakes come from a stand-in (paced_fio.py). Host and guest are this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from harness.errors import HostError, MeasurementError
+from harness.lab.accel import Acceleration
+from harness.lab.cycles import CycleCounting
+from harness.lab.facts import HostFacts
+from harness.lab.hosts import GuestFiles, Host
+from harness.lab.inventory import HostSpec
+from harness.lab.transport.local import LocalRunner
+from harness.lab.vm_threads import VmThreads
+from harness.layout.build import Layouts
+from harness.layout.source import BlockSource
+from harness.measure.blocks import measure_timetable
+from harness.measure.measurer import Piece
+from harness.measure.pauses import pause_after
+from harness.measure.session import GuestSlot, Session
+from harness.model.attach import Attach
+from harness.model.counters import Transferred
+from harness.model.effective import NOTHING, Effective
+from harness.model.job import Job
+from harness.model.layout import Lvm
+from harness.model.mode import Arm, Cell, Mode, Place
+from harness.results import ConditioningRecord, Measurement, RunStore
+from harness.results.io_costs import costs_per_io
+from harness.scenario.plan import Group
+from harness.scenario.timetable import Slice, Timetable, Turn, timetables
+from tests.unit import paced_fio
+from tests.unit.granted import granted
+from tests.unit.loop_disks import loop, require, sparse
+from tests.unit.paced_fio import Mistakes
+from tests.unit.runs import RUN_ID
+
+MIB = 1024**2
+SPAN = 16 * MIB
+READ = Job("randread", 4096, iodepth=4, ramp=0, seconds=0.4)
+WRITE = Job("write", 64 * 1024, iodepth=2, ramp=0, seconds=0.4)
+LVM = Mode("lvm", Lvm(), Attach())
+ARMS = (Arm(Place.HOST), Arm(Place.TWIN, LVM), Arm(Place.GUEST, LVM))
+HOST_ONLY = ARMS[:1]
+DISK = next((path.name for path in Path("/sys/class/block").iterdir()), "")
+# Every tenth of a second, a thousand cycles of the guest and 90 times as many of the host's kernel.
+PERF = """\
+n=0
+while [ $n -lt 80 ]; do
+    n=$((n + 1))
+    for each in uG:1000 kG:2000 uH:70000 kH:900000; do
+        echo "     $((n / 10)).$((n % 10))00000000,${each#*:},,cycles:${each%:*},100,100.00,,"
+    done
+done
+"""
+
+
+@dataclass
+class LocalGuest:
+    """A guest whose machine is this one, and whose disk is a span of a file here."""
+
+    path: str
+    runner: LocalRunner = field(default_factory=lambda: LocalRunner("guest here"))
+    threads: VmThreads | None = field(default_factory=lambda: VmThreads(os.getpid(), {os.getpid(): "vcpu"}, None))
+    evidence: Mapping[str, str] = field(default_factory=dict)
+    boot_seconds: float = 1.0
+    asked: int = 0
+
+    def device(self, disk: str) -> str:
+        assert disk == "lvm"
+        return self.path
+
+    def transferred(self, disks: Sequence[str]) -> Mapping[str, Transferred]:
+        """A MiB read between two questions."""
+        self.asked += 1
+        return dict.fromkeys(disks, Transferred(read=self.asked * MIB))
+
+    @contextmanager
+    def holding(self, disk: str) -> Iterator[None]:
+        del disk
+        yield
+
+    def effective(self, disk: str) -> Effective:
+        del disk
+        return NOTHING
+
+    def post_mortem(self) -> str | None:
+        return None
+
+
+def session(device: str, disk: str, *, counted: bool, version: str) -> Session:
+    facts = HostFacts({"fio": version})
+    host = Host(
+        spec=HostSpec("here", "local", ssh=None, disks=()),
+        runner=LocalRunner("host here"),
+        ssh=None,
+        target=None,
+        facts=facts,
+        guest_files=GuestFiles("", "", Path(), ""),
+        acceleration=Acceleration("kvm", "as said"),
+        cycles=CycleCounting(counted, "as said"),
+    )
+    grant = granted(device)
+    sources = [BlockSource(device, "file", number * SPAN, SPAN, grant=grant) for number in range(2)]
+    slot = GuestSlot(lambda: nullcontext(LocalGuest(device, evidence={"fio": version})))
+    layouts = Layouts(sources[0], {"lvm": sources[1]}, SPAN, disk)
+    return Session(host, layouts, slot, {}, {}, ConditioningRecord("fill", None, (), None))
+
+
+@dataclass
+class Ran:
+    """A session on this machine, and what was measured on it."""
+
+    at: Session
+    store: RunStore
+    pipes: Path
+    began: list[Slice] = field(default_factory=list)
+
+    def table(self, jobs: Sequence[Job] = (READ,), arms: Sequence[Arm] = ARMS, blocks: int = 2) -> Timetable:
+        (table,) = timetables(
+            {job: [Turn(arm) for arm in arms] for job in jobs},
+            blocks,
+            chance=random.Random(3),
+            pause=lambda job: pause_after(job, (), rotational=False) + 0.1,
+        )
+        return table
+
+    def measure(self, table: Timetable) -> list[Measurement]:
+        cells = tuple(Cell("s", "disk", LVM, job) for job in dict.fromkeys(each.job for each in table.slices))
+        piece = Piece(4, 1, 3, table)
+        group = Group("g", "disk", "s", cells)
+        return measure_timetable(
+            lambda _turn: self.at, self.at, self.store, group, piece, seed=1, began=self.began.append
+        )
+
+
+@dataclass(frozen=True)
+class Alternated:
+    """What two blocks of two jobs on all arms left, with the stand-in for fio."""
+
+    ran: Ran
+    table: Timetable
+    found: Sequence[Measurement]
+    earliest: float
+    """The time on the clock at the start."""
+
+
+def programs_in(directory: Path, patch: pytest.MonkeyPatch) -> Path:
+    """A new directory there where a script is a program of this machine. The pipes are beside it."""
+    found = directory / "programs"
+    found.mkdir()
+    patch.setenv("PATH", f"{found}:{os.environ['PATH']}")
+    patch.setattr("harness.measure.pacing.LEASE_DIRECTORY", str(directory / "pipes"))
+    return found
+
+
+def ran_in(directory: Path, device: str, disk: str, *, version: str) -> Ran:
+    at = session(device, disk, counted=False, version=version)
+    return Ran(at, RunStore.create(directory / "reports", RUN_ID), directory / "pipes")
+
+
+def with_the_stand_in(directory: Path, programs: Path) -> Ran:
+    paced_fio.install(programs)
+    return ran_in(directory, str(sparse(directory / "disk", 2 * SPAN)), DISK, version="fio-3.39")
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return programs_in(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def ran(programs: Path, tmp_path: Path) -> Ran:
+    return with_the_stand_in(tmp_path, programs)
+
+
+@pytest.fixture(scope="module")
+def alternated(tmp_path_factory: pytest.TempPathFactory) -> Alternated:
+    """Once for all tests that only look, because a timetable runs in real time."""
+
+    def once() -> Alternated:
+        directory = tmp_path_factory.mktemp("alternated")
+        with pytest.MonkeyPatch.context() as patch:
+            ran = with_the_stand_in(directory, programs_in(directory, patch))
+            table, earliest = ran.table((READ, WRITE)), time.time()
+            return Alternated(ran, table, ran.measure(table), earliest)
+
+    return undisturbed(once, lambda tried: tried.found)
+
+
+T = TypeVar("T")
+
+
+def undisturbed(once: Callable[[], T], found: Callable[[T], Sequence[Measurement]]) -> T:
+    """What `once` returns, at the first of five tries in which this machine was on time for every slice and reading."""
+    for _ in range(4):
+        tried = once()
+        if all(each.counters.disk is not None and each.overlap is None for each in found(tried)):
+            return tried
+    return once()
+
+
+def script(programs: Path, name: str, text: str) -> None:
+    (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+    (programs / name).chmod(0o755)
+
+
+def counting_cycles(ran: Ran) -> None:
+    ran.at = replace(ran.at, host=replace(ran.at.host, cycles=CycleCounting(True, "as said")))
+
+
+# --- with fio ---
+
+
+def test_real_slices_of_host_twin_and_guest_alternate_and_the_hosts_disk_shows_the_bytes_of_each(
+    programs: Path, tmp_path: Path
+) -> None:
+    require("fio")
+    del programs
+    with loop(sparse(tmp_path / "disk", 2 * SPAN)) as device:
+        version = LocalRunner().run(["fio", "--version"], deadline=10).stdout.strip()
+        ran = ran_in(tmp_path, device, Path(device).name, version=version)
+        table = ran.table((READ, WRITE))
+        found = undisturbed(lambda: ran.measure(table), list)
+    assert [(each.arm, each.job, each.block) for each in found] == [
+        (each.arm.id, each.job.id, each.block) for each in table.slices
+    ]
+    assert not [each.overlap for each in found if each.overlap]
+    for each in found:
+        assert each.seconds == pytest.approx(0.4, abs=0.1)
+        assert each.metrics["iops"] > 0
+        disk, fio = each.counters.disk, each.counters.fio
+        assert disk is not None
+        # A slice may begin a little late on a busy machine, so its last bytes may count for the next one.
+        assert disk.read == pytest.approx(fio.read, rel=0.3, abs=MIB)
+        assert disk.written == pytest.approx(fio.written, rel=0.3, abs=MIB)
+    for direction in ("read", "written"):
+        by_disk = sum(getattr(each.counters.disk, direction) for each in found)
+        assert by_disk == pytest.approx(sum(getattr(each.counters.fio, direction) for each in found), abs=MIB)
+
+
+def test_fio_reads_a_job_file_of_slices_with_ramps_and_several_processes(programs: Path, tmp_path: Path) -> None:
+    if shutil.which("fio") is None:
+        pytest.skip("fio is not installed")
+    del programs
+    version = LocalRunner().run(["fio", "--version"], deadline=10).stdout.strip()
+    disk = tmp_path / "disk"
+    disk.write_bytes(bytes(2 * SPAN))
+    ran = ran_in(tmp_path, str(disk), DISK, version=version)
+    several = replace(READ, numjobs=3, ramp=0.2, seconds=0.3)
+    found = ran.measure(ran.table((several,), blocks=1))
+    assert [each.seconds for each in found] == [pytest.approx(0.3, abs=0.1)] * 3
+    for each in found:
+        # The ramp counts for the counters, but not for the metrics.
+        assert each.counters.fio.read > each.io_bytes > 0
+
+
+# --- with the stand-in ---
+
+
+def test_each_slice_has_its_measurement_in_the_journal_in_the_order_of_time(alternated: Alternated) -> None:
+    table, found = alternated.table, alternated.found
+    assert tuple(alternated.ran.store.read_journal().measurements) == tuple(found)
+    assert [(each.group, each.round, each.boot, each.repeat) for each in found] == [("g", 4, 3, 1)] * 12
+    assert [(each.arm, each.job, each.block) for each in found] == [
+        (each.arm.id, each.job.id, each.block) for each in table.slices
+    ]
+    started = [each.started for each in found]
+    assert started == sorted(started)
+    assert alternated.earliest < started[0] < alternated.earliest + 10
+    for each, planned in zip(started, table.slices, strict=True):
+        assert each - started[0] == pytest.approx(planned.start - table.slices[0].start, abs=0.3)
+    assert {each.overlap for each in found} == {None}
+
+
+def test_the_beginning_of_each_block_is_reported_once(alternated: Alternated) -> None:
+    assert alternated.ran.began == [alternated.table.slices[at] for at in (0, 3, 6, 9)]
+
+
+def test_each_slice_has_the_hosts_counters_between_the_slices(alternated: Alternated) -> None:
+    found = alternated.found
+    for each in found:
+        assert each.counters.disk is not None
+        assert each.counters.host is not None
+        assert each.counters.threads is not None
+        assert 0 <= (each.counters.host_cpu_busy or 0.0) <= 1
+        assert 0 <= (each.counters.cpu_busy or 0.0) <= 1
+        assert each.counters.cycles is None
+    # All times between the readings together are at most those of all CPUs.
+    busy = sum(each.counters.host.busy_s for each in found if each.counters.host)
+    assert 0 < busy <= 1.1 * sum(0.4 + 0.3 for _ in found) * (os.cpu_count() or 1)
+
+
+def test_qemu_is_asked_once_before_and_once_after_and_its_bytes_are_those_of_all_slices(
+    alternated: Alternated,
+) -> None:
+    found = alternated.found
+    guest = [each for each in found if each.arm == "guest:lvm"]
+    assert len(guest) == 4
+    by_fio = [each.counters.fio for each in guest]
+    for each in guest:
+        assert each.counters.arm is not None
+        assert each.counters.arm.qemu == Transferred(read=MIB)
+        assert each.counters.arm.fio == Transferred(sum(fio.read for fio in by_fio), sum(fio.written for fio in by_fio))
+    assert {each.counters.arm for each in found if each.arm != "guest:lvm"} == {None}
+
+
+def test_the_outputs_of_host_and_guest_and_the_counters_are_stored(alternated: Alternated) -> None:
+    assert {each.arm: each.raw for each in alternated.found} == {
+        "host": "raw/g-round4-host.json",
+        "twin:lvm": "raw/g-round4-host.json",
+        "guest:lvm": "raw/g-round4-guest.json",
+    }
+    stored = {path.name for path in (alternated.ran.store.path / "raw").iterdir()}
+    assert {"g-round4-host.json", "g-round4-guest.json", "g-round4-counters.txt"} <= stored
+
+
+def test_nothing_is_left_where_the_pipes_were(alternated: Alternated) -> None:
+    assert list(alternated.ran.pipes.iterdir()) == []
+
+
+def test_a_machine_without_a_slice_runs_no_fio(ran: Ran) -> None:
+    found = ran.measure(ran.table(arms=HOST_ONLY))
+    assert [each.arm for each in found] == ["host", "host"]
+    assert not (ran.store.path / "raw" / "g-round4-guest.json").exists()
+
+
+def test_a_slice_that_starts_late_and_runs_into_the_next_one_is_void_and_so_is_that_one(
+    ran: Ran, programs: Path
+) -> None:
+    table = ran.table(blocks=3)
+    # A slice whose successor is on the other machine: fio itself cannot keep them apart.
+    late = next(
+        number
+        for number, (each, after) in enumerate(pairwise(table.slices))
+        if number and (each.arm.place is Place.GUEST) != (after.arm.place is Place.GUEST)
+    )
+    planned = table.slices[late]
+    on_machine = [
+        each for each in table.slices if (each.arm.place is Place.GUEST) == (planned.arm.place is Place.GUEST)
+    ]
+    name = f"{on_machine.index(planned) + 1}-{planned.turn}-".replace(":", "-")
+    paced_fio.install(programs, Mistakes(late={name: 0.4}))
+    found = ran.measure(table)
+    assert {number for number, each in enumerate(found) if each.overlap is not None} == {late, late + 1}
+    assert found[late].overlap == str(table.slices[late + 1].turn)
+    assert found[late + 1].overlap == str(planned.turn)
+    # The counters were read while it ran, so they belong to neither.
+    assert found[late].counters.disk is None
+    assert found[late + 1].counters.disk is None
+    assert found[late].counters.fio.ios
+    assert found[late - 1].counters.disk is not None
+
+
+def test_a_slice_that_starts_a_little_late_counts_and_keeps_its_counters(ran: Ran, programs: Path) -> None:
+    paced_fio.install(programs, Mistakes(late={"1-host": 0.03}))
+    found = ran.measure(ran.table(blocks=1))
+    assert {each.overlap for each in found} == {None}
+    assert all(each.counters.disk is not None for each in found)
+
+
+def test_a_fio_that_fails_on_one_machine_ends_everything_at_once(ran: Ran, programs: Path, tmp_path: Path) -> None:
+    counting_cycles(ran)
+    script(programs, "perf", f"echo $$ >{tmp_path}/perf; exec sleep 60")
+    paced_fio.install(programs, Mistakes(fails="guest-lvm"))
+    started = time.monotonic()
+    with pytest.raises(MeasurementError, match=r"guest here: fio ended with status 1: .*Input/output error"):
+        ran.measure(ran.table(blocks=15))
+    assert time.monotonic() - started < 15
+    assert ran.store.read_journal().measurements == ()
+    assert list(ran.pipes.iterdir()) == []
+    assert not running(int((tmp_path / "perf").read_text()))
+    # What fio printed is there to look at.
+    assert (ran.store.path / "raw" / "g-round4-guest.json").exists()
+
+
+def running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_device_that_is_gone_is_an_error_and_ends_everything_at_once(ran: Ran) -> None:
+    ran.at = replace(ran.at, layouts=replace(ran.at.layouts, disk="voh-gone"))
+    started = time.monotonic()
+    with pytest.raises(HostError, match="voh-gone"):
+        ran.measure(ran.table(blocks=15))
+    assert time.monotonic() - started < 15
+    assert not list(ran.pipes.glob("*"))
+
+
+# --- cycles ---
+
+
+def test_a_slice_has_the_cycles_that_were_counted_while_it_ran(ran: Ran, programs: Path) -> None:
+    counting_cycles(ran)
+    script(programs, "perf", PERF)
+    for found in undisturbed(lambda: ran.measure(ran.table()), list):
+        assert found.counters.cycles is not None
+        assert found.counters.cycles.host_kernel == pytest.approx(900_000 * found.seconds / 0.1, rel=0.01)
+        assert found.counters.cycles.guest_user == pytest.approx(1_000 * found.seconds / 0.1, rel=0.01)
+        assert found.notes == ()
+        assert costs_per_io(found.counters, in_guest=found.arm == "guest:lvm")["cycles"] > 0
+
+
+def test_a_failure_of_perf_loses_the_cycles_but_not_the_measurement(ran: Ran, programs: Path) -> None:
+    counting_cycles(ran)
+    script(programs, "perf", "echo 'no memory' >&2; exit 1")
+    for found in ran.measure(ran.table(blocks=1)):
+        assert found.notes == ("perf counted nothing: no memory",)
+        assert found.metrics["iops"] > 0
+        assert "cycles" not in costs_per_io(found.counters, in_guest=False)
+
+
+def test_a_host_that_cannot_count_cycles_is_not_queried(ran: Ran, programs: Path, tmp_path: Path) -> None:
+    script(programs, "perf", f"touch {tmp_path}/asked; {PERF}")
+    (found,) = ran.measure(ran.table(arms=HOST_ONLY, blocks=1))
+    assert not (tmp_path / "asked").exists()
+    assert found.counters.cycles is None
+    assert found.notes == ()

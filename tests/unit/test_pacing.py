@@ -1,0 +1,205 @@
+"""The start of jobs at their times: the real script in a shell of this machine, with a stand-in for fio.
+
+The stand-in does what fio does with a job: it creates each one after its delay, and lets its processes wait at a pipe.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from harness.lab.transport.base import Completed
+from harness.lab.transport.local import LocalRunner
+from harness.measure.pacing import PIPES, Pacing, Start, pipe_of, waits
+
+RUNNER = LocalRunner("host here")
+# Standard input: a line `DELAY PROCESSES COMMAND` for each job, in place of a job file.
+STAND_IN = """\
+number=0
+while read -r delay processes command; do
+    i=0
+    while [ $i -lt $processes ]; do
+        (sleep $delay; sh -c "$command"; read -r now _ </proc/uptime; echo "$number $now") &
+        i=$((i + 1))
+    done
+    number=$((number + 1))
+done
+wait
+"""
+LATE_BY = 0.3
+"""Seconds by which a start may be late on a busy machine."""
+
+
+def uptime() -> float:
+    return float(Path("/proc/uptime").read_text().split()[0])
+
+
+def stand_in(path: Path, text: str = STAND_IN) -> tuple[str, ...]:
+    (path / "fio").write_text(text)
+    return ("sh", str(path / "fio"))
+
+
+def pacing(tmp_path: Path, starts: Sequence[Start], fio: str = STAND_IN) -> Pacing:
+    return Pacing(str(tmp_path / "pacing-here"), stand_in(tmp_path, fio), tuple(starts))
+
+
+def jobs(*delays_and_processes: tuple[float, int]) -> str:
+    """The stand-in's input."""
+    options = (waits(number).partition("=")[2] for number in range(len(delays_and_processes)))
+    return "".join(
+        f"{delay} {processes} {option}\n"
+        for (delay, processes), option in zip(delays_and_processes, options, strict=True)
+    )
+
+
+def run(of: Pacing, text: str) -> Completed:
+    return of.run(RUNNER.run, text, deadline=30)
+
+
+def begun(done: Completed) -> list[tuple[int, float]]:
+    """The number of each job and the uptime of its start, one for each of its processes, by time."""
+    lines = (line.split() for line in done.stdout.splitlines())
+    return sorted(((int(number), float(at)) for number, at in lines), key=lambda each: each[1])
+
+
+@pytest.fixture(params=["sh", "busybox sh"], autouse=True)
+def _shell(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guests have the shell of busybox, hosts mostly dash or bash."""
+    if request.param == "sh":
+        return
+    busybox = shutil.which("busybox")
+    if busybox is None:
+        pytest.skip("busybox is not installed")
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    subprocess.run([busybox, "--install", "-s", str(programs)], check=True)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+
+
+def test_each_job_starts_at_its_time(tmp_path: Path) -> None:
+    start = uptime() + 0.5
+    times = [start, start + 0.35, start + 0.4, start + 1.0]
+    of = pacing(tmp_path, [Start(at, 1) for at in times])
+    done = run(of, jobs(*[(0.0, 1)] * 4))
+    assert done.status == 0, done.stderr
+    found = begun(done)
+    assert [number for number, _ in found] == [0, 1, 2, 3]
+    for (_, at), planned in zip(found, times, strict=True):
+        assert planned - 0.02 <= at <= planned + LATE_BY
+
+
+def test_all_processes_of_a_job_start_together(tmp_path: Path) -> None:
+    start = uptime() + 0.4
+    of = pacing(tmp_path, [Start(start, 3), Start(start + 0.5, 1)])
+    found = begun(run(of, jobs((0.0, 3), (0.0, 1))))
+    assert [number for number, _ in found] == [0, 0, 0, 1]
+    assert all(start - 0.02 <= at <= start + LATE_BY for _, at in found[:3])
+    assert found[3][1] >= start + 0.48
+
+
+def test_jobs_that_share_a_pipe_do_not_take_each_others_start(tmp_path: Path) -> None:
+    start = uptime() + 0.3
+    many = 2 * PIPES + 1
+    of = pacing(tmp_path, [Start(start + 0.2 * number, 1) for number in range(many)])
+    # As in a job file, each job is created a little before its start: after the job before at the same pipe.
+    found = begun(run(of, jobs(*[(0.2 * number, 1) for number in range(many)])))
+    assert [number for number, _ in found] == list(range(many))
+    assert pipe_of(0) == pipe_of(PIPES) != pipe_of(1)
+
+
+def test_the_jobs_of_a_fio_that_starts_late_start_when_they_are_created(tmp_path: Path) -> None:
+    start = uptime() + 0.1
+    of = pacing(tmp_path, [Start(start, 1), Start(start + 0.2, 2)], f"sleep 0.8\n{STAND_IN}")
+    found = begun(run(of, jobs((0.0, 1), (0.3, 2))))
+    assert [number for number, _ in found] == [0, 1, 1]
+    assert found[0][1] >= start + 0.6
+    assert found[1][1] >= found[0][1] + 0.2
+
+
+def test_the_end_and_the_output_of_fio_are_those_of_the_command(tmp_path: Path) -> None:
+    of = pacing(tmp_path, [Start(uptime(), 1)], "cat; echo wrong >&2; exit 3")
+    done = run(of, "job file\nof two lines\n")
+    assert (done.status, done.stdout, done.stderr) == (3, "job file\nof two lines\n", "wrong\n")
+
+
+def test_a_fio_that_dies_early_ends_the_command_at_the_next_start(tmp_path: Path) -> None:
+    start = uptime()
+    of = pacing(tmp_path, [Start(start + 0.1, 1), Start(start + 0.5, 1), Start(start + 60, 1)], "exit 1")
+    asked = time.monotonic()
+    assert run(of, "").status == 1
+    assert time.monotonic() - asked < 5
+    assert not Path(of.directory).exists()
+
+
+def test_nothing_is_left_in_the_directory(tmp_path: Path) -> None:
+    of = pacing(tmp_path, [Start(uptime(), 1)])
+    assert run(of, jobs((0.0, 1))).status == 0
+    assert not Path(of.directory).exists()
+
+
+def test_what_a_killed_run_left_is_in_nobodys_way_and_is_removed(tmp_path: Path) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    for name, pid in (("pacing-here", ended.pid), ("pacing-old", ended.pid), ("pacing-other", os.getpid())):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "pid").write_text(f"{pid}\n")
+    done = run(pacing(tmp_path, [Start(uptime(), 1)]), jobs((0.0, 1)))
+    assert done.status == 0, done.stderr
+    assert [path.name for path in tmp_path.glob("pacing*")] == ["pacing-other"]
+
+
+def test_a_directory_that_is_in_use_is_left_alone(tmp_path: Path) -> None:
+    of = pacing(tmp_path, [Start(uptime(), 1)])
+    Path(of.directory).mkdir()
+    (Path(of.directory) / "pid").write_text(f"{os.getpid()}\n")
+    assert run(of, jobs((0.0, 1))).status == 1
+    assert (Path(of.directory) / "pid").exists()
+
+
+class Running:
+    """The command in another thread."""
+
+    def __init__(self, of: Pacing, text: str) -> None:
+        self.done: Completed | None = None
+        self._thread = threading.Thread(target=self._run, args=(of, text))
+        self._thread.start()
+        end = time.monotonic() + 10
+        while not (Path(of.directory) / "pid").exists() or not (Path(of.directory) / "go8").exists():
+            assert time.monotonic() < end
+            time.sleep(0.02)
+
+    def _run(self, of: Pacing, text: str) -> None:
+        self.done = run(of, text)
+
+    def join(self, seconds: float) -> None:
+        self._thread.join(seconds)
+        assert self.done is not None, "it still runs"
+
+
+@pytest.mark.parametrize("next_start", [0.0, 20.0], ids=["waiting for fio", "waiting for the next start"])
+def test_a_stopped_command_ends_fio_at_once_and_leaves_nothing(tmp_path: Path, next_start: float) -> None:
+    of = pacing(tmp_path, [Start(uptime() + next_start, 1)], f"echo $$ >{tmp_path}/fio-pid; exec sleep 20")
+    running = Running(of, "")
+    time.sleep(0.3)
+    of.stop(RUNNER)
+    running.join(3)
+    assert running.done is not None
+    assert running.done.status == 143
+    assert not Path(of.directory).exists()
+    fio = int((tmp_path / "fio-pid").read_text())
+    assert not Path(f"/proc/{fio}").exists() or Path(f"/proc/{fio}/stat").read_text().split()[2] == "Z"
+
+
+def test_to_stop_what_does_not_run_is_no_error(tmp_path: Path) -> None:
+    pacing(tmp_path, []).stop(RUNNER)
+
+
+def test_host_and_guest_have_directories_of_their_own() -> None:
+    assert Pacing.of("batch1-host", ("fio",), ()).directory != Pacing.of("batch1-guest", ("fio",), ()).directory

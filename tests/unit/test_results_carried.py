@@ -1,0 +1,102 @@
+"""Carry-over between the slices of a group: found where it is, and not where there is none."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from harness.model.job import Job
+from harness.results import Measurement
+from harness.results.carried import carry_over_notes, carry_overs, longer_slices, split_by_length
+
+JOB = Job("randwrite", 4096, iodepth=32, ramp=0, seconds=1)
+OTHER = replace(JOB, rw="randread")
+ARMS = ("host", "twin:raw", "guest:raw", "guest:lvm")
+
+
+def measured(effect: float, *, blocks: int = 12, jobs: tuple[Job, ...] = (JOB,), rounds: int = 1) -> list[Measurement]:
+    """Blocks in random order. A slice after one of guest:lvm is `effect` faster, and all have 3 % of noise."""
+    chance = random.Random(7)
+    found: list[Measurement] = []
+    for number in range(1, rounds + 1):
+        previous = None
+        for block in range(1, blocks + 1):
+            for job in jobs:
+                for arm in chance.sample(ARMS, len(ARMS)):
+                    iops = 1000 * (1 + effect * (previous == "guest:lvm")) * chance.lognormvariate(0, 0.03)
+                    found.append(measurement(number, block, arm, job, started=len(found), iops=iops))
+                    previous = arm
+    return found
+
+
+def measurement(number: int, block: int, arm: str, job: Job, *, started: float, iops: float) -> Measurement:
+    return Measurement(
+        group="g",
+        round=number,
+        arm=arm,
+        repeat=1,
+        job=job.id,
+        started=started,
+        seconds=1,
+        wall=1,
+        metrics={"iops": iops},
+        io_bytes=4096,
+        raw="raw/1.json",
+        block=block,
+    )
+
+
+def test_an_arm_that_disturbs_the_next_slice_is_named_with_its_effect() -> None:
+    (found,) = carry_overs(measured(-0.2), [JOB])
+    assert (found.job, found.shown, found.cause) == (JOB.id, True, "guest:lvm")
+    assert found.effect == pytest.approx(-0.2, abs=0.05)
+    assert "guest:lvm ran before it, so the arms disturb each other" in carry_over_notes([found], None)[0]
+
+
+def test_without_carry_over_nothing_is_shown() -> None:
+    (found,) = carry_overs(measured(0.0), [JOB])
+    assert not found.shown
+    assert carry_over_notes([found], None) == []
+    assert longer_slices([found], [JOB]) == {}
+
+
+def test_slices_become_longer_once_and_once_more_and_then_no_longer() -> None:
+    (found,) = carry_overs(measured(-0.2), [JOB])
+    assert longer_slices([found], [JOB, OTHER]) == {JOB: 4.0}
+    longer = replace(found, discarded_s=4.0)
+    assert longer_slices([found, longer], [JOB]) == {JOB: 16.0}
+    assert longer_slices([found, replace(longer, shown=False)], [JOB]) == {}
+    assert longer_slices([found, longer, replace(longer, discarded_s=16.0)], [JOB]) == {}
+
+
+def test_each_length_is_tested_alone_and_only_the_longest_slices_count() -> None:
+    short = measured(-0.2)
+    longer = [
+        replace(each, round=2, started=each.started + 1000, discarded_s=4.0) for each in measured(0.0, jobs=(JOB,))
+    ]
+    other = [replace(each, round=3, started=each.started + 2000) for each in measured(0.0, jobs=(OTHER,))]
+    found = carry_overs([*short, *longer, *other], [JOB, OTHER])
+    assert [(each.job, each.discarded_s, each.shown) for each in found] == [
+        (JOB.id, 0.0, True),
+        (JOB.id, 4.0, False),
+        (OTHER.id, 0.0, False),
+    ]
+    assert split_by_length([*short, *longer, *other]) == ([*longer, *other], short)
+
+
+def test_each_job_is_tested_with_the_slice_of_any_job_before_it() -> None:
+    found = carry_overs(measured(-0.2, jobs=(JOB, OTHER)), [JOB, OTHER])
+    assert {each.job: each.shown for each in found} == {JOB.id: True, OTHER.id: True}
+
+
+def test_too_few_slices_show_nothing() -> None:
+    assert carry_overs(measured(-0.2, blocks=1), [JOB]) == ()
+
+
+def test_the_first_slice_of_a_round_and_slices_that_overlapped_are_not_used() -> None:
+    several = measured(-0.2, blocks=4, rounds=3)
+    spoiled = [replace(each, overlap="host", metrics={"iops": 1e6}) if each.block == 1 else each for each in several]
+    (found,) = carry_overs(spoiled, [JOB])
+    assert found.effect == pytest.approx(-0.2, abs=0.07)

@@ -1,0 +1,242 @@
+"""The timetable of a round: slices that alternate between arms without an overlap, and those that cannot alternate."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from harness.model.attach import Attach, Vfio
+from harness.model.base import Device
+from harness.model.job import Job, parse_workload
+from harness.model.layout import Lvm
+from harness.model.mode import Arm, Mode, Place
+from harness.scenario.library import PRESETS
+from harness.scenario.plan import Group, expand, group_cells
+from harness.scenario.timetable import GUARD_SECONDS, MOST_SLICES, Timetable, Turn, timetables
+from tests.unit.runs import optane
+
+HOST = Arm(Place.HOST)
+LVM = Mode("lvm", Lvm(), Attach())
+CACHED = Mode("cached", Lvm(), Attach(cache="writeback"))
+VFIO = Mode("vfio", Device(), Vfio())
+
+
+def job(name: str, iodepth: int = 1, *, ramp: float = 0.0, seconds: float = 1.0) -> Job:
+    return parse_workload(name).job(iodepth, ramp=ramp, seconds=seconds)
+
+
+READ, WRITE, SEQUENTIAL = job("randread-4k"), job("randwrite-4k"), job("seqread-256k")
+
+
+def pause(job: Job) -> float:
+    return GUARD_SECONDS + job.depth / 1000
+
+
+def tables(turns_of: Mapping[Job, Sequence[Turn]], blocks: int = 3, *, seed: object = 7) -> list[Timetable]:
+    return timetables(turns_of, blocks, chance=random.Random(str(seed)), pause=pause)
+
+
+def turns(*modes: Mode) -> list[Turn]:
+    """The host, and the twin and the guest of each mode."""
+    return [Turn(HOST), *(Turn(Arm(place, mode)) for mode in modes for place in (Place.TWIN, Place.GUEST))]
+
+
+def of_group(group: Group) -> dict[Job, list[Turn]]:
+    return {job: [Turn(arm) for arm in group.arms if job in group.jobs_of(arm)] for job in group.jobs}
+
+
+def everything() -> dict[Job, list[Turn]]:
+    """The jobs and arms of the optane matrix, of which one mode has a host cache."""
+    (group,) = group_cells(expand(optane(), "smoke"), 3600)
+    return of_group(group)
+
+
+def ids(table: Timetable) -> list[str]:
+    return [f"{each.arm.id} {each.job.id}" for each in table.slices]
+
+
+def drawn(found: Sequence[Timetable]) -> list[tuple[int, str, str]]:
+    """Each slice of a round in the order of time: its block, its arm and its job."""
+    return [(each.block, each.arm.id, each.job.id) for table in found for each in table.slices]
+
+
+# --- in one timetable ---
+
+
+@pytest.mark.parametrize("ramp", [0.0, 0.5])
+def test_no_two_slices_of_a_timetable_overlap_and_the_pause_of_its_job_follows_each(ramp: float) -> None:
+    turns_of = {replace(job, ramp=ramp): arms for job, arms in everything().items()}
+    for table in tables(turns_of):
+        first, *_ = table.slices
+        assert first.start == 0
+        for before, after in pairwise(table.slices):
+            assert before.start < before.end
+            assert after.start - before.end == pytest.approx(pause(before.job))
+        last = table.slices[-1]
+        assert table.seconds - last.end == pytest.approx(pause(last.job))
+
+
+def test_a_slice_is_measured_for_the_time_of_its_job_after_its_ramp() -> None:
+    ramped = job("randread-4k", ramp=0.5, seconds=2.0)
+    (table,) = tables({ramped: [Turn(HOST)]}, blocks=1)
+    (only,) = table.slices
+    assert only.measured_from == pytest.approx(0.5 + GUARD_SECONDS)
+    assert only.end - only.measured_from == pytest.approx(2.0)
+    (table,) = tables({READ: [Turn(HOST)]}, blocks=1)
+    assert (table.slices[0].measured_from, table.slices[0].end) == (0.0, 1.0)
+
+
+def test_every_block_has_every_arm_of_its_job_once() -> None:
+    turns_of = everything()
+    found = Counter((each.block, each.job, each.turn) for table in tables(turns_of) for each in table.slices)
+    assert found == Counter((block, job, turn) for block in (1, 2, 3) for job in turns_of for turn in turns_of[job])
+
+
+def test_an_arm_that_only_some_jobs_need_is_only_in_their_blocks() -> None:
+    turns_of = {READ: turns(LVM), WRITE: [Turn(HOST)]}
+    (table,) = tables(turns_of)
+    assert {each.arm.id for each in table.slices if each.job == READ} == {"host", "twin:lvm", "guest:lvm"}
+    assert {each.arm.id for each in table.slices if each.job == WRITE} == {"host"}
+
+
+def test_the_slices_of_a_block_follow_each_other() -> None:
+    (table,) = tables({READ: turns(LVM), WRITE: turns(LVM), SEQUENTIAL: turns(LVM)}, blocks=5)
+    blocks = [(each.block, each.job) for each in table.slices]
+    assert blocks == [block for at in range(0, len(blocks), 3) for block in [blocks[at]] * 3]
+    assert table.blocks == 15
+
+
+def test_successive_blocks_have_different_jobs_and_each_job_is_spread_over_the_round() -> None:
+    jobs = [READ, WRITE, SEQUENTIAL]
+    for seed in range(200):
+        (table,) = tables({each: turns(LVM) for each in jobs}, blocks=6, seed=seed)
+        order = [each.job for each in table.slices][::3]
+        for at in range(0, len(order), len(jobs)):
+            assert set(order[at : at + len(jobs)]) == set(jobs)
+        assert all(before != after for before, after in pairwise(order))
+
+
+# --- the order ---
+
+
+def test_the_same_seed_gives_the_same_order_and_the_same_times() -> None:
+    for seed in range(20):
+        assert tables(everything(), seed=seed) == tables(everything(), seed=seed)
+
+
+def test_the_order_changes_with_the_seed_and_from_block_to_block() -> None:
+    found = {tuple(drawn(tables({READ: turns(LVM, PRESETS[1])}, blocks=2, seed=seed))) for seed in range(50)}
+    assert len(found) > 45
+    (table,) = tables({READ: turns(LVM, PRESETS[1])}, blocks=20)
+    orders = {tuple(each.arm.id for each in table.slices[at : at + 5]) for at in range(0, 100, 5)}
+    assert len(orders) > 10
+
+
+def test_no_arm_has_a_favoured_place_in_a_block() -> None:
+    blocks = 2000
+    every = turns(LVM)
+    found = tables({READ: every}, blocks=blocks)
+    firsts = Counter(each.turn for table in found for each in table.slices[:: len(every)])
+    for turn in every:
+        assert firsts[turn] / blocks == pytest.approx(1 / 3, abs=0.05)
+
+
+def test_the_recorded_order_of_a_known_seed_never_changes() -> None:
+    (table,) = tables({READ: turns(LVM), SEQUENTIAL: [Turn(HOST)]}, blocks=2, seed="never")
+    assert ids(table) == [
+        "host seqread-256k-qd1",
+        "twin:lvm randread-4k-qd1",
+        "host randread-4k-qd1",
+        "guest:lvm randread-4k-qd1",
+        "host seqread-256k-qd1",
+        "guest:lvm randread-4k-qd1",
+        "host randread-4k-qd1",
+        "twin:lvm randread-4k-qd1",
+    ]
+
+
+# --- in pieces ---
+
+
+def test_a_long_round_is_in_pieces_of_whole_blocks() -> None:
+    jobs = [job("randread-4k", depth) for depth in (1, 2, 4, 8, 16, 32, 64)]
+    found = tables({each: turns(LVM, PRESETS[1], PRESETS[3]) for each in jobs}, blocks=9)
+    assert len(found) > 3
+    assert all(len(table.slices) <= MOST_SLICES for table in found)
+    assert all(len(table.slices) % 7 == 0 for table in found)
+    of_block = Counter((each.block, each.job) for table in found for each in table.slices)
+    assert set(of_block.values()) == {7}
+    assert sum(table.blocks for table in found) == len(of_block) == 7 * 9
+    # No piece could have taken another block.
+    assert all(len(table.slices) + 7 > MOST_SLICES for table in found[:-1])
+
+
+def test_a_block_that_is_larger_than_a_piece_is_a_piece_of_its_own() -> None:
+    modes = [Mode(f"m{number}", Lvm(), Attach()) for number in range(MOST_SLICES)]
+    found = tables({READ: [Turn(Arm(Place.GUEST, mode)) for mode in modes] + [Turn(HOST)]}, blocks=2)
+    assert [len(table.slices) for table in found] == [MOST_SLICES + 1] * 2
+
+
+# --- arms that cannot alternate ---
+
+
+def test_writes_of_arms_with_a_host_cache_have_a_timetable_of_their_own_after_the_others() -> None:
+    alternating, *apart = tables({READ: turns(LVM, CACHED), WRITE: turns(LVM, CACHED)})
+    assert len(apart) == 2
+    assert {frozenset(ids(table)) for table in apart} == {
+        frozenset({"twin:cached randwrite-4k-qd1"}),
+        frozenset({"guest:cached randwrite-4k-qd1"}),
+    }
+    assert [len(table.slices) for table in apart] == [3, 3]
+    # Their reads alternate, because nothing is left in the cache to be written.
+    assert {"twin:cached randread-4k-qd1", "guest:cached randread-4k-qd1"} <= set(ids(alternating))
+    assert "guest:cached randwrite-4k-qd1" not in ids(alternating)
+    assert "guest:lvm randwrite-4k-qd1" in ids(alternating)
+
+
+def test_a_mixed_job_writes_too() -> None:
+    _, *apart = tables({job("randrw-8k-r70"): turns(CACHED)})
+    assert [{each.arm.id for each in table.slices} for table in apart] in (
+        [{"twin:cached"}, {"guest:cached"}],
+        [{"guest:cached"}, {"twin:cached"}],
+    )
+
+
+def test_modes_with_the_whole_device_take_turns() -> None:
+    both = [Turn(HOST), Turn(Arm(Place.GUEST, VFIO))]
+    found = tables({READ: both, WRITE: both}, blocks=2)
+    assert sorted({each.arm.id for each in table.slices}.pop() for table in found) == ["guest:vfio", "host"]
+    for table in found:
+        assert len({each.turn for each in table.slices}) == 1
+        assert len(table.slices) == 4
+
+
+def test_arms_that_take_turns_do_so_in_random_order() -> None:
+    both = [Turn(HOST), Turn(Arm(Place.GUEST, VFIO))]
+    firsts = {tables({READ: both}, seed=seed)[0].slices[0].arm.id for seed in range(20)}
+    assert firsts == {"host", "guest:vfio"}
+
+
+# --- turns of a calibration ---
+
+
+def test_an_arm_that_is_in_a_block_twice_has_two_turns() -> None:
+    a, b = Turn(HOST, 1, "a"), Turn(HOST, 2, "b")
+    (table,) = tables({READ: [a, b]}, blocks=4)
+    assert Counter((each.block, str(each.turn)) for each in table.slices) == Counter(
+        (block, name) for block in (1, 2, 3, 4) for name in "ab"
+    )
+
+
+def test_a_turn_without_a_name_has_the_name_of_its_arm() -> None:
+    assert str(Turn(Arm(Place.GUEST, LVM))) == "guest:lvm"
+
+
+def test_a_round_without_blocks_or_jobs_has_no_timetable() -> None:
+    assert tables({}) == []
+    assert tables({READ: []}) == []
