@@ -35,7 +35,7 @@ def test_every_cell_of_the_smoke_profile_is_measured_under_kvm(tmp_path: Path) -
     lvm = run.cell("optane-lvm-randread-4k-qd32")
     assert lvm.mode_detail.layout == Lvm()
     assert (lvm.effective.cache, lvm.effective.aio, lvm.effective.iothread) == ("none", "native", True)
-    command = next((tmp_path / "latest" / "raw").glob("*-host.command")).read_text()
+    command = (tmp_path / "latest" / "raw" / "optane-batch1-round1-host.json.command").read_text()
     # By the kernel's path: that is what the guard has checked.
     assert re.search(r"filename=/dev/dm-[0-9]+\n", command)
     cached = run.cell("optane-raw-cached-randread-4k-qd32")
