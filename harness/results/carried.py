@@ -12,9 +12,11 @@ from harness.results.records import CarryOverRecord, Measurement
 
 ERROR_RATE = 0.01
 """How often a group without any carry-over shows some, over all its jobs together."""
-DISCARDED_SECONDS = (4.0, 16.0)
-"""The seconds at the beginning of a slice that do not count, if slices depend on the arm before. If the first time is
-not enough, the second follows. The arm's own load then replaces what the arm before has left in a cache."""
+DISCARDED_SLICES = (4, 16)
+"""The time at the beginning of a slice that does not count if slices depend on the arm before, in times of the measured
+time. If the first is not enough, the second follows. In this time, the arm's own load replaces what the arm before has
+left in a cache.
+"""
 
 
 def carry_overs(measurements: Sequence[Measurement], jobs: Iterable[Job]) -> tuple[CarryOverRecord, ...]:
@@ -51,9 +53,11 @@ def longer_slices(found: Sequence[CarryOverRecord], jobs: Iterable[Job]) -> dict
     needed = {}
     for job in jobs:
         last = longest.get(job.id)
-        following = [seconds for seconds in DISCARDED_SECONDS if last is not None and seconds > last.discarded_s]
-        if last is not None and last.shown and following:
-            needed[job] = following[0]
+        if last is None or not last.shown:
+            continue
+        longer = (times * job.seconds for times in DISCARDED_SLICES)
+        if (seconds := next((each for each in longer if each > last.discarded_s), None)) is not None:
+            needed[job] = seconds
     return needed
 
 
