@@ -51,9 +51,14 @@ pvcreate --config "$traceless" --quiet --yes "$loop"
 vgcreate --config "$traceless" --quiet --setautoactivation n pve "$loop"
 lvcreate --config "$traceless" --quiet --type thin-pool --extents 95%FREE --name data pve
 """
-_PIN = """
+# On an emulated host a vCPU that comes to a CPU from another one may hang, so it has one CPU from its first moment.
+# QEMU's other threads then get the other CPUs; PVE's QEMU names its threads.
+_ON_LAST_CPU = 'exec taskset --cpu-list $(($(nproc) - 1)) "$@"'
+_SPREAD = """
+[ "$(nproc)" -gt 1 ] || exit 0
+others=0-$(($(nproc) - 2))
 for task in /proc/"$1"/task/*; do
-    case $(cat "$task/comm") in CPU*) taskset --pid --cpu-list $(($(nproc) - 1)) "${task##*/}" >/dev/null ;; esac
+    case $(cat "$task/comm") in CPU*) ;; *) taskset --pid --cpu-list "$others" "${task##*/}" >/dev/null ;; esac
 done
 """
 _REMOVE_TRACES = """
@@ -115,13 +120,13 @@ class QemuExecutor(NodeStorage):
         for argv in tap_commands(vmid, cards):
             self._commands.run(argv)
         kvm = self._kvm and config.get("kvm", "1") == "1"
-        done = self._commands.run(runnable(command, kvm=kvm), deadline=START_SECONDS, check=False)
+        words = ["sh", "-c", _ON_LAST_CPU, "sh", *runnable(command, kvm=kvm)]
+        done = self._commands.run(words, deadline=START_SECONDS, check=False)
         if done.status != 0:
             self._remove_traces(vmid)
             raise QemuFailed(done.stderr.strip() or f"exit code {done.status}")
         self._pids[vmid] = int(self._commands.run(["cat", f"{RUN}/{vmid}.pid"]).stdout)
-        # On an emulated host a vCPU that comes to a CPU from another one may hang; PVE's QEMU names its threads.
-        self._commands.run(["sh", "-c", _PIN, "sh", str(self._pids[vmid])], check=False)
+        self._commands.run(["sh", "-c", _SPREAD, "sh", str(self._pids[vmid])], check=False)
         return self._pids[vmid]
 
     def alive(self, vmid: int) -> bool:

@@ -139,7 +139,8 @@ def test_a_guest_is_started_found_alive_and_ended() -> None:
     commands = Recorder({"cat": "4711\n"})
     runs = executor(commands)
     assert runs.start(100, GUEST, built()) == 4711
-    assert commands.ran[3] == runnable(built(), kvm=True)
+    assert commands.ran[3][-len(runnable(built(), kvm=True)) :] == runnable(built(), kvm=True)
+    assert "taskset --cpu-list" in commands.lines[3]
     commands.answers["cat"] = "qemu-system-x86\n"
     assert runs.alive(100)
     commands.answers["cat"] = ""
@@ -149,7 +150,7 @@ def test_a_guest_is_started_found_alive_and_ended() -> None:
 
 
 def test_what_qemu_prints_when_it_does_not_start_is_told() -> None:
-    commands = Recorder(fails={"qemu-system-x86_64": "Could not open '/dev/x': No such file or directory"})
+    commands = Recorder(fails={"sh": "Could not open '/dev/x': No such file or directory"})
     with pytest.raises(QemuFailed, match="Could not open"):
         executor(commands).start(100, GUEST, built())
 
