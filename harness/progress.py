@@ -80,7 +80,9 @@ class Progress:
             case BlockStarted(group, number, rounds, block, left):
                 # The estimate is good to tens of seconds; more digits would only flicker.
                 about = format_duration(max(round(left, -1), 10))
-                self._write_temporary(f"{group}, round {number} of {rounds}, {block}; about {about} left")
+                # Jobs that are measured again have rounds beyond those of the plan.
+                of = f" of {rounds}" if number <= rounds else ""
+                self._write_temporary(f"{group}, round {number}{of}, {block}; about {about} left")
 
     def _write_permanent(self, text: str) -> None:
         if self._screen.isatty():
