@@ -39,7 +39,6 @@ from harness.results import (
     host_drift,
 )
 from harness.results.carried import carry_overs, longer_slices, split_by_length
-from harness.results.records import CarryOverRecord
 from harness.scenario.plan import FIO_SHARE, Group, Plan
 from harness.scenario.timetable import Turn, timetables
 
@@ -170,11 +169,12 @@ class Campaign:
     def _next_series(self, progress: GroupProgress) -> GroupProgress | None:
         """What is measured again: jobs with carry-over in longer slices, then jobs of which too few blocks count."""
         group = progress.group
-        if discarded := longer_slices(self._carry_overs(group), group.jobs):
+        measured = self._recorder.of_group(group.id)
+        if discarded := longer_slices(self._recorder.carry_over(group.id), measured, group.jobs):
             self._events(Note(_longer(discarded)))
             return progress.followed_by(discarded)
         records = {cell.id: self._recorder.records[cell.id] for cell in group.cells}
-        jobs = jobs_to_repeat(progress.plan, group, records, self._recorder.of_group(group.id))
+        jobs = jobs_to_repeat(progress.plan, group, records, measured)
         if not jobs:
             return None
         self._events(Note(f"slices of {', '.join(job.id for job in jobs)} overlapped: measured again"))
@@ -286,7 +286,8 @@ class Campaign:
             progress.reachable,
         )
         cells = progress.open_cells
-        longer = longer_slices(self._carry_overs(group), group.jobs)
+        measured = self._recorder.of_group(group.id)
+        longer = longer_slices(self._recorder.carry_over(group.id), measured, group.jobs)
         if all(cell.job in longer for cell in cells):
             return Reason.CARRY_OVER
         reason = reason_to_stop(cells, records, looking)
@@ -314,14 +315,11 @@ class Campaign:
             drift=drift,
             rounds=tuple(orders),
             abandoned=tuple(sorted(self._recorder.abandoned(group.id))),
-            carry_over=self._carry_overs(group),
+            carry_over=carry_overs(measured, group.jobs),
         )
         self._recorder.group(record)
         contexts = {cell.id: self._context(cell, progress, at, record, final=final) for cell in group.cells}
         return self._recorder.assemble(group.cells, contexts)
-
-    def _carry_overs(self, group: Group) -> tuple[CarryOverRecord, ...]:
-        return carry_overs(self._recorder.of_group(group.id), group.jobs)
 
     def _examined(self, found: LabFound) -> None:
         """Record the properties of the host. Refuses a resumed run on another lab before anything is built."""
@@ -343,6 +341,7 @@ class Campaign:
     def _context(
         self, cell: Cell, progress: GroupProgress, at: Prepared, group: GroupRecord, *, final: bool
     ) -> CellContext:
+        modes = [each.mode for each in progress.group.cells]
         return CellContext(
             host=self.spec.host.name,
             group=progress.group.id,
@@ -350,12 +349,12 @@ class Campaign:
             budgets=self._budgets(cell),
             sequential=progress.sequential,
             final=final and progress.is_open(cell),
-            validity=tuple(drift_checks(group.drift, cell)),
+            validity=tuple(drift_checks(group.drift, cell, modes)),
             effective=at.effective.get(cell.mode.name, NOTHING),
             carried=tuple(each for each in group.carry_over if each.job == cell.job.id),
             notes=(
                 *self._measurer.restarts,
-                *drift_notes(group.drift, cell),
+                *drift_notes(group.drift, cell, modes),
                 *(note for arm in cell.arms for note in at.notes.get(arm.id, ())),
             ),
             skipped=at.skipped.get(cell.mode.name),

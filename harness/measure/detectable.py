@@ -12,7 +12,7 @@ from harness.model.budget import Budget
 from harness.model.mode import Cell
 from harness.results import CONFIDENCE
 from harness.scenario.budgets import budgets_for
-from harness.scenario.plan import FIO_SHARE, MOST_ROUNDS, Group, Plan
+from harness.scenario.plan import MOST_ROUNDS, Group, Plan
 from harness.scenario.scenario import Scenario
 
 
@@ -91,7 +91,7 @@ def _seconds(plan: Plan, group: Group, noise: Noise, metric: str, limit: float) 
     place = bisect_left(numbers, True, key=shows)
     if place == len(numbers):
         return None
-    return numbers[place] * sum(each.round_seconds for each in plan.groups) / FIO_SHARE
+    return plan.seconds_of(numbers[place])
 
 
 def _share(plan: Plan, group: Group, rounds: int, noise: Noise, metric: str) -> float | None:

@@ -11,7 +11,7 @@ from harness.model.budget import Budget
 from harness.model.job import Job
 from harness.model.mode import Cell
 from harness.results import Measurement
-from harness.scenario.plan import FIO_SHARE, MOST_ROUNDS, Group, Plan
+from harness.scenario.plan import MOST_ROUNDS, Group, Plan
 
 _PERCENTILES = [metric for metric in METRICS.values() if metric.quantile is not None]
 """From the lowest to the highest."""
@@ -67,5 +67,5 @@ def _slowest(job: Job, arms: set[str], measured: Sequence[Measurement]) -> tuple
 def _remedy(plan: Plan, rounds: int | None) -> str:
     if rounds is None or rounds > MOST_ROUNDS:
         return "use longer slices (runtime)"
-    minutes = math.ceil(rounds * sum(group.round_seconds for group in plan.groups) / FIO_SHARE / 60)
+    minutes = math.ceil(plan.seconds_of(rounds) / 60)
     return f"measure {rounds} rounds (--rounds={rounds}, or --time={minutes}min)"

@@ -34,6 +34,7 @@ from harness.results import (
     decompositions,
     scalings,
 )
+from harness.results.records import CarryOverRecord
 from harness.scenario.plan import Group
 
 NOT_EXAMINED = "the host was not examined"
@@ -94,6 +95,10 @@ class Recorder:
     def group(self, record: GroupRecord) -> None:
         """Record the current state of a group."""
         self._groups[record.id] = record
+
+    def carry_over(self, group: str) -> tuple[CarryOverRecord, ...]:
+        """What the jobs of a group show about carry-over, by the group's current state."""
+        return self._groups[group].carry_over
 
     def add(self, measurements: Iterable[Measurement], *, fio_seconds: float) -> None:
         """Record measurements. fio ran for `fio_seconds` in them, including ramps."""

@@ -44,19 +44,25 @@ def carry_overs(measurements: Sequence[Measurement], jobs: Iterable[Job]) -> tup
     )
 
 
-def longer_slices(found: Sequence[CarryOverRecord], jobs: Iterable[Job]) -> dict[Job, float]:
+def longer_slices(
+    found: Sequence[CarryOverRecord], measurements: Iterable[Measurement], jobs: Iterable[Job]
+) -> dict[Job, float]:
     """The jobs that need longer slices, with the seconds at the beginning of each slice that are to be discarded.
 
-    `found` is what `carry_overs` returned for the group. A job whose longest slices still show carry-over is left out.
+    `found` is what `carry_overs` returned for the group with these `measurements`. A job is left out if its longest
+    slices are too few for a test, or if there are no longer ones to try.
     """
-    longest = {each.job: each for each in found}
+    last = {each.job: each for each in found}
+    reached: dict[str, float] = {}
+    for each in measurements:
+        reached[each.job] = max(each.discarded_s, reached.get(each.job, 0.0))
     needed = {}
     for job in jobs:
-        last = longest.get(job.id)
-        if last is None or not last.shown:
+        tested = last.get(job.id)
+        if tested is None or not tested.shown or tested.discarded_s < reached[job.id]:
             continue
         longer = (times * job.seconds for times in DISCARDED_SLICES)
-        if (seconds := next((each for each in longer if each > last.discarded_s), None)) is not None:
+        if (seconds := next((each for each in longer if each > tested.discarded_s), None)) is not None:
             needed[job] = seconds
     return needed
 
@@ -94,7 +100,8 @@ def carry_over_notes(found: Sequence[CarryOverRecord], longer: LongerSlices | No
     if shown[-1].discarded_s >= longer.discarded_s:
         still = f"although its first {longer.discarded_s:g} s do not count, so the arms disturb each other"
         return [f"carry-over: {effect}, {still}; {before}; let slices run for longer (`ramp` of the profile)"]
-    return [f"carry-over: {effect}, so the first {longer.discarded_s:g} s of each slice do not count; {before}"]
+    doubt = "" if found[-1].discarded_s >= longer.discarded_s else "; the longer slices are too few for another test"
+    return [f"carry-over: {effect}, so the first {longer.discarded_s:g} s of each slice do not count; {before}{doubt}"]
 
 
 def _percent(share: float) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from harness.analysis import drifted, estimate_drift
-from harness.model.mode import Cell, Place
+from harness.model.mode import Cell, Mode, Place
 from harness.results.cells import ValidityCheck
 from harness.results.records import DriftRecord, Measurement
 from harness.scenario.timetable import stays_in_cache, takes_turns
@@ -35,24 +35,27 @@ def host_drift(measurements: Iterable[Measurement]) -> tuple[DriftRecord, ...]:
     return tuple(found)
 
 
-def drift_checks(drifts: Iterable[DriftRecord], cell: Cell) -> list[ValidityCheck]:
-    """The failed check if the host of the cell's job drifted too much, and the cell's arms do not alternate."""
-    if alternates(cell):
+def drift_checks(drifts: Iterable[DriftRecord], cell: Cell, modes: Sequence[Mode]) -> list[ValidityCheck]:
+    """The failed check if the host of the cell's job drifted too much, and the cell's arms do not alternate.
+
+    `modes` are those of all cells of the group.
+    """
+    if _alternates(cell, modes):
         return []
     return [ValidityCheck(DRIFT, ok=False, detail=_words(each)) for each in _of(drifts, cell)]
 
 
-def drift_notes(drifts: Iterable[DriftRecord], cell: Cell) -> list[str]:
-    """The note if the host of the cell's job drifted too much, and the cell's arms alternate."""
-    if not alternates(cell):
+def drift_notes(drifts: Iterable[DriftRecord], cell: Cell, modes: Sequence[Mode]) -> list[str]:
+    """The note if the host of the cell's job drifted too much, and the cell's arms alternate. `modes` as above."""
+    if not _alternates(cell, modes):
         return []
     valid = "the arms alternate within seconds, so the overhead is valid"
     return [f"{_words(each)}; {valid}" for each in _of(drifts, cell)]
 
 
-def alternates(cell: Cell) -> bool:
-    """Whether the slices of the cell's arms alternate within seconds."""
-    return not takes_turns([cell.mode]) and not any(stays_in_cache(arm, cell.job) for arm in cell.arms)
+def _alternates(cell: Cell, modes: Sequence[Mode]) -> bool:
+    """Whether the slices of the cell's arms alternate within seconds: `timetables` decides that for the whole group."""
+    return not takes_turns(modes) and not any(stays_in_cache(arm, cell.job) for arm in cell.arms)
 
 
 def _of(drifts: Iterable[DriftRecord], cell: Cell) -> list[DriftRecord]:

@@ -15,7 +15,7 @@ from harness.scenario.timetable import takes_turns
 from harness.units import format_size
 
 FIO_SHARE = 0.84
-"""The share of a round in which fio runs (measured). Starting fio and the pauses between slices take the rest."""
+"""The share of a round in which fio runs, measured with `smoke`. Starts of fio and pauses take the rest."""
 STARTUP_SECONDS = 45.0
 """The time to build the layouts of a setup and to start its guest, without filling."""
 MOST_ROUNDS = 1000
@@ -151,6 +151,10 @@ class Plan:
         """fio seconds of the fewest rounds of all groups, without conditioning."""
         return self.rounds * sum(group.round_seconds for group in self.groups)
 
+    def seconds_of(self, rounds: int) -> float:
+        """The time for measuring so many rounds of all groups, with the starts of fio and the pauses."""
+        return rounds * sum(group.round_seconds for group in self.groups) / FIO_SHARE
+
     @property
     def minutes(self) -> float:
         """The estimate in minutes: the minimum number of rounds, the shortest conditioning, and the start."""
@@ -185,7 +189,10 @@ class Plan:
 
     @property
     def write_bytes(self) -> float:
-        """The upper bound of bytes written: conditioning, and every writing job at the disk's full write rate."""
+        """The bytes written at most: conditioning, and every writing job at the disk's full write rate.
+
+        Jobs that are measured again, because of carry-over or overlapping slices, are not counted.
+        """
         seconds = sum(
             self.most_rounds_of(group) * group.writing_seconds for group in self.groups
         ) + self._steady_seconds(self._steady_rounds[1])

@@ -302,7 +302,7 @@ def _region(name: str, values: Sequence[float]) -> RegionSteadiness:
 def _with_drift(context: CellContext, cell: Cell, groups: Sequence[GroupRecord]) -> CellContext:
     """With the failed check or the note, where the host drifted too much in the cell's job."""
     drifts = [drift for group in groups if group.id == context.group for drift in group.drift]
-    checks, notes = drift_checks(drifts, cell), drift_notes(drifts, cell)
+    checks, notes = drift_checks(drifts, cell, [cell.mode]), drift_notes(drifts, cell, [cell.mode])
     return replace(context, validity=(*context.validity, *checks), notes=(*context.notes, *notes))
 
 

@@ -389,6 +389,21 @@ def test_carry_over_that_longer_slices_do_not_end_is_told(store: RunStore, alter
     assert set(cell.rounds) == {5, 6}
 
 
+class LosesLongSlices(Draining):
+    """No longer slice counts, because all of them overlap."""
+
+    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
+        several = super().measure(group, piece, began)
+        return [replace(each, overlap="host") if each.discarded_s else each for each in several]
+
+
+def test_longer_slices_that_never_count_end_the_measurement(store: RunStore, alternating: Scenario) -> None:
+    cell = the_guest(measured(campaign(store, resume=False, of=alternating, measurer=LosesLongSlices)))
+    by_round = {each.round: each.discarded_s for each in store.read_journal().measurements}
+    assert by_round == {1: 0.0, 2: 0.0, 3: 4.0, 4: 4.0}
+    assert not cell.rounds
+
+
 def test_a_run_that_was_interrupted_in_longer_slices_goes_on_with_them(store: RunStore, alternating: Scenario) -> None:
     first = campaign(store, resume=False, of=alternating, measurer=DrainingInterrupted)
     with pytest.raises(KeyboardInterrupt):

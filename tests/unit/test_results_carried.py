@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from harness.analysis import Estimate
 from harness.model.job import Job
 from harness.results import Measurement
 from harness.results.carried import carry_over_notes, carry_overs, longer_slices, split_by_length
+from harness.results.cells import LongerSlices
 
 JOB = Job("randwrite", 4096, iodepth=32, ramp=0, seconds=1)
 OTHER = replace(JOB, rw="randread")
@@ -59,23 +61,36 @@ def test_without_carry_over_nothing_is_shown() -> None:
     (found,) = carry_overs(measured(0.0), [JOB])
     assert not found.shown
     assert carry_over_notes([found], None) == []
-    assert longer_slices([found], [JOB]) == {}
+    assert longer_slices([found], measured(0.0), [JOB]) == {}
 
 
 def test_slices_become_longer_once_and_once_more_and_then_no_longer() -> None:
-    (found,) = carry_overs(measured(-0.2), [JOB])
-    assert longer_slices([found], [JOB, OTHER]) == {JOB: 4.0}
-    longer = replace(found, discarded_s=4.0)
-    assert longer_slices([found, longer], [JOB]) == {JOB: 16.0}
-    assert longer_slices([found, replace(longer, shown=False)], [JOB]) == {}
-    assert longer_slices([found, longer, replace(longer, discarded_s=16.0)], [JOB]) == {}
+    short = measured(-0.2)
+    (found,) = carry_overs(short, [JOB])
+    assert longer_slices([found], short, [JOB, OTHER]) == {JOB: 4.0}
+    longer, later = replace(found, discarded_s=4.0), discarding(4.0, short)
+    assert longer_slices([found, longer], [*short, *later], [JOB]) == {JOB: 16.0}
+    assert longer_slices([found, replace(longer, shown=False)], [*short, *later], [JOB]) == {}
+    longest = replace(longer, discarded_s=16.0)
+    assert longer_slices([found, longer, longest], [*short, *later, *discarding(16.0, short)], [JOB]) == {}
+
+
+def test_longer_slices_that_are_too_few_for_a_test_are_not_measured_again() -> None:
+    several = [*measured(-0.2), *discarding(4.0, measured(-0.2, blocks=1))]
+    found = carry_overs(several, [JOB])
+    assert [(each.discarded_s, each.shown) for each in found] == [(0.0, True)]
+    assert longer_slices(found, several, [JOB]) == {}
+    naive = LongerSlices(4.0, Estimate(0.1, 0.05, 0.15, 12))
+    assert carry_over_notes(found, naive)[0].endswith("; the longer slices are too few for another test")
+
+
+def discarding(seconds: float, slices: list[Measurement]) -> list[Measurement]:
+    return [replace(each, round=2, started=each.started + 1000, discarded_s=seconds) for each in slices]
 
 
 def test_each_length_is_tested_alone_and_only_the_longest_slices_count() -> None:
     short = measured(-0.2)
-    longer = [
-        replace(each, round=2, started=each.started + 1000, discarded_s=4.0) for each in measured(0.0, jobs=(JOB,))
-    ]
+    longer = discarding(4.0, measured(0.0))
     other = [replace(each, round=3, started=each.started + 2000) for each in measured(0.0, jobs=(OTHER,))]
     found = carry_overs([*short, *longer, *other], [JOB, OTHER])
     assert [(each.job, each.discarded_s, each.shown) for each in found] == [

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.model.attach import Attach
+from harness.model.attach import Attach, Vfio
 from harness.model.base import Device
 from harness.model.job import Job
 from harness.model.mode import Cell, Mode
@@ -55,21 +55,28 @@ def test_a_host_that_loses_a_quarter_voids_cells_whose_arms_are_apart_and_is_a_n
     drift = only(rounds([1000, 930, 870, 805, 750]))
     assert drift.change.point == pytest.approx(-0.25, abs=0.005)
     assert drift.too_much
-    (check,) = drift_checks([drift], APART)
+    (check,) = drift_checks([drift], APART, [APART.mode])
     assert not check.ok
     assert check.detail.startswith("the bare host changed by -25.")
     assert "more than 20%: warm up the host" in check.detail
-    assert drift_notes([drift], APART) == []
-    assert drift_checks([drift], ALTERNATING) == []
-    (note,) = drift_notes([drift], ALTERNATING)
+    assert drift_notes([drift], APART, [APART.mode]) == []
+    assert drift_checks([drift], ALTERNATING, [ALTERNATING.mode]) == []
+    (note,) = drift_notes([drift], ALTERNATING, [ALTERNATING.mode])
     assert note.startswith("the bare host changed by -25.")
     assert note.endswith("the arms alternate within seconds, so the overhead is valid")
 
 
+def test_a_cell_beside_a_guest_that_gets_the_disk_for_itself_does_not_alternate() -> None:
+    drift = only(rounds([1000, 930, 870, 805, 750]))
+    modes = [ALTERNATING.mode, Mode("vfio", Device(), Vfio())]
+    assert drift_checks([drift], ALTERNATING, modes)
+    assert not drift_notes([drift], ALTERNATING, modes)
+
+
 def test_the_drift_of_another_job_does_not_concern_a_cell() -> None:
     drift = replace(only(rounds([1000, 930, 870, 805, 750])), job="seqread-256k-qd32")
-    assert not drift_checks([drift], APART)
-    assert not drift_notes([drift], ALTERNATING)
+    assert not drift_checks([drift], APART, [APART.mode])
+    assert not drift_notes([drift], ALTERNATING, [ALTERNATING.mode])
 
 
 def test_a_host_that_grows_faster_voids_its_group_as_well() -> None:
@@ -80,8 +87,8 @@ def test_a_drift_within_the_bound_is_reported_and_voids_nothing() -> None:
     drift = only(rounds([1000, 970, 940, 910, 880]))
     assert drift.change.point == pytest.approx(-0.12, abs=0.005)
     assert not drift.too_much
-    assert not drift_checks([drift], APART)
-    assert not drift_notes([drift], ALTERNATING)
+    assert not drift_checks([drift], APART, [APART.mode])
+    assert not drift_notes([drift], ALTERNATING, [ALTERNATING.mode])
 
 
 def test_noise_as_large_as_the_bound_is_not_a_drift() -> None:
