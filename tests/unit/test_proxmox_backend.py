@@ -400,6 +400,15 @@ def test_how_a_disk_is_attached_is_read_from_pve_qemu_and_guest(node: Node, clie
     assert left(client) == []
 
 
+def test_a_drive_that_the_vm_no_longer_has_is_named_with_the_vm_and_its_host(client: Client, shell: NodeShell) -> None:
+    disk = GuestDisk("thin", BlockSource("/dev/pve/vm-9000-disk-0", "block", 0, SPAN), Attach())
+    with created(client, shell.log(RUN), RULES, shell_parameters(RULES, "local:iso/mini.iso", 2)) as (machine, _):
+        up = Booted(machine, cast("SshRunner", guest_with("thin", queues=1, write_cache="write through")), 1.0)
+        guest = ProxmoxGuest(up, threads=None, node=PlayedShell({}), disks=[disk], keys={"thin": "scsi0"})
+        with pytest.raises(GuestError, match=r"^host node1: VM 9000 no longer has the drive scsi0\n"):
+            guest.effective("thin")
+
+
 def _read_back(node: Node, machine: VirtualMachine) -> None:
     attach = Attach(bus="virtio-scsi", cache="directsync", aio="io_uring", discard="unmap", queues=2)
     machine.set({"scsi0": drive_string("local-lvm:1", attach, "thin")})

@@ -52,7 +52,7 @@ class ProxmoxGuest(BootedGuest):
         config = self._machine.config()
         if key not in config:
             raise GuestError(
-                f"host {self._node.name}: VM {self._machine.vmid} no longer has the drive {key}",
+                f"{self._node.name}: VM {self._machine.vmid} no longer has the drive {key}",
                 hint="it was detached while the guest was running: see the task log of the node",
             )
         process = read_process(self._node, self._machine.vmid)
