@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
-from pydantic import JsonValue
+from pydantic import JsonValue, TypeAdapter
 
 from harness.errors import ConfigError, ResultsError
 from harness.measure.spec import CampaignSpec
 from harness.measure.stored_modes import comparable_mode, mode_record
+from harness.model.budget import Budget
 from harness.model.profile import profile_of
 from harness.results import Journal, Measurement, Run, RunStore
 from harness.run_id import RunId
+from harness.scenario.scenario import Decomposition
 
 _SAME = {"host": "host", "images": "images", "acceleration": "acceleration", "asked": "scenario or lab file"}
 """The provenance that must not change, because otherwise the rounds would not be comparable. Values are words."""
@@ -97,14 +100,39 @@ def requested(spec: CampaignSpec) -> dict[str, JsonValue]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The settings of a scenario for the number of rounds and for judging. The first four are those of the plan."""
+
+    rounds: int
+    most_rounds: int
+    target: float | None
+    time_limit: float | None
+    budgets: tuple[Budget, ...]
+    decompositions: tuple[Decomposition, ...]
+
+
 def evaluation(spec: CampaignSpec) -> dict[str, JsonValue]:
-    """The settings for the number of rounds and for judging, by scenario. They may change when a run is resumed."""
-    found: dict[str, JsonValue] = {}
-    for plan in spec.plans:
-        for scenario in (spec.scenarios[group.scenario] for group in plan.groups):
-            rounds = f"{plan.rounds} to {plan.most_rounds} rounds, target {plan.target}, time limit {plan.time_limit}"
-            found[scenario.name] = f"{rounds}, {scenario.budgets}, {scenario.decompositions}"
-    return found
+    """The evaluation of each scenario, as plain JSON. It may change when a run is resumed.
+
+    Version 0.1 stored it as text, which equals none of these. Its whole rounds are evaluated again.
+    """
+    plans = {group.scenario: plan for plan in spec.plans for group in plan.groups}
+    scenarios = {name: spec.scenarios[name] for name in plans}
+    return {
+        name: _evaluations().dump_python(
+            Evaluation(
+                plan.rounds,
+                plan.most_rounds,
+                plan.target,
+                plan.time_limit,
+                scenarios[name].budgets,
+                scenarios[name].decompositions,
+            ),
+            mode="json",
+        )
+        for name, plan in plans.items()
+    }
 
 
 def earlier_part(store: RunStore, host: str, profile: str) -> tuple[Earlier, RunId, int]:
@@ -127,6 +155,11 @@ def earlier_part(store: RunStore, host: str, profile: str) -> tuple[Earlier, Run
                 hint=f"use --{what}={then}, or start a new run, without --resume",
             )
     return Earlier(store.read_journal(), run), run_id, run.run.seed
+
+
+@cache
+def _evaluations() -> TypeAdapter[Evaluation]:
+    return TypeAdapter(Evaluation)
 
 
 def _of_both(before: JsonValue, after: JsonValue) -> tuple[JsonValue, JsonValue]:

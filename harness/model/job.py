@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import PlainValidator, computed_field, model_validator
+from pydantic import BeforeValidator, computed_field, model_validator
 
 from harness.config.names import choices
 from harness.model.values import STRICT, from_text
@@ -185,7 +185,7 @@ def parse_workload(text: str) -> Workload:
     return Workload(PATTERNS[pattern], bs, numjobs, read_share, _rate(match["rate"], numjobs, read_share))
 
 
-WorkloadText = Annotated[Workload, PlainValidator(from_text(parse_workload, "randread-4k"))]
+WorkloadText = Annotated[Workload, BeforeValidator(from_text(parse_workload, "randread-4k"))]
 
 
 def _rate(text: str | None, numjobs: int, read_share: float | None) -> int | None:

@@ -16,10 +16,12 @@ from pydantic import JsonValue
 
 from harness.errors import ConfigError, ResultsError
 from harness.lab.inventory import DiskById, HostSpec
-from harness.measure.resume import Earlier, earlier_part, requested
+from harness.measure.resume import Earlier, earlier_part, evaluation, requested
 from harness.measure.spec import CampaignSpec
 from harness.measure.stored_modes import comparable_mode
 from harness.model.attach import Attach
+from harness.model.budget import Budget
+from harness.model.job import parse_workload
 from harness.model.layout import Lvm
 from harness.results import Journal, Measurement, RoundEvent, Run, RunStore
 from harness.scenario.load import find_scenarios, load_scenario
@@ -219,6 +221,43 @@ def test_a_run_can_be_resumed_with_more_rounds_other_budgets_or_another_selectio
 
 def test_a_run_without_this_provenance_can_be_resumed() -> None:
     ran({"host": {}}).require_same({"host": {}, "asked": requested(SPEC)})
+
+
+def test_the_evaluation_is_stored_as_numbers_and_names() -> None:
+    budget = Budget("iops", 0.1, workloads=(parse_workload("randread-4k"),), iodepth=(1, 32))
+    scenario = replace(with_smoke(most_rounds=6, target=0.03), budgets=(budget,))
+    found = evaluation(spec(scenario, plans=(plan_for(scenario, "smoke"),)))
+    assert found == json.loads(json.dumps(found))
+    assert found == {
+        "optane": {
+            "rounds": 3,
+            "most_rounds": 6,
+            "target": 0.03,
+            "time_limit": None,
+            "budgets": [
+                {
+                    "metric": "iops",
+                    "share": 0.1,
+                    "absolute": None,
+                    "both": None,
+                    "modes": None,
+                    "workloads": [
+                        {
+                            "rw": "randread",
+                            "bs": 4096,
+                            "numjobs": 1,
+                            "read_share": None,
+                            "rate": None,
+                            "pattern": "randread",
+                        }
+                    ],
+                    "iodepth": [1, 32],
+                    "lab": ["bare-metal"],
+                }
+            ],
+            "decompositions": [],
+        }
+    }
 
 
 # --- modes that were stored by another version ---

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 
 from harness.errors import GuestError, ResultsError
 from harness.events import Event, Note
@@ -204,6 +205,20 @@ def test_a_complete_run_is_judged_anew_by_another_budget_without_another_round(w
     measured(campaign(whole, resume=True, of=scenario(budget=0.5)))
     assert whole.journal_path.read_bytes() == journal
     assert {budget.share for cell in whole.read_results().cells for budget in cell.budget} == {0.5}
+
+
+def test_a_complete_run_that_has_its_evaluation_as_text_is_judged_anew_without_another_round(whole: RunStore) -> None:
+    journal = whole.journal_path.read_bytes()
+    run = whole.read_results()
+    # As stored by version 0.1.
+    text: JsonValue = {"optane": "2 to 2 rounds, target None, time limit None, (BudgetRule(metric='iops'),), ()"}
+    whole.write_results(replace(run, provenance=run.provenance | {"evaluation": text}))
+    again = measured(campaign(whole, resume=True))
+    assert whole.journal_path.read_bytes() == journal
+    assert again.run.status == "complete"
+    assert again.provenance["evaluation"] == run.provenance["evaluation"]
+    assert again.cells == run.cells
+    require_finished(whole)
 
 
 def test_a_complete_run_goes_on_where_more_rounds_are_asked_for(whole: RunStore) -> None:
