@@ -20,7 +20,7 @@ from harness.scenario.scenario import Decomposition
 _SAME = {"host": "host", "images": "images", "acceleration": "acceleration", "asked": "scenario or lab file"}
 """The provenance that must not change, because otherwise the rounds would not be comparable. Values are words."""
 
-_OF_PROFILE = ("ramp", "runtime", "span", "conditioning", "reboot")
+_OF_PROFILE = ("ramp", "runtime", "blocks", "span", "conditioning", "reboot")
 """What in a profile must not change either."""
 
 

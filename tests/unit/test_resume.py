@@ -185,6 +185,7 @@ OTHER_DISK = replace(SPEC.host, disks=(DiskById("optane", "/dev/disk/by-id/b", "
     [
         (spec(with_smoke(runtime=9.0)), r"optane\.runtime was 1, is 9\.0$"),
         (spec(with_smoke(ramp=1.0)), r"optane\.ramp was 0, is 1\.0$"),
+        (spec(with_smoke(blocks=4)), r"optane\.blocks was 1, is 4$"),
         (spec(with_smoke(span=2**30)), r"optane\.span was 67108864, is 1073741824$"),
         (spec(with_smoke(conditioning="steady")), r"optane\.conditioning was fill, is steady$"),
         (spec(optane(), host=OTHER_DISK), r"optane\.disk\.optane was .*serial A\), is .*serial B\)$"),
@@ -217,6 +218,11 @@ def test_rounds_that_measured_something_else_are_refused_by_the_key_that_changed
 def test_a_run_can_be_resumed_with_more_rounds_other_budgets_or_another_selection(now: CampaignSpec) -> None:
     stored = json.loads(json.dumps(requested(SPEC)))
     ran({"asked": stored}).require_same({"asked": requested(now)})
+
+
+def test_a_run_of_a_version_that_did_not_store_the_number_of_blocks_can_be_resumed() -> None:
+    stored = {key: value for key, value in requested(SPEC).items() if key != "optane.blocks"}
+    ran({"asked": stored}).require_same({"asked": requested(spec(with_smoke(blocks=4)))})
 
 
 def test_a_run_without_this_provenance_can_be_resumed() -> None:
