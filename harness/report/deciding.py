@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from harness.analysis import Limit, first_blocks, log_ratios, t_quantile
+from harness.analysis import first_blocks, log_ratios, t_quantile
 from harness.results import BudgetRecord, CellRecord, MetricRecord
 from harness.results.percentiles import rounds_needed
 
@@ -77,7 +77,7 @@ def samples_to_decide(
     a promise: it treats mean and spread of the samples so far as the true values, and blocks as independent.
     ValueError for fewer than two samples.
     """
-    confidence = Limit(budget.share, budget.absolute, budget.both).interval_confidence(confidence)
+    confidence = budget.limit.interval_confidence(confidence)
     sides = _sides(metric, budget, boots)
     broken = [side.samples(confidence) for side in sides if side.beyond > 0]
     kept = [side.samples(confidence) for side in sides if side.beyond <= 0]

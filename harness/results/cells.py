@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from harness.analysis import Better, Estimate, Unit, Verdict
+from harness.analysis import Better, Estimate, Limit, Unit, Verdict
 from harness.analysis.verdict import Both
 from harness.model.effective import Effective
 from harness.model.job import Job
@@ -86,6 +86,11 @@ class BudgetRecord:
     p_value: float | None
     """The p value of "the budget is exceeded", corrected for the looks but not for the other cells; null without an
     interval."""
+
+    @property
+    def limit(self) -> Limit:
+        """The limit for the analysis. Its values are stored one by one, because the keys of results.json are stable."""
+        return Limit(self.share, self.absolute, self.both)
 
 
 @dataclass(frozen=True, slots=True)
