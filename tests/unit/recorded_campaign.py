@@ -20,6 +20,7 @@ from harness.results import ConditioningRecord, LabInfo, Measurement, RunStore
 from harness.scenario.plan import Group, Plan
 from harness.scenario.timetable import Slice
 from tests.unit.counted import counters as counters_of
+from tests.unit.measurements import StandIn, as_planned
 
 HOST_IOPS = 10_000.0
 SECONDS = 3.0
@@ -42,7 +43,7 @@ def write_recording(path: Path, jobs: dict[str, Played], skipped: Mapping[str, s
     path.write_text(json.dumps({"jobs": jobs, "skipped": dict(skipped or {})}))
 
 
-class RecordedMeasurer:
+class RecordedMeasurer(StandIn):
     """Plays `recording.json` of the working directory. Takes what `HostMeasurer` takes."""
 
     restarts: Sequence[str] = ()
@@ -56,9 +57,6 @@ class RecordedMeasurer:
         examined(LabFound(info, "bare-metal"))
         skipped = json.loads(RECORDING.read_text())["skipped"]
         return Prepared(SPAN, ConditioningRecord("fill", None, (), None), skipped)
-
-    def boot_again(self) -> None:
-        pass
 
     def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
         recording: dict[str, Played] = json.loads(RECORDING.read_text())["jobs"]
@@ -88,33 +86,20 @@ class RecordedMeasurer:
     def start_again(self, error: HostError | GuestError, what: str) -> None:  # noqa: ARG002
         raise error
 
-    def round_measured(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
 
 def _measurement(
     group: Group, planned: Slice, piece: Piece, raw: str, *, started: float, iops: float, disk: float
 ) -> Measurement:
-    arm, job = planned.arm.id, planned.job
+    job = planned.job
     moved = iops * job.bs * SECONDS
     direction = "written" if job.writes else "read"
-    seen = disk * moved if arm.startswith("guest") else moved
-    return Measurement(
-        group=group.id,
-        round=piece.number,
-        arm=arm,
-        repeat=1,
-        job=job.id,
+    seen = disk * moved if planned.arm.place is Place.GUEST else moved
+    return replace(
+        as_planned(group, piece, planned, {"iops": iops, "bw": iops * job.bs, "lat_mean": job.iodepth / iops}),
         started=started,
         seconds=SECONDS,
         wall=SECONDS,
-        metrics={"iops": iops, "bw": iops * job.bs, "lat_mean": job.iodepth / iops},
         io_bytes=round(moved),
         raw=raw,
         counters=counters_of({f"fio_{direction}": moved, f"disk_{direction}": seen}),
-        block=planned.block,
-        boot=piece.boot,
     )

@@ -16,12 +16,11 @@ import pytest
 from harness.analysis import INDEPENDENT, estimate_overhead
 from harness.errors import GuestError, HostError, ResultsError
 from harness.events import Events
-from harness.measure.measurer import LabFound, Piece, Prepared
+from harness.measure.measurer import Piece
 from harness.measure.rounds import Rounds
-from harness.results import ConditioningRecord, Measurement
+from harness.results import Measurement
 from harness.run_id import RunId
 from harness.scenario.plan import Group as PlannedGroup
-from harness.scenario.plan import Plan
 from harness.scenario.timetable import GUARD_SECONDS, Slice, Timetable
 from tests.bench.designs.__main__ import main
 from tests.bench.designs.assess import judged, rows, table
@@ -29,6 +28,7 @@ from tests.bench.designs.blocks import Block, units
 from tests.bench.designs.comparisons import COMPARISONS, WORKLOADS, Comparison, Design, Sizes
 from tests.bench.designs.measuring import Series, units_for
 from tests.bench.lines import append, read
+from tests.unit.measurements import StandIn, as_planned
 
 SIZES = Sizes()
 SESSION = RunId("20260101-000000-abcd")
@@ -100,7 +100,7 @@ def test_the_order_of_a_unit_is_random_and_follows_from_the_seed() -> None:
 
 
 @dataclass
-class Plays:
+class Plays(StandIn):
     """A measurer whose n-th slice reaches n IOPS. In the calls `fails`, the guest is lost; `overlaps` names slices."""
 
     fails: frozenset[int] = frozenset()
@@ -112,12 +112,6 @@ class Plays:
     taken: int = 0
     restarts: list[str] = field(default_factory=list)
 
-    def ready(self, plan: Plan, group: PlannedGroup, examined: Callable[[LabFound], None]) -> Prepared:  # noqa: ARG002
-        return Prepared(plan.span, ConditioningRecord("fill", None, (), None))
-
-    def boot_again(self) -> None:
-        pass
-
     def measure(self, group: PlannedGroup, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
         self.calls += 1
         if self.calls in self.fails:
@@ -128,20 +122,9 @@ class Plays:
             self.taken += 1
             self.starts.append(each.start)
             found.append(
-                Measurement(
-                    group.id,
-                    piece.number,
-                    each.arm.id,
-                    each.turn.again,
-                    each.job.id,
-                    each.start,
-                    each.job.seconds + self.late,
-                    each.job.wall,
-                    {"iops": float(self.taken), "lat_mean": 1 / self.taken},
-                    0,
-                    "raw",
-                    block=each.block,
-                    boot=piece.boot,
+                replace(
+                    as_planned(group, piece, each, {"iops": float(self.taken), "lat_mean": 1 / self.taken}),
+                    seconds=each.job.seconds + self.late,
                     overlap="host" if self.taken in self.overlaps else None,
                 )
             )
@@ -149,12 +132,6 @@ class Plays:
 
     def start_again(self, error: HostError | GuestError, what: str) -> None:  # noqa: ARG002
         self.restarts.append(what)
-
-    def round_measured(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 def measured(path: Path, plays: Plays, count: int = 1) -> list[Block]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -19,11 +19,12 @@ from harness.calibrate.trials import (
 )
 from harness.errors import GuestError, HostError, MeasurementError
 from harness.events import BlockStarted, Event, Events
-from harness.measure.measurer import LabFound, Piece, Prepared
+from harness.measure.measurer import Piece
 from harness.model.mode import Place
-from harness.results import ConditioningRecord, Measurement
-from harness.scenario.plan import Group, Plan
+from harness.results import Measurement
+from harness.scenario.plan import Group
 from harness.scenario.timetable import GUARD_SECONDS, Slice
+from tests.unit.measurements import StandIn, as_planned
 
 
 def test_the_two_arms_of_a_device_against_itself_differ_only_in_their_names() -> None:
@@ -106,7 +107,7 @@ def test_both_turns_of_a_trial_alternate_in_one_timetable_also_on_the_host() -> 
 
 
 @dataclass
-class Plays:
+class Plays(StandIn):
     """A measurer whose n-th slice has a latency of n seconds; some fail, overlap or stall. It notes each slice."""
 
     fails: frozenset[int] = frozenset()
@@ -116,9 +117,6 @@ class Plays:
     restarts: list[str] = field(default_factory=list)
     slices: list[str] = field(default_factory=list)
     boots: int = 0
-
-    def ready(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> Prepared:  # noqa: ARG002
-        return Prepared(plan.span, ConditioningRecord("fill", None, (), None))
 
     def boot_again(self) -> None:
         self.boots += 1
@@ -134,35 +132,15 @@ class Plays:
             taken = len(self.slices)
             if taken in self.fails:
                 raise GuestError("the guest was lost")
-            found.append(
-                Measurement(
-                    group.id,
-                    piece.number,
-                    each.arm.id,
-                    each.turn.again,
-                    each.job.id,
-                    each.start,
-                    1.0,
-                    1.0,
-                    {"lat_mean": float(taken), "iops": 0.0 if taken in self.stalls else float(taken)},
-                    0,
-                    "raw",
-                    block=block,
-                    overlap="b" if taken in self.overlaps else None,
-                )
-            )
+            values = {"lat_mean": float(taken), "iops": 0.0 if taken in self.stalls else float(taken)}
+            overlap = "b" if taken in self.overlaps else None
+            found.append(replace(as_planned(group, piece, each, values), overlap=overlap))
         return found
 
     def start_again(self, error: HostError | GuestError, what: str) -> None:
         if not self.simulated:
             raise error
         self.restarts.append(what)
-
-    def round_measured(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 TRIALS = same_device_trials(CalibrationSpec(groups=2, rounds=2), "optane")

@@ -1,0 +1,60 @@
+"""Measurements for tests, and what stand-in measurers have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from harness.measure.measurer import LabFound, Piece, Prepared
+from harness.results import ConditioningRecord, Measurement
+from harness.scenario.plan import Group, Plan
+from harness.scenario.timetable import Slice
+
+A_SLICE = Measurement(
+    group="g",
+    round=1,
+    arm="host",
+    repeat=1,
+    job="randread-4k-qd32",
+    started=1000.0,
+    seconds=1.0,
+    wall=1.0,
+    metrics={},
+    io_bytes=4096,
+    raw="raw/1.json",
+)
+"""A measurement to be changed with `replace`: a test names what matters to it."""
+
+
+def as_planned(group: Group, piece: Piece, planned: Slice, metrics: Mapping[str, float]) -> Measurement:
+    """The measurement of a slice that ran exactly as planned, with these metrics."""
+    return replace(
+        A_SLICE,
+        group=group.id,
+        round=piece.number,
+        block=planned.block,
+        boot=piece.boot,
+        arm=planned.arm.id,
+        repeat=planned.turn.again,
+        job=planned.job.id,
+        started=planned.start,
+        seconds=planned.job.seconds,
+        wall=planned.job.wall,
+        metrics=dict(metrics),
+    )
+
+
+class StandIn:
+    """What a measurer without a host has nothing to do for."""
+
+    def ready(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> Prepared:  # noqa: ARG002
+        return Prepared(plan.span, ConditioningRecord("fill", None, (), None))
+
+    def boot_again(self) -> None:
+        pass
+
+    def round_measured(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
