@@ -11,7 +11,7 @@ from statistics import median
 
 from harness.calibrate.assess import Measured
 from harness.calibrate.trials import LATE, PASSTHROUGH, PLAIN, SPAN, Trial
-from harness.errors import GuestError, HostError, MeasurementError, Unsupported
+from harness.errors import MeasurementError, Unsupported
 from harness.events import Events, Note
 from harness.guest.protocol import Hypervisor
 from harness.image import ImageSet
@@ -19,17 +19,17 @@ from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
 from harness.layout.memory_disk import memory_disk
 from harness.layout.source import BlockSource
-from harness.measure.blocks import measure_timetable
 from harness.measure.environment import Environment
-from harness.measure.measurer import LabFound, Measurer, Piece, Prepared
+from harness.measure.measurer import LabFound, Measurer, Prepared
 from harness.measure.phases import Phases
 from harness.measure.provenance import examine
 from harness.measure.rounds import Round, Rounds
 from harness.measure.session import Session, SetupRequest, session
+from harness.measure.session_measurer import SessionMeasurer
 from harness.model.mode import Mode, Place
 from harness.results import Measurement, RunStore
 from harness.scenario.plan import Group, Plan
-from harness.scenario.timetable import GUARD_SECONDS, Slice, Turn
+from harness.scenario.timetable import GUARD_SECONDS, Turn
 
 DELAY_NS = 1_000_000
 PLAIN_ANSWER_NS = 8_000_000
@@ -46,23 +46,17 @@ _BOOT_SECONDS = 12.0
 """Seconds of a boot of the guest."""
 
 
-class TrialMeasurer:
+class TrialMeasurer(SessionMeasurer):
     """The measurer of a calibration. Its guest has the disk under test and, if the host can create them, two disks in
     memory."""
 
     def __init__(
         self, environment: Environment, store: RunStore, disk: str, *, seed: int, images: ImageSet, phases: Phases
     ) -> None:
-        self._environment = environment
-        self._store = store
+        super().__init__(environment, store, seed=seed)
         self._disk = disk
-        self._seed = seed
         self._images = images
         self._phases = phases
-
-    @property
-    def restarts(self) -> Sequence[str]:
-        return self._environment.restarts
 
     @property
     def host(self) -> Host:
@@ -77,28 +71,10 @@ class TrialMeasurer:
         at = self._session()
         return Prepared(at.layouts.span, at.conditioning)
 
-    def boot_again(self) -> None:
-        self._environment.current.boot_again()
-
-    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
-        session = self._environment.current
-        if session.slot is not None:
-            session.slot.measured = True
-
-        def at(turn: Turn) -> Session:
-            in_memory = turn.arm.place is Place.HOST and turn.name in (PLAIN.name, LATE.name)
-            return _on_disk(session, turn.name) if in_memory else session
-
-        return measure_timetable(at, session, self._store, group, piece, seed=self._seed, began=began)
-
-    def start_again(self, error: HostError | GuestError, what: str) -> None:
-        self._environment.start_again(error, what)
-
-    def round_measured(self) -> None:
-        self._environment.round_measured()
-
-    def close(self) -> None:
-        self._environment.close()
+    def _at(self, turn: Turn) -> Session:
+        current = super()._at(turn)
+        in_memory = turn.arm.place is Place.HOST and turn.name in (PLAIN.name, LATE.name)
+        return _on_disk(current, turn.name) if in_memory else current
 
     def _session(self) -> Session:
         """The session of all trials. It is opened at the first request and after a restart."""

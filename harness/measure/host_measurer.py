@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from harness.errors import GuestError, HostError
 from harness.guest.protocol import Hypervisor
 from harness.image import ImageSet
 from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
-from harness.measure.blocks import measure_timetable
 from harness.measure.environment import Environment
 from harness.measure.fio import reports_start
-from harness.measure.measurer import LabFound, Piece, Prepared
+from harness.measure.measurer import LabFound, Prepared
 from harness.measure.phases import Phases
 from harness.measure.provenance import disk_provenance, examine, guest_provenance, is_rotational
 from harness.measure.session import Session, SetupRequest, session
+from harness.measure.session_measurer import SessionMeasurer
 from harness.measure.spec import CampaignSpec
 from harness.model.mode import Arm, Place
-from harness.results import Measurement, RunStore
+from harness.results import RunStore
 from harness.scenario.plan import Group, Plan
-from harness.scenario.timetable import Slice
 
 
-class HostMeasurer:
+class HostMeasurer(SessionMeasurer):
     """Measures on one host. Its disks have the layouts of one request at a time."""
 
     def __init__(self, spec: CampaignSpec, store: RunStore, images: ImageSet, phases: Phases) -> None:
-        self._spec = spec
-        self._store = store
+        environment = Environment(spec.host, spec.run_id, spec.disks, images=images, phases=phases)
+        super().__init__(environment, store, seed=spec.seed)
         self._images = images
         self._phases = phases
-        self._environment = Environment(spec.host, spec.run_id, spec.disks, images=images, phases=phases)
-
-    @property
-    def restarts(self) -> Sequence[str]:
-        return self._environment.restarts
 
     def ready(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> Prepared:
         examined(examine(self._environment.opened(), self._images))
@@ -52,30 +45,12 @@ class HostMeasurer:
             rotational=is_rotational(at),
         )
 
-    def boot_again(self) -> None:
-        self._environment.current.boot_again()
-
-    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
-        at = self._environment.current
-        if at.slot is not None:
-            at.slot.measured = True
-        return measure_timetable(lambda _turn: at, at, self._store, group, piece, seed=self._spec.seed, began=began)
-
-    def start_again(self, error: HostError | GuestError, what: str) -> None:
-        self._environment.start_again(error, what)
-
-    def round_measured(self) -> None:
-        self._environment.round_measured()
-
-    def close(self) -> None:
-        self._environment.close()
-
     def _session(self, request: SetupRequest) -> Session:
         """The session for `request`: the current one if the request is unchanged, else a new one."""
 
         def make(host: Host, hypervisor: Hypervisor, log: CreationLog) -> AbstractContextManager[Session]:
             disks = [host.spec.target(disk) for disk in request.disks]
-            return session(host, hypervisor, disks, request, log=log, seed=self._spec.seed, phases=self._phases)
+            return session(host, hypervisor, disks, request, log=log, seed=self._seed, phases=self._phases)
 
         return self._environment.session_for(request, make)
 

@@ -16,7 +16,6 @@ from harness.events import Events
 from harness.image import ensure_images
 from harness.lab.embedded import lab as embedded
 from harness.lab.inventory import HostSpec
-from harness.measure.blocks import measure_timetable
 from harness.measure.environment import Environment
 from harness.measure.measurer import Piece, Prepared
 from harness.measure.phases import Phases
@@ -38,14 +37,11 @@ UNIT_OVERHEAD_SECONDS = 6.0
 
 
 class DesignMeasurer(TrialMeasurer):
-    """The measurer of a calibration, whose arms on the host are the disk under test."""
+    """The measurer of a calibration, without what fio printed."""
 
     def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
-        session = self._environment.current
-        measured = measure_timetable(
-            lambda _turn: session, session, self._store, group, piece, seed=self._seed, began=began
-        )
-        for each in (self._store.path / "raw").iterdir():  # fio's outputs of a whole session are hundreds of MB
+        measured = super().measure(group, piece, began)
+        for each in (self._store.path / "raw").iterdir():  # The outputs of a whole session are hundreds of MB.
             each.unlink()
         return measured
 

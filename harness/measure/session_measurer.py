@@ -1,0 +1,49 @@
+"""What the measurers on a host have in common: they measure in the current session of an environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from harness.errors import GuestError, HostError
+from harness.measure.blocks import measure_timetable
+from harness.measure.environment import Environment
+from harness.measure.measurer import Piece
+from harness.measure.session import Session
+from harness.results import Measurement, RunStore
+from harness.scenario.plan import Group
+from harness.scenario.timetable import Slice, Turn
+
+
+class SessionMeasurer:
+    """A `Measurer` without `ready`: a subclass decides which session is opened."""
+
+    def __init__(self, environment: Environment, store: RunStore, *, seed: int) -> None:
+        self._environment = environment
+        self._store = store
+        self._seed = seed
+
+    @property
+    def restarts(self) -> Sequence[str]:
+        return self._environment.restarts
+
+    def boot_again(self) -> None:
+        self._environment.current.boot_again()
+
+    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
+        session = self._environment.current
+        if session.slot is not None:
+            session.slot.measured = True
+        return measure_timetable(self._at, session, self._store, group, piece, seed=self._seed, began=began)
+
+    def start_again(self, error: HostError | GuestError, what: str) -> None:
+        self._environment.start_again(error, what)
+
+    def round_measured(self) -> None:
+        self._environment.round_measured()
+
+    def close(self) -> None:
+        self._environment.close()
+
+    def _at(self, turn: Turn) -> Session:  # noqa: ARG002 - a subclass may have other disks for some turns
+        """The session with the disks of this turn."""
+        return self._environment.current
