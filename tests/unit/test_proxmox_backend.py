@@ -39,11 +39,13 @@ from harness.results.configuration import configuration_check
 from harness.run_id import RunId
 from pve_double import nodeshell
 from pve_double.faults import Fault
-from pve_double.server import Serving, serve
+from pve_double.server import Serving
 from pve_double.state import Node
-from pve_double.testing import memory_node
+from tests.unit.proxmox_fixtures import client, node, serving, shell
 from tests.unit.proxmox_nodes import connected
 from tests.unit.proxmox_shell import DISK, LINK, NodeShell, PlayedShell
+
+__all__ = ["client", "node", "serving", "shell"]
 
 MIB = 1024**2
 RUN = RunId("20261121-101500-ab12")
@@ -56,28 +58,6 @@ RAW = Mode("raw", RawFile(), Attach())
 QCOW2 = Mode("qcow2", Qcow2(), Attach())
 THIN = Mode("thin", LvmThin(), Attach())
 RULES = GuestRules(vmids=(9000, 9001), kvm=False, cpu="max")
-
-
-@pytest.fixture
-def serving() -> Iterator[Serving]:
-    with serve(memory_node(cpus=4)) as found:
-        yield found
-
-
-@pytest.fixture
-def shell(serving: Serving, tmp_path: Path) -> NodeShell:
-    return NodeShell(serving, tmp_path)
-
-
-@pytest.fixture
-def node(serving: Serving) -> Node:
-    return serving.node
-
-
-@pytest.fixture
-def client(serving: Serving) -> Iterator[Client]:
-    with connected(serving) as found:
-        yield found
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,10 +22,10 @@ from harness.lab.proxmox import ApiSpec, GuestRules, ProxmoxSpec, SecretSource
 from harness.model.attach import Attach, Bus
 from harness.model.layout import Partition
 from harness.model.mode import Mode
-from pve_double.server import Serving, serve
+from pve_double.server import serve
 from pve_double.state import Node
-from pve_double.testing import memory_node
 from tests.unit.loop_disks import RUNNER, loop, mounted, require, run, sparse
+from tests.unit.proxmox_fixtures import client, node, serving, shell
 from tests.unit.proxmox_nodes import connected, played_back
 from tests.unit.proxmox_shell import DISK, LINK, NodeShell, PlayedShell
 from tests.unit.test_proxmox_backend import (
@@ -35,6 +34,8 @@ from tests.unit.test_proxmox_backend import (
     SPAN,
     hypervisor,
 )
+
+__all__ = ["client", "node", "serving", "shell"]
 
 FACTS = {
     "virtio0-15, scsi0-30, sata0-5": "a_bus_has_as_many_places_as_pve_gives_it",
@@ -72,29 +73,6 @@ FACTS = {
 TESTS = Path(__file__).parent
 MIB = 1024**2
 API = ApiSpec("192.0.2.9", 8006, "pve", "root@pam", SecretSource("env", "X"))
-
-
-@pytest.fixture
-def node() -> Node:
-    return memory_node(cpus=4)
-
-
-@pytest.fixture
-def serving(node: Node, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
-    monkeypatch.setattr("harness.guest.proxmox.client.SETTLE_SECONDS", 3.0)
-    with serve(node) as found:
-        yield found
-
-
-@pytest.fixture
-def client(serving: Serving) -> Iterator[Client]:
-    with connected(serving) as found:
-        yield found
-
-
-@pytest.fixture
-def shell(serving: Serving, tmp_path: Path) -> NodeShell:
-    return NodeShell(serving, tmp_path)
 
 
 @pytest.mark.parametrize(("fact", "test"), FACTS.items(), ids=FACTS)

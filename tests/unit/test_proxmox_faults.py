@@ -25,8 +25,11 @@ from pve_double.faults import Fault, Kind
 from pve_double.server import Serving, serve
 from pve_double.state import Node
 from pve_double.testing import memory_node
+from tests.unit.proxmox_fixtures import client, node, serving, shell
 from tests.unit.proxmox_nodes import api_spec, connected
 from tests.unit.proxmox_shell import NodeShell
+
+__all__ = ["client", "node", "serving", "shell"]
 
 RUN = RunId("20261121-101500-ab12")
 WRONG = "not-the-one"
@@ -41,29 +44,6 @@ CREATE, CONFIG, START, STOP, DESTROY = (
     "POST .*/status/stop",
     "DELETE .*/qemu/",
 )
-
-
-@pytest.fixture
-def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
-    monkeypatch.setattr("harness.guest.proxmox.client.SETTLE_SECONDS", 3.0)
-    with serve(memory_node()) as found:
-        yield found
-
-
-@pytest.fixture
-def node(serving: Serving) -> Node:
-    return serving.node
-
-
-@pytest.fixture
-def client(serving: Serving) -> Iterator[Client]:
-    with connected(serving) as found:
-        yield found
-
-
-@pytest.fixture
-def shell(serving: Serving, tmp_path: Path) -> NodeShell:
-    return NodeShell(serving, tmp_path)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,37 +18,15 @@ from harness.lab.transport.local import LocalRunner
 from pve_double.faults import Fault
 from pve_double.qemu.machine import Machine as PveMachine
 from pve_double.qemu.machine import Snapshot
-from pve_double.server import Serving, serve
 from pve_double.state import Container, Node
-from pve_double.testing import memory_node
-from tests.unit.proxmox_nodes import connected, played_back
+from tests.unit.proxmox_fixtures import client, node, serving, shell
+from tests.unit.proxmox_nodes import played_back
 from tests.unit.proxmox_shell import DISK, LINK, NodeShell
 from tests.unit.test_proxmox_backend import left
 
+__all__ = ["client", "node", "serving", "shell"]
+
 RULES = GuestRules(vmids=(9000, 9003), kvm=False, cpu="max")
-
-
-@pytest.fixture
-def node() -> Node:
-    return memory_node(cpus=4)
-
-
-@pytest.fixture
-def serving(node: Node, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
-    monkeypatch.setattr("harness.guest.proxmox.client.SETTLE_SECONDS", 3.0)
-    with serve(node) as found:
-        yield found
-
-
-@pytest.fixture
-def client(serving: Serving) -> Iterator[Client]:
-    with connected(serving) as found:
-        yield found
-
-
-@pytest.fixture
-def shell(serving: Serving, tmp_path: Path) -> NodeShell:
-    return NodeShell(serving, tmp_path)
 
 
 def made(client: Client, **settings: object) -> VirtualMachine:

@@ -32,34 +32,15 @@ from pve_double.server import Serving, serve
 from pve_double.state import Node, Settings, make_node
 from pve_double.storage.volumes import Storage
 from pve_double.testing import FAST, PASSWORD, memory_node
+from tests.unit.proxmox_fixtures import client, node, serving, shell
 from tests.unit.proxmox_nodes import connected
 from tests.unit.proxmox_shell import DISK, LINK, NodeShell
 from tests.unit.test_proxmox_backend import HOST, LVM, RAW, RULES, RUN, SPAN, STORED, THIN, hypervisor, left, reaped
 
+__all__ = ["client", "node", "serving", "shell"]
+
 CONTENT = "nodes/pve/storage/local-lvm/content"
 LVM_STORE = f"voh-{RUN}-lvm"
-
-
-@pytest.fixture
-def serving() -> Iterator[Serving]:
-    with serve(memory_node(cpus=4)) as found:
-        yield found
-
-
-@pytest.fixture
-def node(serving: Serving) -> Node:
-    return serving.node
-
-
-@pytest.fixture
-def client(serving: Serving) -> Iterator[Client]:
-    with connected(serving) as found:
-        yield found
-
-
-@pytest.fixture
-def shell(serving: Serving, tmp_path: Path) -> NodeShell:
-    return NodeShell(serving, tmp_path)
 
 
 @pytest.fixture

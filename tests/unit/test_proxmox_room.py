@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,13 +14,14 @@ from harness.lab.inventory import DiskByStorage
 from harness.model.attach import Attach
 from harness.model.layout import Lvm, LvmThin, Qcow2, RawFile, Zvol
 from harness.model.mode import Mode
-from pve_double.server import Serving, serve
 from pve_double.state import Node
 from pve_double.storage.volumes import Storage
 from pve_double.testing import memory_node
-from tests.unit.proxmox_nodes import connected
+from tests.unit.proxmox_fixtures import client, serving, shell
 from tests.unit.proxmox_shell import NodeShell
 from tests.unit.test_proxmox_backend import HOST, RUN, SPAN, hypervisor, left
+
+__all__ = ["client", "serving", "shell"]
 
 GIB = 1 << 30
 IMAGES = frozenset({"images", "rootdir"})
@@ -47,23 +47,6 @@ def node() -> Node:
         node.store.storages[storage.id] = storage
     node.file_systems |= {"/srv/here": "/dev/mapper/srv-data", "/srv/there": "/dev/mapper/srv-data"}
     return node
-
-
-@pytest.fixture
-def serving(node: Node) -> Iterator[Serving]:
-    with serve(node) as found:
-        yield found
-
-
-@pytest.fixture
-def client(serving: Serving) -> Iterator[Client]:
-    with connected(serving) as found:
-        yield found
-
-
-@pytest.fixture
-def shell(serving: Serving, tmp_path: Path) -> NodeShell:
-    return NodeShell(serving, tmp_path)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from math import ceil
 from pathlib import Path
 
@@ -25,10 +24,9 @@ from harness.model.attach import Attach
 from harness.model.layout import LvmThin, Preallocation
 from harness.model.mode import Mode
 from pve_double.faults import Fault, Kind
-from pve_double.server import Serving, serve
 from pve_double.state import Node
-from pve_double.testing import memory_node
-from tests.unit.proxmox_nodes import connected, played_back
+from tests.unit.proxmox_fixtures import client, node, serving, shell
+from tests.unit.proxmox_nodes import played_back
 from tests.unit.proxmox_shell import DISK, NodeShell, PlayedShell
 from tests.unit.test_proxmox_backend import (
     HOST,
@@ -40,33 +38,12 @@ from tests.unit.test_proxmox_backend import (
     left,
 )
 
+__all__ = ["client", "node", "serving", "shell"]
+
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 EXTENT = 4 * MIB
 ISO_BYTES = 4096
 STORE = f"voh-{RUN}-thin"
-
-
-@pytest.fixture
-def node() -> Node:
-    return memory_node(cpus=4)
-
-
-@pytest.fixture
-def serving(node: Node, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
-    monkeypatch.setattr("harness.guest.proxmox.client.SETTLE_SECONDS", 3.0)
-    with serve(node) as found:
-        yield found
-
-
-@pytest.fixture
-def client(serving: Serving) -> Iterator[Client]:
-    with connected(serving) as found:
-        yield found
-
-
-@pytest.fixture
-def shell(serving: Serving, tmp_path: Path) -> NodeShell:
-    return NodeShell(serving, tmp_path)
 
 
 @pytest.fixture

@@ -1,0 +1,41 @@
+"""Fixtures of the tests at the double of Proxmox VE: the node, its API, a client of it, and its shell.
+
+A test file imports them and names them in `__all__`. It may have a `node` of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.guest.proxmox.client import Client
+from pve_double.server import Serving, serve
+from pve_double.state import Node
+from pve_double.testing import memory_node
+from tests.unit.proxmox_nodes import connected
+from tests.unit.proxmox_shell import NodeShell
+
+
+@pytest.fixture
+def node() -> Node:
+    return memory_node(cpus=4)
+
+
+@pytest.fixture
+def serving(node: Node, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
+    monkeypatch.setattr("harness.guest.proxmox.client.SETTLE_SECONDS", 3.0)
+    with serve(node) as found:
+        yield found
+
+
+@pytest.fixture
+def client(serving: Serving) -> Iterator[Client]:
+    with connected(serving) as found:
+        yield found
+
+
+@pytest.fixture
+def shell(serving: Serving, tmp_path: Path) -> NodeShell:
+    return NodeShell(serving, tmp_path)
