@@ -12,6 +12,7 @@ from harness.model.mode import Arm, Cell, Mode, Place
 from harness.results import CellContext, CellRecord, Measurement, assemble
 from harness.results.io_costs import CPU_PARTS, CYCLE_COSTS, IO_COSTS, costs_per_io
 from tests.unit.counted import counters as counters_of
+from tests.unit.measurements import A_SLICE
 from tests.unit.runs import optane
 
 JOB = Job("randread", 4096, iodepth=1, ramp=0, seconds=10, rate=1000)
@@ -174,17 +175,13 @@ def test_every_figure_has_a_unit_and_a_title() -> None:
 
 def measured(place: Place, number: int, counters: dict[str, float], *, iops: float = 1000.0) -> Measurement:
     arm = Arm(place, None if place is Place.HOST else LVM)
-    return Measurement(
-        group="g",
+    return replace(
+        A_SLICE,
         round=number,
         arm=arm.id,
-        repeat=1,
         job=JOB.id,
         started=100.0 * number + len(arm.id),
-        seconds=10.0,
-        wall=11.0,
         metrics={"iops": iops, "bw": iops * 4096, "clat_mean": 1e-4 if place is Place.HOST else 2e-4},
-        io_bytes=1,
         raw=f"raw/{number}-{place}.json",
         counters=counters_of(counters),
     )

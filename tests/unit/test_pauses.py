@@ -11,6 +11,7 @@ from harness.measure.pauses import pause_after
 from harness.model.job import Job
 from harness.results import Measurement
 from harness.scenario.timetable import GUARD_SECONDS
+from tests.unit.measurements import A_SLICE
 
 JOB = Job("randread", 4096, iodepth=32, ramp=0, seconds=1)
 OTHER = replace(JOB, iodepth=1)
@@ -20,7 +21,7 @@ STARTS = count(1000, 100)
 
 
 def measured(seconds: float, job: Job = JOB) -> Measurement:
-    return Measurement("g", 1, "host", 1, job.id, next(STARTS), seconds, 1.0, {}, 0, "raw")
+    return replace(A_SLICE, job=job.id, started=next(STARTS), seconds=seconds)
 
 
 def pause(*measurements: Measurement, job: Job = JOB, rotational: bool = False) -> float:

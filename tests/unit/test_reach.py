@@ -13,6 +13,7 @@ from harness.model.job import Job
 from harness.model.mode import Cell, Mode
 from harness.results import Measurement
 from harness.scenario.plan import Plan, group_cells
+from tests.unit.measurements import A_SLICE
 
 JOB = Job("randread", 4096, iodepth=1, ramp=0, seconds=1)
 P999, P99 = Budget("clat_p999", 0.5), Budget("clat_p99", 0.5)
@@ -29,19 +30,14 @@ def plan_of(job: Job = JOB, *, rounds: int = 3, reboot: bool = False) -> Plan:
 
 def measured(job: Job = JOB, **ios: int) -> list[Measurement]:
     return [
-        Measurement(
+        replace(
+            A_SLICE,
             group="hdd-batch1",
-            round=1,
             block=block,
             arm={"host": "host", "guest": "guest:passthrough", "other": "guest:other"}[arm],
-            repeat=1,
             job=job.id,
             started=1000.0 + block,
-            seconds=1.0,
-            wall=1.0,
             metrics={"iops": float(number)},
-            io_bytes=4096 * number,
-            raw="raw/1.json",
             histogram={1000: number},
         )
         for arm, number in ios.items()

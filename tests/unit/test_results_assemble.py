@@ -17,6 +17,7 @@ from harness.model.layout import Lvm
 from harness.model.mode import Cell, Mode
 from harness.results import CellContext, CellRecord, Measurement, ValidityCheck, assemble
 from tests.unit.counted import counters
+from tests.unit.measurements import A_SLICE
 
 JOB = Job(rw="randread", bs=4096, iodepth=32, ramp=1.0, seconds=10.0)
 HOST = Cell("optane", "nvme0", Mode("host", Device(), None), JOB)
@@ -25,17 +26,14 @@ LVM = Cell("optane", "nvme0", Mode("lvm", Lvm(), Attach(bus="virtio-blk")), JOB)
 
 
 def measured(arm: str, round: int, job: Job = JOB, group: str = "nvme0", **metrics: float) -> Measurement:  # noqa: A002
-    return Measurement(
+    return replace(
+        A_SLICE,
         group=group,
         round=round,
         arm=arm,
-        repeat=1,
         job=job.id,
         started=1000.0 + 100 * round + {"h": 0, "t": 10, "g": 20}[arm[0]],
-        seconds=10.0,
-        wall=11.2,
         metrics=metrics,
-        io_bytes=4096,
         raw=f"raw/{round}-{arm.replace(':', '-')}.json",
     )
 

@@ -26,6 +26,7 @@ from harness.results import (
 )
 from harness.scenario.plan import Group
 from harness.scenario.scenario import Decomposition, Scenario
+from tests.unit.measurements import A_SLICE
 
 MODES = (
     Mode("host", Device(), None),
@@ -73,17 +74,13 @@ def measurements(cells: Iterable[Cell], rounds: int, keep: Keep = always) -> lis
             draw = random.Random(f"{number} {arm.id} {job.id}")
             latency = LATENCY.get(arm.id, 90e-6) * math.exp(draw.gauss(0, 0.02)) * (1 + number / 10)
             found.append(
-                Measurement(
-                    group="g",
+                replace(
+                    A_SLICE,
                     round=number,
                     arm=arm.id,
-                    repeat=1,
                     job=job.id,
                     started=float(len(found)),
-                    seconds=3.0,
-                    wall=3.2,
                     metrics={"iops": 1 / latency, "lat_mean": latency},
-                    io_bytes=4096,
                     raw=f"raw/{len(found)}.json",
                 )
             )

@@ -12,24 +12,13 @@ from harness.model.base import Device
 from harness.model.job import Job
 from harness.model.mode import Cell, Mode
 from harness.results import DriftRecord, Measurement, drift_checks, drift_notes, host_drift
+from tests.unit.measurements import A_SLICE
 
 JOB = "randwrite-4k-qd32"
 
 
 def measured(iops: float, number: int, arm: str = "host", job: str = JOB) -> Measurement:
-    return Measurement(
-        group="hdd-batch1",
-        round=number,
-        arm=arm,
-        repeat=1,
-        job=job,
-        started=1000.0 + 60 * number,
-        seconds=3.0,
-        wall=3.2,
-        metrics={"iops": iops},
-        io_bytes=4096,
-        raw=f"raw/{number}.json",
-    )
+    return replace(A_SLICE, round=number, arm=arm, job=job, started=1000.0 + 60 * number, metrics={"iops": iops})
 
 
 def rounds(values: Sequence[float], arm: str = "host", job: str = JOB) -> list[Measurement]:

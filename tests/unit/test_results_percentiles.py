@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -21,6 +22,7 @@ from harness.report.deciding import what_decides
 from harness.report.numbers import batch_count
 from harness.results import CellContext, CellRecord, Measurement, MetricRecord, assemble
 from harness.results.percentiles import rounds_needed
+from tests.unit.measurements import A_SLICE
 
 JOB = Job("randread", 4096, iodepth=1, ramp=0, seconds=1)
 PASSTHROUGH = Cell("hdd", "hdd", Mode("passthrough", Device(), Attach()), JOB)
@@ -36,19 +38,16 @@ def measured(arm: str, number: int, block: int, boot: int, ios: int) -> Measurem
     bins = Counter(round(chance.expovariate(1 / 1e7) * SLOWER[place]) for _ in range(ios))
     names = {metric.quantile: name for name, metric in METRICS.items()}
     found = {names[q]: value for q in QUANTILES if (value := percentile(bins, q)) is not None}
-    return Measurement(
+    return replace(
+        A_SLICE,
         group="hdd",
         round=number,
         block=block,
         boot=boot,
         arm=arm,
-        repeat=1,
         job=JOB.id,
         started=1000.0 * number + 10 * block + len(arm),
-        seconds=1.0,
-        wall=1.0,
         metrics={"iops": float(ios), **found},
-        io_bytes=4096 * ios,
         raw=f"raw/{number}-{block}-{place}.json",
         histogram=dict(bins),
     )

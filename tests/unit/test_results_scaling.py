@@ -17,6 +17,7 @@ from harness.model.mode import Cell, Mode
 from harness.report.cells import CellView
 from harness.results import CellContext, CellRecord, Measurement, ScalingRecord, ValidityCheck, assemble, scalings
 from tests.unit.counted import counters as counters_of
+from tests.unit.measurements import A_SLICE
 
 SINGLE = {1: 10_000.0, 8: 60_000.0, 32: 100_000.0}
 """IOPS of an imagined disk by depth."""
@@ -29,17 +30,15 @@ def cell(layout: Layout, workload: str = "randread-4k", depth: int = 32) -> Cell
 
 def measured(job: Job, arm: str, number: int, iops: float, counters: Mapping[str, float]) -> Measurement:
     iops *= 1 + number / 10  # what a round's arms share
-    return Measurement(
-        group="g",
+    return replace(
+        A_SLICE,
         round=number,
         arm=arm,
-        repeat=1,
         job=job.id,
         started=float(number),
-        seconds=4.0,
-        wall=5.2,
+        seconds=job.seconds,
+        wall=job.wall,
         metrics={"iops": iops, "bw": iops * job.bs, "lat_mean": job.iodepth / iops},
-        io_bytes=4096,
         raw=f"raw/{number}-{arm}-{job.id}.json",
         counters=counters_of(counters),
     )

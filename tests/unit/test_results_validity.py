@@ -14,6 +14,7 @@ from harness.model.layout import Layout, Lvm, LvmThin, Partition, Qcow2, RawFile
 from harness.results import Measurement, ValidityCheck
 from harness.results.validity import byte_checks, rate_checks, saturation_notes
 from tests.unit.counted import counters as counters_of
+from tests.unit.measurements import A_SLICE
 
 GIB = 1024**3
 
@@ -21,17 +22,11 @@ GIB = 1024**3
 def measured(
     arm: str = "guest:raw", number: int = 1, metrics: Mapping[str, float] | None = None, **counters: float
 ) -> Measurement:
-    return Measurement(
-        group="optane-batch1",
+    return replace(
+        A_SLICE,
         round=number,
         arm=arm,
-        repeat=1,
-        job="randread-4k-qd32",
-        started=1000.0 + number,
-        seconds=3.0,
-        wall=3.2,
         metrics=dict(metrics or {}),
-        io_bytes=GIB,
         raw=f"raw/{number}.json",
         counters=counters_of(counters),
     )
