@@ -17,17 +17,21 @@ from harness.lab.paths import MARK
 from harness.lab.processes import Processes
 from harness.lab.sampling import Sample, parse_samples, sample
 from harness.lab.transport.base import Completed, Runner
-from harness.measure.clock import Clock, read_clock
+from harness.measure.clock import Clock
 from harness.measure.fio import FIO, JobResult, Section, job_file, parse, reports_start
-from harness.measure.pacing import LEAD_SECONDS, Pacing, Start, without_waits
+from harness.measure.pacing import PIPES, Pacing, Start, without_waits
 from harness.measure.session import Session
 from harness.model.job import Job
 from harness.model.mode import Place
 from harness.results import RunStore
 from harness.scenario.timetable import Slice, Timetable, Turn
 
-PREPARE_SECONDS = 1.2
+PREPARE_SECONDS = 0.8
 """The time from the command to the first slice: login, and the start of fio."""
+PREPARE_SECONDS_PER_SLICE = 0.012
+"""fio needs longer for more jobs: 6 ms each in the embedded lab, and twice that while two of them start there."""
+_FIRST_PAUSE_SECONDS = 0.5
+"""As much time before the first slice counts as a pause."""
 _BEFORE_SLICE = 0.1
 """When the counters are read before a slice, as a share of the pause before it. The slice before has ended then."""
 _TOLERANCE = 0.005
@@ -68,6 +72,8 @@ class _Machine:
     name: str
     fio: str
     clock: Clock
+    late: float
+    """How long before its planned time a job is released, in seconds: it starts so much later."""
     slices: tuple[Slice, ...]
     sections: tuple[Section, ...]
 
@@ -75,8 +81,8 @@ class _Machine:
         """Its fio, with the first slice of the timetable at the moment `start`."""
         starts = []
         for each in self.slices:
-            moments = [each.start] if not each.job.ramp else [each.start, each.measured_from]
-            starts += [Start(self.clock.uptime(start + moment), each.job.numjobs) for moment in moments]
+            moments = (self.clock.uptime(start + moment - self.late) for moment in _starts(each))
+            starts += [Start(moment, each.job.numjobs) for moment in moments]
         return Pacing.of(f"{token}-{self.name}", FIO, starts)
 
 
@@ -136,19 +142,20 @@ def run_timetable(
     `began` is called when a block begins. Raises MeasurementError if fio fails, HostError or GuestError if a machine is
     lost, and SafetyError if a device is no longer the same one.
     """
+    prepare = PREPARE_SECONDS + PREPARE_SECONDS_PER_SLICE * len(table.slices) + session.clocks.startup
     with ThreadPoolExecutor() as pool:
-        machines = _machines(at, session, table, pool)
+        machines = _machines(at, session, table, pool, prepare)
         host = machines[0]
         files = CounterFiles(_disks(at, table), session.guest.threads if session.guest else None)
-        start = time.monotonic() + PREPARE_SECONDS
+        start = time.monotonic() + prepare
         moments = [start + moment for moment in _reading_times(table)]
-        deadline = table.seconds * 1.5 + _GRACE_SECONDS
+        deadline = prepare + table.seconds * 1.5 + _GRACE_SECONDS
         working = [machine for machine in machines if machine.slices]
         fios = {machine.name: _Fio(machine, machine.pacing(name, start), seed, store, name) for machine in working}
         running = {fio: pool.submit(fio.run, deadline=deadline) for fio in fios.values()}
         times = [host.clock.uptime(moment) for moment in moments]
         sampled = pool.submit(sample, session.host.runner, files, times, deadline=deadline)
-        counted = pool.submit(_count_cycles, session, table.seconds + PREPARE_SECONDS)
+        counted = pool.submit(_count_cycles, session, table.seconds + prepare)
         with _stopped_at_failure(host.runner, running):
             _wait([*running.values(), sampled, counted], table, start, began)
     store.save_raw(f"{name}-counters.txt", sampled.result(), command=f"{' '.join(files.paths)}")
@@ -159,19 +166,32 @@ def run_timetable(
         results = parse(done.result().stdout, fio.machine.sections, fio.machine.runner.name)
         for each, result in zip(fio.machine.slices, results, strict=True):
             found[each] = fio.machine, result, raw
-    return _ran(table, found, _Readings(start, host.clock, samples, counted.result()))
+    ran = _ran(table, found, _Readings(start, host.clock, samples, counted.result()))
+    for machine in working:
+        session.clocks.started(machine.runner, _late(machine, ran, start))
+    return ran
+
+
+def _late(machine: _Machine, ran: Sequence[RanSlice], start: float) -> list[float]:
+    """Seconds by which the slices of a machine started late; empty if its fio does not report starts."""
+    own = set(machine.slices)
+    return [
+        each.begun - start - each.planned.measured_from
+        for each in ran
+        if each.planned in own and each.result.started is not None
+    ]
 
 
 def _reading_times(table: Timetable) -> Iterator[float]:
     """When the counters are read, in seconds from the start of the timetable: before each slice, and at the end."""
-    ended = -PREPARE_SECONDS / 2
+    ended = -_FIRST_PAUSE_SECONDS
     for each in table.slices:
         yield each.start - _BEFORE_SLICE * (each.start - ended)
         ended = each.end
     yield table.seconds
 
 
-def _machines(at: At, session: Session, table: Timetable, pool: ThreadPoolExecutor) -> list[_Machine]:
+def _machines(at: At, session: Session, table: Timetable, pool: ThreadPoolExecutor, prepare: float) -> list[_Machine]:
     """The host, also if no slice runs there, and the guest if one does."""
     by_place = {
         name: tuple(each for each in table.slices if (each.arm.place is Place.GUEST) == (name == "guest"))
@@ -182,7 +202,7 @@ def _machines(at: At, session: Session, table: Timetable, pool: ThreadPoolExecut
     if by_place["guest"]:
         runners["guest"] = session.runner(by_place["guest"][0].arm)
         versions["guest"] = session.guest.evidence.get("fio", "") if session.guest else ""
-    clocks = {name: pool.submit(read_clock, runner) for name, runner in runners.items()}
+    clocks = {name: pool.submit(session.clocks.read, runner) for name, runner in runners.items()}
     devices = list(dict.fromkeys(at(each.turn).layouts.twin(each.arm.mode).writable for each in by_place["host"]))
 
     def on_host(argv: Sequence[str], *, stdin: str, deadline: float, check: bool) -> Completed:
@@ -195,19 +215,31 @@ def _machines(at: At, session: Session, table: Timetable, pool: ThreadPoolExecut
             name,
             versions[name],
             clocks[name].result(),
+            session.clocks.late(runner),
             by_place[name],
-            tuple(_sections(at, by_place[name])),
+            tuple(_sections(at, by_place[name], prepare)),
         )
         for name, runner in runners.items()
     ]
 
 
-def _sections(at: At, slices: Sequence[Slice]) -> Iterator[Section]:
+def _sections(at: At, slices: Sequence[Slice], prepare: float) -> Iterator[Section]:
+    """The sections of fio on one machine, which starts at most `prepare` seconds after its command.
+
+    So fio creates each job up to `prepare` seconds before its start, but not before the pipe is free at which it waits.
+    """
+    released: list[float] = []
     for number, each in enumerate(slices, start=1):
+        released += _starts(each)
+        before = len(released) - 1 - PIPES
+        delay = max(each.start, released[before] + prepare if before >= 0 else 0.0)
         name = f"{number}-{each.turn}-{each.job.id}".replace(":", "-")
-        # fio starts a little after the command, so it creates the job a little later than this.
-        delay = max(each.start + PREPARE_SECONDS - LEAD_SECONDS, 0.0)
         yield Section(name, each.job, at(each.turn).target(each.arm), delay)
+
+
+def _starts(planned: Slice) -> tuple[float, ...]:
+    """When fio's jobs of this slice start, in seconds from the start of the timetable: the ramp, if any, and the job."""
+    return (planned.start, planned.measured_from) if planned.job.ramp else (planned.start,)
 
 
 def _disks(at: At, table: Timetable) -> tuple[str, ...]:
