@@ -238,7 +238,7 @@ def _sections(at: At, slices: Sequence[Slice], prepare: float) -> Iterator[Secti
 
 
 def _starts(planned: Slice) -> tuple[float, ...]:
-    """When fio's jobs of this slice start, in seconds from the start of the timetable: the ramp, if any, and the job."""
+    """When fio's jobs of this slice start, in seconds from the start of the timetable: ramp and job."""
     return (planned.start, planned.measured_from) if planned.job.ramp else (planned.start,)
 
 
