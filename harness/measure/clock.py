@@ -10,9 +10,9 @@ from statistics import median
 from harness.lab.transport.base import Runner
 from harness.untrusted import finite, reading
 
-GOOD_SECONDS = 0.03
-"""Readings end when the error is not larger than this: less than the guard gap between two slices."""
-MOST_READINGS = 6
+GOOD_SECONDS = 0.06
+"""Readings end when the error is not larger than this. In the embedded lab, a good reading has half of it."""
+MOST_READINGS = 4
 MOST_LATE_SECONDS = 0.2
 """The longest time to wake a job up. If jobs start later than that, their fio was not ready."""
 MOST_STARTUP_SECONDS = 10.0

@@ -20,10 +20,11 @@ from harness.calibrate.trials import (
 from harness.errors import GuestError, HostError, MeasurementError
 from harness.events import BlockStarted, Event, Events
 from harness.measure.measurer import LabFound, Piece, Prepared
+from harness.measure.pauses import UNKNOWN_JITTER
 from harness.model.mode import Place
 from harness.results import ConditioningRecord, Measurement
 from harness.scenario.plan import Group, Plan
-from harness.scenario.timetable import GUARD_SECONDS, Slice
+from harness.scenario.timetable import Slice
 
 
 def test_the_two_arms_of_a_device_against_itself_differ_only_in_their_names() -> None:
@@ -196,8 +197,8 @@ def test_what_a_slice_takes_besides_its_own_time_is_measured() -> None:
     trials = slice_trials(CalibrationSpec(slices=16), "optane")
     deep, single = (each.gap for each in measure_trials(trials[:2], Plays(), Events(), seed=7))
     # The timetable waits for the I/Os in flight, of which a deep queue has more.
-    assert single == pytest.approx(GUARD_SECONDS + 1 / 2500)
-    assert deep == pytest.approx(GUARD_SECONDS + 32 / 2500)
+    assert single == pytest.approx(UNKNOWN_JITTER + 1 / 2500)
+    assert deep == pytest.approx(UNKNOWN_JITTER + 32 / 2500)
 
 
 def test_the_beginning_of_each_block_is_reported() -> None:
