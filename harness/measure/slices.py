@@ -46,7 +46,8 @@ At = Callable[[Turn], Session]
 
 @dataclass(frozen=True, slots=True)
 class RanSlice:
-    """One slice as it ran. `begun` and `ended` are moments of this process's monotonic clock, without the ramp.
+    """One slice as it ran. `begun` and `ended` are moments of this process's monotonic clock, without the ramp. At
+    `first`, its ramp began, if there is one.
 
     `before` and `after` are the host's counters around it; None if one of them was read while a slice ran. `raw` is the
     path of fio's output. `overlap` names a slice that ran at the same time, else it is empty.
@@ -54,6 +55,7 @@ class RanSlice:
 
     planned: Slice
     result: JobResult
+    first: float
     begun: float
     ended: float
     before: Sample | None
@@ -176,7 +178,7 @@ def _late(machine: _Machine, ran: Sequence[RanSlice], start: float) -> list[floa
     """Seconds by which the slices of a machine started late; empty if its fio does not report starts."""
     own = set(machine.slices)
     return [
-        each.begun - start - each.planned.measured_from
+        each.first - start - each.planned.start
         for each in ran
         if each.planned in own and each.result.started is not None
     ]
@@ -288,40 +290,42 @@ def _ran(
     read: _Readings,
 ) -> list[RanSlice]:
     """The slices in their order, with the counters that were read between them."""
-    begun, ended = [], []
+    first, begun, ended = [], [], []
     for each in table.slices:
         machine, result, _ = found[each]
-        begun.append(
-            read.start + each.measured_from if result.started is None else machine.clock.moment(result.started)
-        )
-        ended.append(begun[-1] + result.seconds)
-    ramps = [each.measured_from - each.start for each in table.slices]
+        planned = read.start + each.start, read.start + each.measured_from
+        moments = [
+            plan if uptime is None else machine.clock.moment(uptime)
+            for plan, uptime in zip(planned, (result.ramp_started, result.started), strict=True)
+        ]
+        first.append(moments[0])
+        begun.append(moments[1])
+        ended.append(moments[1] + result.seconds)
     quiet: list[Sample | None] = []
     for number, taken in enumerate(read.samples):
         after = read.host.moment(taken.begun) >= ended[number - 1] - _TOLERANCE if number else True
-        before = (
-            read.host.moment(taken.ended) <= begun[number] - ramps[number] + _TOLERANCE if number < len(begun) else True
-        )
+        before = read.host.moment(taken.ended) <= first[number] + _TOLERANCE if number < len(first) else True
         quiet.append(taken if before and after else None)
     return [
         RanSlice(
             planned=each,
             result=found[each][1],
+            first=first[number],
             begun=begun[number],
             ended=ended[number],
             before=quiet[number],
             after=quiet[number + 1],
             cycles=read.cycles.between(read.host.uptime(begun[number]), read.host.uptime(ended[number])),
             raw=found[each][2],
-            overlap=_overlap(table, begun, ended, number),
+            overlap=_overlap(table, first, ended, number),
         )
         for number, each in enumerate(table.slices)
     ]
 
 
-def _overlap(table: Timetable, begun: Sequence[float], ended: Sequence[float], number: int) -> str:
-    """The turn that ran at the same time as the slice with this number; empty if none did."""
+def _overlap(table: Timetable, first: Sequence[float], ended: Sequence[float], number: int) -> str:
+    """The turn that ran at the same time as the slice with this number, or as its ramp; empty if none did."""
     for other in (number - 1, number + 1):
-        if 0 <= other < len(begun) and begun[other] < ended[number] and begun[number] < ended[other]:
+        if 0 <= other < len(first) and first[other] < ended[number] and first[number] < ended[other]:
             return str(table.slices[other].turn)
     return ""
