@@ -12,8 +12,8 @@ from harness.untrusted import finite, reading
 
 _SECTOR = 512  # the unit of /sys/block/*/stat, independent of the device's sectors
 
-LINES = "^ *[0-9]|^cpu|^ctxt |ctxt_switches"
-"""Counters of a block device, a process or a thread are a line of numbers. Of other files, these lines are needed."""
+LINES = " *[0-9]|cpu|ctxt |voluntary_ctxt_switches|nonvoluntary_ctxt_switches"
+"""How needed lines begin, as a pattern of perl. Counters of a device, a process or a thread are a line of numbers."""
 
 
 @dataclass(frozen=True, slots=True)

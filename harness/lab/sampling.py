@@ -16,7 +16,8 @@ from harness.untrusted import finite, reading
 # the files, those of disks first. Only the disks must be read before the next slice starts, so the times before and
 # after their reading are printed: `@ BEGUN ENDED`, then `PATH:LINE` for each line of each file. The files stay open,
 # because on an emulated host opening them takes longer than reading. perl is part of every Debian and Proxmox VE, and
-# one process costs less than a program for each reading.
+# one process costs less than a program for each reading. The lines are selected by one search in each content: a search
+# in each line took an emulated host 3 s for 100 readings, which is ten times as long.
 _PROGRAM = r"""
 my $disks = shift;
 my %files;
@@ -43,7 +44,10 @@ for my $at (split ' ', <STDIN>) {
 for (@samples) {
     my ($begun, $ended, @contents) = @$_;
     print "@ $begun $ended\n";
-    for my $path (@paths) { for (split "\n", shift @contents) { print "$path:$_\n" if /PATTERN/ } }
+    for my $path (@paths) {
+        my $content = shift @contents;
+        print "$path:$1\n" while $content =~ /^((?:PATTERN).*)/mg;
+    }
 }
 """.replace("PATTERN", LINES)
 

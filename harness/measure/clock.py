@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import median
 
 from harness.lab.transport.base import Runner
 from harness.untrusted import finite, reading
 
-_READINGS = 3
+GOOD_SECONDS = 0.06
+"""Readings end when the error is not larger than this. In the embedded lab, a good reading has half of it."""
+MOST_READINGS = 4
+MOST_LATE_SECONDS = 0.2
+"""The longest time to wake a job up. If jobs start later than that, their fio was not ready."""
+MOST_STARTUP_SECONDS = 10.0
+DRIFT = 200e-6
+"""The most by which two clocks drift apart, as a share of the time. Quartz and NTP's corrections stay below it."""
 _DEADLINE = 20.0
 _STEP = 0.01
 """The resolution of /proc/uptime in seconds."""
@@ -29,14 +38,65 @@ class Clock:
         """The moment of the monotonic clock at this uptime of the machine."""
         return uptime - self.offset
 
+    def older(self, seconds: float) -> Clock:
+        """What this shows so many seconds later."""
+        return replace(self, error=self.error + DRIFT * seconds)
 
-def read_clock(runner: Runner) -> Clock:
-    """Compare the clocks, by the quickest of some readings of /proc/uptime. Raises HostError.
+    def narrowed(self, newer: Clock) -> Clock:
+        """What both show together. `newer` alone if they contradict each other: then a clock was changed."""
+        low = max(self.offset - self.error, newer.offset - newer.error)
+        high = min(self.offset + self.error, newer.offset + newer.error)
+        return Clock((low + high) / 2, (high - low) / 2) if low <= high else newer
 
-    The machine reads its clock between the request and the answer. So the error is at most half of that time (Cristian
-    1989, "Probabilistic clock synchronization").
-    """
-    return min((_reading(runner) for _ in range(_READINGS)), key=lambda clock: clock.error)
+
+class Clocks:
+    """The clocks of the machines of a session, and how late their jobs start. Each timetable makes them more exact."""
+
+    def __init__(self) -> None:
+        self._known: dict[Runner, tuple[Clock, float]] = {}
+        self._late: dict[Runner, float] = {}
+        self.startup = 0.0
+        """Seconds by which a machine's fio takes longer to start than planned."""
+
+    def late(self, runner: Runner) -> float:
+        """How late a job of this machine starts after its planned time, in seconds: the median of its last timetable.
+
+        It is the time in which the machine wakes programs up. Jobs are released so much earlier.
+        """
+        return self._late.get(runner, 0.0)
+
+    def started(self, runner: Runner, late: Sequence[float]) -> None:
+        """Note how late the jobs of a timetable started, in seconds, although they were released earlier.
+
+        If it is more than waking up can take, fio itself was late, and the next timetable gives it more time.
+        """
+        if not late:
+            return
+        found = self.late(runner) + median(late)
+        if found > MOST_LATE_SECONDS:
+            self.startup = min(self.startup + found, MOST_STARTUP_SECONDS)
+        else:
+            self._late[runner] = max(found, 0.0)
+
+    def read(self, runner: Runner) -> Clock:
+        """Compare the machine's clock with that of this process, with a few readings of /proc/uptime. Raises HostError.
+
+        The machine reads its clock between the request and the answer. So the error of one reading is at most half of
+        that time (Cristian 1989, "Probabilistic clock synchronization"), and the offset lies where the intervals of all
+        readings overlap (Marzullo & Owicki 1983), also those of earlier timetables.
+        """
+        clock: Clock | None = None
+        if runner in self._known:
+            clock, at = self._known[runner]
+            clock = clock.older(time.monotonic() - at)
+        for _ in range(MOST_READINGS):
+            new = _reading(runner)
+            clock = new if clock is None else clock.narrowed(new)
+            if clock.error <= GOOD_SECONDS:
+                break
+        assert clock is not None
+        self._known[runner] = clock, time.monotonic()
+        return clock
 
 
 def _reading(runner: Runner) -> Clock:

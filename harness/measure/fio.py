@@ -64,14 +64,16 @@ class Section:
 class JobResult:
     """The result of one job. `metrics` are by name, in their units, without the ramp.
 
-    `started` is the start of the job in seconds of the machine's uptime, without the ramp; None if this fio does not
-    report it. `histogram` has completions by latency in ns, without the ramp. The counters of host and QEMU include the
-    ramp. So `transferred`, `ios`, `switches` and fio's CPU time (seconds) include it as well.
+    `started` is the start of the job in seconds of the machine's uptime, without the ramp, and `ramp_started` the start
+    of its ramp, or of the job if it has none; None if this fio does not report them. `histogram` has completions by
+    latency in ns, without the ramp. The counters of host and QEMU include the ramp. So `transferred`, `ios`, `switches`
+    and fio's CPU time (seconds) include it as well.
     """
 
     job: str
     seconds: float
     started: float | None
+    ramp_started: float | None
     io_bytes: int
     metrics: Mapping[str, float]
     histogram: Mapping[int, int]
@@ -151,6 +153,10 @@ def _section(name: str, section: Section, seconds: float, number: int) -> list[s
     return lines
 
 
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000
+
+
 def _rates(rate: int, read_share: float | None) -> str:
     """fio limits each direction separately, so the rate of a mixed job is the sum of two rates."""
     if read_share is None:
@@ -216,7 +222,8 @@ def _result(section: Section, entries: Sequence[JobEntry], where: str) -> JobRes
     return JobResult(
         job=section.job.id,
         seconds=max(side.runtime for side in sides) / 1000,
-        started=None if entry.job_start is None else entry.job_start / 1000,
+        started=_seconds(entry.job_start),
+        ramp_started=_seconds(entries[0].job_start),
         io_bytes=sum(side.io_bytes for side in sides),
         metrics=metrics_of(sides),
         histogram=merged(side.clat_ns.bins for side in sides),

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from harness.lab.paths import LEASE_DIRECTORY, MARK
 from harness.lab.transport.base import Completed, Runner
 
-LEAD_SECONDS = 1.0
-"""How long before its slice fio creates a job. Covers the start of fio and its look every 0.1 s."""
 PIPES = 6
 """Jobs that may wait at the same time, each at a pipe of its own."""
 _DEADLINE = 20.0

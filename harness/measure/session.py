@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from harness.errors import GuestError, Unsupported
 from harness.guest.lost import explained
@@ -15,6 +15,7 @@ from harness.lab.inventory import AnyDisk
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
+from harness.measure.clock import Clocks
 from harness.measure.conditioning import condition
 from harness.measure.fio import Target
 from harness.measure.phases import Phases
@@ -105,6 +106,7 @@ class Session:
     skipped: Mapping[str, str]
     effective: Mapping[str, Effective]
     conditioning: ConditioningRecord
+    clocks: Clocks = field(default_factory=Clocks)
 
     @property
     def guest(self) -> Guest | None:

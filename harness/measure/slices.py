@@ -17,18 +17,22 @@ from harness.lab.paths import MARK
 from harness.lab.processes import Processes
 from harness.lab.sampling import Sample, parse_samples, sample
 from harness.lab.transport.base import Completed, Runner
-from harness.measure.clock import Clock, read_clock
+from harness.measure.clock import Clock
 from harness.measure.fio import FIO, JobResult, Section, job_file, parse, reports_start
-from harness.measure.pacing import LEAD_SECONDS, Pacing, Start, without_waits
+from harness.measure.pacing import PIPES, Pacing, Start, without_waits
 from harness.measure.session import Session
 from harness.model.job import Job
 from harness.model.mode import Place
 from harness.results import RunStore
 from harness.scenario.timetable import Slice, Timetable, Turn
 
-PREPARE_SECONDS = 1.2
+PREPARE_SECONDS = 0.8
 """The time from the command to the first slice: login, and the start of fio."""
-_BEFORE_SLICE = 0.1
+PREPARE_SECONDS_PER_SLICE = 0.012
+"""fio needs longer for more jobs: 6 ms each in the embedded lab, and twice that while two of them start there."""
+_FIRST_PAUSE_SECONDS = 0.5
+"""As much time before the first slice counts as a pause."""
+_BEFORE_SLICE = 0.25
 """When the counters are read before a slice, as a share of the pause before it. The slice before has ended then."""
 _TOLERANCE = 0.005
 """Seconds by which a reading of the counters may overlap a slice: half of the resolution of /proc/uptime."""
@@ -42,7 +46,8 @@ At = Callable[[Turn], Session]
 
 @dataclass(frozen=True, slots=True)
 class RanSlice:
-    """One slice as it ran. `begun` and `ended` are moments of this process's monotonic clock, without the ramp.
+    """One slice as it ran. `begun` and `ended` are moments of this process's monotonic clock, without the ramp. At
+    `first`, its ramp began, if there is one.
 
     `before` and `after` are the host's counters around it; None if one of them was read while a slice ran. `raw` is the
     path of fio's output. `overlap` names a slice that ran at the same time, else it is empty.
@@ -50,6 +55,7 @@ class RanSlice:
 
     planned: Slice
     result: JobResult
+    first: float
     begun: float
     ended: float
     before: Sample | None
@@ -68,6 +74,8 @@ class _Machine:
     name: str
     fio: str
     clock: Clock
+    late: float
+    """How long before its planned time a job is released, in seconds: it starts so much later."""
     slices: tuple[Slice, ...]
     sections: tuple[Section, ...]
 
@@ -75,8 +83,8 @@ class _Machine:
         """Its fio, with the first slice of the timetable at the moment `start`."""
         starts = []
         for each in self.slices:
-            moments = [each.start] if not each.job.ramp else [each.start, each.measured_from]
-            starts += [Start(self.clock.uptime(start + moment), each.job.numjobs) for moment in moments]
+            moments = (self.clock.uptime(start + moment - self.late) for moment in _starts(each))
+            starts += [Start(moment, each.job.numjobs) for moment in moments]
         return Pacing.of(f"{token}-{self.name}", FIO, starts)
 
 
@@ -136,19 +144,20 @@ def run_timetable(
     `began` is called when a block begins. Raises MeasurementError if fio fails, HostError or GuestError if a machine is
     lost, and SafetyError if a device is no longer the same one.
     """
+    prepare = PREPARE_SECONDS + PREPARE_SECONDS_PER_SLICE * len(table.slices) + session.clocks.startup
     with ThreadPoolExecutor() as pool:
-        machines = _machines(at, session, table, pool)
+        machines = _machines(at, session, table, pool, prepare)
         host = machines[0]
         files = CounterFiles(_disks(at, table), session.guest.threads if session.guest else None)
-        start = time.monotonic() + PREPARE_SECONDS
+        start = time.monotonic() + prepare
         moments = [start + moment for moment in _reading_times(table)]
-        deadline = table.seconds * 1.5 + _GRACE_SECONDS
+        deadline = prepare + table.seconds * 1.5 + _GRACE_SECONDS
         working = [machine for machine in machines if machine.slices]
         fios = {machine.name: _Fio(machine, machine.pacing(name, start), seed, store, name) for machine in working}
         running = {fio: pool.submit(fio.run, deadline=deadline) for fio in fios.values()}
         times = [host.clock.uptime(moment) for moment in moments]
         sampled = pool.submit(sample, session.host.runner, files, times, deadline=deadline)
-        counted = pool.submit(_count_cycles, session, table.seconds + PREPARE_SECONDS)
+        counted = pool.submit(_count_cycles, session, table.seconds + prepare)
         with _stopped_at_failure(host.runner, running):
             _wait([*running.values(), sampled, counted], table, start, began)
     store.save_raw(f"{name}-counters.txt", sampled.result(), command=f"{' '.join(files.paths)}")
@@ -159,19 +168,32 @@ def run_timetable(
         results = parse(done.result().stdout, fio.machine.sections, fio.machine.runner.name)
         for each, result in zip(fio.machine.slices, results, strict=True):
             found[each] = fio.machine, result, raw
-    return _ran(table, found, _Readings(start, host.clock, samples, counted.result()))
+    ran = _ran(table, found, _Readings(start, host.clock, samples, counted.result()))
+    for machine in working:
+        session.clocks.started(machine.runner, _late(machine, ran, start))
+    return ran
+
+
+def _late(machine: _Machine, ran: Sequence[RanSlice], start: float) -> list[float]:
+    """Seconds by which the slices of a machine started late; empty if its fio does not report starts."""
+    own = set(machine.slices)
+    return [
+        each.first - start - each.planned.start
+        for each in ran
+        if each.planned in own and each.result.started is not None
+    ]
 
 
 def _reading_times(table: Timetable) -> Iterator[float]:
     """When the counters are read, in seconds from the start of the timetable: before each slice, and at the end."""
-    ended = -PREPARE_SECONDS / 2
+    ended = -_FIRST_PAUSE_SECONDS
     for each in table.slices:
         yield each.start - _BEFORE_SLICE * (each.start - ended)
         ended = each.end
     yield table.seconds
 
 
-def _machines(at: At, session: Session, table: Timetable, pool: ThreadPoolExecutor) -> list[_Machine]:
+def _machines(at: At, session: Session, table: Timetable, pool: ThreadPoolExecutor, prepare: float) -> list[_Machine]:
     """The host, also if no slice runs there, and the guest if one does."""
     by_place = {
         name: tuple(each for each in table.slices if (each.arm.place is Place.GUEST) == (name == "guest"))
@@ -182,7 +204,7 @@ def _machines(at: At, session: Session, table: Timetable, pool: ThreadPoolExecut
     if by_place["guest"]:
         runners["guest"] = session.runner(by_place["guest"][0].arm)
         versions["guest"] = session.guest.evidence.get("fio", "") if session.guest else ""
-    clocks = {name: pool.submit(read_clock, runner) for name, runner in runners.items()}
+    clocks = {name: pool.submit(session.clocks.read, runner) for name, runner in runners.items()}
     devices = list(dict.fromkeys(at(each.turn).layouts.twin(each.arm.mode).writable for each in by_place["host"]))
 
     def on_host(argv: Sequence[str], *, stdin: str, deadline: float, check: bool) -> Completed:
@@ -195,19 +217,31 @@ def _machines(at: At, session: Session, table: Timetable, pool: ThreadPoolExecut
             name,
             versions[name],
             clocks[name].result(),
+            session.clocks.late(runner),
             by_place[name],
-            tuple(_sections(at, by_place[name])),
+            tuple(_sections(at, by_place[name], prepare)),
         )
         for name, runner in runners.items()
     ]
 
 
-def _sections(at: At, slices: Sequence[Slice]) -> Iterator[Section]:
+def _sections(at: At, slices: Sequence[Slice], prepare: float) -> Iterator[Section]:
+    """The sections of fio on one machine, which starts at most `prepare` seconds after its command.
+
+    So fio creates each job up to `prepare` seconds before its start, but not before the pipe is free at which it waits.
+    """
+    released: list[float] = []
     for number, each in enumerate(slices, start=1):
+        released += _starts(each)
+        before = len(released) - 1 - PIPES
+        delay = max(each.start, released[before] + prepare if before >= 0 else 0.0)
         name = f"{number}-{each.turn}-{each.job.id}".replace(":", "-")
-        # fio starts a little after the command, so it creates the job a little later than this.
-        delay = max(each.start + PREPARE_SECONDS - LEAD_SECONDS, 0.0)
         yield Section(name, each.job, at(each.turn).target(each.arm), delay)
+
+
+def _starts(planned: Slice) -> tuple[float, ...]:
+    """When fio's jobs of this slice start, in seconds from the start of the timetable: ramp and job."""
+    return (planned.start, planned.measured_from) if planned.job.ramp else (planned.start,)
 
 
 def _disks(at: At, table: Timetable) -> tuple[str, ...]:
@@ -256,40 +290,42 @@ def _ran(
     read: _Readings,
 ) -> list[RanSlice]:
     """The slices in their order, with the counters that were read between them."""
-    begun, ended = [], []
+    first, begun, ended = [], [], []
     for each in table.slices:
         machine, result, _ = found[each]
-        begun.append(
-            read.start + each.measured_from if result.started is None else machine.clock.moment(result.started)
-        )
-        ended.append(begun[-1] + result.seconds)
-    ramps = [each.measured_from - each.start for each in table.slices]
+        planned = read.start + each.start, read.start + each.measured_from
+        moments = [
+            plan if uptime is None else machine.clock.moment(uptime)
+            for plan, uptime in zip(planned, (result.ramp_started, result.started), strict=True)
+        ]
+        first.append(moments[0])
+        begun.append(moments[1])
+        ended.append(moments[1] + result.seconds)
     quiet: list[Sample | None] = []
     for number, taken in enumerate(read.samples):
         after = read.host.moment(taken.begun) >= ended[number - 1] - _TOLERANCE if number else True
-        before = (
-            read.host.moment(taken.ended) <= begun[number] - ramps[number] + _TOLERANCE if number < len(begun) else True
-        )
+        before = read.host.moment(taken.ended) <= first[number] + _TOLERANCE if number < len(first) else True
         quiet.append(taken if before and after else None)
     return [
         RanSlice(
             planned=each,
             result=found[each][1],
+            first=first[number],
             begun=begun[number],
             ended=ended[number],
             before=quiet[number],
             after=quiet[number + 1],
             cycles=read.cycles.between(read.host.uptime(begun[number]), read.host.uptime(ended[number])),
             raw=found[each][2],
-            overlap=_overlap(table, begun, ended, number),
+            overlap=_overlap(table, first, ended, number),
         )
         for number, each in enumerate(table.slices)
     ]
 
 
-def _overlap(table: Timetable, begun: Sequence[float], ended: Sequence[float], number: int) -> str:
-    """The turn that ran at the same time as the slice with this number; empty if none did."""
+def _overlap(table: Timetable, first: Sequence[float], ended: Sequence[float], number: int) -> str:
+    """The turn that ran at the same time as the slice with this number, or as its ramp; empty if none did."""
     for other in (number - 1, number + 1):
-        if 0 <= other < len(begun) and begun[other] < ended[number] and begun[number] < ended[other]:
+        if 0 <= other < len(first) and first[other] < ended[number] and first[number] < ended[other]:
             return str(table.slices[other].turn)
     return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from harness.analysis import Observation, carry_over
 from harness.model.job import Job
@@ -17,6 +18,8 @@ DISCARDED_SLICES = (4, 16)
 time. If the first is not enough, the second follows. In this time, the arm's own load replaces what the arm before has
 left in a cache.
 """
+MOST_APART_SECONDS = 1.0
+"""Between slices that are further apart, another timetable begins: no arm ran directly before."""
 
 
 def carry_overs(measurements: Sequence[Measurement], jobs: Iterable[Job]) -> tuple[CarryOverRecord, ...]:
@@ -109,15 +112,26 @@ def _percent(share: float) -> str:
 
 
 def _observations(measurements: Sequence[Measurement], job: Job, discarded_s: float) -> list[Observation]:
+    """The slices of the job with this length, if another slice ran directly before.
+
+    An arm that always follows itself has a timetable of its own, and is no part of the crossover.
+    """
     blocks: dict[tuple[int, int], int] = {}
     observations = []
-    before: Measurement | None = None
-    for each in measurements:
+    for before, each in pairwise(measurements):
         value = each.metrics.get(job.headline, 0.0)
-        if each.job == job.id and each.discarded_s == discarded_s and each.overlap is None and value > 0:
-            previous = before.arm if before is not None and before.round == each.round else None
-            block = blocks.setdefault((each.round, each.block), len(blocks))
-            other = previous is not None and before is not None and before.job != job.id
-            observations.append(Observation(block, each.arm, previous, math.log(value), after_other_job=other))
-        before = each
-    return observations
+        if each.job != job.id or each.discarded_s != discarded_s or each.overlap is not None or value <= 0:
+            continue
+        if before.round != each.round or _apart(before, each) > MOST_APART_SECONDS:
+            continue
+        block = blocks.setdefault((each.round, each.block), len(blocks))
+        other = before.job != job.id
+        observations.append(Observation(block, each.arm, before.arm, math.log(value), after_other_job=other))
+    alternating = {each.arm for each in observations if each.previous != each.arm}
+    return [each for each in observations if each.arm in alternating]
+
+
+def _apart(before: Measurement, each: Measurement) -> float:
+    """Seconds from the end of a slice to the start of the next one, or of its ramp."""
+    ramp = max(each.wall - each.seconds, 0.0)
+    return each.started - ramp - (before.started + before.seconds)

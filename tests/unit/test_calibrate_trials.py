@@ -20,10 +20,11 @@ from harness.calibrate.trials import (
 from harness.errors import GuestError, HostError, MeasurementError
 from harness.events import BlockStarted, Event, Events
 from harness.measure.measurer import Piece
+from harness.measure.pauses import UNKNOWN_JITTER
 from harness.model.mode import Place
 from harness.results import Measurement
 from harness.scenario.plan import Group
-from harness.scenario.timetable import GUARD_SECONDS, Slice
+from harness.scenario.timetable import Slice
 from tests.unit.measurements import StandIn, as_planned
 
 
@@ -174,8 +175,8 @@ def test_what_a_slice_takes_besides_its_own_time_is_measured() -> None:
     trials = slice_trials(CalibrationSpec(slices=16), "optane")
     deep, single = (each.gap for each in measure_trials(trials[:2], Plays(), Events(), seed=7))
     # The timetable waits for the I/Os in flight, of which a deep queue has more.
-    assert single == pytest.approx(GUARD_SECONDS + 1 / 2500)
-    assert deep == pytest.approx(GUARD_SECONDS + 32 / 2500)
+    assert single == pytest.approx(UNKNOWN_JITTER + 1 / 2500)
+    assert deep == pytest.approx(UNKNOWN_JITTER + 32 / 2500)
 
 
 def test_the_beginning_of_each_block_is_reported() -> None:

@@ -11,7 +11,7 @@ import pytest
 from harness.errors import HostError
 from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner
-from harness.measure.clock import Clock, read_clock
+from harness.measure.clock import Clock, Clocks
 
 RUNNER = LocalRunner("host here")
 
@@ -51,7 +51,7 @@ def uptime() -> float:
 
 
 def test_a_moment_of_this_process_is_the_uptime_of_the_machine_within_the_error() -> None:
-    clock = read_clock(RUNNER)
+    clock = Clocks().read(RUNNER)
     assert clock.uptime(time.monotonic()) == pytest.approx(uptime(), abs=clock.error + 0.01)
     assert clock.error < 0.2
 
@@ -63,7 +63,7 @@ def test_an_uptime_is_the_moment_that_it_was_made_of() -> None:
 
 
 def test_the_quickest_reading_counts() -> None:
-    clock = read_clock(Slow(0.2, 0.2))
+    clock = Clocks().read(Slow(0.2, 0.2))
     assert clock.error < 0.15
     assert clock.uptime(time.monotonic()) == pytest.approx(uptime(), abs=clock.error + 0.01)
 
@@ -72,8 +72,8 @@ def test_the_quickest_reading_counts() -> None:
 def test_the_error_bounds_a_way_that_is_longer_than_the_other(
     ask: float, answer: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.measure.clock._READINGS", 1)
-    clock = read_clock(Slow(ask, answer))
+    monkeypatch.setattr("harness.measure.clock.MOST_READINGS", 1)
+    clock = Clocks().read(Slow(ask, answer))
     assert clock.error >= 0.15
     assert clock.uptime(time.monotonic()) == pytest.approx(uptime(), abs=clock.error + 0.01)
 
@@ -81,4 +81,50 @@ def test_the_error_bounds_a_way_that_is_longer_than_the_other(
 @pytest.mark.parametrize("text", ["", "\n", "long ago\n", "nan 1.0\n", "1e999 1\n"])
 def test_a_clock_that_cannot_be_read_is_an_error_that_names_the_machine(text: str) -> None:
     with pytest.raises(HostError, match="host lab: /proc/uptime"):
-        read_clock(Printing(text))
+        Clocks().read(Printing(text))
+
+
+def test_a_later_reading_makes_use_of_an_earlier_one() -> None:
+    slow = Slow(0.3, 0.0)
+    clocks = Clocks()
+    first = clocks.read(slow)
+    later = clocks.read(slow)
+    assert first.error < 0.15
+    # The reading of the second call took 0.3 s, and alone would have an error of 0.15 s.
+    assert later.error < first.error + 0.001
+
+
+def test_readings_show_together_more_than_the_best_of_them() -> None:
+    one, other = Clock(offset=10.00, error=0.05), Clock(offset=10.06, error=0.05)
+    both = one.narrowed(other)
+    assert both.offset == pytest.approx(10.03)
+    assert both.error == pytest.approx(0.02)
+
+
+def test_a_clock_that_was_changed_is_read_anew() -> None:
+    assert Clock(offset=10.0, error=0.05).narrowed(Clock(offset=11.0, error=0.05)) == Clock(11.0, 0.05)
+
+
+def test_an_old_reading_is_less_exact() -> None:
+    assert Clock(offset=10.0, error=0.05).older(100.0).error == pytest.approx(0.07)
+
+
+def test_jobs_are_released_earlier_by_the_time_by_which_they_started_late() -> None:
+    clocks = Clocks()
+    assert clocks.late(RUNNER) == 0.0
+    clocks.started(RUNNER, [0.02, 0.03, 0.5])
+    assert clocks.late(RUNNER) == pytest.approx(0.03)
+    clocks.started(RUNNER, [-0.01, 0.01, 0.01])  # although they were released 30 ms earlier
+    assert clocks.late(RUNNER) == pytest.approx(0.04)
+    clocks.started(RUNNER, [-0.2])
+    assert clocks.late(RUNNER) == 0.0
+
+
+def test_a_fio_that_was_not_ready_gets_more_time_the_next_time() -> None:
+    clocks = Clocks()
+    clocks.started(RUNNER, [0.02])
+    clocks.started(RUNNER, [0.7, 0.8, 0.9])
+    assert clocks.startup == pytest.approx(0.82)
+    assert clocks.late(RUNNER) == pytest.approx(0.02)
+    clocks.started(RUNNER, [0.0])
+    assert clocks.startup == pytest.approx(0.82)

@@ -339,11 +339,11 @@ def test_a_machine_without_a_slice_runs_no_fio(ran: Ran) -> None:
     assert not (ran.store.path / "raw" / "g-round4-guest.json").exists()
 
 
-def test_a_slice_that_starts_late_and_runs_into_the_next_one_is_void_and_so_is_that_one(
-    ran: Ran, programs: Path
-) -> None:
-    table = ran.table(blocks=3)
-    # A slice whose successor is on the other machine: fio itself cannot keep them apart.
+def let_one_be_late(table: Timetable, programs: Path) -> tuple[int, Slice]:
+    """Let a slice start 0.4 s late. Returns its number and the slice.
+
+    Its successor is on the other machine, because fio itself keeps those of one machine apart.
+    """
     late = next(
         number
         for number, (each, after) in enumerate(pairwise(table.slices))
@@ -355,6 +355,14 @@ def test_a_slice_that_starts_late_and_runs_into_the_next_one_is_void_and_so_is_t
     ]
     name = f"{on_machine.index(planned) + 1}-{planned.turn}-".replace(":", "-")
     paced_fio.install(programs, Mistakes(late={name: 0.4}))
+    return late, planned
+
+
+def test_a_slice_that_starts_late_and_runs_into_the_next_one_is_void_and_so_is_that_one(
+    ran: Ran, programs: Path
+) -> None:
+    table = ran.table(blocks=3)
+    late, planned = let_one_be_late(table, programs)
     found = ran.measure(table)
     assert {number for number, each in enumerate(found) if each.overlap is not None} == {late, late + 1}
     assert found[late].overlap == str(table.slices[late + 1].turn)
@@ -364,6 +372,15 @@ def test_a_slice_that_starts_late_and_runs_into_the_next_one_is_void_and_so_is_t
     assert found[late + 1].counters.disk is None
     assert found[late].counters.fio.ios
     assert found[late - 1].counters.disk is not None
+
+
+def test_a_slice_that_runs_into_the_ramp_of_the_next_one_is_void_too(ran: Ran, programs: Path) -> None:
+    table = ran.table((replace(READ, ramp=0.6),), blocks=3)
+    late, _ = let_one_be_late(table, programs)
+    found = ran.measure(table)
+    # It had ended when the next one was measured, but not when its ramp began.
+    assert found[late].started + found[late].seconds < found[late + 1].started
+    assert {number for number, each in enumerate(found) if each.overlap is not None} == {late, late + 1}
 
 
 def test_a_slice_that_starts_a_little_late_counts_and_keeps_its_counters(ran: Ran, programs: Path) -> None:

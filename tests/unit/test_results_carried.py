@@ -106,6 +106,20 @@ def test_each_job_is_tested_with_the_slice_of_any_job_before_it() -> None:
     assert {each.job: each.shown for each in found} == {JOB.id: True, OTHER.id: True}
 
 
+def test_an_arm_with_a_timetable_of_its_own_shows_no_carry_over() -> None:
+    alternating = measured(0.0)
+    # Its cache is full after some slices, so later slices are slower: not because of the arm before them.
+    own = [measurement(1, block, "guest:cached", JOB, started=100 + block, iops=1000 / block) for block in range(1, 13)]
+    assert carry_overs([*alternating, *own], [JOB]) == carry_overs(alternating, [JOB])
+
+
+def test_the_arm_of_another_timetable_did_not_run_directly_before() -> None:
+    several = measured(-0.2)
+    apart = [replace(each, started=3 * each.started) for each in several]
+    assert carry_overs(several, [JOB])[0].shown
+    assert carry_overs(apart, [JOB]) == ()
+
+
 def test_too_few_slices_show_nothing() -> None:
     assert carry_overs(measured(-0.2, blocks=1), [JOB]) == ()
 
