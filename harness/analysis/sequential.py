@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 def looks(first: int, most: int) -> tuple[int, ...]:
@@ -89,6 +89,10 @@ class Sequential:
     def error_rate(self) -> float:
         """The probability of a wrong one-sided verdict, whenever measuring stops: 0.025 for 95 %."""
         return (1 - self.confidence) / 2
+
+    def reaching(self, rounds: int) -> Sequential:
+        """The plan of a cell that has so many rounds: more than planned if its slices overlapped and it was repeated."""
+        return replace(self, most=rounds) if rounds > self.most else self
 
     def look(self, rounds: int, *, final: bool = False) -> Look | None:
         """The look at `rounds` rounds, or None if no look is planned there.

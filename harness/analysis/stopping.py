@@ -52,6 +52,7 @@ def decided(
     """
     if cells < 1:
         raise ValueError(f"a run judges at least one cell, not {cells}")
+    plan = plan.reaching(samples.count(len(host)))
     look = plan.look(samples.count(len(host)), final=time_spent)
     if look is None:
         return None

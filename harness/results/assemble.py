@@ -231,9 +231,7 @@ def _look(context: CellContext, rounds: int) -> Look | None:
     """The look at which these rounds are judged. Between two planned looks, it is a final look."""
     if rounds == 0:
         return None
-    plan = context.sequential or Sequential(rounds, rounds, CONFIDENCE)
-    if rounds > plan.most:
-        plan = replace(plan, most=rounds)
+    plan = (context.sequential or Sequential(rounds, rounds, CONFIDENCE)).reaching(rounds)
     return plan.look(rounds, final=context.final) or plan.look(rounds, final=True)
 
 

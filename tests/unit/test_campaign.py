@@ -37,7 +37,7 @@ from harness.scenario.timetable import Slice, Timetable
 from tests.unit import killed_campaign
 from tests.unit.killed_campaign import HOST, campaign, measured, plan, record
 from tests.unit.recorded_campaign import Played, RecordedMeasurer, write_recording
-from tests.unit.runs import RUN_ID
+from tests.unit.runs import RUN_ID, optane
 
 
 @pytest.fixture(autouse=True)
@@ -309,6 +309,28 @@ class Overlapping(RecordedMeasurer):
 
 class AlwaysOverlapping(Overlapping):
     until = 10**6
+
+
+class OneModeOverlapping(RecordedMeasurer):
+    """The guest's slices in one mode overlap in the first rounds, so the other mode has more blocks that count."""
+
+    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
+        several = super().measure(group, piece, began)
+        return [
+            replace(each, overlap="host") if piece.number <= 2 and each.arm == "guest:passthrough" else each
+            for each in several
+        ]
+
+
+def test_a_mode_that_was_measured_for_more_rounds_than_planned_is_judged_by_all_of_them(
+    store: RunStore, blocks: Scenario
+) -> None:
+    profile = replace(blocks.profiles[0], most_rounds=2)
+    modes = tuple(mode for mode in optane().modes if mode.name in ("host", "passthrough", "lvm"))
+    of = replace(blocks, modes=modes, profiles=(profile,))
+    run = measured(campaign(store, resume=False, of=of, measurer=OneModeOverlapping))
+    rounds = {cell.mode: len(set(cell.rounds)) for cell in run.cells if cell.job.pattern == "randread"}
+    assert rounds == {"host": 4, "passthrough": 2, "lvm": 4}
 
 
 @pytest.mark.parametrize(("measurer", "counted", "rounds"), [(Overlapping, 6, 4), (AlwaysOverlapping, 0, 4)])
