@@ -91,7 +91,7 @@ class Sequential:
         return (1 - self.confidence) / 2
 
     def reaching(self, rounds: int) -> Sequential:
-        """The plan of a cell that has so many rounds: more than planned if its slices overlapped and it was repeated."""
+        """The plan of a cell that has so many rounds: more than planned if its job was measured again."""
         return replace(self, most=rounds) if rounds > self.most else self
 
     def look(self, rounds: int, *, final: bool = False) -> Look | None:
