@@ -22,7 +22,6 @@ from harness.measure.rounds import Round, Rounds, fio_seconds
 from harness.measure.session import NothingToCompare, require_guest
 from harness.measure.spec import CampaignSpec
 from harness.measure.stopping import Looking, jobs_to_repeat, reason_to_stop, reasons_to_stop, settled_cells
-from harness.model.budget import Budget, LabKind
 from harness.model.effective import NOTHING
 from harness.model.job import Job
 from harness.model.mode import Arm, Cell
@@ -67,7 +66,6 @@ class Campaign:
         self._rounds = Rounds(measurer, self._events, self._examined)
         self._recorder = Recorder(spec, store, phases, self._earlier.journal)
         self._recorder.describe({"asked": requested(spec), "evaluation": evaluation(spec)})
-        self._lab_kind: LabKind | None = None
         self._broken: Exception | None = None
         self._failed: dict[str, Exception] = {}
         """The failure of each scenario that concerns only this scenario."""
@@ -212,7 +210,7 @@ class Campaign:
         group = progress.group
         measured = self._recorder.of_group(group.id)
         budgets = {
-            cell.id: tuple(self._budgets(cell).values())
+            cell.id: tuple(self._recorder.budgets(cell).values())
             for cell in group.cells
             if (cell.job.rate is None) == bool(measured)
         }
@@ -280,7 +278,7 @@ class Campaign:
         looking = Looking(
             plan,
             progress.sequential,
-            {cell.id: self._budgets(cell) for cell in group.cells},
+            {cell.id: self._recorder.budgets(cell) for cell in group.cells},
             self._recorder.family,
             time_spent,
             progress.reachable,
@@ -325,10 +323,6 @@ class Campaign:
         """Record the properties of the host. Refuses a resumed run on another lab before anything is built."""
         self._earlier.require_same(found.provenance)
         self._recorder.examined(found)
-        self._lab_kind = found.kind
-
-    def _budgets(self, cell: Cell) -> dict[str, Budget]:
-        return self.spec.budgets(cell, self._lab_kind) if self._lab_kind else {}
 
     def _resume(self) -> None:
         """When the lab is first known to be the same, take over the results of the earlier part."""
@@ -346,7 +340,7 @@ class Campaign:
             host=self.spec.host.name,
             group=progress.group.id,
             span_bytes=at.span,
-            budgets=self._budgets(cell),
+            budgets=self._recorder.budgets(cell),
             sequential=progress.sequential,
             final=final and progress.is_open(cell),
             validity=tuple(drift_checks(group.drift, cell, modes)),

@@ -13,6 +13,7 @@ from harness.errors import NotReached, ResultsError
 from harness.measure.measurer import LabFound
 from harness.measure.phases import MEASURE, Phases
 from harness.measure.spec import CampaignSpec
+from harness.model.budget import Budget, LabKind
 from harness.model.mode import Cell
 from harness.results import (
     CONFIDENCE,
@@ -49,6 +50,7 @@ class Recorder:
         self._phases = phases
         self._earlier = earlier
         self._lab = LabInfo(spec.host.name, spec.host.kind, "unknown", representative=False, why=NOT_EXAMINED)
+        self._lab_kind: LabKind | None = None
         self._family = 0
         self._cause: str | None = None
         self._fio_seconds = 0.0
@@ -70,6 +72,10 @@ class Recorder:
         """The number of budgets that the run judges, whether measured already or not."""
         return self._family
 
+    def budgets(self, cell: Cell) -> dict[str, Budget]:
+        """The budgets of the cell in this lab, by metric. Empty until the host was examined."""
+        return self._spec.budgets(cell, self._lab_kind) if self._lab_kind else {}
+
     @property
     def provenance(self) -> Mapping[str, JsonValue]:
         """Versions and settings of the measurement, as plain JSON values."""
@@ -78,6 +84,7 @@ class Recorder:
     def examined(self, found: LabFound) -> None:
         """Record the properties of the host."""
         self._lab = found.info
+        self._lab_kind = found.kind
         self._family = self._spec.family(found.kind)
         self.describe(found.provenance)
 
