@@ -12,6 +12,7 @@ from harness.analysis import Reason
 from harness.errors import MeasurementError, NotTried, Unsupported
 from harness.events import Note
 from harness.measure.group_progress import GroupProgress
+from harness.measure.looks import Looks
 from harness.measure.measurer import LabFound, Measurer, Prepared
 from harness.measure.pauses import pause_after
 from harness.measure.phases import MEASURE, Phases
@@ -21,23 +22,11 @@ from harness.measure.resume import Earlier, evaluation, requested
 from harness.measure.rounds import Round, Rounds, fio_seconds
 from harness.measure.session import NothingToCompare, require_guest
 from harness.measure.spec import CampaignSpec
-from harness.measure.stopping import Looking, jobs_to_repeat, reason_to_stop, reasons_to_stop, settled_cells
-from harness.model.effective import NOTHING
+from harness.measure.stopping import jobs_to_repeat
 from harness.model.job import Job
 from harness.model.mode import Arm, Cell
-from harness.results import (
-    CellContext,
-    CellRecord,
-    GroupRecord,
-    Measurement,
-    Run,
-    RunStatus,
-    RunStore,
-    drift_checks,
-    drift_notes,
-    host_drift,
-)
-from harness.results.carried import carry_overs, longer_slices, split_by_length
+from harness.results import CellContext, CellRecord, Measurement, Run, RunStatus, RunStore
+from harness.results.carried import longer_slices
 from harness.scenario.plan import FIO_SHARE, Group, Plan
 from harness.scenario.timetable import Turn, timetables
 
@@ -65,6 +54,7 @@ class Campaign:
         self._earlier = earlier or Earlier()
         self._rounds = Rounds(measurer, self._events, self._examined)
         self._recorder = Recorder(spec, store, phases, self._earlier.journal)
+        self._looks = Looks(spec, self._recorder, measurer)
         self._recorder.describe({"asked": requested(spec), "evaluation": evaluation(spec)})
         self._broken: Exception | None = None
         self._failed: dict[str, Exception] = {}
@@ -197,11 +187,11 @@ class Campaign:
                 progress.rounds += 1
                 if progress.rounds == 1:
                     self._warn_of_few_ios(progress)
-                progress.stopped = self._reason_to_stop(progress, at)
+                progress.stopped = self._looks.reason_to_stop(progress, at)
                 if new:
                     self._write("running")
         finally:
-            self._assemble(progress, at, final=progress.stopped is None or progress.last_look)
+            self._looks.assemble(progress, at, final=progress.stopped is None or progress.last_look)
         return at
 
     def _warn_of_few_ios(self, progress: GroupProgress) -> None:
@@ -263,62 +253,6 @@ class Campaign:
         self._recorder.assemble(group.cells, contexts)
         self._measured.add(group.id)
 
-    def _reason_to_stop(self, progress: GroupProgress, at: Prepared) -> str | None:
-        plan, group = progress.plan, progress.group
-        time_spent = progress.time_spent
-        # Set before the records are made: they contain the look that decides the cells.
-        progress.last_look = time_spent
-        records = self._assemble(progress, at, final=time_spent)
-        progress.settle(settled_cells(group.cells, records, ()))
-        if progress.rounds < plan.rounds:
-            return None
-        most = plan.most_rounds_of(group)
-        if progress.rounds >= most:
-            time_spent = True
-        looking = Looking(
-            plan,
-            progress.sequential,
-            {cell.id: self._recorder.budgets(cell) for cell in group.cells},
-            self._recorder.family,
-            time_spent,
-            progress.reachable,
-        )
-        cells = progress.open_cells
-        measured = self._recorder.of_group(group.id)
-        longer = longer_slices(self._recorder.carry_over(group.id), measured, group.jobs)
-        if all(cell.job in longer for cell in cells):
-            return Reason.CARRY_OVER
-        reason = reason_to_stop(cells, records, looking)
-        if reason is None and not self.spec.scenarios[group.scenario].decompositions:
-            # The steps of a decomposition need the same rounds, so none of its cells ends before the others.
-            enough = [cell.id for cell in cells if cell.job in longer]
-            enough += reasons_to_stop(cells, records, looking)
-            progress.settle(settled_cells(group.cells, records, enough))
-        return reason or (Reason.MOST if progress.rounds >= most else None)
-
-    def _assemble(self, progress: GroupProgress, at: Prepared, *, final: bool) -> dict[str, CellRecord]:
-        """The group's current records. `final` means that no round follows for a reason that is not in the data."""
-        group = progress.group
-        measured = self._recorder.of_group(group.id)
-        counted, _ = split_by_length(measured)
-        drift = host_drift(counted)
-        orders = _orders(measured)
-        record = GroupRecord(
-            id=group.id,
-            disk=group.disk,
-            orders=tuple(orders.values()),
-            looks=progress.sequential.looks,
-            stopped=progress.stopped,
-            conditioning=at.conditioning,
-            drift=drift,
-            rounds=tuple(orders),
-            abandoned=tuple(sorted(self._recorder.abandoned(group.id))),
-            carry_over=carry_overs(measured, group.jobs),
-        )
-        self._recorder.group(record)
-        contexts = {cell.id: self._context(cell, progress, at, record, final=final) for cell in group.cells}
-        return self._recorder.assemble(group.cells, contexts)
-
     def _examined(self, found: LabFound) -> None:
         """Record the properties of the host. Refuses a resumed run on another lab before anything is built."""
         self._earlier.require_same(found.provenance)
@@ -331,29 +265,6 @@ class Campaign:
                 self._events(Note(note))
             self._recorder.resume(self._earlier.run)
         self._reached = True
-
-    def _context(
-        self, cell: Cell, progress: GroupProgress, at: Prepared, group: GroupRecord, *, final: bool
-    ) -> CellContext:
-        modes = [each.mode for each in progress.group.cells]
-        return CellContext(
-            host=self.spec.host.name,
-            group=progress.group.id,
-            span_bytes=at.span,
-            budgets=self._recorder.budgets(cell),
-            sequential=progress.sequential,
-            final=final and progress.is_open(cell),
-            validity=tuple(drift_checks(group.drift, cell, modes)),
-            effective=at.effective.get(cell.mode.name, NOTHING),
-            carried=tuple(each for each in group.carry_over if each.job == cell.job.id),
-            notes=(
-                *self._measurer.restarts,
-                *drift_notes(group.drift, cell, modes),
-                *(note for arm in cell.arms for note in at.notes.get(arm.id, ())),
-            ),
-            skipped=at.skipped.get(cell.mode.name),
-            check=self.spec.check,
-        )
 
     def _seconds_left(self) -> float:
         planned = sum(plan.fio_seconds for plan in self.spec.plans)
@@ -374,11 +285,3 @@ def _why_skipped(cell: Cell, refused: Unsupported) -> str:
     if isinstance(refused, NothingToCompare):
         return refused.reason(cell.mode)
     return f"{refused.message}; {refused.hint}" if refused.hint else refused.message
-
-
-def _orders(measurements: Sequence[Measurement]) -> dict[int, tuple[str, ...]]:
-    """The arms in the order of their first slices, by number of the round."""
-    rounds: dict[int, dict[str, None]] = {}
-    for each in measurements:
-        rounds.setdefault(each.round, {})[each.arm] = None
-    return {number: tuple(rounds[number]) for number in sorted(rounds)}
