@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 from harness.analysis import METRICS, Limit, Reason, Samples, Sequential, Verdict, decided
 from harness.model.budget import Budget
-from harness.model.job import Job
 from harness.model.mode import Cell
-from harness.results import DRIFT, CellRecord, Measurement
+from harness.results import DRIFT, CellRecord
 from harness.results.dependence import correlation_of, samples_of
 from harness.results.percentiles import FEWEST_SAMPLES, rounds_needed
-from harness.scenario.plan import Group, Plan
+from harness.scenario.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,25 +104,6 @@ def settled_cells(cells: Sequence[Cell], records: Mapping[str, CellRecord], deci
         for cell in cells
         if (cell.id in settled if cell.mode.attach is not None else bool(needed) and cell.job not in needed)
     ]
-
-
-def jobs_to_repeat(
-    plan: Plan, group: Group, records: Mapping[str, CellRecord], measured: Sequence[Measurement]
-) -> tuple[Job, ...]:
-    """The jobs of which a cell has fewer than two blocks that count, although more were measured: slices overlapped.
-
-    Once a job was measured for twice the plan's fewest rounds, it is not in it.
-    """
-    found = []
-    enough = 2 * plan.rounds * group.blocks
-    for job in group.jobs:
-        own = {(each.round, each.block) for each in measured if each.job == job.id}
-        void = {(each.round, each.block) for each in measured if each.job == job.id and each.overlap is not None}
-        cells = [records[cell.id] for cell in group.cells if cell.job == job]
-        few = any(record.skipped is None and len(record.rounds) < min(2, len(own)) for record in cells)
-        if void and few and len(own) < enough:
-            found.append(job)
-    return tuple(found)
 
 
 def _stays_void(record: CellRecord) -> bool:
