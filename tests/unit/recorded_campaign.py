@@ -69,7 +69,7 @@ class RecordedMeasurer:
             self.of_round = []
         measured = len(self.of_round)
         for planned in piece.table.slices:
-            started = 1_760_000_000.0 + 60 * number + SECONDS * len(self.of_round)
+            started = 1_760_000_000.0 + 600 * number + SECONDS * len(self.of_round)
             arm, job = planned.arm, planned.job
             discarded = job.ramp - next(each.ramp for each in group.jobs if each.id == job.id)
             played = recording[job.id]
@@ -80,7 +80,8 @@ class RecordedMeasurer:
             raw = self.store.save_raw(f"{group.id}-round{number}-{arm.id}.json", f"{share}\n", command="fio -")
             iops = self.disturbed(share * HOST_IOPS, self.of_round[-1].arm if self.of_round else None, discarded)
             found = _measurement(group, planned, piece, raw, started=started, iops=iops, disk=played["disk"])
-            found = replace(found, discarded_s=discarded)
+            if discarded:
+                found = _longer(found, discarded)
             self.store.append(found)
             self.of_round.append(found)
         return self.of_round[measured:]
@@ -97,6 +98,16 @@ class RecordedMeasurer:
 
     def close(self) -> None:
         pass
+
+
+def _longer(of: Measurement, discarded: float) -> Measurement:
+    """The measurement after so many seconds that do not count, in which the job ran at the same speed."""
+    fio, disk = of.counters.fio, of.counters.disk
+    times = (SECONDS + discarded) / SECONDS
+    fio = replace(fio, read=round(fio.read * times), written=round(fio.written * times))
+    if disk is not None:
+        disk = replace(disk, read=round(disk.read * times), written=round(disk.written * times))
+    return replace(of, discarded_s=discarded, counters=replace(of.counters, fio=fio, disk=disk))
 
 
 def _measurement(

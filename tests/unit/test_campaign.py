@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,11 +29,12 @@ from harness.measure.resume import Earlier
 from harness.measure.spec import CampaignSpec
 from harness.model.budget import Budget
 from harness.report import render_html, summary_lines
-from harness.results import CellRecord, Measurement, Run, RunStore
+from harness.results import Measurement, Run, RunStore
 from harness.scenario.plan import Group, Plan
 from harness.scenario.scenario import Scenario
 from harness.scenario.timetable import Slice, Timetable
 from tests.unit import killed_campaign
+from tests.unit.draining import Draining, NeverDrained, draining_scenario, the_guest
 from tests.unit.killed_campaign import HOST, campaign, measured, plan, record
 from tests.unit.recorded_campaign import Played, RecordedMeasurer, write_recording
 from tests.unit.runs import RUN_ID
@@ -326,40 +326,13 @@ def test_a_job_whose_slices_overlapped_is_measured_again_once(
 # --- carry-over ---
 
 
-class Draining(RecordedMeasurer):
-    """Slices of both arms are slow after one of the host, unless their first seconds are discarded."""
-
-    drained_after = 10.0
-    interrupt_after = 10**6
-
-    def disturbed(self, iops: float, previous: str | None, discarded: float) -> float:
-        noise = 1 + 0.001 * math.sin(1e5 * iops + len(self.store.read_journal().measurements))
-        return iops * noise * (0.7 if previous == "host" and discarded < self.drained_after else 1.0)
-
-    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
-        if piece.number > self.interrupt_after:
-            raise KeyboardInterrupt
-        return super().measure(group, piece, began)
-
-
-class NeverDrained(Draining):
-    drained_after = math.inf
-
-
 class DrainingInterrupted(Draining):
     interrupt_after = 5
 
 
 @pytest.fixture
 def alternating() -> Scenario:
-    """One job with six blocks in each of two rounds."""
-    of = killed_campaign.scenario(rounds=2)
-    profile = replace(of.profiles[0], blocks=6)
-    return replace(of, workloads=of.workloads[:1], profiles=(profile,), budgets=())
-
-
-def the_guest(run: Run) -> CellRecord:
-    return next(cell for cell in run.cells if cell.mode == "passthrough")
+    return draining_scenario("randread-4k")
 
 
 def test_a_job_with_carry_over_is_measured_again_in_longer_slices_until_there_is_none(
