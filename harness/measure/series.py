@@ -58,6 +58,8 @@ class GroupSeries:
             while again := self._again(progress):
                 self._events(Note(again.why))
                 progress = progress.followed_by(again.discarded)
+                while stored and not progress.has(stored[0]):
+                    stored.popleft()  # The series before needs fewer rounds than when the run was interrupted.
                 at = self._measure_series(progress, at, stored)
 
     def _again(self, progress: GroupProgress) -> Again | None:

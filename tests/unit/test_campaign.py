@@ -387,6 +387,21 @@ def test_a_run_that_was_interrupted_in_longer_slices_goes_on_with_them(store: Ru
     assert {each.round: each.discarded_s for each in store.read_journal().measurements}[7] == 16.0
 
 
+class DrainingInterruptedEarly(Draining):
+    interrupt_after = 3
+
+
+def test_a_run_that_is_resumed_with_fewer_rounds_ends(store: RunStore, alternating: Scenario) -> None:
+    more = replace(alternating, profiles=(replace(alternating.profiles[0], rounds=4, most_rounds=4),))
+    first = campaign(store, resume=False, of=more, measurer=DrainingInterruptedEarly)
+    with pytest.raises(KeyboardInterrupt):
+        measured(first)
+    first.close(interrupted=True)
+    again = measured(campaign(store, resume=True, of=alternating, measurer=Draining))
+    assert again.run.status == "complete"
+    assert set(the_guest(again).rounds) == {7, 8}
+
+
 def test_the_efficiency_of_a_run_that_goes_on_counts_what_it_measured_before(store: RunStore) -> None:
     first = campaign(store, resume=False, measurer=InterruptedInSecond)
     with pytest.raises(KeyboardInterrupt):
