@@ -43,7 +43,8 @@ def jobs_again(
     if not jobs:
         return None
     why = f"slices of {', '.join(job.id for job in jobs)} overlapped: measured again"
-    return Again({job: progress.discarded.get(job, 0.0) for job in jobs}, why)
+    longest = {job: max(each.discarded_s for each in measured if each.job == job.id) for job in jobs}
+    return Again(longest, why)
 
 
 def _overlapped(
