@@ -132,7 +132,7 @@ class Campaign:
         self._resume()
         self._recorder.describe(at.provenance)
         self._write("running")  # The provenance is stored before anything is measured.
-        self._series.measure(group, plan, at)
+        self._series.measure(group, plan, at, ended=self._measured)
         self._measured.add(group.id)
 
     def _skip(self, group: Group, plan: Plan, refused: Unsupported) -> None:

@@ -30,22 +30,22 @@ class Looks:
         Cells that need no further round are settled in `progress`.
         """
         plan, group = progress.plan, progress.group
-        time_spent = progress.time_spent
+        spent = progress.spent
         # Set before the records are made: they contain the look that decides the cells.
-        progress.last_look = time_spent
-        records = self.assemble(progress, at, final=time_spent)
+        progress.last_look = spent is not None
+        records = self.assemble(progress, at, final=progress.last_look)
         progress.settle(settled_cells(group.cells, records, ()))
         if progress.rounds < plan.rounds:
-            return None
+            return spent if spent is Reason.BYTES else None
         most = plan.most_rounds_of(group)
         if progress.rounds >= most:
-            time_spent = True
+            spent = spent or Reason.TIME
         looking = Looking(
             plan,
             progress.sequential,
             {cell.id: self._recorder.budgets(cell) for cell in group.cells},
             self._recorder.family,
-            time_spent,
+            spent,
             progress.reachable,
         )
         cells = progress.open_cells
@@ -102,6 +102,7 @@ class Looks:
             carried=tuple(each for each in group.carry_over if each.job == cell.job.id),
             notes=(
                 *self._measurer.restarts,
+                *(why for job, why in progress.left_out.items() if job == cell.job),
                 *drift_notes(group.drift, cell, modes),
                 *(note for arm in cell.arms for note in at.notes.get(arm.id, ())),
             ),

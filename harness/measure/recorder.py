@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
@@ -58,6 +59,7 @@ class Recorder:
         self._groups: dict[str, GroupRecord] = {}
         self._records: dict[str, CellRecord] = {}
         self._measurements: list[Measurement] = []
+        self._ran = [*earlier.measurements]
         self._numbers: dict[str, set[int]] = {}
         self._abandoned: dict[str, set[int]] = {}
         self._started = time.time()
@@ -107,10 +109,19 @@ class Recorder:
         """What the jobs of a group show about carry-over, by the group's current state."""
         return self._groups[group].carry_over
 
-    def add(self, measurements: Iterable[Measurement], *, fio_seconds: float) -> None:
-        """Record measurements. fio ran for `fio_seconds` in them, including ramps."""
+    def add(self, measurements: Sequence[Measurement], *, fio_seconds: float) -> None:
+        """Record new measurements. fio ran for `fio_seconds` in them, including ramps."""
         self._measurements += measurements
+        self._ran += measurements
         self._fio_seconds += fio_seconds
+
+    def take_over(self, measurements: Sequence[Measurement]) -> None:
+        """Count a whole round of an earlier part of the run."""
+        self._measurements += measurements
+
+    def ran(self, group: str, before: float = math.inf) -> list[Measurement]:
+        """Everything that ran of a group in rounds below `before`, also in rounds that do not count (yet)."""
+        return [each for each in self._ran if each.group == group and each.round < before]
 
     def next_round(self, group: str) -> int:
         """A number that no round of the group has used, also no abandoned one."""

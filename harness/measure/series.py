@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from harness.analysis import Reason
 from harness.events import Note
@@ -15,6 +15,7 @@ from harness.measure.looks import Looks
 from harness.measure.measurer import Measurer, Prepared
 from harness.measure.pauses import pause_after
 from harness.measure.phases import MEASURE, Phases
+from harness.measure.promises import bytes_left, within_promises, written
 from harness.measure.reach import out_of_reach
 from harness.measure.recorder import Recorder
 from harness.measure.resume import Earlier
@@ -48,25 +49,53 @@ class GroupSeries:
         self._events = phases.events
         self._earlier = earlier
 
-    def measure(self, group: Group, plan: Plan, at: Prepared) -> None:
-        """Measure a group that is prepared. The recorder gets everything. Raises what the measurer raises."""
+    def measure(self, group: Group, plan: Plan, at: Prepared, ended: Collection[str]) -> None:
+        """Measure a group that is prepared. The recorder gets everything. Raises what the measurer raises.
+
+        `ended` are the ids of the groups that are not measured further. What they left of the bytes that the plan
+        promised may be used to measure jobs again.
+        """
         stored = deque(self._earlier.rounds(group.id))
         progress = GroupProgress(group, plan, started=time.monotonic())
         self._warn_of_few_ios(progress)
         with self._phases.step(MEASURE, f"measure {group.id}"):
             at = self._measure_series(progress, at, stored)
-            while again := self._again(progress):
-                self._events(Note(again.why))
-                progress = progress.followed_by(again.discarded)
+            while following := self._next_series(progress, stored, ended):
+                progress = following
                 while stored and not progress.has(stored[0]):
                     stored.popleft()  # The series before needs fewer rounds than when the run was interrupted.
                 at = self._measure_series(progress, at, stored)
+            if progress.left_out:
+                self._looks.assemble(progress, at, final=progress.last_look)
 
-    def _again(self, progress: GroupProgress) -> Again | None:
-        group = progress.group
-        records = {cell.id: self._recorder.records[cell.id] for cell in group.cells}
+    def _next_series(
+        self, progress: GroupProgress, stored: deque[list[Measurement]], ended: Collection[str]
+    ) -> GroupProgress | None:
+        """The series for the jobs that must be measured again and keep the plan's promises. Other jobs are left out."""
+        group, plan = progress.group, progress.plan
         measured = self._recorder.of_group(group.id)
-        return jobs_again(progress, self._recorder.carry_over(group.id), records, measured)
+        records = {cell.id: self._recorder.records[cell.id] for cell in group.cells}
+        found = self._recorder.carry_over(group.id)
+        while wanted := jobs_again(plan, group, found, records, measured, without=progress.left_out):
+            begun = _begun(wanted, stored)
+            left = self._bytes_left(plan, group, begun, ended)
+            again, left_out = within_promises(
+                wanted, plan, group, measured, left=left, begun={each.job for each in begun}
+            )
+            for job, why in left_out.items():
+                self._events(Note(f"{group.id}: {job.id}: {why}"))
+            progress.left_out.update(left_out)
+            if again.discarded:
+                self._events(Note(again.what))
+                return progress.followed_by(again.discarded, left)
+        return None
+
+    def _bytes_left(self, plan: Plan, group: Group, begun: Sequence[Measurement], ended: Collection[str]) -> float:
+        """The bytes that the next series may write. If it was begun earlier, this round is its first one."""
+        ran = {each.id: self._recorder.ran(each.id) for each in plan.groups}
+        if begun:
+            ran[group.id] = self._recorder.ran(group.id, before=begun[0].round)
+        return bytes_left(plan, group, ran, ended)
 
     def _measure_series(self, progress: GroupProgress, at: Prepared, stored: deque[list[Measurement]]) -> Prepared:
         """Measure rounds until no more are necessary. `stored` are the rounds of an earlier part that are left."""
@@ -81,7 +110,8 @@ class GroupSeries:
                     at = self._rounds.measure(plan, group, at, lambda at: self._next_round(progress, at))
                 else:
                     earlier = stored.popleft()
-                    self._recorder.add(earlier, fio_seconds=0.0)
+                    self._recorder.take_over(earlier)
+                    progress.written += written(earlier, plan.span)
                     until = earlier[0].round if stored else None
                     progress.earlier = max(self._earlier.seconds(group.id, until) - progress.before, 0.0)
                 progress.rounds += 1
@@ -121,6 +151,7 @@ class GroupSeries:
 
         def record(measurements: Sequence[Measurement]) -> None:
             self._recorder.add(measurements, fio_seconds=fio_seconds(group, measurements))
+            progress.written += written(measurements, progress.plan.span)
 
         return Round(
             number=number,
@@ -134,6 +165,13 @@ class GroupSeries:
     def _seconds_left(self) -> float:
         planned = sum(plan.fio_seconds for plan in self._spec.plans)
         return max(planned - self._recorder.fio_seconds, 0.0) / FIO_SHARE
+
+
+def _begun(again: Again, stored: Iterable[Sequence[Measurement]]) -> list[Measurement]:
+    """What an earlier part of the run measured of these jobs in the first round of their series; empty without one."""
+    jobs = {(job.id, discarded) for job, discarded in again.discarded.items()}
+    own = ([each for each in measurements if (each.job, each.discarded_s) in jobs] for measurements in stored)
+    return next(filter(None, own), [])
 
 
 def _turns(progress: GroupProgress, at: Prepared) -> dict[Job, list[Turn]]:

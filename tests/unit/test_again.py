@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from harness.measure.again import Again, jobs_again
-from harness.measure.group_progress import GroupProgress
+from harness.model.job import Job
 from harness.results import CellContext, Measurement, assemble
 from harness.scenario.plan import Plan
 from tests.unit import killed_campaign
@@ -43,12 +42,12 @@ def a_round(plan: Plan, number: int, *, discarded: float = 0.0, overlap: str | N
     ]
 
 
-def again(plan: Plan, measured: Sequence[Measurement]) -> Again | None:
-    """What is measured again after these rounds, the last of which were of a series without carry-over."""
+def again(plan: Plan, measured: Sequence[Measurement], *, without: Collection[Job] = ()) -> Again | None:
+    """What is measured again after these rounds, which show no carry-over."""
     (group,) = plan.groups
     contexts = {cell.id: CellContext("node1", group.id, plan.span) for cell in group.cells}
     records = {record.id: record for record in assemble(group.cells, measured, contexts)}
-    return jobs_again(GroupProgress(group, plan, time.monotonic()), (), records, measured)
+    return jobs_again(plan, group, (), records, measured, without=without)
 
 
 def test_slices_that_overlapped_are_measured_again_as_long_as_they_were() -> None:
@@ -68,3 +67,10 @@ def test_a_job_that_was_measured_twice_as_often_as_planned_is_not_measured_again
     rounds = [each for number in (1, 2, 3) for each in a_round(plan, number, overlap="host")]
     assert again(plan, rounds) is not None
     assert again(plan, [*rounds, *a_round(plan, 4, overlap="host")]) is None
+
+
+def test_a_job_that_is_left_out_is_not_measured_again() -> None:
+    plan = a_plan()
+    overlapped = a_round(plan, 1, overlap="host")
+    assert again(plan, overlapped) is not None
+    assert again(plan, overlapped, without=plan.groups[0].jobs) is None
