@@ -102,6 +102,11 @@ class GroupProgress:
         return max(int(min(fitting)), self.rounds) if fitting else None
 
     @property
+    def seconds_left(self) -> float:
+        """The time that is left of the plan's time limit for the group; infinite without a limit."""
+        return self.plan.limit_of(self.group) - self.before - self.elapsed
+
+    @property
     def _limits(self) -> tuple[tuple[Reason, float, float], ...]:
         """What this series has used of the time and of the bytes, and may use."""
         time_limit = self.plan.limit_of(self.group) - self.before

@@ -15,7 +15,7 @@ from harness.measure.looks import Looks
 from harness.measure.measurer import Measurer, Prepared
 from harness.measure.pauses import pause_after
 from harness.measure.phases import MEASURE, Phases
-from harness.measure.promises import bytes_left, within_promises, written
+from harness.measure.promises import Cost, bytes_left, within_promises, written
 from harness.measure.reach import out_of_reach
 from harness.measure.recorder import Recorder
 from harness.measure.resume import Earlier
@@ -78,7 +78,7 @@ class GroupSeries:
         found = self._recorder.carry_over(group.id)
         while wanted := jobs_again(plan, group, found, records, measured, without=progress.left_out):
             begun = _begun(wanted, stored)
-            left = self._bytes_left(plan, group, begun, ended)
+            left = Cost(self._bytes_left(plan, group, begun, ended), progress.seconds_left)
             again, left_out = within_promises(
                 wanted, plan, group, measured, left=left, begun={each.job for each in begun}
             )
@@ -87,7 +87,7 @@ class GroupSeries:
             progress.left_out.update(left_out)
             if again.discarded:
                 self._events(Note(again.what))
-                return progress.followed_by(again.discarded, left)
+                return progress.followed_by(again.discarded, left.bytes)
         return None
 
     def _bytes_left(self, plan: Plan, group: Group, begun: Sequence[Measurement], ended: Collection[str]) -> float:

@@ -1,7 +1,8 @@
-"""The bytes that a plan promised to write at most, if jobs are measured again."""
+"""What a plan promised before the run, in bytes and in time, also holds if jobs are measured again."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +15,7 @@ from harness.events import Event, Note
 from harness.measure.again import Again
 from harness.measure.group_progress import GroupProgress
 from harness.measure.measurer import Piece
-from harness.measure.promises import bytes_left, within_promises, written
+from harness.measure.promises import Cost, bytes_left, within_promises, written
 from harness.model.counters import Transferred
 from harness.results import Measurement, Run, RunStore
 from harness.scenario.plan import Group, Plan
@@ -45,10 +46,10 @@ def store(tmp_path: Path) -> RunStore:
     return RunStore.create(tmp_path / "reports", RUN_ID)
 
 
-def promising(measuring: float, *workloads: str, most_rounds: int = 2) -> Scenario:
+def promising(measuring: float, *workloads: str, most_rounds: int = 2, time_limit: float | None = None) -> Scenario:
     """A scenario whose plan promises to write so many bytes at most, without filling the disk."""
     of = draining_scenario(*(workloads or ("randwrite-4k",)), runtime=SECONDS)
-    profile = replace(of.profiles[0], most_rounds=most_rounds, target=1e-9)
+    profile = replace(of.profiles[0], most_rounds=most_rounds, time_limit=time_limit, target=1e-9)
     of = replace(of, profiles=(profile,), write_rate=1)
     plan = killed_campaign.plan(of)
     seconds = sum(plan.most_rounds_of(group) * group.writing_seconds for group in plan.groups)
@@ -204,6 +205,35 @@ def test_a_resumed_run_leaves_out_the_same_jobs(store: RunStore) -> None:
     assert any("not measured again" in note for note in the_guest(found, "randwrite").notes)
 
 
+# --- time ---
+
+
+def test_longer_slices_whose_fewest_rounds_take_more_than_the_time_that_is_left_are_not_measured(
+    store: RunStore,
+) -> None:
+    # The first series takes 72 s of fio, longer slices 360 s and then 1224 s.
+    found, notes = run(store, promising(1000 * GB, time_limit=500.0))
+    assert lengths(store) == {1: 0.0, 2: 0.0, 3: 12.0, 4: 12.0}
+    (left_out,) = (note for note in the_guest(found).notes if "not measured again" in note)
+    assert left_out.startswith("carry-over between the arms: not measured again, because this would take 24 min 17 s")
+    assert "of the time limit of its group, 8 min" in left_out
+    assert left_out.endswith("are left; use a longer --time, or time_limit in the profile")
+    assert f"optane-batch1: {WRITE}: {left_out}" in notes
+
+
+class InterruptedAfter2(NeverDrained):
+    interrupt_after = 2
+
+
+def test_a_resumed_run_counts_the_time_before_against_the_limit_of_longer_slices(store: RunStore) -> None:
+    # By the journal, the two rounds took 72 s, so 408 s are left. Longer slices take 429 s.
+    of = promising(1000 * GB, time_limit=480.0)
+    interrupted(store, of, InterruptedAfter2)
+    found, _ = run(store, of, resume=True)
+    assert set(lengths(store).values()) == {0.0}
+    assert any("because this would take 7 min 9 s or more" in note for note in the_guest(found).notes)
+
+
 # --- the arithmetic ---
 
 
@@ -276,12 +306,12 @@ def test_a_job_is_expected_to_write_as_much_per_second_as_before_on_each_arm() -
     # 1000 and 200 bytes per second of fio, in 2 rounds of 6 blocks of 15 s.
     expected = (1000 + 200) * 2 * 6 * 15
     for left, fits in ((expected, True), (expected - 1, False)):
-        kept, left_out = within_promises(again, plan, group, before, left=left, begun=())
+        kept, left_out = within_promises(again, plan, group, before, left=Cost(left, math.inf), begun=())
         assert (bool(kept.discarded), bool(left_out)) == (fits, not fits)
     # In slices of 15 s, it wrote less per second.
     longer = [replace(each, discarded_s=12.0) for each in before]
     again = Again({group.jobs[0]: 12.0}, longer=False)
-    kept, _ = within_promises(again, plan, group, [*before, *longer], left=expected / 5, begun=())
+    kept, _ = within_promises(again, plan, group, [*before, *longer], left=Cost(expected / 5, math.inf), begun=())
     assert kept.discarded
 
 
