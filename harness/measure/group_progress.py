@@ -40,9 +40,12 @@ class GroupProgress:
     stopped: str | None = None
     last_look: bool = False
     _settled: set[str] = field(default_factory=set)
+    _ended: set[str] = field(default_factory=set)
 
     def followed_by(self, discarded: Mapping[Job, float], bytes_left: float) -> GroupProgress:
         """The next series: only these jobs, with this time at the beginning of each slice discarded."""
+        others = {cell.id for cell in self.group.cells if cell.job not in discarded}
+        looked = {cell.id for cell in self.open_cells} if self.last_look else set()
         return GroupProgress(
             self.group,
             self.plan,
@@ -51,7 +54,8 @@ class GroupProgress:
             discarded,
             bytes_left if any(job.writes for job in discarded) else math.inf,
             self.left_out,
-            _settled={cell.id for cell in self.group.cells if cell.job not in discarded},
+            _settled=others,
+            _ended=others & (self._ended | looked),
         )
 
     def as_run(self, job: Job) -> Job:
@@ -76,6 +80,10 @@ class GroupProgress:
     def is_open(self, cell: Cell) -> bool:
         """Whether further rounds measure the cell. The rounds of other cells are no look at it."""
         return cell.id not in self._settled
+
+    def ended_before(self, cell: Cell) -> bool:
+        """Whether an earlier series measured the cell until the time or the bytes were spent."""
+        return cell.id in self._ended
 
     def settle(self, cells: Iterable[str]) -> None:
         """No further round measures the cells with these ids, unless that would leave no cell."""

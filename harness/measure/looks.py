@@ -96,7 +96,7 @@ class Looks:
             span_bytes=at.span,
             budgets=self._recorder.budgets(cell),
             sequential=progress.sequential,
-            final=final and progress.is_open(cell),
+            final=(final and progress.is_open(cell)) or progress.ended_before(cell),
             validity=tuple(drift_checks(group.drift, cell, modes)),
             effective=at.effective.get(cell.mode.name, NOTHING),
             carried=tuple(each for each in group.carry_over if each.job == cell.job.id),

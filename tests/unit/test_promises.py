@@ -166,6 +166,15 @@ def test_a_further_series_ends_before_the_round_that_would_exceed_the_promise(st
     assert promised(of) - 7.5 * GB < wrote(store) <= promised(of)
 
 
+def test_a_cell_keeps_its_last_look_while_other_jobs_are_measured_again(store: RunStore) -> None:
+    # Longer slices of both jobs end after two of twelve rounds. The longest ones are of the job that reads.
+    found, _ = run(store, promising(17.5 * GB, "randwrite-4k", "randread-4k", most_rounds=12))
+    assert set(lengths(store, WRITE).values()) == {0.0, 12.0}
+    assert set(lengths(store, READ).values()) == {0.0, 12.0, 48.0}
+    assert set(the_guest(found, "randwrite").rounds) == {3, 4}
+    assert the_guest(found, "randwrite").confidence == pytest.approx(0.95)
+
+
 class InterruptedAfter3(NeverDrained):
     interrupt_after = 3
 
