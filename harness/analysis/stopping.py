@@ -23,6 +23,7 @@ class Reason(StrEnum):
     """The rounds or the time left do not give it two samples, without which it has no interval."""
     MOST = "most rounds"
     TIME = "time spent"
+    BYTES = "promised bytes written"
     CARRY_OVER = "longer slices are necessary"
 
 

@@ -1,46 +1,23 @@
-"""Measures everything of one run on one host: group after group, each in rounds of alternating slices."""
+"""Measures everything of one run on one host, group after group, and what a failure means for the others."""
 
 from __future__ import annotations
 
-import random
 import time
-from collections import deque
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from harness.analysis import Reason
 from harness.errors import MeasurementError, NotTried, Unsupported
 from harness.events import Note
-from harness.measure.group_progress import GroupProgress
 from harness.measure.measurer import LabFound, Measurer, Prepared
-from harness.measure.pauses import pause_after
-from harness.measure.phases import MEASURE, Phases
-from harness.measure.reach import out_of_reach
+from harness.measure.phases import Phases
 from harness.measure.recorder import Recorder
 from harness.measure.resume import Earlier, evaluation, requested
-from harness.measure.rounds import Round, Rounds, fio_seconds
+from harness.measure.rounds import Rounds
+from harness.measure.series import GroupSeries
 from harness.measure.session import NothingToCompare, require_guest
 from harness.measure.spec import CampaignSpec
-from harness.measure.stopping import Looking, jobs_to_repeat, reason_to_stop, reasons_to_stop, settled_cells
-from harness.model.budget import Budget, LabKind
-from harness.model.effective import NOTHING
-from harness.model.job import Job
-from harness.model.mode import Arm, Cell
-from harness.results import (
-    CellContext,
-    CellRecord,
-    GroupRecord,
-    Measurement,
-    Run,
-    RunStatus,
-    RunStore,
-    drift_checks,
-    drift_notes,
-    host_drift,
-)
-from harness.results.carried import carry_overs, longer_slices, split_by_length
-from harness.scenario.plan import FIO_SHARE, Group, Plan
-from harness.scenario.timetable import Turn, timetables
+from harness.model.mode import Cell
+from harness.results import CellContext, CellRecord, Run, RunStatus, RunStore
+from harness.scenario.plan import Group, Plan
 
 
 class Campaign:
@@ -61,13 +38,12 @@ class Campaign:
         self.spec = spec
         self.store = store
         self._measurer = measurer
-        self._phases = phases
         self._events = phases.events
         self._earlier = earlier or Earlier()
         self._rounds = Rounds(measurer, self._events, self._examined)
         self._recorder = Recorder(spec, store, phases, self._earlier.journal)
+        self._series = GroupSeries(spec, self._recorder, self._rounds, measurer, phases=phases, earlier=self._earlier)
         self._recorder.describe({"asked": requested(spec), "evaluation": evaluation(spec)})
-        self._lab_kind: LabKind | None = None
         self._broken: Exception | None = None
         self._failed: dict[str, Exception] = {}
         """The failure of each scenario that concerns only this scenario."""
@@ -156,105 +132,8 @@ class Campaign:
         self._resume()
         self._recorder.describe(at.provenance)
         self._write("running")  # The provenance is stored before anything is measured.
-        stored = deque(self._earlier.rounds(group.id))
-        progress = GroupProgress(group, plan, started=time.monotonic())
-        self._warn_of_few_ios(progress)
-        with self._phases.step(MEASURE, f"measure {group.id}"):
-            at = self._measure_series(progress, at, stored)
-            while following := self._next_series(progress):
-                progress = following
-                at = self._measure_series(progress, at, stored)
+        self._series.measure(group, plan, at, ended=self._measured)
         self._measured.add(group.id)
-
-    def _next_series(self, progress: GroupProgress) -> GroupProgress | None:
-        """What is measured again: jobs with carry-over in longer slices, then jobs of which too few blocks count."""
-        group = progress.group
-        measured = self._recorder.of_group(group.id)
-        if discarded := longer_slices(self._recorder.carry_over(group.id), measured, group.jobs):
-            self._events(Note(_longer(discarded)))
-            return progress.followed_by(discarded)
-        records = {cell.id: self._recorder.records[cell.id] for cell in group.cells}
-        jobs = jobs_to_repeat(progress.plan, group, records, measured)
-        if not jobs:
-            return None
-        self._events(Note(f"slices of {', '.join(job.id for job in jobs)} overlapped: measured again"))
-        return progress.followed_by({job: progress.discarded.get(job, 0.0) for job in jobs})
-
-    def _measure_series(self, progress: GroupProgress, at: Prepared, stored: deque[list[Measurement]]) -> Prepared:
-        """Measure rounds until no more are necessary. `stored` are the rounds of an earlier part that are left."""
-        group, plan = progress.group, progress.plan
-        try:
-            while progress.stopped is None:
-                if stored and not progress.has(stored[0]):
-                    # Its time was spent, which the values do not show.
-                    progress.stopped = Reason.TIME
-                    break
-                if new := not stored:
-                    at = self._rounds.measure(plan, group, at, lambda at: self._next_round(progress, at))
-                else:
-                    earlier = stored.popleft()
-                    self._recorder.add(earlier, fio_seconds=0.0)
-                    until = earlier[0].round if stored else None
-                    progress.earlier = max(self._earlier.seconds(group.id, until) - progress.before, 0.0)
-                progress.rounds += 1
-                if progress.rounds == 1:
-                    self._warn_of_few_ios(progress)
-                progress.stopped = self._reason_to_stop(progress, at)
-                if new:
-                    self._write("running")
-        finally:
-            self._assemble(progress, at, final=progress.stopped is None or progress.last_look)
-        return at
-
-    def _warn_of_few_ios(self, progress: GroupProgress) -> None:
-        """Name the percentiles with a budget that too few I/Os keep from being judged: at fixed rates before the first
-        round, at full speed after it."""
-        group = progress.group
-        measured = self._recorder.of_group(group.id)
-        budgets = {
-            cell.id: tuple(self._budgets(cell).values())
-            for cell in group.cells
-            if (cell.job.rate is None) == bool(measured)
-        }
-        for warning in out_of_reach(progress.plan, group, budgets, measured):
-            self._events(Note(warning))
-
-    def _next_round(self, progress: GroupProgress, at: Prepared) -> Round:
-        """The next round of the group. It is in the journal from its beginning to its end."""
-        group = progress.group
-        number = self._recorder.next_round(group.id)
-        measured = self._recorder.of_group(group.id)
-        tables = timetables(
-            self._turns(progress, at),
-            group.blocks,
-            chance=random.Random(f"round {self.spec.seed} {group.id} {number}"),
-            pause=lambda job: pause_after(job, measured, rotational=at.rotational),
-        )
-
-        def record(measurements: Sequence[Measurement]) -> None:
-            self._recorder.add(measurements, fio_seconds=fio_seconds(group, measurements))
-
-        return Round(
-            number=number,
-            nth=len({each.round for each in measured}) + 1,
-            tables=tables,
-            record=record,
-            seconds_left=self._seconds_left,
-            recorded=self._recorder.round(group.id, number, sum(len(table.slices) for table in tables)),
-        )
-
-    def _turns(self, progress: GroupProgress, at: Prepared) -> dict[Job, list[Turn]]:
-        """The arms of each job that a further round needs: those of cells that are not settled.
-
-        Modes that this host does not support have no arms.
-        """
-        turns: dict[Job, list[Turn]] = {}
-        for cell in progress.open_cells:
-            for arm in cell.arms:
-                turn = Turn(arm)
-                if _is_supported(arm, at) and turn not in (own := turns.setdefault(progress.as_run(cell.job), [])):
-                    own.append(turn)
-        return turns
 
     def _skip(self, group: Group, plan: Plan, refused: Unsupported) -> None:
         """Record the reason for every cell of the group. The group is not measured."""
@@ -265,70 +144,10 @@ class Campaign:
         self._recorder.assemble(group.cells, contexts)
         self._measured.add(group.id)
 
-    def _reason_to_stop(self, progress: GroupProgress, at: Prepared) -> str | None:
-        plan, group = progress.plan, progress.group
-        time_spent = progress.time_spent
-        # Set before the records are made: they contain the look that decides the cells.
-        progress.last_look = time_spent
-        records = self._assemble(progress, at, final=time_spent)
-        progress.settle(settled_cells(group.cells, records, ()))
-        if progress.rounds < plan.rounds:
-            return None
-        most = plan.most_rounds_of(group)
-        if progress.rounds >= most:
-            time_spent = True
-        looking = Looking(
-            plan,
-            progress.sequential,
-            {cell.id: self._budgets(cell) for cell in group.cells},
-            self._recorder.family,
-            time_spent,
-            progress.reachable,
-        )
-        cells = progress.open_cells
-        measured = self._recorder.of_group(group.id)
-        longer = longer_slices(self._recorder.carry_over(group.id), measured, group.jobs)
-        if all(cell.job in longer for cell in cells):
-            return Reason.CARRY_OVER
-        reason = reason_to_stop(cells, records, looking)
-        if reason is None and not self.spec.scenarios[group.scenario].decompositions:
-            # The steps of a decomposition need the same rounds, so none of its cells ends before the others.
-            enough = [cell.id for cell in cells if cell.job in longer]
-            enough += reasons_to_stop(cells, records, looking)
-            progress.settle(settled_cells(group.cells, records, enough))
-        return reason or (Reason.MOST if progress.rounds >= most else None)
-
-    def _assemble(self, progress: GroupProgress, at: Prepared, *, final: bool) -> dict[str, CellRecord]:
-        """The group's current records. `final` means that no round follows for a reason that is not in the data."""
-        group = progress.group
-        measured = self._recorder.of_group(group.id)
-        counted, _ = split_by_length(measured)
-        drift = host_drift(counted)
-        orders = _orders(measured)
-        record = GroupRecord(
-            id=group.id,
-            disk=group.disk,
-            orders=tuple(orders.values()),
-            looks=progress.sequential.looks,
-            stopped=progress.stopped,
-            conditioning=at.conditioning,
-            drift=drift,
-            rounds=tuple(orders),
-            abandoned=tuple(sorted(self._recorder.abandoned(group.id))),
-            carry_over=carry_overs(measured, group.jobs),
-        )
-        self._recorder.group(record)
-        contexts = {cell.id: self._context(cell, progress, at, record, final=final) for cell in group.cells}
-        return self._recorder.assemble(group.cells, contexts)
-
     def _examined(self, found: LabFound) -> None:
         """Record the properties of the host. Refuses a resumed run on another lab before anything is built."""
         self._earlier.require_same(found.provenance)
         self._recorder.examined(found)
-        self._lab_kind = found.kind
-
-    def _budgets(self, cell: Cell) -> dict[str, Budget]:
-        return self.spec.budgets(cell, self._lab_kind) if self._lab_kind else {}
 
     def _resume(self) -> None:
         """When the lab is first known to be the same, take over the results of the earlier part."""
@@ -338,53 +157,8 @@ class Campaign:
             self._recorder.resume(self._earlier.run)
         self._reached = True
 
-    def _context(
-        self, cell: Cell, progress: GroupProgress, at: Prepared, group: GroupRecord, *, final: bool
-    ) -> CellContext:
-        modes = [each.mode for each in progress.group.cells]
-        return CellContext(
-            host=self.spec.host.name,
-            group=progress.group.id,
-            span_bytes=at.span,
-            budgets=self._budgets(cell),
-            sequential=progress.sequential,
-            final=final and progress.is_open(cell),
-            validity=tuple(drift_checks(group.drift, cell, modes)),
-            effective=at.effective.get(cell.mode.name, NOTHING),
-            carried=tuple(each for each in group.carry_over if each.job == cell.job.id),
-            notes=(
-                *self._measurer.restarts,
-                *drift_notes(group.drift, cell, modes),
-                *(note for arm in cell.arms for note in at.notes.get(arm.id, ())),
-            ),
-            skipped=at.skipped.get(cell.mode.name),
-            check=self.spec.check,
-        )
-
-    def _seconds_left(self) -> float:
-        planned = sum(plan.fio_seconds for plan in self.spec.plans)
-        return max(planned - self._recorder.fio_seconds, 0.0) / FIO_SHARE
-
-
-def _longer(discarded: Mapping[Job, float]) -> str:
-    of_jobs = ", ".join(f"{job.id} ({seconds:g} s)" for job, seconds in discarded.items())
-    return f"carry-over between the arms: measured again without the beginning of each slice: {of_jobs}"
-
-
-def _is_supported(arm: Arm, at: Prepared) -> bool:
-    """Whether the host supports the arm's mode."""
-    return arm.mode is None or arm.mode.name not in at.skipped
-
 
 def _why_skipped(cell: Cell, refused: Unsupported) -> str:
     if isinstance(refused, NothingToCompare):
         return refused.reason(cell.mode)
     return f"{refused.message}; {refused.hint}" if refused.hint else refused.message
-
-
-def _orders(measurements: Sequence[Measurement]) -> dict[int, tuple[str, ...]]:
-    """The arms in the order of their first slices, by number of the round."""
-    rounds: dict[int, dict[str, None]] = {}
-    for each in measurements:
-        rounds.setdefault(each.round, {})[each.arm] = None
-    return {number: tuple(rounds[number]) for number in sorted(rounds)}

@@ -1,4 +1,4 @@
-"""The progress of measuring a group, and whether its time is spent."""
+"""The progress of measuring a group, and whether its time or its bytes are spent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from harness.analysis import Sequential
+from harness.analysis import Reason, Sequential
 from harness.model.job import Job
 from harness.model.mode import Cell
 from harness.results import CONFIDENCE, Measurement
@@ -22,7 +22,9 @@ class GroupProgress:
 
     `started` is on the monotonic clock. `earlier` is the time in seconds for which an earlier part of the run measured
     the series, `before` that of the series before it. `discarded` has the seconds at the beginning of each slice that
-    do not count, by job. `last_look` is true if the time was spent at the last look at the rounds.
+    do not count, by job. Of the bytes that the series may write, `bytes_left`, it has `written` so many. `last_look` is
+    true if the time or the bytes were spent at the last look at the rounds. `left_out` says of jobs why they are not
+    measured again.
     """
 
     group: Group
@@ -30,17 +32,30 @@ class GroupProgress:
     started: float
     before: float = 0.0
     discarded: Mapping[Job, float] = field(default_factory=dict)
+    bytes_left: float = math.inf
+    left_out: dict[Job, str] = field(default_factory=dict)
     earlier: float = 0.0
+    written: float = 0.0
     rounds: int = 0
     stopped: str | None = None
     last_look: bool = False
     _settled: set[str] = field(default_factory=set)
+    _ended: set[str] = field(default_factory=set)
 
-    def followed_by(self, discarded: Mapping[Job, float]) -> GroupProgress:
+    def followed_by(self, discarded: Mapping[Job, float], bytes_left: float) -> GroupProgress:
         """The next series: only these jobs, with this time at the beginning of each slice discarded."""
         others = {cell.id for cell in self.group.cells if cell.job not in discarded}
+        looked = {cell.id for cell in self.open_cells} if self.last_look else set()
         return GroupProgress(
-            self.group, self.plan, time.monotonic(), self.elapsed + self.before, discarded, _settled=others
+            self.group,
+            self.plan,
+            time.monotonic(),
+            self.elapsed + self.before,
+            discarded,
+            bytes_left if any(job.writes for job in discarded) else math.inf,
+            self.left_out,
+            _settled=others,
+            _ended=others & (self._ended | looked),
         )
 
     def as_run(self, job: Job) -> Job:
@@ -66,6 +81,10 @@ class GroupProgress:
         """Whether further rounds measure the cell. The rounds of other cells are no look at it."""
         return cell.id not in self._settled
 
+    def ended_before(self, cell: Cell) -> bool:
+        """Whether an earlier series measured the cell until the time or the bytes were spent."""
+        return cell.id in self._ended
+
     def settle(self, cells: Iterable[str]) -> None:
         """No further round measures the cells with these ids, unless that would leave no cell."""
         settled = self._settled | set(cells)
@@ -77,21 +96,26 @@ class GroupProgress:
         return Sequential(self.plan.rounds, self.plan.most_rounds_of(self.group), CONFIDENCE)
 
     @property
-    def time_spent(self) -> bool:
-        """Whether another round of average length would end after the plan's time limit."""
+    def spent(self) -> Reason | None:
+        """What another average round would exceed: the plan's time limit, or the bytes that the series may write."""
         if self.rounds == 0:
-            return False
-        return self.elapsed * (self.rounds + 1) / self.rounds > self._limit
+            return None
+        with_another = (self.rounds + 1) / self.rounds
+        return next((what for what, used, limit in self._limits if used * with_another > limit), None)
 
     @property
     def reachable(self) -> int | None:
-        """The number of rounds for which there is time; None if the time is not limited."""
-        elapsed = self.elapsed
-        if math.isinf(self._limit) or self.rounds == 0 or elapsed <= 0:
-            return None
-        return max(int(self._limit * self.rounds / elapsed), self.rounds)
+        """The number of rounds for which there are time and bytes; None if neither is limited."""
+        fitting = [limit * self.rounds / used for _, used, limit in self._limits if used > 0 and not math.isinf(limit)]
+        return max(int(min(fitting)), self.rounds) if fitting else None
 
     @property
-    def _limit(self) -> float:
-        """The time for this series, in seconds."""
-        return self.plan.limit_of(self.group) - self.before
+    def seconds_left(self) -> float:
+        """The time that is left of the plan's time limit for the group; infinite without a limit."""
+        return self.plan.limit_of(self.group) - self.before - self.elapsed
+
+    @property
+    def _limits(self) -> tuple[tuple[Reason, float, float], ...]:
+        """What this series has used of the time and of the bytes, and may use."""
+        time_limit = self.plan.limit_of(self.group) - self.before
+        return (Reason.TIME, self.elapsed, time_limit), (Reason.BYTES, self.written, self.bytes_left)

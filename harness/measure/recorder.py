@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from harness.errors import NotReached, ResultsError
 from harness.measure.measurer import LabFound
 from harness.measure.phases import MEASURE, Phases
 from harness.measure.spec import CampaignSpec
+from harness.model.budget import Budget, LabKind
 from harness.model.mode import Cell
 from harness.results import (
     CONFIDENCE,
@@ -49,6 +51,7 @@ class Recorder:
         self._phases = phases
         self._earlier = earlier
         self._lab = LabInfo(spec.host.name, spec.host.kind, "unknown", representative=False, why=NOT_EXAMINED)
+        self._lab_kind: LabKind | None = None
         self._family = 0
         self._cause: str | None = None
         self._fio_seconds = 0.0
@@ -56,6 +59,7 @@ class Recorder:
         self._groups: dict[str, GroupRecord] = {}
         self._records: dict[str, CellRecord] = {}
         self._measurements: list[Measurement] = []
+        self._ran = [*earlier.measurements]
         self._numbers: dict[str, set[int]] = {}
         self._abandoned: dict[str, set[int]] = {}
         self._started = time.time()
@@ -70,6 +74,10 @@ class Recorder:
         """The number of budgets that the run judges, whether measured already or not."""
         return self._family
 
+    def budgets(self, cell: Cell) -> dict[str, Budget]:
+        """The budgets of the cell in this lab, by metric. Empty until the host was examined."""
+        return self._spec.budgets(cell, self._lab_kind) if self._lab_kind else {}
+
     @property
     def provenance(self) -> Mapping[str, JsonValue]:
         """Versions and settings of the measurement, as plain JSON values."""
@@ -78,6 +86,7 @@ class Recorder:
     def examined(self, found: LabFound) -> None:
         """Record the properties of the host."""
         self._lab = found.info
+        self._lab_kind = found.kind
         self._family = self._spec.family(found.kind)
         self.describe(found.provenance)
 
@@ -100,10 +109,19 @@ class Recorder:
         """What the jobs of a group show about carry-over, by the group's current state."""
         return self._groups[group].carry_over
 
-    def add(self, measurements: Iterable[Measurement], *, fio_seconds: float) -> None:
-        """Record measurements. fio ran for `fio_seconds` in them, including ramps."""
+    def add(self, measurements: Sequence[Measurement], *, fio_seconds: float) -> None:
+        """Record new measurements. fio ran for `fio_seconds` in them, including ramps."""
         self._measurements += measurements
+        self._ran += measurements
         self._fio_seconds += fio_seconds
+
+    def take_over(self, measurements: Sequence[Measurement]) -> None:
+        """Count a whole round of an earlier part of the run."""
+        self._measurements += measurements
+
+    def ran(self, group: str, before: float = math.inf) -> list[Measurement]:
+        """Everything that ran of a group in rounds below `before`, also in rounds that do not count (yet)."""
+        return [each for each in self._ran if each.group == group and each.round < before]
 
     def next_round(self, group: str) -> int:
         """A number that no round of the group has used, also no abandoned one."""

@@ -7,27 +7,26 @@ from dataclasses import dataclass
 
 from harness.analysis import METRICS, Limit, Reason, Samples, Sequential, Verdict, decided
 from harness.model.budget import Budget
-from harness.model.job import Job
 from harness.model.mode import Cell
-from harness.results import DRIFT, CellRecord, Measurement
+from harness.results import DRIFT, CellRecord
 from harness.results.dependence import correlation_of, samples_of
 from harness.results.percentiles import FEWEST_SAMPLES, rounds_needed
-from harness.scenario.plan import Group, Plan
+from harness.scenario.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
 class Looking:
     """What decides whether a cell needs another round.
 
-    `budgets` (by metric) are by cell id. `family` is the number of budgets that the run judges. `time_spent` means that
-    no round follows. `reachable` is the number of rounds that the time allows, if it is limited.
+    `budgets` (by metric) are by cell id. `family` is the number of budgets that the run judges. No round follows if the
+    time or the bytes are `spent`. `reachable` is the number of rounds that the two allow, if they are limited.
     """
 
     plan: Plan
     sequential: Sequential
     budgets: Mapping[str, Mapping[str, Budget]]
     family: int
-    time_spent: bool
+    spent: Reason | None
     reachable: int | None
 
 
@@ -67,8 +66,8 @@ def _reason(name: str, budget: Limit, record: CellRecord, samples: Samples, look
         if METRICS[name].quantile is not None and (needed is None or needed > min(most, looking.sequential.most)):
             return Reason.FEW_IOS
     if metric is None:
-        return Reason.FEW_IOS if looking.time_spent else None
-    return decided(
+        return Reason.FEW_IOS if looking.spent else None
+    reason = decided(
         metric.host,
         metric.guest,
         looking.sequential,
@@ -76,10 +75,11 @@ def _reason(name: str, budget: Limit, record: CellRecord, samples: Samples, look
         budget=budget,
         target=looking.plan.target,
         cells=max(looking.family, 1),
-        time_spent=looking.time_spent,
+        time_spent=looking.spent is not None,
         samples=samples.in_batches(metric.batches),
         reachable=looking.reachable,
     )
+    return looking.spent if reason is Reason.TIME else reason
 
 
 def reason_to_stop(cells: Sequence[Cell], records: Mapping[str, CellRecord], looking: Looking) -> str | None:
@@ -89,7 +89,7 @@ def reason_to_stop(cells: Sequence[Cell], records: Mapping[str, CellRecord], loo
         return None
     if reasons := dict.fromkeys(reason for each in found.values() for reason in each):
         return ", ".join(reasons)
-    return _without_questions(looking.sequential, records, cells, time_spent=looking.time_spent)
+    return _without_questions(looking.sequential, records, cells, looking.spent)
 
 
 def settled_cells(cells: Sequence[Cell], records: Mapping[str, CellRecord], decided: Collection[str]) -> list[str]:
@@ -107,25 +107,6 @@ def settled_cells(cells: Sequence[Cell], records: Mapping[str, CellRecord], deci
     ]
 
 
-def jobs_to_repeat(
-    plan: Plan, group: Group, records: Mapping[str, CellRecord], measured: Sequence[Measurement]
-) -> tuple[Job, ...]:
-    """The jobs of which a cell has fewer than two blocks that count, although more were measured: slices overlapped.
-
-    Once a job was measured for twice the plan's fewest rounds, it is not in it.
-    """
-    found = []
-    enough = 2 * plan.rounds * group.blocks
-    for job in group.jobs:
-        own = {(each.round, each.block) for each in measured if each.job == job.id}
-        void = {(each.round, each.block) for each in measured if each.job == job.id and each.overlap is not None}
-        cells = [records[cell.id] for cell in group.cells if cell.job == job]
-        few = any(record.skipped is None and len(record.rounds) < min(2, len(own)) for record in cells)
-        if void and few and len(own) < enough:
-            found.append(job)
-    return tuple(found)
-
-
 def _stays_void(record: CellRecord) -> bool:
     return any(not check.ok and check.check != DRIFT for check in record.validity)
 
@@ -137,7 +118,7 @@ def _questions(cell: Cell, rules: Mapping[str, Budget]) -> dict[str, Limit]:
 
 
 def _without_questions(
-    sequential: Sequential, records: Mapping[str, CellRecord], cells: Sequence[Cell], *, time_spent: bool
+    sequential: Sequential, records: Mapping[str, CellRecord], cells: Sequence[Cell], spent: Reason | None
 ) -> str | None:
     """A group with nothing to decide (only the host, or only void cells) gets the minimum number of rounds.
 
@@ -146,4 +127,4 @@ def _without_questions(
     measured = [len(set(records[cell.id].rounds)) for cell in cells if records[cell.id].skipped is None]
     if max(measured, default=sequential.first) >= sequential.first:
         return "nothing to decide"
-    return Reason.TIME if time_spent else None
+    return spent

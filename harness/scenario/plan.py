@@ -191,12 +191,14 @@ class Plan:
     def write_bytes(self) -> float:
         """The bytes written at most: conditioning, and every writing job at the disk's full write rate.
 
-        Jobs that are measured again, because of carry-over or overlapping slices, are not counted.
+        Jobs that are measured again, because of carry-over or overlapping slices, keep to what the others leave of it.
         """
-        seconds = sum(
-            self.most_rounds_of(group) * group.writing_seconds for group in self.groups
-        ) + self._steady_seconds(self._steady_rounds[1])
-        return self.fill_bytes(self.span) + seconds * self.write_rate
+        steady = self._steady_seconds(self._steady_rounds[1]) * self.write_rate
+        return self.fill_bytes(self.span) + steady + sum(map(self.bytes_of, self.groups))
+
+    def bytes_of(self, group: Group) -> float:
+        """The part of `write_bytes` for measuring the group, without conditioning."""
+        return self.most_rounds_of(group) * group.writing_seconds * self.write_rate
 
     def describe(self) -> str:
         """For example `40 cells in 1 group, 8 arms, 3 rounds: about 5 min, at most 192 GiB written to optane`.

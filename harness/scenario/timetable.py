@@ -18,7 +18,9 @@ GUARD_SECONDS = 0.05
 In it, the next slice starts and the host's counters are read. Slices start 10 to 40 ms after their planned time.
 """
 MOST_SLICES = 120
-"""Slices that one fio process on each machine runs. An interrupt loses at most these."""
+"""Slices that one fio process on each machine runs."""
+MOST_SECONDS = 120.0
+"""The planned length of a timetable. Its measurements are stored when it has ended."""
 
 T = TypeVar("T")
 _Planned = tuple[int, Job, "Turn"]
@@ -90,7 +92,7 @@ def timetables(
     Each job of `turns_of` has `blocks` blocks, with a slice of each of its turns in random order. Successive blocks
     have different jobs, so the blocks of one job are spread over the round. `pause` is the time after a slice of a job.
 
-    These slices have a timetable of their own, an arm for each:
+    These slices have timetables of their own, with one arm in each:
     - writes of an arm with a host cache: what is still in the cache after a slice would be written in the next one;
     - all slices, if the guest has one of the disks for itself (VFIO), because passing the disk on takes seconds.
     """
@@ -108,7 +110,8 @@ def timetables(
     for block, job, turn in blocked:
         own = sequential or stays_in_cache(turn.arm, job)
         (apart.setdefault(turn, []) if own else alternating).append((block, job, turn))
-    return [_timetable(slices, pause) for slices in (*_pieces(alternating), *_shuffled(apart.values(), chance))]
+    together = [alternating, *_shuffled(apart.values(), chance)]
+    return [_timetable(piece, pause) for slices in together for piece in _pieces(slices, pause)]
 
 
 def stays_in_cache(arm: Arm, job: Job) -> bool:
@@ -141,15 +144,18 @@ def _timetable(slices: Sequence[_Planned], pause: Callable[[Job], float]) -> Tim
     return Timetable(tuple(planned), now)
 
 
-def _pieces(slices: Sequence[_Planned]) -> Iterator[list[_Planned]]:
-    """The slices in pieces of whole blocks, of at most MOST_SLICES if a block is not larger than that."""
+def _pieces(slices: Sequence[_Planned], pause: Callable[[Job], float]) -> Iterator[list[_Planned]]:
+    """The slices in pieces of whole blocks, within MOST_SLICES and MOST_SECONDS unless a single block is larger."""
     piece: list[_Planned] = []
+    seconds = 0.0
     for _, block in groupby(slices, key=lambda each: each[:2]):
         together = list(block)
-        if piece and len(piece) + len(together) > MOST_SLICES:
+        takes = _timetable(together, pause).seconds
+        if piece and (len(piece) + len(together) > MOST_SLICES or seconds + takes > MOST_SECONDS):
             yield piece
-            piece = []
+            piece, seconds = [], 0.0
         piece += together
+        seconds += takes
     if piece:
         yield piece
 

@@ -51,6 +51,8 @@ class RecordedMeasurer(StandIn):
     def __init__(self, spec: CampaignSpec, store: RunStore, images: object, phases: Phases) -> None:  # noqa: ARG002
         self.spec = spec
         self.store = store
+        self.of_round: list[Measurement] = []
+        """What was measured in the current round."""
 
     def ready(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> Prepared:  # noqa: ARG002
         info = LabInfo(self.spec.host.name, "ssh", "kvm", representative=True, why="KVM on bare metal")
@@ -61,9 +63,11 @@ class RecordedMeasurer(StandIn):
     def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
         recording: dict[str, Played] = json.loads(RECORDING.read_text())["jobs"]
         number = piece.number
-        measured: list[Measurement] = []
+        if piece.index == 1:
+            self.of_round = []
+        measured = len(self.of_round)
         for planned in piece.table.slices:
-            started = 1_760_000_000.0 + 60 * number + SECONDS * len(measured)
+            started = 1_760_000_000.0 + 600 * number + SECONDS * len(self.of_round)
             arm, job = planned.arm, planned.job
             discarded = job.ramp - next(each.ramp for each in group.jobs if each.id == job.id)
             played = recording[job.id]
@@ -72,12 +76,13 @@ class RecordedMeasurer(StandIn):
             began(planned)
             share = played["guest"][min(number, len(played["guest"])) - 1] if arm.place is Place.GUEST else 1.0
             raw = self.store.save_raw(f"{group.id}-round{number}-{arm.id}.json", f"{share}\n", command="fio -")
-            iops = self.disturbed(share * HOST_IOPS, measured[-1].arm if measured else None, discarded)
+            iops = self.disturbed(share * HOST_IOPS, self.of_round[-1].arm if self.of_round else None, discarded)
             found = _measurement(group, planned, piece, raw, started=started, iops=iops, disk=played["disk"])
-            found = replace(found, discarded_s=discarded)
+            if discarded:
+                found = _longer(found, discarded)
             self.store.append(found)
-            measured.append(found)
-        return measured
+            self.of_round.append(found)
+        return self.of_round[measured:]
 
     def disturbed(self, iops: float, previous: str | None, discarded: float) -> float:  # noqa: ARG002
         """The value of a slice after one of the arm `previous`, if so many seconds of it are discarded."""
@@ -85,6 +90,16 @@ class RecordedMeasurer(StandIn):
 
     def start_again(self, error: HostError | GuestError, what: str) -> None:  # noqa: ARG002
         raise error
+
+
+def _longer(of: Measurement, discarded: float) -> Measurement:
+    """The measurement after so many seconds that do not count, in which the job ran at the same speed."""
+    fio, disk = of.counters.fio, of.counters.disk
+    times = (SECONDS + discarded) / SECONDS
+    fio = replace(fio, read=round(fio.read * times), written=round(fio.written * times))
+    if disk is not None:
+        disk = replace(disk, read=round(disk.read * times), written=round(disk.written * times))
+    return replace(of, discarded_s=discarded, counters=replace(of.counters, fio=fio, disk=disk))
 
 
 def _measurement(

@@ -237,6 +237,7 @@ def test_reasons_read_as_words() -> None:
         "too few I/Os for a percentile",
         "most rounds",
         "time spent",
+        "promised bytes written",
         "longer slices are necessary",
     ]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,11 +29,12 @@ from harness.measure.resume import Earlier
 from harness.measure.spec import CampaignSpec
 from harness.model.budget import Budget
 from harness.report import render_html, summary_lines
-from harness.results import CellRecord, Measurement, Run, RunStore
+from harness.results import Measurement, Run, RunStore
 from harness.scenario.plan import Group, Plan
 from harness.scenario.scenario import Scenario
 from harness.scenario.timetable import Slice, Timetable
 from tests.unit import killed_campaign
+from tests.unit.draining import Draining, NeverDrained, draining_scenario, the_guest
 from tests.unit.killed_campaign import HOST, campaign, measured, plan, record
 from tests.unit.recorded_campaign import Played, RecordedMeasurer, write_recording
 from tests.unit.runs import RUN_ID, optane
@@ -348,40 +348,13 @@ def test_a_job_whose_slices_overlapped_is_measured_again_once(
 # --- carry-over ---
 
 
-class Draining(RecordedMeasurer):
-    """Slices of both arms are slow after one of the host, unless their first seconds are discarded."""
-
-    drained_after = 10.0
-    interrupt_after = 10**6
-
-    def disturbed(self, iops: float, previous: str | None, discarded: float) -> float:
-        noise = 1 + 0.001 * math.sin(1e5 * iops + len(self.store.read_journal().measurements))
-        return iops * noise * (0.7 if previous == "host" and discarded < self.drained_after else 1.0)
-
-    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
-        if piece.number > self.interrupt_after:
-            raise KeyboardInterrupt
-        return super().measure(group, piece, began)
-
-
-class NeverDrained(Draining):
-    drained_after = math.inf
-
-
 class DrainingInterrupted(Draining):
     interrupt_after = 5
 
 
 @pytest.fixture
 def alternating() -> Scenario:
-    """One job with six blocks in each of two rounds."""
-    of = killed_campaign.scenario(rounds=2)
-    profile = replace(of.profiles[0], blocks=6)
-    return replace(of, workloads=of.workloads[:1], profiles=(profile,), budgets=())
-
-
-def the_guest(run: Run) -> CellRecord:
-    return next(cell for cell in run.cells if cell.mode == "passthrough")
+    return draining_scenario("randread-4k")
 
 
 def test_a_job_with_carry_over_is_measured_again_in_longer_slices_until_there_is_none(
@@ -434,6 +407,21 @@ def test_a_run_that_was_interrupted_in_longer_slices_goes_on_with_them(store: Ru
     again = measured(campaign(store, resume=True, of=alternating, measurer=Draining))
     assert set(the_guest(again).rounds) == {5, 7}
     assert {each.round: each.discarded_s for each in store.read_journal().measurements}[7] == 16.0
+
+
+class DrainingInterruptedEarly(Draining):
+    interrupt_after = 3
+
+
+def test_a_run_that_is_resumed_with_fewer_rounds_ends(store: RunStore, alternating: Scenario) -> None:
+    more = replace(alternating, profiles=(replace(alternating.profiles[0], rounds=4, most_rounds=4),))
+    first = campaign(store, resume=False, of=more, measurer=DrainingInterruptedEarly)
+    with pytest.raises(KeyboardInterrupt):
+        measured(first)
+    first.close(interrupted=True)
+    again = measured(campaign(store, resume=True, of=alternating, measurer=Draining))
+    assert again.run.status == "complete"
+    assert set(the_guest(again).rounds) == {7, 8}
 
 
 def test_the_efficiency_of_a_run_that_goes_on_counts_what_it_measured_before(store: RunStore) -> None:

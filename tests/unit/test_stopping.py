@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import pytest
+
 from harness.analysis import Reason, Sequential, Verdict
 from harness.measure.stopping import Looking, reason_to_stop, reasons_to_stop, settled_cells
 from harness.model.attach import Attach
@@ -72,10 +74,10 @@ def stop(
     budgets: Mapping[str, Budget] | None = None,
     target: float | None = None,
     family: int = 1,
-    time_spent: bool = False,
+    spent: Reason | None = None,
 ) -> str | None:
     found = {cell.id: each for cell, each in records}
-    return reason_to_stop([cell for cell, _ in records], found, looking(found, budgets, target, family, time_spent))
+    return reason_to_stop([cell for cell, _ in records], found, looking(found, budgets, target, family, spent))
 
 
 def looking(
@@ -83,10 +85,10 @@ def looking(
     budgets: Mapping[str, Budget] | None = None,
     target: float | None = None,
     family: int = 1,
-    time_spent: bool = False,
+    spent: Reason | None = None,
 ) -> Looking:
     own = dict.fromkeys(records, budgets or {})
-    return Looking(replace(PLAN, target=target), LOOKS, own, family, time_spent, reachable=None)
+    return Looking(replace(PLAN, target=target), LOOKS, own, family, spent, reachable=None)
 
 
 def test_a_cell_whose_interval_decides_its_budget_needs_no_further_round() -> None:
@@ -128,13 +130,14 @@ def test_exceeding_ends_early_only_if_the_correction_for_all_cells_cannot_change
     assert stop((CELL, found), budgets=tight, family=200) is None
 
 
-def test_spent_time_ends_an_undecided_group() -> None:
-    assert stop((CELL, record(CELL, LOUD, BUDGET)), budgets=BUDGET, time_spent=True) == Reason.TIME
+@pytest.mark.parametrize("spent", [Reason.TIME, Reason.BYTES])
+def test_spent_time_or_bytes_end_an_undecided_group(spent: Reason) -> None:
+    assert stop((CELL, record(CELL, LOUD, BUDGET)), budgets=BUDGET, spent=spent) == spent
 
 
 def test_all_reasons_are_reported() -> None:
     quiet, loud = record(CELL, QUIET, BUDGET), record(OTHER, LOUD, BUDGET)
-    assert stop((CELL, quiet), (OTHER, loud), budgets=BUDGET, time_spent=True) == "budget decided, time spent"
+    assert stop((CELL, quiet), (OTHER, loud), budgets=BUDGET, spent=Reason.TIME) == "budget decided, time spent"
 
 
 def test_a_last_look_may_decide_what_the_same_look_could_not_if_more_were_to_come() -> None:
@@ -142,7 +145,7 @@ def test_a_last_look_may_decide_what_the_same_look_could_not_if_more_were_to_com
     undecided, last = record(CELL, ratios, BUDGET), record(CELL, ratios, BUDGET, final=True)
     assert (undecided.verdict, last.verdict) == ("inconclusive", "within")
     assert stop((CELL, undecided), budgets=BUDGET) is None
-    assert stop((CELL, last), budgets=BUDGET, time_spent=True) == Reason.BUDGET
+    assert stop((CELL, last), budgets=BUDGET, spent=Reason.TIME) == Reason.BUDGET
 
 
 # --- what has nothing to decide ---
@@ -180,7 +183,7 @@ def test_a_percentile_that_the_time_left_does_not_give_two_samples_ends() -> Non
 
 
 def test_a_percentile_without_a_sample_ends_with_the_time() -> None:
-    assert stop((CELL, with_ios(200)), budgets=P99, time_spent=True) == Reason.FEW_IOS
+    assert stop((CELL, with_ios(200)), budgets=P99, spent=Reason.TIME) == Reason.FEW_IOS
 
 
 def test_a_group_in_which_nothing_can_be_decided_has_its_fewest_rounds() -> None:

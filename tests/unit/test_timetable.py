@@ -17,7 +17,7 @@ from harness.model.layout import Lvm
 from harness.model.mode import Arm, Mode, Place
 from harness.scenario.library import PRESETS
 from harness.scenario.plan import Group, expand, group_cells
-from harness.scenario.timetable import GUARD_SECONDS, MOST_SLICES, Timetable, Turn, timetables
+from harness.scenario.timetable import GUARD_SECONDS, MOST_SECONDS, MOST_SLICES, Timetable, Turn, timetables
 from tests.unit.runs import optane
 
 HOST = Arm(Place.HOST)
@@ -164,7 +164,7 @@ def test_the_recorded_order_of_a_known_seed_never_changes() -> None:
 
 
 def test_a_long_round_is_in_pieces_of_whole_blocks() -> None:
-    jobs = [job("randread-4k", depth) for depth in (1, 2, 4, 8, 16, 32, 64)]
+    jobs = [job("randread-4k", depth, seconds=0.5) for depth in (1, 2, 4, 8, 16, 32, 64)]
     found = tables({each: turns(LVM, PRESETS[1], PRESETS[3]) for each in jobs}, blocks=9)
     assert len(found) > 3
     assert all(len(table.slices) <= MOST_SLICES for table in found)
@@ -178,8 +178,35 @@ def test_a_long_round_is_in_pieces_of_whole_blocks() -> None:
 
 def test_a_block_that_is_larger_than_a_piece_is_a_piece_of_its_own() -> None:
     modes = [Mode(f"m{number}", Lvm(), Attach()) for number in range(MOST_SLICES)]
-    found = tables({READ: [Turn(Arm(Place.GUEST, mode)) for mode in modes] + [Turn(HOST)]}, blocks=2)
+    short = job("randread-4k", seconds=0.2)
+    found = tables({short: [Turn(Arm(Place.GUEST, mode)) for mode in modes] + [Turn(HOST)]}, blocks=2)
     assert [len(table.slices) for table in found] == [MOST_SLICES + 1] * 2
+
+
+def test_long_slices_are_in_pieces_of_whole_blocks_that_end_in_time() -> None:
+    long = [job("randread-4k", ramp=8.0, seconds=0.5), job("randwrite-4k", ramp=8.0, seconds=0.5)]
+    of_block = sum(each.ramp + GUARD_SECONDS + each.seconds + pause(each) for each in long[:1]) * 3
+    found = tables({each: turns(LVM) for each in long}, blocks=12)
+    assert [table.blocks for table in found] == [4] * 6
+    for table in found:
+        assert 4 * of_block == pytest.approx(table.seconds)
+        assert table.seconds <= MOST_SECONDS < table.seconds + of_block
+    assert set(Counter((each.block, each.job) for table in found for each in table.slices).values()) == {3}
+
+
+def test_a_block_that_takes_longer_than_a_piece_is_a_piece_of_its_own() -> None:
+    endless = job("randread-4k", ramp=MOST_SECONDS, seconds=1.0)
+    found = tables({endless: turns(LVM)}, blocks=3)
+    assert [(table.blocks, len(table.slices)) for table in found] == [(1, 3)] * 3
+
+
+@pytest.mark.parametrize("mode", [CACHED, VFIO])
+def test_long_slices_of_an_arm_that_does_not_alternate_are_in_pieces_too_which_follow_each_other(mode: Mode) -> None:
+    long = job("randwrite-4k", ramp=32.0, seconds=2.0)
+    found = tables({long: [Turn(Arm(Place.GUEST, mode)), Turn(Arm(Place.TWIN, mode))]}, blocks=6)
+    assert [table.blocks for table in found] == [3] * 4
+    arms = [{each.arm for each in table.slices} for table in found]
+    assert arms[0] == arms[1] != arms[2] == arms[3]
 
 
 # --- arms that cannot alternate ---

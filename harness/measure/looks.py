@@ -1,0 +1,119 @@
+"""Looks at a group after each round: makes its records, and decides whether another round follows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.analysis import Reason
+from harness.measure.group_progress import GroupProgress
+from harness.measure.measurer import Measurer, Prepared
+from harness.measure.recorder import Recorder
+from harness.measure.spec import CampaignSpec
+from harness.measure.stopping import Looking, reason_to_stop, reasons_to_stop, settled_cells
+from harness.model.effective import NOTHING
+from harness.model.mode import Cell
+from harness.results import CellContext, CellRecord, GroupRecord, Measurement, drift_checks, drift_notes, host_drift
+from harness.results.carried import carry_overs, longer_slices, split_by_length
+
+
+class Looks:
+    """Looks at the measurements of a group on one host. The results are in `recorder`."""
+
+    def __init__(self, spec: CampaignSpec, recorder: Recorder, measurer: Measurer) -> None:
+        self._spec = spec
+        self._recorder = recorder
+        self._measurer = measurer
+
+    def reason_to_stop(self, progress: GroupProgress, at: Prepared) -> str | None:
+        """Look at the rounds so far. Returns why no further round follows, in words; None to continue.
+
+        Cells that need no further round are settled in `progress`.
+        """
+        plan, group = progress.plan, progress.group
+        spent = progress.spent
+        # Set before the records are made: they contain the look that decides the cells.
+        progress.last_look = spent is not None
+        records = self.assemble(progress, at, final=progress.last_look)
+        progress.settle(settled_cells(group.cells, records, ()))
+        if progress.rounds < plan.rounds:
+            return spent if spent is Reason.BYTES else None
+        most = plan.most_rounds_of(group)
+        if progress.rounds >= most:
+            spent = spent or Reason.TIME
+        looking = Looking(
+            plan,
+            progress.sequential,
+            {cell.id: self._recorder.budgets(cell) for cell in group.cells},
+            self._recorder.family,
+            spent,
+            progress.reachable,
+        )
+        cells = progress.open_cells
+        measured = self._recorder.of_group(group.id)
+        longer = longer_slices(self._recorder.carry_over(group.id), measured, group.jobs)
+        if all(cell.job in longer for cell in cells):
+            return Reason.CARRY_OVER
+        reason = reason_to_stop(cells, records, looking)
+        if reason is None and not self._spec.scenarios[group.scenario].decompositions:
+            # The steps of a decomposition need the same rounds, so none of its cells ends before the others.
+            enough = [cell.id for cell in cells if cell.job in longer]
+            enough += reasons_to_stop(cells, records, looking)
+            progress.settle(settled_cells(group.cells, records, enough))
+        return reason or (Reason.MOST if progress.rounds >= most else None)
+
+    def assemble(self, progress: GroupProgress, at: Prepared, *, final: bool) -> dict[str, CellRecord]:
+        """Record the group and its cells as measured so far. Returns the cells by id, without the correction.
+
+        `final` means that no round follows for a reason that is not in the data.
+        """
+        group = progress.group
+        measured = self._recorder.of_group(group.id)
+        counted, _ = split_by_length(measured)
+        orders = _orders(measured)
+        record = GroupRecord(
+            id=group.id,
+            disk=group.disk,
+            orders=tuple(orders.values()),
+            looks=progress.sequential.looks,
+            stopped=progress.stopped,
+            conditioning=at.conditioning,
+            drift=host_drift(counted),
+            rounds=tuple(orders),
+            abandoned=tuple(sorted(self._recorder.abandoned(group.id))),
+            carry_over=carry_overs(measured, group.jobs),
+        )
+        self._recorder.group(record)
+        contexts = {cell.id: self._context(cell, progress, at, record, final=final) for cell in group.cells}
+        return self._recorder.assemble(group.cells, contexts)
+
+    def _context(
+        self, cell: Cell, progress: GroupProgress, at: Prepared, group: GroupRecord, *, final: bool
+    ) -> CellContext:
+        modes = [each.mode for each in progress.group.cells]
+        return CellContext(
+            host=self._spec.host.name,
+            group=group.id,
+            span_bytes=at.span,
+            budgets=self._recorder.budgets(cell),
+            sequential=progress.sequential,
+            final=(final and progress.is_open(cell)) or progress.ended_before(cell),
+            validity=tuple(drift_checks(group.drift, cell, modes)),
+            effective=at.effective.get(cell.mode.name, NOTHING),
+            carried=tuple(each for each in group.carry_over if each.job == cell.job.id),
+            notes=(
+                *self._measurer.restarts,
+                *(why for job, why in progress.left_out.items() if job == cell.job),
+                *drift_notes(group.drift, cell, modes),
+                *(note for arm in cell.arms for note in at.notes.get(arm.id, ())),
+            ),
+            skipped=at.skipped.get(cell.mode.name),
+            check=self._spec.check,
+        )
+
+
+def _orders(measurements: Sequence[Measurement]) -> dict[int, tuple[str, ...]]:
+    """The arms in the order of their first slices, by number of the round."""
+    rounds: dict[int, dict[str, None]] = {}
+    for each in measurements:
+        rounds.setdefault(each.round, {})[each.arm] = None
+    return {number: tuple(rounds[number]) for number in sorted(rounds)}

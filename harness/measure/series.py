@@ -1,0 +1,193 @@
+"""Measures a group in series of rounds: all its jobs until they are decided, then those that must be measured again."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
+
+from harness.analysis import Reason
+from harness.events import Note
+from harness.measure.again import Again, jobs_again
+from harness.measure.group_progress import GroupProgress
+from harness.measure.looks import Looks
+from harness.measure.measurer import Measurer, Prepared
+from harness.measure.pauses import pause_after
+from harness.measure.phases import MEASURE, Phases
+from harness.measure.promises import Cost, bytes_left, within_promises, written
+from harness.measure.reach import out_of_reach
+from harness.measure.recorder import Recorder
+from harness.measure.resume import Earlier
+from harness.measure.rounds import Round, Rounds, fio_seconds
+from harness.measure.spec import CampaignSpec
+from harness.model.job import Job
+from harness.model.mode import Arm
+from harness.results import Measurement
+from harness.scenario.plan import FIO_SHARE, Group, Plan
+from harness.scenario.timetable import Turn, timetables
+
+
+class GroupSeries:
+    """Measures the groups of one host, each in one series of rounds or several. `earlier` has the rounds that count."""
+
+    def __init__(
+        self,
+        spec: CampaignSpec,
+        recorder: Recorder,
+        rounds: Rounds,
+        measurer: Measurer,
+        *,
+        phases: Phases,
+        earlier: Earlier,
+    ) -> None:
+        self._spec = spec
+        self._recorder = recorder
+        self._rounds = rounds
+        self._looks = Looks(spec, recorder, measurer)
+        self._phases = phases
+        self._events = phases.events
+        self._earlier = earlier
+
+    def measure(self, group: Group, plan: Plan, at: Prepared, ended: Collection[str]) -> None:
+        """Measure a group that is prepared. The recorder gets everything. Raises what the measurer raises.
+
+        `ended` are the ids of the groups that are not measured further. What they left of the bytes that the plan
+        promised may be used to measure jobs again.
+        """
+        stored = deque(self._earlier.rounds(group.id))
+        progress = GroupProgress(group, plan, started=time.monotonic())
+        self._warn_of_few_ios(progress)
+        with self._phases.step(MEASURE, f"measure {group.id}"):
+            at = self._measure_series(progress, at, stored)
+            while following := self._next_series(progress, stored, ended):
+                progress = following
+                while stored and not progress.has(stored[0]):
+                    stored.popleft()  # The series before needs fewer rounds than when the run was interrupted.
+                at = self._measure_series(progress, at, stored)
+            if progress.left_out:
+                self._looks.assemble(progress, at, final=progress.last_look)
+
+    def _next_series(
+        self, progress: GroupProgress, stored: deque[list[Measurement]], ended: Collection[str]
+    ) -> GroupProgress | None:
+        """The series for the jobs that must be measured again and keep the plan's promises. Other jobs are left out."""
+        group, plan = progress.group, progress.plan
+        measured = self._recorder.of_group(group.id)
+        records = {cell.id: self._recorder.records[cell.id] for cell in group.cells}
+        found = self._recorder.carry_over(group.id)
+        while wanted := jobs_again(plan, group, found, records, measured, without=progress.left_out):
+            begun = _begun(wanted, stored)
+            left = Cost(self._bytes_left(plan, group, begun, ended), progress.seconds_left)
+            again, left_out = within_promises(
+                wanted, plan, group, measured, left=left, begun={each.job for each in begun}
+            )
+            for job, why in left_out.items():
+                self._events(Note(f"{group.id}: {job.id}: {why}"))
+            progress.left_out.update(left_out)
+            if again.discarded:
+                self._events(Note(again.what))
+                return progress.followed_by(again.discarded, left.bytes)
+        return None
+
+    def _bytes_left(self, plan: Plan, group: Group, begun: Sequence[Measurement], ended: Collection[str]) -> float:
+        """The bytes that the next series may write. If it was begun earlier, this round is its first one."""
+        ran = {each.id: self._recorder.ran(each.id) for each in plan.groups}
+        if begun:
+            ran[group.id] = self._recorder.ran(group.id, before=begun[0].round)
+        return bytes_left(plan, group, ran, ended)
+
+    def _measure_series(self, progress: GroupProgress, at: Prepared, stored: deque[list[Measurement]]) -> Prepared:
+        """Measure rounds until no more are necessary. `stored` are the rounds of an earlier part that are left."""
+        group, plan = progress.group, progress.plan
+        try:
+            while progress.stopped is None:
+                if stored and not progress.has(stored[0]):
+                    # Its time was spent, which the values do not show.
+                    progress.stopped = Reason.TIME
+                    break
+                if new := not stored:
+                    at = self._rounds.measure(plan, group, at, lambda at: self._next_round(progress, at))
+                else:
+                    earlier = stored.popleft()
+                    self._recorder.take_over(earlier)
+                    progress.written += written(earlier, plan.span)
+                    until = earlier[0].round if stored else None
+                    progress.earlier = max(self._earlier.seconds(group.id, until) - progress.before, 0.0)
+                progress.rounds += 1
+                if progress.rounds == 1:
+                    self._warn_of_few_ios(progress)
+                progress.stopped = self._looks.reason_to_stop(progress, at)
+                if new:
+                    self._recorder.write("running")
+        finally:
+            self._looks.assemble(progress, at, final=progress.stopped is None or progress.last_look)
+        return at
+
+    def _warn_of_few_ios(self, progress: GroupProgress) -> None:
+        """Name the percentiles with a budget that too few I/Os keep from being judged: at fixed rates before the first
+        round, at full speed after it."""
+        group = progress.group
+        measured = self._recorder.of_group(group.id)
+        budgets = {
+            cell.id: tuple(self._recorder.budgets(cell).values())
+            for cell in group.cells
+            if (cell.job.rate is None) == bool(measured)
+        }
+        for warning in out_of_reach(progress.plan, group, budgets, measured):
+            self._events(Note(warning))
+
+    def _next_round(self, progress: GroupProgress, at: Prepared) -> Round:
+        """The next round of the group. It is in the journal from its beginning to its end."""
+        group = progress.group
+        number = self._recorder.next_round(group.id)
+        measured = self._recorder.of_group(group.id)
+        tables = timetables(
+            _turns(progress, at),
+            group.blocks,
+            chance=random.Random(f"round {self._spec.seed} {group.id} {number}"),
+            pause=lambda job: pause_after(job, measured, rotational=at.rotational),
+        )
+
+        def record(measurements: Sequence[Measurement]) -> None:
+            self._recorder.add(measurements, fio_seconds=fio_seconds(group, measurements))
+            progress.written += written(measurements, progress.plan.span)
+
+        return Round(
+            number=number,
+            nth=len({each.round for each in measured}) + 1,
+            tables=tables,
+            record=record,
+            seconds_left=self._seconds_left,
+            recorded=self._recorder.round(group.id, number, sum(len(table.slices) for table in tables)),
+        )
+
+    def _seconds_left(self) -> float:
+        planned = sum(plan.fio_seconds for plan in self._spec.plans)
+        return max(planned - self._recorder.fio_seconds, 0.0) / FIO_SHARE
+
+
+def _begun(again: Again, stored: Iterable[Sequence[Measurement]]) -> list[Measurement]:
+    """What an earlier part of the run measured of these jobs in the first round of their series; empty without one."""
+    jobs = {(job.id, discarded) for job, discarded in again.discarded.items()}
+    own = ([each for each in measurements if (each.job, each.discarded_s) in jobs] for measurements in stored)
+    return next(filter(None, own), [])
+
+
+def _turns(progress: GroupProgress, at: Prepared) -> dict[Job, list[Turn]]:
+    """The arms of each job that a further round needs: those of cells that are not settled.
+
+    Modes that this host does not support have no arms.
+    """
+    turns: dict[Job, list[Turn]] = {}
+    for cell in progress.open_cells:
+        for arm in cell.arms:
+            turn = Turn(arm)
+            if _is_supported(arm, at) and turn not in (own := turns.setdefault(progress.as_run(cell.job), [])):
+                own.append(turn)
+    return turns
+
+
+def _is_supported(arm: Arm, at: Prepared) -> bool:
+    """Whether the host supports the arm's mode."""
+    return arm.mode is None or arm.mode.name not in at.skipped
