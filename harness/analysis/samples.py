@@ -11,18 +11,16 @@ from statistics import fmean, stdev
 from harness.analysis.batches import first_blocks
 from harness.analysis.correlation import (
     NO_CORRELATION,
+    SHORT,
     Correlation,
     Sums,
     correlations,
     inflation,
-    pooled_correlation,
 )
 from harness.analysis.student import t_cdf, t_mixture_quantile, t_mixture_survival, t_quantile
 
 LEAST_FREEDOM = 4
-"""The fewest degrees of freedom for an estimate of the correlation: one series of 6 samples, or four of 3."""
-ENOUGH_FREEDOM = 8
-"""From here on, the interval covers at least 92 % for a correlation up to 0.9: one series of 10 samples."""
+"""The fewest degrees of freedom for an estimate of the correlation: those of a series of 6 samples."""
 NEGLIGIBLE = 1e-9
 """A correlation that is less probable is left out."""
 
@@ -45,7 +43,7 @@ class Samples:
     boots: tuple[int, ...] = ()
     """The number of the guest's boot for each sample. Empty: all are of one boot."""
     correlation: Correlation | None = None
-    """Of the group's samples, see `pooled_correlation`. None: estimated from the samples themselves."""
+    """Of the samples of the cell's job, see `pooled_correlation`. None: estimated from the samples themselves."""
     by_boot: bool = False
     """Whether the plan counts boots. Otherwise it counts samples."""
     rounds: int | None = None
@@ -145,13 +143,13 @@ def _independent(samples: Sequence[float], *, boots: int | None = None, caveat: 
     return Spread(mean, n - 1, (stdev(samples) / math.sqrt(n),), boots=boots, caveat=caveat)
 
 
-def _in_one_boot(samples: Sequence[float], group: Correlation | None) -> Spread:
+def _in_one_boot(samples: Sequence[float], job: Correlation | None) -> Spread:
     """Student's t of an AR(1), averaged over its correlation (Zellner & Tiao 1964)."""
     n = len(samples)
-    known = group is not None and not group.log_likelihood
+    known = job is not None and not job.log_likelihood
     if n == 1 or known:
         return _independent(samples)
-    found, caveat = _correlation(samples, group)
+    found, caveat = _correlation(samples, job)
     sums = Sums.of(samples)
     if found is None or sums.squares == 0:
         return _independent(samples, caveat=caveat)
@@ -164,12 +162,13 @@ def _in_one_boot(samples: Sequence[float], group: Correlation | None) -> Spread:
     return Spread(mean, n - 1, errors, tuple(weight for _, weight in likely), effective, value, caveat=caveat)
 
 
-def _correlation(samples: Sequence[float], group: Correlation | None) -> tuple[Correlation | None, Caveat | None]:
-    """What the series and its group show. None if there are too few samples to show anything."""
-    if group is None and len(samples) - 2 < LEAST_FREEDOM:
+def _correlation(samples: Sequence[float], job: Correlation | None) -> tuple[Correlation | None, Caveat | None]:
+    """What the series and its job show. None if there are too few samples to show anything."""
+    if job is None and len(samples) - 2 < LEAST_FREEDOM:
         return None, Caveat.NOT_ESTIMATED
-    own = pooled_correlation([samples])
-    found = own if group is None else own.within(group)
+    own = Correlation.of(samples)
+    found = own if job is None else own.within(job)
     if found.freedom < LEAST_FREEDOM:
         return None, Caveat.NOT_ESTIMATED
-    return found, Caveat.ROUGH if found.freedom < ENOUGH_FREEDOM else None
+    # The cells of a job share their host, so more of them do not replace longer series.
+    return found, Caveat.ROUGH if found.longest < SHORT else None

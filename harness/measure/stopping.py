@@ -33,20 +33,24 @@ class Looking:
 def reasons_to_stop(
     cells: Sequence[Cell], records: Mapping[str, CellRecord], looking: Looking
 ) -> dict[str, list[Reason]]:
-    """Why each cell needs no further round, by cell id. Cells that need one are not in it. `records` is by cell id.
+    """Why each cell needs no further round, by cell id. Cells that need one are not in it. `records` is by cell id, and
+    has all cells of the group, whether they need a further round or not.
 
     A cell with budgets is decided when all its budgets are decided. A cell without a budget is decided when the
     interval of its headline metric is as narrow as the plan's target. Void cells and cells without a guest need no
     further round, because more rounds cannot change them.
     """
-    correlation = correlation_of(records[cell.id] for cell in cells)
+    correlations = {
+        job: correlation_of(record for record in records.values() if record.job == job)
+        for job in {cell.job for cell in cells}
+    }
     found: dict[str, list[Reason]] = {}
     for cell in cells:
         record = records[cell.id]
         if record.verdict is Verdict.VOID or record.skipped is not None or cell.mode.attach is None:
             found[cell.id] = []
             continue
-        samples = samples_of(record.rounds, record.boots, correlation)
+        samples = samples_of(record.rounds, record.boots, correlations[cell.job])
         reasons = [
             _reason(name, budget, record, samples, looking)
             for name, budget in _questions(cell, looking.budgets[cell.id]).items()

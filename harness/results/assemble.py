@@ -22,16 +22,16 @@ from harness.analysis import (
 from harness.errors import ResultsError
 from harness.model.budget import Budget
 from harness.model.effective import NOTHING, Effective
+from harness.model.job import Job
 from harness.model.layout import amplification
 from harness.model.mode import Cell, Mode, Place
 from harness.results.accounting import accounting
 from harness.results.carried import carry_over_notes, split_by_length
-from harness.results.cells import CellRecord, LongerSlices, MetricRecord, ValidityCheck
+from harness.results.cells import BlockKey, CellRecord, LongerSlices, MetricRecord, ValidityCheck
 from harness.results.configuration import configuration_check
-from harness.results.dependence import caveat_note, group_correlation, samples_of
+from harness.results.dependence import CellBlocks, caveat_note, job_correlation, samples_of
 from harness.results.judging import gravest, judged
 from harness.results.percentiles import (
-    BlockKey,
     Blocks,
     ByArm,
     batch_values,
@@ -103,12 +103,13 @@ def assemble(
                 hint=f"this virt-overhead knows {', '.join(METRICS)}; use a newer one if it wrote this run",
             )
     by_arm, before = (_by_arm(cells, contexts, each) for each in (counted, replaced))
-    correlations = _correlations(cells, contexts, by_arm)
+    correlations, correlations_before = (_correlations(cells, contexts, each) for each in (by_arm, before))
     found = []
     for cell in cells:
         context = contexts[cell.id]
-        longer = _longer(cell, by_arm[cell.id], before[cell.id])
-        found.append(_cell_record(cell, context, by_arm[cell.id], correlations[context.group], longer))
+        job = context.group, cell.job
+        longer = _longer(cell, by_arm[cell.id], before[cell.id], correlations_before[job])
+        found.append(_cell_record(cell, context, by_arm[cell.id], correlations[job], longer))
     return found
 
 
@@ -125,36 +126,42 @@ def _by_arm(
     }
 
 
-def _longer(cell: Cell, own: ByArm, before: ByArm) -> LongerSlices | None:
-    """What the cell's shorter slices gave; None if there are none, or if no block of them is complete."""
-    blocks, name = _complete_blocks(before), cell.job.headline
-    if (
-        not _slices(own)
-        or Place.GUEST not in before
-        or not _has_metric(name, before, blocks)
-        or _impossible_values(_slices(before))
-    ):
+def _longer(cell: Cell, own: ByArm, before: ByArm, correlation: Correlation | None) -> LongerSlices | None:
+    """What the cell's shorter slices gave; None if there are none, or if no block of them is complete.
+
+    `correlation` is that of the shorter slices of its job.
+    """
+    blocks = _cell_blocks(cell, before) if _slices(own) else None
+    if blocks is None:
         return None
-    host, guest = (_values(name, before[place], blocks) for place in (Place.HOST, Place.GUEST))
-    boots = _boots(before, blocks)
-    samples = samples_of([number for number, _ in blocks], boots, group_correlation([(host, guest, boots)]))
-    naive = estimate_overhead(host, guest, higher_is_better=METRICS[name].higher_is_better, samples=samples)
+    naive = estimate_overhead(
+        blocks.host,
+        blocks.guest,
+        higher_is_better=METRICS[cell.job.headline].higher_is_better,
+        samples=samples_of([number for number, _ in blocks.keys], blocks.boots, correlation),
+    )
     return LongerSlices(_slices(own)[0].discarded_s, naive)
 
 
 def _correlations(
     cells: Sequence[Cell], contexts: Mapping[str, CellContext], by_arm: Mapping[str, ByArm]
-) -> dict[str, Correlation | None]:
-    """The correlation of neighbouring blocks in each group."""
-    pairs: dict[str, list[tuple[Sequence[float], Sequence[float], Sequence[int]]]] = {}
+) -> dict[tuple[str, Job], Correlation | None]:
+    """The correlation of neighbouring blocks of each job of each group."""
+    found: dict[tuple[str, Job], list[CellBlocks]] = {}
     for cell in cells:
-        own, name = by_arm[cell.id], cell.job.headline
-        several = pairs.setdefault(contexts[cell.id].group, [])
-        blocks = _complete_blocks(own)
-        if Place.GUEST in own and not _impossible_values(_slices(own)) and _has_metric(name, own, blocks):
-            host, guest = (_values(name, own[place], blocks) for place in (Place.HOST, Place.GUEST))
-            several.append((host, guest, _boots(own, blocks)))
-    return {group: group_correlation(several) for group, several in pairs.items()}
+        of_job = found.setdefault((contexts[cell.id].group, cell.job), [])
+        if (blocks := _cell_blocks(cell, by_arm[cell.id])) is not None:
+            of_job.append(blocks)
+    return {job: job_correlation(several) for job, several in found.items()}
+
+
+def _cell_blocks(cell: Cell, by_arm: ByArm) -> CellBlocks | None:
+    """The cell's blocks in its headline metric; None without a guest, complete blocks or possible values."""
+    blocks, name = _complete_blocks(by_arm), cell.job.headline
+    if Place.GUEST not in by_arm or not _has_metric(name, by_arm, blocks) or _impossible_values(_slices(by_arm)):
+        return None
+    host, guest = (_values(name, by_arm[place], blocks) for place in (Place.HOST, Place.GUEST))
+    return CellBlocks(blocks, host, guest, _boots(by_arm, blocks))
 
 
 def _cell_record(

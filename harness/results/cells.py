@@ -12,6 +12,9 @@ from harness.model.mode import ModeDetail
 from harness.model.values import STRICT as _STRICT
 from harness.results.io_costs import CostUnit
 
+BlockKey = tuple[int, int]
+"""Round, and number of the block within it."""
+
 
 @dataclass(frozen=True, slots=True)
 class MetricRecord:
@@ -194,6 +197,6 @@ class CellRecord:
     p(q) needs 10 / (1 - q) of them for a sample. Empty in version 0.1."""
 
     @property
-    def samples(self) -> tuple[tuple[int, int], ...]:
-        """Round and number of each block that counts."""
+    def samples(self) -> tuple[BlockKey, ...]:
+        """The blocks that count, in the order of time."""
         return tuple(zip(self.rounds, self.blocks or (1,) * len(self.rounds), strict=True))

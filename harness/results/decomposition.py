@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from harness.analysis import Correlation, Samples, decompose
 from harness.model.job import Job
 from harness.model.mode import Arm
-from harness.results.cells import CellRecord
+from harness.results.cells import BlockKey, CellRecord
 from harness.results.comparisons import DecompositionRecord, StepRecord
 from harness.results.dependence import correlation_of, samples_of
 from harness.scenario.decompose import Step, steps_of
@@ -18,8 +18,6 @@ from harness.scenario.scenario import Decomposition, Scenario
 METRIC = "lat_mean"
 """From the call to completion. `clat_mean` leaves out the cost of submitting, which includes a guest's exit to the
 host."""
-
-_CellsOf = Mapping[tuple[str, Job], CellRecord]
 
 
 def decompositions(
@@ -37,10 +35,10 @@ def decompositions(
         for decomposition in scenario.decompositions:
             steps = steps_of(scenario, decomposition)
             for job in dict.fromkeys(job for group in own for job in group.jobs if decomposition.covers(job)):
-                several = [(_arms(steps, job, _by_mode(group, records)), group) for group in own]
-                arms, group = max(several, key=lambda each: _measured(each[0]))
+                by_mode = [_by_mode(group, job, records) for group in own]
+                arms, cells = max(((_arms(steps, each), each) for each in by_mode), key=lambda each: _measured(each[0]))
                 if _measured(arms):
-                    correlation = correlation_of(records[cell.id] for cell in group.cells if cell.id in records)
+                    correlation = correlation_of(cells.values())
                     found.append(_record(scenario, decomposition, job, arms, correlation))
     return tuple(found)
 
@@ -52,17 +50,13 @@ def doubt(cell: CellRecord, *arms: Arm) -> str:
     return ", ".join(check for check in failed if not check.startswith("bytes ") or check in own)
 
 
-_Block = tuple[int, int]
-"""Round, and number of the block within it."""
-
-
 @dataclass(frozen=True, slots=True)
 class _StepValues:
     """One step's arm, the cell that has its values, and the values by round and block."""
 
     step: Step
     cell: CellRecord | None
-    by_block: Mapping[_Block, float]
+    by_block: Mapping[BlockKey, float]
 
     @property
     def missing(self) -> str:
@@ -74,8 +68,10 @@ class _StepValues:
         return f"{self.step.arm.id}: {self.cell.skipped or f'no block has {METRIC}'}"
 
 
-def _by_mode(group: Group, records: Mapping[str, CellRecord]) -> _CellsOf:
-    return {(cell.mode.name, cell.job): records[cell.id] for cell in group.cells if cell.id in records}
+def _by_mode(group: Group, job: Job, records: Mapping[str, CellRecord]) -> dict[str, CellRecord]:
+    """The group's cells of the job, by the name of the mode."""
+    own = (cell for cell in group.cells if cell.job == job and cell.id in records)
+    return {cell.mode.name: records[cell.id] for cell in own}
 
 
 def _measured(arms: Sequence[_StepValues]) -> int:
@@ -83,9 +79,12 @@ def _measured(arms: Sequence[_StepValues]) -> int:
     return sum(arm.cell is not None for arm in arms)
 
 
-def _arms(steps: Sequence[Step], job: Job, cells: _CellsOf) -> list[_StepValues]:
-    """The arms with their values. Every cell has the host's values; they come from the cell with the most blocks."""
-    own = {step.arm.mode.name: cells.get((step.arm.mode.name, job)) for step in steps if step.arm.mode is not None}
+def _arms(steps: Sequence[Step], cells: Mapping[str, CellRecord]) -> list[_StepValues]:
+    """The arms with their values. `cells` are those of the job, by the name of the mode.
+
+    Every cell has the host's values; they come from the cell with the most blocks.
+    """
+    own = {step.arm.mode.name: cells.get(step.arm.mode.name) for step in steps if step.arm.mode is not None}
     measured = [cell for cell in own.values() if cell is not None]
     any_cell = max(measured, key=lambda cell: len(cell.rounds), default=None)
     found = []
@@ -95,7 +94,7 @@ def _arms(steps: Sequence[Step], job: Job, cells: _CellsOf) -> list[_StepValues]
     return found
 
 
-def _values(cell: CellRecord, arm: Arm) -> Mapping[_Block, float]:
+def _values(cell: CellRecord, arm: Arm) -> Mapping[BlockKey, float]:
     metric = cell.metrics.get(METRIC)
     if metric is None or cell.skipped is not None:
         return {}
@@ -140,7 +139,7 @@ def _record(
 
 
 def _estimated(
-    record: DecompositionRecord, arms: Sequence[_StepValues], blocks: Sequence[_Block], samples: Samples
+    record: DecompositionRecord, arms: Sequence[_StepValues], blocks: Sequence[BlockKey], samples: Samples
 ) -> DecompositionRecord:
     values = [tuple(arm.by_block[block] for block in blocks) for arm in arms]
     costs = decompose(values, confidence=record.confidence, samples=samples)

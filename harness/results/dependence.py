@@ -1,11 +1,12 @@
-"""How the blocks of a group hang together: the boots of the guest, and the correlation of neighbouring blocks. Pure."""
+"""How the blocks of a job hang together: the boots of the guest, and the correlation of neighbouring blocks. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from harness.analysis import Caveat, Correlation, Estimate, Samples, log_ratios, pooled_correlation
-from harness.results.cells import CellRecord
+from harness.results.cells import BlockKey, CellRecord
 
 _CAVEATS = {
     Caveat.NOT_ESTIMATED: "too few blocks to see whether neighbours are correlated: the interval assumes they are not",
@@ -14,26 +15,41 @@ _CAVEATS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class CellBlocks:
+    """The blocks of a cell in the order of time: their keys, the values of host and guest, and the guest's boots."""
+
+    keys: Sequence[BlockKey]
+    host: Sequence[float]
+    guest: Sequence[float]
+    boots: Sequence[int]
+
+
 def samples_of(rounds: Sequence[int], boots: Sequence[int], correlation: Correlation | None) -> Samples:
-    """The samples of a cell whose blocks have these rounds and boots, in a group with this correlation."""
+    """The samples of a cell whose blocks have these rounds and boots, in a job with this correlation."""
     return Samples(tuple(boots), correlation, rounds=len(set(rounds)))
 
 
-def group_correlation(pairs: Iterable[tuple[Sequence[float], Sequence[float], Sequence[int]]]) -> Correlation | None:
-    """The correlation that the cells of a group have in common, from host, guest and boot of each block of a cell.
+def job_correlation(cells: Iterable[CellBlocks]) -> Correlation | None:
+    """The correlation that the cells of one job of a group have in common: they share their host's slices.
 
-    None if the blocks are of several boots, whose means are the samples then, or if no cell has a guest.
+    Cells of other jobs do not: what a write leaves in a cache, for example, says nothing about reads. None if the
+    blocks are of several boots, whose means are the samples then, or if no cell has a guest.
     """
-    series = [(log_ratios(host, guest), set(boots)) for host, guest, boots in pairs if host and guest]
-    if not series or any(len(boots) > 1 for _, boots in series):
+    several = [each for each in cells if each.host and each.guest]
+    if not several or any(len(set(each.boots)) > 1 for each in several):
         return None
-    return pooled_correlation(ratios for ratios, _ in series)
+    return pooled_correlation(dict(zip(each.keys, log_ratios(each.host, each.guest), strict=True)) for each in several)
 
 
 def correlation_of(records: Iterable[CellRecord]) -> Correlation | None:
-    """The correlation of a group with these records, by the headline metric of each cell."""
-    found = ((record.metrics.get(record.job.headline), record.boots) for record in records)
-    return group_correlation((metric.host, metric.guest, boots) for metric, boots in found if metric is not None)
+    """The correlation of the job of a group that has these records, by the job's headline metric."""
+    found = ((record, record.metrics.get(record.job.headline)) for record in records)
+    return job_correlation(
+        CellBlocks(record.samples, metric.host, metric.guest, record.boots)
+        for record, metric in found
+        if metric is not None
+    )
 
 
 def caveat_note(overhead: Estimate | None) -> list[str]:

@@ -15,11 +15,9 @@ from harness.analysis import (
     percentile_interval,
 )
 from harness.model.mode import Place
-from harness.results.cells import CellRecord, MetricRecord, PooledPercentile
+from harness.results.cells import BlockKey, CellRecord, MetricRecord, PooledPercentile
 from harness.results.records import Measurement
 
-BlockKey = tuple[int, int]
-"""Round, and number of the block within it."""
 Blocks = Mapping[BlockKey, Sequence[Measurement]]
 ByArm = Mapping[Place, Blocks]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from harness.analysis import boot_variance, log_ratios, pooled_correlation, pooled_sd
+from harness.analysis import Correlation, boot_variance, log_ratios, pooled_sd
 from harness.results.cells import CellRecord
 
 LEAST_FREEDOM = 2
@@ -38,6 +38,6 @@ def scatter_of(record: CellRecord, metric: str) -> Scatter | None:
     if len(labels) != len(ratios) or len(ratios) - len(boots) < LEAST_FREEDOM:
         return None
     if len(boots) == 1:
-        return Scatter(pooled_sd([ratios]), None, pooled_correlation([ratios]).value)
+        return Scatter(pooled_sd([ratios]), None, Correlation.of(ratios).value)
     found = boot_variance(boots.values())
     return Scatter(math.sqrt(found.within), math.sqrt(found.between), 0.0)

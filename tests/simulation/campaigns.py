@@ -1,8 +1,8 @@
 """Many campaigns at once: the arithmetic of `harness.analysis` on arrays, which tests compare with it on samples.
 
 Log ratios are arrays of shape (campaigns, samples): log(guest/host) of throughputs, so higher is better. `cells` is the
-number of successive campaigns that are one group, whose correlation is pooled: 1 for cells that are alone, 0 for
-samples that count as independent.
+number of successive campaigns that are one job, whose correlation is pooled: 1 for cells that are alone, 0 for samples
+that count as independent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scipy.special import stdtr
 from harness.analysis import Look, Sequential, t_quantile
 from harness.analysis.correlation import (
     DRIFTING_ABOVE,
-    MOST_OF_GROUP,
+    MOST_OF_JOB,
     ODDS_IF_SHORT,
     ODDS_OF_POSITIVE,
     SHORT,
@@ -114,9 +114,9 @@ class Spreads:
 def spreads(log_ratios: Floats, cells: int = 0) -> Spreads:
     campaigns, n = log_ratios.shape
     mean: Floats = log_ratios.mean(axis=1)
-    if cells * (n - 2) < LEAST_FREEDOM:
-        error = log_ratios.std(axis=1, ddof=1, keepdims=True) / math.sqrt(n)
-        return Spreads(mean, n - 1, error, np.ones((campaigns, 1)))
+    plain: Floats = log_ratios.std(axis=1, ddof=1, keepdims=True) / math.sqrt(n)
+    if not cells or n < 3:
+        return Spreads(mean, n - 1, plain, np.ones((campaigns, 1)))
     rho = np.array(correlations())
     off = log_ratios - mean[:, None]
     weight = (1 - rho) * (n - (n - 2) * rho)
@@ -127,10 +127,23 @@ def spreads(log_ratios: Floats, cells: int = 0) -> Spreads:
     own = np.log1p(-(rho**2)) / 2 - np.log(weight) / 2 - (n - 1) / 2 * np.log(residual)
     inflation = (1 + rho) / (1 - rho) - 2 * rho * (1 - rho**n) / (n * (1 - rho) ** 2)
     errors = np.sqrt(residual / ((n - 1) * (1 - rho**2)) * inflation / n)
-    group = np.repeat(own.reshape(-1, cells, len(rho)).sum(axis=1), cells, axis=0)
-    share = min(1.0, MOST_OF_GROUP / (cells * (n - 2)))
-    weights = _weights(share * group + (1 - share) * own, n)
-    return Spreads(mean, n - 1, errors, weights)
+    job = np.repeat(own.reshape(-1, cells, len(rho)).mean(axis=1), cells, axis=0)
+    series = np.repeat(_effective_series(off.reshape(-1, cells, n)), cells)[:, None]
+    freedom = series * (n - 2)
+    share = np.minimum(1.0, MOST_OF_JOB / freedom)
+    weights = _weights(share * series * job + (1 - share) * own, n)
+    shown = freedom >= LEAST_FREEDOM
+    # Where the correlation is not estimated, each value of it has the error of independent samples.
+    return Spreads(mean, n - 1, np.where(shown, errors, plain), np.where(shown, weights, rho == 0))
+
+
+def _effective_series(deviations: Floats) -> Floats:
+    """As how many independent series the cells of each job count, from arrays of shape (jobs, cells, samples)."""
+    cells = deviations.shape[1]
+    alike = deviations / np.sqrt((deviations**2).sum(axis=2, keepdims=True))
+    squares: Floats = ((alike @ alike.transpose(0, 2, 1)) ** 2).sum(axis=(1, 2))
+    found: Floats = np.maximum(cells**2 / squares, 1.0)
+    return found
 
 
 def overheads(log_ratios: Floats, confidence: float, cells: int = 0) -> Overheads:

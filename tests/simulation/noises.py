@@ -56,14 +56,19 @@ def autoregression(rho: float) -> Noise:
     return noise
 
 
-def shared_host(rho: float) -> Noise:
-    """Four modes of a job share the noise of their host's slice."""
+def of_job(noise: Noise, modes: int, common: float = 0.5) -> Noise:
+    """Successive cells are modes of a job, which have the share `common` of their variance in common.
 
-    def noise(chance: np.random.Generator, series: int, n: int) -> Floats:
-        own = autoregression(rho)
-        return own(chance, series, n) - np.repeat(own(chance, series // 4, n), 4, axis=0)
+    They share their host's slices. Half of the variance is the host's if host and guests are equally noisy. It is more
+    if the guests are quiet, or if other load makes all guests slower.
+    """
 
-    return noise
+    def of_modes(chance: np.random.Generator, series: int, n: int) -> Floats:
+        of_host = np.repeat(noise(chance, series // modes, n), modes, axis=0)
+        found: Floats = math.sqrt(1 - common) * noise(chance, series, n) - math.sqrt(common) * of_host
+        return found
+
+    return of_modes
 
 
 def two_kinds(chance: np.random.Generator, series: int, n: int) -> Floats:

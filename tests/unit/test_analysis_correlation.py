@@ -15,6 +15,7 @@ from harness.analysis import (
     IN_ORDER,
     INDEPENDENT,
     Caveat,
+    Correlation,
     Estimate,
     Limit,
     Look,
@@ -50,6 +51,11 @@ def series(rho: float, n: int, seed: int, noise: float = 0.05) -> list[float]:
 
 def pairs(rho: float, n: int, seed: int) -> tuple[list[float], list[float]]:
     return [100.0] * n, [90 * math.exp(each) for each in series(rho, n, seed)]
+
+
+def job(*several: Sequence[float]) -> Correlation:
+    """What the cells of a job show whose samples are of the same blocks."""
+    return pooled_correlation(dict(enumerate(each)) for each in several)
 
 
 def half_width(estimate: Estimate) -> float:
@@ -125,40 +131,68 @@ def test_few_samples_show_their_correlation_roughly(n: int, caveat: Caveat | Non
     assert estimate_overhead(*pairs(0.2, n, 5), higher_is_better=True).caveat is caveat
 
 
-def test_many_short_series_of_a_group_show_what_one_cannot() -> None:
-    alike = pooled_correlation(series(0.8, 6, seed) for seed in range(24))
-    unlike = pooled_correlation(series(0.0, 6, seed) for seed in range(24))
+def test_many_short_series_of_a_job_show_what_one_cannot() -> None:
+    alike = job(*(series(0.8, 6, seed) for seed in range(24)))
+    unlike = job(*(series(0.0, 6, seed) for seed in range(24)))
     assert alike.value == pytest.approx(0.8, abs=0.2)
     assert unlike.value == pytest.approx(0.0, abs=0.2)
-    host, guest = pairs(0.5, 5, 3)
+    host, guest = pairs(0.5, 6, 3)
     wide, narrow = (
-        estimate_overhead(host, guest, higher_is_better=True, samples=Samples(correlation=group))
-        for group in (alike, unlike)
+        estimate_overhead(host, guest, higher_is_better=True, samples=Samples(correlation=of_job))
+        for of_job in (alike, unlike)
     )
     assert half_width(wide) > 1.3 * half_width(narrow)
-    assert wide.caveat is None
+
+
+@pytest.mark.parametrize(("n", "caveat"), [(6, Caveat.ROUGH), (9, Caveat.ROUGH), (10, None)])
+def test_more_cells_of_a_job_do_not_replace_longer_series(n: int, caveat: Caveat | None) -> None:
+    found = job(*(series(0.2, n, seed) for seed in range(24)))
+    assert estimate_mean(series(0.2, n, 0), samples=Samples(correlation=found)).caveat is caveat
+
+
+def test_cells_with_the_same_noise_show_what_one_of_them_shows() -> None:
+    own = series(0.5, 12, 4)
+    together, alone = job(*[[scale * each for each in own] for scale in (1, -3, 7)]), Correlation.of(own)
+    assert together.freedom == pytest.approx(alone.freedom)
+    assert together.weights == pytest.approx(alone.weights)
+
+
+def test_cells_that_share_a_part_of_their_noise_show_less_than_independent_ones() -> None:
+    host, guests = series(0.0, 200, 1), [series(0.0, 200, seed) for seed in (2, 3, 4)]
+    shared = job(*([a - b for a, b in zip(guest, host, strict=True)] for guest in guests))
+    assert job(*guests).freedom == pytest.approx(3 * 198, rel=0.03)
+    # Half of the variance is common, so each two series count as 1 / (1 + 0.5 ** 2) of two independent ones.
+    assert shared.freedom == pytest.approx(3 * 198 / (1 + 2 * 0.25), rel=0.1)
+
+
+def test_samples_of_the_same_block_are_compared_although_a_cell_lacks_some_blocks() -> None:
+    whole = dict(enumerate(series(0.0, 12, 5)))
+    most = {block: value for block, value in whole.items() if block != 2}
+    assert pooled_correlation([whole, most]).freedom == pytest.approx(10, abs=0.6)
+    assert pooled_correlation([whole, dict(enumerate(most.values()))]).freedom > 13
+    assert pooled_correlation([whole, {block + 12: value for block, value in whole.items()}]).freedom == 20
 
 
 def test_a_loud_cell_counts_as_much_as_a_quiet_one_and_its_unit_does_not_matter() -> None:
-    plain = pooled_correlation([series(0.5, 8, 1), series(0.0, 8, 2)])
-    scaled = pooled_correlation([[1e6 * each - 7 for each in series(0.5, 8, 1)], series(0.0, 8, 2)])
+    plain = job(series(0.5, 8, 1), series(0.0, 8, 2))
+    scaled = job([1e6 * each - 7 for each in series(0.5, 8, 1)], series(0.0, 8, 2))
     assert scaled.value == pytest.approx(plain.value, abs=1e-6)
 
 
-def test_a_long_series_that_differs_from_its_group_is_judged_by_its_own_correlation() -> None:
+def test_a_long_series_that_differs_from_its_job_is_judged_by_its_own_correlation() -> None:
     own = series(0.8, 100, 3)
-    group = pooled_correlation([own, *(series(0.0, 100, seed) for seed in range(20, 43))])
-    found = estimate_mean(own, samples=Samples(correlation=group))
-    assert group.value < 0.15
+    of_job = job(own, *(series(0.0, 100, seed) for seed in range(20, 43)))
+    found = estimate_mean(own, samples=Samples(correlation=of_job))
+    assert of_job.value < 0.15
     assert found.correlation is not None
     assert found.correlation > 0.4
 
 
 def test_series_that_show_nothing_are_not_an_estimate() -> None:
-    assert pooled_correlation([]).freedom == 0
-    assert pooled_correlation([[1.0], [1.0, 2.0], [3.0] * 20]).freedom == 0
+    assert job().freedom == 0
+    assert job([1.0], [1.0, 2.0], [3.0] * 20).freedom == 0
     host, guest = pairs(0.5, 4, 3)
-    nothing = Samples(correlation=pooled_correlation([]))
+    nothing = Samples(correlation=job())
     assert estimate_overhead(host, guest, higher_is_better=True, samples=nothing).caveat is Caveat.NOT_ESTIMATED
 
 
@@ -193,7 +227,7 @@ def test_samples_that_alternate_have_a_finite_interval(n: int) -> None:
     [Limit(0.1), Limit(absolute=1e-5), Limit(0.1, 1e-5, "looser"), Limit(0.1, 1e-5, "stricter")],
     ids=["share", "absolute", "looser", "stricter"],
 )
-@pytest.mark.parametrize("kind", ["alone", "group", "boots", "independent"])
+@pytest.mark.parametrize("kind", ["alone", "job", "boots", "independent"])
 def test_interval_and_p_value_always_give_the_same_verdict(budget: Limit, kind: str) -> None:
     exceeding = 0
     for seed in range(150):
@@ -204,7 +238,7 @@ def test_interval_and_p_value_always_give_the_same_verdict(budget: Limit, kind: 
         guest = [value * math.exp(worse + each) for value, each in zip(host, series(0.5, n, seed + 999), strict=True)]
         samples = {
             "alone": IN_ORDER,
-            "group": Samples(correlation=pooled_correlation([log_ratios(host, guest), *[series(0.5, n, 7)] * 3])),
+            "job": Samples(correlation=job(log_ratios(host, guest), *(series(0.0, n, at) for at in (7, 8, 9)))),
             "boots": Samples(boots=tuple(at // 3 for at in range(n))),
             "independent": INDEPENDENT,
         }[kind]
@@ -274,7 +308,7 @@ def test_boots_of_other_samples_are_refused() -> None:
 
 def test_samples_that_are_not_finite_are_refused() -> None:
     with pytest.raises(ValueError, match="finite"):
-        pooled_correlation([[1.0, math.nan, 2.0, 3.0]])
+        job([1.0, math.nan, 2.0, 3.0])
 
 
 def test_the_considered_correlations_are_symmetric_and_rise() -> None:

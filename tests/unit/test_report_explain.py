@@ -36,7 +36,7 @@ def test_a_void_cell_says_which_check_failed() -> None:
 def test_a_cell_without_a_budget_says_its_overhead() -> None:
     text = explain(synthetic_run(modes=["host", "lvm"], budget=None).cell(LVM))
     assert text == (
-        f"{LVM}: unjudged: iops overhead 79.4 % [76.7, 81.8], no budget; n = 3 blocks, intervals hold with 95 %"
+        f"{LVM}: unjudged: iops overhead 79.4 % [77.5, 81.2], no budget; n = 3 blocks, intervals hold with 95 %"
     )
 
 

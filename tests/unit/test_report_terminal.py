@@ -105,7 +105,7 @@ def test_markdown_is_a_table_with_every_cell(run: Run) -> None:
     rows = [line for line in text.splitlines() if line.startswith("| `")]
     assert [row.split("`")[1] for row in rows] == with_a_guest(run)
     assert {row.count("|") for row in rows} == {9}
-    assert "| 198k | 40.8k | IOPS | 79.4 [70.7, 85.6] | 3 | +604 | inconclusive |" in text
+    assert "| 198k | 40.8k | IOPS | 79.4 [77.5, 81.2] | 3 | +604 | inconclusive |" in text
 
 
 def test_markdown_cannot_be_broken_by_a_name(run: Run) -> None:

@@ -193,3 +193,14 @@ def test_one_round_gives_points_that_add_up_and_no_interval() -> None:
     assert found.added.low is None
     assert math.fsum(step.added.point for step in found.steps if step.added) == pytest.approx(found.added.point)
     assert not any(step.shown for step in found.steps)
+
+
+def test_the_blocks_of_another_job_do_not_change_the_intervals() -> None:
+    plain = measurements(CELLS, 12)
+    drifting = [
+        replace(each, metrics={name: value * 1.2**each.round for name, value in each.metrics.items()})
+        if each.job.startswith("randwrite") and each.arm.startswith("guest:")
+        else each
+        for each in plain
+    ]
+    assert decomposed(disk(), records(drifting)) == decomposed(disk(), records(plain))

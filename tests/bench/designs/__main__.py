@@ -21,10 +21,10 @@ A unit takes 2 min 15 s, and a comparison gets 3 groups of each design from it. 
 
 A call ends after `--minutes`, or when there are `--groups` groups. It appends each block to the file, and a later call
 with the same file continues. `--report` needs no lab, and takes several files. The intervals are those of a run: with
-slices, the groups of a unit show the correlation of neighbouring blocks together; the old design treats its three
-rounds as independent. Power is the share of groups whose interval excludes 0: of the delay, and otherwise if the values
-of the second arm are 5 % smaller. Run it on a machine without other load: otherwise slices overlap, and their blocks do
-not count.
+slices, the groups of a job in a unit show the correlation of neighbouring blocks together; the old design treats its
+three rounds as independent. Power is the share of groups whose interval excludes 0: of the delay, and otherwise if the
+values of the second arm are 5 % smaller. Run it on a machine without other load: otherwise slices overlap, and their
+blocks do not count.
 """
 
 from __future__ import annotations

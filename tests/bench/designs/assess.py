@@ -9,7 +9,7 @@ from statistics import fmean, median
 from scipy.stats import binomtest
 
 from harness.analysis import INDEPENDENT, Estimate, Samples, estimate_added, estimate_overhead
-from harness.results.dependence import group_correlation, samples_of
+from harness.results.dependence import CellBlocks, job_correlation, samples_of
 from tests.bench.designs.blocks import Group, Unit
 from tests.bench.designs.comparisons import COMPARISONS, Comparison, Design
 
@@ -63,15 +63,19 @@ class Row:
 def judged(unit: Unit) -> Iterator[Judged]:
     """The estimates of the groups, as a run of this design reports them.
 
-    With slices, the groups of a unit show together how neighbouring blocks are correlated. The old design treated its
-    rounds as independent.
+    With slices, the groups of a job in a unit show together how neighbouring blocks are correlated. The old design
+    treated its rounds as independent.
     """
     by_name = {each.name: each for each in COMPARISONS}
-    correlation = group_correlation((each.first("iops"), each.second("iops"), each.boots) for each in unit)
+    by_job: dict[str, list[CellBlocks]] = {}
+    for group in unit:
+        by_job.setdefault(group.head.job, []).append(
+            CellBlocks(group.keys, group.first("iops"), group.second("iops"), group.boots)
+        )
     for group in unit:
         samples = INDEPENDENT
         if group.head.design is Design.SLICES:
-            samples = samples_of([1] * len(group.blocks), group.boots, correlation)
+            samples = samples_of([1] * len(group.blocks), group.boots, job_correlation(by_job[group.head.job]))
         yield _judged(group, by_name[group.head.comparison], samples)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from harness.errors import ResultsError
 from harness.model.values import STRICT
 from harness.results import Measurement
+from harness.results.cells import BlockKey
 from harness.scenario.timetable import Turn
 from tests.bench.designs.comparisons import COMPARISONS, Design, Sizes
 
@@ -68,6 +69,10 @@ class Group:
 
     def second(self, metric: str) -> list[float]:
         return [each.second[metric] for each in self.blocks]
+
+    @property
+    def keys(self) -> list[BlockKey]:
+        return [(1, each.number) for each in self.blocks]
 
     @property
     def boots(self) -> list[int]:

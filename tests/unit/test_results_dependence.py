@@ -1,0 +1,127 @@
+"""How blocks hang together: the correlation of neighbouring blocks is that of a job."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from harness.analysis import Estimate, Sequential, estimate_overhead
+from harness.measure.stopping import Looking, reasons_to_stop
+from harness.model.attach import Attach
+from harness.model.base import Device
+from harness.model.job import Job
+from harness.model.mode import Cell, Mode
+from harness.results import CellContext, CellRecord, Measurement, assemble
+from harness.results.dependence import correlation_of, samples_of
+from harness.scenario.plan import Plan, group_cells
+
+READ = Job("randread", 4096, iodepth=32, ramp=0, seconds=1)
+WRITE = Job("randwrite", 4096, iodepth=32, ramp=0, seconds=1)
+MODES = tuple(Mode(name, Device(), Attach(name)) for name in ("virtio-scsi", "virtio-blk", "sata"))
+READS = [Cell("disk", "disk", mode, READ) for mode in MODES]
+WRITES = [Cell("disk", "disk", mode, WRITE) for mode in MODES]
+BLOCKS = 12
+
+
+def values(job: Job, arm: str, *, discarded_s: float = 0.0) -> list[float]:
+    """A cache drains while a job writes, so its guests slow down from block to block. Reads are independent."""
+    chance = random.Random(f"{job.id} {arm} {discarded_s}")
+    speed = [0.8 if arm != "host" else 1.0] * BLOCKS
+    if job is WRITE and arm != "host":
+        speed = [0.9 * math.exp(-0.1 * at) for at in range(BLOCKS)]
+    return [10_000 * each * math.exp(chance.gauss(0, 0.02)) for each in speed]
+
+
+def measurements(cells: Sequence[Cell], *, discarded_s: float = 0.0, first_round: int = 1) -> list[Measurement]:
+    arms = dict.fromkeys((arm.id, cell.job) for cell in cells for arm in cell.arms)
+    return [
+        Measurement(
+            group="g",
+            round=first_round,
+            block=block,
+            boot=1,
+            arm=arm,
+            repeat=1,
+            job=job.id,
+            started=1000.0 * first_round + block,
+            seconds=1.0,
+            wall=1.2,
+            metrics={"iops": iops},
+            io_bytes=4096,
+            raw=f"raw/{first_round}.json",
+            discarded_s=discarded_s,
+        )
+        for arm, job in arms
+        for block, iops in enumerate(values(job, arm, discarded_s=discarded_s), start=1)
+    ]
+
+
+def assembled(
+    cells: Sequence[Cell], measured: Sequence[Measurement], plan: Sequential | None = None
+) -> dict[str, CellRecord]:
+    context = CellContext("lab", "g", 64 << 20, sequential=plan, final=plan is None)
+    contexts = {cell.id: context for cell in cells}
+    return {record.id: record for record in assemble(cells, measured, contexts)}
+
+
+def overhead(record: CellRecord) -> Estimate:
+    found = record.metrics["iops"].overhead
+    assert found is not None
+    return found
+
+
+# --- the correlation of a job ---
+
+
+def test_what_the_blocks_of_a_write_show_does_not_change_the_interval_of_a_read() -> None:
+    alone = assembled(READS, measurements(READS))
+    together = assembled([*READS, *WRITES], measurements([*READS, *WRITES]))
+    assert [overhead(together[cell.id]) for cell in READS] == [overhead(alone[cell.id]) for cell in READS]
+    read, write = overhead(together[READS[0].id]), overhead(together[WRITES[0].id])
+    assert read.half_width is not None
+    assert read.half_width < 0.02
+    assert write.correlation is not None
+    assert write.correlation > 0.8
+
+
+def test_the_modes_of_a_job_show_its_correlation_together() -> None:
+    alone, together = (overhead(assembled(cells, measurements(cells))[READS[0].id]) for cells in (READS[:1], READS))
+    assert alone.half_width is not None
+    assert together.half_width is not None
+    assert together.half_width < alone.half_width
+
+
+def test_what_shorter_slices_gave_has_the_correlation_of_the_shorter_slices() -> None:
+    shorter = measurements(READS)
+    both = [*shorter, *measurements(READS, discarded_s=4.0, first_round=2)]
+    for record in assembled(READS, both).values():
+        assert record.longer_slices is not None
+        assert record.longer_slices.naive == overhead(assembled(READS, shorter)[record.id])
+
+
+@pytest.mark.parametrize(("target_widths", "stops"), [(1.01, True), (0.99, False)])
+def test_a_cell_stops_by_the_interval_that_its_record_has(target_widths: float, stops: bool) -> None:
+    cells, looks = [*READS, *WRITES], Sequential(1, 3)
+    records = assembled(cells, measurements(cells), looks)
+    width = overhead(records[READS[0].id]).half_width
+    assert width is not None
+    groups = tuple(group_cells(cells, 300))
+    plan = Plan("disk", groups, 1, 64 << 20, 1 << 30, most_rounds=3, target=target_widths * width)
+    looking = Looking(plan, looks, {cell: {} for cell in records}, 1, time_spent=False, reachable=None)
+    # One cell is open. The other modes of its job still show the correlation, and the writes do not.
+    assert (READS[0].id in reasons_to_stop(READS[:1], records, looking)) is stops
+
+
+def test_the_correlation_of_records_is_that_of_their_measurements() -> None:
+    records = assembled(READS, measurements(READS))
+    found = correlation_of(records.values())
+    for record in records.values():
+        iops = record.metrics["iops"]
+        samples = samples_of(record.rounds, record.boots, found)
+        assert estimate_overhead(iops.host, iops.guest, higher_is_better=True, samples=samples) == iops.overhead
+    assert correlation_of([]) is None
+    assert correlation_of(replace(record, boots=(1, 2) * (BLOCKS // 2)) for record in records.values()) is None
