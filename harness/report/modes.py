@@ -11,6 +11,7 @@ from statistics import fmean
 from harness.analysis import IN_ORDER, Estimate, Samples, estimate_overhead
 from harness.report.cells import ArmName, CellView, Outcome, confidence_words
 from harness.report.numbers import count, percent, percent_interval, sample_count
+from harness.results.dependence import paired_blocks
 
 _JobKey = str
 
@@ -179,24 +180,17 @@ def _summary(mode: str, cells: Sequence[CellView]) -> ModeSummary:
 
 
 def _pooled(cells: Sequence[CellView], of: ArmName, than: ArmName) -> Estimate:
-    """Overhead of the geometric mean over the cells' jobs. A sample is a block in which all of them were measured."""
-    common = sorted(set.intersection(*(set(cell.record.samples) for cell in cells)))
+    """Overhead of the geometric mean over the cells' jobs. A sample is a block of each of them (`paired_blocks`)."""
+    blocks = paired_blocks([cell.record for cell in cells])
 
     def samples(place: ArmName) -> list[float]:
-        if not common:  # the jobs were never measured together: there is a value, but no spread
-            means = [cell.mean(cell.throughput, place) for cell in cells]
-            return [_geometric_mean([mean.point for mean in means if mean])]
-        return [_geometric_mean([_value(cell, place, block) for cell in cells]) for block in common]
+        values = [getattr(cell.throughput, place) for cell in cells]
+        return [_geometric_mean([own[at] for own, at in zip(values, block, strict=True)]) for block in blocks]
 
     confidence = max(cell.record.confidence for cell in cells)
-    boots = dict(zip(cells[0].record.samples, cells[0].record.boots, strict=False))
-    together = Samples(tuple(boots[block] for block in common)) if boots else IN_ORDER
+    boots = cells[0].record.boots
+    together = Samples(tuple(boots[block[0]] for block in blocks)) if boots else IN_ORDER
     return estimate_overhead(samples(than), samples(of), higher_is_better=True, confidence=confidence, samples=together)
-
-
-def _value(cell: CellView, place: ArmName, block: tuple[int, int]) -> float:
-    values: tuple[float, ...] = getattr(cell.throughput, place)
-    return values[cell.record.samples.index(block)]
 
 
 def _geometric_mean(values: Sequence[float]) -> float:

@@ -52,6 +52,30 @@ def correlation_of(records: Iterable[CellRecord]) -> Correlation | None:
     )
 
 
+def paired_blocks(cells: Sequence[CellRecord]) -> list[tuple[int, ...]]:
+    """The blocks of several jobs' cells that are one sample of their mean: the position of a block in each cell.
+
+    They are the k-th blocks that count of each cell within the same boot, in the order of time, up to the fewest. So
+    jobs of the same rounds have blocks that are close in time, and a job that was measured again later has blocks of
+    other rounds. If the cells have no boot in common, the k-th boots of each belong together: the jobs were measured in
+    boots of their own, or in groups, which number their boots themselves. There is at least one pair if each cell has a
+    block. Cells of one job need no pairing: their slices are of the same block (`CellRecord.samples`).
+    """
+    of_cells = []
+    for cell in cells:
+        by_boot: dict[int, list[int]] = {}
+        for position, boot in enumerate(cell.boots or (1,) * len(cell.rounds)):
+            by_boot.setdefault(boot, []).append(position)
+        of_cells.append(by_boot)
+    common = sorted(set.intersection(*map(set, of_cells)))
+    orders = [common or sorted(by_boot) for by_boot in of_cells]
+    pairs: list[tuple[int, ...]] = []
+    for boots in zip(*orders, strict=False):
+        positions = [by_boot[boot] for by_boot, boot in zip(of_cells, boots, strict=True)]
+        pairs += zip(*positions, strict=False)
+    return pairs
+
+
 def caveat_note(overhead: Estimate | None) -> list[str]:
     """What a reader must know about the interval of a cell's overhead."""
     return [_CAVEATS[overhead.caveat]] if overhead is not None and overhead.caveat is not None else []

@@ -1,10 +1,10 @@
-"""How blocks hang together: the correlation of neighbouring blocks is that of a job."""
+"""How blocks hang together: the correlation is that of a job, and the mean over jobs pairs their blocks."""
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -15,9 +15,12 @@ from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.job import Job
 from harness.model.mode import Cell, Mode
+from harness.report.cells import CellView
+from harness.report.modes import ModeSummary, compare_modes
 from harness.results import CellContext, CellRecord, Measurement, assemble
-from harness.results.dependence import correlation_of, samples_of
+from harness.results.dependence import correlation_of, paired_blocks, samples_of
 from harness.scenario.plan import Plan, group_cells
+from tests.unit.runs import synthetic_run
 
 READ = Job("randread", 4096, iodepth=32, ramp=0, seconds=1)
 WRITE = Job("randwrite", 4096, iodepth=32, ramp=0, seconds=1)
@@ -111,7 +114,7 @@ def test_a_cell_stops_by_the_interval_that_its_record_has(target_widths: float, 
     assert width is not None
     groups = tuple(group_cells(cells, 300))
     plan = Plan("disk", groups, 1, 64 << 20, 1 << 30, most_rounds=3, target=target_widths * width)
-    looking = Looking(plan, looks, {cell: {} for cell in records}, 1, time_spent=False, reachable=None)
+    looking = Looking(plan, looks, {cell: {} for cell in records}, 1, spent=None, reachable=None)
     # One cell is open. The other modes of its job still show the correlation, and the writes do not.
     assert (READS[0].id in reasons_to_stop(READS[:1], records, looking)) is stops
 
@@ -125,3 +128,77 @@ def test_the_correlation_of_records_is_that_of_their_measurements() -> None:
         assert estimate_overhead(iops.host, iops.guest, higher_is_better=True, samples=samples) == iops.overhead
     assert correlation_of([]) is None
     assert correlation_of(replace(record, boots=(1, 2) * (BLOCKS // 2)) for record in records.values()) is None
+
+
+# --- the mean over jobs ---
+
+
+def cell_with(rounds: Sequence[int], blocks: Sequence[int] = (), boots: Sequence[int] = ()) -> CellRecord:
+    record = next(iter(assembled(READS[:1], measurements(READS[:1])).values()))
+    return replace(record, rounds=tuple(rounds), blocks=tuple(blocks), boots=tuple(boots))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "pairs"),
+    [
+        # The same rounds of one boot.
+        (([1, 1, 2], [1, 2, 1], [1, 1, 1]), ([1, 1, 2], [1, 2, 1], [1, 1, 1]), [(0, 0), (1, 1), (2, 2)]),
+        # Measured again in a later round, with fewer blocks.
+        (([1, 1, 1], [1, 2, 3], [1, 1, 1]), ([4, 4], [1, 2], [1, 1]), [(0, 0), (1, 1)]),
+        # A block of a boot that the other job lacks does not move the blocks of later boots.
+        (([1, 1, 2], [1, 2, 1], [1, 1, 2]), ([1, 2, 2], [2, 1, 2], [1, 2, 2]), [(0, 0), (2, 1)]),
+        # Boots that only one of them has.
+        (([1, 2, 3], [1, 1, 1], [1, 2, 3]), ([2, 3], [1, 1], [2, 3]), [(1, 0), (2, 1)]),
+        # Measured again in boots of its own.
+        (([1, 1, 2, 2], [1, 2, 1, 2], [1, 1, 2, 2]), ([3, 4, 4], [1, 1, 2], [3, 4, 4]), [(0, 0), (2, 1), (3, 2)]),
+        # Version 0.1.
+        (([1, 2], [], []), ([1, 2, 3], [], []), [(0, 0), (1, 1)]),
+    ],
+)
+def test_the_blocks_of_a_boot_are_paired_in_the_order_of_time(
+    first: tuple[list[int], ...], second: tuple[list[int], ...], pairs: list[tuple[int, int]]
+) -> None:
+    assert paired_blocks([cell_with(*first), cell_with(*second)]) == pairs
+
+
+def summary(cells: Sequence[CellRecord]) -> ModeSummary:
+    (found,) = compare_modes([CellView(cell) for cell in cells]).modes
+    return found
+
+
+def cells_of_lvm() -> list[CellRecord]:
+    run = synthetic_run(modes=("host", "lvm"), rounds=8)
+    return [cell for cell in run.cells if cell.mode == "lvm"]
+
+
+def test_a_job_that_was_measured_again_later_leaves_the_mean_over_jobs_its_interval() -> None:
+    cells = cells_of_lvm()
+    again = [replace(cells[0], rounds=tuple(range(9, 17)), boots=(1,) * 8), *cells[1:]]
+    before, after = summary(cells), summary(again)
+    assert after.overhead.n == 8
+    assert after.overhead.low is not None
+    assert after == before
+
+
+def test_the_mean_over_jobs_has_the_samples_of_the_job_with_the_fewest() -> None:
+    cells = cells_of_lvm()
+    fewer = [_first(cells[0], 6), *cells[1:]]
+    found = summary(fewer).overhead
+    assert found.n == 6
+    assert found == summary([_first(cell, 6) for cell in cells]).overhead
+
+
+def _first(cell: CellRecord, n: int) -> CellRecord:
+    metrics = {
+        name: replace(each, host=each.host[:n], twin=each.twin[:n], guest=each.guest[:n])
+        for name, each in cell.metrics.items()
+    }
+    return replace(cell, rounds=cell.rounds[:n], blocks=cell.blocks[:n], boots=cell.boots[:n], metrics=metrics)
+
+
+def test_of_several_boots_the_mean_over_jobs_has_their_means_as_samples() -> None:
+    cells = [replace(cell, boots=(1, 1, 2, 2, 3, 3, 4, 4)) for cell in cells_of_lvm()]
+    later: Mapping[int, int] = {1: 5, 2: 6, 3: 7, 4: 8}
+    again = [replace(cells[0], boots=tuple(later[boot] for boot in cells[0].boots)), *cells[1:]]
+    assert summary(again).overhead.boots == 4
+    assert summary(again) == summary(cells)
