@@ -18,27 +18,26 @@ from harness.measure.measurer import Piece
 from harness.measure.promises import Cost, bytes_left, within_promises, written
 from harness.model.counters import Transferred
 from harness.results import Measurement, Run, RunStore
-from harness.scenario.plan import Group, Plan
+from harness.scenario.plan import FIO_SHARE, Group, Plan
 from harness.scenario.scenario import Scenario
 from harness.scenario.timetable import Slice
 from tests.unit import killed_campaign
 from tests.unit.counted import counters
 from tests.unit.draining import Draining, NeverDrained, draining_scenario, the_guest
 from tests.unit.killed_campaign import campaign, measured
-from tests.unit.recorded_campaign import HOST_IOPS, SECONDS, Played, RecordedMeasurer, write_recording
+from tests.unit.recorded_campaign import SECONDS, Played, RecordedMeasurer, write_recording
 from tests.unit.runs import RUN_ID
 
 GB = 1e9
 WRITE, READ, LARGER = "randwrite-4k-qd32", "randread-4k-qd32", "randwrite-16k-qd32"
-SLICE_BYTES = HOST_IOPS * 4096 * SECONDS
-"""What a slice of WRITE writes at full speed."""
+SHALLOW = "randwrite-4k-qd16"
 
 
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     played: Played = {"guest": [0.97, 0.98, 0.96, 0.975], "disk": 1.0}
-    write_recording(Path("recording.json"), dict.fromkeys((WRITE, READ, LARGER), played))
+    write_recording(Path("recording.json"), dict.fromkeys((WRITE, READ, LARGER, SHALLOW), played))
 
 
 @pytest.fixture
@@ -166,6 +165,41 @@ def test_a_further_series_ends_before_the_round_that_would_exceed_the_promise(st
     assert promised(of) - 7.5 * GB < wrote(store) <= promised(of)
 
 
+class Faster(Draining):
+    """Writes 1.6 times as much per second in longer slices."""
+
+    def disturbed(self, iops: float, previous: str | None, discarded: float) -> float:
+        return super().disturbed(iops, previous, discarded) * (1.6 if discarded else 1.0)
+
+
+def test_a_job_that_writes_more_than_expected_ends_after_fewer_rounds(store: RunStore) -> None:
+    of = promising(20 * GB)
+    found, _ = run(store, of, Faster)
+    assert lengths(store) == {1: 0.0, 2: 0.0, 3: 12.0}
+    assert found.groups[0].stopped == Reason.BYTES
+    assert wrote(store) <= promised(of)
+
+
+def test_a_group_may_use_what_the_groups_before_it_left(store: RunStore) -> None:
+    # Longer slices take 12 GB. Each of two groups leaves 9.5 GB of its 12 GB.
+    of = promising(12 * GB)
+    of = replace(of, profiles=(replace(of.profiles[0], iodepth=(16, 32), round_limit=1.0),))
+    run(store, of)
+    assert set(lengths(store, SHALLOW).values()) == {0.0}
+    assert set(lengths(store, WRITE).values()) == {0.0, 12.0}
+    assert wrote(store) <= promised(of)
+
+
+def test_a_cell_keeps_its_last_look_while_other_jobs_are_measured_again(store: RunStore) -> None:
+    # Longer slices of both jobs end after two of twelve rounds. The longest ones are of the job that reads.
+    of = promising(17.5 * GB, "randwrite-4k", "randread-4k", most_rounds=12)
+    found, _ = run(store, replace(of, profiles=(replace(of.profiles[0], blocks=8),)))
+    assert set(lengths(store, WRITE).values()) == {0.0, 12.0}
+    assert set(lengths(store, READ).values()) == {0.0, 12.0, 48.0}
+    assert set(the_guest(found, "randwrite").rounds) == {3, 4}
+    assert the_guest(found, "randwrite").confidence == pytest.approx(0.95)
+
+
 class InterruptedAfter3(NeverDrained):
     interrupt_after = 3
 
@@ -232,6 +266,13 @@ def test_a_resumed_run_counts_the_time_before_against_the_limit_of_longer_slices
     found, _ = run(store, of, resume=True)
     assert set(lengths(store).values()) == {0.0}
     assert any("because this would take 7 min 9 s or more" in note for note in the_guest(found).notes)
+
+
+def test_a_resumed_run_continues_longer_slices_that_the_time_of_the_journal_would_not_permit(store: RunStore) -> None:
+    of = promising(1000 * GB, time_limit=480.0)
+    interrupted(store, of, InterruptedAfter3)
+    found, _ = run(store, of, resume=True)
+    assert set(the_guest(found).rounds) == {3, 5}
 
 
 # --- the arithmetic ---
@@ -313,6 +354,23 @@ def test_a_job_is_expected_to_write_as_much_per_second_as_before_on_each_arm() -
     again = Again({group.jobs[0]: 12.0}, longer=False)
     kept, _ = within_promises(again, plan, group, [*before, *longer], left=Cost(expected / 5, math.inf), begun=())
     assert kept.discarded
+
+
+def test_jobs_that_fit_alone_but_not_together_are_taken_in_order() -> None:
+    plan = a_plan("randwrite-4k", "randread-4k", "randwrite-16k")
+    (group,) = plan.groups
+    before = [each for job in (WRITE, READ, LARGER) for each in slices(plan, job, "host", disk_written=3000)]
+    again = Again(dict.fromkeys(group.jobs, 12.0), longer=True)
+    of_job = 1000 * 2 * 6 * 15
+    kept, left_out = within_promises(again, plan, group, before, left=Cost(1.5 * of_job, math.inf), begun=())
+    assert [job.id for job in kept.discarded] == [WRITE, READ]
+    assert [job.id for job in left_out] == [LARGER]
+    seconds = 2 * 6 * 15 / FIO_SHARE
+    kept, left_out = within_promises(again, plan, group, before, left=Cost(math.inf, 2.5 * seconds), begun=())
+    assert [job.id for job in kept.discarded] == [WRITE, READ]
+    # What an earlier part has begun is continued, and leaves less to the others.
+    kept, left_out = within_promises(again, plan, group, before, left=Cost(0.5 * of_job, math.inf), begun=[WRITE])
+    assert [job.id for job in kept.discarded] == [WRITE, READ]
 
 
 def test_a_series_is_spent_when_another_average_round_exceeds_its_bytes() -> None:
