@@ -8,7 +8,7 @@ from enum import StrEnum
 from harness.analysis.estimate import Estimate
 from harness.analysis.futility import FUTILE, power_to_decide, power_to_narrow
 from harness.analysis.judgement import Judgement, judge_look
-from harness.analysis.samples import IN_ORDER, Samples
+from harness.analysis.samples import IN_ORDER, Caveat, Samples
 from harness.analysis.sequential import Look, Sequential
 from harness.analysis.verdict import Limit, Verdict
 
@@ -46,23 +46,27 @@ def decided(
     points); with None, no width is. `cells` is the number of judgements that the run's correction covers; this is more
     than the cells if some have several budgets. `exceeds` decides only if it would stand although no other cell shows
     anything (Bonferroni), so the correction cannot revoke it. `within` decides by its interval. `time_spent` means that
-    no sample will follow, whatever was measured. `samples` as for `estimate_overhead`. `reachable` is how many samples
-    (boots, if the plan counts boots) there can be when the time is spent; None if the time is not limited. If they
-    decide the budget with a probability below 5 % (`power_to_decide`), and do not reach the target either, it is futile
-    to go on. ValueError as for `judge_look` and `Sequential.look`, and for `cells` below 1.
+    no sample will follow, whatever was measured. `samples` as for `estimate_overhead`. If they are too few to estimate
+    their correlation, their interval cannot be relied on, and nothing is decided while more can follow. `reachable` is
+    how many samples (boots, if the plan counts boots) there can be when the time is spent; None if the time is not
+    limited. If they decide the budget with a probability below 5 % (`power_to_decide`), and do not reach the target
+    either, it is futile to go on. ValueError as for `judge_look` and `Sequential.look`, and for `cells` below 1.
     """
     if cells < 1:
         raise ValueError(f"a run judges at least one cell, not {cells}")
-    plan = plan.reaching(samples.count(len(host)))
-    look = plan.look(samples.count(len(host)), final=time_spent)
+    count = samples.count(len(host))
+    plan = plan.reaching(count)
+    look = plan.look(count, final=time_spent)
     if look is None:
         return None
     judgement = judge_look(host, guest, budget, look, higher_is_better=higher_is_better, samples=samples)
-    if _settled(judgement, look, cells):
-        return Reason.BUDGET
-    if target is not None and _is_narrow(judgement.overhead, target):
-        return Reason.NARROW
-    if look.rounds == plan.most or time_spent:
+    last_look = look.rounds == plan.most or time_spent
+    if judgement.overhead.caveat is not Caveat.NOT_ESTIMATED or last_look:
+        if _settled(judgement, look, cells):
+            return Reason.BUDGET
+        if target is not None and _is_narrow(judgement.overhead, target):
+            return Reason.NARROW
+    if last_look:
         return Reason.MOST if look.rounds == plan.most else Reason.TIME
     last = None if reachable is None else plan.look(min(max(reachable, look.rounds), plan.most), final=True)
     if last is None or last.rounds == look.rounds or not budget.is_set:

@@ -24,7 +24,7 @@ from harness.calibrate.trials import Trial
 from harness.measure.calibration import BootNoise, Delay, Interval, SliceNoise
 
 BLOCKS_SHOWN = (3, 5, 6, 8, 12)
-"""The numbers of samples of the profiles: `smoke` has 6 blocks, `standard` looks at 3, 5, 8 and 12 boots."""
+"""Numbers of samples that the profiles have: `standard` looks at 3, 5, 8 and 12 boots, and `smoke` has 12 blocks."""
 ERROR_RATE = 0.05
 """How often a 95 % interval does not include the true value."""
 DELAY_METRIC = "lat_mean"

@@ -29,7 +29,7 @@ from harness.measure.session_measurer import SessionMeasurer
 from harness.model.mode import Mode, Place
 from harness.results import Measurement, RunStore
 from harness.scenario.plan import Group, Plan
-from harness.scenario.timetable import GUARD_SECONDS, Turn
+from harness.scenario.timetable import Turn
 
 DELAY_NS = 1_000_000
 PLAIN_ANSWER_NS = 8_000_000
@@ -142,7 +142,7 @@ def measure_trials(trials: Sequence[Trial], measurer: Measurer, events: Events, 
 
 
 def _seconds(trial: Trial) -> float:
-    slices = trial.rounds * len(trial.turns) * (trial.job.wall + GUARD_SECONDS)
+    slices = trial.rounds * len(trial.turns) * (trial.job.wall + trial.pause(trial.job))
     return slices + _TRIAL_OVERHEAD + (_BOOT_SECONDS if trial.reboot else 0.0)
 
 
@@ -178,7 +178,7 @@ class _TrialRound:
     def begin(self, _at: Prepared) -> Round:
         self.found = []
         tables = self.trial.tables(self.seed, self.number)
-        return Round(self.number, 1, tables, self.found.extend, lambda: self.pace.seconds_left)
+        return Round(self.number, 1, tables, self.trial.pause, self.found.extend, lambda: self.pace.seconds_left)
 
     @property
     def gap(self) -> float:

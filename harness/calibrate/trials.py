@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 
 from harness.analysis.slices import LEAST_MEANS, SHORTEST_S
-from harness.measure.pauses import pause_after
+from harness.measure.pauses import Pauses
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.job import Job
@@ -76,8 +76,12 @@ class Trial:
     def tables(self, seed: int, number: int) -> list[Timetable]:
         """The timetables of round `number`. Their random order depends only on seed, group and round."""
         chance = random.Random(f"calibrate {seed} {self.group.id} {number}")
-        pause = pause_after(self.job, (), rotational=False)
-        return timetables({self.job: self.turns}, self.rounds, chance=chance, pause=lambda _job: pause)
+        return timetables({self.job: self.turns}, self.rounds, chance=chance, pause=self.pause)
+
+    @staticmethod
+    def pause(job: Job) -> float:
+        """The time after each slice. It does not depend on what was measured, so that all trials have the same."""
+        return Pauses().after(job, rotational=False)
 
 
 def same_device_trials(spec: CalibrationSpec, disk: str) -> list[Trial]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from harness.analysis import Reason, Sequential
+from harness.measure.pauses import Pauses
 from harness.model.job import Job
 from harness.model.mode import Cell
 from harness.results import CONFIDENCE, Measurement
@@ -24,7 +25,7 @@ class GroupProgress:
     the series, `before` that of the series before it. `discarded` has the seconds at the beginning of each slice that
     do not count, by job. Of the bytes that the series may write, `bytes_left`, it has `written` so many. `last_look` is
     true if the time or the bytes were spent at the last look at the rounds. `left_out` says of jobs why they are not
-    measured again.
+    measured again. `pauses` are those of all series of the group.
     """
 
     group: Group
@@ -34,6 +35,7 @@ class GroupProgress:
     discarded: Mapping[Job, float] = field(default_factory=dict)
     bytes_left: float = math.inf
     left_out: dict[Job, str] = field(default_factory=dict)
+    pauses: Pauses = field(default_factory=Pauses)
     earlier: float = 0.0
     written: float = 0.0
     rounds: int = 0
@@ -54,6 +56,7 @@ class GroupProgress:
             discarded,
             bytes_left if any(job.writes for job in discarded) else math.inf,
             self.left_out,
+            self.pauses,
             _settled=others,
             _ended=others & (self._ended | looked),
         )

@@ -19,28 +19,44 @@ MOST_JITTER = 0.5
 """Seconds. A machine that hung for longer needs no longer pauses: its slices are measured again."""
 
 
-def pause_after(job: Job, measured: Sequence[Measurement], *, rotational: bool) -> float:
-    """Seconds between a slice of `job` and the next slice.
+class Pauses:
+    """The pauses between the slices of a group. Each timetable that is measured makes them more exact.
 
-    When a slice ends, fio waits for the I/Os in flight. Before the first round, this time is estimated from the queue
-    depth and the kind of disk. After that, the job's slices in `measured` show it. The starts of slices differ from
-    their planned times, and the last round in `measured` shows by how much. Both allow for all but one slice in 50.
-    `measured` are the measurements of the group, in the order of time.
+    When a slice ends, fio waits for the I/Os in flight. Before the first timetable, this time is estimated from the
+    queue depth and the kind of disk. After that, the slices of the job show it. The starts of slices differ from their
+    planned times, and the last round shows by how much. Both allow for all but one slice in 50.
     """
-    late = [each.seconds - job.seconds for each in measured if each.job == job.id]
-    if late:
-        return _jitter(measured) + max(_most(late), 0.0)
-    return _jitter(measured) + job.depth / (_SLOWEST_IOPS_ROTATIONAL if rotational else _SLOWEST_IOPS)
 
+    def __init__(self) -> None:
+        self._seconds: dict[str, list[float]] = {}
+        """How long the slices of each job took, by the job's id."""
+        self._last: list[Sequence[Measurement]] = []
+        """The timetables of the last round."""
 
-def _jitter(measured: Sequence[Measurement]) -> float:
-    """Seconds by which two successive slices of the last round started closer to each other than is usual there."""
-    apart: dict[tuple[str, str], list[float]] = {}
-    for one, other in pairwise(each for each in measured if each.round == measured[-1].round):
-        # In one round, the planned time between slices of these two jobs is always the same.
-        apart.setdefault((one.job, other.job), []).append(other.started - one.started)
-    closer = [median(several) - each for several in apart.values() if len(several) > 2 for each in several]
-    return min(max(_most(closer), LEAST_JITTER), MOST_JITTER) if closer else UNKNOWN_JITTER
+    def learn(self, timetable: Sequence[Measurement]) -> None:
+        """Take the measurements of a timetable into account. They are in the order of time, and at least one."""
+        for each in timetable:
+            self._seconds.setdefault(each.job, []).append(each.seconds)
+        if self._last and self._last[-1][0].round != timetable[0].round:
+            self._last = []
+        self._last.append(timetable)
+
+    def after(self, job: Job, *, rotational: bool) -> float:
+        """Seconds between a slice of `job` and the next slice. `rotational` means that the disk is a hard disk."""
+        if seconds := self._seconds.get(job.id):
+            return self._jitter() + max(_most(seconds) - job.seconds, 0.0)
+        return self._jitter() + job.depth / (_SLOWEST_IOPS_ROTATIONAL if rotational else _SLOWEST_IOPS)
+
+    def _jitter(self) -> float:
+        """Seconds by which two successive slices of the last round started closer to each other than is usual there."""
+        closer: list[float] = []
+        for timetable in self._last:
+            # In one timetable, the same pause follows each slice of a job. Then comes the ramp of the other slice.
+            apart: dict[tuple[str, float], list[float]] = {}
+            for one, other in pairwise(timetable):
+                apart.setdefault((one.job, other.wall), []).append(other.started - one.started)
+            closer += [median(several) - each for several in apart.values() if len(several) > 2 for each in several]
+        return min(max(_most(closer), LEAST_JITTER), MOST_JITTER) if closer else UNKNOWN_JITTER
 
 
 def _most(values: Sequence[float]) -> float:

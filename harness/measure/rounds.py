@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from harness.errors import GuestError, HostError
 from harness.events import BlockStarted, Events
 from harness.measure.measurer import LabFound, Measurer, Piece, Prepared
+from harness.model.job import Job
 from harness.results import Measurement
 from harness.scenario.plan import Group, Plan
 from harness.scenario.timetable import Slice, Timetable
@@ -18,6 +19,7 @@ from harness.scenario.timetable import Slice, Timetable
 class Round:
     """A round to measure. `number` is its number in the journal, and `nth` its number among the rounds that count.
 
+    `pause` is the time after a slice of a job. It is asked before each timetable, and may learn from the one before.
     `record` is called with the measurements of each timetable. `recorded` is entered before the first one, and gets the
     error if one fails. `seconds_left` estimates the time until everything is measured.
     """
@@ -25,6 +27,7 @@ class Round:
     number: int
     nth: int
     tables: Sequence[Timetable]
+    pause: Callable[[Job], float]
     record: Callable[[Sequence[Measurement]], None]
     seconds_left: Callable[[], float]
     recorded: AbstractContextManager[None] = field(default_factory=nullcontext)
@@ -76,17 +79,17 @@ class Rounds:
                 return at
 
     def _measure(self, plan: Plan, group: Group, this: Round, boot: int) -> None:
-        blocks = sum(table.blocks for table in this.tables)
-        begun = 0
+        blocks = len({each.of_block for table in this.tables for each in table.slices})
+        begun: dict[tuple[int, Job], None] = {}
 
         def began(planned: Slice) -> None:
-            nonlocal begun
-            begun += 1
-            what = f"block {begun} of {blocks}: {planned.job.id}"
+            begun[planned.of_block] = None
+            what = f"block {len(begun)} of {blocks}: {planned.job.id}"
             self._events(BlockStarted(group.id, this.nth, plan.rounds, what, this.seconds_left()))
 
         for index, table in enumerate(this.tables, start=1):
-            measurements = self._measurer.measure(group, Piece(this.number, index, boot, table), began)
+            piece = Piece(this.number, index, boot, table.paused(this.pause))
+            measurements = self._measurer.measure(group, piece, began)
             this.record(measurements)
 
 

@@ -13,7 +13,6 @@ from harness.measure.again import Again, jobs_again
 from harness.measure.group_progress import GroupProgress
 from harness.measure.looks import Looks
 from harness.measure.measurer import Measurer, Prepared
-from harness.measure.pauses import pause_after
 from harness.measure.phases import MEASURE, Phases
 from harness.measure.promises import Cost, bytes_left, within_promises, written
 from harness.measure.reach import out_of_reach
@@ -112,6 +111,7 @@ class GroupSeries:
                     earlier = stored.popleft()
                     self._recorder.take_over(earlier)
                     progress.written += written(earlier, plan.span)
+                    progress.pauses.learn(earlier)
                     until = earlier[0].round if stored else None
                     progress.earlier = max(self._earlier.seconds(group.id, until) - progress.before, 0.0)
                 progress.rounds += 1
@@ -142,21 +142,28 @@ class GroupSeries:
         group = progress.group
         number = self._recorder.next_round(group.id)
         measured = self._recorder.of_group(group.id)
+
+        def pause(job: Job) -> float:
+            return progress.pauses.after(job, rotational=at.rotational)
+
         tables = timetables(
             _turns(progress, at),
             group.blocks,
             chance=random.Random(f"round {self._spec.seed} {group.id} {number}"),
-            pause=lambda job: pause_after(job, measured, rotational=at.rotational),
+            pause=pause,
+            short_first=not measured,
         )
 
         def record(measurements: Sequence[Measurement]) -> None:
             self._recorder.add(measurements, fio_seconds=fio_seconds(group, measurements))
             progress.written += written(measurements, progress.plan.span)
+            progress.pauses.learn(measurements)
 
         return Round(
             number=number,
             nth=len({each.round for each in measured}) + 1,
             tables=tables,
+            pause=pause,
             record=record,
             seconds_left=self._seconds_left,
             recorded=self._recorder.round(group.id, number, sum(len(table.slices) for table in tables)),

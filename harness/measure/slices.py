@@ -273,7 +273,7 @@ def _wait(futures: Sequence[Future[Any]], table: Timetable, start: float, began:
     """Wait for all, and report each block at its planned time. Raises the first error."""
     first: dict[tuple[int, Job], Slice] = {}
     for each in table.slices:
-        first.setdefault((each.block, each.job), each)
+        first.setdefault(each.of_block, each)
     ahead = list(first.values())
     left = set(futures)
     while left:

@@ -53,7 +53,7 @@ def longer_slices(
     """The jobs that need longer slices, with the seconds at the beginning of each slice that are to be discarded.
 
     `found` is what `carry_overs` returned for the group with these `measurements`. A job is left out if its longest
-    slices are too few for a test, or if there are no longer ones to try.
+    slices are too few for a test, or if the last of DISCARDED_SLICES was tried.
     """
     last = {each.job: each for each in found}
     reached: dict[str, float] = {}
@@ -114,7 +114,7 @@ def _percent(share: float) -> str:
 def _observations(measurements: Sequence[Measurement], job: Job, discarded_s: float) -> list[Observation]:
     """The slices of the job with this length, if another slice ran directly before.
 
-    An arm that always follows itself has a timetable of its own, and is no part of the crossover.
+    An arm that always follows itself shows nothing: its slices have a timetable of their own. It is left out.
     """
     blocks: dict[tuple[int, int], int] = {}
     observations = []

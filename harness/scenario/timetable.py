@@ -13,10 +13,7 @@ from harness.model.job import Job
 from harness.model.mode import Arm, Mode
 
 GUARD_SECONDS = 0.05
-"""The time between two slices, in addition to the time in which a slice's last I/Os complete.
-
-In it, the next slice starts and the host's counters are read. Slices start 10 to 40 ms after their planned time.
-"""
+"""The time between the ramp of a slice and its measured time, in which the last I/Os of the ramp complete."""
 MOST_SLICES = 120
 """Slices that one fio process on each machine runs."""
 MOST_SECONDS = 120.0
@@ -57,6 +54,11 @@ class Slice:
         return self.turn.arm
 
     @property
+    def of_block(self) -> tuple[int, Job]:
+        """The number and the job of its block."""
+        return self.block, self.job
+
+    @property
     def measured_from(self) -> float:
         """The planned start of the measured time, after the ramp."""
         return self.start + (self.job.ramp + GUARD_SECONDS if self.job.ramp else 0.0)
@@ -77,7 +79,11 @@ class Timetable:
     @property
     def blocks(self) -> int:
         """The number of blocks that have a slice in it, of all jobs together."""
-        return len({(each.block, each.job) for each in self.slices})
+        return len({each.of_block for each in self.slices})
+
+    def paused(self, pause: Callable[[Job], float]) -> Timetable:
+        """The same slices in the same order, with these pauses."""
+        return _timetable([(each.block, each.job, each.turn) for each in self.slices], pause)
 
 
 def timetables(
@@ -86,11 +92,14 @@ def timetables(
     *,
     chance: random.Random,
     pause: Callable[[Job], float],
+    short_first: bool = False,
 ) -> list[Timetable]:
     """The timetables of a round, in the order in which they run: the slices that alternate, then the other ones.
 
     Each job of `turns_of` has `blocks` blocks, with a slice of each of its turns in random order. Successive blocks
     have different jobs, so the blocks of one job are spread over the round. `pause` is the time after a slice of a job.
+    With `short_first`, the first timetable has only the first block of each job: enough to learn how exactly slices
+    start on these machines, and few to lose if they need longer pauses.
 
     These slices have timetables of their own, with one arm in each:
     - writes of an arm with a host cache: what is still in the cache after a slice would be written in the next one;
@@ -110,7 +119,8 @@ def timetables(
     for block, job, turn in blocked:
         own = sequential or stays_in_cache(turn.arm, job)
         (apart.setdefault(turn, []) if own else alternating).append((block, job, turn))
-    together = [alternating, *_shuffled(apart.values(), chance)]
+    first = [each for each in alternating if short_first and each[0] == 1]
+    together = [first, alternating[len(first) :], *_shuffled(apart.values(), chance)]
     return [_timetable(piece, pause) for slices in together for piece in _pieces(slices, pause)]
 
 
@@ -137,10 +147,11 @@ def _job_orders(jobs: Sequence[Job], blocks: int, chance: random.Random) -> Iter
 
 
 def _timetable(slices: Sequence[_Planned], pause: Callable[[Job], float]) -> Timetable:
+    pauses = {job: pause(job) for job in {job for _, job, _ in slices}}
     planned, now = [], 0.0
     for block, job, turn in slices:
         planned.append(Slice(block, turn, job, now))
-        now = planned[-1].end + pause(job)
+        now = planned[-1].end + pauses[job]
     return Timetable(tuple(planned), now)
 
 

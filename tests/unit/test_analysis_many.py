@@ -98,7 +98,7 @@ def test_one_cell_alone_keeps_its_verdict() -> None:
 
 
 def test_a_cell_that_ended_early_as_exceeding_keeps_its_verdict() -> None:
-    plan, cells, budget = Sequential(3, 27), 20, Limit(0.1)
+    plan, cells, budget = Sequential(6, 27), 20, Limit(0.1)
     chance = random.Random(11)
     stood = 0
     for _ in range(40):

@@ -31,7 +31,7 @@ from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
 from harness.measure.blocks import measure_timetable
 from harness.measure.measurer import Piece
-from harness.measure.pauses import pause_after
+from harness.measure.pauses import Pauses
 from harness.measure.session import GuestSlot, Session
 from harness.model.attach import Attach
 from harness.model.counters import Transferred
@@ -135,7 +135,7 @@ class Ran:
             {job: [Turn(arm) for arm in arms] for job in jobs},
             blocks,
             chance=random.Random(3),
-            pause=lambda job: pause_after(job, (), rotational=False) + 0.1,
+            pause=lambda job: Pauses().after(job, rotational=False) + 0.1,
         )
         return table
 

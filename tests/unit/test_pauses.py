@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate, count
 
 import pytest
 
-from harness.measure.pauses import LEAST_JITTER, MOST_JITTER, UNKNOWN_JITTER, pause_after
+from harness.measure.pauses import LEAST_JITTER, MOST_JITTER, UNKNOWN_JITTER, Pauses
 from harness.model.job import Job
 from harness.results import Measurement
 from tests.unit.measurements import A_SLICE
@@ -23,11 +24,15 @@ def measured(seconds: float, job: Job = JOB) -> Measurement:
     return replace(A_SLICE, job=job.id, started=next(STARTS), seconds=seconds)
 
 
-def pause(*measurements: Measurement, job: Job = JOB, rotational: bool = False) -> float:
-    return pause_after(job, measurements, rotational=rotational)
+def pause(*timetables: Sequence[Measurement], job: Job = JOB, rotational: bool = False) -> float:
+    """The pause after these timetables."""
+    pauses = Pauses()
+    for each in timetables:
+        pauses.learn(each)
+    return pauses.after(job, rotational=rotational)
 
 
-def test_before_the_first_round_the_pause_grows_with_the_ios_in_flight() -> None:
+def test_before_the_first_timetable_the_pause_grows_with_the_ios_in_flight() -> None:
     assert pause(job=OTHER) < pause(job=JOB) < pause(job=replace(JOB, numjobs=4)) < 1
     assert pause(job=replace(JOB, iodepth=128)) == pause(job=replace(JOB, numjobs=4))
 
@@ -38,13 +43,13 @@ def test_a_hard_disk_needs_a_longer_pause() -> None:
 
 
 def test_once_measured_the_longest_end_of_the_job_counts() -> None:
-    assert pause(measured(1.02), measured(1.3), measured(1.0)) == pytest.approx(UNKNOWN_JITTER + 0.3)
-    assert pause(measured(1.02), rotational=True) == pytest.approx(UNKNOWN_JITTER + 0.02)
+    assert pause([measured(1.02), measured(1.3), measured(1.0)]) == pytest.approx(UNKNOWN_JITTER + 0.3)
+    assert pause([measured(1.02)], rotational=True) == pytest.approx(UNKNOWN_JITTER + 0.02)
 
 
 def test_one_slice_in_fifty_may_end_later() -> None:
     ends = [measured(1.0 + number / 1000) for number in range(101)]
-    assert pause(*ends) == pytest.approx(LEAST_JITTER + 0.098)
+    assert pause(ends) == pytest.approx(LEAST_JITTER + 0.098)
 
 
 def run_of(*apart: float, number: int = 1) -> list[Measurement]:
@@ -54,32 +59,33 @@ def run_of(*apart: float, number: int = 1) -> list[Measurement]:
 
 
 def test_the_pause_allows_for_starts_that_come_closer_than_is_usual() -> None:
-    assert pause(*run_of(1.1, 1.0, 1.1, 1.3, 1.1)) == pytest.approx(0.1)
-    assert pause(*run_of(1.1, 1.1, 1.1)) == LEAST_JITTER
+    assert pause(run_of(1.1, 1.0, 1.1, 1.3, 1.1)) == pytest.approx(0.1)
+    assert pause(run_of(1.1, 1.1, 1.1)) == LEAST_JITTER
 
 
 def test_the_last_round_shows_how_exact_starts_are() -> None:
-    assert pause(*run_of(1.1, 0.8, 1.1), *run_of(1.1, 1.05, 1.1, number=2)) == pytest.approx(0.05)
+    assert pause(run_of(1.1, 0.8, 1.1), run_of(1.1, 1.05, 1.1, number=2)) == pytest.approx(0.05)
 
 
-def test_a_later_timetable_of_the_round_is_no_early_start() -> None:
-    assert pause(*run_of(1.1, 1.1, 5.0, 1.1)) == LEAST_JITTER
+def test_all_timetables_of_the_round_show_it_also_if_their_pauses_differ() -> None:
+    assert pause(run_of(1.1, 1.0, 1.1), run_of(1.5, 1.5, 1.5)) == pytest.approx(0.1)
+    assert pause(run_of(1.5, 1.5, 1.5), run_of(1.1, 1.1, 1.1, 1.1)) == LEAST_JITTER
 
 
 def test_a_machine_that_was_stuck_once_does_not_make_all_pauses_long() -> None:
-    assert pause(*run_of(30.0, 30.0, 1.1)) == MOST_JITTER
-    assert pause(*run_of(1.1, 0.2, *[1.1] * 60)) == LEAST_JITTER
+    assert pause(run_of(30.0, 30.0, 1.1)) == MOST_JITTER
+    assert pause(run_of(1.1, 0.2, *[1.1] * 60)) == LEAST_JITTER
 
 
 def test_two_slices_do_not_show_how_exact_starts_are() -> None:
-    assert pause(*run_of(1.1)) == UNKNOWN_JITTER
+    assert pause(run_of(1.1)) == UNKNOWN_JITTER
 
 
 def test_the_ends_of_other_jobs_do_not_count() -> None:
-    assert pause(measured(1.5, OTHER)) == pause()
-    assert pause(measured(1.5, OTHER), measured(1.1)) == pytest.approx(UNKNOWN_JITTER + 0.1)
+    assert pause([measured(1.5, OTHER)]) == pause()
+    assert pause([measured(1.5, OTHER), measured(1.1)]) == pytest.approx(UNKNOWN_JITTER + 0.1)
 
 
 def test_the_pause_is_never_shorter_than_the_start_of_a_slice_needs() -> None:
-    assert pause(measured(0.9)) == UNKNOWN_JITTER
-    assert pause(measured(1.0)) == UNKNOWN_JITTER
+    assert pause([measured(0.9)]) == UNKNOWN_JITTER
+    assert pause([measured(1.0)]) == UNKNOWN_JITTER

@@ -121,6 +121,23 @@ def test_successive_blocks_have_different_jobs_and_each_job_is_spread_over_the_r
         assert all(before != after for before, after in pairwise(order))
 
 
+def test_a_short_first_timetable_has_the_first_block_of_each_job_and_the_order_stays_the_same() -> None:
+    arms = {READ: turns(LVM, CACHED), WRITE: turns(LVM, CACHED)}
+    whole = tables(arms, blocks=4)
+    first, *rest = timetables(arms, 4, chance=random.Random("7"), pause=pause, short_first=True)
+    assert {(each.block, each.job) for each in first.slices} == {(1, READ), (1, WRITE)}
+    assert drawn([first, *rest]) == drawn(whole)
+
+
+def test_a_timetable_with_other_pauses_has_the_same_slices_in_the_same_order() -> None:
+    for table in tables(everything()):
+        other = table.paused(lambda job: 2 * pause(job))
+        assert drawn([other]) == drawn([table])
+        for before, after in pairwise(other.slices):
+            assert after.start - before.end == pytest.approx(2 * pause(before.job))
+        assert table.paused(pause) == table
+
+
 # --- the order ---
 
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from harness.calibrate.measuring import DELAY_NS
 from harness.calibrate.trials import BLOCK, LATE, PASSTHROUGH, PLAIN
-from harness.measure.pauses import UNKNOWN_JITTER, pause_after
+from harness.measure.pauses import UNKNOWN_JITTER, Pauses
 from harness.model.job import Job, Workload
 from harness.model.mode import Arm, Place
 from harness.scenario.timetable import Slice, Timetable, Turn, timetables
@@ -124,7 +124,7 @@ class Sizes:
 
 def pause(job: Job, late: Late) -> float:
     """Seconds between a slice of `job` and the next slice, in both designs."""
-    return max(pause_after(job, (), rotational=False), UNKNOWN_JITTER + min(late.get(job.id, 0.0), MOST_LATE_SECONDS))
+    return max(Pauses().after(job, rotational=False), UNKNOWN_JITTER + min(late.get(job.id, 0.0), MOST_LATE_SECONDS))
 
 
 def _in_series(planned: Sequence[tuple[int, Turn, Job]], late: Late) -> Timetable:

@@ -26,7 +26,7 @@ from harness.run_id import RunId
 from harness.scenario.plan import Group, Plan
 from harness.scenario.timetable import Slice
 from tests.bench.designs.blocks import Block, paired
-from tests.bench.designs.comparisons import WORKLOADS, Design, Late, Sizes
+from tests.bench.designs.comparisons import WORKLOADS, Design, Late, Sizes, pause
 from tests.bench.lines import append
 
 SCENARIO = "designs"
@@ -137,7 +137,8 @@ class Series:
                 for each in measured:
                     late[each.job] = max(each.seconds - jobs[each.job].seconds, late.get(each.job, 0.0))
 
-            return Round(number, 1, self._sizes.tables(design, self.late, self._chance), record, lambda: left_s)
+            tables = self._sizes.tables(design, self.late, self._chance)
+            return Round(number, 1, tables, lambda job: pause(job, self.late), record, lambda: left_s)
 
         self._rounds.measure(plan, group, self._rounds.ready(plan, group), begin)
         return late

@@ -1,0 +1,92 @@
+"""Rounds: their timetables follow each other with the pauses that were learned so far, and each block counts once."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import pytest
+
+from harness.errors import GuestError, HostError
+from harness.events import BlockStarted, Event, Events
+from harness.measure.measurer import Piece
+from harness.measure.pauses import Pauses
+from harness.measure.rounds import Round, Rounds
+from harness.model.attach import Attach
+from harness.model.job import Job
+from harness.model.layout import RawFile
+from harness.model.mode import Arm, Cell, Mode, Place
+from harness.results import Measurement
+from harness.scenario.plan import Group, Plan
+from harness.scenario.timetable import Slice, Timetable, Turn, timetables
+from tests.unit.measurements import StandIn, as_planned
+
+MIB = 1024**2
+CACHED = Mode("raw-cached", RawFile(), Attach(cache="writeback"))
+RAW = Mode("raw", RawFile(), Attach())
+TURNS = [
+    Turn(Arm(Place.HOST)),
+    *(Turn(Arm(place, mode)) for mode in (RAW, CACHED) for place in (Place.TWIN, Place.GUEST)),
+]
+READ, WRITE = (Job(rw, 4096, iodepth=32, ramp=0, seconds=1) for rw in ("randread", "randwrite"))
+GROUP = Group("g", "disk", "s", tuple(Cell("s", "disk", mode, job) for mode in (RAW, CACHED) for job in (READ, WRITE)))
+PLAN = Plan("disk", (GROUP,), 3, 64 * MIB, write_rate=0)
+
+
+@dataclass
+class Exact(StandIn):
+    """Each slice starts at its planned time."""
+
+    restarts: Sequence[str] = ()
+    tables: list[Timetable] = field(default_factory=list)
+
+    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
+        self.tables.append(piece.table)
+        for number, each in enumerate(piece.table.slices):
+            if number == 0 or piece.table.slices[number - 1].of_block != each.of_block:
+                began(each)
+        return [as_planned(group, piece, each, {"iops": 1000.0}) for each in piece.table.slices]
+
+    def start_again(self, error: HostError | GuestError, what: str) -> None:
+        raise AssertionError(what) from error
+
+
+@pytest.fixture
+def events() -> list[Event]:
+    return []
+
+
+@pytest.fixture
+def measured(events: list[Event]) -> list[Timetable]:
+    """The timetables of a first round as they were measured."""
+    measurer, pauses = Exact(), Pauses()
+
+    def pause(job: Job) -> float:
+        return pauses.after(job, rotational=False)
+
+    tables = timetables({READ: TURNS, WRITE: TURNS}, 4, chance=random.Random(5), pause=pause, short_first=True)
+    this = Round(1, 1, tables, pause, pauses.learn, lambda: 60.0)
+    rounds = Rounds(measurer, Events(events.append))
+    rounds.measure(PLAN, GROUP, rounds.ready(PLAN, GROUP), lambda _at: this)
+    return measurer.tables
+
+
+def shortest_pause(table: Timetable) -> float:
+    return min(after.start - before.end for before, after in pairwise(table.slices))
+
+
+def test_the_first_timetable_of_a_group_shortens_the_pauses_of_the_following_ones(measured: list[Timetable]) -> None:
+    first, second, *_ = measured
+    assert (first.blocks, second.blocks) == (2, 6)
+    assert shortest_pause(second) < shortest_pause(first) / 2
+
+
+def test_a_block_that_has_slices_in_several_timetables_counts_once(
+    measured: list[Timetable], events: list[Event]
+) -> None:
+    assert sum(table.blocks for table in measured) > 8
+    blocks = [each.what for each in events if isinstance(each, BlockStarted)]
+    assert blocks[0].startswith("block 1 of 8: ")
+    assert blocks[-1].startswith("block 8 of 8: ")
