@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from harness.analysis import Verdict
 from harness.model.job import Job
 from harness.results import CellRecord, Measurement
 from harness.results.carried import longer_slices
@@ -62,10 +63,12 @@ def _overlapped(
 ) -> bool:
     """Whether a cell of the job has fewer than two blocks that count, although more were measured: slices overlapped.
 
-    Once a job was measured for twice the plan's fewest rounds, it is not measured again.
+    A cell that is void for another reason does not count: it would be void again. Once a job was measured for twice the
+    plan's fewest rounds, it is not measured again.
     """
     own = {(each.round, each.block) for each in measured if each.job == job.id}
     void = {(each.round, each.block) for each in measured if each.job == job.id and each.overlap is not None}
     cells = [records[cell.id] for cell in group.cells if cell.job == job]
-    few = any(record.skipped is None and len(record.rounds) < min(2, len(own)) for record in cells)
+    usable = [record for record in cells if record.skipped is None and record.verdict is not Verdict.VOID]
+    few = any(len(record.rounds) < min(2, len(own)) for record in usable)
     return bool(void) and few and len(own) < 2 * plan.rounds * group.blocks

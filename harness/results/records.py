@@ -126,7 +126,7 @@ class DriftRecord:
     change: Estimate
     """The change of its throughput from the group's first measurement to its last: 0.1 is 10 % more at the end."""
     too_much: bool
-    """Whether the change is beyond the bound and more than chance. Then cells whose arms do not alternate are `void`."""
+    """Whether the change is beyond the bound and more than chance. Then cells without alternating arms are `void`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from harness.measure.again import Again, jobs_again
 from harness.model.job import Job
 from harness.results import CellContext, Measurement, assemble
+from harness.results.cells import ValidityCheck
 from harness.scenario.plan import Plan
 from tests.unit import killed_campaign
 from tests.unit.draining import draining_scenario
@@ -42,10 +43,16 @@ def a_round(plan: Plan, number: int, *, discarded: float = 0.0, overlap: str | N
     ]
 
 
-def again(plan: Plan, measured: Sequence[Measurement], *, without: Collection[Job] = ()) -> Again | None:
+def again(
+    plan: Plan,
+    measured: Sequence[Measurement],
+    *,
+    without: Collection[Job] = (),
+    validity: tuple[ValidityCheck, ...] = (),
+) -> Again | None:
     """What is measured again after these rounds, which show no carry-over."""
     (group,) = plan.groups
-    contexts = {cell.id: CellContext("node1", group.id, plan.span) for cell in group.cells}
+    contexts = {cell.id: CellContext("node1", group.id, plan.span, validity=validity) for cell in group.cells}
     records = {record.id: record for record in assemble(group.cells, measured, contexts)}
     return jobs_again(plan, group, (), records, measured, without=without)
 
@@ -67,6 +74,13 @@ def test_a_job_that_was_measured_twice_as_often_as_planned_is_not_measured_again
     rounds = [each for number in (1, 2, 3) for each in a_round(plan, number, overlap="host")]
     assert again(plan, rounds) is not None
     assert again(plan, [*rounds, *a_round(plan, 4, overlap="host")]) is None
+
+
+def test_a_job_whose_cells_are_void_anyway_is_not_measured_again() -> None:
+    plan = a_plan()
+    overlapped = a_round(plan, 1, overlap="host")
+    assert again(plan, overlapped, validity=(ValidityCheck("bytes host", ok=True, detail=""),)) is not None
+    assert again(plan, overlapped, validity=(ValidityCheck("bytes host", ok=False, detail=""),)) is None
 
 
 def test_a_job_that_is_left_out_is_not_measured_again() -> None:
