@@ -21,7 +21,7 @@ from harness.analysis.futility import power_to_decide
 from harness.analysis.histogram import PercentileInterval, merged, percentile, percentile_interval
 from harness.analysis.judgement import Judgement, judge_look
 from harness.analysis.many import holm, survivors
-from harness.analysis.metrics import METRICS, Better, Metric, Unit
+from harness.analysis.metrics import METRICS, Better, Calls, Metric, Unit
 from harness.analysis.power import pooled_sd, smallest_detectable
 from harness.analysis.samples import IN_ORDER, INDEPENDENT, Caveat, Samples
 from harness.analysis.scaling import Scaling, Shape, ideal_speedup, scaling
@@ -42,6 +42,7 @@ __all__ = [
     "Both",
     "Bottleneck",
     "BottleneckFinding",
+    "Calls",
     "CarryOver",
     "Caveat",
     "Correlation",

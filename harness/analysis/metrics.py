@@ -10,6 +10,8 @@ from typing import Literal, Protocol
 from harness.analysis.histogram import fewest_ios, merged, percentile
 
 Better = Literal["higher", "lower"]
+Calls = Literal["ios", "syncs"]
+"""The calls that a metric is about: reads and writes, or fdatasync."""
 Unit = Literal["IO/s", "B/s", "s"]
 
 _NS = 1e9
@@ -45,8 +47,19 @@ class Direction(Protocol):
     def clat_ns(self) -> Latencies: ...
 
 
-Reading = Callable[[Sequence[Direction]], float | None]
-"""From the directions in which a job completed I/Os to its value, in the metric's unit; None for too few I/Os."""
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """What a job completed. `sides` are the directions in which it completed I/Os, at least one.
+
+    `syncs` are the latencies of fdatasync; None if the job did not call it.
+    """
+
+    sides: Sequence[Direction]
+    syncs: Latencies | None = None
+
+
+Reading = Callable[[Completed], float | None]
+"""From what a job completed to its value, in the metric's unit; None for too few I/Os, or if it has no such value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +88,7 @@ class Metric:
     read: Reading
     quantile: float | None = None
     """The quantile of a percentile, for example 0.99 for p99; None for other metrics."""
+    of: Calls = "ios"
 
     @property
     def higher_is_better(self) -> bool:
@@ -94,42 +108,57 @@ class Metric:
         return SHOWN[self.unit]
 
 
-def _mean(sides: Sequence[Direction], of: Callable[[Direction], Latencies]) -> float:
+def _mean(done: Completed, of: Callable[[Direction], Latencies]) -> float:
     """The mean latency of the I/Os of all directions, in seconds."""
+    sides = done.sides
     return sum(of(side).mean * side.total_ios for side in sides) / sum(side.total_ios for side in sides) / _NS
 
 
 def _clat_percentile(name: str, quantile: float) -> Metric:
-    def read(sides: Sequence[Direction]) -> float | None:
-        return percentile(merged(side.clat_ns.bins for side in sides), quantile)
+    def read(done: Completed) -> float | None:
+        return percentile(merged(side.clat_ns.bins for side in done.sides), quantile)
 
     label = f"latency from submission that {quantile * 100:g} % of the I/Os do not exceed"
     return Metric(name, "s", "lower", label, read, quantile)
+
+
+def _sync_mean(done: Completed) -> float | None:
+    return None if done.syncs is None else done.syncs.mean / _NS
+
+
+def _sync_percentile(name: str, quantile: float) -> Metric:
+    def read(done: Completed) -> float | None:
+        return None if done.syncs is None else percentile(done.syncs.bins, quantile)
+
+    label = f"latency of fdatasync that {quantile * 100:g} % of the calls do not exceed"
+    return Metric(name, "s", "lower", label, read, quantile, of="syncs")
 
 
 METRICS: Mapping[str, Metric] = MappingProxyType(
     {
         metric.name: metric
         for metric in (
-            Metric("iops", "IO/s", "higher", "I/Os completed per second", lambda sides: sum(s.iops for s in sides)),
-            Metric("bw", "B/s", "higher", "bytes per second", lambda sides: float(sum(s.bw_bytes for s in sides))),
+            Metric("iops", "IO/s", "higher", "I/Os completed per second", lambda done: sum(s.iops for s in done.sides)),
+            Metric("bw", "B/s", "higher", "bytes per second", lambda done: float(sum(s.bw_bytes for s in done.sides))),
             Metric(
                 "lat_mean",
                 "s",
                 "lower",
                 "mean latency from the call to completion",
-                lambda sides: _mean(sides, lambda side: side.lat_ns),
+                lambda done: _mean(done, lambda side: side.lat_ns),
             ),
             Metric(
                 "clat_mean",
                 "s",
                 "lower",
                 "mean latency from submission to completion",
-                lambda sides: _mean(sides, lambda side: side.clat_ns),
+                lambda done: _mean(done, lambda side: side.clat_ns),
             ),
             _clat_percentile("clat_p50", 0.5),
             _clat_percentile("clat_p99", 0.99),
             _clat_percentile("clat_p999", 0.999),
+            Metric("sync_mean", "s", "lower", "mean latency of fdatasync", _sync_mean, of="syncs"),
+            _sync_percentile("sync_p99", 0.99),
         )
     }
 )
@@ -141,10 +170,7 @@ QUANTILES: tuple[float, ...] = tuple(
 """The quantiles of all percentiles, the smallest first."""
 
 
-def metrics_of(sides: Sequence[Direction]) -> dict[str, float]:
-    """A job's values by metric name; a metric that too few I/Os support is absent.
-
-    `sides` are the directions in which the job completed I/Os, at least one.
-    """
-    values = ((metric.name, metric.read(sides)) for metric in METRICS.values())
+def metrics_of(done: Completed) -> dict[str, float]:
+    """A job's values by metric name. A metric is absent if too few I/Os support it, or if the job has no such value."""
+    values = ((metric.name, metric.read(done)) for metric in METRICS.values())
     return {name: value for name, value in values if value is not None}

@@ -63,6 +63,7 @@ def measure_timetable(
             raw=each.raw,
             counters=_counters(at(each.planned.turn), each, by_arm[each.planned.arm]),
             histogram=dict(each.result.histogram),
+            sync_histogram=dict(each.result.sync_histogram),
             notes=(each.cycles.note,) if each.cycles.note else (),
             overlap=each.overlap or None,
             discarded_s=round(each.planned.job.ramp - ramps[each.result.job], 6),

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.analysis import merged
-from harness.analysis.metrics import QUANTILES, metrics_of
+from harness.analysis.metrics import QUANTILES, Completed, metrics_of
 from harness.errors import MeasurementError
 from harness.lab.fio_path import fio_path
 from harness.lab.paths import MARK
 from harness.measure.fio_output import JobEntry, read_entries
 from harness.measure.pacing import waits
 from harness.model.counters import Transferred
-from harness.model.job import Job
+from harness.model.job import BlockShare, Job
 from harness.untrusted import reading
 
 FIO = ("fio", "--output-format=json+", "-")
@@ -29,12 +29,16 @@ _BOOT_TIME = 7
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The target of fio: `size` bytes from `offset` of `path`. `direct` is False only for a twin of a cached mode."""
+    """The target of fio: `size` bytes from `offset` of `path`. `direct` is False only for a twin of a cached mode.
+
+    `block` is the smallest I/O in bytes. Smaller ones of a workload with several sizes are rounded up.
+    """
 
     path: str
     offset: int
     size: int
     direct: bool
+    block: int = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +70,8 @@ class JobResult:
 
     `started` is the start of the job in seconds of the machine's uptime, without the ramp, and `ramp_started` the start
     of its ramp, or of the job if it has none; None if this fio does not report them. `histogram` has completions by
-    latency in ns, without the ramp. The counters of host and QEMU include the ramp. So `transferred`, `ios`, `switches`
-    and fio's CPU time (seconds) include it as well.
+    latency in ns, without the ramp, and `sync_histogram` calls of fdatasync. The counters of host and QEMU include the
+    ramp. So `transferred`, `ios`, `switches` and fio's CPU time (seconds) include it as well.
     """
 
     job: str
@@ -77,6 +81,7 @@ class JobResult:
     io_bytes: int
     metrics: Mapping[str, float]
     histogram: Mapping[int, int]
+    sync_histogram: Mapping[int, int]
     transferred: Transferred
     ios: int
     user_seconds: float
@@ -132,12 +137,12 @@ def _section(name: str, section: Section, seconds: float, number: int) -> list[s
         "new_group",
         f"filename={_filename(target.path)}",
         f"offset={target.offset}",
-        f"size={target.size}",
+        f"size={min(target.size, job.region or target.size)}",
         f"direct={int(target.direct)}",
         # A cached twin must have a warm cache, in the same way as a cached guest.
         f"invalidate={int(target.direct)}",
         f"rw={job.rw}",
-        f"bs={job.bs}",
+        f"bssplit={_sizes(job.rounded_sizes(target.block))}" if job.sizes else f"bs={job.bs}",
         f"iodepth={job.iodepth}",
         f"numjobs={job.numjobs}",
         f"runtime={_milliseconds(seconds)}",
@@ -150,7 +155,25 @@ def _section(name: str, section: Section, seconds: float, number: int) -> list[s
         lines.append(f"rwmixread={job.read_share * 100:.0f}")
     if job.rate is not None:
         lines.append(f"rate_iops={_rates(job.rate // job.numjobs, job.read_share)}")
-    return lines
+    return [*lines, *_behaviour(job)]
+
+
+def _behaviour(job: Job) -> Iterator[str]:
+    """What only some workloads do."""
+    if job.random_share is not None:
+        yield f"percentage_random={job.random_share * 100:.0f}"
+    if job.syncs:
+        yield "fdatasync=1"
+    if job.bursts is not None:
+        yield f"thinktime={round(job.bursts.pause * 1e6)}"
+        yield f"thinktime_blocks={job.bursts.ios}"
+    if job.poisson:
+        # Not with io_submit_mode=offload: fio 3.33 and 3.39 sometimes did not end then. The queue is long instead.
+        yield "rate_process=poisson"
+
+
+def _sizes(sizes: Iterable[BlockShare]) -> str:
+    return ":".join(f"{each.bs}/{each.percent}" for each in sizes)
 
 
 def _seconds(milliseconds: int | None) -> float | None:
@@ -225,8 +248,9 @@ def _result(section: Section, entries: Sequence[JobEntry], where: str) -> JobRes
         started=_seconds(entry.job_start),
         ramp_started=_seconds(entries[0].job_start),
         io_bytes=sum(side.io_bytes for side in sides),
-        metrics=metrics_of(sides),
+        metrics=metrics_of(Completed(sides, entry.syncs)),
         histogram=merged(side.clat_ns.bins for side in sides),
+        sync_histogram=entry.syncs.bins if entry.syncs is not None else {},
         transferred=Transferred(
             read=sum(each.read.io_bytes for each in entries),
             written=sum(each.write.io_bytes for each in entries),

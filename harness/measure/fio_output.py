@@ -28,6 +28,12 @@ class Latency(_Part):
     bins: Mapping[_Nanoseconds, _Count] = {}
 
 
+class SyncLatency(Latency):
+    """Latencies of fdatasync. `N` is the number of calls; null in the output of fio before 3.0."""
+
+    N: _Count = 0
+
+
 class Direction(_Part):
     """What a job read or wrote. `runtime` in ms."""
 
@@ -40,6 +46,12 @@ class Direction(_Part):
     lat_ns: Latency
 
 
+class Syncs(_Part):
+    """The calls of fdatasync of a job."""
+
+    lat_ns: SyncLatency
+
+
 class JobEntry(_Part):
     """One job of fio's output. CPU times in percent of `job_runtime`, which is in ms, as `job_start` is."""
 
@@ -50,10 +62,16 @@ class JobEntry(_Part):
     ctx: _Count
     job_runtime: _Count
     job_start: _Count | None = None
+    sync: Syncs | None = None
 
     @property
     def directions(self) -> tuple[Direction, Direction]:
         return self.read, self.write
+
+    @property
+    def syncs(self) -> SyncLatency | None:
+        """The latencies of fdatasync; None if the job did not call it."""
+        return self.sync.lat_ns if self.sync is not None and self.sync.lat_ns.N else None
 
 
 _ENTRY = TypeAdapter(JobEntry)

@@ -43,6 +43,7 @@ class HostMeasurer(SessionMeasurer):
             notes={arm.id: _notes(arm, at) for arm in group.arms},
             provenance=guest_provenance(at.guest) | disk_provenance(at, request.disks),
             rotational=is_rotational(at),
+            block=at.block,
         )
 
     def _session(self, request: SetupRequest) -> Session:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from harness.analysis import Reason
 from harness.measure.group_progress import GroupProgress
@@ -11,9 +11,11 @@ from harness.measure.recorder import Recorder
 from harness.measure.spec import CampaignSpec
 from harness.measure.stopping import Looking, reason_to_stop, reasons_to_stop, settled_cells
 from harness.model.effective import NOTHING
+from harness.model.job import Job
 from harness.model.mode import Cell
 from harness.results import CellContext, CellRecord, GroupRecord, Measurement, drift_checks, drift_notes, host_drift
 from harness.results.carried import carry_overs, longer_slices, split_by_length
+from harness.units import format_size
 
 
 class Looks:
@@ -102,6 +104,7 @@ class Looks:
             carried=tuple(each for each in group.carry_over if each.job == cell.job.id),
             notes=(
                 *self._measurer.restarts,
+                *_rounded_up(cell.job, at.block),
                 *(why for job, why in progress.left_out.items() if job == cell.job),
                 *drift_notes(group.drift, cell, modes),
                 *(note for arm in cell.arms for note in at.notes.get(arm.id, ())),
@@ -109,6 +112,13 @@ class Looks:
             skipped=at.skipped.get(cell.mode.name),
             check=self._spec.check,
         )
+
+
+def _rounded_up(job: Job, block: int) -> Iterator[str]:
+    """Which block sizes of the job the disk cannot do."""
+    smaller = [format_size(each.bs) for each in job.sizes if each.bs < block]
+    if smaller:
+        yield f"blocks of {', '.join(smaller)} are rounded up to {format_size(block)}, the disk's logical block size"
 
 
 def _orders(measurements: Sequence[Measurement]) -> dict[int, tuple[str, ...]]:

@@ -41,6 +41,8 @@ class Prepared:
     provenance: Mapping[str, JsonValue] = field(default_factory=dict)
     rotational: bool = False
     """Whether the disk is a hard disk, which needs a longer pause between slices."""
+    block: int = 512
+    """The smallest I/O in bytes that every arm can do."""
 
 
 @dataclass(frozen=True, slots=True)

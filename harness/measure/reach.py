@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from statistics import fmean
+from typing import get_args
 
-from harness.analysis import METRICS, fewest_rounds
+from harness.analysis import METRICS, Calls, Metric, fewest_rounds
 from harness.model.budget import Budget
 from harness.model.job import Job
 from harness.model.mode import Cell
 from harness.results import Measurement
+from harness.results.percentiles import histogram_of
 from harness.scenario.plan import MOST_ROUNDS, Group, Plan
 
-_PERCENTILES = [metric for metric in METRICS.values() if metric.quantile is not None]
+_PERCENTILES: Mapping[Calls, Sequence[Metric]] = {
+    of: [metric for metric in METRICS.values() if metric.quantile is not None and metric.of == of]
+    for of in get_args(Calls)
+}
 """From the lowest to the highest."""
+_MEANS: Mapping[Calls, str] = {"ios": "clat_mean", "syncs": "sync_mean"}
 
 
 def out_of_reach(
@@ -26,13 +33,13 @@ def out_of_reach(
     any, the job's fixed rate gives them, and jobs at full speed are left out.
     """
     rounds = plan.most_rounds_of(group)
-    for job, own in _by_job(group.cells).items():
-        slowest = _slowest(job, {arm.id for cell in own for arm in cell.arms}, measured)
+    for (job, own), (of, percentiles) in product(_by_job(group.cells).items(), _PERCENTILES.items()):
+        slowest = _slowest(job, {arm.id for cell in own for arm in cell.arms}, measured, of)
         if slowest is None:
             continue
         arm, ios = slowest
         needed = {
-            metric: fewest_rounds(ios, metric.fewest_ios, group.blocks, reboot=plan.reboot) for metric in _PERCENTILES
+            metric: fewest_rounds(ios, metric.fewest_ios, group.blocks, reboot=plan.reboot) for metric in percentiles
         }
         reached = [metric.name for metric, least in needed.items() if least is not None and least <= rounds]
         judged = {rule.metric for cell in own for rule in budgets.get(cell.id, ())}
@@ -42,7 +49,7 @@ def out_of_reach(
                     f"{group.id}: {job.id} has a budget for {metric.name} that cannot be judged: {arm} completes about "
                     f"{ios:.0f} I/Os in a block, so two samples of {metric.fewest_ios} I/Os take "
                     f"{least or 'too many'} rounds, and the plan has at most {rounds}; "
-                    f"{_remedy(plan, least)}, or set the budget for {reached[-1] if reached else 'clat_mean'}"
+                    f"{_remedy(plan, least)}, or set the budget for {reached[-1] if reached else _MEANS[of]}"
                 )
 
 
@@ -53,15 +60,15 @@ def _by_job(cells: Iterable[Cell]) -> dict[Job, list[Cell]]:
     return found
 
 
-def _slowest(job: Job, arms: set[str], measured: Sequence[Measurement]) -> tuple[str, float] | None:
+def _slowest(job: Job, arms: set[str], measured: Sequence[Measurement], of: Calls) -> tuple[str, float] | None:
     """The arm of the job that completes the fewest I/Os in a block, and their mean number; None if it is not known."""
     counted: dict[str, list[int]] = {}
     for each in measured:
         if each.job == job.id and each.arm in arms:
-            counted.setdefault(each.arm, []).append(sum(each.histogram.values()))
+            counted.setdefault(each.arm, []).append(sum(histogram_of(each, of).values()))
     if counted:
         return min(((arm, fmean(ios)) for arm, ios in counted.items()), key=lambda each: each[1])
-    return None if job.rate is None else ("every arm", job.rate * job.seconds)
+    return None if job.rate is None or of != "ios" else ("every arm", job.rate * job.seconds)
 
 
 def _remedy(plan: Plan, rounds: int | None) -> str:

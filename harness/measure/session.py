@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
@@ -107,6 +107,8 @@ class Session:
     effective: Mapping[str, Effective]
     conditioning: ConditioningRecord
     clocks: Clocks = field(default_factory=Clocks)
+    block: int = 512
+    """The smallest I/O in bytes that every arm can do: the largest logical block size."""
 
     @property
     def guest(self) -> Guest | None:
@@ -135,10 +137,11 @@ class Session:
         """The target of fio on this arm. All arms have the same span."""
         if arm.place is Place.GUEST and arm.mode is not None:
             source = self.layouts.guest(arm.mode)
-            return Target(self._guest.device(arm.mode.name), source.offset, source.size, direct=True)
+            return Target(self._guest.device(arm.mode.name), source.offset, source.size, direct=True, block=self.block)
         source = self.layouts.twin(arm.mode)
         attach = arm.mode.attach if arm.mode else None
-        return Target(source.writable.path, source.offset, source.size, direct=attach.direct if attach else True)
+        direct = attach.direct if attach else True
+        return Target(source.writable.path, source.offset, source.size, direct=direct, block=self.block)
 
     def counted_disks(self, arm: Arm) -> tuple[str, ...]:
         """The kernel names of the bare disks whose counters show the arm's I/O. Empty if the guest has the disk."""
@@ -214,7 +217,16 @@ def session(
             slot = GuestSlot(lambda: _booted(host, hypervisor, log, attached, phases))
             stack.callback(slot.close)
         effective = {disk.name: _read_back(slot.guest, disk.name) for disk in attached} if slot else {}
-        yield Session(host, layouts, slot, skipped, effective, conditioning)
+        block = _logical_block(host, layouts.disk, effective.values())
+        yield Session(host, layouts, slot, skipped, effective, conditioning, block=block)
+
+
+def _logical_block(host: Host, disk: str, effective: Iterable[Effective]) -> int:
+    """The largest logical block size, in bytes, of the host's disk and of the guest's disks."""
+    path = f"/sys/class/block/{disk}/queue/logical_block_size"
+    printed = host.runner.run(["cat", path], deadline=20, check=False).stdout.strip()
+    found = [int(printed) if printed.isdecimal() else 512]
+    return max(found + [each.guest_logical_block_size or 512 for each in effective])
 
 
 @contextmanager

@@ -11,9 +11,9 @@ from pydantic import AfterValidator, Field, model_validator
 from harness.analysis import METRICS, Limit
 from harness.analysis.verdict import Both
 from harness.config.names import choices
-from harness.model.job import WorkloadText
 from harness.model.mode import Cell
 from harness.model.values import VALUE, Added, Iodepth, Share
+from harness.model.workloads import WorkloadTuple
 from harness.units import format_duration
 
 LabKind = Literal["bare-metal", "nested", "emulated"]
@@ -48,7 +48,7 @@ class Budget:
     both: Both | None = None
     """For two limits: with `looser`, a cell must meet one of them. With `stricter`, it must meet both."""
     modes: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
-    workloads: Annotated[tuple[WorkloadText, ...], Field(min_length=1)] | None = None
+    workloads: WorkloadTuple | None = None
     iodepth: Annotated[tuple[Iodepth, ...], Field(min_length=1)] | None = None
     lab: Annotated[tuple[LabKind, ...], Field(min_length=1)] = ("bare-metal",)
     """The kinds of lab that the budget is for. Labs that do not represent real hardware need their own budgets."""

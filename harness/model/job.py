@@ -1,16 +1,19 @@
-"""I/O patterns: workloads as listed in scenarios, and jobs. A job is a workload with a depth and a duration. Pure."""
+"""I/O patterns: workloads as listed in scenarios, and jobs. A job is a workload with a depth and a duration. Pure.
+
+Names such as `randread-4k` are parsed here. harness/model/workloads.py has the workloads with names of their own.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
-from pydantic import BeforeValidator, computed_field, model_validator
+from pydantic import computed_field, model_validator
 
 from harness.config.names import choices
-from harness.model.values import STRICT, from_text
+from harness.model.values import STRICT
 from harness.units import parse_size, short_size
 
 Rw = Literal["read", "write", "randread", "randwrite", "rw", "randrw"]
@@ -36,6 +39,29 @@ _LARGEST_RATE = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
+class BlockShare:
+    """One block size of a pattern with several, and the share of the I/Os that have it."""
+
+    __pydantic_config__ = STRICT
+
+    bs: int
+    """In bytes."""
+    percent: int
+    """Share of the I/Os, in percent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bursts:
+    """I/Os in bursts. After every `ios` I/Os of a process, it waits."""
+
+    __pydantic_config__ = STRICT
+
+    ios: int
+    pause: float
+    """In seconds."""
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """An I/O pattern without depth and times, as listed in a scenario: `randread-4k`, `randrw-8k-nj4-r67-i1000`."""
 
@@ -44,13 +70,31 @@ class Workload:
     rw: Rw
     """fio's name of the pattern."""
     bs: int
-    """Block size in bytes."""
+    """Block size in bytes; the largest one if there are several."""
     numjobs: int = 1
     """Processes that run the job at the same time."""
     read_share: float | None = None
     """Share of reads in a mixed pattern, 0 to 1; null for a pattern that only reads or only writes."""
     rate: int | None = None
     """I/Os per second requested, of all processes together; null for as many as possible."""
+    label: str | None = None
+    """Its own name, for example "wal"; null if the name follows from the other values."""
+    iodepths: tuple[int, ...] = ()
+    """Its own depths; empty: those of the profile."""
+    sizes: tuple[BlockShare, ...] = ()
+    """Block sizes and their shares; empty: all I/Os have the size `bs`."""
+    random_share: float | None = None
+    """Share of random I/Os, 0 to 1; null: all of a random pattern, and none of a sequential one."""
+    syncs: bool = False
+    """Whether fdatasync follows each write. Its latency is measured."""
+    bursts: Bursts | None = None
+    """Pauses between I/Os; null: none."""
+    poisson: bool = False
+    """Whether the I/Os of `rate` arrive at random times, independent of each other, as in a Poisson process."""
+    region: int | None = None
+    """Bytes that it uses at most of the arm's region; null: all of them."""
+    seconds_each: float | None = None
+    """Seconds of a slice, except in the profile `smoke`; null: those of the profile."""
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -61,7 +105,7 @@ class Workload:
     @property
     def name(self) -> str:
         """The name in a scenario file."""
-        return "-".join(self.parts)
+        return self.label or "-".join(self.parts)
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -79,9 +123,15 @@ class Workload:
     def headline(self) -> str:
         """The metric that people quote for this workload: IOPS of random patterns, bandwidth of sequential ones.
 
-        With a fixed rate, every arm has the same IOPS. Then the metric is the mean completion latency.
+        With a fixed rate, every arm has the same IOPS. Then the metric is the mean completion latency; of random
+        arrivals, the mean latency with the time in the queue. Of bursts, it is the mean completion latency as well,
+        because the pauses limit the IOPS. Of writes that are flushed, it is the mean latency of fdatasync.
         """
-        if self.rate is not None:
+        if self.syncs and not self.reads:
+            return "sync_mean"
+        if self.poisson:
+            return "lat_mean"
+        if self.rate is not None or self.bursts is not None:
             return "clat_mean"
         return "iops" if self.is_random else "bw"
 
@@ -102,18 +152,28 @@ class Workload:
         """The share of reads in its I/Os, 0 to 1."""
         return self.read_share if self.read_share is not None else float(self.reads)
 
+    @property
+    def smallest_bs(self) -> int:
+        """The smallest block size in bytes."""
+        return min((each.bs for each in self.sizes), default=self.bs)
+
+    def rounded_sizes(self, block: int) -> tuple[BlockShare, ...]:
+        """`sizes` for a disk whose logical blocks have `block` bytes: smaller ones are rounded up, and added up."""
+        found: dict[int, int] = {}
+        for each in self.sizes:
+            size = max(each.bs, block)
+            found[size] = found.get(size, 0) + each.percent
+        return tuple(BlockShare(bs, percent) for bs, percent in found.items())
+
+    def depths(self, profile: tuple[int, ...]) -> tuple[int, ...]:
+        """The depths that it has in a profile with these depths: those of both, or all of its own if there is none."""
+        if not self.iodepths:
+            return profile
+        return tuple(depth for depth in self.iodepths if depth in profile) or self.iodepths
+
     def job(self, iodepth: int, *, ramp: float, seconds: float) -> Job:
         """The workload at this depth, measured for `seconds` after `ramp` seconds."""
-        return Job(
-            self.rw,
-            self.bs,
-            self.numjobs,
-            self.read_share,
-            self.rate,
-            iodepth=iodepth,
-            ramp=ramp,
-            seconds=seconds,
-        )
+        return Job(*_values(self), iodepth=iodepth, ramp=ramp, seconds=seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,14 +192,19 @@ class Job(Workload):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def id(self) -> str:
-        """For example `randread-4k-qd32`; `-nj4`, `-r70` and `-i1000` follow where the workload sets them."""
+        """For example `randread-4k-qd32`; `-nj4`, `-r70` and `-i1000` follow where the workload sets them.
+
+        A workload with a name of its own and one depth has only this name: `wal`, `cdm7-seq1m-q8t1-read`.
+        """
+        if self.label is not None:
+            return self.label if len(self.iodepths) == 1 else f"{self.label}-qd{self.iodepth}"
         pattern, bs, *suffixes = self.parts
         return "-".join((pattern, bs, f"qd{self.iodepth}", *suffixes))
 
     @property
     def workload(self) -> Workload:
         """The workload in the scenario: the job without depth and times."""
-        return Workload(self.rw, self.bs, self.numjobs, self.read_share, self.rate)
+        return Workload(*_values(self))
 
     @property
     def depth(self) -> int:
@@ -156,6 +221,11 @@ class Job(Workload):
     def _without_computed(cls, data: Any) -> Any:
         """Drops the computed values, which a record also has."""
         return {key: data[key] for key in data if key not in ("id", "pattern")} if isinstance(data, dict) else data
+
+
+def _values(workload: Workload) -> tuple[Any, ...]:
+    """The values of a workload, or of a job without its depth and times, in the order of the fields."""
+    return tuple(getattr(workload, each.name) for each in fields(Workload))
 
 
 def parse_workload(text: str) -> Workload:
@@ -183,9 +253,6 @@ def parse_workload(text: str) -> Workload:
         raise ValueError("share of reads out of range; allowed: r1 to r99 (percent)")
     read_share = int(reads) / 100 if reads is not None else None
     return Workload(PATTERNS[pattern], bs, numjobs, read_share, _rate(match["rate"], numjobs, read_share))
-
-
-WorkloadText = Annotated[Workload, BeforeValidator(from_text(parse_workload, "randread-4k"))]
 
 
 def _rate(text: str | None, numjobs: int, read_share: float | None) -> int | None:

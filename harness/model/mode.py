@@ -109,6 +109,7 @@ class Cell:
             "scenario": self.scenario,
             "disk": self.disk,
             "mode": self.mode.name,
+            "workload": self.job.name,
             "pattern": self.job.pattern,
             "bs": short_size(self.job.bs),
             "iodepth": self.job.iodepth,

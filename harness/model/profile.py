@@ -55,6 +55,9 @@ class Profile:
     reboot: Flag = False
     """Whether each round begins with a new boot of the guest. Then the samples are the boots and not the blocks."""
 
+    own_times: Flag = True
+    """Whether workloads that have a duration of their own run for it."""
+
     def __post_init__(self) -> None:
         if self.most_rounds < self.rounds:
             object.__setattr__(self, "most_rounds", self.rounds)
@@ -93,6 +96,7 @@ PROFILES = (
         round_limit=5 * 60,
         blocks=4,
         most_rounds=3,
+        own_times=False,
     ),
     Profile(
         "standard",

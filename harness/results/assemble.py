@@ -34,9 +34,10 @@ from harness.results.judging import gravest, judged
 from harness.results.percentiles import (
     Blocks,
     ByArm,
+    Counts,
     batch_values,
     batches_of,
-    ios_of,
+    counts_of,
     pooled,
     too_few_ios,
 )
@@ -185,8 +186,8 @@ def _cell_record(
         *rate_checks(own, job.rate),
         *context.check(cell, own),
     )
-    ios = ios_of(by_arm, blocks)
-    metrics = {} if impossible else _metrics(by_arm, blocks, ios, samples, confidence)
+    counts = counts_of(by_arm, blocks)
+    metrics = {} if impossible else _metrics(by_arm, blocks, counts, samples, confidence)
     budgets = judged(context.budgets, metrics, look, samples) if context.skipped is None else ()
     headline = metrics.get(job.headline)
     return CellRecord(
@@ -217,12 +218,12 @@ def _cell_record(
             *caveat_note(headline.overhead if headline else None),
             *late_counter_notes(own),
             *saturation_notes(own, depth=job.depth if job.rate is None else None),
-            *(() if impossible else too_few_ios(tuple(context.budgets), metrics, ios)),
+            *(() if impossible else too_few_ios(tuple(context.budgets), metrics, counts)),
             *_faster_than_host(metrics, validity, cell),
         ),
         skipped=context.skipped,
         accounting=accounting(by_arm, blocks, confidence=confidence),
-        ios=ios,
+        ios=counts["ios"],
     )
 
 
@@ -292,7 +293,7 @@ def _impossible_values(measurements: Iterable[Measurement]) -> tuple[ValidityChe
 def _metrics(
     by_arm: ByArm,
     blocks: Sequence[BlockKey],
-    ios: Mapping[str, Sequence[int]],
+    counts: Counts,
     samples: Samples,
     confidence: float,
 ) -> dict[str, MetricRecord]:
@@ -301,7 +302,7 @@ def _metrics(
         if _has_metric(metric.name, by_arm, blocks):
             values = {place: _values(metric.name, of_block, blocks) for place, of_block in by_arm.items()}
             record = _metric_record(metric, values, samples, confidence)
-        elif own := batches_of(metric, ios, samples.boots):
+        elif own := batches_of(metric, counts, samples.boots):
             sizes = tuple(map(len, own))
             values = {place: batch_values(metric, of_block, blocks, own) for place, of_block in by_arm.items()}
             record = replace(_metric_record(metric, values, samples.in_batches(sizes), confidence), batches=sizes)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
+from typing import get_args
 
 from harness.analysis import (
     METRICS,
+    Calls,
     Metric,
     batches,
     fewest_rounds,
@@ -25,22 +27,34 @@ FEWEST_SAMPLES = 2
 """An interval needs two samples."""
 
 
-def ios_of(by_arm: ByArm, blocks: Sequence[BlockKey]) -> dict[str, tuple[int, ...]]:
-    """The I/Os in the histograms, by arm and block."""
+Counts = Mapping[Calls, Mapping[str, Sequence[int]]]
+"""The calls in the histograms, by arm and block."""
+
+
+def counts_of(by_arm: ByArm, blocks: Sequence[BlockKey]) -> dict[Calls, dict[str, tuple[int, ...]]]:
+    """The reads and writes in the histograms, and the calls of fdatasync, by arm and block."""
     return {
-        str(place): tuple(sum(sum(each.histogram.values()) for each in of_block[block]) for block in blocks)
-        for place, of_block in by_arm.items()
+        of: {
+            str(place): tuple(sum(sum(histogram_of(each, of).values()) for each in of_block[block]) for block in blocks)
+            for place, of_block in by_arm.items()
+        }
+        for of in get_args(Calls)
     }
 
 
-def batches_of(metric: Metric, ios: Mapping[str, Sequence[int]], boots: Sequence[int]) -> list[range]:
+def histogram_of(measurement: Measurement, of: Calls) -> Mapping[int, int]:
+    """The calls of this kind by latency in nanoseconds."""
+    return measurement.sync_histogram if of == "syncs" else measurement.histogram
+
+
+def batches_of(metric: Metric, counts: Counts, boots: Sequence[int]) -> list[range]:
     """The batches of blocks that give the samples of a percentile, the same for all arms; empty for other metrics.
 
-    `ios` as from `ios_of`, `boots` has the boot of each block.
+    `boots` has the boot of each block.
     """
     if metric.quantile is None or not boots:
         return []
-    return batches(list(ios.values()), metric.fewest_ios, boots)
+    return batches(list(counts[metric.of].values()), metric.fewest_ios, boots)
 
 
 def batch_values(
@@ -51,7 +65,7 @@ def batch_values(
         value
         for batch in own
         if metric.quantile is not None
-        if (value := percentile(_bins(of_block, (blocks[at] for at in batch)), metric.quantile)) is not None
+        if (value := percentile(_bins(metric, of_block, (blocks[at] for at in batch)), metric.quantile)) is not None
     )
 
 
@@ -61,18 +75,17 @@ def pooled(metric: Metric, by_arm: ByArm, blocks: Sequence[BlockKey], confidence
         return {}
     found = {}
     for place, of_block in by_arm.items():
-        interval = percentile_interval(_bins(of_block, blocks), metric.quantile, confidence=confidence)
+        interval = percentile_interval(_bins(metric, of_block, blocks), metric.quantile, confidence=confidence)
         if interval is not None:
             found[str(place)] = PooledPercentile(interval.point, interval.low, interval.high, interval.ios)
     return found
 
 
-def too_few_ios(
-    names: Sequence[str], metrics: Mapping[str, MetricRecord], ios: Mapping[str, Sequence[int]]
-) -> Iterator[str]:
-    """Why percentiles of these names, which have a budget, cannot be judged. `ios` as from `ios_of`."""
+def too_few_ios(names: Sequence[str], metrics: Mapping[str, MetricRecord], counts: Counts) -> Iterator[str]:
+    """Why percentiles of these names, which have a budget, cannot be judged."""
     for name in names:
         metric, found = METRICS[name], metrics.get(name)
+        ios = counts[metric.of]
         samples = len(found.host) if found is not None else 0
         if metric.quantile is None or samples >= FEWEST_SAMPLES or not any(ios.values()):
             continue
@@ -92,9 +105,11 @@ def rounds_needed(record: CellRecord, name: str, *, reboot: bool) -> int | None:
     if not record.rounds or not record.ios:
         return None
     slowest = min(fmean(each) for each in record.ios.values())
+    if METRICS[name].of == "syncs":
+        slowest *= 1 - record.job.share_of_reads  # One for each write.
     blocks = max(round(len(record.rounds) / len(set(record.rounds))), 1)
     return fewest_rounds(slowest, METRICS[name].fewest_ios, blocks, reboot=reboot)
 
 
-def _bins(of_block: Blocks, blocks: Iterable[BlockKey]) -> Mapping[int, int]:
-    return merged(each.histogram for block in blocks for each in of_block[block])
+def _bins(metric: Metric, of_block: Blocks, blocks: Iterable[BlockKey]) -> Mapping[int, int]:
+    return merged(histogram_of(each, metric.of) for block in blocks for each in of_block[block])

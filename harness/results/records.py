@@ -51,6 +51,8 @@ class Measurement:
     """What was counted during the measurement, by source."""
     histogram: dict[int, int] = field(default_factory=dict)
     """Completions by latency in nanoseconds: fio's own bins."""
+    sync_histogram: dict[int, int] = field(default_factory=dict)
+    """Calls of fdatasync by latency in nanoseconds; empty if there were none."""
     notes: tuple[str, ...] = ()
     """What a reader must know about this measurement, one sentence each."""
     block: int = 1

@@ -13,9 +13,9 @@ from harness.config.names import LONGEST_NAME
 from harness.config.problems import describe, quoted_key, shown
 from harness.config.toml import read_toml
 from harness.errors import ConfigError
-from harness.model.job import parse_workload
 from harness.model.mode import Mode
 from harness.model.profile import PROFILES
+from harness.model.workloads import parse_workloads
 from harness.scenario.budgets import reference_problems
 from harness.scenario.decompose import decompose_problems
 from harness.scenario.legality import scenario_problems
@@ -101,7 +101,7 @@ def _repeated(data: Mapping[str, Any]) -> Iterator[str]:
 def _meaning(key: str, value: object) -> str:
     if key.endswith("workloads") and isinstance(value, str):
         try:
-            return repr(parse_workload(value))
+            return repr(parse_workloads(value))
         except ValueError:
             pass
     return repr(value)

@@ -245,7 +245,7 @@ def expand(scenario: Scenario, profile_name: str) -> list[Cell]:
         Cell(scenario.name, scenario.disk, mode, _job(workload, iodepth, profile, together))
         for together in setups(scenario.modes)
         for workload in scenario.workloads
-        for iodepth in profile.iodepth
+        for iodepth in workload.depths(profile.iodepth)
         for mode in together
     ]
 
@@ -253,7 +253,8 @@ def expand(scenario: Scenario, profile_name: str) -> list[Cell]:
 def _job(workload: Workload, iodepth: int, profile: Profile, together: Sequence[Mode]) -> Job:
     """The job of a setup with these modes. Arms that take turns have one long slice instead of several."""
     slices = profile.blocks if takes_turns(together) else 1
-    return workload.job(iodepth, ramp=profile.ramp, seconds=profile.runtime * slices)
+    seconds = (profile.own_times and workload.seconds_each) or profile.runtime
+    return workload.job(iodepth, ramp=profile.ramp, seconds=seconds * slices)
 
 
 def group_cells(cells: Iterable[Cell], max_round_seconds: float, *, blocks: int = 1) -> list[Group]:

@@ -18,10 +18,10 @@ from harness.config.names import choices, plain_name, short_name
 from harness.config.values import one_line
 from harness.model.attach import AnyAttachment
 from harness.model.budget import Budget
-from harness.model.job import WorkloadText
 from harness.model.layout import AnyLayout
 from harness.model.profile import PROFILE_TABLE, PROFILES
 from harness.model.values import Rate, Table
+from harness.model.workloads import WorkloadList
 from harness.scenario.legality import mode_problems, vfio_problems
 from harness.scenario.library import PRESETS
 
@@ -101,7 +101,7 @@ class DecomposeTable(Table):
     """A decomposition. `decompose_problems` checks later that each step is an arm and changes one thing."""
 
     steps: Annotated[list[str], Field(min_length=2)]
-    workloads: Annotated[list[WorkloadText], Field(min_length=1)] | None = None
+    workloads: WorkloadList | None = None
 
 
 class ScenarioTable(Table):
@@ -111,7 +111,7 @@ class ScenarioTable(Table):
     disk: DiskName | None = None
     disks: Annotated[list[DiskName], Field(min_length=1)] | None = None
     modes: Annotated[list[ModeName], Field(min_length=1)]
-    workloads: Annotated[list[WorkloadText], Field(min_length=1)]
+    workloads: WorkloadList
     write_rate: Rate
     published: Annotated[str, Field(pattern=r"^[a-z0-9_]+(\.[a-z0-9_]+)*$")] | None = None
     expect_void: Annotated[list[str], Field(min_length=1)] | None = None

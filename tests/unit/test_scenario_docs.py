@@ -16,6 +16,7 @@ from harness.model.job import PATTERNS
 from harness.model.layout import Layout
 from harness.model.mode import Mode
 from harness.model.profile import PROFILE_TABLE, PROFILES, Profile
+from harness.model.workloads import NAMED
 from harness.scenario.library import PRESETS
 from harness.scenario.load import load_scenario
 from harness.scenario.schema import DecomposeTable, ScenarioTable
@@ -33,6 +34,7 @@ NAMES = [
     *(f"layout.{key.name}" for layout in get_args(Layout) for key in fields(layout)),
     *(next(key.default for key in fields(layout) if key.name == "kind") for layout in get_args(Layout)),
     *PATTERNS,
+    *NAMED,
     *(mode.name for mode in PRESETS),
     *(profile.name for profile in PROFILES),
 ]

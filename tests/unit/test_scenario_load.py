@@ -352,7 +352,7 @@ def test_a_mistake_is_reported_with_key_value_and_what_is_allowed(
             (
                 'profile.smoke.runtme = "1 s": no such key; '
                 "allowed: ramp, runtime, rounds, iodepth, span, round_limit, blocks, most_rounds, target, time_limit, "
-                'conditioning, reboot, bracket (did you mean "runtime"?)'
+                'conditioning, reboot, own_times, bracket (did you mean "runtime"?)'
             ),
         ),
         (

@@ -1,0 +1,225 @@
+"""Workloads with names of their own: those that people compare disks by, and those that show a single fault. Pure."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, ValidationInfo, ValidatorFunctionWrapHandler, WrapValidator
+
+from harness.config.names import choices
+from harness.model.job import PATTERNS, BlockShare, Bursts, Rw, Workload, parse_workload
+from harness.model.values import STORED
+
+KIB, MIB, GIB = 1024, 1024**2, 1024**3
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A name in a scenario's `workloads`, and the workloads that it stands for. `source` says where they are from."""
+
+    name: str
+    title: str
+    source: str
+    workloads: tuple[Workload, ...]
+
+    @property
+    def is_set(self) -> bool:
+        """Whether it stands for several workloads."""
+        return len(self.workloads) > 1
+
+
+_CDM_SECONDS = 5.0
+"""CrystalDiskMark measures each test for 5 s by default."""
+_CDM_REGION = GIB
+"""CrystalDiskMark's default size of its test file."""
+_CDM_SOURCE = (
+    "CrystalDiskMark {version}, default profile: 5 passes of 1 GiB, 5 s pause between passes, MB/s of 10^6 bytes"
+)
+_IOMETER_DEPTHS = (1, 2, 4, 8, 16, 32)
+_IOMETER_WORKERS = 4
+_IOMETER_SOURCE = "Intel's IOMeter access patterns as published with disk reviews (Tom's Hardware, 2009), 4 workers"
+
+
+def _cdm(version: int, tests: Sequence[tuple[str, bool, int, int, int]]) -> Named:
+    """CrystalDiskMark's tests: name, whether random, block size in bytes, queue depth, threads.
+
+    Each of them reads, and then writes.
+    """
+    name = f"cdm{version}"
+    workloads = tuple(
+        Workload(
+            _rw(direction, random=random),
+            bs,
+            threads,
+            label=f"{name}-{test}-{direction}",
+            iodepths=(depth,),
+            region=_CDM_REGION,
+            seconds_each=_CDM_SECONDS,
+        )
+        for test, random, bs, depth, threads in tests
+        for direction in ("read", "write")
+    )
+    return Named(name, f"CrystalDiskMark {version}", _CDM_SOURCE.format(version=version), workloads)
+
+
+def _rw(direction: str, *, random: bool) -> Rw:
+    if direction == "read":
+        return "randread" if random else "read"
+    return "randwrite" if random else "write"
+
+
+def _iometer(name: str, *, reads: int, random: int = 100, sizes: Mapping[int, int]) -> Named:
+    """An IOMeter profile. `reads` and `random` are shares in percent, `sizes` the percent of each block size."""
+    rw: Rw = "randread" if reads == 100 else "randrw"
+    workload = Workload(
+        rw,
+        max(sizes),
+        _IOMETER_WORKERS,
+        None if reads == 100 else reads / 100,
+        label=f"iometer-{name}",
+        iodepths=_IOMETER_DEPTHS,
+        sizes=tuple(BlockShare(bs, percent) for bs, percent in sizes.items()) if len(sizes) > 1 else (),
+        random_share=None if random == 100 else random / 100,
+    )
+    return Named(f"iometer-{name}", f"IOMeter {name}", _IOMETER_SOURCE, (workload,))
+
+
+_FILESERVER = {512: 10, KIB: 5, 2 * KIB: 5, 4 * KIB: 60, 8 * KIB: 2, 16 * KIB: 4, 32 * KIB: 4, 64 * KIB: 10}
+_WEBSERVER = {
+    512: 22,
+    KIB: 15,
+    2 * KIB: 8,
+    4 * KIB: 23,
+    8 * KIB: 15,
+    16 * KIB: 2,
+    32 * KIB: 6,
+    64 * KIB: 7,
+    128 * KIB: 1,
+    512 * KIB: 1,
+}
+
+_ALL = (
+    _cdm(
+        3,
+        (
+            ("seq", False, MIB, 1, 1),
+            ("512k", True, 512 * KIB, 1, 1),
+            ("4k", True, 4 * KIB, 1, 1),
+            ("4k-qd32", True, 4 * KIB, 32, 1),
+        ),
+    ),
+    _cdm(
+        7,
+        (
+            ("seq1m-q8t1", False, MIB, 8, 1),
+            ("seq1m-q1t1", False, MIB, 1, 1),
+            ("rnd4k-q32t16", True, 4 * KIB, 32, 16),
+            ("rnd4k-q1t1", True, 4 * KIB, 1, 1),
+        ),
+    ),
+    _cdm(
+        8,
+        (
+            ("seq1m-q8t1", False, MIB, 8, 1),
+            ("seq1m-q1t1", False, MIB, 1, 1),
+            ("rnd4k-q32t1", True, 4 * KIB, 32, 1),
+            ("rnd4k-q1t1", True, 4 * KIB, 1, 1),
+        ),
+    ),
+    _iometer("database", reads=67, sizes={8 * KIB: 100}),
+    _iometer("fileserver", reads=80, sizes=_FILESERVER),
+    _iometer("webserver", reads=100, sizes=_WEBSERVER),
+    _iometer("workstation", reads=80, random=80, sizes={8 * KIB: 100}),
+    Named(
+        "wal",
+        "a write-ahead log",
+        "etcd issue 10578: fdatasync after each write, in the guest and on the host. etcd wants a p99 below 10 ms",
+        (Workload("write", 4 * KIB, label="wal", iodepths=(1,), syncs=True),),
+    ),
+    Named(
+        "search",
+        "a search server: many processes read, and each write is flushed",
+        "the busy guest of the study of SSD arrays; the sizes and shares are ours",
+        (Workload("randrw", 16 * KIB, 8, 0.9, label="search", iodepths=(4,), syncs=True),),
+    ),
+    Named(
+        "qd1",
+        "one request at a time",
+        "the latency of a single request, without any other I/O",
+        tuple(
+            Workload(_rw(direction, random=True), 4 * KIB, label=f"qd1-{direction}", iodepths=(1,))
+            for direction in ("read", "write")
+        ),
+    ),
+    Named(
+        "thinktime",
+        "short bursts of reads with pauses",
+        "QEMU's io_uring on AHCI could sleep for up to 499 ms after a pause (patches by Axboe, February 2026)",
+        (Workload("randread", 4 * KIB, label="thinktime", iodepths=(1,), bursts=Bursts(ios=4, pause=0.02)),),
+    ),
+    Named(
+        "poisson",
+        "reads that arrive at random times, whether or not the disk has answered",
+        "fio's rate_process=poisson, against coordinated omission",
+        (Workload("randread", 4 * KIB, rate=200, label="poisson", iodepths=(64,), poisson=True),),
+    ),
+)
+
+NAMED: Mapping[str, Named] = MappingProxyType({each.name: each for each in _ALL})
+"""Every name that stands for workloads, in the order in which the documentation lists them."""
+
+
+def workload_names() -> Iterator[str]:
+    """Every name of a single workload or of a set."""
+    for each in _ALL:
+        yield each.name
+        if each.is_set:
+            yield from (workload.name for workload in each.workloads)
+
+
+def parse_workloads(text: str) -> tuple[Workload, ...]:
+    """The workloads that `text` stands for: one of NAMED or of its members, or a pattern such as "randread-4k".
+
+    Raises ValueError, which says what is allowed.
+    """
+    if text in NAMED:
+        return NAMED[text].workloads
+    members = {workload.name: workload for each in _ALL for workload in each.workloads}
+    if text in members:
+        return (members[text],)
+    try:
+        return (parse_workload(text),)
+    except ValueError:
+        names = list(workload_names())
+        if text.partition("-")[0] not in PATTERNS and difflib.get_close_matches(text.lower(), names, n=1):
+            raise ValueError(f"no such workload; {choices(text, names)}, or a pattern such as randread-4k") from None
+        raise
+
+
+def _parsed(value: object, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    """The workloads that a name stands for. A record has a workload and not its name."""
+    if info.context == STORED:
+        return handler(value)
+    if isinstance(value, str):
+        return parse_workloads(value)
+    raise ValueError('must be text in quotes; allowed: for example "randread-4k"')
+
+
+def _flat(found: Iterable[Workload | tuple[Workload, ...]]) -> list[Workload]:
+    each_once: dict[Workload, None] = {}
+    for each in found:
+        each_once.update(dict.fromkeys([each] if isinstance(each, Workload) else each))
+    return list(each_once)
+
+
+WorkloadText = Annotated[Workload, WrapValidator(_parsed)]
+WorkloadList = Annotated[list[WorkloadText], Field(min_length=1), AfterValidator(_flat)]
+"""The names of a file, as workloads. A name that stands for several is replaced by them."""
+WorkloadTuple = Annotated[
+    tuple[WorkloadText, ...], Field(min_length=1), AfterValidator(lambda found: tuple(_flat(found)))
+]
+"""The same for a domain value."""
