@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import computed_field, model_validator
+from pydantic import Strict, computed_field, model_validator
 
 from harness.config.names import choices
-from harness.model.values import STRICT
+from harness.model.values import STRICT, VALUE, Count
 from harness.units import parse_size, short_size
 
 Rw = Literal["read", "write", "randread", "randwrite", "rw", "randrw"]
@@ -42,11 +42,11 @@ _LARGEST_RATE = 10_000_000
 class BlockShare:
     """One block size of a pattern with several, and the share of the I/Os that have it."""
 
-    __pydantic_config__ = STRICT
+    __pydantic_config__ = VALUE
 
-    bs: int
+    bs: Count
     """In bytes."""
-    percent: int
+    percent: Count
     """Share of the I/Os, in percent."""
 
 
@@ -54,10 +54,10 @@ class BlockShare:
 class Bursts:
     """I/Os in bursts. After every `ios` I/Os of a process, it waits."""
 
-    __pydantic_config__ = STRICT
+    __pydantic_config__ = VALUE
 
-    ios: int
-    pause: float
+    ios: Count
+    pause: Annotated[float, Strict()]
     """In seconds."""
 
 
@@ -79,9 +79,9 @@ class Workload:
     """I/Os per second requested, of all processes together; null for as many as possible."""
     label: str | None = None
     """Its own name, for example "wal"; null if the name follows from the other values."""
-    iodepths: tuple[int, ...] = ()
+    iodepths: Annotated[tuple[Count, ...], Strict(False)] = ()
     """Its own depths; empty: those of the profile."""
-    sizes: tuple[BlockShare, ...] = ()
+    sizes: Annotated[tuple[BlockShare, ...], Strict(False)] = ()
     """Block sizes and their shares; empty: all I/Os have the size `bs`."""
     random_share: float | None = None
     """Share of random I/Os, 0 to 1; null: all of a random pattern, and none of a sequential one."""

@@ -36,7 +36,7 @@ def measured(arm: str, number: int, block: int, boot: int, ios: int) -> Measurem
     chance = random.Random(f"{arm} {number} {block}")
     place = arm.partition(":")[0]
     bins = Counter(round(chance.expovariate(1 / 1e7) * SLOWER[place]) for _ in range(ios))
-    names = {metric.quantile: name for name, metric in METRICS.items()}
+    names = {metric.quantile: name for name, metric in METRICS.items() if metric.of == "ios"}
     found = {names[q]: value for q in QUANTILES if (value := percentile(bins, q)) is not None}
     return replace(
         A_SLICE,
