@@ -136,6 +136,11 @@ class Workload:
         return "iops" if self.is_random else "bw"
 
     @property
+    def is_saturating(self) -> bool:
+        """Whether it always keeps as many I/Os in flight as its depth allows."""
+        return self.rate is None and self.bursts is None and not self.syncs
+
+    @property
     def is_random(self) -> bool:
         return self.rw.startswith("rand")
 

@@ -64,8 +64,11 @@ class CellView:
 
     @property
     def rated(self) -> bool:
-        """True if the job has a fixed rate. All arms then have the same IOPS, and only the latency differs."""
-        return self.record.job.rate is not None
+        """True if the job does not ask for all the throughput that there is, for example at a fixed rate.
+
+        Then only the latency shows a difference between arms.
+        """
+        return METRICS[self.record.job.headline].is_latency
 
     @property
     def throughput_name(self) -> str:
@@ -78,8 +81,9 @@ class CellView:
 
     @property
     def headline_name(self) -> str:
-        """The main metric of a cell: its throughput, or its latency at a fixed rate."""
-        return self.latency_name if self.rated else self.throughput_name
+        """The main metric of a cell: that of its job. Version 0.1 may have only another latency."""
+        name = self.record.job.headline
+        return self.latency_name if name == "clat_mean" else name
 
     @property
     def headline(self) -> MetricRecord | None:

@@ -183,7 +183,7 @@ def _cell_record(
         *_configuration(cell.mode, context.effective),
         *impossible,
         *byte_checks(own, job.depth * job.bs, amplification(cell.mode.layout, job)),
-        *rate_checks(own, job.rate),
+        *rate_checks(own, job),
         *context.check(cell, own),
     )
     counts = counts_of(by_arm, blocks)
@@ -217,7 +217,7 @@ def _cell_record(
             *_overlapping(every),
             *caveat_note(headline.overhead if headline else None),
             *late_counter_notes(own),
-            *saturation_notes(own, depth=job.depth if job.rate is None else None),
+            *saturation_notes(own, depth=job.depth if job.is_saturating else None),
             *(() if impossible else too_few_ios(tuple(context.budgets), metrics, counts)),
             *_faster_than_host(metrics, validity, cell),
         ),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from harness.model.amplification import NONE, Amplification
 from harness.model.counters import FioCounts, Transferred
+from harness.model.job import Job
 from harness.model.mode import Place
 from harness.results.cells import ValidityCheck
 from harness.results.records import Measurement
@@ -87,24 +89,38 @@ def byte_checks(
     return tuple(_checked(arm, counts) for arm, counts in by_arm.items() if counts)
 
 
-def rate_checks(measurements: Iterable[Measurement], rate: int | None) -> tuple[ValidityCheck, ...]:
+def rate_checks(measurements: Iterable[Measurement], job: Job) -> tuple[ValidityCheck, ...]:
     """One check per arm of a job at a fixed rate: arms are only compared at the same IOPS."""
-    worst: dict[str, Measurement] = {}
+    by_arm: dict[str, list[Measurement]] = {}
     for each in measurements:
-        if rate is not None and "iops" in each.metrics:
-            before = worst.setdefault(each.arm, each)
-            if abs(each.metrics["iops"] - rate) > abs(before.metrics["iops"] - rate):
-                worst[each.arm] = each
-    return tuple(_rate_check(arm, each, rate or 0) for arm, each in worst.items())
+        if job.rate is not None and "iops" in each.metrics:
+            by_arm.setdefault(each.arm, []).append(each)
+    check = _random_rate_check if job.poisson else _rate_check
+    return tuple(check(arm, own, job.rate or 0) for arm, own in by_arm.items())
 
 
-def _rate_check(arm: str, worst: Measurement, rate: int) -> ValidityCheck:
+def _random_rate_check(arm: str, own: Sequence[Measurement], rate: int) -> ValidityCheck:
+    """Random arrivals: their number in a slice varies, so all slices together must have the rate.
+
+    The number in t seconds has the standard deviation sqrt(rate x t). Four of them are allowed in addition.
+    """
+    seconds = sum(each.seconds for each in own)
+    iops = sum(each.metrics["iops"] * each.seconds for each in own) / seconds
+    ok = abs(iops - rate) <= RATE_TOLERANCE * rate + 4 * math.sqrt(rate / seconds)
+    detail = f"{iops:.0f} of {rate} I/Os per second in all {len(own)} slices"
+    return ValidityCheck(f"rate {arm}", ok=ok, detail=detail + ("" if ok else _why_not(iops, rate)))
+
+
+def _rate_check(arm: str, own: Sequence[Measurement], rate: int) -> ValidityCheck:
+    worst = max(own, key=lambda each: abs(each.metrics["iops"] - rate))
     iops = worst.metrics["iops"]
     ok = abs(iops - rate) <= RATE_TOLERANCE * rate
     detail = f"{iops:.0f} of {rate} I/Os per second in round {worst.round}"
-    if not ok:
-        detail += ": request a rate that every arm can reach" if iops < rate else ": fio could not keep to the rate"
-    return ValidityCheck(f"rate {arm}", ok=ok, detail=detail)
+    return ValidityCheck(f"rate {arm}", ok=ok, detail=detail + ("" if ok else _why_not(iops, rate)))
+
+
+def _why_not(iops: float, rate: int) -> str:
+    return ": request a rate that every arm can reach" if iops < rate else ": fio could not keep to the rate"
 
 
 def late_counter_notes(measurements: Iterable[Measurement]) -> tuple[str, ...]:

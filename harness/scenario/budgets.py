@@ -45,7 +45,11 @@ def reference_problems(scenario: Scenario) -> Iterator[str]:
             for at, depth in enumerate(rule.iodepth or ())
             if depth not in depths
         ]
-    yield from unknown or [*_throughput_budgets_of_fixed_rates(scenario), *_budgets_without_effect(scenario)]
+    yield from unknown or [
+        *_throughput_budgets_of_fixed_rates(scenario),
+        *_budgets_of_syncs_without_any(scenario),
+        *_budgets_without_effect(scenario),
+    ]
 
 
 def _unknown(key: str, names: Sequence[str], allowed: Sequence[str], what: str) -> Iterator[str]:
@@ -65,6 +69,16 @@ def _throughput_budgets_of_fixed_rates(scenario: Scenario) -> Iterator[str]:
             yield (
                 f'budget[{index}].metric = "{rule.metric}": conflicts with {key}[0] = "{workloads[0].name}", which '
                 f"has a fixed rate; allowed: {', '.join(latencies)}"
+            )
+
+
+def _budgets_of_syncs_without_any(scenario: Scenario) -> Iterator[str]:
+    """Budgets for fdatasync where no job calls it."""
+    for index, rule in enumerate(scenario.budgets):
+        if METRICS[rule.metric].of == "syncs" and not any(each.syncs for each in rule.workloads or scenario.workloads):
+            yield (
+                f'budget[{index}].metric = "{rule.metric}": none of its workloads calls fdatasync; '
+                "allowed: a workload that does, for example wal, or another metric"
             )
 
 

@@ -17,6 +17,7 @@ from tests.unit.counted import counters as counters_of
 from tests.unit.measurements import A_SLICE
 
 GIB = 1024**3
+RATED = Job("randread", 4096, rate=1000, iodepth=8, ramp=0, seconds=1)
 
 
 def measured(
@@ -314,13 +315,13 @@ def test_fewer_ios_in_flight_than_requested_are_noted(latency: float, said: tupl
     ("iops", "ok"), [(1000.0, True), (951.0, True), (1049.0, True), (949.0, False), (1051.0, False)]
 )
 def test_an_arm_may_differ_by_five_percent_from_the_requested_rate(iops: float, ok: bool) -> None:
-    (check,) = rate_checks([measured("host", metrics={"iops": iops})], 1000)
+    (check,) = rate_checks([measured("host", metrics={"iops": iops})], RATED)
     assert (check.check, check.ok) == ("rate host", ok)
 
 
 def test_the_round_that_is_furthest_from_the_rate_is_reported_for_each_arm() -> None:
     rounds = [measured(number=number, metrics={"iops": iops}) for number, iops in ((1, 990.0), (2, 620.0), (3, 998.0))]
-    guest, host = rate_checks([*rounds, measured("host", metrics={"iops": 1000.0})], 1000)
+    guest, host = rate_checks([*rounds, measured("host", metrics={"iops": 1000.0})], RATED)
     assert guest == ValidityCheck(
         "rate guest:raw",
         ok=False,
@@ -329,8 +330,20 @@ def test_the_round_that_is_furthest_from_the_rate_is_reported_for_each_arm() -> 
     assert (host.check, host.ok) == ("rate host", True)
 
 
+@pytest.mark.parametrize(("share", "ok"), [(1.0, True), (1.24, True), (1.26, False), (0.74, False)])
+def test_random_arrivals_must_have_the_rate_in_all_slices_together(share: float, ok: bool) -> None:
+    """In 4 s, there are 400 I/Os with a standard deviation of 20. So 4 x 20 / 4 + 5 I/Os per second are allowed."""
+    poisson = replace(RATED, rate=100, poisson=True)
+    slices = [
+        measured("host", number, {"iops": iops * share}) for number, iops in enumerate((70.0, 130.0, 100.0, 100.0))
+    ]
+    (check,) = rate_checks(slices, poisson)
+    assert check.ok is ok
+    assert check.detail.startswith(f"{100 * share:.0f} of 100 I/Os per second in all 4 slices")
+
+
 def test_without_a_rate_there_is_no_rate_check() -> None:
-    assert rate_checks([measured("host", metrics={"iops": 1.0})], None) == ()
+    assert rate_checks([measured("host", metrics={"iops": 1.0})], replace(RATED, rate=None)) == ()
 
 
 def test_at_a_fixed_rate_few_ios_in_flight_are_not_noted() -> None:

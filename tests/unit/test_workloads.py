@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from harness.measure.fio import Section, Target, job_file
+from harness.model.budget import Budget
 from harness.model.job import Job
 from harness.model.profile import PROFILES, profile_of
 from harness.model.workloads import NAMED, parse_workloads
+from harness.scenario.budgets import reference_problems
+from tests.unit.runs import optane
 from tests.unit.test_fio import options
 
 GIB = 1024**3
@@ -125,3 +129,17 @@ def test_the_metric_of_a_workload_is_what_it_is_for() -> None:
 def test_a_wrong_name_is_refused_with_a_proposal(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_workloads(text)
+
+
+@pytest.mark.parametrize(("workload", "problems"), [("wal", 0), ("search", 0), ("randwrite-4k", 1)])
+def test_a_budget_for_fdatasync_needs_a_workload_that_calls_it(workload: str, problems: int) -> None:
+    scenario = replace(
+        optane(), workloads=parse_workloads(workload), budgets=(Budget("sync_p99", 0.5, lab=("emulated",)),)
+    )
+    found = [each for each in reference_problems(scenario) if "fdatasync" in each]
+    assert len(found) == problems
+
+
+def test_only_workloads_that_keep_the_queue_full_are_compared_with_the_depth() -> None:
+    names = ("randread-4k", "wal", "thinktime", "poisson", "cdm8-seq1m-q8t1-read")
+    assert [a_job(name).is_saturating for name in names] == [True, False, False, False, True]
