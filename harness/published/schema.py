@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, PlainValidator, model_validator
 
 from harness.analysis import METRICS
 from harness.config.names import choices
@@ -20,7 +21,17 @@ PublishedArm = Literal["host", "array", "passthrough", "lvm", "raw", "guest"]
 
 Line = Annotated[str, AfterValidator(one_line)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]+(_[a-z0-9]+)*$")]
-Value = Annotated[float, Field(gt=0, allow_inf_nan=False)] | Line
+
+
+def _value(value: object) -> float | str:
+    if isinstance(value, str):
+        return one_line(value)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
+        raise ValueError("allowed: a number above 0, or the words of the source in quotes")
+    return float(value)
+
+
+Value = Annotated[float | str, PlainValidator(_value)]
 """In the unit in which reports show the metric, or what the source says instead of a number."""
 Percent = Annotated[float, Field(gt=-1000, lt=100)]
 

@@ -11,7 +11,7 @@ from harness.model.attach import Attach, Vfio
 from harness.model.base import Device, Md
 from harness.model.job import parse_workload
 from harness.model.layout import Layout, Lvm, LvmThin, Partition, Qcow2, RawFile
-from harness.model.mode import ModeDetail, Place
+from harness.model.mode import ModeDetail
 from harness.published import Band, Figure, counterparts, links
 from harness.published.load import FIGURES, read_figures
 
@@ -187,7 +187,12 @@ def test_the_file_in_the_package_is_what_is_loaded() -> None:
         ('workload = "randread", metric = "iops", values = { host = 1 }', "workload"),
         ('workload = "randread-4k", metric = "iopss", values = { host = 1 }', 'did you mean "iops"?'),
         ('workload = "randread-4k", metric = "iops", values = { lvn = 1 }', 'did you mean "lvm"?'),
-        ('workload = "randread-4k", metric = "iops", values = { host = -1 }', "values"),
+        ('workload = "randread-4k", metric = "iops", values = { host = -1 }', "host = -1: allowed: a number above 0"),
+        (
+            'workload = "randread-4k", metric = "iops", values = { host = true }',
+            "host = true: allowed: a number above 0",
+        ),
+        ('workload = "randread-4k", metric = "iops", values = { host = "" }', "must not be empty"),
         ('workload = "randread-4k", metric = "iops", value = { host = 1 }', 'did you mean "values"?'),
         ('workload = "randread-4k", metric = "iops"', "allowed: either values or lost_percent"),
         ('workload = "randread-4k", metric = "clat_mean", lost_percent = { guest = [1, 2] }', "is for throughput"),

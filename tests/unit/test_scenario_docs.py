@@ -16,6 +16,7 @@ from harness.model.job import PATTERNS
 from harness.model.layout import Layout
 from harness.model.mode import Mode
 from harness.model.profile import PROFILE_TABLE, PROFILES, Profile
+from harness.published import link_names
 from harness.scenario.library import PRESETS
 from harness.scenario.load import load_scenario
 from harness.scenario.schema import DecomposeTable, ScenarioTable
@@ -35,6 +36,7 @@ NAMES = [
     *PATTERNS,
     *(mode.name for mode in PRESETS),
     *(profile.name for profile in PROFILES),
+    *link_names(),
 ]
 
 
