@@ -170,6 +170,16 @@ def test_ratios_are_relative_to_the_arm_below() -> None:
     assert lost.ratio("guest", "host") == Band(0.5, 0.55)
 
 
+def test_a_guest_on_an_array_is_relative_to_the_array_and_not_to_a_single_disk(tmp_path: Path) -> None:
+    path = tmp_path / "figures.toml"
+    values = "{ host = 100, array = 400, guest = 300 }"
+    figure = f'{{ workload = "randread-4k", metric = "iops", values = {values} }}'
+    path.write_text(f"{STUDY}array = {{ level = 5, disks = 6 }}\nfigures = [{figure}]\n", encoding="utf-8")
+    job = parse_workload("randread-4k").job(1, ramp=0, seconds=1)
+    matches = counterparts(read_figures(path).links["one"], ModeDetail(Md(5, 6), Attach()), job)
+    assert {each.arm: each.ratio for each in matches} == {"array": Band(4, 4), "guest": Band(0.75, 0.75)}
+
+
 def test_a_band_tells_how_far_a_value_is_from_it() -> None:
     band = Band(10, 20)
     assert [band.factor(value) for value in (5, 10, 15, 20, 40)] == [2, 1, 1, 1, 2]

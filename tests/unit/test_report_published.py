@@ -237,6 +237,16 @@ def test_a_study_of_guests_without_a_host_has_nothing_to_compare_in_an_emulated_
     ]
 
 
+def test_a_guest_on_an_array_is_relative_to_the_array_in_the_same_cell() -> None:
+    run = synthetic_run(workloads=[JOB], modes=["host", "lvm"], representative=True)
+    found = view(on(linked(run, "array_vm"), Md(5, 6))).rows[0]
+    virtualisation = run.cell("optane-lvm-randread-4k-qd1").metrics[found.metric].virtualisation
+    assert virtualisation is not None
+    assert found.own is not None
+    assert found.own.ratio == pytest.approx(1 - virtualisation.point)
+    assert found.relation == "guest/array"
+
+
 def test_a_link_without_a_figure_for_the_run_says_so() -> None:
     run = linked(synthetic_run(workloads=["randread-8k"], modes=["host", "lvm"]))
     assert "None of these figures is for a mode and job of this run." in shown(run)[0]
