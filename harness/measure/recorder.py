@@ -192,6 +192,7 @@ class Recorder:
             phases={name: round(seconds, 3) for name, seconds in phases.items()},
             efficiency=Efficiency.of(self._fio_seconds, phases.get(MEASURE, 0.0)),
             cause=self._cause if status == "failed" else None,
+            published={name: scenario.published for name, scenario in spec.scenarios.items() if scenario.published},
         )
         groups = tuple(self._groups[group.id] for group in self._planned_groups() if group.id in self._groups)
         planned = tuple(self._planned_groups())

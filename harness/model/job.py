@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Strict, computed_field, model_validator
@@ -158,9 +158,9 @@ class Workload:
         return self.read_share if self.read_share is not None else float(self.reads)
 
     @property
-    def smallest_bs(self) -> int:
-        """The smallest block size in bytes."""
-        return min((each.bs for each in self.sizes), default=self.bs)
+    def io(self) -> Workload:
+        """The same I/O without a name and without own depths, times and region. Equal ones do the same I/O."""
+        return replace(Workload(*_values(self)), label=None, iodepths=(), region=None, seconds_each=None)
 
     def rounded_sizes(self, block: int) -> tuple[BlockShare, ...]:
         """`sizes` for a disk whose logical blocks have `block` bytes: smaller ones are rounded up, and added up."""

@@ -209,6 +209,16 @@ def _parsed(value: object, handler: ValidatorFunctionWrapHandler, info: Validati
     raise ValueError('must be text in quotes; allowed: for example "randread-4k"')
 
 
+def _one(value: object, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    """The workload with this name, which must not stand for several."""
+    found = _parsed(value, handler, info)
+    if isinstance(found, tuple):
+        if len(found) > 1:
+            raise ValueError(f"stands for several workloads; {choices(str(value), [each.name for each in found])}")
+        return found[0]
+    return found
+
+
 def _flat(found: Iterable[Workload | tuple[Workload, ...]]) -> list[Workload]:
     each_once: dict[Workload, None] = {}
     for each in found:
@@ -217,6 +227,7 @@ def _flat(found: Iterable[Workload | tuple[Workload, ...]]) -> list[Workload]:
 
 
 WorkloadText = Annotated[Workload, WrapValidator(_parsed)]
+OneWorkload = Annotated[Workload, WrapValidator(_one)]
 WorkloadList = Annotated[list[WorkloadText], Field(min_length=1), AfterValidator(_flat)]
 """The names of a file, as workloads. A name that stands for several is replaced by them."""
 WorkloadTuple = Annotated[

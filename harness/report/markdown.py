@@ -5,7 +5,14 @@ from __future__ import annotations
 from harness.report.cells import CellView, Outcome
 from harness.report.model import Section, report_view
 from harness.report.numbers import percent_with_interval
-from harness.report.terminal import efficiency_line, finding_lists, outcome_words, overhead_head, row_values
+from harness.report.terminal import (
+    efficiency_line,
+    finding_lists,
+    outcome_words,
+    overhead_head,
+    published_lines,
+    row_values,
+)
 from harness.report.waterfall import WaterfallGroup
 from harness.results import Run
 
@@ -34,7 +41,7 @@ def _section(section: Section) -> list[str]:
     ]
     steps = [line for group in section.waterfalls for line in _waterfall(group)] + _scalings(section)
     head = f"| cell | host | guest | unit | {overhead_head(section.cells)} | n | added us | verdict |"
-    return [*lines, *([head, _ALIGNMENT, *rows, ""] if rows else []), *steps]
+    return [*lines, *([head, _ALIGNMENT, *rows, ""] if rows else []), *steps, *_published(section)]
 
 
 def _waterfall(group: WaterfallGroup) -> list[str]:
@@ -65,6 +72,12 @@ def _scalings(section: Section) -> list[str]:
         for view in section.scalings
     ]
     return [head, "|:--|:--|--:|--:|--:|:--|", *rows, ""]
+
+
+def _published(section: Section) -> list[str]:
+    """The same lines as in the terminal, as a list."""
+    head, *rows = published_lines(section) or [""]
+    return [_plain(head), "", *(f"- {_plain(row.strip())}" for row in rows), ""] if head else []
 
 
 def _values(cell: CellView) -> str:

@@ -16,6 +16,7 @@ from harness.report.costs import ArmCosts, arm_costs, cycles_of, parts_of
 from harness.report.groups import ConditioningView, GroupView, conditionings, groups
 from harness.report.modes import Comparison, Headline, compare_modes, headline
 from harness.report.notes import Notes, notes_of
+from harness.report.published import PublishedView, published_view
 from harness.report.scaling import ScalingView, scaling_views
 from harness.report.verdicts import Verdicts, verdicts
 from harness.report.waterfall import WaterfallGroup, waterfall_groups
@@ -165,6 +166,8 @@ class Section:
     cells: tuple[CellView, ...]
     waterfalls: tuple[WaterfallGroup, ...]
     scalings: tuple[ScalingView, ...]
+    published: PublishedView | None
+    """Published figures for comparison; None if the scenario names none."""
 
     @property
     def modes(self) -> tuple[str, ...]:
@@ -278,6 +281,7 @@ def sections(run: Run, cells: Sequence[CellView]) -> tuple[Section, ...]:
                 cells=own,
                 waterfalls=waterfall_groups(f"disk{number}", steps, own),
                 scalings=scaling_views(run.scalings, own),
+                published=published_view(run, scenario, own),
             )
         )
     return tuple(found)

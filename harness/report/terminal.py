@@ -76,6 +76,7 @@ def summary_lines(run: Run, path: Path | None = None) -> list[str]:
         lines += [f"  {detail}" for detail in section.headline.details]
         lines += [line for group in section.waterfalls for line in waterfall_lines(group)]
         lines += _first([view.sentence for view in section.scalings])
+        lines += published_lines(section)
     counts = ", ".join(f"{number} {outcome}" for outcome, number in view.counts.items())
     if counts:
         lines.append(f"cells: {counts}")
@@ -84,6 +85,15 @@ def summary_lines(run: Run, path: Path | None = None) -> list[str]:
     if path is not None:
         lines.append(f"report: {path}")
     return lines
+
+
+def published_lines(section: Section) -> list[str]:
+    """The published figures beside those of this disk, first those that differ a lot; empty without a link to them."""
+    published = section.published
+    if published is None:
+        return []
+    head = " ".join((f"published: {published.heading.rstrip('.')}.", *published.basis))
+    return [head, *(f"  {sentence}" for sentence in _first([row.sentence for row in published.far_first]))]
 
 
 def overhead_head(cells: Sequence[CellView]) -> str:

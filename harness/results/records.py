@@ -225,6 +225,9 @@ class RunInfo:
     """The part of the measuring phase in which fio ran."""
     cause: str | None = None
     """Why measuring stopped, if the status is `failed` and the cause is known."""
+    published: dict[str, str] = field(default_factory=dict)
+    """By scenario, the name of the published figures to show beside its results; without the scenarios that name none,
+    and empty in version 0.1."""
 
 
 @dataclass(frozen=True, slots=True)

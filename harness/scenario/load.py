@@ -16,6 +16,7 @@ from harness.errors import ConfigError
 from harness.model.mode import Mode
 from harness.model.profile import PROFILES
 from harness.model.workloads import parse_workloads
+from harness.published import links
 from harness.scenario.budgets import reference_problems
 from harness.scenario.decompose import decompose_problems
 from harness.scenario.legality import scenario_problems
@@ -59,6 +60,7 @@ def load_scenario(path: Path) -> Scenario:
     problems += scenario_problems(scenario)
     problems += reference_problems(scenario)
     problems += decompose_problems(scenario)
+    problems += _published_problems(scenario)
     if problems:
         raise _refused(path, problems)
     return scenario
@@ -132,6 +134,19 @@ def _contradicting_rounds(table: ScenarioTable) -> Iterator[str]:
                 f"profile.{profile.name}.most_rounds = {changed['most_rounds']}: fewer than rounds = {fewest}{origin}; "
                 f"allowed: {fewest} or more"
             )
+
+
+def _published_problems(scenario: Scenario) -> Iterator[str]:
+    """Figures of one array, where the modes build arrays: figures of the array would be shown beside a single disk."""
+    name = scenario.published
+    if name is None or not links()[name].disk_is_array:
+        return
+    if built := [mode.name for mode in scenario.modes if mode.detail.on_array]:
+        study = name.partition(".")[0]
+        yield (
+            f'published = "{name}": is one array, and the mode {built[0]} builds arrays of several disks; '
+            f'allowed: "{study}", from which each mode selects its array'
+        )
 
 
 def _scenario(name: str, table: ScenarioTable) -> Scenario:

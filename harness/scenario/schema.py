@@ -22,6 +22,7 @@ from harness.model.layout import AnyLayout
 from harness.model.profile import PROFILE_TABLE, PROFILES
 from harness.model.values import Rate, Table
 from harness.model.workloads import WorkloadList
+from harness.published import link_names
 from harness.scenario.legality import mode_problems, vfio_problems
 from harness.scenario.library import PRESETS
 
@@ -65,11 +66,18 @@ def _known_profile(name: str) -> str:
     return name
 
 
+def _known_figures(name: str) -> str:
+    if name not in link_names():
+        raise ValueError(f"no such published figures; {choices(name, link_names())}")
+    return name
+
+
 DiskName = Annotated[str, AfterValidator(plain_name)]
 ModeName = Annotated[str, AfterValidator(_known_mode)]
 OwnModeName = Annotated[str, AfterValidator(_own_mode_name)]
 DecompositionName = Annotated[str, AfterValidator(_decomposition_name)]
 ProfileName = Annotated[str, AfterValidator(_known_profile)]
+PublishedName = Annotated[str, AfterValidator(_known_figures)]
 
 
 class ModeTable(Table):
@@ -113,7 +121,7 @@ class ScenarioTable(Table):
     modes: Annotated[list[ModeName], Field(min_length=1)]
     workloads: WorkloadList
     write_rate: Rate
-    published: Annotated[str, Field(pattern=r"^[a-z0-9_]+(\.[a-z0-9_]+)*$")] | None = None
+    published: PublishedName | None = None
     expect_void: Annotated[list[str], Field(min_length=1)] | None = None
     mode: dict[OwnModeName, ModeTable] = Field(default_factory=dict)
     profile: dict[ProfileName, PROFILE_TABLE] = Field(default_factory=dict)  # type: ignore[valid-type]

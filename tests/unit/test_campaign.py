@@ -95,6 +95,16 @@ def outcomes(campaign: Campaign) -> dict[str, list[HarnessError | str]]:
     return found
 
 
+def test_a_run_stores_the_published_figures_that_its_scenarios_name(store: RunStore) -> None:
+    named = replace(killed_campaign.scenario(), name="first", published="local_disks.optane")
+    scenarios = {"first": named, "second": replace(named, name="second", published=None)}
+    plans = tuple(plan(scenario) for scenario in scenarios.values())
+    spec = CampaignSpec(RUN_ID, HOST, plans, scenarios, "smoke", seed=7, command="pytest")
+    phases = Phases(Events())
+    outcomes(Campaign(spec, store, RecordedMeasurer(spec, store, None, phases), phases, Earlier()))
+    assert store.read_results().run.published == {"first": "local_disks.optane"}
+
+
 # --- which cells a failure concerns ---
 
 

@@ -101,6 +101,7 @@ def example_run() -> Run:
             scenarios={"optane": "An Optane disk"},
             phases={"layouts": 1.5},
             efficiency=Efficiency.of(99.0, 110.0),
+            published={"optane": "local_disks.optane"},
         ),
         lab=LabInfo("lab", "embedded", "tcg", representative=False, why="no /dev/kvm"),
         provenance={"host": {"kernel": "6.1", "cpus": 2}},
@@ -135,6 +136,14 @@ def test_results_come_back_as_they_were_written(store: RunStore) -> None:
     store.write_results(example_run())
     assert store.read_results() == example_run()
     assert store.read_results().cell("optane-lvm-randrw-4k-qd32-r70").verdict == "within"
+
+
+def test_results_without_the_names_of_published_figures_are_read(store: RunStore) -> None:
+    store.write_results(example_run())
+    document = json.loads(store.results_path.read_text())
+    assert document["run"].pop("published") == {"optane": "local_disks.optane"}
+    store.results_path.write_text(json.dumps(document))
+    assert store.read_results().run.published == {}
 
 
 def test_the_journal_comes_back_in_order(store: RunStore) -> None:

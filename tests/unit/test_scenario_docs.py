@@ -17,6 +17,7 @@ from harness.model.layout import Layout
 from harness.model.mode import Mode
 from harness.model.profile import PROFILE_TABLE, PROFILES, Profile
 from harness.model.workloads import NAMED
+from harness.published import link_names
 from harness.scenario.library import PRESETS
 from harness.scenario.load import load_scenario
 from harness.scenario.schema import DecomposeTable, ScenarioTable
@@ -37,6 +38,7 @@ NAMES = [
     *NAMED,
     *(mode.name for mode in PRESETS),
     *(profile.name for profile in PROFILES),
+    *link_names(),
 ]
 
 

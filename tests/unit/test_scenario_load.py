@@ -15,6 +15,7 @@ from harness.model.base import Device, Md
 from harness.model.job import Workload
 from harness.model.layout import Layout, Lvm, LvmThin, Partition, Qcow2, RawFile, ZfsFile, Zvol
 from harness.model.mode import Mode
+from harness.published import links
 from harness.scenario.load import find_scenarios, load_scenario
 from harness.scenario.scenario import Scenario
 
@@ -580,3 +581,28 @@ def test_scenarios_are_found_by_name(tmp_path: Path) -> None:
 def test_a_directory_without_scenarios_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no scenario files"):
         find_scenarios(tmp_path)
+
+
+def test_published_figures_that_do_not_exist_are_refused_with_the_names_that_do(tmp_path: Path) -> None:
+    (line,) = complaint(tmp_path, GOOD + 'published = "local_disks.optan"')
+    assert line.startswith('published = "local_disks.optan": no such published figures; allowed: local_disks.hdd, ')
+    assert all(name in line for name in links())
+    assert line.endswith('(did you mean "local_disks.optane"?)')
+    (line,) = complaint(tmp_path, GOOD + "published = 3")
+    assert line == "published = 3: must be text in quotes"
+
+
+def test_figures_of_one_array_are_for_a_disk_that_is_this_array(tmp_path: Path) -> None:
+    array = """
+[mode.raid5]
+layout = { kind = "lvm", on = { kind = "md", level = 5, disks = 6 } }
+attach = {}
+"""
+    six = good_but('"lvm"', '"lvm", "raid5"') + 'disks = ["d1", "d2", "d3", "d4", "d5", "d6"]\n'
+    assert load(tmp_path, six + 'published = "array_vm"' + array).published == "array_vm"
+    (line,) = complaint(tmp_path, six + 'published = "array_vm.raid5"' + array)
+    assert line == (
+        'published = "array_vm.raid5": is one array, and the mode raid5 builds arrays of several disks; '
+        'allowed: "array_vm", from which each mode selects its array'
+    )
+    assert load(tmp_path, GOOD + 'published = "array_vm.raid5"').published == "array_vm.raid5"

@@ -10,6 +10,7 @@ import pytest
 from harness.model.attach import Attach, Vfio
 from harness.model.base import Device, Md
 from harness.model.mode import Arm, Mode, Place
+from harness.published import counterparts, links
 from harness.scenario.decompose import changes
 from harness.scenario.load import find_scenarios, load_scenario
 from harness.scenario.scenario import Scenario
@@ -34,6 +35,19 @@ def test_the_matrix_of_the_study_is_there_for_each_of_its_disks(name: str) -> No
     assert [mode.name for mode in scenario.modes] == ["host", "passthrough", "lvm", "raw", "raw-cached"]
     assert len(scenario.workloads) == 4
     assert scenario.published == f"local_disks.{name}"
+
+
+@pytest.mark.parametrize("name", [name for name, scenario in SCENARIOS.items() if scenario.published])
+def test_the_published_figures_that_a_scenario_names_belong_to_its_modes_and_jobs(name: str) -> None:
+    scenario = SCENARIOS[name]
+    assert scenario.published is not None
+    link = links()[scenario.published]
+    depths = {depth for profile in scenario.profiles for depth in profile.iodepth}
+    jobs = [workload.job(depth, ramp=0, seconds=1) for workload in scenario.workloads for depth in depths]
+    modes = [mode.name for mode in scenario.modes if any(counterparts(link, mode.detail, job) for job in jobs)]
+    if scenario.published.startswith("local_disks."):
+        assert modes == ["host", "passthrough", "lvm", "raw", "raw-cached"]
+    assert modes
 
 
 def test_the_attach_matrix_has_more_than_thirty_combinations_on_any_host() -> None:

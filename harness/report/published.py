@@ -1,0 +1,267 @@
+"""Published figures beside the results of a disk. For comparison only: no verdict and no exit status depends on them.
+
+Absolute values are shown only if the lab represents real hardware. Otherwise only ratios within one machine are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from harness.analysis import METRICS
+from harness.model.mode import Place
+from harness.published import Band, Counterpart, Link, counterparts, links
+from harness.report.cells import CellView
+from harness.report.numbers import count, percent, significant
+from harness.results import MetricRecord, Run
+
+FAR = 1.5
+"""A difference by more than this factor is noted. Losses of 0 and of 33 % differ by it: guest/host is 1 and 0.67."""
+
+NO_GATE = "For comparison only: no verdict, budget or exit status depends on published figures."
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What this run measured at one depth: the value in the metric's unit, and its ratio to the reference."""
+
+    iodepth: int
+    value: float | None
+    ratio: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How far a measured number is from the published one: `factor` times more or less, 1 or more."""
+
+    factor: float
+    more: bool
+    what: str
+
+    @property
+    def far(self) -> bool:
+        return self.factor > FAR
+
+    @property
+    def sentence(self) -> str:
+        """For example "our guest/host is lower by a factor of 3.20"."""
+        return f"our {self.what} is {'higher' if self.more else 'lower'} by a factor of {significant(self.factor)}"
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedRow:
+    """One published figure beside the cells of a mode that it belongs to, one cell for each depth."""
+
+    counterpart: Counterpart
+    cells: tuple[CellView, ...]
+    absolute: bool
+    """Whether absolute values may be compared."""
+
+    @property
+    def workload(self) -> str:
+        return self.cells[0].workload
+
+    @property
+    def mode(self) -> str:
+        """The mode, and where it was measured if that is not the guest."""
+        return f"{self.cells[0].mode}, on the host" if self.counterpart.place is Place.TWIN else self.cells[0].mode
+
+    @property
+    def metric(self) -> str:
+        return self.counterpart.figure.metric
+
+    @property
+    def depth(self) -> str:
+        """The depths of the published figure, or that the source does not state them."""
+        depths = self.counterpart.figure.iodepth
+        return ", ".join(map(str, depths)) if depths else "not stated"
+
+    @property
+    def relation(self) -> str:
+        """What the ratio divides: guest/host, guest/array or array/disk."""
+        if self.counterpart.place is Place.TWIN:
+            return "array/disk"
+        return "guest/array" if self.cells[0].record.mode_detail.on_array else "guest/host"
+
+    @property
+    def comparable(self) -> bool:
+        """Whether there is something to show in this lab: a ratio, words, or a value that may be shown."""
+        return bool(self.published_value) or self.counterpart.ratio is not None
+
+    @property
+    def published_value(self) -> str:
+        """For example "about 35 000 IOPS", or the source's words; empty if values may not be compared."""
+        figure, arm = self.counterpart.figure, self.counterpart.arm
+        value = figure.value(arm)
+        if value is None or not self.absolute:
+            return figure.words(arm) or ""
+        return f"{'about ' if figure.about else ''}{self._with_unit(value)}"
+
+    @property
+    def published_ratio(self) -> str:
+        """For example "0.175 (82.5 % lost)"; empty if the source has no ratio."""
+        band = self.counterpart.ratio
+        return self._ratio_words(band) if band else ""
+
+    @property
+    def own_value(self) -> str:
+        """The measured value in the shown unit; empty if values may not be compared."""
+        own = self.own
+        return self._with_unit(own.value) if own and own.value is not None and self.absolute else ""
+
+    @property
+    def own_ratio(self) -> str:
+        """The measured ratio, also if the source has none."""
+        own = self.own
+        return self._ratio_words(Band(own.ratio, own.ratio)) if own and own.ratio is not None else ""
+
+    @property
+    def own(self) -> Own | None:
+        """The depth that is compared: the nearest to the figure if the source states no depth, else the farthest.
+
+        None if no cell is a result: all are void, or faster than their host.
+        """
+        found = [own for cell in self.cells if (own := self._own_of(cell))]
+        if not found:
+            return None
+        choose = max if self.counterpart.figure.iodepth else min
+        return choose(found, key=lambda own: max((each.factor for each in self._differences(own)), default=1.0))
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """The differences that are far."""
+        return tuple(each for each in self._differences(self.own) if each.far) if self.own else ()
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What differs a lot, which depth is compared, or why there is no comparison, one clause each."""
+        figure = self.counterpart.figure
+        found = [each.sentence for each in self.differences]
+        if self.own is None:
+            found.append(f"ours is not a result ({', '.join(dict.fromkeys(cell.doubt for cell in self.cells))})")
+        elif self.compared and figure.iodepth is None and len(self.cells) > 1:
+            found.append(f"the nearest of our {count(len(self.cells), 'depth')}")
+        return tuple(found)
+
+    @property
+    def note(self) -> str:
+        """What the source adds; empty if nothing."""
+        return self.counterpart.figure.note or ""
+
+    @property
+    def compared(self) -> bool:
+        """Whether a number of this run is compared with a published one."""
+        return self.own is not None and any(True for _ in self._differences(self.own))
+
+    @property
+    def sentence(self) -> str:
+        """For a line of text."""
+        published = [self.published_value, f"{self.relation} {self.published_ratio}" if self.published_ratio else ""]
+        ours = [self.own_value, f"{self.relation} {self.own_ratio}" if self.own_ratio else ""]
+        depth = "iodepth not stated" if self.counterpart.figure.iodepth is None else f"iodepth {self.depth}"
+        parts = [f"published {', '.join([*filter(None, published), depth])}"]
+        if self.own:
+            parts.append(f"ours {', '.join([*filter(None, ours), f'iodepth {self.own.iodepth}'])}")
+        return f"{self.workload} {self.mode}: {'; '.join([*parts, *self.remarks])}"
+
+    def _own_of(self, cell: CellView) -> Own | None:
+        metric = cell.record.metrics.get(self.metric)
+        if not cell.comparable or metric is None:
+            return None
+        value = cell.mean(metric, self.counterpart.place.value)
+        return Own(cell.iodepth, value.point if value else None, self._ratio(cell, metric))
+
+    def _ratio(self, cell: CellView, metric: MetricRecord) -> float | None:
+        """The place of the figure divided by its reference in the same cell."""
+        if self.counterpart.place is Place.HOST:
+            return None
+        estimate = metric.virtualisation if cell.record.mode_detail.on_array else metric.overhead
+        if self.counterpart.place is Place.TWIN:
+            estimate = metric.layer
+        if estimate is None:
+            return None
+        return 1 - estimate.point if METRICS[self.metric].higher_is_better else 1 + estimate.point
+
+    def _differences(self, own: Own) -> Iterator[Difference]:
+        """How far the ratio is from the published one, and the value if values may be compared."""
+        if (band := self.counterpart.ratio) and own.ratio:
+            yield Difference(band.factor(own.ratio), own.ratio > band.high, self.relation)
+        value = self.counterpart.figure.value(self.counterpart.arm)
+        if self.absolute and value and own.value:
+            what = f"value ({METRICS[self.metric].shown.unit})"
+            yield Difference(Band(value, value).factor(own.value), own.value > value, what)
+
+    def _with_unit(self, value: float) -> str:
+        shown = METRICS[self.metric].shown
+        return f"{significant(value / shown.scale)} {shown.unit}"
+
+    def _ratio_words(self, band: Band) -> str:
+        """The ratio, and for the throughput of a guest what it loses: "0.500 to 0.550 (45.0 to 50.0 % lost)"."""
+        ends = list(dict.fromkeys((band.low, band.high)))
+        words = " to ".join(map(significant, ends))
+        if self.relation == "array/disk" or not METRICS[self.metric].higher_is_better:
+            return words
+        if band.low > 1:
+            return f"{words} ({' to '.join(percent(end - 1) for end in ends)} % faster)"
+        return f"{words} ({' to '.join(percent(1 - end) for end in reversed(ends))} % lost)"
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedView:
+    """The published figures of one disk and scenario. `link` is None if this version does not have them."""
+
+    name: str
+    link: Link | None
+    rows: tuple[PublishedRow, ...]
+    basis: tuple[str, ...]
+    """What is compared, and what is not and why, one sentence each."""
+
+    @property
+    def heading(self) -> str:
+        """The study, what it measured, and its source."""
+        if self.link is None:
+            return f'The figures "{self.name}"'
+        return f"{self.link.study.title} ({self.link.study.source}): {self.link.models}"
+
+    @property
+    def far_first(self) -> tuple[PublishedRow, ...]:
+        """The rows: those that differ a lot, the other compared ones, then those without a comparison."""
+        return tuple(sorted(self.rows, key=lambda row: (not row.differences, not row.compared)))
+
+
+def published_view(run: Run, scenario: str, cells: Sequence[CellView]) -> PublishedView | None:
+    """What was published about the modes and jobs of these cells; None if the scenario names no figures."""
+    name = run.run.published.get(scenario)
+    if name is None:
+        return None
+    link = links().get(name)
+    if link is None:
+        return PublishedView(name, None, (), ("This version of virt-overhead does not have them.",))
+    found = _rows(link, cells, absolute=run.lab.representative)
+    rows = tuple(row for row in found if row.comparable)
+    return PublishedView(name, link, rows, tuple(_basis(run, rows, left_out=len(found) - len(rows))))
+
+
+def _rows(link: Link, cells: Sequence[CellView], *, absolute: bool) -> list[PublishedRow]:
+    """A row for each figure and mode, with the measured cells of all depths that it belongs to."""
+    by_figure: dict[tuple[int, str, str], tuple[Counterpart, list[CellView]]] = {}
+    for cell in cells:
+        if not cell.measured:
+            continue
+        for each in counterparts(link, cell.record.mode_detail, cell.record.job):
+            key = (id(each.figure), each.arm, cell.mode)
+            by_figure.setdefault(key, (each, []))[1].append(cell)
+    return [PublishedRow(each, tuple(own), absolute) for each, own in by_figure.values()]
+
+
+def _basis(run: Run, rows: Sequence[PublishedRow], left_out: int) -> Iterator[str]:
+    yield NO_GATE
+    if not rows and not left_out:
+        yield "None of these figures is for a mode and job of this run."
+    if not run.lab.representative:
+        yield (
+            "This lab does not represent real hardware, so its absolute values cannot be compared with the published "
+            "ones. Only ratios within one machine are compared."
+        )
+        if left_out:
+            yield f"Left out, because no ratio is published: {count(left_out, 'figure')}."
