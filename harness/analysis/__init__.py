@@ -4,6 +4,7 @@ from harness.analysis.batches import Ios, batches, fewest_rounds, first_blocks
 from harness.analysis.boots import BootVariance, boot_variance
 from harness.analysis.bottleneck import Bottleneck, BottleneckFinding, Evidence, Member, find_bottleneck
 from harness.analysis.carryover import CarryOver, Observation, carry_over
+from harness.analysis.change import Change, changes_shown, estimate_change
 from harness.analysis.correlation import NO_CORRELATION, Correlation, pooled_correlation
 from harness.analysis.decompose import Costs, StepCost, decompose
 from harness.analysis.drift import drifted, estimate_drift
@@ -44,6 +45,7 @@ __all__ = [
     "BottleneckFinding",
     "CarryOver",
     "Caveat",
+    "Change",
     "Correlation",
     "Costs",
     "Estimate",
@@ -70,11 +72,13 @@ __all__ = [
     "best_slice",
     "boot_variance",
     "carry_over",
+    "changes_shown",
     "decided",
     "decompose",
     "drifted",
     "error_in_time",
     "estimate_added",
+    "estimate_change",
     "estimate_drift",
     "estimate_mean",
     "estimate_overhead",
