@@ -11,6 +11,7 @@ from harness.results.cells import CellRecord
 from harness.results.compare_matching import CellPair
 from harness.results.compare_records import Difference
 from harness.results.records import Run
+from harness.units import format_size
 
 _CHANGES_EACH_TIME = frozenset({"acceleration.why", "cycles.why", "guest.boot_seconds"})
 """Facts that differ between any two runs, or that only explain another fact."""
@@ -56,7 +57,12 @@ def _of_run(run: Run) -> dict[str, JsonValue]:
         "lab.why": lab.why,
     }
     subjects = {name: value for name, value in run.provenance.items() if name not in _NO_SETTINGS}
-    return facts | {key: value for key, value in _flat(subjects) if not _is_left_out(key)}
+    return facts | {key: _rounded(key, value) for key, value in _flat(subjects) if not _is_left_out(key)}
+
+
+def _rounded(key: str, value: JsonValue) -> JsonValue:
+    """The same machine has some KiB more or less of memory after each boot."""
+    return format_size(int(value)) if key.endswith("_bytes") and isinstance(value, str) and value.isdecimal() else value
 
 
 def _is_left_out(key: str) -> bool:
