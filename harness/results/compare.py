@@ -105,13 +105,14 @@ def _scenario_change(before: Sequence[CellRecord], after: Sequence[CellRecord], 
     for pair in matched.cells:
         found = (ArmPair(place, *pair) for place in (Place.TWIN, Place.GUEST))
         by_job[pair[0].job.id] += [each for each in found if _is_compared(each)]
+    arms = tuple(chain.from_iterable(map(arm_changes, by_job.values())))
     return ScenarioChange(
         scenario_before=before[0].scenario,
         scenario_after=after[0].scenario,
         disk_before=before[0].disk,
         disk_after=after[0].disk,
         overall=tuple(overall_changes(list(chain.from_iterable(by_job.values())), (*before, *after))),
-        arms=tuple(chain.from_iterable(map(arm_changes, by_job.values()))),
+        arms=arms,
     )
 
 
