@@ -21,7 +21,7 @@ from harness.analysis.exceedance import exceeds_p_value
 from harness.analysis.futility import power_to_decide
 from harness.analysis.histogram import PercentileInterval, merged, percentile, percentile_interval
 from harness.analysis.judgement import Judgement, judge_look
-from harness.analysis.many import holm, survivors
+from harness.analysis.many import benjamini_hochberg, holm, survivors
 from harness.analysis.metrics import METRICS, Better, Metric, Unit
 from harness.analysis.power import pooled_sd, smallest_detectable
 from harness.analysis.samples import IN_ORDER, INDEPENDENT, Caveat, Samples
@@ -69,6 +69,7 @@ __all__ = [
     "Unit",
     "Verdict",
     "batches",
+    "benjamini_hochberg",
     "best_slice",
     "boot_variance",
     "carry_over",

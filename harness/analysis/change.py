@@ -9,7 +9,9 @@ from itertools import product
 
 from harness.analysis.estimate import positive
 from harness.analysis.exponential import finite_exp
+from harness.analysis.many import benjamini_hochberg
 from harness.analysis.samples import IN_ORDER, Caveat, Samples, Spread
+from harness.analysis.student import t_mixture_quantile, t_mixture_survival
 
 _NEGLIGIBLE = 1e-6
 """A pair of correlations that is less probable is left out."""
@@ -76,16 +78,11 @@ def estimate_change(
 def changes_shown(changes: Sequence[Change], *, error_rate: float = 0.05) -> list[bool]:
     """Which changes are more than chance, in their order: the interval excludes 1, also as one of many.
 
-    Of the changes that are shown, at most the share `error_rate` is expected to be chance (Benjamini & Hochberg 1995,
-    for tests that are independent or positively dependent). A change without an interval counts as one without
-    evidence.
+    Of the changes that are shown, at most the share `error_rate` is expected to be chance (`benjamini_hochberg`). A
+    change without an interval counts as one without evidence.
     """
-    from scipy.stats import false_discovery_control  # noqa: PLC0415 - slow to load
-
-    if not changes:
-        return []
-    adjusted = false_discovery_control([1.0 if each.p_value is None else each.p_value for each in changes])
-    return [bool(p <= error_rate) and each.excludes_one for p, each in zip(adjusted, changes, strict=True)]
+    rejected = benjamini_hochberg([each.p_value for each in changes], error_rate)
+    return [shown and each.excludes_one for shown, each in zip(rejected, changes, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,25 +110,12 @@ class _Error:
     def p_value(self, distance: float) -> float:
         if max(self.scales) == 0:
             return 0.0 if distance else 1.0
-        return min(1.0, 2 * self._above(abs(distance)))
+        return min(1.0, 2 * t_mixture_survival(abs(distance), self.freedoms, self.scales, self.weights))
 
     def half_width(self, confidence: float) -> float:
-        from scipy.optimize import brentq  # noqa: PLC0415 - slow to load
-        from scipy.special import stdtrit  # noqa: PLC0415
-
-        tail = (1 - confidence) / 2
-        # The quantile of a mixture lies between those of its parts.
-        ends = stdtrit(self.freedoms, 1 - tail) * self.scales
-        low, high = float(ends.min()), float(ends.max())
-        if high - low <= 1e-12 * high:
-            return high
-        return float(brentq(lambda distance: self._above(distance) - tail, low, high, xtol=1e-12 * high, rtol=1e-8))
-
-    def _above(self, distance: float) -> float:
-        import numpy as np  # noqa: PLC0415
-        from scipy.special import stdtr  # noqa: PLC0415
-
-        return float(np.dot(self.weights, stdtr(self.freedoms, -distance / np.asarray(self.scales))))
+        if max(self.scales) == 0:
+            return 0.0
+        return t_mixture_quantile((1 - confidence) / 2, self.freedoms, self.scales, self.weights)
 
 
 def _freedom(error: float, freedom: int, other_error: float, other_freedom: int) -> float:
