@@ -192,7 +192,7 @@ def _notes(comparison: Comparison) -> Iterator[str]:
     if comparison.before.lab.host != comparison.after.lab.host:
         yield "The runs are of different hosts: the changes are not those of the disk alone."
     if comparison.differences:
-        yield "The runs differ in more than the values, see below: any of this can cause a change."
+        yield "Everything that differs between the runs, see below, can be the cause of a change."
     arms = [arm for each in comparison.scenarios for arm in each.arms]
     yield (
         f"Intervals: {_confidence(arms)}, from the blocks of each run. They do not cover what changes from run to run "

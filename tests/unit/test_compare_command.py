@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,16 @@ def test_json_has_every_metric(capsys: pytest.CaptureFixture[str]) -> None:
     assert set(scenario["arms"][0]["metrics"]) == {"iops", "bw", "lat_mean"}
     change = scenario["arms"][0]["metrics"]["iops"]["change"]
     assert change["low"] < 4 < change["high"]
+
+
+def test_the_docs_explain_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["compare", "--help"])
+    assert ended.value.code == 0
+    options = set(re.findall(r"--[a-z-]+", capsys.readouterr().out)) - {"--help"}
+    docs = (Path(__file__).parents[2] / "docs" / "compare.md").read_text(encoding="utf-8")
+    assert options
+    assert [option for option in options if f"`{option}" not in docs] == []
 
 
 def test_a_path_that_is_no_run_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
