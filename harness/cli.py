@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from harness.analysis import METRICS
 from harness.calibrate.assess import doubts
 from harness.calibrate.command import calibrate, disk_of, summary
 from harness.calibrate.trials import LEAST_SLICES, CalibrationSpec
@@ -32,6 +33,7 @@ from harness.signals import ended_like_ctrl_c
 from harness.units import format_duration
 
 ROOT = Path(__file__).resolve().parent.parent
+REPORTS = Path("reports")
 FAILED = 1
 USAGE = 2
 
@@ -108,9 +110,12 @@ def _parser() -> argparse.ArgumentParser:
     doctors.set_defaults(run=_doctor)
 
     report = commands.add_parser("report", help="rebuild the HTML report of a run and print its table")
-    report.add_argument("path", nargs="?", type=Path, default=Path("reports/latest"), metavar="RUN")
+    report.add_argument("path", nargs="?", type=Path, default=REPORTS / "latest", metavar="RUN")
     report.add_argument("--markdown", action="store_true", help="print Markdown, for example for a CI job summary")
     report.set_defaults(run=_report)
+
+    compare = "compare two runs of different disks, or before and after a change"
+    commands.add_parser("compare", parents=[_compare_options()], help=compare).set_defaults(run=_compare)
 
     calibrator = commands.add_parser(
         "calibrate", help="measure how small a difference a lab's hosts can show, and store the result"
@@ -146,6 +151,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     reaper.add_argument("--force", action="store_true", help="first stop the run that holds the host")
     reaper.set_defaults(run=_reap)
+    return parser
+
+
+def _compare_options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False)
+    for side in ("before", "after"):
+        name = side.upper()
+        parser.add_argument(side, type=Path, metavar=name, help="a run: reports/RUN-ID, or `latest` for the newest")
+        parser.add_argument(f"--{side}-scenario", metavar="NAME", help=f"only this scenario of {name}")
+    parser.add_argument("--metric", choices=tuple(METRICS), help="show this metric (default: the main one of each job)")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--markdown", action="store_true", help="print Markdown, for example for a CI job summary")
+    form.add_argument("--json", action="store_true", help="print the comparison of all metrics as JSON")
     return parser
 
 
@@ -261,6 +279,16 @@ def _report(options: argparse.Namespace) -> int:
         return 0
     print_run(run)
     print(f"report: {write_report(store)}")
+    return 0
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from harness.report.compare_command import Form, chosen_run, print_compared  # noqa: PLC0415 - as for the report
+
+    before = chosen_run(options.before, REPORTS, options.before_scenario)
+    after = chosen_run(options.after, REPORTS, options.after_scenario)
+    form = Form.JSON if options.json else Form.MARKDOWN if options.markdown else Form.TERMINAL
+    print_compared(before, after, form, options.metric)
     return 0
 
 

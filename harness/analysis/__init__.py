@@ -4,6 +4,7 @@ from harness.analysis.batches import Ios, batches, fewest_rounds, first_blocks
 from harness.analysis.boots import BootVariance, boot_variance
 from harness.analysis.bottleneck import Bottleneck, BottleneckFinding, Evidence, Member, find_bottleneck
 from harness.analysis.carryover import CarryOver, Observation, carry_over
+from harness.analysis.change import Change, changes_shown, estimate_change
 from harness.analysis.correlation import NO_CORRELATION, Correlation, pooled_correlation
 from harness.analysis.decompose import Costs, StepCost, decompose
 from harness.analysis.drift import drifted, estimate_drift
@@ -20,7 +21,7 @@ from harness.analysis.exceedance import exceeds_p_value
 from harness.analysis.futility import power_to_decide
 from harness.analysis.histogram import PercentileInterval, merged, percentile, percentile_interval
 from harness.analysis.judgement import Judgement, judge_look
-from harness.analysis.many import holm, survivors
+from harness.analysis.many import benjamini_hochberg, holm, survivors
 from harness.analysis.metrics import METRICS, Better, Calls, Metric, Unit
 from harness.analysis.power import pooled_sd, smallest_detectable
 from harness.analysis.samples import IN_ORDER, INDEPENDENT, Caveat, Samples
@@ -45,6 +46,7 @@ __all__ = [
     "Calls",
     "CarryOver",
     "Caveat",
+    "Change",
     "Correlation",
     "Costs",
     "Estimate",
@@ -68,14 +70,17 @@ __all__ = [
     "Unit",
     "Verdict",
     "batches",
+    "benjamini_hochberg",
     "best_slice",
     "boot_variance",
     "carry_over",
+    "changes_shown",
     "decided",
     "decompose",
     "drifted",
     "error_in_time",
     "estimate_added",
+    "estimate_change",
     "estimate_drift",
     "estimate_mean",
     "estimate_overhead",

@@ -26,18 +26,36 @@ def holm(p_values: Sequence[float | None], alpha: float) -> list[bool]:
     yet. It is never rejected but it counts, because the size of the family must not depend on the measurements.
     ValueError for a p value or alpha outside of 0 to 1.
     """
-    if not 0 <= alpha <= 1:
-        raise ValueError(f"alpha must be a probability, for example 0.025, not {alpha}")
-    known = [(p, index) for index, p in enumerate(p_values) if p is not None]
+    known = _known(p_values, alpha)
     rejected = [False] * len(p_values)
-    for p, _ in known:
-        if not 0 <= p <= 1:
-            raise ValueError(f"a p value must be a probability between 0 and 1, not {p}")
     for step, (p, index) in enumerate(sorted(known)):
         if p * (len(p_values) - step) > alpha:
             break
         rejected[index] = True
     return rejected
+
+
+def benjamini_hochberg(p_values: Sequence[float | None], alpha: float) -> list[bool]:
+    """Which hypotheses are rejected, in their order. Of these, at most the share `alpha` is expected to be wrong.
+
+    The step-up method of Benjamini & Hochberg (1995), valid for tests that are independent or positively dependent.
+    None and ValueError as for `holm`.
+    """
+    known = sorted(_known(p_values, alpha))
+    passed = [rank for rank, (p, _) in enumerate(known, start=1) if p * len(p_values) <= alpha * rank]
+    rejected = {index for _, index in known[: max(passed, default=0)]}
+    return [index in rejected for index in range(len(p_values))]
+
+
+def _known(p_values: Sequence[float | None], alpha: float) -> list[tuple[float, int]]:
+    """The p values that there are, with their positions."""
+    if not 0 <= alpha <= 1:
+        raise ValueError(f"alpha must be a probability, for example 0.025, not {alpha}")
+    known = [(p, index) for index, p in enumerate(p_values) if p is not None]
+    for p, _ in known:
+        if not 0 <= p <= 1:
+            raise ValueError(f"a p value must be a probability between 0 and 1, not {p}")
+    return known
 
 
 def survivors(tested: Sequence[Tested], *, family: int, error_rate: float) -> list[Verdict]:

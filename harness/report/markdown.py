@@ -23,12 +23,12 @@ _SPECIAL = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]<>|~"} | {"\n": 
 def markdown_table(run: Run) -> str:
     """Warnings, what exceeds and what is void, per disk its headline and its cells, and how the time was spent."""
     view = report_view(run)
-    lines = [f"> **{banner.title}.** {_plain(banner.text)}\n" for banner in view.banners]
+    lines = [f"> **{banner.title}.** {plain(banner.text)}\n" for banner in view.banners]
     for title, sentences in finding_lists(view.verdicts):
-        lines += [f"**{title}**", "", *(f"- {_plain(sentence)}" for sentence in sentences), ""]
+        lines += [f"**{title}**", "", *(f"- {plain(sentence)}" for sentence in sentences), ""]
     for section in view.sections:
         lines += _section(section)
-    lines.append(" ".join((f"{efficiency_line(run)}.", *map(_plain, view.calibration))))
+    lines.append(" ".join((f"{efficiency_line(run)}.", *map(plain, view.calibration))))
     return "\n".join(lines) + "\n"
 
 
@@ -37,7 +37,7 @@ def _section(section: Section) -> list[str]:
     if section.headline.details:
         lines += [" ".join(map(_sentence, section.headline.details)), ""]
     rows = [
-        f"| `{_code(cell.id)}` | {_values(cell)} | {_verdict(cell)} |" for cell in section.cells if not cell.is_baseline
+        f"| `{code(cell.id)}` | {_values(cell)} | {_verdict(cell)} |" for cell in section.cells if not cell.is_baseline
     ]
     steps = [line for group in section.waterfalls for line in _waterfall(group)] + _scalings(section)
     head = f"| cell | host | guest | unit | {overhead_head(section.cells)} | n | added us | verdict |"
@@ -46,17 +46,17 @@ def _section(section: Section) -> list[str]:
 
 def _waterfall(group: WaterfallGroup) -> list[str]:
     """The smallest depth, as in the terminal: there, an I/O does not wait for other I/Os."""
-    name = f"{_plain(group.name)}, {_plain(group.workload)}"
+    name = f"{plain(group.name)}, {plain(group.workload)}"
     if not group.drawn:
-        return [f"**{name}**: {_plain(group.by_depth[0].record.skipped or '')}", ""]
+        return [f"**{name}**: {plain(group.by_depth[0].record.skipped or '')}", ""]
     shown = group.drawn[0]
     rows = [*shown.rows, *([shown.total] if shown.total else [])]
     return [
-        f"**{name} qd{shown.iodepth}.** {_plain(shown.basis)}.",
+        f"**{name} qd{shown.iodepth}.** {plain(shown.basis)}.",
         "",
         f"| step | adds us [{group.confidence}] | adds % | |",
         "|:--|--:|--:|:--|",
-        *(f"| {_plain(row.change)} | {' | '.join(row.values)} | {_plain(row.remark)} |" for row in rows),
+        *(f"| {plain(row.change)} | {' | '.join(row.values)} | {plain(row.remark)} |" for row in rows),
         "",
     ]
 
@@ -66,9 +66,9 @@ def _scalings(section: Section) -> list[str]:
         return []
     head = "| cell | array | times one disk | % of all disks | % of what the level can deliver | limit |"
     rows = [
-        f"| `{_code(view.cell.id)}` | {view.array} | {view.speedup} | "
+        f"| `{code(view.cell.id)}` | {view.array} | {view.speedup} | "
         f"{percent_with_interval(view.metric.efficiency)} | "
-        f"{percent_with_interval(view.metric.of_ideal)} of {view.ideal} x | {_plain(view.outcome)} |"
+        f"{percent_with_interval(view.metric.of_ideal)} of {view.ideal} x | {plain(view.outcome)} |"
         for view in section.scalings
     ]
     return [head, "|:--|:--|--:|--:|--:|:--|", *rows, ""]
@@ -92,12 +92,14 @@ def _verdict(cell: CellView) -> str:
 
 def _sentence(text: str) -> str:
     """A sentence of the report, in which backticks mark the names of modes."""
-    return "".join(f"`{_code(part)}`" if number % 2 else _plain(part) for number, part in enumerate(text.split("`")))
+    return "".join(f"`{code(part)}`" if number % 2 else plain(part) for number, part in enumerate(text.split("`")))
 
 
-def _code(text: str) -> str:
+def code(text: str) -> str:
+    """The text for a place between backticks."""
     return text.replace("`", "'").replace("|", "\\|").replace("\n", " ")
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
+    """The text without any mark-up."""
     return text.translate(_SPECIAL)

@@ -7,8 +7,20 @@ import random
 from collections.abc import Sequence
 
 import pytest
+from scipy import stats
 
-from harness.analysis import Estimate, Judgement, Limit, Reason, Sequential, Verdict, decided, holm, judge_look
+from harness.analysis import (
+    Estimate,
+    Judgement,
+    Limit,
+    Reason,
+    Sequential,
+    Verdict,
+    benjamini_hochberg,
+    decided,
+    holm,
+    judge_look,
+)
 from harness.analysis import survivors as surviving
 
 ALPHA = 0.025
@@ -32,6 +44,26 @@ def closed_testing(p_values: Sequence[float], alpha: float) -> list[bool]:
 def test_holms_own_kind_of_example() -> None:
     # Sorted: 0.005 <= 0.05/4, 0.01 <= 0.05/3, 0.03 > 0.05/2: the last two stand or fall together.
     assert holm([0.01, 0.04, 0.03, 0.005], 0.05) == [True, False, False, True]
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_benjamini_and_hochberg_reject_what_scipy_adjusts_to_the_level(seed: int) -> None:
+    chance = random.Random(seed)
+    p_values = [chance.random() ** chance.choice([1, 4]) for _ in range(chance.randint(1, 30))]
+    adjusted = stats.false_discovery_control(p_values)
+    assert benjamini_hochberg(p_values, 0.05) == [bool(p <= 0.05) for p in adjusted]
+
+
+def test_a_hypothesis_without_a_p_value_counts_but_is_never_rejected() -> None:
+    assert benjamini_hochberg([0.03], 0.05) == [True]
+    assert benjamini_hochberg([0.03, None], 0.05) == [False, False]
+    assert benjamini_hochberg([], 0.05) == []
+
+
+@pytest.mark.parametrize(("p_value", "alpha"), [(1.5, 0.05), (0.5, 2.0)])
+def test_a_false_discovery_rate_needs_probabilities(p_value: float, alpha: float) -> None:
+    with pytest.raises(ValueError, match="probability"):
+        benjamini_hochberg([p_value], alpha)
 
 
 @pytest.mark.parametrize("seed", range(100))

@@ -55,7 +55,7 @@ def test_a_t_beyond_all_bounds_has_no_tail() -> None:
 @pytest.mark.parametrize(("t", "df"), [(math.nan, 3), (1.0, 0), (1.0, math.inf), (1.0, math.nan)])
 def test_a_tail_that_does_not_exist_is_refused(t: float, df: float) -> None:
     with pytest.raises(ValueError, match=r"needs a number|degree of freedom"):
-        t_survival(t, df)  # type: ignore[arg-type]  # df is a whole number
+        t_survival(t, df)
 
 
 def test_starting_up_does_not_wait_for_scipy() -> None:

@@ -1,0 +1,113 @@
+"""What differs between two runs apart from the measured values: lab, versions, settings, the use of the disk. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+
+from pydantic import JsonValue
+
+from harness.results.cells import CellRecord
+from harness.results.compare_matching import CellPair
+from harness.results.compare_records import Difference
+from harness.results.records import Run
+from harness.units import format_size
+
+_CHANGES_EACH_TIME = frozenset({"acceleration.why", "cycles.why", "guest.boot_seconds"})
+"""Facts that differ between any two runs, or that only explain another fact."""
+_NO_SETTINGS = frozenset({"calibration", "evaluation", "asked"})
+"""Subjects of the provenance that do not affect the values. Of `asked`, see `_requested`."""
+
+
+def run_differences(before: Run, after: Run, scenarios: Sequence[tuple[str, str]]) -> Iterator[Difference]:
+    """What differs in the runs as a whole. `scenarios` are the pairs of names that are compared."""
+    yield from _different(_of_run(before), _of_run(after))
+    for one, other in scenarios:
+        yield from _different(_of_scenario(before, one), _of_scenario(after, other), prefix=f"{one}.")
+
+
+def cell_differences(pairs: Iterable[CellPair]) -> Iterator[Difference]:
+    """What differs in the compared cells: each difference once, with the cells that have it."""
+    found: dict[tuple[str, str, str], Difference] = {}
+    for before, after in pairs:
+        for each in _different(_of_cell(before), _of_cell(after)):
+            key = each.what, repr(each.before), repr(each.after)
+            cells = found[key].cells if key in found else ()
+            found[key] = Difference(each.what, each.before, each.after, tuple(dict.fromkeys((*cells, before.id))))
+    yield from found.values()
+
+
+def _different(
+    before: Mapping[str, JsonValue], after: Mapping[str, JsonValue], prefix: str = ""
+) -> Iterator[Difference]:
+    for what in dict.fromkeys((*before, *after)):
+        if before.get(what) != after.get(what):
+            yield Difference(f"{prefix}{what}", before.get(what), after.get(what), ())
+
+
+def _of_run(run: Run) -> dict[str, JsonValue]:
+    lab = run.lab
+    facts: dict[str, JsonValue] = {
+        "run.profile": run.run.profile,
+        "run.status": run.run.status,
+        "lab.host": lab.host,
+        "lab.kind": lab.kind,
+        "lab.accel": lab.accel,
+        "lab.representative": lab.representative,
+        "lab.why": lab.why,
+    }
+    subjects = {name: value for name, value in run.provenance.items() if name not in _NO_SETTINGS}
+    return facts | {key: _rounded(key, value) for key, value in _flat(subjects) if not _is_left_out(key)}
+
+
+def _rounded(key: str, value: JsonValue) -> JsonValue:
+    """The same machine has some KiB more or less of memory after each boot."""
+    return format_size(int(value)) if key.endswith("_bytes") and isinstance(value, str) and value.isdecimal() else value
+
+
+def _is_left_out(key: str) -> bool:
+    # The time of the build and the digest of the recipe identify an image. The disks are those of the scenarios.
+    return key in _CHANGES_EACH_TIME or ".sha256." in key or key.startswith("disk.")
+
+
+def _of_scenario(run: Run, scenario: str) -> dict[str, JsonValue]:
+    """What was requested of the scenario, its disks and how they were conditioned. Disks are numbered, because the
+    names of the disks may differ."""
+    requested = _requested(run, scenario)
+    names = [key.removeprefix("disk.") for key in requested if key.startswith("disk.")]
+    names = names or list(dict.fromkeys(cell.disk for cell in run.cells if cell.scenario == scenario))
+    facts = {key: value for key, value in requested.items() if not key.startswith("disk.")}
+    for number, name in enumerate(names, start=1):
+        key = "disk" if len(names) == 1 else f"disk{number}"
+        facts[key] = requested.get(f"disk.{name}", name)
+        facts |= dict(_flat({key: run.provenance.get(f"disk.{name}", {})}))
+    for group in run.groups:
+        if group.disk in names and group.conditioning is not None:
+            facts["conditioning.method"] = group.conditioning.method
+            facts["conditioning.steady"] = group.conditioning.steady
+    return facts
+
+
+def _requested(run: Run, scenario: str) -> dict[str, JsonValue]:
+    """The settings that were requested, without the modes, which are the same, and those that each cell has."""
+    asked = run.provenance.get("asked")
+    found = asked if isinstance(asked, dict) else {}
+    own = {key.removeprefix(f"{scenario}."): value for key, value in found.items() if key.startswith(f"{scenario}.")}
+    in_cells = ("mode.", "ramp", "runtime", "span", "conditioning")
+    return {key: value for key, value in own.items() if not key.startswith(in_cells)}
+
+
+def _of_cell(cell: CellRecord) -> dict[str, JsonValue]:
+    facts: dict[str, JsonValue] = {"span_bytes": cell.span_bytes, "boots": len(set(cell.boots)) or 1}
+    facts |= {f"job.{key}": value for key, value in asdict(cell.job).items()}
+    if cell.longer_slices is not None:
+        facts["discarded_s"] = cell.longer_slices.discarded_s
+    return facts | {f"effective.{name}": value for name, value in cell.effective.settings()}
+
+
+def _flat(value: Mapping[str, JsonValue], prefix: str = "") -> Iterator[tuple[str, JsonValue]]:
+    for key, inner in value.items():
+        if isinstance(inner, dict):
+            yield from _flat(inner, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", inner

@@ -1,0 +1,143 @@
+"""Which cells of two runs belong together. Pure.
+
+Cells belong together if their modes have the same layout and attachment, and their jobs the same id. Names of
+scenarios, disks and modes may differ. The bare host belongs together by its job alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.analysis import Verdict
+from harness.model.base import Device
+from harness.model.mode import ModeDetail
+from harness.results.cells import CellRecord
+from harness.results.compare_records import LeftOut, Side
+
+CellPair = tuple[CellRecord, CellRecord]
+"""A cell of the run before, and its counterpart afterwards."""
+
+NO_SCENARIO = "no counterpart: the other run does not have this scenario, and more than one is left to choose from"
+NO_MODE = "no counterpart: the other run has no mode with this layout and attachment"
+NO_JOB = "no counterpart: the other run does not have this job in this mode"
+NO_HOST_JOB = "no counterpart: the other run has no usable values of its host in this job"
+SEVERAL_MODES = "no counterpart: several modes have this layout and attachment, but no two of them the same name"
+FASTER = "its guest is better than its host beyond the interval, which is not a result"
+_NO_VALUES = "no block in which every arm was measured"
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """The cells of two scenarios that belong together and have usable values."""
+
+    hosts: tuple[CellPair, ...]
+    """For each job, the cells that have the values of the bare host."""
+    cells: tuple[CellPair, ...]
+    """Cells with a twin or a guest."""
+    left_out: tuple[LeftOut, ...]
+
+
+def same_or_last(before: Iterable[str], after: Iterable[str]) -> list[tuple[str, str]]:
+    """The names that belong together: equal ones, and the last one of each side if only one is left on both."""
+    names, others = list(before), list(after)
+    pairs = [(name, name) for name in names if name in others]
+    left = [name for name in names if name not in others]
+    other_left = [name for name in others if name not in names]
+    return [*pairs, (left[0], other_left[0])] if len(left) == len(other_left) == 1 else pairs
+
+
+def match(before: Sequence[CellRecord], after: Sequence[CellRecord]) -> Matched:
+    """The pairs of cells of two scenarios, in the order of `before`, and the cells that are left out."""
+    jobs = dict.fromkeys(cell.job.id for cell in before)
+    hosts = [(one, other) for job in jobs if (one := _host(before, job)) if (other := _host(after, job))]
+    found = _counterparts(before, after)
+    pairs = [(cell, found[cell.id]) for cell in before if cell.id in found]
+    compared = {one.job.id for one, _ in hosts}
+    left_out = [
+        *_unmatched("before", before, after, {one.id for one, _ in pairs}, compared),
+        *_unmatched("after", after, before, {other.id for _, other in pairs}, compared),
+    ]
+    usable = []
+    for pair in pairs:
+        doubts = [LeftOut(side, cell.id, why) for side, cell in _sides(pair) if (why := why_unusable(cell))]
+        left_out += doubts or [LeftOut(side, cell.id, FASTER) for side, cell in _sides(pair) if is_faster(cell)]
+        if not doubts:
+            usable.append(pair)
+    return Matched(tuple(hosts), tuple(usable), tuple(left_out))
+
+
+def is_faster(cell: CellRecord) -> bool:
+    """Whether the guest of a usable cell is better than its host beyond the interval."""
+    return cell.metrics[cell.job.headline].gained(cell.mode_detail)
+
+
+def why_unusable(cell: CellRecord) -> str | None:
+    """Why no value of the cell is compared; None if they can be."""
+    if cell.skipped is not None:
+        return f"skipped: {cell.skipped}"
+    if cell.verdict is Verdict.VOID:
+        return f"void: {'; '.join(f'{check.check}: {check.detail}' for check in cell.validity if not check.ok)}"
+    return None if cell.job.headline in cell.metrics else _NO_VALUES
+
+
+def _sides(pair: CellPair) -> tuple[tuple[Side, CellRecord], tuple[Side, CellRecord]]:
+    return ("before", pair[0]), ("after", pair[1])
+
+
+def _counterparts(before: Sequence[CellRecord], after: Sequence[CellRecord]) -> dict[str, CellRecord]:
+    """The counterpart of each cell with a twin or a guest, by the cell's id."""
+    of_after = _by_mode(after)
+    found: dict[str, CellRecord] = {}
+    for detail, modes in _by_mode(before).items():
+        others = of_after.get(detail, {})
+        for mode, other in same_or_last(modes, others):
+            jobs = others[other]
+            found |= {cell.id: jobs[job] for job, cell in modes[mode].items() if job in jobs}
+    return found
+
+
+def _unmatched(
+    side: Side, own: Sequence[CellRecord], others: Sequence[CellRecord], known: set[str], hosts: set[str]
+) -> Iterator[LeftOut]:
+    """The cells of one side without a counterpart. `known` are the ids of the others, `hosts` the jobs of the host."""
+    modes, of_others = _by_mode(own), _by_mode(others)
+    for cell in own:
+        if _is_bare_host(cell):
+            if cell.job.id not in hosts:
+                yield LeftOut(side, cell.id, why_unusable(cell) or NO_HOST_JOB)
+        elif cell.id not in known:
+            yield LeftOut(side, cell.id, _why_alone(cell, modes, of_others))
+
+
+_ByMode = Mapping[ModeDetail, Mapping[str, Mapping[str, CellRecord]]]
+
+
+def _why_alone(cell: CellRecord, modes: _ByMode, others: _ByMode) -> str:
+    candidates = others.get(cell.mode_detail, {})
+    if not candidates:
+        return NO_MODE
+    paired = [one for one, _ in same_or_last(modes[cell.mode_detail], candidates)]
+    return NO_JOB if cell.mode in paired else SEVERAL_MODES
+
+
+def _by_mode(cells: Iterable[CellRecord]) -> _ByMode:
+    """Cells with a twin or a guest by layout and attachment, then by the mode's name, then by job."""
+    found: dict[ModeDetail, dict[str, dict[str, CellRecord]]] = {}
+    for cell in cells:
+        if not _is_bare_host(cell):
+            found.setdefault(cell.mode_detail, {}).setdefault(cell.mode, {})[cell.job.id] = cell
+    return found
+
+
+def _host(cells: Iterable[CellRecord], job: str) -> CellRecord | None:
+    """The cell with the bare host's values in this job: that of the mode `host`, or the one with the most blocks.
+
+    None if no cell has usable values.
+    """
+    usable = [cell for cell in cells if cell.job.id == job and why_unusable(cell) is None]
+    return max(usable, key=lambda cell: (_is_bare_host(cell), len(cell.rounds)), default=None)
+
+
+def _is_bare_host(cell: CellRecord) -> bool:
+    return cell.mode_detail.attach is None and isinstance(cell.mode_detail.layout, Device)

@@ -1,0 +1,195 @@
+"""Records of a comparison of two runs: what changed, what else differs, and what was left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from typing import Literal
+
+from pydantic import JsonValue, TypeAdapter
+
+from harness.analysis import Better, Change, Unit
+from harness.model.mode import ModeDetail, Place
+from harness.model.values import STRICT as _STRICT
+from harness.results.records import LabInfo, RunStatus
+
+COMPARISON_SCHEMA = 1
+
+Side = Literal["before", "after"]
+
+
+class Finding(StrEnum):
+    """The direction of a change, if it is more than chance."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    NONE_SHOWN = "no difference shown"
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRun:
+    """One of the two runs."""
+
+    __pydantic_config__ = _STRICT
+
+    id: str
+    """Name of the run."""
+    started: float
+    """Seconds since 1970-01-01 UTC."""
+    status: RunStatus
+    """Whether the run is complete."""
+    lab: LabInfo
+    """Where it was measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricChange:
+    """One metric of one arm before and after."""
+
+    __pydantic_config__ = _STRICT
+
+    unit: Unit
+    """The unit of `before` and `after`."""
+    better: Better
+    """Whether higher or lower values are better."""
+    before: float
+    """Geometric mean of the samples before."""
+    after: float
+    """Geometric mean of the samples afterwards."""
+    change: Change
+    """Afterwards divided by before."""
+    finding: Finding
+    """The direction, corrected for the number of compared arms."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArmChange:
+    """One arm in one job: the bare host, the host on a mode's layout (twin), or the guest in a mode."""
+
+    __pydantic_config__ = _STRICT
+
+    place: Place
+    """`host`, `twin` or `guest`."""
+    arm_before: str
+    """`host`, `twin:MODE` or `guest:MODE`, with the mode's name before."""
+    arm_after: str
+    """The same with the mode's name afterwards."""
+    mode: ModeDetail | None
+    """The layout and the attachment, which are the same in both runs; null for the bare host."""
+    job: str
+    """The job's id."""
+    headline: str
+    """The main metric of the job: `iops`, `bw`, or `clat_mean` at a fixed rate."""
+    cell_before: str
+    """The id of the cell with the values before."""
+    cell_after: str
+    """The id of the cell with the values afterwards."""
+    confidence: float
+    """The confidence of each interval alone."""
+    metrics: dict[str, MetricChange]
+    """By name, the metrics that both cells have."""
+
+
+@dataclass(frozen=True, slots=True)
+class OverallChange:
+    """The throughput of one arm over several jobs: IOPS of random jobs, bandwidth of sequential ones."""
+
+    __pydantic_config__ = _STRICT
+
+    place: Place
+    """`host`, `twin` or `guest`."""
+    arm_before: str
+    """As in `ArmChange`."""
+    arm_after: str
+    """As in `ArmChange`."""
+    jobs: tuple[str, ...]
+    """The jobs behind the figure, at least two."""
+    missing: tuple[str, ...]
+    """Jobs that one of the runs has for this arm, and that could not be compared."""
+    confidence: float
+    """The confidence of the interval alone."""
+    change: Change
+    """The geometric mean of the jobs' ratios."""
+    finding: Finding
+    """The direction, corrected for the number of overall figures."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioChange:
+    """A scenario of the run before with its counterpart, and what changed."""
+
+    __pydantic_config__ = _STRICT
+
+    scenario_before: str
+    """Name of the scenario."""
+    scenario_after: str
+    """Name of its counterpart."""
+    disk_before: str
+    """Name of the disk under test."""
+    disk_after: str
+    """Name of the disk under test afterwards."""
+    overall: tuple[OverallChange, ...]
+    """One entry per arm with at least two jobs; jobs at a fixed rate do not count."""
+    arms: tuple[ArmChange, ...]
+    """One entry per job and arm, in the order of the plan before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Something other than the measured values that differs between the runs."""
+
+    __pydantic_config__ = _STRICT
+
+    what: str
+    """For example `host.kernel`, `run.profile`, `job.seconds` or `effective.qemu_aio`."""
+    before: JsonValue
+    """The value before; null if it was not recorded."""
+    after: JsonValue
+    """The value afterwards; null if it was not recorded."""
+    cells: tuple[str, ...]
+    """The compared cells before that have this difference; empty if it concerns the whole run."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A cell that is not part of the comparison."""
+
+    __pydantic_config__ = _STRICT
+
+    run: Side
+    """The run that has it."""
+    cell: str
+    """Its id."""
+    why: str
+    """The reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two runs, cell by cell."""
+
+    __pydantic_config__ = _STRICT
+
+    schema: int
+    """Version of this format."""
+    before: ComparedRun
+    """The first run."""
+    after: ComparedRun
+    """The second run."""
+    scenarios: tuple[ScenarioChange, ...]
+    """One entry per pair of scenarios."""
+    differences: tuple[Difference, ...]
+    """What else differs, because of which the change may not be that of the disk alone."""
+    left_out: tuple[LeftOut, ...]
+    """Cells without a counterpart or without values that can be trusted."""
+
+
+def comparison_json(comparison: Comparison) -> str:
+    """The comparison as a JSON document."""
+    return _adapter().dump_json(comparison, indent=1, warnings="error").decode()
+
+
+@cache
+def _adapter() -> TypeAdapter[Comparison]:
+    return TypeAdapter(Comparison)

@@ -1,0 +1,140 @@
+"""Changes between independent series: agreement with scipy, intervals that cover as often as stated, many changes."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from harness.analysis import INDEPENDENT, Caveat, Change, Samples, changes_shown, estimate_change
+
+
+def series(seed: int, n: int, *, mean: float = 0.0, sd: float = 0.1, rho: float = 0.0) -> list[float]:
+    """exp of an AR(1) with this mean, standard deviation and correlation of neighbours."""
+    chance = random.Random(seed)
+    at = chance.gauss(0, sd)
+    found = []
+    for _ in range(n):
+        found.append(math.exp(mean + at))
+        at = rho * at + chance.gauss(0, sd * math.sqrt(1 - rho * rho))
+    return found
+
+
+def ends(change: Change) -> tuple[float, float]:
+    assert change.low is not None
+    assert change.high is not None
+    return change.low, change.high
+
+
+@pytest.mark.parametrize(("n", "sd", "m", "other_sd"), [(12, 0.1, 12, 0.1), (3, 0.02, 30, 0.4), (2, 0.5, 2, 0.01)])
+@pytest.mark.parametrize("confidence", [0.5, 0.95, 0.999])
+def test_independent_samples_give_the_interval_and_the_p_value_of_welch(
+    n: int, sd: float, m: int, other_sd: float, confidence: float
+) -> None:
+    before, after = series(1, n, sd=sd), series(2, m, mean=1.4, sd=other_sd)
+    found = estimate_change(before, after, confidence=confidence, samples_before=INDEPENDENT, samples_after=INDEPENDENT)
+    expected = stats.ttest_ind(np.log(after), np.log(before), equal_var=False)
+    interval = expected.confidence_interval(confidence)
+    assert ends(found) == pytest.approx((math.exp(interval.low), math.exp(interval.high)), rel=1e-7)
+    assert found.ratio == pytest.approx(stats.gmean(after) / stats.gmean(before))
+    assert found.p_value == pytest.approx(expected.pvalue, rel=1e-6)
+    assert (found.n_before, found.n_after) == (n, m)
+
+
+def test_the_means_of_boots_are_the_samples_if_there_are_several_boots() -> None:
+    boots = (1, 1, 1, 2, 2, 2, 3, 3, 3)
+    before, after = series(3, 9), series(4, 9, mean=0.5)
+    found = estimate_change(before, after, samples_before=Samples(boots), samples_after=Samples(boots))
+    means = [np.log(values).reshape(3, 3).mean(axis=1) for values in (before, after)]
+    interval = stats.ttest_ind(means[1], means[0], equal_var=False).confidence_interval()
+    assert ends(found) == pytest.approx((math.exp(interval.low), math.exp(interval.high)), rel=1e-7)
+    assert (found.n_before, found.n_after) == (3, 3)
+
+
+@pytest.mark.parametrize(("n", "m", "rho"), [(12, 12, 0.0), (12, 30, 0.0), (30, 30, 0.6), (12, 12, 0.6)])
+def test_an_interval_contains_the_truth_as_often_as_stated(n: int, m: int, rho: float) -> None:
+    found = []
+    for seed in range(300):
+        before = series(2 * seed, n, sd=0.05, rho=rho)
+        after = series(2 * seed + 1, m, mean=math.log(4.1), sd=0.2, rho=rho)
+        found.append(estimate_change(before, after))
+    stated = [ends(change) for change in found if change.low is not None]
+    assert len(stated) >= 0.97 * len(found)
+    assert 0.92 <= sum(low <= 4.1 <= high for low, high in stated) / len(stated) <= 0.995
+
+
+def test_correlated_neighbours_make_the_interval_wider_than_independent_ones() -> None:
+    before, after = series(5, 30, rho=0.8), series(6, 30, rho=0.8)
+    correlated = ends(estimate_change(before, after))
+    independent = ends(estimate_change(before, after, samples_before=INDEPENDENT, samples_after=INDEPENDENT))
+    assert correlated[0] < independent[0]
+    assert correlated[1] > independent[1]
+
+
+def test_before_and_after_exchanged_give_the_inverse() -> None:
+    before, after = series(7, 8), series(8, 14, mean=-1)
+    one, other = estimate_change(before, after), estimate_change(after, before)
+    assert ends(one) == pytest.approx([1 / end for end in reversed(ends(other))], rel=1e-6)
+    assert one.p_value == pytest.approx(other.p_value, rel=1e-6)
+
+
+def test_one_sample_gives_no_interval() -> None:
+    found = estimate_change([1.0], [2.0, 2.1, 1.9])
+    assert found.ratio == pytest.approx(stats.gmean([2.0, 2.1, 1.9]))
+    assert (found.low, found.high, found.p_value) == (None, None, None)
+    assert not found.excludes_one
+
+
+def test_series_that_drift_give_no_interval() -> None:
+    found = estimate_change([1.02**number for number in range(30)], series(9, 30))
+    assert found.low is None
+    assert Caveat.DRIFTING in found.caveats
+
+
+@pytest.mark.parametrize(("after", "p_value"), [(2.0, 1.0), (3.0, 0.0)])
+def test_series_without_any_spread_have_an_interval_of_width_0(after: float, p_value: float) -> None:
+    found = estimate_change([2.0] * 3, [after] * 4)
+    assert ends(found) == (found.ratio, found.ratio)
+    assert found.p_value == p_value
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ([], [1.0], "at least one sample"),
+        ([1.0, 0.0], [1.0], "before value 1 is 0"),
+        ([1.0], [math.nan], "after value 0 is nan"),
+    ],
+)
+def test_values_that_no_ratio_can_have_are_refused(before: Sequence[float], after: Sequence[float], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        estimate_change(before, after)
+    with pytest.raises(ValueError, match="confidence"):
+        estimate_change([1.0, 2.0], [1.0, 2.0], confidence=95)
+
+
+def change(p_value: float | None, low: float | None = 1.1, high: float | None = 1.3) -> Change:
+    return Change(1.2, low, high, p_value, 12, 12)
+
+
+def test_one_small_p_value_among_many_changes_is_chance() -> None:
+    assert changes_shown([change(0.04)]) == [True]
+    assert changes_shown([change(0.04), *[change(0.5, 0.9)] * 19]) == [False] * 20
+
+
+def test_many_changes_are_shown_together() -> None:
+    assert changes_shown([change(0.04)] * 20) == [True] * 20
+
+
+def test_a_change_without_an_interval_is_never_shown_and_counts() -> None:
+    assert changes_shown([change(0.04), change(None, None, None)]) == [False, False]
+    assert changes_shown([change(0.02), change(None, None, None)]) == [True, False]
+    assert changes_shown([]) == []
+
+
+def test_an_interval_that_includes_1_shows_nothing() -> None:
+    assert changes_shown([change(0.04, 0.9)]) == [False]
