@@ -17,6 +17,7 @@ from harness.calibrate.trials import LEAST_SLICES, CalibrationSpec
 from harness.doctor.command import DoctorRequest, doctor, hosts_of
 from harness.errors import ConfigError, HarnessError
 from harness.events import Events, Note
+from harness.exchange import command as exchange
 from harness.files import write_atomically
 from harness.guest.hypervisors import findings_of, remover_of
 from harness.image import ensure_images
@@ -43,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if rest and not getattr(options, "takes_rest", False):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     options.rest = rest
+    options.words = sys.argv[1:] if arguments is None else arguments
     try:
         with ended_like_ctrl_c():
             status: int = options.run(options)
@@ -111,6 +113,8 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("path", nargs="?", type=Path, default=Path("reports/latest"), metavar="RUN")
     report.add_argument("--markdown", action="store_true", help="print Markdown, for example for a CI job summary")
     report.set_defaults(run=_report)
+
+    exchange.add_import(commands).set_defaults(run=_import)
 
     calibrator = commands.add_parser(
         "calibrate", help="measure how small a difference a lab's hosts can show, and store the result"
@@ -262,6 +266,15 @@ def _report(options: argparse.Namespace) -> int:
     print_run(run)
     print(f"report: {write_report(store)}")
     return 0
+
+
+def _import(options: argparse.Namespace) -> int:
+    from harness.exchange.importing import import_run  # noqa: PLC0415
+
+    store, left_out = import_run(exchange.import_request(options, options.words), options.reports)
+    for message in left_out:
+        print(f"left out: {message}")
+    return _report(argparse.Namespace(path=store.path, markdown=False))
 
 
 def _reap(options: argparse.Namespace) -> int:
