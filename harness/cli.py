@@ -115,6 +115,7 @@ def _parser() -> argparse.ArgumentParser:
     report.set_defaults(run=_report)
 
     exchange.add_import(commands).set_defaults(run=_import)
+    exchange.add_export(commands).set_defaults(run=_export)
 
     calibrator = commands.add_parser(
         "calibrate", help="measure how small a difference a lab's hosts can show, and store the result"
@@ -275,6 +276,13 @@ def _import(options: argparse.Namespace) -> int:
     for message in left_out:
         print(f"left out: {message}")
     return _report(argparse.Namespace(path=store.path, markdown=False))
+
+
+def _export(options: argparse.Namespace) -> int:
+    from harness.exchange.exporting import export_run  # noqa: PLC0415
+
+    print("\n".join(export_run(exchange.export_request(options))))
+    return 0
 
 
 def _reap(options: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 from harness.config.names import plain_name
 from harness.errors import ConfigError
+from harness.exchange.exporting import ExportRequest
 from harness.exchange.importing import HOST, ImportRequest
 
 REPORTS = Path("reports")
@@ -41,11 +42,30 @@ def add_import(commands: Any) -> argparse.ArgumentParser:
         "--scenario", default="imported", metavar="NAME", help="the beginning of the cells' ids (%(default)s)"
     )
     parser.add_argument("--hardware", metavar="TEXT", help="what was measured, if it is real hardware")
-    parser.add_argument("--reports", type=Path, default=REPORTS, metavar="DIR", help="where to store the run (%(default)s)")
+    parser.add_argument(
+        "--reports", type=Path, default=REPORTS, metavar="DIR", help="where to store the run (%(default)s)"
+    )
     parser.add_argument(
         "--keep-going", action="store_true", help="leave out files that cannot be read (default: import nothing then)"
     )
     return parser
+
+
+def add_export(commands: Any) -> argparse.ArgumentParser:
+    """Add the verb `export` to the subparsers."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "export", help="write the measurements of a run as CSV or Parquet, or as a tree that fio-plot can draw"
+    )
+    parser.add_argument("path", nargs="?", type=Path, default=REPORTS / "latest", metavar="RUN")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="a row for each measurement")
+    parser.add_argument("--parquet", type=Path, metavar="FILE", help="the same with typed columns; needs pyarrow")
+    parser.add_argument("--fio-plot", type=Path, metavar="DIR", help="fio's JSON output, one file per arm and job")
+    return parser
+
+
+def export_request(options: argparse.Namespace) -> ExportRequest:
+    """The request of the command line."""
+    return ExportRequest(options.path, options.csv, options.parquet, options.fio_plot)
 
 
 def import_request(options: argparse.Namespace, arguments: Sequence[str]) -> ImportRequest:

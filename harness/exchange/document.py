@@ -95,7 +95,9 @@ def read_document(data: bytes, source: str) -> Document:
             )
         document = _DOCUMENT.validate_python(found)
     if not document.version.startswith("fio-3."):
-        raise MeasurementError(f"{source}: fio version = {document.version[:40]!r}", hint="measure with fio 3.16 or later")
+        raise MeasurementError(
+            f"{source}: fio version = {document.version[:40]!r}", hint="measure with fio 3.16 or later"
+        )
     jobs = tuple(_job(each, f"{source}: jobs.{number}") for number, each in enumerate(document.jobs))
     return Document(
         document.version, document.timestamp_ms / 1000, text[: begin.start()].strip(), document.options, jobs

@@ -1,4 +1,4 @@
-"""Imports fio's output from elsewhere: points of host and guests become a stored run, and the files are copied to it."""
+"""Imports fio's output from elsewhere: points of host and guests become a stored run with copies of the files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from harness.errors import ConfigError, MeasurementError
-from harness.exchange.notes import IMPORTED_LAB, cell_notes
+from harness.exchange.notes import cell_notes
 from harness.exchange.reader import Point, read_points
 from harness.measure.phases import MEASURE
 from harness.model.attach import Unknown
@@ -33,10 +33,9 @@ from harness.results import (
     RunStore,
     assemble,
 )
+from harness.results.records import IMPORTED
 from harness.run_id import RunId
 
-IMPORTED = "imported"
-"""The profile of an imported run, its kind of lab, and the key of its provenance with the origin of each raw file."""
 HOST = Mode("host", Device(), attach=None)
 
 
@@ -100,7 +99,8 @@ def import_run(request: ImportRequest, reports: Path) -> tuple[RunStore, tuple[s
             bad[file.path] = str(error)
     if bad and (not request.keep_going or not points):
         raise MeasurementError(
-            f"{len(bad)} of {len(files)} files cannot be imported, so nothing was imported:\n" + "\n".join(bad.values()),
+            f"{len(bad)} of {len(files)} files cannot be imported, so nothing was imported:\n"
+            + "\n".join(bad.values()),
             hint="--keep-going imports the other files and lists these in the report",
         )
     good = [file for file in files if file.path in points]
@@ -149,7 +149,9 @@ def _expanded(given: Path) -> list[Path]:
         raise ConfigError(f"{given} does not exist", hint="give files of fio's JSON output, or directories with them")
     found = sorted(each for each in given.rglob("*.json") if each.is_file())
     if not found:
-        raise ConfigError(f"{given} has no file whose name ends in .json", hint="give a directory with fio's JSON output")
+        raise ConfigError(
+            f"{given} has no file whose name ends in .json", hint="give a directory with fio's JSON output"
+        )
     return found
 
 
@@ -213,7 +215,7 @@ def _samples(found: Iterator[tuple[Arm, Point, str]]) -> _Samples:
 
 def _run(request: ImportRequest, store: RunStore, samples: _Samples, origin: dict[str, JsonValue]) -> Run:
     jobs = _jobs(samples)
-    group = f"{request.scenario}-{IMPORTED}"
+    group = f"{request.scenario}-{request.disk}"
     rounds = _journal(store, group, samples)
     measurements = [measurement for several in rounds for measurement in several]
     cells = [Cell(request.scenario, request.disk, mode, job) for job in jobs for mode in request.modes]
@@ -238,7 +240,9 @@ def _run(request: ImportRequest, store: RunStore, samples: _Samples, origin: dic
             kind=IMPORTED,
             accel="unknown",
             representative=request.hardware is not None,
-            why=IMPORTED_LAB if request.hardware is None else f"stated at the import: {request.hardware}",
+            why=f"stated at the import: {request.hardware}"
+            if request.hardware
+            else "virt-overhead did not examine the lab",
         ),
         {"harness": {"version": version("virt-overhead"), "python": platform.python_version()}, IMPORTED: origin},
         (_group(group, request.disk, rounds),),

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from harness.exchange.reader import Point, differences
 from harness.model.mode import Arm, Place
 
-IMPORTED_LAB = "the figures are imported, and virt-overhead did not examine the machines that they are from"
 NOT_ALTERNATING = (
     "imported: host and guest were not measured in alternation, so a change of the host between the two counts as "
     "overhead; neither the bytes nor the configuration of the guest were checked"

@@ -248,8 +248,6 @@ def differences(several: Sequence[Point], others: Sequence[Point]) -> Iterator[s
     """In what two sets of points of one job differ: "fio version (fio-3.28 / fio-3.36)"."""
     values = [[{"fio version": each.version, **each.options} for each in points] for points in (several, others)]
     for name in dict.fromkeys(name for points in values for each in points for name in each):
-        shown = [
-            " or ".join(sorted({each.get(name, "not set") or "set" for each in points})) for points in values
-        ]
+        shown = [" or ".join(sorted({each.get(name, "not set") or "set" for each in points})) for points in values]
         if shown[0] != shown[1]:
             yield f"{name} ({shown[0]} / {shown[1]})"
