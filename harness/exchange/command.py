@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -90,5 +91,5 @@ def import_request(options: argparse.Namespace, arguments: Sequence[str]) -> Imp
         scenario=options.scenario,
         hardware=options.hardware,
         keep_going=options.keep_going,
-        command=" ".join(("virt-overhead", *arguments)),
+        command=shlex.join(("virt-overhead", *arguments)),
     )
