@@ -18,6 +18,8 @@ from harness.doctor.command import DoctorRequest, doctor, hosts_of
 from harness.errors import ConfigError, HarnessError
 from harness.events import Events, Note
 from harness.exchange import command as exchange
+from harness.exchange.exporting import export_run
+from harness.exchange.importing import import_run
 from harness.files import write_atomically
 from harness.guest.hypervisors import findings_of, remover_of
 from harness.image import ensure_images
@@ -270,8 +272,6 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _import(options: argparse.Namespace) -> int:
-    from harness.exchange.importing import import_run  # noqa: PLC0415
-
     store, left_out = import_run(exchange.import_request(options, options.words), options.reports)
     for message in left_out:
         print(f"left out: {message}")
@@ -279,8 +279,6 @@ def _import(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
-    from harness.exchange.exporting import export_run  # noqa: PLC0415
-
     print("\n".join(export_run(exchange.export_request(options))))
     return 0
 

@@ -35,6 +35,8 @@ from harness.results import (
 )
 from harness.results.records import IMPORTED
 from harness.run_id import RunId
+from harness.units import format_size
+from harness.untrusted import JSON_BYTES
 
 HOST = Mode("host", Device(), attach=None)
 
@@ -134,11 +136,21 @@ def _files(request: ImportRequest) -> list[_File]:
                     f"{path} is given twice: for {found[real].arm.id} and for {arm.id}",
                     hint="each file is one measurement of one arm; name each directory once",
                 )
-            try:
-                found[real] = _File(arm, path, path.read_bytes())
-            except OSError as error:
-                raise ConfigError(f"{path} cannot be read: {error.strerror}", hint="check its permissions") from None
+            found[real] = _File(arm, path, _content(path))
     return list(found.values())
+
+
+def _content(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            data = file.read(JSON_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}", hint="check its permissions") from None
+    if len(data) > JSON_BYTES:
+        raise ConfigError(
+            f"{path} is larger than {format_size(JSON_BYTES)}, which no output of fio is", hint="move it away"
+        )
+    return data
 
 
 def _expanded(given: Path) -> list[Path]:

@@ -36,8 +36,13 @@ def _arm_notes(arm: Arm, points: Sequence[Point]) -> Iterator[str]:
     if further := points[0].further:
         shown = ", ".join(f"{name}={value}" if value else name for name, value in further.items())
         yield f"{arm.id}: fio ran the job with further options: {shown}"
-    if all(point.histogram for point in points):
-        return
+    if not all("clat_mean" in point.metrics for point in points):
+        yield f"{arm.id}: fio measured no latencies"
+    elif not all(point.histogram for point in points):
+        yield from _percentile_notes(arm, points)
+
+
+def _percentile_notes(arm: Arm, points: Sequence[Point]) -> Iterator[str]:
     if len(points) == 1 and (own := points[0].own_percentiles):
         yield f"{arm.id}: {', '.join(own)} {'is' if len(own) == 1 else 'are'} as fio printed, without a histogram"
     else:

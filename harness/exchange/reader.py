@@ -34,6 +34,10 @@ _NEUTRAL = frozenset(
         "new_group",
         "thread",
         "startdelay",
+        "wait_for_previous",
+        "exec_prerun",
+        "exec_postrun",
+        "exitall_on_error",
         "randseed",
         "percentile_list",
         "clat_percentiles",
@@ -46,6 +50,9 @@ _NEUTRAL = frozenset(
         "write_bw_log",
         "write_lat_log",
         "write_iops_log",
+        "write_hist_log",
+        "log_hist_msec",
+        "per_job_logs",
     }
 )
 _USUAL = frozenset({"ioengine", "direct", "size", "runtime", "ramp_time", "norandommap", "randrepeat", "invalidate"})
@@ -91,10 +98,16 @@ class Point:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Its values by metric name. Percentiles are from the histogram; without one, there are none."""
+        """Its values by metric name. Percentiles are from the histogram; without one, there are none.
+
+        Latencies that fio did not measure (`gtod_reduce`) are left out: it prints 0 for them.
+        """
         exact = bool(self.histogram)
-        values = metrics_of(self.sides)
-        return {name: value for name, value in values.items() if exact or METRICS[name].quantile is None}
+        return {
+            name: value
+            for name, value in metrics_of(self.sides).items()
+            if (exact or METRICS[name].quantile is None) and (value > 0 or not METRICS[name].is_latency)
+        }
 
     @property
     def own_percentiles(self) -> dict[str, float]:

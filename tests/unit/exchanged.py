@@ -1,7 +1,8 @@
 """Recorded outputs of fio of several versions, and runs that are imported from them.
 
 `fio-VERSION.json` and `fio-VERSION-plus.json` are as fio printed them with --output-format=json and json+. `bench-fio`
-is a tree as bench-fio writes it, without its logs. `own-*` are two blocks of a run of virt-overhead in the embedded lab.
+is a tree as bench-fio writes it, without its logs. `own-*` are two blocks of a run of virt-overhead in the embedded
+lab.
 """
 
 from __future__ import annotations

@@ -153,6 +153,18 @@ def test_options_that_the_id_of_a_job_does_not_show_are_a_note() -> None:
     assert "guest:lvm: fio did not use direct I/O (direct=1), so a page cache may have served it" in notes
 
 
+def test_latencies_that_fio_did_not_measure_are_left_out() -> None:
+    found = document(fio_file("3.41"))
+    for name in ("slat_ns", "clat_ns", "lat_ns"):
+        found["jobs"][0]["read"][name] = {"min": 0, "max": 0, "mean": 0.0, "stddev": 0.0, "N": 0}
+    Path("reduced.json").write_text(json.dumps(found))
+    assert import_here("--host", fio_file("3.36"), "--guest", "lvm=reduced.json") == 0
+    cell = imported().read_results().cell(LVM)
+    assert cell.metrics.keys() == {"iops", "bw"}
+    assert "guest:lvm: fio measured no latencies" in cell.notes
+    assert all(check.ok for check in cell.validity)
+
+
 def test_a_job_that_an_arm_lacks_is_skipped_with_the_reason() -> None:
     hosts = fio_file("3.41"), fio_file("3.41-two-jobs")
     assert import_here("--host", *hosts, "--guest", f"raw={fio_file('3.36')}") == 0
