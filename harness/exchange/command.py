@@ -10,8 +10,7 @@ from typing import Any
 
 from harness.config.names import plain_name
 from harness.errors import ConfigError
-from harness.exchange.exporting import ExportRequest
-from harness.exchange.importing import HOST, ImportRequest
+from harness.exchange.request import HOST, ExportRequest, ImportRequest
 
 REPORTS = Path("reports")
 

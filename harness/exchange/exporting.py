@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from harness.errors import ConfigError
 from harness.exchange.fio_plot import write_tree
+from harness.exchange.request import ExportRequest
 from harness.exchange.rows import rows_of
 from harness.exchange.tables import write_csv, write_parquet
 from harness.results import RunStore
-
-
-@dataclass(frozen=True, slots=True)
-class ExportRequest:
-    """Which run to export, and where to; None for a form that is not wanted."""
-
-    run: Path
-    csv: Path | None
-    parquet: Path | None
-    fio_plot: Path | None
 
 
 def export_run(request: ExportRequest) -> list[str]:
@@ -35,12 +27,25 @@ def export_run(request: ExportRequest) -> list[str]:
     done = list(journal.notes)
     for path, write in ((request.csv, write_csv), (request.parquet, write_parquet)):
         if path is not None:
-            write(rows, path)
+            with _writing(path):
+                write(rows, path)
             done.append(f"{len(rows)} measurements: {path}")
     if request.fio_plot is not None:
         valid = [row for row in rows if not row.void]
-        files = write_tree(store, valid, request.fio_plot)
+        with _writing(request.fio_plot):
+            files = write_tree(store, valid, request.fio_plot)
         done.append(f"{len(files)} files for fio-plot: {request.fio_plot}")
         void = dict.fromkeys(row.cell.id for row in rows if row.void and row.cell)
         done += [f"{cell} is void: left out of the files for fio-plot" for cell in void]
     return done
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be written: {error.strerror or error}",
+            hint=f"check that {path.parent} exists and has space, and that this user may write there",
+        ) from error

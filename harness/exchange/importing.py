@@ -11,15 +11,15 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from harness.errors import ConfigError, MeasurementError
+from harness.errors import MeasurementError
 from harness.exchange.notes import cell_notes
 from harness.exchange.reader import Point, read_points
+from harness.exchange.request import ImportRequest
+from harness.exchange.sources import SourceFile, check_belonging, source_files
 from harness.measure.phases import MEASURE
-from harness.model.attach import Unknown
-from harness.model.base import Device
 from harness.model.counters import Counters, FioCounts
 from harness.model.job import Job
-from harness.model.mode import Arm, Cell, Mode, Place
+from harness.model.mode import Arm, Cell
 from harness.results import (
     SCHEMA_VERSION,
     CellContext,
@@ -35,41 +35,6 @@ from harness.results import (
 )
 from harness.results.records import IMPORTED
 from harness.run_id import RunId
-from harness.units import format_size
-from harness.untrusted import JSON_BYTES
-
-HOST = Mode("host", Device(), attach=None)
-
-
-@dataclass(frozen=True, slots=True)
-class ImportRequest:
-    """What to import: files or directories by arm, and the names that the run gives them.
-
-    `hardware` says what was measured, if it is real hardware; None: not known. With `keep_going`, files that cannot be
-    read are left out.
-    """
-
-    host: tuple[Path, ...]
-    guests: Mapping[str, tuple[Path, ...]]
-    disk: str
-    scenario: str
-    hardware: str | None
-    keep_going: bool
-    command: str
-
-    @property
-    def modes(self) -> tuple[Mode, ...]:
-        """The host, and one mode for each guest."""
-        return (HOST, *(Mode(name, Device(), Unknown()) for name in self.guests))
-
-
-@dataclass(frozen=True, slots=True)
-class _File:
-    """One file of an arm, as it is."""
-
-    arm: Arm
-    path: Path
-    data: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +56,7 @@ def import_run(request: ImportRequest, reports: Path) -> tuple[RunStore, tuple[s
     Raises ConfigError if the files do not belong together, MeasurementError with all files that cannot be read (nothing
     is stored then), and ResultsError if the run cannot be stored.
     """
-    files = _files(request)
+    files = source_files(request)
     points: dict[Path, tuple[Point, ...]] = {}
     bad: dict[Path, str] = {}
     for file in files:
@@ -106,109 +71,28 @@ def import_run(request: ImportRequest, reports: Path) -> tuple[RunStore, tuple[s
             hint="--keep-going imports the other files and lists these in the report",
         )
     good = [file for file in files if file.path in points]
-    _check_belonging(request, [(file, point) for file in good for point in points[file.path]])
+    check_belonging(request, [(file, point) for file in good for point in points[file.path]])
     store = RunStore.create(reports, RunId.new())
     raw = {file.path: _copy(store, file, bad) for file in files}
     samples = _samples((file.arm, point, raw[file.path]) for file in good for point in points[file.path])
     origin: dict[str, JsonValue] = {
-        raw[file.path]: {
-            "arm": file.arm.id,
-            "from": str(file.path),
-            "sha256": hashlib.sha256(file.data).hexdigest(),
-            **({"left out": bad[file.path]} if file.path in bad else {"fio": points[file.path][0].version}),
-        }
+        raw[file.path]: _origin(file)
+        | ({"left out": bad[file.path]} if file.path in bad else _version(points[file.path]))
         for file in files
     }
     store.write_results(_run(request, store, samples, origin))
     return store, tuple(bad.values())
 
 
-def _files(request: ImportRequest) -> list[_File]:
-    """Every file of the request with its content."""
-    arms = [(Arm(Place.HOST), request.host)]
-    arms += [(Arm(Place.GUEST, mode), request.guests[mode.name]) for mode in request.modes if mode.attach]
-    found: dict[Path, _File] = {}
-    for arm, paths in arms:
-        for path in (each for given in paths for each in _expanded(given)):
-            real = path.resolve()
-            if real in found:
-                raise ConfigError(
-                    f"{path} is given twice: for {found[real].arm.id} and for {arm.id}",
-                    hint="each file is one measurement of one arm; name each directory once",
-                )
-            found[real] = _File(arm, path, _content(path))
-    return list(found.values())
+def _origin(file: SourceFile) -> dict[str, JsonValue]:
+    return {"arm": file.arm.id, "from": str(file.path), "sha256": hashlib.sha256(file.data).hexdigest()}
 
 
-def _content(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            data = file.read(JSON_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}", hint="check its permissions") from None
-    if len(data) > JSON_BYTES:
-        raise ConfigError(
-            f"{path} is larger than {format_size(JSON_BYTES)}, which no output of fio is", hint="move it away"
-        )
-    return data
+def _version(points: Sequence[Point]) -> dict[str, JsonValue]:
+    return {"fio": points[0].version}
 
 
-def _expanded(given: Path) -> list[Path]:
-    """The file itself, or every .json file below the directory."""
-    if given.is_file():
-        return [given]
-    if not given.is_dir():
-        raise ConfigError(f"{given} does not exist", hint="give files of fio's JSON output, or directories with them")
-    found = sorted(each for each in given.rglob("*.json") if each.is_file())
-    if not found:
-        raise ConfigError(
-            f"{given} has no file whose name ends in .json", hint="give a directory with fio's JSON output"
-        )
-    return found
-
-
-def _check_belonging(request: ImportRequest, points: Sequence[tuple[_File, Point]]) -> None:
-    """Raises ConfigError if an arm mixes several disks or different jobs of one id, or has no job of the host."""
-    places: dict[Arm, dict[str, Path]] = {}
-    jobs: dict[tuple[Arm, str], tuple[_File, Point]] = {}
-    for file, point in points:
-        if point.place:
-            places.setdefault(file.arm, {}).setdefault(point.place, file.path)
-        first_file, first = jobs.setdefault((file.arm, point.job_id), (file, point))
-        if first.further != point.further:
-            raise ConfigError(
-                f"{first_file.path} and {file.path} have the same job {point.job_id} with different options of fio: "
-                f"{_shown(first.further)} and {_shown(point.further)}",
-                hint="import them one after the other, as two runs",
-            )
-    for arm, of_arm in places.items():
-        if len(of_arm) > 1:
-            raise ConfigError(
-                f"{arm.id} has files of several disks: "
-                + ", ".join(f"{place} ({path})" for place, path in of_arm.items()),
-                hint="give the files of one disk; in a tree of bench-fio, the directory of the disk",
-            )
-    own = {arm: {job for each, job in jobs if each == arm} for arm, _ in jobs}
-    of_host = own.get(Arm(Place.HOST), set())
-    for mode in request.modes[1:]:
-        of_guest = own.get(Arm(Place.GUEST, mode), set())
-        if not of_host & of_guest:
-            raise ConfigError(
-                f"host and guest {mode.name} have no job in common: the host has {_listed(of_host)}, the guest has "
-                f"{_listed(of_guest)}",
-                hint="measure the same jobs on both",
-            )
-
-
-def _shown(options: Mapping[str, str]) -> str:
-    return ", ".join(f"{name}={value}" if value else name for name, value in options.items()) or "none"
-
-
-def _listed(jobs: set[str]) -> str:
-    return ", ".join(sorted(jobs)) or "no job that could be read"
-
-
-def _copy(store: RunStore, file: _File, bad: Mapping[Path, str]) -> str:
+def _copy(store: RunStore, file: SourceFile, bad: Mapping[Path, str]) -> str:
     """Store the file as it is, and return the path of the copy relative to the run."""
     kind = "left-out-" if file.path in bad else ""
     name = f"{kind}{file.arm.id}-{'-'.join(file.path.parts[-3:])}"

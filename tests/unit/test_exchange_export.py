@@ -15,6 +15,7 @@ import pytest
 
 from harness.analysis import merged, percentile
 from harness.cli import main
+from harness.exchange.rows import COLUMNS
 from harness.model.job import Job
 from harness.model.mode import Cell
 from harness.results import (
@@ -200,3 +201,16 @@ def test_nothing_to_export_and_a_directory_with_files_are_usage_errors(capsys: p
     assert "--csv FILE, --parquet FILE or --fio-plot DIR" in capsys.readouterr().err
     assert export("--fio-plot", ".") == 2
     assert "it has files already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--csv", "--fio-plot"])
+def test_a_place_that_cannot_be_written_is_a_usage_error(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    own_run()
+    Path("file").touch()
+    assert export(option, "file/inside") == 2
+    assert "file/inside cannot be written: Not a directory" in capsys.readouterr().err
+
+
+def test_the_docs_explain_every_column() -> None:
+    docs = (Path(__file__).parents[2] / "docs/exchange.md").read_text()
+    assert [column.name for column in COLUMNS if f"`{column.name}`" not in docs] == []
