@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
 
@@ -14,6 +14,7 @@ from harness.measure.fio_output import Count, Direction, JobEntry, Latency, Numb
 from harness.untrusted import parse_json, reading
 
 _REMEDY = "repair the file or measure again: fio --output-format=json+ --output=FILE"
+_YEAR_9999_MS = 253_370_764_800_000
 _BEGIN = re.compile(r"^\{", re.MULTILINE)
 
 
@@ -58,7 +59,7 @@ class ReportedJob(JobEntry):
 
 class _Document(Part):
     version: str = Field(alias="fio version")
-    timestamp_ms: Count
+    timestamp_ms: Annotated[Count, Field(lt=_YEAR_9999_MS)]
     options: Mapping[str, str] = Field(default={}, alias="global options")
     jobs: tuple[Any, ...] = Field(strict=False, min_length=1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -174,20 +175,33 @@ def _point(document: Document, processes: tuple[ReportedJob, ...], source: str) 
     if not sides:
         raise MeasurementError(f"{where} completed no I/O", hint="find out why in fio's messages, and measure again")
     _check_sizes(sides, workload.bs, where)
-    started = first.job_start if "job_start_clock_id" not in options else None
-    elapsed = max(process.job_runtime for process in processes) / 1000
-    return Point(
+    point = Point(
         source=source,
         version=document.version,
         workload=workload,
         iodepth=iodepth,
         options={name: value for name, value in options.items() if name not in _NEUTRAL | _OF_WORKLOAD},
         place=next((options[name] for name in _PLACE if options.get(name)), ""),
-        started=started / 1000 if started is not None else document.written - elapsed,
+        started=_started(document, processes, options),
         seconds=max(side.runtime for side in sides) / 1000,
         processes=processes,
         notes=(f"fio printed: {' '.join(document.notes.split())[:300]}",) if document.notes else (),
     )
+    # Numbers that are valid one by one can still be impossible together.
+    impossible = [name for name, value in point.metrics.items() if not math.isfinite(value)]
+    timed = 0 < point.seconds <= document.written
+    if impossible or not timed or point.started < 0:
+        what = ", ".join(impossible) or ("its start" if timed else "its time")
+        raise MeasurementError(f"{where}: {what} is impossible", hint="restore the file, or measure again")
+    return point
+
+
+def _started(document: Document, processes: Sequence[ReportedJob], options: Mapping[str, str]) -> float:
+    """fio reports the start since 3.36. Before, it is the time of the output, less the time that the job took."""
+    reported = processes[0].job_start
+    if reported is not None and "job_start_clock_id" not in options and reported / 1000 <= document.written:
+        return reported / 1000
+    return document.written - max(process.job_runtime for process in processes) / 1000
 
 
 def _workload(options: Mapping[str, str], where: str) -> Workload:

@@ -207,6 +207,16 @@ def test_a_bad_file_is_named_with_the_reason(name: str) -> None:
     assert reason in str(raised.value)
 
 
+@pytest.mark.parametrize(("key", "value"), [("mean", 1e308), ("runtime", 0), ("runtime", 1 << 60), ("job_runtime", 1 << 60)])
+def test_impossible_numbers_are_refused(key: str, value: float) -> None:
+    found = document(fio_file("3.28"))
+    for place in (found["jobs"][0], found["jobs"][0]["read"], found["jobs"][0]["read"]["lat_ns"]):
+        if key in place:
+            place[key] = value
+    with pytest.raises(MeasurementError, match=r"file\.json: job randread: .* is impossible"):
+        read_points(json.dumps(found).encode(), "file.json")
+
+
 def test_all_bad_files_are_named_at_once_and_nothing_is_imported(capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("truncated.json", "empty.json"):
         Path(name).write_bytes(BAD[name][0])
