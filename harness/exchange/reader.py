@@ -103,12 +103,8 @@ class Point:
 
         Latencies that fio did not measure (`gtod_reduce`) are left out: it prints 0 for them.
         """
-        exact = bool(self.histogram)
-        return {
-            name: value
-            for name, value in metrics_of(self.sides).items()
-            if (exact or METRICS[name].quantile is None) and (value > 0 or not METRICS[name].is_latency)
-        }
+        found = metrics_of(self.sides)
+        return {name: value for name, value in found.items() if value > 0 or not METRICS[name].is_latency}
 
     @property
     def own_percentiles(self) -> dict[str, float]:

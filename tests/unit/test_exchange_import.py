@@ -96,6 +96,15 @@ def test_a_tree_of_bench_fio_becomes_a_run_with_a_report() -> None:
     assert "neither the bytes nor the configuration of the guest were checked" in page
 
 
+def test_results_are_paired_in_the_order_of_time_whatever_the_order_of_the_files() -> None:
+    first, second = (BENCH_FIO / "host" / n / "test.dat/4k/randread-8-2.json" for n in ("1", "2"))
+    assert document(first)["timestamp_ms"] < document(second)["timestamp_ms"]
+    assert import_here("--host", second, first) == 0
+    cell = imported().read_results().cell("imported-host-randread-4k-qd8-nj2")
+    iops = [sum(each["read"]["iops"] for each in document(file)["jobs"]) for file in (first, second)]
+    assert cell.metrics["iops"].host == pytest.approx(iops)
+
+
 def test_the_run_has_a_copy_of_each_file_and_says_where_it_is_from() -> None:
     run = import_bench_fio()
     store = imported()
@@ -207,7 +216,9 @@ def test_a_bad_file_is_named_with_the_reason(name: str) -> None:
     assert reason in str(raised.value)
 
 
-@pytest.mark.parametrize(("key", "value"), [("mean", 1e308), ("runtime", 0), ("runtime", 1 << 60), ("job_runtime", 1 << 60)])
+@pytest.mark.parametrize(
+    ("key", "value"), [("mean", 1e308), ("runtime", 0), ("runtime", 1 << 60), ("job_runtime", 1 << 60)]
+)
 def test_impossible_numbers_are_refused(key: str, value: float) -> None:
     found = document(fio_file("3.28"))
     for place in (found["jobs"][0], found["jobs"][0]["read"], found["jobs"][0]["read"]["lat_ns"]):
