@@ -18,6 +18,9 @@ from harness.calibrate.trials import LEAST_SLICES, CalibrationSpec
 from harness.doctor.command import DoctorRequest, doctor, hosts_of
 from harness.errors import ConfigError, HarnessError
 from harness.events import Events, Note
+from harness.exchange import command as exchange
+from harness.exchange.exporting import export_run
+from harness.exchange.importing import import_run
 from harness.files import write_atomically
 from harness.guest.hypervisors import findings_of, remover_of
 from harness.image import ensure_images
@@ -45,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if rest and not getattr(options, "takes_rest", False):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     options.rest = rest
+    options.words = sys.argv[1:] if arguments is None else arguments
     try:
         with ended_like_ctrl_c():
             status: int = options.run(options)
@@ -116,6 +120,8 @@ def _parser() -> argparse.ArgumentParser:
 
     compare = "compare two runs of different disks, or before and after a change"
     commands.add_parser("compare", parents=[_compare_options()], help=compare).set_defaults(run=_compare)
+    exchange.add_import(commands).set_defaults(run=_import)
+    exchange.add_export(commands).set_defaults(run=_export)
 
     calibrator = commands.add_parser(
         "calibrate", help="measure how small a difference a lab's hosts can show, and store the result"
@@ -289,6 +295,18 @@ def _compare(options: argparse.Namespace) -> int:
     after = chosen_run(options.after, REPORTS, options.after_scenario)
     form = Form.JSON if options.json else Form.MARKDOWN if options.markdown else Form.TERMINAL
     print_compared(before, after, form, options.metric)
+    return 0
+
+
+def _import(options: argparse.Namespace) -> int:
+    store, left_out = import_run(exchange.import_request(options, options.words), options.reports)
+    for message in left_out:
+        print(f"left out: {message}")
+    return _report(argparse.Namespace(path=store.path, markdown=False))
+
+
+def _export(options: argparse.Namespace) -> int:
+    print("\n".join(export_run(exchange.export_request(options))))
     return 0
 
 

@@ -123,6 +123,11 @@ def job_file(sections: Sequence[Section], seed: int, *, reports_start: bool = Tr
     return "\n".join(lines) + "\n"
 
 
+def is_ramp(name: str) -> bool:
+    """Whether fio's job with this name is the ramp of a section."""
+    return name.endswith(_RAMP)
+
+
 def reports_start(version: str) -> bool:
     """Whether this fio ("fio-3.39") reports when a job started."""
     found = re.match(r"fio-([0-9]+)\.([0-9]+)", version)

@@ -11,57 +11,59 @@ from harness.errors import MeasurementError
 from harness.untrusted import parse_json
 
 _HINT = "its raw output is stored in raw/ of the run"
-_Count = Annotated[int, Field(ge=0, lt=1 << 63)]
-_Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, lt=1 << 63)]
+Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 # Keys of JSON are text.
 _Nanoseconds = Annotated[int, Field(strict=False, ge=0, lt=1 << 63)]
 
 
-class _Part(BaseModel):
+class Part(BaseModel):
+    """A part of fio's output. Keys that nothing reads are ignored."""
+
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
 
-class Latency(_Part):
+class Latency(Part):
     """Latencies of one direction: their mean in ns, and completions by latency in ns."""
 
-    mean: _Number
-    bins: Mapping[_Nanoseconds, _Count] = {}
+    mean: Number
+    bins: Mapping[_Nanoseconds, Count] = {}
 
 
 class SyncLatency(Latency):
-    """Latencies of fdatasync. `N` is the number of calls; null in the output of fio before 3.0."""
+    """Latencies of fdatasync. `N` is the number of calls; 0 if there were none."""
 
-    N: _Count = 0
+    N: Count = 0
 
 
-class Direction(_Part):
+class Direction(Part):
     """What a job read or wrote. `runtime` in ms."""
 
-    io_bytes: _Count
-    bw_bytes: _Count
-    iops: _Number
-    runtime: _Count
-    total_ios: _Count
+    io_bytes: Count
+    bw_bytes: Count
+    iops: Number
+    runtime: Count
+    total_ios: Count
     clat_ns: Latency
     lat_ns: Latency
 
 
-class Syncs(_Part):
+class Syncs(Part):
     """The calls of fdatasync of a job."""
 
     lat_ns: SyncLatency
 
 
-class JobEntry(_Part):
+class JobEntry(Part):
     """One job of fio's output. CPU times in percent of `job_runtime`, which is in ms, as `job_start` is."""
 
     read: Direction
     write: Direction
-    usr_cpu: _Number
-    sys_cpu: _Number
-    ctx: _Count
-    job_runtime: _Count
-    job_start: _Count | None = None
+    usr_cpu: Number
+    sys_cpu: Number
+    ctx: Count
+    job_runtime: Count
+    job_start: Count | None = None
     sync: Syncs | None = None
 
     @property

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
-from harness.model.effective import Effective
+from harness.model.effective import NOTHING, Effective
 from harness.model.values import VALUE, Count, Flag, Size, power_of_two
 
 Bus = Literal["virtio-blk", "virtio-scsi", "sata", "ide", "nvme"]
@@ -201,7 +201,45 @@ class Vfio:
         return Effective(qemu_device="vfio-pci", host_driver="vfio-pci", guest_driver="nvme")
 
 
-Attachment = Attach | Vfio
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """An attachment that is not known: the guest of a run that was imported. No scenario can request it."""
+
+    __pydantic_config__ = VALUE
+
+    device: Literal["unknown"] = "unknown"
+    """`unknown`: nothing is known."""
+
+    @property
+    def direct(self) -> bool:
+        """Always true: nothing says that a cache of the host is involved."""
+        return True
+
+    @property
+    def read_only(self) -> bool:
+        return False
+
+    @property
+    def queues(self) -> None:
+        """Not known."""
+        return
+
+    @property
+    def host_counts(self) -> bool:
+        """Always false, because the host's counters are not known."""
+        return False
+
+    @property
+    def words(self) -> str:
+        return "attachment not known"
+
+    @property
+    def expected(self) -> Effective:
+        """Nothing was requested."""
+        return NOTHING
+
+
+Attachment = Attach | Vfio | Unknown
 
 
 def device(attachment: Any) -> str:
@@ -214,4 +252,12 @@ AnyAttachment = Annotated[
     Annotated[Attach, Tag("disk")] | Annotated[Attach, Tag("lun")] | Annotated[Vfio, Tag("vfio")],
     Discriminator(device),
 ]
-"""An attachment in a file or in a record. `device` selects the type."""
+"""An attachment in a file. `device` selects the type."""
+StoredAttachment = Annotated[
+    Annotated[Attach, Tag("disk")]
+    | Annotated[Attach, Tag("lun")]
+    | Annotated[Vfio, Tag("vfio")]
+    | Annotated[Unknown, Tag("unknown")],
+    Discriminator(device),
+]
+"""An attachment in a record."""

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator
 
-from harness.model.attach import AnyAttachment, Attachment
+from harness.model.attach import Attachment, StoredAttachment
 from harness.model.base import Device, Md
 from harness.model.job import Job
 from harness.model.layout import AnyLayout, Layout
@@ -48,8 +48,9 @@ class ModeDetail:
 
     layout: AnyLayout
     """What is built on the disk; `kind` is `device`, `lvm`, `raw`, ..."""
-    attach: Annotated[AnyAttachment | None, BeforeValidator(_of_schema_1)]
-    """How the guest gets it (bus, cache, aio, iothread); null for the mode `host`."""
+    attach: Annotated[StoredAttachment | None, BeforeValidator(_of_schema_1)]
+    """How the guest gets it (bus, cache, aio, iothread); null for the mode `host`. `device` is `unknown` if the run was
+    imported."""
 
     @property
     def on_array(self) -> bool:

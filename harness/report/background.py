@@ -75,7 +75,7 @@ def about_run(run: Run) -> Table:
         ("rounds", _from_to(rounds)),
         ("blocks of a cell", _from_to(blocks)),
         ("fio per slice", ", ".join(f"{seconds:g} s after {ramp:g} s of ramp" for seconds, ramp in times)),
-        ("span of each arm", ", ".join(map(format_size, spans))),
+        ("span of each arm", ", ".join(format_size(span) if span else "not known" for span in spans)),
         ("seed", str(info.seed)),
         ("host", lab.host),
         ("lab", lab.kind if unknown else f"{lab.kind}, guests under {lab.accel}"),

@@ -9,6 +9,7 @@ from typing import Literal
 from harness.report.cells import CellView
 from harness.report.numbers import count
 from harness.results import Run
+from harness.results.records import IMPORTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +45,24 @@ def _status(run: Run) -> Iterator[Banner]:
 
 
 def _lab(run: Run) -> Iterator[Banner]:
-    if not run.lab.representative and any(CellView(record).measured for record in run.cells):
+    if run.lab.imported:
+        yield Banner("lab", "Imported", f"{_imported(run)} Host and guest were not measured in alternation.")
+    elif not run.lab.representative and any(CellView(record).measured for record in run.cells):
         yield Banner(
             "lab",
             "Relative only",
             f"{run.lab.why.rstrip('.')}. Figures compare modes with the host of this lab; "
             "they say nothing about real hardware.",
         )
+
+
+def _imported(run: Run) -> str:
+    """Where the figures of an imported run are from, and which files were left out."""
+    origin = run.provenance.get(IMPORTED)
+    files = [each for each in origin.values() if isinstance(each, dict)] if isinstance(origin, dict) else []
+    left_out = [str(each.get("from")) for each in files if "left out" in each]
+    words = f"The figures are from {count(len(files) - len(left_out), 'file')} of another tool ({run.lab.why})."
+    return f"{words} Left out, because they cannot be read: {', '.join(left_out)}." if left_out else words
 
 
 def _blocks(run: Run) -> Iterator[Banner]:

@@ -63,7 +63,12 @@ class CalibrationTable:
 
 
 def calibration_sentences(run: Run) -> tuple[str, ...]:
-    """What the lab's calibration shows for a run with these numbers of blocks, or that there is no calibration."""
+    """What the lab's calibration shows for a run with these numbers of blocks, or that there is no calibration.
+
+    Nothing for an imported run, whose lab virt-overhead cannot calibrate.
+    """
+    if run.lab.imported:
+        return ()
     stored = run.provenance.get("calibration")
     if stored is None:
         return (f"This lab was never calibrated, so the smallest overhead it can show is not known. Run {REMEDY}.",)

@@ -77,7 +77,7 @@ def _scalings(section: Section) -> list[str]:
 def _published(section: Section) -> list[str]:
     """The same lines as in the terminal, as a list."""
     head, *rows = published_lines(section) or [""]
-    return [_plain(head), "", *(f"- {_plain(row.strip())}" for row in rows), ""] if head else []
+    return [plain(head), "", *(f"- {plain(row.strip())}" for row in rows), ""] if head else []
 
 
 def _values(cell: CellView) -> str:

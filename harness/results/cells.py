@@ -178,7 +178,7 @@ class CellRecord:
     raw: tuple[str, ...]
     """The outputs of fio for the cell, in order of time, as paths relative to the run's directory."""
     span_bytes: int
-    """The number of bytes of the disk that every arm uses."""
+    """The number of bytes of the disk that every arm uses; 0 if it is not known."""
     notes: tuple[str, ...]
     """What a reader must know about the cell, one sentence each."""
     skipped: str | None

@@ -15,6 +15,8 @@ from harness.results.cells import CellRecord
 from harness.results.comparisons import DecompositionRecord, ScalingRecord
 
 SCHEMA_VERSION = 1
+IMPORTED = "imported"
+"""The kind of lab and the profile of an imported run, and the key of its provenance with the origin of its files."""
 
 RunStatus = Literal["running", "complete", "interrupted", "failed"]
 
@@ -239,13 +241,18 @@ class LabInfo:
     host: str
     """Name of the host in the lab file."""
     kind: str
-    """What creates the guests there, for example `libvirt`, `proxmox` or `embedded`."""
+    """What creates the guests there, for example `libvirt`, `proxmox` or `embedded`; `imported` for an imported run."""
     accel: str
     """QEMU's accelerator in the guests: `kvm` or `tcg`."""
     representative: bool
     """False if the lab does not represent real hardware (emulated, nested). Then no figure is about a real disk."""
     why: str
     """Why the lab is representative, or why not."""
+
+    @property
+    def imported(self) -> bool:
+        """Whether the figures are of another tool. Then virt-overhead has not seen the lab."""
+        return self.kind == IMPORTED
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ class DomainDisks:
 
         `shared` is for a source that another disk of the guest also uses: QEMU would refuse to open it twice.
         """
-        if isinstance(disk.attach, Vfio):
+        if not isinstance(disk.attach, Attach):
             # The root bus is number 0.
             self._bus.place(self._controller("pci", next(self._ports), model="pcie-root-port"))
             return

@@ -1,0 +1,94 @@
+"""The command lines of `virt-overhead import` and `virt-overhead export`."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.config.names import plain_name
+from harness.errors import ConfigError
+from harness.exchange.request import HOST, ExportRequest, ImportRequest
+
+REPORTS = Path("reports")
+
+
+def add_import(commands: Any) -> argparse.ArgumentParser:
+    """Add the verb `import` to the subparsers."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "import", help="read fio's JSON output from elsewhere into a run that can be reported and compared"
+    )
+    parser.add_argument(
+        "--host",
+        nargs="+",
+        action="extend",
+        type=Path,
+        required=True,
+        metavar="PATH",
+        help="fio's JSON output on the host: files, or directories with .json files",
+    )
+    parser.add_argument(
+        "--guest",
+        nargs="+",
+        action="append",
+        default=[],
+        metavar=("NAME=PATH", "PATH"),
+        help="fio's JSON output in a guest, and the name of its attach mode; repeat it for further modes",
+    )
+    parser.add_argument("--disk", default="disk", metavar="NAME", help="a name for the disk (%(default)s)")
+    parser.add_argument(
+        "--scenario", default="imported", metavar="NAME", help="the beginning of the cells' ids (%(default)s)"
+    )
+    parser.add_argument("--hardware", metavar="TEXT", help="what was measured, if it is real hardware")
+    parser.add_argument(
+        "--reports", type=Path, default=REPORTS, metavar="DIR", help="where to store the run (%(default)s)"
+    )
+    parser.add_argument(
+        "--keep-going", action="store_true", help="leave out files that cannot be read (default: import nothing then)"
+    )
+    return parser
+
+
+def add_export(commands: Any) -> argparse.ArgumentParser:
+    """Add the verb `export` to the subparsers."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "export", help="write the measurements of a run as CSV or Parquet, or as a tree that fio-plot can draw"
+    )
+    parser.add_argument("path", nargs="?", type=Path, default=REPORTS / "latest", metavar="RUN")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="a row for each measurement")
+    parser.add_argument("--parquet", type=Path, metavar="FILE", help="the same with typed columns; needs pyarrow")
+    parser.add_argument("--fio-plot", type=Path, metavar="DIR", help="fio's JSON output, one file per arm and job")
+    return parser
+
+
+def export_request(options: argparse.Namespace) -> ExportRequest:
+    """The request of the command line."""
+    return ExportRequest(options.path, options.csv, options.parquet, options.fio_plot)
+
+
+def import_request(options: argparse.Namespace, arguments: Sequence[str]) -> ImportRequest:
+    """The request of the command line. `arguments` are its words. Raises ConfigError for a name that is not valid."""
+    guests: dict[str, tuple[Path, ...]] = {}
+    for first, *others in options.guest:
+        name, equals, path = first.partition("=")
+        if not equals or not path:
+            raise ConfigError(f"--guest {first}: it must be NAME=PATH", hint="for example --guest lvm=results/guest")
+        guests[name] = (*guests.get(name, ()), Path(path), *map(Path, others))
+    for option, name in (("--disk", options.disk), ("--scenario", options.scenario), *(("--guest", n) for n in guests)):
+        try:
+            plain_name(name)
+        except ValueError as error:
+            raise ConfigError(f"{option} {name}: {error}", hint="choose another name") from None
+    if HOST.name in guests:
+        raise ConfigError(f"--guest {HOST.name}=: this name is for the host itself", hint="name the attach mode")
+    return ImportRequest(
+        host=tuple(options.host),
+        guests=guests,
+        disk=options.disk,
+        scenario=options.scenario,
+        hardware=options.hardware,
+        keep_going=options.keep_going,
+        command=shlex.join(("virt-overhead", *arguments)),
+    )

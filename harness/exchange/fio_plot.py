@@ -1,0 +1,115 @@
+"""Writes a tree of fio's JSON output that fio-plot can draw, with the directories and names of bench-fio."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from harness.errors import ConfigError, MeasurementError, ResultsError
+from harness.exchange.document import Document, ReportedJob, read_document
+from harness.exchange.merging import RanSlice, merged_document
+from harness.exchange.rows import Row
+from harness.files import write_atomically
+from harness.measure.fio import is_ramp
+from harness.model.job import Job
+from harness.model.mode import ModeDetail, Place
+from harness.results import RunStore
+from harness.units import short_size
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """What one file of the tree is about."""
+
+    disk: str
+    arm: str
+    mode: ModeDetail | None
+    """What the name of the arm's mode stands for; None for the bare host."""
+    job: Job
+
+    @property
+    def path(self) -> Path:
+        """DISK/ARM/BS/RW-IODEPTH-NUMJOBS.json. A mixed job has one more directory with its share of reads."""
+        job = self.job
+        mixed = [f"{job.rw}{job.read_share * 100:.0f}"] if job.read_share is not None else []
+        bs = short_size(job.bs) + (f"-i{job.rate}" if job.rate is not None else "")
+        return Path(self.disk, self.arm.replace(":", "-"), *mixed, bs, f"{job.rw}-{job.iodepth}-{job.numjobs}.json")
+
+
+def write_tree(store: RunStore, rows: Iterable[Row], directory: Path) -> list[Path]:
+    """Write one file for each disk, arm and job with the slices that count, and return their paths.
+
+    Raises ConfigError if the directory has files already, and ResultsError if a raw file does not fit to the journal.
+    """
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise ConfigError(f"--fio-plot {directory}: it has files already", hint="name a new or empty directory")
+    slices = _slices(store, tuple(rows))
+    paths: dict[Path, _Key] = {}
+    for key in slices:
+        if (other := paths.setdefault(key.path, key)) != key:
+            raise ResultsError(
+                f"{key.path} would be the file of {other.job.id} and of {key.job.id}, or of two modes of one name",
+                hint="fio-plot cannot tell them apart; export them as --csv",
+            )
+    for path, key in paths.items():
+        found = slices[key]
+        versions = ", ".join(dict.fromkeys(document.version for document, _ in found))
+        content = merged_document(key.job, [each for _, each in found], versions)
+        (directory / path).parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(directory / path, json.dumps(content, indent=1) + "\n")
+    return [directory / path for path in paths]
+
+
+def _slices(store: RunStore, rows: Sequence[Row]) -> dict[_Key, list[tuple[Document, RanSlice]]]:
+    """fio's results of the slices that count, by file of the tree."""
+    by_raw: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_raw[row.measurement.raw].append(row)
+    found: dict[_Key, list[tuple[Document, RanSlice]]] = defaultdict(list)
+    for raw, own in by_raw.items():
+        if any(row.counts for row in own):
+            document = _read(store.path / raw)
+            for row, ran in zip(own, _matched(raw, own, document.jobs), strict=True):
+                if row.counts and row.job is not None:
+                    mode = row.cell.mode_detail if row.cell and row.measurement.arm != Place.HOST else None
+                    found[_Key(row.disk, row.measurement.arm, mode, row.job)].append((document, ran))
+    return found
+
+
+def _read(path: Path) -> Document:
+    try:
+        return read_document(path.read_bytes(), str(path))
+    except OSError as error:
+        raise ResultsError(
+            f"{path} cannot be read: {error.strerror}", hint="--fio-plot needs raw/ of the run; --csv does not"
+        ) from None
+    except MeasurementError as error:
+        raise ResultsError(error.message, hint="restore the file from a backup; --csv does not need it") from None
+
+
+def _matched(raw: str, rows: Sequence[Row], jobs: Iterable[ReportedJob]) -> list[RanSlice]:
+    """The entries of each row in the file. Both are in the order of the slices."""
+    groups = [tuple(group) for _, group in groupby(jobs, key=lambda job: job.groupid)]
+    left = [group for group in groups if not is_ramp(group[0].jobname)]
+    found = []
+    for row in rows:
+        fitting = [group for group in left if _figures(group) == (row.measurement.io_bytes, row.measurement.seconds)]
+        if not fitting:
+            raise ResultsError(
+                f"{raw} has no result with {row.measurement.io_bytes} bytes in {row.measurement.seconds:g} s, which "
+                f"the journal has for {row.measurement.arm}, {row.measurement.job}",
+                hint="the files of the run were changed; restore them from a backup",
+            )
+        found.append(fitting[0])
+        left.remove(fitting[0])
+    return found
+
+
+def _figures(entries: RanSlice) -> tuple[int, float]:
+    """Bytes and seconds of a slice."""
+    sides = [side for entry in entries for side in entry.sides]
+    return sum(side.io_bytes for side in sides), max((side.runtime for side in sides), default=0) / 1000

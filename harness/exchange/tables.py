@@ -1,0 +1,39 @@
+"""Writes the measurements of a run as a table: CSV or Parquet."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.errors import ConfigError
+from harness.exchange.rows import COLUMNS, Row, as_columns
+from harness.files import replacing, write_atomically
+
+
+def write_csv(rows: Sequence[Row], path: Path) -> None:
+    """Write the rows with a header. A missing value is empty; truth values are `true` and `false`. Raises OSError."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(column.name for column in COLUMNS)
+    for row in rows:
+        values = (column.of(row) for column in COLUMNS)
+        writer.writerow(str(value).lower() if isinstance(value, bool) else value for value in values)
+    write_atomically(path, text.getvalue())
+
+
+def write_parquet(rows: Sequence[Row], path: Path) -> None:
+    """Write the rows with typed columns. Raises ConfigError without pyarrow, and OSError."""
+    try:
+        import pyarrow as pa  # noqa: PLC0415 - an optional dependency
+        from pyarrow import parquet  # noqa: PLC0415
+    except ModuleNotFoundError:
+        raise ConfigError(
+            "--parquet needs pyarrow, which is not installed", hint="run: pip install 'virt-overhead[parquet]'"
+        ) from None
+    types: dict[type, Any] = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+    schema = pa.schema([(column.name, types[column.type]) for column in COLUMNS])
+    with replacing(path) as file:
+        parquet.write_table(pa.table(dict(as_columns(list(rows))), schema=schema), file)
