@@ -169,6 +169,8 @@ def _behaviour(job: Job) -> Iterator[str]:
         yield f"percentage_random={job.random_share * 100:.0f}"
     if job.syncs:
         yield "fdatasync=1"
+    if job.durable:
+        yield "sync=dsync"
     if job.bursts is not None:
         yield f"thinktime={round(job.bursts.pause * 1e6)}"
         yield f"thinktime_blocks={job.bursts.ios}"

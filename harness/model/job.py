@@ -86,7 +86,10 @@ class Workload:
     random_share: float | None = None
     """Share of random I/Os, 0 to 1; null: all of a random pattern, and none of a sequential one."""
     syncs: bool = False
-    """Whether fdatasync follows each write. Its latency is measured."""
+    """Whether fdatasync follows each write. Its latency is measured. Not for mixed patterns: fio also calls it after
+    each read there."""
+    durable: bool = False
+    """Whether each write is durable when it completes (O_DSYNC)."""
     bursts: Bursts | None = None
     """Pauses between I/Os; null: none."""
     poisson: bool = False
@@ -127,7 +130,7 @@ class Workload:
         arrivals, the mean latency with the time in the queue. Of bursts, it is the mean completion latency as well,
         because the pauses limit the IOPS. Of writes that are flushed, it is the mean latency of fdatasync.
         """
-        if self.syncs and not self.reads:
+        if self.syncs:
             return "sync_mean"
         if self.poisson:
             return "lat_mean"

@@ -18,6 +18,7 @@ from plotly.offline import get_plotlyjs
 from harness.analysis import METRICS, Estimate, Unit
 from harness.analysis.metrics import SHOWN
 from harness.report import background, budgets, charts, numbers
+from harness.report.best import BEST_HEAD
 from harness.report.cells import CellView, confidence_words
 from harness.report.cost_chart import cost_chart
 from harness.report.costs import why_no_cycles
@@ -110,6 +111,7 @@ def _environment() -> Environment:
     environment.filters |= {
         "code": _code,
         "num": _typographic,
+        "number": lambda value: _typographic(numbers.significant(value)),
         "percent": lambda estimate: _typographic(numbers.percent(estimate.point if estimate else None)),
         "interval": lambda estimate: _typographic(numbers.percent_interval(estimate)),
         "both": lambda estimate: _typographic(numbers.percent_with_interval(estimate)),
@@ -125,6 +127,7 @@ def _environment() -> Environment:
         "slug": lambda text: re.sub(r"[^A-Za-z0-9._-]+", "-", text),
     }
     environment.globals |= {
+        "best_head": BEST_HEAD,
         "metric_value": _metric_value,
         "configuration": background.configuration,
         "scale_of": _scale_of,

@@ -6,6 +6,7 @@ from harness.report.cells import CellView, Outcome
 from harness.report.model import Section, report_view
 from harness.report.numbers import percent_with_interval
 from harness.report.terminal import (
+    best_lines,
     efficiency_line,
     finding_lists,
     outcome_words,
@@ -41,7 +42,7 @@ def _section(section: Section) -> list[str]:
     ]
     steps = [line for group in section.waterfalls for line in _waterfall(group)] + _scalings(section)
     head = f"| cell | host | guest | unit | {overhead_head(section.cells)} | n | added us | verdict |"
-    return [*lines, *([head, _ALIGNMENT, *rows, ""] if rows else []), *steps, *_published(section)]
+    return [*lines, *([head, _ALIGNMENT, *rows, ""] if rows else []), *steps, *_best(section), *_published(section)]
 
 
 def _waterfall(group: WaterfallGroup) -> list[str]:
@@ -72,6 +73,11 @@ def _scalings(section: Section) -> list[str]:
         for view in section.scalings
     ]
     return [head, "|:--|:--|--:|--:|--:|:--|", *rows, ""]
+
+
+def _best(section: Section) -> list[str]:
+    head, *rows = best_lines(section) or [""]
+    return [plain(head), "", *(f"- {plain(row.strip())}" for row in rows), ""] if head else []
 
 
 def _published(section: Section) -> list[str]:

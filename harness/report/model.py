@@ -9,6 +9,7 @@ from typing import Literal
 
 from harness.analysis import Estimate
 from harness.report.banners import Banner, banners
+from harness.report.best import BestRow, best_rows
 from harness.report.budgets import allowed
 from harness.report.calibration import calibration_sentences
 from harness.report.cells import ArmName, CellView, Outcome
@@ -168,6 +169,8 @@ class Section:
     scalings: tuple[ScalingView, ...]
     published: PublishedView | None
     """Published figures for comparison; None if the scenario names none."""
+    best: tuple[BestRow, ...]
+    """The tests of CrystalDiskMark, with the best slice beside the mean."""
 
     @property
     def modes(self) -> tuple[str, ...]:
@@ -282,6 +285,7 @@ def sections(run: Run, cells: Sequence[CellView]) -> tuple[Section, ...]:
                 waterfalls=waterfall_groups(f"disk{number}", steps, own),
                 scalings=scaling_views(run.scalings, own),
                 published=published_view(run, scenario, own),
+                best=best_rows(own),
             )
         )
     return tuple(found)

@@ -9,6 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from harness.report.best import BEST_HEAD
 from harness.report.budgets import compact_verdict
 from harness.report.cells import CellView, Outcome, confidence_words
 from harness.report.model import Section, report_view
@@ -76,6 +77,7 @@ def summary_lines(run: Run, path: Path | None = None) -> list[str]:
         lines += [f"  {detail}" for detail in section.headline.details]
         lines += [line for group in section.waterfalls for line in waterfall_lines(group)]
         lines += _first([view.sentence for view in section.scalings])
+        lines += best_lines(section)
         lines += published_lines(section)
     counts = ", ".join(f"{number} {outcome}" for outcome, number in view.counts.items())
     if counts:
@@ -85,6 +87,11 @@ def summary_lines(run: Run, path: Path | None = None) -> list[str]:
     if path is not None:
         lines.append(f"report: {path}")
     return lines
+
+
+def best_lines(section: Section) -> list[str]:
+    """The best slices of CrystalDiskMark's tests; empty without such tests."""
+    return [BEST_HEAD, *(f"  {row.sentence}" for row in section.best)] if section.best else []
 
 
 def published_lines(section: Section) -> list[str]:

@@ -25,7 +25,7 @@ def scalings(
 ) -> tuple[ScalingRecord, ...]:
     """One record per measured cell with a layout that is an array or lies on one, in the order of `cells`.
 
-    `records` is by cell id. Jobs at a fixed rate are left out: they request the same rate from an array and a disk.
+    `records` is by cell id. Jobs that do not keep the queue full are left out: they ask the same of an array and a disk.
     """
     of_arm: dict[tuple[str, str], list[Measurement]] = {}
     for each in measurements:
@@ -34,7 +34,7 @@ def scalings(
     for cell in cells:
         array = cell.mode.layout.base
         record = records.get(cell.id)
-        if isinstance(array, Md) and cell.job.rate is None and record is not None and _has_both(record):
+        if isinstance(array, Md) and cell.job.is_saturating and record is not None and _has_both(record):
             own = _of_twin(cell, record, of_arm)
             found.append(_record(cell, array, record, own, _curve(cell, cells, records)))
     return tuple(found)

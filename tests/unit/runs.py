@@ -17,6 +17,7 @@ from harness.model.effective import NOTHING, Effective
 from harness.model.job import Job, parse_workload
 from harness.model.mode import Arm, Cell, Place
 from harness.model.profile import Profile
+from harness.model.workloads import parse_workloads
 from harness.results import (
     SCHEMA_VERSION,
     CellContext,
@@ -119,7 +120,8 @@ def synthetic_run(
     """
     scenario = replace(optane(), disk=disk)
     if workloads:
-        scenario = replace(scenario, workloads=tuple(map(parse_workload, workloads)))
+        named = (each for name in workloads for each in parse_workloads(name))
+        scenario = replace(scenario, workloads=tuple(named))
     if modes is not None:
         scenario = replace(scenario, modes=tuple(mode for mode in scenario.modes if mode.name in modes))
     plan = plan_for(scenario, profile)

@@ -259,6 +259,7 @@ def test_the_evaluation_is_stored_as_numbers_and_names() -> None:
                             "sizes": [],
                             "random_share": None,
                             "syncs": False,
+                            "durable": False,
                             "bursts": None,
                             "poisson": False,
                             "region": None,
