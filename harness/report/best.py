@@ -11,9 +11,7 @@ from harness.model.workloads import shows_best
 from harness.report.cells import CellView
 from harness.report.numbers import significant
 
-BEST_HEAD = (
-    "CrystalDiskMark shows the best of its passes, so the best slice is here beside the mean. Overheads are of means."
-)
+BEST_HEAD = "CrystalDiskMark shows the best of its passes: here it is beside the mean. Overheads are of means."
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +27,7 @@ class MeanAndBest:
 
 @dataclass(frozen=True, slots=True)
 class BestRow:
-    """One cell of a CrystalDiskMark test. `slices` is the number of slices of each arm. `guest` is None for the host."""
+    """One cell of a CrystalDiskMark test. `slices` is the number of slices of each arm. The host alone has no guest."""
 
     test: str
     mode: str

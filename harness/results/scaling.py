@@ -25,7 +25,7 @@ def scalings(
 ) -> tuple[ScalingRecord, ...]:
     """One record per measured cell with a layout that is an array or lies on one, in the order of `cells`.
 
-    `records` is by cell id. Jobs that do not keep the queue full are left out: they ask the same of an array and a disk.
+    `records` is by cell id. Jobs that do not keep the queue full are left out: an array does no more of them.
     """
     of_arm: dict[tuple[str, str], list[Measurement]] = {}
     for each in measurements:
