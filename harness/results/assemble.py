@@ -5,18 +5,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from harness.analysis import (
     METRICS,
     Correlation,
-    Estimate,
     Look,
-    Metric,
-    Samples,
     Sequential,
     Verdict,
-    estimate_added,
     estimate_overhead,
 )
 from harness.errors import ResultsError
@@ -31,14 +27,10 @@ from harness.results.cells import BlockKey, CellRecord, LongerSlices, MetricReco
 from harness.results.configuration import configuration_check
 from harness.results.dependence import CellBlocks, caveat_note, job_correlation, samples_of
 from harness.results.judging import gravest, judged
+from harness.results.metric_records import has_metric, metric_records, values_of
 from harness.results.percentiles import (
-    Blocks,
     ByArm,
-    Counts,
-    batch_values,
-    batches_of,
     counts_of,
-    pooled,
     too_few_ios,
 )
 from harness.results.records import CarryOverRecord, Measurement
@@ -159,9 +151,9 @@ def _correlations(
 def _cell_blocks(cell: Cell, by_arm: ByArm) -> CellBlocks | None:
     """The cell's blocks in its headline metric; None without a guest, complete blocks or possible values."""
     blocks, name = _complete_blocks(by_arm), cell.job.headline
-    if Place.GUEST not in by_arm or not _has_metric(name, by_arm, blocks) or _impossible_values(_slices(by_arm)):
+    if Place.GUEST not in by_arm or not has_metric(name, by_arm, blocks) or _impossible_values(_slices(by_arm)):
         return None
-    host, guest = (_values(name, by_arm[place], blocks) for place in (Place.HOST, Place.GUEST))
+    host, guest = (values_of(name, by_arm[place], blocks) for place in (Place.HOST, Place.GUEST))
     return CellBlocks(blocks, host, guest, _boots(by_arm, blocks))
 
 
@@ -187,7 +179,7 @@ def _cell_record(
         *context.check(cell, own),
     )
     counts = counts_of(by_arm, blocks)
-    metrics = {} if impossible else _metrics(by_arm, blocks, counts, samples, confidence)
+    metrics = {} if impossible else metric_records(by_arm, blocks, counts, samples, confidence)
     budgets = judged(context.budgets, metrics, look, samples) if context.skipped is None else ()
     headline = metrics.get(job.headline)
     return CellRecord(
@@ -288,70 +280,3 @@ def _impossible_values(measurements: Iterable[Measurement]) -> tuple[ValidityChe
         for name, value in measurement.metrics.items()
         if value <= 0 or not math.isfinite(value)
     )
-
-
-def _metrics(
-    by_arm: ByArm,
-    blocks: Sequence[BlockKey],
-    counts: Counts,
-    samples: Samples,
-    confidence: float,
-) -> dict[str, MetricRecord]:
-    found = {}
-    for metric in METRICS.values():
-        if _has_metric(metric.name, by_arm, blocks):
-            values = {place: _values(metric.name, of_block, blocks) for place, of_block in by_arm.items()}
-            record = _metric_record(metric, values, samples, confidence)
-        elif own := batches_of(metric, counts, samples.boots):
-            sizes = tuple(map(len, own))
-            values = {place: batch_values(metric, of_block, blocks, own) for place, of_block in by_arm.items()}
-            record = replace(_metric_record(metric, values, samples.in_batches(sizes), confidence), batches=sizes)
-        else:
-            continue
-        found[metric.name] = replace(record, pooled=pooled(metric, by_arm, blocks, confidence))
-    return found
-
-
-def _has_metric(name: str, by_arm: ByArm, blocks: Sequence[BlockKey]) -> bool:
-    """Whether every measurement of these blocks has the metric."""
-    return bool(blocks) and all(name in m.metrics for arm in by_arm.values() for block in blocks for m in arm[block])
-
-
-def _values(name: str, arm: Blocks, blocks: Sequence[BlockKey]) -> tuple[float, ...]:
-    return tuple(_one_value(m.metrics[name] for m in arm[block]) for block in blocks)
-
-
-def _metric_record(
-    metric: Metric, values: Mapping[Place, tuple[float, ...]], samples: Samples, confidence: float
-) -> MetricRecord:
-    """The estimates from each arm's values, which are those of `samples`."""
-
-    def worse(of: Sequence[float], than: Sequence[float]) -> Estimate | None:
-        if not (of and than):
-            return None
-        better = metric.higher_is_better
-        return estimate_overhead(than, of, higher_is_better=better, confidence=confidence, samples=samples)
-
-    host, twin, guest = (values.get(place, ()) for place in (Place.HOST, Place.TWIN, Place.GUEST))
-    added = None
-    if guest and metric.is_latency:
-        added = estimate_added(host, guest, confidence=confidence, samples=samples)
-    return MetricRecord(
-        unit=metric.unit,
-        better=metric.better,
-        host=host,
-        twin=twin,
-        guest=guest,
-        overhead=worse(guest, than=host),
-        layer=worse(twin, than=host),
-        virtualisation=worse(guest, than=twin or host),
-        added=added,
-    )
-
-
-def _one_value(values: Iterable[float]) -> float:
-    """The value itself, or the geometric mean of repeats."""
-    several = list(values)
-    if len(several) == 1:
-        return several[0]
-    return math.exp(math.fsum(math.log(value) for value in several) / len(several))
