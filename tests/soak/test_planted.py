@@ -1,0 +1,101 @@
+"""Faults planted under a volume that a guest uses: the workload for this fault shows it, and a saturating load does not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import fmean
+
+from harness.lab.transport.ssh import SshRunner
+from harness.model.mode import Place
+from harness.results import CellRecord
+from tests.e2e.conftest import host
+from tests.e2e.machines import latest, started
+
+__all__ = ["host"]
+
+DELAY_S = 0.02
+"""How much later a flush of the volume completes, and how long the volume hangs after a pause."""
+_GUEST_STARTS_SECONDS = 120.0
+
+# $1: milliseconds. The volume of the mode lvm becomes a dm-delay device that delays flushes, while the guest has it.
+_DELAY_FLUSHES = r"""
+modprobe dm-delay || exit 1
+name=$(dmsetup ls | cut -f1 | grep '^voh.*-lvm$') || exit 1
+set -- "$1" $(dmsetup table "$name")
+dmsetup suspend "$name"
+dmsetup load "$name" --table "$2 $3 delay $5 $6 0 $5 $6 0 $5 $6 $1"
+dmsetup resume "$name"
+"""
+
+# $1: seconds. When the volume was idle for 10 ms after an I/O, it hangs once for this time. Ends with the volume.
+_HANG_AFTER_PAUSES = r"""
+name=$(dmsetup ls | cut -f1 | grep '^voh.*-lvm$') || exit 1
+device=/sys/block/$(basename "$(readlink -f "/dev/mapper/$name")")
+before= active=
+while read -r now <"$device/stat"; do
+    if [ "$now" != "$before" ]; then
+        before=$now active=1
+    elif [ "$active" ]; then
+        dmsetup suspend --nolockfs --noflush "$name" && sleep "$1"
+        dmsetup resume "$name"
+        active=
+    fi
+    sleep 0.01
+done 2>/dev/null
+"""
+
+
+def when_the_guest_starts(host: SshRunner, plant: Callable[[], None]) -> None:
+    """Plant a fault as soon as the guest of the run is there, while it boots."""
+    end = time.monotonic() + _GUEST_STARTS_SECONDS
+    while host.run(["sh", "-c", "ls /run/libvirt/qemu/voh-*.pid"], deadline=30, check=False).status != 0:
+        assert time.monotonic() < end, "no guest was started"
+        time.sleep(1)
+    plant()
+
+
+def measured_with(tmp_path: Path, host: SshRunner, plant: Callable[[], None], jobs: str) -> dict[str, CellRecord]:
+    """The cells of the volume by job, measured while the planted fault is there."""
+    with started(tmp_path, "-k", f"stalls-lvm and ({jobs})", "--profile=smoke", "--lab=embedded") as run:
+        when_the_guest_starts(host, plant)
+        output, _ = run.communicate(timeout=400)
+    assert run.returncode == 0, output
+    return {cell.job.id: cell for cell in latest(tmp_path).cells if cell.mode == "lvm"}
+
+
+def added(cell: CellRecord, place: Place) -> float:
+    """The mean latency that an arm adds to that of the host, in seconds, in the metric of the job."""
+    metric = cell.metrics[cell.job.headline if cell.job.headline != "iops" else "clat_mean"]
+    return fmean(getattr(metric, str(place))) - fmean(metric.host)
+
+
+def lost(cell: CellRecord) -> float:
+    """The share of the host's IOPS that the volume loses on the host."""
+    metric = cell.metrics["iops"]
+    return 1 - fmean(metric.twin) / fmean(metric.host)
+
+
+def test_a_delayed_flush_is_shown_by_wal_and_not_by_a_saturating_load(tmp_path: Path, host: SshRunner) -> None:
+    def plant() -> None:
+        host.run(["sh", "-s", "--", f"{DELAY_S * 1000:.0f}"], stdin=_DELAY_FLUSHES, deadline=60)
+
+    cells = measured_with(tmp_path, host, plant, "wal or randread")
+    for place in (Place.TWIN, Place.GUEST):
+        assert added(cells["wal"], place) > 0.8 * DELAY_S
+    assert lost(cells["randread-4k-qd32"]) < 0.5
+
+
+def test_a_hang_after_a_pause_is_shown_by_bursts_and_random_arrivals_and_not_by_a_saturating_load(
+    tmp_path: Path, host: SshRunner
+) -> None:
+    def plant() -> None:
+        script = f"cat >/tmp/hang <<'END'\n{_HANG_AFTER_PAUSES}END\nsetsid sh /tmp/hang {DELAY_S} >/dev/null 2>&1 &\n"
+        host.run(["sh", "-s"], stdin=script, deadline=60)
+
+    cells = measured_with(tmp_path, host, plant, "thinktime or poisson or randread")
+    # One read in four follows a pause.
+    assert added(cells["thinktime"], Place.TWIN) > 0.5 * DELAY_S / 4
+    assert added(cells["poisson"], Place.TWIN) > 0.05 * DELAY_S
+    assert lost(cells["randread-4k-qd32"]) < 0.5
