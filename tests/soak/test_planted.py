@@ -1,4 +1,4 @@
-"""Faults planted under a volume that a guest uses: the workload for this fault shows it, and a saturating load does not."""
+"""Faults planted under a guest's volume: the workload for this fault shows it, and a saturating load does not."""
 
 from __future__ import annotations
 
