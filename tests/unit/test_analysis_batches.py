@@ -145,4 +145,5 @@ def test_a_metric_says_how_many_ios_a_sample_needs() -> None:
         "clat_p50": 20,
         "clat_p99": 1000,
         "clat_p999": 10_000,
+        "sync_p99": 1000,
     }

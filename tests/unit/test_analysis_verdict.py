@@ -131,4 +131,6 @@ def test_rates_are_better_higher_and_latencies_lower() -> None:
         "clat_p50",
         "clat_p99",
         "clat_p999",
+        "sync_mean",
+        "sync_p99",
     ]

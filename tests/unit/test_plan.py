@@ -117,6 +117,7 @@ def test_a_cell_can_be_selected_by_its_facets() -> None:
         "scenario": "optane",
         "disk": "nvme0",
         "mode": "raw-cached",
+        "workload": "randread-4k",
         "pattern": "randread",
         "bs": "4k",
         "iodepth": 32,

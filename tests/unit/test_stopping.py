@@ -41,7 +41,7 @@ def record(
     validity: tuple[ValidityCheck, ...] = (),
     skipped: str | None = None,
 ) -> CellRecord:
-    """The cell after rounds with these guest-to-host ratios, made as a campaign makes it."""
+    """The cell after rounds with these guest-to-host ratios, made as a campaign makes it, each in a boot of its own."""
     measurements = [
         _measured(arm.id, number, 10_000 * (ratio if arm.mode else 1))
         for number, ratio in enumerate(ratios, start=1)
@@ -66,6 +66,7 @@ def _measured(arm: str, number: int, iops: float) -> Measurement:
         metrics={"iops": iops},
         io_bytes=4096,
         raw="raw/1.json",
+        boot=number,
     )
 
 
