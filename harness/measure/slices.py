@@ -34,8 +34,8 @@ _FIRST_PAUSE_SECONDS = 0.5
 """As much time before the first slice counts as a pause."""
 _BEFORE_SLICE = 0.25
 """When the counters are read before a slice, as a share of the pause before it. The slice before has ended then."""
-_TOLERANCE = 0.005
-"""Seconds by which a reading of the counters may overlap a slice: half of the resolution of /proc/uptime."""
+_TOLERANCE = 0.001
+"""Seconds by which a reading of the counters may overlap a slice: fio reports starts and times in milliseconds."""
 _GRACE_SECONDS = 60.0
 _WATCH_SECONDS = 0.5
 _STOP_SECONDS = 5.0
