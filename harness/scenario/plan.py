@@ -10,6 +10,7 @@ from harness.model.job import Job, Workload
 from harness.model.mode import Arm, Cell, Mode, Place
 from harness.model.profile import Conditioning, Profile, profile_of
 from harness.scenario.scenario import Scenario
+from harness.scenario.searches import PlannedSearch, planned_searches
 from harness.scenario.setups import disks_needed, regions, setups
 from harness.scenario.timetable import takes_turns
 from harness.units import format_size
@@ -101,7 +102,7 @@ class Plan:
 
     `rounds` is the minimum and `most_rounds` the maximum number of rounds. `target`, `time_limit`, `conditioning` and
     `reboot` have the meaning that they have in the profile. `disks` are the disks for arrays, `disk` first. Without
-    arrays, `disks` has only `disk`.
+    arrays, `disks` has only `disk`. `searches` follow the rounds of their groups.
     """
 
     disk: str
@@ -115,6 +116,7 @@ class Plan:
     conditioning: Conditioning = "fill"
     reboot: bool = False
     disks: tuple[str, ...] = ()
+    searches: tuple[PlannedSearch, ...] = ()
 
     def __post_init__(self) -> None:
         if self.most_rounds < self.rounds:
@@ -158,13 +160,15 @@ class Plan:
     @property
     def minutes(self) -> float:
         """The estimate in minutes: the minimum number of rounds, the shortest conditioning, and the start."""
-        return self._minutes(self.fio_seconds, self._steady_rounds[0])
+        searching = sum(each.usual_seconds for each in self.searches)
+        return self._minutes(self.fio_seconds + searching, self._steady_rounds[0])
 
     @property
     def most_minutes(self) -> float:
         """The upper bound in minutes: the maximum number of rounds, the longest conditioning, and the start."""
         rounds = sum(self.most_rounds_of(group) * group.round_seconds for group in self.groups)
-        return self._minutes(rounds, self._steady_rounds[1])
+        searching = sum(each.search.time_limit for each in self.searches) * FIO_SHARE
+        return self._minutes(rounds + searching, self._steady_rounds[1])
 
     def most_rounds_of(self, group: Group) -> int:
         """`most_rounds`, or as many rounds as fit into `time_limit`. Never fewer than `rounds`."""
@@ -189,12 +193,13 @@ class Plan:
 
     @property
     def write_bytes(self) -> float:
-        """The bytes written at most: conditioning, and every writing job at the disk's full write rate.
+        """The bytes written at most: conditioning, every writing job at the disk's full write rate, and searches.
 
         Jobs that are measured again, because of carry-over or overlapping slices, keep to what the others leave of it.
         """
         steady = self._steady_seconds(self._steady_rounds[1]) * self.write_rate
-        return self.fill_bytes(self.span) + steady + sum(map(self.bytes_of, self.groups))
+        searching = sum(each.bytes_written(self.write_rate) for each in self.searches)
+        return self.fill_bytes(self.span) + steady + sum(map(self.bytes_of, self.groups)) + searching
 
     def bytes_of(self, group: Group) -> float:
         """The part of `write_bytes` for measuring the group, without conditioning."""
@@ -290,6 +295,11 @@ def plan_for(scenario: Scenario, profile_name: str, selected: Iterable[Cell] | N
         conditioning=profile.conditioning,
         reboot=profile.reboot,
         disks=scenario.disks,
+        searches=tuple(
+            search
+            for group in groups
+            for search in planned_searches(scenario.searches, group.id, group.cells, group.blocks)
+        ),
     )
 
 
