@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.analysis.loadcurve import Load, load_curve
+from harness.analysis.loadcurve import FEWEST_SAMPLES, Load, load_curve
 
 FIRST_STEPS = (1 / 8, 1 / 4, 1 / 2)
 """The first rates, as shares of the fastest one."""
@@ -49,12 +49,15 @@ def next_rates(loads: Sequence[Load], bound: float, limits: SearchLimits) -> tup
 
     First the fastest rate and geometric steps below it. Then the middle between the fastest rate that keeps `bound`
     (seconds) and the slowest one that does not, until the two are close. Then both again, until they have enough
-    samples. Each call takes all `loads` of the arm so far into account.
+    samples. A rate without two samples is measured again first. Each call takes all `loads` of the arm so far into
+    account.
     """
     if not loads:
         fastest = limits.top or limits.speed
         steps = dict.fromkeys(rate for share in FIRST_STEPS if (rate := limits.rate(share * fastest)) is not None)
         return (*steps, limits.top)
+    if again := _again(*(load for load in loads if load.reached and len(load.latencies) < FEWEST_SAMPLES)):
+        return again
     below, above = _around(loads, bound)
     if below is None:
         lower = limits.rate(STEP_DOWN * above.achieved) if above is not None else None

@@ -150,8 +150,9 @@ class Plan:
 
     @property
     def fio_seconds(self) -> float:
-        """fio seconds of the fewest rounds of all groups, without conditioning."""
-        return self.rounds * sum(group.round_seconds for group in self.groups)
+        """fio seconds of the fewest rounds of all groups and of usual searches, without conditioning."""
+        searching = sum(each.usual_seconds for each in self.searches)
+        return self.rounds * sum(group.round_seconds for group in self.groups) + searching
 
     def seconds_of(self, rounds: int) -> float:
         """The time for measuring so many rounds of all groups, with the starts of fio and the pauses."""
@@ -160,8 +161,7 @@ class Plan:
     @property
     def minutes(self) -> float:
         """The estimate in minutes: the minimum number of rounds, the shortest conditioning, and the start."""
-        searching = sum(each.usual_seconds for each in self.searches)
-        return self._minutes(self.fio_seconds + searching, self._steady_rounds[0])
+        return self._minutes(self.fio_seconds, self._steady_rounds[0])
 
     @property
     def most_minutes(self) -> float:

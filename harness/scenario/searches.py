@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from harness.analysis import METRICS, SearchLimits
+from harness.analysis.loadcurve import FEWEST_SAMPLES
 from harness.config.names import choices
 from harness.config.problems import shown
 from harness.model.job import Job
@@ -94,7 +95,7 @@ def planned_searches(
     own = tuple(cells)
     for search in searches:
         if covered := tuple(cell for cell in own if search.covers(cell)):
-            yield PlannedSearch(search, group, covered, blocks)
+            yield PlannedSearch(search, group, covered, max(blocks, FEWEST_SAMPLES))
 
 
 def search_problems(scenario: Scenario) -> Iterator[str]:
