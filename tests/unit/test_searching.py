@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,51 +14,11 @@ from harness.measure.measurer import Piece
 from harness.model.mode import Place
 from harness.results import Measurement, Run, RunStore, SearchArm
 from harness.scenario.plan import Group
-from harness.scenario.scenario import Scenario, Search
 from harness.scenario.timetable import Slice
 from tests.unit import killed_campaign
 from tests.unit.killed_campaign import campaign, measured
-from tests.unit.measurements import as_planned
-from tests.unit.recorded_campaign import RecordedMeasurer
+from tests.unit.queueing import CAPACITY, FULL_SPEED, Queue, known_answer, searched_run, searching
 from tests.unit.runs import RUN_ID
-
-CAPACITY = {Place.HOST: 120_000.0, Place.GUEST: 50_000.0}
-"""I/Os per second of a server with a queue (M/M/1)."""
-FULL_SPEED = 0.98
-"""Utilisation at full speed, which the depth limits."""
-BOUND = 500e-6
-
-
-def p99(capacity: float, load: float) -> float:
-    """The 99th percentile of the time in an M/M/1 system, in seconds."""
-    return math.log(100) / (capacity - load)
-
-
-def known_answer(place: Place) -> float:
-    """The load at which `p99` is the bound."""
-    return CAPACITY[place] - math.log(100) / BOUND
-
-
-class Queue(RecordedMeasurer):
-    """A disk with a known curve of latency over load."""
-
-    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
-        found = []
-        for number, planned in enumerate(piece.table.slices):
-            began(planned)
-            capacity = CAPACITY[planned.arm.place]
-            load = float(min(planned.job.rate or math.inf, FULL_SPEED * capacity))
-            scatter = 1 + 0.01 * math.sin(7 * number + 3 * piece.number)
-            metrics = {"iops": load, "bw": load * 4096, "clat_p99": p99(capacity, load) * scatter}
-            found.append(replace(as_planned(group, piece, planned, metrics), raw=f"raw/{group.id}-{piece.number}.json"))
-            self.store.append(found[-1])
-        return found
-
-
-def searching(**changes: object) -> Scenario:
-    plain = killed_campaign.scenario()
-    search = Search("busy", plain.workloads[0], BOUND)
-    return replace(plain, budgets=(), searches=(replace(search, **changes),))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -69,17 +28,13 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
     return RunStore.create(tmp_path / "reports", RUN_ID)
 
 
-def run(store: RunStore, scenario: Scenario) -> Run:
-    return measured(campaign(store, resume=False, of=scenario, measurer=Queue))
-
-
 def arms(run: Run) -> dict[str, SearchArm]:
     (search,) = run.searches
     return {each.arm: each for each in search.arms}
 
 
 def test_the_search_finds_the_load_at_which_a_known_queue_reaches_the_bound(store: RunStore) -> None:
-    found = arms(run(store, searching()))
+    found = arms(searched_run(store, searching()))
     for arm, place in (("host", Place.HOST), ("guest:passthrough", Place.GUEST)):
         own, answer = found[arm], known_answer(place)
         assert own.limited_by is LimitedBy.BOUND
@@ -91,7 +46,7 @@ def test_the_search_finds_the_load_at_which_a_known_queue_reaches_the_bound(stor
 
 
 def test_each_arm_is_measured_at_its_own_rates_and_only_while_it_needs_them(store: RunStore) -> None:
-    found = arms(run(store, searching()))
+    found = arms(searched_run(store, searching()))
     rates = {arm: [each.rate for each in own.rates if each.rate is not None] for arm, own in found.items()}
     assert max(rates["guest:passthrough"]) < CAPACITY[Place.GUEST] < max(rates["host"])
     assert len(set(rates["host"]) & set(rates["guest:passthrough"])) < 2
@@ -101,7 +56,7 @@ def test_each_arm_is_measured_at_its_own_rates_and_only_while_it_needs_them(stor
 
 
 def test_a_search_ends_at_the_highest_rate_that_the_scenario_allows(store: RunStore) -> None:
-    found = arms(run(store, searching(highest=60_000)))
+    found = arms(searched_run(store, searching(highest=60_000)))
     host, guest = found["host"], found["guest:passthrough"]
     assert (host.limited_by, host.iops, host.high) == (LimitedBy.HIGHEST, 60_000, None)
     assert max(each.rate or 0 for each in host.rates) == 60_000
@@ -109,13 +64,13 @@ def test_a_search_ends_at_the_highest_rate_that_the_scenario_allows(store: RunSt
 
 
 def test_an_arm_that_keeps_the_bound_at_full_speed_sustains_its_full_speed(store: RunStore) -> None:
-    found = arms(run(store, searching(bound=0.1)))["host"]
+    found = arms(searched_run(store, searching(bound=0.1)))["host"]
     assert found.limited_by is LimitedBy.FULL_SPEED
     assert found.iops == pytest.approx(FULL_SPEED * CAPACITY[Place.HOST])
 
 
 def test_a_bound_below_every_latency_gives_no_load(store: RunStore) -> None:
-    found = arms(run(store, searching(bound=1e-6)))["host"]
+    found = arms(searched_run(store, searching(bound=1e-6)))["host"]
     assert (found.limited_by, found.iops, found.low) == (LimitedBy.LOWEST, None, None)
     assert found.high is not None
     assert found.high < 1000
@@ -138,14 +93,14 @@ def test_the_plan_counts_the_time_and_the_bytes_of_its_searches() -> None:
 
 
 def test_a_search_ends_when_its_time_is_spent(store: RunStore) -> None:
-    stopped = run(store, searching(time_limit=1e-9)).searches[0]
+    stopped = searched_run(store, searching(time_limit=1e-9)).searches[0]
     assert stopped.rounds == 1
     assert stopped.stopped == "time_limit = 1 ns"
 
 
 def test_the_cells_are_the_same_as_without_a_search(store: RunStore, tmp_path: Path) -> None:
-    plain = run(RunStore.create(tmp_path / "plain", RUN_ID), replace(searching(), searches=()))
-    assert run(store, searching()).cells == plain.cells
+    plain = searched_run(RunStore.create(tmp_path / "plain", RUN_ID), replace(searching(), searches=()))
+    assert searched_run(store, searching()).cells == plain.cells
 
 
 class Ends(Queue):
@@ -174,6 +129,6 @@ def test_a_resumed_search_continues_with_its_whole_rounds(store: RunStore) -> No
 
 def test_a_finished_run_is_searched_when_its_scenario_gets_a_search(store: RunStore) -> None:
     plain = replace(searching(), searches=())
-    assert run(store, plain).searches == ()
+    assert searched_run(store, plain).searches == ()
     added = measured(campaign(store, resume=True, of=searching(), measurer=Queue))
     assert arms(added)["host"].limited_by is LimitedBy.BOUND
