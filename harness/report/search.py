@@ -122,7 +122,7 @@ class SearchView:
     @property
     def basis(self) -> str:
         """What was measured, and why it ended."""
-        ended = self.record.stopped or "the run ended before the search"
+        ended = self.record.stopped or "the run ended before the search did"
         return f"{count(self.record.rounds, 'round')}; {ended}"
 
     @property

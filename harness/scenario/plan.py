@@ -209,17 +209,19 @@ class Plan:
         """For example `40 cells in 1 group, 8 arms, 3 rounds: about 5 min, at most 192 GiB written to optane`.
 
         If the number of rounds varies: `3 to 12 rounds: about 40 min, at most 2 h 10 min, at most ...`. With more than
-        one setup: `in 5 groups and 4 setups`.
+        one setup: `in 5 groups and 4 setups`. With searches: `3 rounds, 1 x highest load: ...`.
         """
         arms = len({arm for group in self.groups for arm in group.arms})
         number = len(self.setups)
         groups = _count(len(self.groups), "group") + (f" and {number} setups" if number > 1 else "")
         disks = max((setup.disks for setup in self.setups), key=len, default=(self.disk,))
-        rounds = f"{self.rounds} to {self.most_rounds} rounds" if self.most_rounds > self.rounds else None
+        several = self.most_rounds > self.rounds
+        rounds = f"{self.rounds} to {self.most_rounds} rounds" if several else _count(self.rounds, "round")
         about, most = _hours(self.minutes), _hours(self.most_minutes)
+        searches = f", {len(self.searches)} x highest load" if self.searches else ""
         return (
             f"{_count(len(self.cells), 'cell')} in {groups}, {_count(arms, 'arm')}, "
-            f"{rounds or _count(self.rounds, 'round')}: about {about}, {f'at most {most}, ' if most != about else ''}"
+            f"{rounds}{searches}: about {about}, {f'at most {most}, ' if most != about else ''}"
             f"at most {format_size(self.write_bytes)} written to {', '.join(disks)}"
         )
 

@@ -13,6 +13,7 @@ from harness.scenario.plan import Group
 from harness.scenario.scenario import Scenario, Search
 from harness.scenario.timetable import Slice
 from tests.unit import killed_campaign
+from tests.unit.counted import counters
 from tests.unit.killed_campaign import campaign, measured
 from tests.unit.measurements import as_planned
 from tests.unit.recorded_campaign import RecordedMeasurer
@@ -22,6 +23,8 @@ CAPACITY = {Place.HOST: 120_000.0, Place.TWIN: 110_000.0, Place.GUEST: 50_000.0}
 FULL_SPEED = 0.98
 """Utilisation at full speed, which the depth limits."""
 BOUND = 500e-6
+CPU = 12e-6
+"""The host's CPU time for an I/O in seconds."""
 
 
 def p99(capacity: float, load: float) -> float:
@@ -45,7 +48,14 @@ class Queue(RecordedMeasurer):
             load = float(min(planned.job.rate or math.inf, FULL_SPEED * capacity))
             scatter = 1 + 0.01 * math.sin(7 * number + 3 * piece.number)
             metrics = {"iops": load, "bw": load * 4096, "clat_p99": p99(capacity, load) * scatter}
-            found.append(replace(as_planned(group, piece, planned, metrics), raw=f"raw/{group.id}-{piece.number}.json"))
+            ios = round(load * planned.job.seconds)
+            found.append(
+                replace(
+                    as_planned(group, piece, planned, metrics),
+                    raw=f"raw/{group.id}-{piece.number}.json",
+                    counters=counters({"fio_ios": ios, "fio_user_s": 0.0, "host_busy_s": CPU * ios}),
+                )
+            )
             self.store.append(found[-1])
         return found
 

@@ -17,7 +17,7 @@ from harness.scenario.plan import Group
 from harness.scenario.timetable import Slice
 from tests.unit import killed_campaign
 from tests.unit.killed_campaign import campaign, measured
-from tests.unit.queueing import CAPACITY, FULL_SPEED, Queue, known_answer, searched_run, searching
+from tests.unit.queueing import CAPACITY, CPU, FULL_SPEED, Queue, known_answer, searched_run, searching
 from tests.unit.runs import RUN_ID
 
 
@@ -55,6 +55,11 @@ def test_each_arm_is_measured_at_its_own_rates_and_only_while_it_needs_them(stor
         assert all(len(each.iops) >= 8 for each in near)
 
 
+def test_the_cpu_time_of_an_io_is_known_at_each_rate(store: RunStore) -> None:
+    for own in arms(searched_run(store, searching())).values():
+        assert [each.cpu for each in own.rates] == [pytest.approx(CPU)] * len(own.rates)
+
+
 def test_a_search_ends_at_the_highest_rate_that_the_scenario_allows(store: RunStore) -> None:
     found = arms(searched_run(store, searching(highest=60_000)))
     host, guest = found["host"], found["guest:passthrough"]
@@ -86,6 +91,7 @@ def test_slices_at_low_rates_are_long_enough_for_the_percentile() -> None:
 def test_the_plan_counts_the_time_and_the_bytes_of_its_searches() -> None:
     plain, reading = killed_campaign.plan(killed_campaign.scenario()), killed_campaign.plan(searching())
     writing = killed_campaign.plan(searching(workload=killed_campaign.scenario().workloads[1]))
+    assert "3 rounds, 1 x highest load: about" in reading.with_rounds(3).describe()
     assert reading.minutes > plain.minutes
     assert reading.most_minutes == pytest.approx(plain.most_minutes + 10)
     assert reading.write_bytes == plain.write_bytes
