@@ -74,8 +74,9 @@ class Sustained:
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """A point of the curve: I/Os per second, and the latency in seconds with its interval."""
+    """A point of the curve: the rate, its achieved I/Os per second, and the latency in seconds with its interval."""
 
+    rate: int | None
     load: float
     latency: float
     low: float
@@ -104,7 +105,7 @@ def load_curve(loads: Sequence[Load], bound: float, *, confidence: float = 0.95)
     reach = t_quantile((1 + confidence) / 2, freedom) * scatter
     halves = [reach / math.sqrt(len(each)) for each in logs]
     return tuple(
-        CurvePoint(load.achieved, math.exp(log), math.exp(log - half), math.exp(log + half))
+        CurvePoint(load.rate, load.achieved, math.exp(log), math.exp(log - half), math.exp(log + half))
         for load, log, half in zip(known, fitted, halves, strict=True)
     )
 

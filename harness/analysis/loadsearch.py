@@ -27,19 +27,18 @@ class SearchLimits:
 
     speed: float
     lowest: float
-    highest: float | None = None
+    highest: int | None = None
     step: int = 1
 
     @property
     def top(self) -> int | None:
         """The fastest rate to measure; None is full speed."""
-        return self._rate(self.highest) if self.highest is not None and self.highest < self.speed else None
+        return self.highest // self.step * self.step if self.highest is not None and self.highest < self.speed else None
 
     def rate(self, iops: float) -> int | None:
         """The rate nearest to `iops` with three digits; None if it is below `lowest`."""
-        return self._rate(iops) if iops >= self.lowest else None
-
-    def _rate(self, iops: float) -> int:
+        if iops < self.lowest:
+            return None
         digits = float(10 ** max(math.floor(math.log10(iops)) - 2, 0))
         return max(round(round(iops / digits) * digits / self.step), 1) * self.step
 
@@ -72,12 +71,14 @@ def next_rates(loads: Sequence[Load], bound: float, limits: SearchLimits) -> tup
 
 def _around(loads: Sequence[Load], bound: float) -> tuple[Load | None, Load | None]:
     """The fastest rate that keeps the bound, and the slowest one above it that does not; None if there is none."""
-    curve = load_curve(loads, bound)
-    keep = {point.load for point in curve if point.latency < bound}
-    fit = {point.load for point in curve}
-    below = max((load for load in loads if load.achieved in keep), key=lambda load: load.achieved, default=None)
-    beyond = [load for load in loads if not load.reached or load.achieved in fit - keep]
-    return below, min(beyond, key=lambda load: load.achieved, default=None)
+    latency = {point.rate: point.latency for point in load_curve(loads, bound)}
+    keep = [load for load in loads if load.rate in latency and latency[load.rate] < bound]
+    beyond = [load for load in loads if not load.reached or latency.get(load.rate, 0.0) >= bound]
+
+    def by_load(load: Load) -> float:
+        return load.achieved
+
+    return max(keep, key=by_load, default=None), min(beyond, key=by_load, default=None)
 
 
 def _again(*loads: Load | None) -> tuple[int | None, ...]:

@@ -60,10 +60,10 @@ def _arm(
     loads = [_load(planned, rate, own) for rate, own in by_rate.items()]
     bound = planned.search.bound
     found = sustained(loads, bound, confidence=CONFIDENCE)
-    curve = {point.load: point for point in load_curve(loads, bound, confidence=CONFIDENCE)}
+    curve = {point.rate: point for point in load_curve(loads, bound, confidence=CONFIDENCE)}
     rates = []
     for load in sorted(loads, key=lambda load: load.achieved):
-        point = curve.get(load.achieved) if load.reached else None
+        point = curve.get(load.rate)
         rates.append(
             SearchedRate(
                 rate=load.rate,

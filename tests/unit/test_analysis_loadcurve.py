@@ -100,6 +100,10 @@ def test_rates_are_multiples_of_what_fio_can_divide_among_its_processes() -> Non
     assert all(rate % 7 == 0 for rate in rates if rate is not None)
 
 
+def test_no_rate_is_above_the_highest_allowed_one() -> None:
+    assert next_rates([], BOUND, SearchLimits(FULL_SPEED, lowest=110, highest=8239, step=2))[-1] == 8238
+
+
 def test_below_a_bound_that_no_rate_keeps_lower_rates_are_tried_down_to_the_lowest() -> None:
     loads = [Load(None, (FULL_SPEED,) * 8, (1e-2,) * 8)]
     tried: list[int | None] = []
