@@ -21,6 +21,8 @@ from harness.analysis.exceedance import exceeds_p_value
 from harness.analysis.futility import power_to_decide
 from harness.analysis.histogram import PercentileInterval, merged, percentile, percentile_interval
 from harness.analysis.judgement import Judgement, judge_look
+from harness.analysis.loadcurve import CurvePoint, LimitedBy, Load, Sustained, load_curve, sustained
+from harness.analysis.loadsearch import SearchLimits, next_rates
 from harness.analysis.many import benjamini_hochberg, holm, survivors
 from harness.analysis.metrics import METRICS, Better, Calls, Metric, Unit
 from harness.analysis.power import pooled_sd, smallest_detectable
@@ -49,11 +51,14 @@ __all__ = [
     "Change",
     "Correlation",
     "Costs",
+    "CurvePoint",
     "Estimate",
     "Evidence",
     "Ios",
     "Judgement",
     "Limit",
+    "LimitedBy",
+    "Load",
     "Look",
     "Member",
     "Metric",
@@ -62,11 +67,13 @@ __all__ = [
     "Reason",
     "Samples",
     "Scaling",
+    "SearchLimits",
     "Sequential",
     "Shape",
     "SliceVariance",
     "SteadyState",
     "StepCost",
+    "Sustained",
     "Unit",
     "Verdict",
     "batches",
@@ -92,10 +99,12 @@ __all__ = [
     "ideal_speedup",
     "judge",
     "judge_look",
+    "load_curve",
     "log_ratios",
     "looks",
     "mean_interval",
     "merged",
+    "next_rates",
     "percentile",
     "percentile_interval",
     "pooled_correlation",
@@ -106,6 +115,7 @@ __all__ = [
     "smallest_detectable",
     "steady_state",
     "survivors",
+    "sustained",
     "t_cdf",
     "t_quantile",
     "t_survival",

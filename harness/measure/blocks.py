@@ -55,6 +55,7 @@ def measure_timetable(
             arm=each.planned.arm.id,
             repeat=each.planned.turn.again,
             job=each.result.job,
+            rate=each.planned.job.rate,
             started=zero + each.begun,
             seconds=each.result.seconds,
             wall=each.planned.job.wall,

@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from harness.errors import GuestError, HostError
 from harness.model.budget import LabKind
 from harness.model.effective import Effective
+from harness.model.mode import Arm
 from harness.results import ConditioningRecord, LabInfo, Measurement
 from harness.scenario.plan import Group, Plan
 from harness.scenario.timetable import Slice, Timetable
@@ -43,6 +44,10 @@ class Prepared:
     """Whether the disk is a hard disk, which needs a longer pause between slices."""
     block: int = 512
     """The smallest I/O in bytes that every arm can do."""
+
+    def supports(self, arm: Arm) -> bool:
+        """Whether the host supports the arm's mode."""
+        return arm.mode is None or arm.mode.name not in self.skipped
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,8 @@ from harness.results import (
     scalings,
 )
 from harness.results.records import CarryOverRecord
-from harness.scenario.plan import Group
+from harness.results.search_records import SearchRecord
+from harness.scenario.plan import FIO_SHARE, Group
 
 NOT_EXAMINED = "the host was not examined"
 
@@ -58,6 +59,7 @@ class Recorder:
         self._provenance: dict[str, JsonValue] = {}
         self._groups: dict[str, GroupRecord] = {}
         self._records: dict[str, CellRecord] = {}
+        self._searches: dict[str, SearchRecord] = {}
         self._measurements: list[Measurement] = []
         self._ran = [*earlier.measurements]
         self._numbers: dict[str, set[int]] = {}
@@ -68,6 +70,11 @@ class Recorder:
     def fio_seconds(self) -> float:
         """Seconds in which fio ran, including ramps and an earlier part of the run."""
         return self._fio_seconds
+
+    def seconds_left(self) -> float:
+        """An estimate of the time until everything is measured."""
+        planned = sum(plan.fio_seconds for plan in self._spec.plans)
+        return max(planned - self._fio_seconds, 0.0) / FIO_SHARE
 
     @property
     def family(self) -> int:
@@ -104,6 +111,10 @@ class Recorder:
     def group(self, record: GroupRecord) -> None:
         """Record the current state of a group."""
         self._groups[record.id] = record
+
+    def search(self, record: SearchRecord) -> None:
+        """Record the current state of a search."""
+        self._searches[record.id] = record
 
     def carry_over(self, group: str) -> tuple[CarryOverRecord, ...]:
         """What the jobs of a group show about carry-over, by the group's current state."""
@@ -159,6 +170,7 @@ class Recorder:
         self._phases.add(stored.run.phases)
         self._groups |= {group.id: group for group in stored.groups}
         self._records |= {cell.id: cell for cell in stored.cells}
+        self._searches |= {search.id: search for search in stored.searches}
         for begun in self._earlier.unfinished:
             self.abandon(begun.group, begun.round, "the run ended before the end of the round")
 
@@ -207,6 +219,9 @@ class Recorder:
             tuple(records.values()),
             decompositions(spec.scenarios.values(), planned, records),
             scalings(cells, records, (*self._earlier.measurements, *self._measurements)),
+            tuple(
+                self._searches[each.id] for plan in spec.plans for each in plan.searches if each.id in self._searches
+            ),
         )
         self._store.write_results(run)
         return run

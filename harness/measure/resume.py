@@ -15,7 +15,7 @@ from harness.model.budget import Budget
 from harness.model.profile import profile_of
 from harness.results import Journal, Measurement, Run, RunStore
 from harness.run_id import RunId
-from harness.scenario.scenario import Decomposition
+from harness.scenario.scenario import Decomposition, Search
 
 _SAME = {"host": "host", "images": "images", "acceleration": "acceleration", "asked": "scenario or lab file"}
 """The provenance that must not change, because otherwise the rounds would not be comparable. Values are words."""
@@ -61,6 +61,13 @@ class Earlier:
             return False
         ended = {group.id for group in self.run.groups if group.stopped is not None}
         skipped = {cell.id: cell.skipped is not None for cell in self.run.cells}
+        searched = {search.id for search in self.run.searches if search.stopped is not None}
+        if any(
+            search.id not in searched and not all(skipped.get(cell.id) for cell in search.cells)
+            for plan in spec.plans
+            for search in plan.searches
+        ):
+            return False
         return all(
             cell.id in skipped and (group.id in ended or skipped[cell.id])
             for plan in spec.plans
@@ -110,6 +117,7 @@ class Evaluation:
     time_limit: float | None
     budgets: tuple[Budget, ...]
     decompositions: tuple[Decomposition, ...]
+    searches: tuple[Search, ...]
 
 
 def evaluation(spec: CampaignSpec) -> dict[str, JsonValue]:
@@ -128,6 +136,7 @@ def evaluation(spec: CampaignSpec) -> dict[str, JsonValue]:
                 plan.time_limit,
                 scenarios[name].budgets,
                 scenarios[name].decompositions,
+                scenarios[name].searches,
             ),
             mode="json",
         )

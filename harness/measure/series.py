@@ -1,4 +1,4 @@
-"""Measures a group in series of rounds: all its jobs until they are decided, then those that must be measured again."""
+"""Measures a group in series of rounds: all its jobs until they are decided, those to measure again, and searches."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from harness.measure.reach import out_of_reach
 from harness.measure.recorder import Recorder
 from harness.measure.resume import Earlier
 from harness.measure.rounds import Round, Rounds, fio_seconds
+from harness.measure.searching import Searches
 from harness.measure.spec import CampaignSpec
 from harness.model.job import Job
-from harness.model.mode import Arm
 from harness.results import Measurement
-from harness.scenario.plan import FIO_SHARE, Group, Plan
+from harness.scenario.plan import Group, Plan
 from harness.scenario.timetable import Turn, timetables
 
 
@@ -47,6 +47,7 @@ class GroupSeries:
         self._phases = phases
         self._events = phases.events
         self._earlier = earlier
+        self._searches = Searches(spec, recorder, rounds, phases=phases, earlier=earlier)
 
     def measure(self, group: Group, plan: Plan, at: Prepared, ended: Collection[str]) -> None:
         """Measure a group that is prepared. The recorder gets everything. Raises what the measurer raises.
@@ -66,6 +67,7 @@ class GroupSeries:
                 at = self._measure_series(progress, at, stored)
             if progress.left_out:
                 self._looks.assemble(progress, at, final=progress.last_look)
+        self._searches.measure(group, plan, at)
 
     def _next_series(
         self, progress: GroupProgress, stored: deque[list[Measurement]], ended: Collection[str]
@@ -165,13 +167,9 @@ class GroupSeries:
             tables=tables,
             pause=pause,
             record=record,
-            seconds_left=self._seconds_left,
+            seconds_left=self._recorder.seconds_left,
             recorded=self._recorder.round(group.id, number, sum(len(table.slices) for table in tables)),
         )
-
-    def _seconds_left(self) -> float:
-        planned = sum(plan.fio_seconds for plan in self._spec.plans)
-        return max(planned - self._recorder.fio_seconds, 0.0) / FIO_SHARE
 
 
 def _begun(again: Again, stored: Iterable[Sequence[Measurement]]) -> list[Measurement]:
@@ -190,11 +188,6 @@ def _turns(progress: GroupProgress, at: Prepared) -> dict[Job, list[Turn]]:
     for cell in progress.open_cells:
         for arm in cell.arms:
             turn = Turn(arm)
-            if _is_supported(arm, at) and turn not in (own := turns.setdefault(progress.as_run(cell.job), [])):
+            if at.supports(arm) and turn not in (own := turns.setdefault(progress.as_run(cell.job), [])):
                 own.append(turn)
     return turns
-
-
-def _is_supported(arm: Arm, at: Prepared) -> bool:
-    """Whether the host supports the arm's mode."""
-    return arm.mode is None or arm.mode.name not in at.skipped

@@ -41,7 +41,7 @@ def over_iodepth(section: Section, workload: WorkloadView, quantity: Quantity) -
         range=[math.log10(workload.depths[0] / 1.25), math.log10(workload.depths[-1] * 1.25)],
     )
     if quantity == "latency":
-        figure.update_yaxes(type="log", **_log_axis(values))
+        figure.update_yaxes(type="log", **log_axis(values))
     else:
         figure.update_yaxes(range=[0, max(values, default=1) * 1.12], separatethousands=True, exponentformat="none")
     return figure
@@ -120,7 +120,7 @@ def _traces(section: Section, arm: Series, quantity: Quantity, scale: float, *, 
         error_y=_bars([value for _, value in arm.points], scale) if single else None,
         mode="lines+markers",
         name=name,
-        line={"color": colour, "width": 2.4 if arm.mode is None else 1.8, "dash": _DASH[arm.place]},
+        line={"color": colour, "width": 2.4 if arm.mode is None else 1.8, "dash": DASH[arm.place]},
         marker={
             "symbol": [f"{symbol}-open" if depth in arm.doubtful else symbol for depth in depths],
             "size": 7 if arm.place == "guest" else 5,
@@ -156,7 +156,7 @@ def _split_label(part: Split) -> str:
     return safe(f"{part.mode} ({part.doubt})" if part.doubt else part.mode)
 
 
-_DASH = {"host": "solid", "twin": "dash", "guest": "solid"}
+DASH = {"host": "solid", "twin": "dash", "guest": "solid"}
 _FASTER = "<br>faster than its host: not a result, find out why"
 
 
@@ -200,7 +200,7 @@ def _gap(value: Estimate | None, end: str, factor: float) -> float:
     return 0.0 if value is None or reach is None else min(abs(reach - value.point), 1e9) * factor
 
 
-def _log_axis(values: Sequence[float]) -> dict[str, Any]:
+def log_axis(values: Sequence[float]) -> dict[str, Any]:
     """Range and ticks at 1, 2, 5, 10, ... around the values."""
     low, high = min(values, default=1.0) / 1.3, max(values, default=1.0) * 1.3
     ticks = [step * 10.0**power for power in range(-3, 10) for step in (1, 2, 5)]

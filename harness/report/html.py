@@ -25,6 +25,7 @@ from harness.report.costs import why_no_cycles
 from harness.report.heatmap import colour_limit, heat_map
 from harness.report.intervals import Scale
 from harness.report.model import ReportView, Section, report_view
+from harness.report.search_chart import search_chart
 from harness.report.steadiness import steadiness
 from harness.report.terminal import efficiency_line
 from harness.report.theme import HOST, LAYER, PART_COLOURS, VIRTUALISATION, mode_colours, mode_symbols, templates
@@ -77,6 +78,8 @@ def figures(view: ReportView) -> dict[str, Any]:
             if group.drawn:
                 drawn = {str(each.iodepth): _plain(waterfall_chart(each)) for each in group.drawn}
                 found[group.key] = {"depths": drawn}
+        for search in section.searches:
+            found[search.key] = _plain(search_chart(search, section.modes))
     for conditioning in view.conditionings:
         for region in conditioning.regions:
             if not region.record.values:

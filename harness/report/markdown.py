@@ -5,6 +5,7 @@ from __future__ import annotations
 from harness.report.cells import CellView, Outcome
 from harness.report.model import Section, report_view
 from harness.report.numbers import percent_with_interval
+from harness.report.search import SearchView
 from harness.report.terminal import (
     best_lines,
     efficiency_line,
@@ -41,6 +42,7 @@ def _section(section: Section) -> list[str]:
         f"| `{code(cell.id)}` | {_values(cell)} | {_verdict(cell)} |" for cell in section.cells if not cell.is_baseline
     ]
     steps = [line for group in section.waterfalls for line in _waterfall(group)] + _scalings(section)
+    steps += [line for search in section.searches for line in _search(search)]
     head = f"| cell | host | guest | unit | {overhead_head(section.cells)} | n | added us | verdict |"
     return [*lines, *([head, _ALIGNMENT, *rows, ""] if rows else []), *steps, *_best(section), *_published(section)]
 
@@ -73,6 +75,13 @@ def _scalings(section: Section) -> list[str]:
         for view in section.scalings
     ]
     return [head, "|:--|:--|--:|--:|--:|:--|", *rows, ""]
+
+
+def _search(search: SearchView) -> list[str]:
+    """The highest load of each arm."""
+    head = f"| arm | highest load at {plain(search.condition)} |"
+    rows = [f"| `{code(arm.record.arm)}` | {plain(arm.load)} |" for arm in search.arms]
+    return [f"**{plain(search.title)}**", "", head, "|:--|:--|", *rows, ""]
 
 
 def _best(section: Section) -> list[str]:

@@ -19,6 +19,7 @@ from harness.report.modes import Comparison, Headline, compare_modes, headline
 from harness.report.notes import Notes, notes_of
 from harness.report.published import PublishedView, published_view
 from harness.report.scaling import ScalingView, scaling_views
+from harness.report.search import SearchView, search_views
 from harness.report.verdicts import Verdicts, verdicts
 from harness.report.waterfall import WaterfallGroup, waterfall_groups
 from harness.results import Run
@@ -167,6 +168,7 @@ class Section:
     cells: tuple[CellView, ...]
     waterfalls: tuple[WaterfallGroup, ...]
     scalings: tuple[ScalingView, ...]
+    searches: tuple[SearchView, ...]
     published: PublishedView | None
     """Published figures for comparison; None if the scenario names none."""
     best: tuple[BestRow, ...]
@@ -273,6 +275,7 @@ def sections(run: Run, cells: Sequence[CellView]) -> tuple[Section, ...]:
             name += f" on {host}"
         own = tuple(c for c in cells if (c.record.host, c.record.disk, c.record.scenario) == key)
         comparison = compare_modes(own)
+        searched = [each for each in run.searches if (each.host, each.disk, each.scenario) == key]
         steps = [each for each in run.decompositions if (each.host, each.disk, each.scenario) == key]
         found.append(
             Section(
@@ -284,6 +287,7 @@ def sections(run: Run, cells: Sequence[CellView]) -> tuple[Section, ...]:
                 cells=own,
                 waterfalls=waterfall_groups(f"disk{number}", steps, own),
                 scalings=scaling_views(run.scalings, own),
+                searches=search_views(f"disk{number}", searched, list(dict.fromkeys(cell.mode for cell in own))),
                 published=published_view(run, scenario, own),
                 best=best_rows(own),
             )

@@ -30,6 +30,8 @@ from harness.results.records import (
     RunStatus,
 )
 from harness.results.scaling import scalings
+from harness.results.search_records import SearchArm, SearchedRate, SearchRecord
+from harness.results.searches import loads_of, search_record
 from harness.results.store import RunStore
 
 __all__ = [
@@ -61,6 +63,9 @@ __all__ = [
     "RunStore",
     "ScalingMetric",
     "ScalingRecord",
+    "SearchArm",
+    "SearchRecord",
+    "SearchedRate",
     "StepRecord",
     "ValidityCheck",
     "assemble",
@@ -69,5 +74,7 @@ __all__ = [
     "drift_checks",
     "drift_notes",
     "host_drift",
+    "loads_of",
     "scalings",
+    "search_record",
 ]

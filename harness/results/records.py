@@ -13,6 +13,7 @@ from harness.model.profile import Conditioning
 from harness.model.values import STRICT as _STRICT
 from harness.results.cells import CellRecord
 from harness.results.comparisons import DecompositionRecord, ScalingRecord
+from harness.results.search_records import SearchRecord
 
 SCHEMA_VERSION = 1
 IMPORTED = "imported"
@@ -65,6 +66,8 @@ class Measurement:
     """The arm whose slice ran at the same time. Then the slice is void, and its block does not count for the cell."""
     discarded_s: float = 0.0
     """Seconds before `started` in which the job ran too and that do not count, beside the profile's ramp."""
+    rate: int | None = None
+    """I/Os per second requested; null for as many as possible, and in version 0.1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +280,8 @@ class Run:
     """One entry per decomposition of a scenario and job."""
     scalings: tuple[ScalingRecord, ...] = ()
     """One entry per cell with a layout that is, or lies on, an array over several disks."""
+    searches: tuple[SearchRecord, ...] = ()
+    """One entry per search for the highest load and group of cells; empty in version 0.1."""
 
     def cell(self, cell_id: str) -> CellRecord:
         """The cell with this id. KeyError if the run does not have it."""

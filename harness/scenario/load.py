@@ -21,8 +21,9 @@ from harness.scenario.budgets import reference_problems
 from harness.scenario.decompose import decompose_problems
 from harness.scenario.legality import scenario_problems
 from harness.scenario.library import PRESETS
-from harness.scenario.scenario import Decomposition, Scenario
+from harness.scenario.scenario import Decomposition, Scenario, Search
 from harness.scenario.schema import ScenarioTable
+from harness.scenario.searches import search_problems
 
 _NAME = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 _HINT = "docs/scenarios.md explains every key"
@@ -60,6 +61,7 @@ def load_scenario(path: Path) -> Scenario:
     problems += scenario_problems(scenario)
     problems += reference_problems(scenario)
     problems += decompose_problems(scenario)
+    problems += search_problems(scenario)
     problems += _published_problems(scenario)
     if problems:
         raise _refused(path, problems)
@@ -88,6 +90,10 @@ def _repeated(data: Mapping[str, Any]) -> Iterator[str]:
     for name, own in decompositions.items() if isinstance(decompositions, dict) else ():
         if isinstance(own, dict):
             lists |= {f"decompose.{name}.{key}": own.get(key) for key in ("steps", "workloads")}
+    searches = data.get("search")
+    for name, own in searches.items() if isinstance(searches, dict) else ():
+        if isinstance(own, dict):
+            lists[f"search.{name}.modes"] = own.get("modes")
     budgets = data.get("budget")
     for index, budget in enumerate(budgets if isinstance(budgets, list) else []):
         if isinstance(budget, dict):
@@ -168,5 +174,18 @@ def _scenario(name: str, table: ScenarioTable) -> Scenario:
         decompositions=tuple(
             Decomposition(key, tuple(own.steps), tuple(own.workloads) if own.workloads is not None else None)
             for key, own in table.decompose.items()
+        ),
+        searches=tuple(
+            Search(
+                key,
+                own.workload,
+                own.bound,
+                own.metric,
+                own.iodepth,
+                own.highest,
+                tuple(own.modes) if own.modes is not None else None,
+                own.time_limit,
+            )
+            for key, own in table.search.items()
         ),
     )

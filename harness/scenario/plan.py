@@ -10,6 +10,7 @@ from harness.model.job import Job, Workload
 from harness.model.mode import Arm, Cell, Mode, Place
 from harness.model.profile import Conditioning, Profile, profile_of
 from harness.scenario.scenario import Scenario
+from harness.scenario.searches import PlannedSearch, planned_searches
 from harness.scenario.setups import disks_needed, regions, setups
 from harness.scenario.timetable import takes_turns
 from harness.units import format_size
@@ -101,7 +102,7 @@ class Plan:
 
     `rounds` is the minimum and `most_rounds` the maximum number of rounds. `target`, `time_limit`, `conditioning` and
     `reboot` have the meaning that they have in the profile. `disks` are the disks for arrays, `disk` first. Without
-    arrays, `disks` has only `disk`.
+    arrays, `disks` has only `disk`. `searches` follow the rounds of their groups.
     """
 
     disk: str
@@ -115,6 +116,7 @@ class Plan:
     conditioning: Conditioning = "fill"
     reboot: bool = False
     disks: tuple[str, ...] = ()
+    searches: tuple[PlannedSearch, ...] = ()
 
     def __post_init__(self) -> None:
         if self.most_rounds < self.rounds:
@@ -148,8 +150,9 @@ class Plan:
 
     @property
     def fio_seconds(self) -> float:
-        """fio seconds of the fewest rounds of all groups, without conditioning."""
-        return self.rounds * sum(group.round_seconds for group in self.groups)
+        """fio seconds of the fewest rounds of all groups and of usual searches, without conditioning."""
+        searching = sum(each.usual_seconds for each in self.searches)
+        return self.rounds * sum(group.round_seconds for group in self.groups) + searching
 
     def seconds_of(self, rounds: int) -> float:
         """The time for measuring so many rounds of all groups, with the starts of fio and the pauses."""
@@ -164,7 +167,8 @@ class Plan:
     def most_minutes(self) -> float:
         """The upper bound in minutes: the maximum number of rounds, the longest conditioning, and the start."""
         rounds = sum(self.most_rounds_of(group) * group.round_seconds for group in self.groups)
-        return self._minutes(rounds, self._steady_rounds[1])
+        searching = sum(each.search.time_limit for each in self.searches) * FIO_SHARE
+        return self._minutes(rounds + searching, self._steady_rounds[1])
 
     def most_rounds_of(self, group: Group) -> int:
         """`most_rounds`, or as many rounds as fit into `time_limit`. Never fewer than `rounds`."""
@@ -189,12 +193,13 @@ class Plan:
 
     @property
     def write_bytes(self) -> float:
-        """The bytes written at most: conditioning, and every writing job at the disk's full write rate.
+        """The bytes written at most: conditioning, every writing job at the disk's full write rate, and searches.
 
         Jobs that are measured again, because of carry-over or overlapping slices, keep to what the others leave of it.
         """
         steady = self._steady_seconds(self._steady_rounds[1]) * self.write_rate
-        return self.fill_bytes(self.span) + steady + sum(map(self.bytes_of, self.groups))
+        searching = sum(each.bytes_written(self.write_rate) for each in self.searches)
+        return self.fill_bytes(self.span) + steady + sum(map(self.bytes_of, self.groups)) + searching
 
     def bytes_of(self, group: Group) -> float:
         """The part of `write_bytes` for measuring the group, without conditioning."""
@@ -204,17 +209,19 @@ class Plan:
         """For example `40 cells in 1 group, 8 arms, 3 rounds: about 5 min, at most 192 GiB written to optane`.
 
         If the number of rounds varies: `3 to 12 rounds: about 40 min, at most 2 h 10 min, at most ...`. With more than
-        one setup: `in 5 groups and 4 setups`.
+        one setup: `in 5 groups and 4 setups`. With searches: `3 rounds, 1 x highest load: ...`.
         """
         arms = len({arm for group in self.groups for arm in group.arms})
         number = len(self.setups)
         groups = _count(len(self.groups), "group") + (f" and {number} setups" if number > 1 else "")
         disks = max((setup.disks for setup in self.setups), key=len, default=(self.disk,))
-        rounds = f"{self.rounds} to {self.most_rounds} rounds" if self.most_rounds > self.rounds else None
+        several = self.most_rounds > self.rounds
+        rounds = f"{self.rounds} to {self.most_rounds} rounds" if several else _count(self.rounds, "round")
         about, most = _hours(self.minutes), _hours(self.most_minutes)
+        searches = f", {len(self.searches)} x highest load" if self.searches else ""
         return (
             f"{_count(len(self.cells), 'cell')} in {groups}, {_count(arms, 'arm')}, "
-            f"{rounds or _count(self.rounds, 'round')}: about {about}, {f'at most {most}, ' if most != about else ''}"
+            f"{rounds}{searches}: about {about}, {f'at most {most}, ' if most != about else ''}"
             f"at most {format_size(self.write_bytes)} written to {', '.join(disks)}"
         )
 
@@ -290,6 +297,11 @@ def plan_for(scenario: Scenario, profile_name: str, selected: Iterable[Cell] | N
         conditioning=profile.conditioning,
         reboot=profile.reboot,
         disks=scenario.disks,
+        searches=tuple(
+            search
+            for group in groups
+            for search in planned_searches(scenario.searches, group.id, group.cells, group.blocks)
+        ),
     )
 
 

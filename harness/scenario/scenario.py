@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from harness.model.budget import Budget
 from harness.model.job import Job, Workload
-from harness.model.mode import Mode
+from harness.model.mode import Cell, Mode
 from harness.model.profile import Profile
 
 
@@ -24,6 +24,30 @@ class Decomposition:
     def covers(self, job: Job) -> bool:
         """Whether this job is decomposed."""
         return self.workloads is None or job.workload in self.workloads
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Searches the highest load at which the latency `metric` stays below `bound` seconds.
+
+    `workload` gives the I/O pattern, and `iodepth` limits the I/Os in flight. Rates above `highest` I/Os per second are
+    not measured. If `modes` is None, all modes of the scenario are searched. No round of the search begins after
+    `time_limit` seconds.
+    """
+
+    name: str
+    workload: Workload
+    bound: float
+    metric: str = "clat_p99"
+    iodepth: int = 32
+    highest: int | None = None
+    modes: tuple[str, ...] | None = None
+    time_limit: float = 600.0
+
+    def covers(self, cell: Cell) -> bool:
+        """Whether the arms of this cell are searched."""
+        same = cell.job.workload == self.workload and cell.job.iodepth == self.iodepth
+        return same and (self.modes is None or cell.mode.name in self.modes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +70,7 @@ class Scenario:
     budgets: tuple[Budget, ...] = ()
     expect_void: tuple[str, ...] = ()
     decompositions: tuple[Decomposition, ...] = ()
+    searches: tuple[Search, ...] = ()
     disks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

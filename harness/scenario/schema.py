@@ -14,14 +14,15 @@ from pydantic import (
     model_validator,
 )
 
+from harness.analysis import METRICS
 from harness.config.names import choices, plain_name, short_name
 from harness.config.values import one_line
 from harness.model.attach import AnyAttachment
 from harness.model.budget import Budget
 from harness.model.layout import AnyLayout
 from harness.model.profile import PROFILE_TABLE, PROFILES
-from harness.model.values import Rate, Table
-from harness.model.workloads import WorkloadList
+from harness.model.values import Iodepth, Rate, SomeSeconds, Table
+from harness.model.workloads import OneWorkload, WorkloadList
 from harness.published import link_names
 from harness.scenario.legality import mode_problems, vfio_problems
 from harness.scenario.library import PRESETS
@@ -52,6 +53,19 @@ def _decomposition_name(name: str) -> str:
     return short_name(name)
 
 
+def _search_name(name: str) -> str:
+    if not _MODE_NAME.fullmatch(name):
+        raise ValueError("not a valid name of a search; allowed: lower case letters, digits and single hyphens")
+    return short_name(name)
+
+
+def _latency_of_ios(name: str) -> str:
+    names = [metric.name for metric in METRICS.values() if metric.is_latency and metric.of == "ios"]
+    if name not in names:
+        raise ValueError(f"not a latency of I/Os; {choices(name, names)}")
+    return name
+
+
 def _known_mode(name: str, info: ValidationInfo) -> str:
     own: tuple[str, ...] = info.context["own_modes"] if info.context else ()
     names = tuple(dict.fromkeys((*_PRESET_NAMES, *own)))
@@ -76,6 +90,8 @@ DiskName = Annotated[str, AfterValidator(plain_name)]
 ModeName = Annotated[str, AfterValidator(_known_mode)]
 OwnModeName = Annotated[str, AfterValidator(_own_mode_name)]
 DecompositionName = Annotated[str, AfterValidator(_decomposition_name)]
+SearchName = Annotated[str, AfterValidator(_search_name)]
+SearchMetric = Annotated[str, AfterValidator(_latency_of_ios)]
 ProfileName = Annotated[str, AfterValidator(_known_profile)]
 PublishedName = Annotated[str, AfterValidator(_known_figures)]
 
@@ -112,6 +128,18 @@ class DecomposeTable(Table):
     workloads: WorkloadList | None = None
 
 
+class SearchTable(Table):
+    """A search for the highest load. `search_problems` checks later that the workload is measured at this depth."""
+
+    workload: OneWorkload
+    bound: SomeSeconds
+    metric: SearchMetric = "clat_p99"
+    iodepth: Iodepth = 32
+    highest: Annotated[int, Field(ge=1)] | None = None
+    modes: Annotated[list[ModeName], Field(min_length=1)] | None = None
+    time_limit: SomeSeconds = 600.0
+
+
 class ScenarioTable(Table):
     """The whole file. Validate with `context={"own_modes": (...)}`, the modes that the file defines."""
 
@@ -127,3 +155,4 @@ class ScenarioTable(Table):
     profile: dict[ProfileName, PROFILE_TABLE] = Field(default_factory=dict)  # type: ignore[valid-type]
     budget: list[Budget] = Field(default_factory=list)
     decompose: dict[DecompositionName, DecomposeTable] = Field(default_factory=dict)
+    search: dict[SearchName, SearchTable] = Field(default_factory=dict)

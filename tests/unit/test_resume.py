@@ -272,6 +272,7 @@ def test_the_evaluation_is_stored_as_numbers_and_names() -> None:
                 }
             ],
             "decompositions": [],
+            "searches": [],
         }
     }
 

@@ -20,15 +20,16 @@ from harness.model.workloads import NAMED
 from harness.published import link_names
 from harness.scenario.library import PRESETS
 from harness.scenario.load import load_scenario
-from harness.scenario.schema import DecomposeTable, ScenarioTable
+from harness.scenario.schema import DecomposeTable, ScenarioTable, SearchTable
 
 DOCS = (Path(__file__).parents[2] / "docs" / "scenarios.md").read_text(encoding="utf-8")
 
 NAMES = [
-    *(key for key in ScenarioTable.model_fields if key not in ("mode", "profile", "budget", "decompose")),
+    *(key for key in ScenarioTable.model_fields if key not in ("mode", "profile", "budget", "decompose", "search")),
     *PROFILE_TABLE.model_fields,
     *(f"budget.{key.name}" for key in fields(Budget)),
     *(f"decompose.{key}" for key in DecomposeTable.model_fields),
+    *(f"search.{key}" for key in SearchTable.model_fields),
     *METRICS,
     *LAB_KINDS,
     *(f"attach.{key.name}" for key in fields(Attach)),
