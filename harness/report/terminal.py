@@ -78,6 +78,7 @@ def summary_lines(run: Run, path: Path | None = None) -> list[str]:
         lines += [line for group in section.waterfalls for line in waterfall_lines(group)]
         lines += _first([view.sentence for view in section.scalings])
         lines += best_lines(section)
+        lines += [f"{each.sentence}." for each in section.fio_files]
         lines += published_lines(section)
     counts = ", ".join(f"{number} {outcome}" for outcome, number in view.counts.items())
     if counts:

@@ -10,13 +10,14 @@ from pydantic import JsonValue
 from harness.results.cells import CellRecord
 from harness.results.compare_matching import CellPair
 from harness.results.compare_records import Difference
-from harness.results.records import Run
+from harness.results.records import FIO_FILES, Run
 from harness.units import format_size
 
 _CHANGES_EACH_TIME = frozenset({"acceleration.why", "cycles.why", "guest.boot_seconds"})
 """Facts that differ between any two runs, or that only explain another fact."""
-_NO_SETTINGS = frozenset({"calibration", "evaluation", "asked"})
-"""Subjects of the provenance that do not affect the values. Of `asked`, see `_requested`."""
+_NO_SETTINGS = frozenset({"calibration", "evaluation", "asked", FIO_FILES})
+"""Subjects of the provenance that do not affect the values. Of `asked`, see `_requested`. It has the digests of fio
+files."""
 
 
 def run_differences(before: Run, after: Run, scenarios: Sequence[tuple[str, str]]) -> Iterator[Difference]:
