@@ -42,7 +42,14 @@ def _section(section: Section) -> list[str]:
     ]
     steps = [line for group in section.waterfalls for line in _waterfall(group)] + _scalings(section)
     head = f"| cell | host | guest | unit | {overhead_head(section.cells)} | n | added us | verdict |"
-    return [*lines, *([head, _ALIGNMENT, *rows, ""] if rows else []), *steps, *_best(section), *_fio_files(section), *_published(section)]
+    return [
+        *lines,
+        *([head, _ALIGNMENT, *rows, ""] if rows else []),
+        *steps,
+        *_best(section),
+        *_fio_files(section),
+        *_published(section),
+    ]
 
 
 def _waterfall(group: WaterfallGroup) -> list[str]:

@@ -127,7 +127,8 @@ def test_a_later_global_section_is_for_the_sections_after_it(tmp_path: Path) -> 
 
 
 def test_comments_blanks_and_other_names_of_options_are_those_of_fio(tmp_path: Path) -> None:
-    text = "; a\n# b\r\n\n  [ a b ] ; c\r\n  readwrite = randread # d\r\nblocksize=8k;e\n\tio_limit=1g\nwait_for_previous\n"
+    text = "; a\n# b\r\n\n  [ a b ] ; c\r\n  readwrite = randread # d\r\nblocksize=8k;e\n"
+    text += "\tio_limit=1g\nwait_for_previous\n"
     (workload,) = read(tmp_path, text)
     assert (workload.name, workload.rw, workload.bs) == ("db-a-b", "randread", 8 * KIB)
     assert [each.name for each in of_file(workload).sections[0].overridden] == ["io_size"]
@@ -147,26 +148,26 @@ def test_an_engine_that_uses_the_disk_stays(tmp_path: Path, engine: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("own", "rw", "share", "rate", "headline"),
+    ("own", "expected"),
     [
-        ("rw=randrw\nrwmixread=70", "randrw", 0.7, None, "iops"),
-        ("rw=readwrite", "rw", 0.5, None, "bw"),
-        ("rw=randrw\nrwmixwrite=20", "randrw", 0.8, None, "iops"),
-        ("rw=randread\nrate_iops=100\nnumjobs=3", "randread", None, 300, "clat_mean"),
-        ("rw=randwrite\nrate_iops=100,50", "randwrite", None, 50, "clat_mean"),
-        ("rw=randrw\nrate_iops=100", "randrw", 0.5, None, "clat_mean"),
-        ("rw=randread\nrate=10m", "randread", None, None, "clat_mean"),
-        ("rw=randread\nthinktime=0", "randread", None, None, "iops"),
-        ("rw=randread\nrate_iops=100\nrate_process=poisson", "randread", None, 100, "lat_mean"),
-        ("rw=write\nfdatasync=1", "write", None, None, "sync_mean"),
-        ("rw=randread:8", "randread", None, None, "iops"),
+        ("rw=randrw\nrwmixread=70", ("randrw", 0.7, None, "iops")),
+        ("rw=readwrite", ("rw", 0.5, None, "bw")),
+        ("rw=randrw\nrwmixwrite=20", ("randrw", 0.8, None, "iops")),
+        ("rw=randread\nrate_iops=100\nnumjobs=3", ("randread", None, 300, "clat_mean")),
+        ("rw=randwrite\nrate_iops=100,50", ("randwrite", None, 50, "clat_mean")),
+        ("rw=randrw\nrate_iops=100", ("randrw", 0.5, None, "clat_mean")),
+        ("rw=randread\nrate=10m", ("randread", None, None, "clat_mean")),
+        ("rw=randread\nthinktime=0", ("randread", None, None, "iops")),
+        ("rw=randread\nrate_iops=100\nrate_process=poisson", ("randread", None, 100, "lat_mean")),
+        ("rw=write\nfdatasync=1", ("write", None, None, "sync_mean")),
+        ("rw=randread:8", ("randread", None, None, "iops")),
     ],
 )
 def test_a_section_has_the_metric_that_it_is_for(
-    tmp_path: Path, own: str, rw: str, share: float | None, rate: int | None, headline: str
+    tmp_path: Path, own: str, expected: tuple[str, float | None, int | None, str]
 ) -> None:
     (workload,) = read(tmp_path, f"[a]\n{own}\n")
-    assert (workload.rw, workload.read_share, workload.rate, workload.headline) == (rw, share, rate, headline)
+    assert (workload.rw, workload.read_share, workload.rate, workload.headline) == expected
     assert told(workload)[0].items() >= dict(line.split("=") for line in own.splitlines()).items()
 
 
@@ -211,8 +212,14 @@ def test_a_disk_is_conditioned_without_the_pauses_and_rates_of_a_file(tmp_path: 
     [
         ("filename=/dev/sda", "filename = /dev/sda: the target is the disk under test; remove the line"),
         ("directory=/tmp", "directory = /tmp: the target is the disk under test; remove the line"),
-        ("ioengine=null", "ioengine = null: this engine is not one that reads and writes the disk under test; allowed: "),
-        ("ioengine=mmap", "ioengine = mmap: this engine is not one that reads and writes the disk under test; allowed: "),
+        (
+            "ioengine=null",
+            "ioengine = null: this engine is not one that reads and writes the disk under test; allowed: ",
+        ),
+        (
+            "ioengine=mmap",
+            "ioengine = mmap: this engine is not one that reads and writes the disk under test; allowed: ",
+        ),
         ("ioengine=libiao", '(did you mean "libaio"?)'),
         ("rw=randtrim", "rw = randtrim: no such pattern; trims are not measured; allowed: read, "),
         ("rw=random", "rw = random: no such pattern; allowed: read, "),
@@ -256,7 +263,10 @@ def test_an_option_that_a_file_must_not_have_is_refused_with_its_line(tmp_path: 
         ("[a\nrw=read\n[b]\n", "db.fio, line 1: [a: not a section; allowed: a name in brackets, [reader]"),
         ("[a]\nbs=4k\nbsrange=4k-8k\n", "db.fio, line 1: [a] bs: conflicts with bsrange; remove one of them"),
         ("[a]\nrwmixread=1\nrwmixwrite=9\n", "db.fio, line 1: [a] rwmixread: conflicts with rwmixwrite; remove one"),
-        ("[a]\nnumjobs=40\n[b]\nnumjobs=40\n", "line 1: [a] numjobs: 80 processes would run at the same time; allowed: "),
+        (
+            "[a]\nnumjobs=40\n[b]\nnumjobs=40\n",
+            "line 1: [a] numjobs: 80 processes would run at the same time; allowed: ",
+        ),
         ("[!!]\n", "db.fio, line 1: [!!]: the names of file and section need a letter or digit each"),
         ("[Read 1]\n[read-1]\nstonewall\n", 'db.fio: two jobs have the name "db-read-1"; rename one of their sections'),
         (f"[{'x' * 38}]\n", f'"db-{"x" * 38}" has 41 characters; allowed: at most 40, so shorten the name of the'),
@@ -279,12 +289,13 @@ def test_every_problem_of_a_file_is_listed_and_those_of_an_included_file_by_its_
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "disk.inc").write_text("bs=4k\ninclude more.inc\n")
     (tmp_path / "parts" / "more.inc").write_text("filename=/dev/sda\n")
-    assert problems(tmp_path, "[a]\nrw=no\ninclude parts/disk.inc\nioengine=null\n") == [
-        "db.fio, line 2: [a] rw = no: no such pattern; allowed: read, write, randread, randwrite, rw, readwrite, randrw",
-        "parts/more.inc, line 1: [a] filename = /dev/sda: the target is the disk under test; remove the line",
-        "db.fio, line 4: [a] ioengine = null: this engine is not one that reads and writes the disk under test; "
-        f"allowed: {', '.join(ENGINES)}",
+    found = problems(tmp_path, "[a]\nrw=no\ninclude parts/disk.inc\nioengine=null\n")
+    assert [each.partition(": ")[0] for each in found] == [
+        "db.fio, line 2",
+        "parts/more.inc, line 1",
+        "db.fio, line 4",
     ]
+    assert found[1].endswith("[a] filename = /dev/sda: the target is the disk under test; remove the line")
 
 
 def test_files_that_include_each_other_are_refused(tmp_path: Path) -> None:
@@ -300,9 +311,7 @@ def test_a_link_that_leads_out_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("rw=read\n")
     (folder / "common.inc").symlink_to(tmp_path / "secret")
     (found,) = problems(folder, "[a]\ninclude common.inc\n")
-    assert found == (
-        "db.fio, line 2: include common.inc: leads out of the scenario's folder; copy the file into it"
-    )
+    assert found == ("db.fio, line 2: include common.inc: leads out of the scenario's folder; copy the file into it")
 
 
 @pytest.mark.parametrize(
