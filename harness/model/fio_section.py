@@ -55,6 +55,11 @@ class FioSection:
         values = {each.name: each.value for each in self.options}
         return block_sizes(values)
 
+    @property
+    def text(self) -> str:
+        """The options in one line."""
+        return " ".join(f"{each.name}={each.value}" for each in self.options)
+
     def options_for(self, block: int) -> tuple[FioOption, ...]:
         """The options for a disk whose logical blocks have `block` bytes: other block sizes are rounded up."""
         rounded = (FioOption(each.name, rounded_up(each.name, each.value, block)) for each in self.options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.model.fio_section import FioSection, Overridden
+from harness.model.fio_section import FioSection
 from harness.report.cells import CellView
 from harness.results import FIO_FILES, Run
 
@@ -17,14 +17,6 @@ class SectionRow:
     job: str
     """The job's id. Sections that ran at the same time have the same."""
     section: FioSection
-
-    @property
-    def options(self) -> str:
-        return " ".join(f"{each.name}={each.value}" for each in self.section.options)
-
-    @property
-    def overridden(self) -> Sequence[Overridden]:
-        return self.section.overridden
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +30,7 @@ class FioFileView:
     @property
     def sentence(self) -> str:
         """The options that did not apply, by name."""
-        names = dict.fromkeys(each.name for row in self.rows for each in row.overridden)
+        names = dict.fromkeys(each.name for row in self.rows for each in row.section.overridden)
         if not names:
             return f"{self.file} was measured with all of its options"
         return f"{self.file} was measured without its own {', '.join(names)}: the report says what applied instead"

@@ -100,7 +100,9 @@ def _requested(run: Run, scenario: str) -> dict[str, JsonValue]:
 
 def _of_cell(cell: CellRecord) -> dict[str, JsonValue]:
     facts: dict[str, JsonValue] = {"span_bytes": cell.span_bytes, "boots": len(set(cell.boots)) or 1}
-    facts |= {f"job.{key}": value for key, value in asdict(cell.job).items()}
+    facts |= {f"job.{key}": value for key, value in asdict(cell.job).items() if key != "from_file"}
+    if cell.job.from_file is not None:
+        facts |= {f"job.[{section.name}]": section.text for section in cell.job.from_file.sections}
     if cell.longer_slices is not None:
         facts["discarded_s"] = cell.longer_slices.discarded_s
     return facts | {f"effective.{name}": value for name, value in cell.effective.settings()}

@@ -57,9 +57,8 @@ class Ran:
     logged: Mapping[str, Counter[str]]
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> Path:
-    path = tmp_path / "disk"
+def a_disk(folder: Path) -> Path:
+    path = folder / "disk"
     with path.open("wb") as file:
         file.truncate(64 * MIB)
     return path
@@ -85,15 +84,16 @@ def logged(path: Path) -> Counter[str]:
     return found
 
 
-@pytest.fixture
-def ran(tmp_path: Path, disk: Path) -> Ran:
-    read(tmp_path, AT_ONCE)
-    own = sections(tmp_path, "db.fio", disk)
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    folder = tmp_path_factory.mktemp("own")
+    read(folder, AT_ONCE)
+    own = sections(folder, "db.fio", a_disk(folder))
     text = re.sub(
-        r"^\[(db.*)\]$", rf"[\1]\nwrite_iolog={tmp_path}/\1.log", job_file(own, 1, reports_start=False), flags=re.M
+        r"^\[(db.*)\]$", rf"[\1]\nwrite_iolog={folder}/\1.log", job_file(own, 1, reports_start=False), flags=re.M
     )
-    done = subprocess.run(LIMITED, input=text, capture_output=True, text=True, check=True, cwd=tmp_path)
-    logs = {path.stem: logged(path) for path in tmp_path.glob("*.log")}
+    done = subprocess.run(LIMITED, input=text, capture_output=True, text=True, check=True, cwd=folder)
+    logs = {path.stem: logged(path) for path in folder.glob("*.log")}
     return Ran(parse(done.stdout, own, "here"), document(done.stdout), logs)
 
 
@@ -127,8 +127,8 @@ def test_the_syncs_of_one_section_are_those_of_the_job(ran: Ran) -> None:
     assert "sync_mean" not in alone.metrics
 
 
-def test_all_processes_of_all_sections_start_when_their_job_is_released(tmp_path: Path, disk: Path) -> None:
-    own = sections(DATABASE.parent, DATABASE.name, disk, delay=0.1)
+def test_all_processes_of_all_sections_start_when_their_job_is_released(tmp_path: Path) -> None:
+    own = sections(DATABASE.parent, DATABASE.name, a_disk(tmp_path), delay=0.1)
     now = float(Path("/proc/uptime").read_text().split()[0])
     starts = [Start(now + 1 + number * 2 * SECONDS, each.job.numjobs) for number, each in enumerate(own)]
     paced = Pacing(str(tmp_path / "pacing-here"), LIMITED, tuple(starts))

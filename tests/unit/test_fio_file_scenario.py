@@ -16,10 +16,11 @@ from harness.model.job import Job
 from harness.model.values import STORED
 from harness.report import markdown_table, summary_lines
 from harness.results import Run
+from harness.results.compare import compare
 from harness.scenario.load import load_scenario
 from harness.scenario.plan import expand
 from harness.scenario.scenario import Scenario
-from tests.unit.fio_files import DATABASE, job_of, read_in
+from tests.unit.fio_files import DATABASE, job_of, read, read_in
 from tests.unit.pages import page
 from tests.unit.runs import synthetic_run
 from tests.unit.test_resume import ran, spec
@@ -179,3 +180,10 @@ def test_terminal_and_markdown_name_the_options_that_did_not_apply(folder: Path)
     )
     assert sentence in summary_lines(run)
     assert sentence.replace("_", "\\_") in markdown_table(run)
+
+
+def test_a_comparison_names_the_section_whose_options_changed(tmp_path: Path) -> None:
+    runs = [synthetic_run(workloads=read(tmp_path, f"[a]\nbs={bs}\n"), modes=["host", "lvm"]) for bs in ("4k", "8k")]
+    later = replace(runs[1], run=replace(runs[1].run, id="20260102-120000-0001"))
+    found = {each.what: (each.before, each.after) for each in compare(runs[0], later).differences}
+    assert found["job.[a]"] == ("ioengine=psync bs=4k", "ioengine=psync bs=8k")
