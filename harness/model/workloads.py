@@ -219,7 +219,9 @@ def parse_workloads(text: str, files: FioFiles = MappingProxyType({})) -> tuple[
 
 def _of_file(path: str, files: FioFiles) -> tuple[Workload, ...]:
     if path not in files:
-        raise ValueError("fio files are for the workloads of scenarios; allowed here: a pattern such as randread-4k")
+        raise ValueError(
+            "not a fio file in the scenario's workloads; allowed: one of those, or a pattern such as randread-4k"
+        )
     found = files[path]
     if isinstance(found, ValueError):
         raise ValueError(str(found))

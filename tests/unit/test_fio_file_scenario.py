@@ -80,6 +80,15 @@ def test_a_budget_can_be_for_the_jobs_of_a_file(folder: Path) -> None:
     assert [each.name for each in rule.workloads or ()] == ["my-database-reader-and-1", "my-database-backup"]
 
 
+def test_a_budget_for_a_file_that_is_not_measured_is_refused(folder: Path) -> None:
+    (folder / "small.fio").write_text("[a]\n")
+    budget = '[[budget]]\nmetric = "iops"\nshare = "30 %"\nworkloads = ["small.fio"]\n'
+    message = complaint(folder, SCENARIO + budget)
+    assert message.startswith(
+        'disk.toml: budget[0].workloads[0] = "small.fio": not a fio file in the scenario\'s workloads; allowed: '
+    )
+
+
 def test_a_file_may_be_in_a_folder_below(folder: Path) -> None:
     (folder / "fio").mkdir()
     (folder / "fio" / "small.fio").write_text("[a]\nrw=read\n")
