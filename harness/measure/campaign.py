@@ -9,6 +9,7 @@ from harness.errors import MeasurementError, NotTried, Unsupported
 from harness.events import Note
 from harness.measure.measurer import LabFound, Measurer, Prepared
 from harness.measure.phases import Phases
+from harness.measure.provenance import fio_texts
 from harness.measure.recorder import Recorder
 from harness.measure.resume import Earlier, evaluation, requested
 from harness.measure.rounds import Rounds
@@ -43,7 +44,7 @@ class Campaign:
         self._rounds = Rounds(measurer, self._events, self._examined)
         self._recorder = Recorder(spec, store, phases, self._earlier.journal)
         self._series = GroupSeries(spec, self._recorder, self._rounds, measurer, phases=phases, earlier=self._earlier)
-        self._recorder.describe({"asked": requested(spec), "evaluation": evaluation(spec)})
+        self._recorder.describe({"asked": requested(spec), "evaluation": evaluation(spec), **fio_texts(spec)})
         self._broken: Exception | None = None
         self._failed: dict[str, Exception] = {}
         """The failure of each scenario that concerns only this scenario."""

@@ -67,10 +67,11 @@ def condition(
 def conditioning_job(jobs: Sequence[Job]) -> Job:
     """The job with the highest load on the disk: it writes, at random, with the smallest blocks, at the highest depth.
 
-    The result has no fixed rate, and runs for STEADY_SECONDS, because the slices of a measurement are too short.
+    The result has no fixed rate, and runs for STEADY_SECONDS, because the slices of a measurement are too short. Of a
+    user's own file, it has what the sections have in common, without their rates and pauses.
     """
     hardest = min(jobs, key=lambda job: (not job.writes, not job.rw.startswith("rand"), job.bs, -job.iodepth))
-    return replace(hardest, rate=None, ramp=0.0, seconds=STEADY_SECONDS)
+    return replace(hardest, from_file=None, rate=None, ramp=0.0, seconds=STEADY_SECONDS)
 
 
 def _fill(sources: Collection[BlockSource], *, block: int, times: int) -> None:

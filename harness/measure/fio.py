@@ -118,7 +118,7 @@ def job_file(sections: Sequence[Section], seed: int, *, reports_start: bool = Tr
     number = 0
     for section in sections:
         for name, seconds in section.parts:
-            lines += _section(name, section, seconds, number)
+            lines += _released_together(name, section, seconds, number)
             number += 1
     return "\n".join(lines) + "\n"
 
@@ -134,28 +134,54 @@ def reports_start(version: str) -> bool:
     return found is not None and (int(found[1]), int(found[2])) >= (3, 36)
 
 
-def _section(name: str, section: Section, seconds: float, number: int) -> list[str]:
+def _released_together(name: str, section: Section, seconds: float, number: int) -> Iterator[str]:
+    """The sections of fio that wait for the same start: one, or those of a user's own file.
+
+    They are one group, so fio reports their sums, means and histograms together, under the first name.
+    """
+    start = ["stonewall"]
+    if section.delay is not None:
+        start = [f"startdelay={_milliseconds(section.delay)}", waits(number)]
+    for place, pattern in enumerate(_patterns(section.job, section.target.block)):
+        yield from ("", f"[{name}+{place}]" if place else f"[{name}]")
+        if place == 0:
+            yield "new_group"
+        yield from pattern
+        yield from _place(section, seconds)
+        if place == 0 or section.delay is not None:
+            yield from start
+
+
+def _place(section: Section, seconds: float) -> list[str]:
+    """Where and how long fio runs. Nothing in a user's own file changes this."""
     job, target = section.job, section.target
-    lines = [
-        "",
-        f"[{name}]",
-        "new_group",
+    return [
         f"filename={_filename(target.path)}",
         f"offset={target.offset}",
         f"size={min(target.size, job.region or target.size)}",
         f"direct={int(target.direct)}",
         # A cached twin must have a warm cache, in the same way as a cached guest.
         f"invalidate={int(target.direct)}",
-        f"rw={job.rw}",
-        f"bssplit={_sizes(job.rounded_sizes(target.block))}" if job.sizes else f"bs={job.bs}",
-        f"iodepth={job.iodepth}",
-        f"numjobs={job.numjobs}",
         f"runtime={_milliseconds(seconds)}",
     ]
-    if section.delay is None:
-        lines.append("stonewall")
+
+
+def _patterns(job: Job, block: int) -> Iterator[list[str]]:
+    """The I/O pattern of each section of fio. `block` as in Target."""
+    if job.from_file is None:
+        yield _pattern(job, block)
     else:
-        lines += [f"startdelay={_milliseconds(section.delay)}", waits(number)]
+        for own in job.from_file.sections:
+            yield [f"{each.name}={each.value}" for each in own.options_for(block)]
+
+
+def _pattern(job: Job, block: int) -> list[str]:
+    lines = [
+        f"rw={job.rw}",
+        f"bssplit={_sizes(job.rounded_sizes(block))}" if job.sizes else f"bs={job.bs}",
+        f"iodepth={job.iodepth}",
+        f"numjobs={job.numjobs}",
+    ]
     if job.read_share is not None:
         lines.append(f"rwmixread={job.read_share * 100:.0f}")
     if job.rate is not None:

@@ -115,8 +115,9 @@ class Looks:
 
 
 def _rounded_up(job: Job, block: int) -> Iterator[str]:
-    """Which block sizes of the job the disk cannot do."""
-    smaller = [format_size(each.bs) for each in job.sizes if each.bs < block]
+    """Which block sizes of the job the disk cannot do. Patterns with one size are not rounded up."""
+    several = job.block_sizes if job.sizes or job.from_file else ()
+    smaller = [format_size(size) for size in several if size % block]
     if smaller:
         yield f"blocks of {', '.join(smaller)} are rounded up to {format_size(block)}, the disk's logical block size"
 

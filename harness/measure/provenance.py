@@ -15,7 +15,8 @@ from harness.lab.hosts import Host
 from harness.measure.calibration import quoted
 from harness.measure.measurer import LabFound
 from harness.measure.session import Session
-from harness.results import LabInfo
+from harness.measure.spec import CampaignSpec
+from harness.results import FIO_FILES, LabInfo
 
 
 def examine(host: Host, images: ImageSet) -> LabFound:
@@ -41,6 +42,16 @@ def provenance(host: Host, images: ImageSet) -> dict[str, JsonValue]:
     if (calibration := quoted(host, images)) is not None:
         found["calibration"] = calibration
     return found
+
+
+def fio_texts(spec: CampaignSpec) -> dict[str, JsonValue]:
+    """The texts of the fio files among the workloads; empty without such files."""
+    found: dict[str, JsonValue] = {
+        name: {file.path: dict(file.texts) for file in scenario.fio_files}
+        for name, scenario in spec.scenarios.items()
+        if scenario.fio_files
+    }
+    return {FIO_FILES: found} if found else {}
 
 
 def disk_provenance(at: Session, names: Sequence[str]) -> dict[str, JsonValue]:

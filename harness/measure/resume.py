@@ -94,8 +94,8 @@ class Earlier:
 def requested(spec: CampaignSpec) -> dict[str, JsonValue]:
     """The values in scenarios, profile and lab file that decide what a round measures, by `SCENARIO.KEY`.
 
-    Workloads and depths are not included, because they are in the names of the jobs. The number of rounds and the
-    budgets are not included, because they may change when a run is resumed.
+    Workloads and depths are not included, because they are in the names of the jobs; only the digests of fio files are.
+    The number of rounds and the budgets are not included, because they may change when a run is resumed.
     """
     found: dict[str, JsonValue] = {}
     for name, scenario in spec.scenarios.items():
@@ -104,6 +104,7 @@ def requested(spec: CampaignSpec) -> dict[str, JsonValue]:
         disks = [disk for disk in spec.host.measured if disk.name in scenario.disks]
         found |= {f"{name}.disk.{disk.name}": disk.identity for disk in disks}
         found |= {f"{name}.mode.{mode.name}": mode_record(mode) for mode in scenario.modes}
+        found |= {f"{name}.file.{file.path}": f"sha256 {file.sha256}" for file in scenario.fio_files}
     return found
 
 

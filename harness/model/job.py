@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Strict, computed_field, model_validator
 
 from harness.config.names import choices
+from harness.model.fio_section import FromFile
 from harness.model.values import STRICT, VALUE, Count
 from harness.units import parse_size, short_size
 
@@ -98,6 +99,9 @@ class Workload:
     """Bytes that it uses at most of the arm's region; null: all of them."""
     seconds_each: float | None = None
     """Seconds of a slice, except in the profile `smoke`; null: those of the profile."""
+    from_file: FromFile | None = None
+    """What fio gets, from a user's own file. Then the other values describe all of its sections together. `read_share`
+    is null as well if sections that read and sections that write run at their own speed."""
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -134,13 +138,15 @@ class Workload:
             return "sync_mean"
         if self.poisson:
             return "lat_mean"
-        if self.rate is not None or self.bursts is not None:
+        if self.rate is not None or self.bursts is not None or (self.from_file and self.from_file.paced):
             return "clat_mean"
         return "iops" if self.is_random else "bw"
 
     @property
     def is_saturating(self) -> bool:
         """Whether it always keeps as many I/Os in flight as its depth allows."""
+        if self.from_file is not None:
+            return self.from_file.saturating
         return self.rate is None and self.bursts is None and not self.syncs
 
     @property
@@ -156,9 +162,23 @@ class Workload:
         return self.rw not in ("read", "randread")
 
     @property
-    def share_of_reads(self) -> float:
-        """The share of reads in its I/Os, 0 to 1."""
+    def share_of_reads(self) -> float | None:
+        """The share of reads in its I/Os, 0 to 1; None if each of several sections of a file has its own speed."""
+        if self.read_share is None and self.reads and self.writes:
+            return None
         return self.read_share if self.read_share is not None else float(self.reads)
+
+    @property
+    def flushes(self) -> bool:
+        """Whether it calls fdatasync or fsync, whose latency is then measured."""
+        return self.syncs or (self.from_file is not None and self.from_file.flushes)
+
+    @property
+    def block_sizes(self) -> tuple[int, ...]:
+        """Every block size in bytes. With a file, also the limits of ranges."""
+        if self.from_file is not None:
+            return self.from_file.block_sizes
+        return tuple(each.bs for each in self.sizes) or (self.bs,)
 
     @property
     def io(self) -> Workload:
@@ -217,7 +237,7 @@ class Job(Workload):
     @property
     def depth(self) -> int:
         """I/Os in flight of all processes together."""
-        return self.iodepth * self.numjobs
+        return self.from_file.depth if self.from_file is not None else self.iodepth * self.numjobs
 
     @property
     def wall(self) -> float:

@@ -187,7 +187,7 @@ class Zvol(Layer):
         yield from _ZFS
 
     def amplification(self, job: Job) -> Amplification:
-        return of_records(self.volblocksize, job.bs, times_written=_ZFS_WRITES)
+        return of_records(self.volblocksize, min(job.block_sizes), times_written=_ZFS_WRITES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ class ZfsFile(Layer):
         yield from _ZFS
 
     def amplification(self, job: Job) -> Amplification:
-        return of_records(self.recordsize, job.bs, times_written=_ZFS_WRITES)
+        return of_records(self.recordsize, min(job.block_sizes), times_written=_ZFS_WRITES)
 
 
 Layout = Device | Partition | Lvm | LvmThin | RawFile | Qcow2 | Md | Zvol | ZfsFile

@@ -14,6 +14,12 @@ from harness.config.names import choices
 from harness.model.job import PATTERNS, BlockShare, Bursts, Rw, Workload, parse_workload
 from harness.model.values import STORED
 
+FIO_SUFFIX = ".fio"
+"""What a name in `workloads` ends with if it is the path of a fio file."""
+
+FioFiles = Mapping[str, tuple[Workload, ...] | ValueError]
+"""The workloads of fio files by their paths in a scenario, or what is wrong with a file."""
+
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 
 
@@ -189,11 +195,14 @@ def shows_best(workload: Workload) -> bool:
     return any(each.best_counts and workload.label in {own.label for own in each.workloads} for each in _ALL)
 
 
-def parse_workloads(text: str) -> tuple[Workload, ...]:
+def parse_workloads(text: str, files: FioFiles = MappingProxyType({})) -> tuple[Workload, ...]:
     """The workloads that `text` stands for: one of NAMED or of its members, or a pattern such as "randread-4k".
 
-    Raises ValueError, which says what is allowed.
+    A path that ends with ".fio" stands for the workloads of this file in `files`. Raises ValueError, which says what is
+    allowed.
     """
+    if text.endswith(FIO_SUFFIX):
+        return _of_file(text, files)
     if text in NAMED:
         return NAMED[text].workloads
     members = {workload.name: workload for each in _ALL for workload in each.workloads}
@@ -208,12 +217,23 @@ def parse_workloads(text: str) -> tuple[Workload, ...]:
         raise
 
 
+def _of_file(path: str, files: FioFiles) -> tuple[Workload, ...]:
+    if path not in files:
+        raise ValueError(
+            "not a fio file in the scenario's workloads; allowed: one of those, or a pattern such as randread-4k"
+        )
+    found = files[path]
+    if isinstance(found, ValueError):
+        raise ValueError(str(found))
+    return found
+
+
 def _parsed(value: object, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
     """The workloads that a name stands for. A record has a workload and not its name."""
     if info.context == STORED:
         return handler(value)
     if isinstance(value, str):
-        return parse_workloads(value)
+        return parse_workloads(value, (info.context or {}).get("fio_files", {}))
     raise ValueError('must be text in quotes; allowed: for example "randread-4k"')
 
 

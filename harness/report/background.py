@@ -14,7 +14,7 @@ from harness.model.base import Kind
 from harness.model.effective import NOTHING
 from harness.model.values import names_of, shown_field
 from harness.report.cells import CellView
-from harness.results import Run
+from harness.results import FIO_FILES, Run
 from harness.units import format_size
 
 
@@ -92,9 +92,10 @@ def _from_to(numbers: Sequence[int]) -> str:
 def provenance(run: Run) -> Table:
     """Every recorded version and setting. Dots join nested keys.
 
-    It leaves out the requested settings, which the page shows above for each mode, and the settings of the evaluation.
+    It leaves out the requested settings and the fio files, which the page shows above, and the settings of the
+    evaluation.
     """
-    found = {key: value for key, value in run.provenance.items() if key not in ("asked", "evaluation")}
+    found = {key: value for key, value in run.provenance.items() if key not in ("asked", "evaluation", FIO_FILES)}
     return Table(("what", "value"), tuple(_flat(found)))
 
 

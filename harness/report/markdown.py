@@ -44,7 +44,14 @@ def _section(section: Section) -> list[str]:
     steps = [line for group in section.waterfalls for line in _waterfall(group)] + _scalings(section)
     steps += [line for search in section.searches for line in _search(search)]
     head = f"| cell | host | guest | unit | {overhead_head(section.cells)} | n | added us | verdict |"
-    return [*lines, *([head, _ALIGNMENT, *rows, ""] if rows else []), *steps, *_best(section), *_published(section)]
+    return [
+        *lines,
+        *([head, _ALIGNMENT, *rows, ""] if rows else []),
+        *steps,
+        *_best(section),
+        *_fio_files(section),
+        *_published(section),
+    ]
 
 
 def _waterfall(group: WaterfallGroup) -> list[str]:
@@ -87,6 +94,10 @@ def _search(search: SearchView) -> list[str]:
 def _best(section: Section) -> list[str]:
     head, *rows = best_lines(section) or [""]
     return [plain(head), "", *(f"- {plain(row.strip())}" for row in rows), ""] if head else []
+
+
+def _fio_files(section: Section) -> list[str]:
+    return [line for each in section.fio_files for line in (f"{plain(each.sentence)}.", "")]
 
 
 def _published(section: Section) -> list[str]:

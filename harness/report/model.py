@@ -14,6 +14,7 @@ from harness.report.budgets import allowed
 from harness.report.calibration import calibration_sentences
 from harness.report.cells import ArmName, CellView, Outcome
 from harness.report.costs import ArmCosts, arm_costs, cycles_of, parts_of
+from harness.report.fio_files import FioFileView, fio_file_views
 from harness.report.groups import ConditioningView, GroupView, conditionings, groups
 from harness.report.modes import Comparison, Headline, compare_modes, headline
 from harness.report.notes import Notes, notes_of
@@ -173,6 +174,8 @@ class Section:
     """Published figures for comparison; None if the scenario names none."""
     best: tuple[BestRow, ...]
     """The tests of CrystalDiskMark, with the best slice beside the mean."""
+    fio_files: tuple[FioFileView, ...]
+    """The fio files among the workloads: what was measured of each section."""
 
     @property
     def modes(self) -> tuple[str, ...]:
@@ -290,6 +293,7 @@ def sections(run: Run, cells: Sequence[CellView]) -> tuple[Section, ...]:
                 searches=search_views(f"disk{number}", searched, list(dict.fromkeys(cell.mode for cell in own))),
                 published=published_view(run, scenario, own),
                 best=best_rows(own),
+                fio_files=fio_file_views(run, scenario, own),
             )
         )
     return tuple(found)

@@ -79,6 +79,7 @@ def summary_lines(run: Run, path: Path | None = None) -> list[str]:
         lines += _first([view.sentence for view in section.scalings])
         lines += _first([sentence for search in section.searches for sentence in search.sentences])
         lines += best_lines(section)
+        lines += [f"{each.sentence}." for each in section.fio_files]
         lines += published_lines(section)
     counts = ", ".join(f"{number} {outcome}" for outcome, number in view.counts.items())
     if counts:

@@ -16,6 +16,7 @@ from harness.results.groups import DRIFT, drift_checks, drift_notes, host_drift
 from harness.results.journal import Journal
 from harness.results.judging import corrected
 from harness.results.records import (
+    FIO_FILES,
     SCHEMA_VERSION,
     ConditioningRecord,
     DriftRecord,
@@ -37,6 +38,7 @@ from harness.results.store import RunStore
 __all__ = [
     "CONFIDENCE",
     "DRIFT",
+    "FIO_FILES",
     "SCHEMA_VERSION",
     "BudgetRecord",
     "CellContext",

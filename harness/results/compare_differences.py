@@ -10,13 +10,14 @@ from pydantic import JsonValue
 from harness.results.cells import CellRecord
 from harness.results.compare_matching import CellPair
 from harness.results.compare_records import Difference
-from harness.results.records import Run
+from harness.results.records import FIO_FILES, Run
 from harness.units import format_size
 
 _CHANGES_EACH_TIME = frozenset({"acceleration.why", "cycles.why", "guest.boot_seconds"})
 """Facts that differ between any two runs, or that only explain another fact."""
-_NO_SETTINGS = frozenset({"calibration", "evaluation", "asked"})
-"""Subjects of the provenance that do not affect the values. Of `asked`, see `_requested`."""
+_NO_SETTINGS = frozenset({"calibration", "evaluation", "asked", FIO_FILES})
+"""Subjects of the provenance that do not affect the values. Of `asked`, see `_requested`. It has the digests of fio
+files."""
 
 
 def run_differences(before: Run, after: Run, scenarios: Sequence[tuple[str, str]]) -> Iterator[Difference]:
@@ -99,7 +100,9 @@ def _requested(run: Run, scenario: str) -> dict[str, JsonValue]:
 
 def _of_cell(cell: CellRecord) -> dict[str, JsonValue]:
     facts: dict[str, JsonValue] = {"span_bytes": cell.span_bytes, "boots": len(set(cell.boots)) or 1}
-    facts |= {f"job.{key}": value for key, value in asdict(cell.job).items()}
+    facts |= {f"job.{key}": value for key, value in asdict(cell.job).items() if key != "from_file"}
+    if cell.job.from_file is not None:
+        facts |= {f"job.[{section.name}]": section.text for section in cell.job.from_file.sections}
     if cell.longer_slices is not None:
         facts["discarded_s"] = cell.longer_slices.discarded_s
     return facts | {f"effective.{name}": value for name, value in cell.effective.settings()}

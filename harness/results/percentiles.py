@@ -106,7 +106,10 @@ def rounds_needed(record: CellRecord, name: str, *, reboot: bool) -> int | None:
         return None
     slowest = min(fmean(each) for each in record.ios.values())
     if METRICS[name].of == "syncs":
-        slowest *= 1 - record.job.share_of_reads  # One for each write.
+        share_of_reads = record.job.share_of_reads
+        if share_of_reads is None:
+            return None
+        slowest *= 1 - share_of_reads  # One for each write.
     blocks = max(round(len(record.rounds) / len(set(record.rounds))), 1)
     return fewest_rounds(slowest, METRICS[name].fewest_ios, blocks, reboot=reboot)
 

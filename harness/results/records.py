@@ -18,6 +18,8 @@ from harness.results.search_records import SearchRecord
 SCHEMA_VERSION = 1
 IMPORTED = "imported"
 """The kind of lab and the profile of an imported run, and the key of its provenance with the origin of its files."""
+FIO_FILES = "fio_files"
+"""The key of the provenance with the texts of fio files, by scenario, file and path of each text."""
 
 RunStatus = Literal["running", "complete", "interrupted", "failed"]
 

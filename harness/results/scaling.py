@@ -25,7 +25,8 @@ def scalings(
 ) -> tuple[ScalingRecord, ...]:
     """One record per measured cell with a layout that is an array or lies on one, in the order of `cells`.
 
-    `records` is by cell id. Jobs that do not keep the queue full are left out: an array does no more of them.
+    `records` is by cell id. Jobs that do not keep the queue full are left out: an array does no more of them. So are
+    jobs without a known share of reads, because what an array can deliver depends on it.
     """
     of_arm: dict[tuple[str, str], list[Measurement]] = {}
     for each in measurements:
@@ -34,9 +35,10 @@ def scalings(
     for cell in cells:
         array = cell.mode.layout.base
         record = records.get(cell.id)
-        if isinstance(array, Md) and cell.job.is_saturating and record is not None and _has_both(record):
+        share = cell.job.share_of_reads if cell.job.is_saturating else None
+        if isinstance(array, Md) and share is not None and record is not None and _has_both(record):
             own = _of_twin(cell, record, of_arm)
-            found.append(_record(cell, array, record, own, _curve(cell, cells, records)))
+            found.append(_record(cell, array, record, own, _curve(cell, cells, records), read_share=share))
     return tuple(found)
 
 
@@ -47,9 +49,10 @@ def in_full_stripes(job: Job, array: Md) -> bool:
     return not job.is_random or job.bs % (array.chunk * shape.data_disks) == 0
 
 
-def _record(cell: Cell, array: Md, record: CellRecord, twins: Sequence[Measurement], curve: _Curve) -> ScalingRecord:
+def _record(
+    cell: Cell, array: Md, record: CellRecord, twins: Sequence[Measurement], curve: _Curve, *, read_share: float
+) -> ScalingRecord:
     shape, job = array.shape, cell.job
-    read_share = job.share_of_reads
     full_stripe = in_full_stripes(job, array)
     ideal = ideal_speedup(shape, read_share=read_share, full_stripe=full_stripe)
     metrics = {}

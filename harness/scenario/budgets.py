@@ -75,7 +75,9 @@ def _throughput_budgets_of_fixed_rates(scenario: Scenario) -> Iterator[str]:
 def _budgets_of_syncs_without_any(scenario: Scenario) -> Iterator[str]:
     """Budgets for fdatasync where no job calls it."""
     for index, rule in enumerate(scenario.budgets):
-        if METRICS[rule.metric].of == "syncs" and not any(each.syncs for each in rule.workloads or scenario.workloads):
+        if METRICS[rule.metric].of == "syncs" and not any(
+            each.flushes for each in rule.workloads or scenario.workloads
+        ):
             yield (
                 f'budget[{index}].metric = "{rule.metric}": none of its workloads calls fdatasync; '
                 "allowed: a workload that does, for example wal, or another metric"

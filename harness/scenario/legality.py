@@ -239,7 +239,8 @@ def _workloads_for(name: str, attach: Attach, scenario: Scenario) -> Iterator[st
                 f"mode.{name}.attach.read_only = true: conflicts with {shown_workload}, which writes; "
                 "allowed: seqread and randread, or another scenario for this mode"
             )
-        if not workload.sizes and workload.bs % (attach.logical_block_size or 512):
+        rounded_up = workload.sizes or workload.from_file
+        if not rounded_up and workload.bs % (attach.logical_block_size or 512):
             size = format_size(attach.logical_block_size or 512)
             yield (
                 f'mode.{name}.attach.logical_block_size = "{size}": conflicts with {shown_workload}, whose '

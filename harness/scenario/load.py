@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ from harness.config.names import LONGEST_NAME
 from harness.config.problems import describe, quoted_key, shown
 from harness.config.toml import read_toml
 from harness.errors import ConfigError
+from harness.model.job import Workload
 from harness.model.mode import Mode
 from harness.model.profile import PROFILES
 from harness.model.workloads import parse_workloads
 from harness.published import links
 from harness.scenario.budgets import reference_problems
 from harness.scenario.decompose import decompose_problems
+from harness.scenario.fio_files import read_fio_files
 from harness.scenario.legality import scenario_problems
 from harness.scenario.library import PRESETS
 from harness.scenario.scenario import Decomposition, Scenario, Search
@@ -45,7 +48,8 @@ def load_scenario(path: Path) -> Scenario:
     data = read_toml(path, what="scenario", hint=_HINT)
     problems = list(_name_problems(path.stem))
     own_modes = data.get("mode")
-    context = {"own_modes": tuple(own_modes) if isinstance(own_modes, dict) else ()}
+    files = read_fio_files(path.parent, data.get("workloads"))
+    context = {"own_modes": tuple(own_modes) if isinstance(own_modes, dict) else (), "fio_files": files.workloads}
     try:
         table = ScenarioTable.model_validate(data, context=context)
     except ValidationError as error:
@@ -57,7 +61,8 @@ def load_scenario(path: Path) -> Scenario:
     if table is None:
         raise _refused(path, problems)
     problems += _contradicting_rounds(table)
-    scenario = _scenario(path.stem, table)
+    problems += _same_ids(table)
+    scenario = replace(_scenario(path.stem, table), fio_files=files.read)
     problems += scenario_problems(scenario)
     problems += reference_problems(scenario)
     problems += decompose_problems(scenario)
@@ -121,6 +126,15 @@ def _unused_modes(data: Mapping[str, Any]) -> Iterator[str]:
         for name in own:
             if name not in used:
                 yield f'mode.{quoted_key(name)}: defined but not measured; add "{name}" to modes, or remove it'
+
+
+def _same_ids(table: ScenarioTable) -> Iterator[str]:
+    """Workloads of fio files that have the same name as another workload."""
+    names: dict[str, Workload] = {}
+    for workload in table.workloads:
+        if (other := names.setdefault(workload.name, workload)) != workload:
+            file = next(each.from_file.file for each in (workload, other) if each.from_file is not None)
+            yield f'workloads: "{workload.name}" of {file} has the name of another one; rename its section, or the file'
 
 
 def _disk_and_disks(data: Mapping[str, Any]) -> Iterator[str]:

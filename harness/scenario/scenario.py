@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
 
 from harness.model.budget import Budget
 from harness.model.job import Job, Workload
 from harness.model.mode import Cell, Mode
 from harness.model.profile import Profile
+
+
+@dataclass(frozen=True, slots=True)
+class FioFile:
+    """A user's own fio file among the workloads. `path` is relative to the scenario's folder, as in the scenario.
+
+    `texts` are path and text of each file that was read: the file itself first, then those that it includes.
+    """
+
+    path: str
+    texts: tuple[tuple[str, str], ...]
+
+    @property
+    def sha256(self) -> str:
+        """The digest of all texts with their paths."""
+        return hashlib.sha256(json.dumps(self.texts).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +74,8 @@ class Scenario:
 
     `disks` are the members of arrays, `disk` first, which is the baseline of the host arm. Without arrays, `disks` has
     only `disk`. `published` is the key of the published figures to compare with. If several `budgets` of one metric
-    cover a cell, the last one counts. `expect_void` names modes whose cells the author expects to be void.
+    cover a cell, the last one counts. `expect_void` names modes whose cells the author expects to be void. `fio_files`
+    are the fio files among the workloads.
     """
 
     name: str
@@ -71,6 +90,7 @@ class Scenario:
     expect_void: tuple[str, ...] = ()
     decompositions: tuple[Decomposition, ...] = ()
     searches: tuple[Search, ...] = ()
+    fio_files: tuple[FioFile, ...] = ()
     disks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -141,7 +141,8 @@ class SearchTable(Table):
 
 
 class ScenarioTable(Table):
-    """The whole file. Validate with `context={"own_modes": (...)}`, the modes that the file defines."""
+    """The whole file. Validate with `context={"own_modes": (...), "fio_files": {...}}`: the modes that the file
+    defines, and the workloads of the fio files that it names."""
 
     title: Annotated[str, AfterValidator(one_line)]
     disk: DiskName | None = None

@@ -14,7 +14,7 @@ from harness.analysis import Sequential, steady_state
 from harness.model.attach import BUSES, Attach
 from harness.model.budget import Budget
 from harness.model.effective import NOTHING, Effective
-from harness.model.job import Job, parse_workload
+from harness.model.job import Job, Workload, parse_workload
 from harness.model.mode import Arm, Cell, Place
 from harness.model.profile import Profile
 from harness.model.workloads import parse_workloads
@@ -108,7 +108,7 @@ def synthetic_run(
     ready: Ready = "filled",
     drift: float = 0.0,
     calibrated: bool = False,
-    workloads: Sequence[str] = (),
+    workloads: Sequence[str | Workload] = (),
 ) -> Run:
     """A run over the optane scenario, or over some of its `modes`.
 
@@ -120,7 +120,7 @@ def synthetic_run(
     """
     scenario = replace(optane(), disk=disk)
     if workloads:
-        named = (each for name in workloads for each in parse_workloads(name))
+        named = (each for own in workloads for each in ((own,) if isinstance(own, Workload) else parse_workloads(own)))
         scenario = replace(scenario, workloads=tuple(named))
     if modes is not None:
         scenario = replace(scenario, modes=tuple(mode for mode in scenario.modes if mode.name in modes))

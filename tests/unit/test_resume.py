@@ -264,6 +264,7 @@ def test_the_evaluation_is_stored_as_numbers_and_names() -> None:
                             "poisson": False,
                             "region": None,
                             "seconds_each": None,
+                            "from_file": None,
                             "pattern": "randread",
                         }
                     ],

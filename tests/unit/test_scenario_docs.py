@@ -12,6 +12,8 @@ import pytest
 from harness.analysis.metrics import METRICS
 from harness.model.attach import Attach
 from harness.model.budget import LAB_KINDS, Budget
+from harness.model.fio_options import ALLOWED
+from harness.model.fio_values import ENGINES
 from harness.model.job import PATTERNS
 from harness.model.layout import Layout
 from harness.model.mode import Mode
@@ -37,6 +39,8 @@ NAMES = [
     *(next(key.default for key in fields(layout) if key.name == "kind") for layout in get_args(Layout)),
     *PATTERNS,
     *NAMED,
+    *ALLOWED,
+    *ENGINES,
     *(mode.name for mode in PRESETS),
     *(profile.name for profile in PROFILES),
     *link_names(),

@@ -1,0 +1,106 @@
+"""Values of fio's options: sizes, patterns, engines. Raises ValueError, which says what is allowed. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from harness.config.names import choices
+
+DEFAULT_ENGINE = "psync"
+"""fio's own default on Linux."""
+QUEUEING_ENGINES = ("libaio", "io_uring")
+"""Engines that keep `iodepth` I/Os in flight. The others wait for each I/O."""
+ENGINES = (*QUEUEING_ENGINES, "psync", "sync", "pvsync", "pvsync2")
+"""Engines that read and write the target itself, and that fio has on host and guest."""
+
+_DEFAULT_BS = 4096
+_LARGEST_BS = 16 * 1024**2
+_SIZE = re.compile(r"(?P<number>[0-9]{1,12})(?P<unit>[kmgKMG]?)[bB]?")
+_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+# A size is a number with its unit, at the beginning or after one of these marks. In bssplit, a share follows "/".
+_SIZES = {
+    "bs": re.compile(r"(?P<before>^|,)(?P<size>[^,]+)"),
+    "bsrange": re.compile(r"(?P<before>^|[,:-])(?P<size>[^,:-]+)"),
+    "bssplit": re.compile(r"(?P<before>^|[,:])(?P<size>[^,:/]+)"),
+}
+_FORMS = {
+    "bs": (re.compile(r"[^,:/-]+(,[^,:/-]+)?"), "4k, or 4k,64k for reads and writes"),
+    "bsrange": (re.compile(r"[^,:/-]+[:-][^,:/-]+(,[^,:/-]+[:-][^,:/-]+)?"), "4k-64k"),
+    "bssplit": (
+        re.compile(
+            r"[^,:/-]+(/[0-9]{0,3})?(:[^,:/-]+(/[0-9]{0,3})?)*(,[^,:/-]+(/[0-9]{0,3})?(:[^,:/-]+(/[0-9]{0,3})?)*)?"
+        ),
+        "4k/60:64k/40",
+    ),
+}
+_PATTERN = re.compile(r"(?P<rw>[a-z]+)(:[0-9]{1,12}[kmg]?)?")
+_PATTERNS = ("read", "write", "randread", "randwrite", "rw", "readwrite", "randrw")
+
+
+def size_of(text: str) -> int:
+    """The size in bytes as fio reads it. Raises ValueError for "4ki", which fio reads as 4000 bytes."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f'"{text.strip()}" is not a size; allowed: for example 4096 or 4k (k is 1024)')
+    return int(match["number"]) * _UNITS[match["unit"].lower()]
+
+
+def check_block_sizes(option: str, value: str) -> None:
+    """Raise ValueError if the value of bs, bsrange or bssplit is not one that fio accepts on a disk."""
+    form, example = _FORMS[option]
+    if form.fullmatch(value) is None:
+        raise ValueError(f"not block sizes of reads and writes; allowed: for example {example}")
+    for found in _SIZES[option].finditer(value):
+        size = size_of(found["size"])
+        if size == 0 or size % 512 or size > _LARGEST_BS:
+            raise ValueError(f'"{found["size"]}" is not a block size; allowed: multiples of 512 bytes up to 16m')
+
+
+def block_sizes(values: Mapping[str, str]) -> tuple[int, ...]:
+    """Every block size in bytes of a section with these options. fio prefers bssplit."""
+    for option in ("bssplit", "bsrange", "bs"):
+        if option in values:
+            return tuple(size_of(found["size"]) for found in _SIZES[option].finditer(values[option]))
+    return (_DEFAULT_BS,)
+
+
+def rounded_up(option: str, value: str, block: int) -> str:
+    """The value of an option, with block sizes rounded up to multiples of `block` bytes. Other values are unchanged."""
+    if option not in _SIZES:
+        return value
+
+    def in_blocks(found: re.Match[str]) -> str:
+        size = size_of(found["size"])
+        return found[0] if size % block == 0 else f"{found['before']}{-(-size // block) * block}"
+
+    return _SIZES[option].sub(in_blocks, value)
+
+
+def pattern_of(value: str) -> str:
+    """fio's name of the pattern in the option rw: "randread" of "randread:8"."""
+    match = _PATTERN.fullmatch(value)
+    if match is None or match["rw"] not in _PATTERNS:
+        trims = "; trims are not measured" if "trim" in value else ""
+        raise ValueError(f"no such pattern{trims}; {choices(value, _PATTERNS)}")
+    return "rw" if match["rw"] == "readwrite" else match["rw"]
+
+
+def check_engine(value: str) -> None:
+    """Raise ValueError for an engine that bypasses the disk under test, or that is not everywhere."""
+    if value not in ENGINES:
+        raise ValueError(f"this engine is not one that reads and writes the disk under test; {choices(value, ENGINES)}")
+
+
+def number_in(value: str, low: int, high: int) -> int:
+    """The whole number in `value`, within these limits."""
+    if not re.fullmatch(r"[0-9]{1,9}", value) or not low <= int(value) <= high:
+        raise ValueError(f"allowed: a whole number, {low} to {high}")
+    return int(value)
+
+
+def rates_of(value: str) -> tuple[int, int]:
+    """The I/Os per second of reads and of writes, of one process; 0 for no limit. One value is for both."""
+    read, both, write = value.partition(",")
+    limits = [size_of(limit) if limit.strip() else 0 for limit in (read, write if both else read)]
+    return limits[0], limits[1]
