@@ -2,7 +2,7 @@
 
 from harness.analysis.batches import Ios, batches, fewest_rounds, first_blocks
 from harness.analysis.boots import BootVariance, boot_variance
-from harness.analysis.bottleneck import Bottleneck, BottleneckFinding, Evidence, Member, find_bottleneck
+from harness.analysis.bottleneck import Bottleneck, BottleneckFinding, Evidence, Member, Thread, find_bottleneck
 from harness.analysis.carryover import CarryOver, Observation, carry_over
 from harness.analysis.change import Change, changes_shown, estimate_change
 from harness.analysis.correlation import NO_CORRELATION, Correlation, pooled_correlation
@@ -23,6 +23,7 @@ from harness.analysis.histogram import PercentileInterval, merged, percentile, p
 from harness.analysis.judgement import Judgement, judge_look
 from harness.analysis.many import benjamini_hochberg, holm, survivors
 from harness.analysis.metrics import METRICS, Better, Calls, Metric, Unit
+from harness.analysis.paths import PathLimit, PathLoad, path_limits
 from harness.analysis.power import pooled_sd, smallest_detectable
 from harness.analysis.samples import IN_ORDER, INDEPENDENT, Caveat, Samples
 from harness.analysis.scaling import Scaling, Shape, ideal_speedup, scaling
@@ -58,6 +59,8 @@ __all__ = [
     "Member",
     "Metric",
     "Observation",
+    "PathLimit",
+    "PathLoad",
     "PercentileInterval",
     "Reason",
     "Samples",
@@ -67,6 +70,7 @@ __all__ = [
     "SliceVariance",
     "SteadyState",
     "StepCost",
+    "Thread",
     "Unit",
     "Verdict",
     "batches",
@@ -96,6 +100,7 @@ __all__ = [
     "looks",
     "mean_interval",
     "merged",
+    "path_limits",
     "percentile",
     "percentile_interval",
     "pooled_correlation",

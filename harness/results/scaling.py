@@ -5,14 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 
-from harness.analysis import METRICS, Evidence, Member, Samples, Shape, find_bottleneck, ideal_speedup, scaling
+from harness.analysis import (
+    METRICS,
+    Bottleneck,
+    Evidence,
+    Member,
+    Samples,
+    Shape,
+    Thread,
+    find_bottleneck,
+    ideal_speedup,
+    scaling,
+)
 from harness.model.base import Md
 from harness.model.counters import MemberCounts
 from harness.model.job import Job
 from harness.model.mode import Arm, Cell, Place
 from harness.results.cells import CellRecord
-from harness.results.comparisons import MemberRecord, ScalingMetric, ScalingRecord
+from harness.results.comparisons import MemberRecord, PathLimitRecord, ScalingMetric, ScalingRecord
 from harness.results.decomposition import doubt
+from harness.results.paths import MeasuredArray, limits_of
 from harness.results.records import Measurement
 
 THROUGHPUTS = tuple(metric.name for metric in METRICS.values() if not metric.is_latency)
@@ -30,14 +42,14 @@ def scalings(
     of_arm: dict[tuple[str, str], list[Measurement]] = {}
     for each in measurements:
         of_arm.setdefault((each.arm, each.job), []).append(each)
-    found = []
+    arrays = []
     for cell in cells:
         array = cell.mode.layout.base
         record = records.get(cell.id)
         if isinstance(array, Md) and cell.job.is_saturating and record is not None and _has_both(record):
-            own = _of_twin(cell, record, of_arm)
-            found.append(_record(cell, array, record, own, _curve(cell, cells, records)))
-    return tuple(found)
+            arrays.append(MeasuredArray(cell, array, record, _of_twin(cell, record, of_arm)))
+    limits = limits_of(arrays)
+    return tuple(_record(each, _curve(each.cell, cells, records), limits.get(each.cell.id)) for each in arrays)
 
 
 def in_full_stripes(job: Job, array: Md) -> bool:
@@ -47,7 +59,8 @@ def in_full_stripes(job: Job, array: Md) -> bool:
     return not job.is_random or job.bs % (array.chunk * shape.data_disks) == 0
 
 
-def _record(cell: Cell, array: Md, record: CellRecord, twins: Sequence[Measurement], curve: _Curve) -> ScalingRecord:
+def _record(measured: MeasuredArray, curve: _Curve, limit: PathLimitRecord | None) -> ScalingRecord:
+    cell, array, record, twins = measured.cell, measured.array, measured.record, measured.twins
     shape, job = array.shape, cell.job
     read_share = job.share_of_reads
     full_stripe = in_full_stripes(job, array)
@@ -69,6 +82,9 @@ def _record(cell: Cell, array: Md, record: CellRecord, twins: Sequence[Measureme
         single=curve,
         cpu_busy=_cpu_busy(twins),
         members=members,
+        threads=_threads(twins, job),
+        spread=max(1.0, min(array.disks, job.bs / array.chunk)),
+        path=limit.words if limit is not None else "",
     )
     finding = find_bottleneck(evidence)
     return ScalingRecord(
@@ -79,10 +95,11 @@ def _record(cell: Cell, array: Md, record: CellRecord, twins: Sequence[Measureme
         ideal=ideal,
         why_ideal=_why(shape, read_share, full_stripe=full_stripe),
         metrics=metrics,
-        members=tuple(MemberRecord(each.name, each.moved, each.busy, each.in_flight) for each in members),
+        members=tuple(MemberRecord(each.name, each.moved, each.busy, each.in_flight, each.path) for each in members),
         bottleneck=finding.bottleneck,
         evidence=finding.words,
         doubt=doubt(record, Arm(Place.HOST), Arm(Place.TWIN, cell.mode)),
+        path_limit=limit if finding.bottleneck is Bottleneck.PATH else None,
     )
 
 
@@ -128,6 +145,17 @@ def _cpu_busy(twins: Sequence[Measurement]) -> float | None:
     return fmean(shares) if shares else None
 
 
+def _threads(twins: Sequence[Measurement], job: Job) -> tuple[Thread, ...]:
+    """fio's processes: the share of the time for which they had a CPU, on average. Empty if it was not counted."""
+    shares = []
+    for each in twins:
+        fio = each.counters.fio
+        if fio.user_s is None or fio.system_s is None:
+            return ()
+        shares.append((fio.user_s + fio.system_s) / (job.numjobs * (job.ramp + each.seconds)))
+    return (Thread("fio" if job.numjobs == 1 else "each process of fio", fmean(shares)),) if shares else ()
+
+
 def _members(twins: Sequence[Measurement], job: Job) -> tuple[Member, ...]:
     """Each disk of the array, with its mean rates over the rounds that counted it."""
     counted: dict[str, list[tuple[MemberCounts, float]]] = {}
@@ -146,6 +174,7 @@ def _members(twins: Sequence[Measurement], job: Job) -> tuple[Member, ...]:
             moved=rate(name, lambda own: own.read + own.written) or 0.0,
             busy=None if (busy := rate(name, lambda own: own.busy_s)) is None else min(1.0, busy),
             in_flight=rate(name, lambda own: own.queue_s),
+            path=counted[name][-1][0].path,
         )
         for name in sorted(counted)
     )

@@ -63,4 +63,6 @@ def test_the_docs_say_which_disks_a_controller_has(controller: Controller) -> No
     assert row.endswith(f"| {format_size(first.size_bytes)} each |")
     own = f"{first.limit.iops} IOPS, {format_size(first.limit.bytes_per_s)}/s"
     shared = f"{controller.limit.iops} IOPS, {format_size(controller.limit.bytes_per_s)}/s"
-    assert f"| {own}; behind one controller of {shared} |" in row or "| the same, behind another such controller |" in row
+    assert (
+        f"| {own}; behind one controller of {shared} |" in row or "| the same, behind another such controller |" in row
+    )

@@ -245,6 +245,27 @@ CONFLICTS = [
         for level, fewest in FEWEST_DISKS.items()
     ),
     (
+        'kind = "md", level = 0, disks = 4, legs = 2, starts = [1]',
+        "",
+        "layout.starts = [1]",
+        "layout.legs = 2",
+        "two places",
+    ),
+    (
+        'kind = "md", level = 0, disks = 2, starts = [1, 3]',
+        "",
+        "layout.starts = [1, 3]",
+        "layout.legs = 1 (the default)",
+        "one place",
+    ),
+    (
+        'kind = "md", level = 0, disks = 4, legs = 2, starts = [1, 2]',
+        "",
+        "layout.starts = [1, 2]",
+        "layout.disks = 4",
+        "2 or more apart",
+    ),
+    (
         'kind = "md", level = 1, disks = 2, chunk = "64 KiB"',
         "",
         'layout.chunk = "64 KiB"',
