@@ -2,7 +2,15 @@
 
 from harness.analysis.batches import Ios, batches, fewest_rounds, first_blocks
 from harness.analysis.boots import BootVariance, boot_variance
-from harness.analysis.bottleneck import Bottleneck, BottleneckFinding, Evidence, Member, Thread, find_bottleneck
+from harness.analysis.bottleneck import (
+    Bottleneck,
+    BottleneckFinding,
+    Evidence,
+    Member,
+    Thread,
+    find_bottleneck,
+    saturated,
+)
 from harness.analysis.carryover import CarryOver, Observation, carry_over
 from harness.analysis.change import Change, changes_shown, estimate_change
 from harness.analysis.correlation import NO_CORRELATION, Correlation, pooled_correlation
@@ -107,6 +115,7 @@ __all__ = [
     "pooled_sd",
     "power_to_decide",
     "proven_below",
+    "saturated",
     "scaling",
     "smallest_detectable",
     "steady_state",

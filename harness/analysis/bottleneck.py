@@ -126,6 +126,14 @@ def find_bottleneck(evidence: Evidence) -> BottleneckFinding:
     return BottleneckFinding(Bottleneck.UNKNOWN, "the counters show no limit")
 
 
+def saturated(threads: Sequence[Thread]) -> str:
+    """For example "the iothread was 98% busy", for the busiest thread. Empty if none is always busy."""
+    busiest = max(threads, key=lambda thread: thread.busy, default=None)
+    if busiest is None or busiest.busy <= SATURATED:
+        return ""
+    return f"{busiest.name} was {busiest.busy:.0%} busy"
+
+
 def _as_ideal(evidence: Evidence) -> str:
     if evidence.of_ideal < ENOUGH:
         return ""
@@ -143,10 +151,7 @@ def _path(evidence: Evidence) -> str:
 
 
 def _thread(evidence: Evidence) -> str:
-    busiest = max(evidence.threads, key=lambda thread: thread.busy, default=None)
-    if busiest is None or busiest.busy <= SATURATED:
-        return ""
-    return f"{busiest.name} was {busiest.busy:.0%} busy"
+    return saturated(evidence.threads)
 
 
 def _one_member(evidence: Evidence) -> str:

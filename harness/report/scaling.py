@@ -81,12 +81,17 @@ class ScalingView:
     @property
     def outcome(self) -> str:
         """The limit, or why the figures are not a result."""
-        return f"not a result: {self.record.doubt}" if self.record.doubt else self.limit
+        return f"not a result: {self.record.doubt}" if self.record.doubt else f"{self.limit}{self.in_guest}"
+
+    @property
+    def in_guest(self) -> str:
+        """The thread that limits the guest, as the end of a sentence; empty if none does."""
+        return f"; in the guest, {self.record.guest_limit}" if self.record.guest_limit else ""
 
     @property
     def sentence(self) -> str:
         """For a line of text."""
-        outcome = self.outcome if self.record.doubt else f"limit: {self.limit}"
+        outcome = self.outcome if self.record.doubt else f"limit: {self.outcome}"
         return (
             f"{self.cell.id}: {self.array} delivers {self.speedup} x one disk, "
             f"{percent_with_interval(self.metric.efficiency)} % of {self.record.disks} disks and "

@@ -166,3 +166,5 @@ class ScalingRecord:
     """The failed checks because of which the figures are not a result; empty if no check failed."""
     path_limit: PathLimitRecord | None = None
     """The limit of a path, if that is the bottleneck, else null."""
+    guest_limit: str = ""
+    """A thread of the guest that was always busy, in words: then the guest does not get all that the array delivers."""

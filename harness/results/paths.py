@@ -19,12 +19,13 @@ REACHES = 0.9
 
 @dataclass(frozen=True, slots=True)
 class MeasuredArray:
-    """A cell on an array, its record, and its twin's measurements in the blocks that count."""
+    """A cell on an array, its record, and the measurements of its twin and its guest in the blocks that count."""
 
     cell: Cell
     array: Md
     record: CellRecord
     twins: Sequence[Measurement]
+    guests: Sequence[Measurement]
 
     @property
     def of(self) -> tuple[object, ...]:

@@ -12,9 +12,9 @@ from harness.analysis import (
     Member,
     Samples,
     Shape,
-    Thread,
     find_bottleneck,
     ideal_speedup,
+    saturated,
     scaling,
 )
 from harness.model.base import Md
@@ -26,6 +26,7 @@ from harness.results.comparisons import MemberRecord, PathLimitRecord, ScalingMe
 from harness.results.decomposition import doubt
 from harness.results.paths import MeasuredArray, limits_of
 from harness.results.records import Measurement
+from harness.results.threads import fio_threads, guest_threads
 
 THROUGHPUTS = tuple(metric.name for metric in METRICS.values() if not metric.is_latency)
 
@@ -47,7 +48,8 @@ def scalings(
         array = cell.mode.layout.base
         record = records.get(cell.id)
         if isinstance(array, Md) and cell.job.is_saturating and record is not None and _has_both(record):
-            arrays.append(MeasuredArray(cell, array, record, _of_twin(cell, record, of_arm)))
+            own = [_of_arm(place, cell, record, of_arm) for place in (Place.TWIN, Place.GUEST)]
+            arrays.append(MeasuredArray(cell, array, record, *own))
     limits = limits_of(arrays)
     return tuple(_record(each, _curve(each.cell, cells, records), limits.get(each.cell.id)) for each in arrays)
 
@@ -82,7 +84,7 @@ def _record(measured: MeasuredArray, curve: _Curve, limit: PathLimitRecord | Non
         single=curve,
         cpu_busy=_cpu_busy(twins),
         members=members,
-        threads=_threads(twins, job),
+        threads=fio_threads(twins, job),
         spread=max(1.0, min(array.disks, job.bs / array.chunk)),
         path=limit.words if limit is not None else "",
     )
@@ -100,6 +102,7 @@ def _record(measured: MeasuredArray, curve: _Curve, limit: PathLimitRecord | Non
         evidence=finding.words,
         doubt=doubt(record, Arm(Place.HOST), Arm(Place.TWIN, cell.mode)),
         path_limit=limit if finding.bottleneck is Bottleneck.PATH else None,
+        guest_limit=saturated(guest_threads(measured.guests, cell)),
     )
 
 
@@ -107,12 +110,12 @@ def _has_both(record: CellRecord) -> bool:
     return record.skipped is None and all(name in record.metrics and record.metrics[name].twin for name in THROUGHPUTS)
 
 
-def _of_twin(
-    cell: Cell, record: CellRecord, of_arm: Mapping[tuple[str, str], Sequence[Measurement]]
+def _of_arm(
+    place: Place, cell: Cell, record: CellRecord, of_arm: Mapping[tuple[str, str], Sequence[Measurement]]
 ) -> list[Measurement]:
-    """The twin's measurements in the blocks that count."""
-    twin, blocks, raw = Arm(Place.TWIN, cell.mode).id, set(record.samples), set(record.raw)
-    found = of_arm.get((twin, cell.job.id), ())
+    """The measurements of the cell's twin or guest in the blocks that count."""
+    arm, blocks, raw = Arm(place, cell.mode).id, set(record.samples), set(record.raw)
+    found = of_arm.get((arm, cell.job.id), ())
     return [each for each in found if each.raw in raw and (each.round, each.block) in blocks]
 
 
@@ -143,17 +146,6 @@ def _cpu_busy(twins: Sequence[Measurement]) -> float | None:
     found = [(each.counters.cpu_busy, each.counters.host_cpu_busy) for each in twins]
     shares = [share for pair in found if (share := pair[1] if pair[0] is None else pair[0]) is not None]
     return fmean(shares) if shares else None
-
-
-def _threads(twins: Sequence[Measurement], job: Job) -> tuple[Thread, ...]:
-    """fio's processes: the share of the time for which they had a CPU, on average. Empty if it was not counted."""
-    shares = []
-    for each in twins:
-        fio = each.counters.fio
-        if fio.user_s is None or fio.system_s is None:
-            return ()
-        shares.append((fio.user_s + fio.system_s) / (job.numjobs * (job.ramp + each.seconds)))
-    return (Thread("fio" if job.numjobs == 1 else "each process of fio", fmean(shares)),) if shares else ()
 
 
 def _members(twins: Sequence[Measurement], job: Job) -> tuple[Member, ...]:

@@ -1,4 +1,4 @@
-"""Measurements of arrays on the lab's controllers, computed from the limits of disks and controllers: nothing was run."""
+"""Measurements of arrays on the lab's controllers, computed from the limits of disks and controllers."""
 
 from __future__ import annotations
 
@@ -106,9 +106,7 @@ def _array_iops(cell: Cell, *, shared: bool, host_limit: Limit | None) -> float:
         limits += [(each.limit, paths.count(each.pci) / len(places)) for each in CONTROLLERS if each.pci in paths]
     if host_limit is not None:
         limits.append((host_limit, 1.0))
-    return min(
-        min(limit.iops / (requests * share), limit.bytes_per_s / (job.bs * share)) for limit, share in limits
-    )
+    return min(min(limit.iops / (requests * share), limit.bytes_per_s / (job.bs * share)) for limit, share in limits)
 
 
 def _members(cell: Cell, total: int, *, known: bool) -> dict[str, MemberCounts]:
