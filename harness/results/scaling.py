@@ -50,7 +50,7 @@ def scalings(
         if isinstance(array, Md) and cell.job.is_saturating and record is not None and _has_both(record):
             own = [_of_arm(place, cell, record, of_arm) for place in (Place.TWIN, Place.GUEST)]
             arrays.append(MeasuredArray(cell, array, record, *own))
-    limits = limits_of(arrays)
+    limits = limits_of([each for each in arrays if not _doubt(each)])
     return tuple(_record(each, _curve(each.cell, cells, records), limits.get(each.cell.id)) for each in arrays)
 
 
@@ -85,7 +85,7 @@ def _record(measured: MeasuredArray, curve: _Curve, limit: PathLimitRecord | Non
         cpu_busy=_cpu_busy(twins),
         members=members,
         threads=fio_threads(twins, job),
-        spread=max(1.0, min(array.disks, job.bs / array.chunk)),
+        spread=max(1.0, min(array.disks, _mean_size(record) / array.chunk)),
         path=limit.words if limit is not None else "",
     )
     finding = find_bottleneck(evidence)
@@ -100,10 +100,14 @@ def _record(measured: MeasuredArray, curve: _Curve, limit: PathLimitRecord | Non
         members=tuple(MemberRecord(each.name, each.moved, each.busy, each.in_flight, each.path) for each in members),
         bottleneck=finding.bottleneck,
         evidence=finding.words,
-        doubt=doubt(record, Arm(Place.HOST), Arm(Place.TWIN, cell.mode)),
+        doubt=_doubt(measured),
         path_limit=limit if finding.bottleneck is Bottleneck.PATH else None,
         guest_limit=saturated(guest_threads(measured.guests, cell)),
     )
+
+
+def _doubt(measured: MeasuredArray) -> str:
+    return doubt(measured.record, Arm(Place.HOST), Arm(Place.TWIN, measured.cell.mode))
 
 
 def _has_both(record: CellRecord) -> bool:
@@ -139,6 +143,11 @@ def _in_flight(record: CellRecord, place: Place) -> float | None:
         return None
     values: tuple[tuple[float, ...], tuple[float, ...]] = (getattr(iops, str(place)), getattr(latency, str(place)))
     return fmean(rate * seconds for rate, seconds in zip(*values, strict=True))
+
+
+def _mean_size(record: CellRecord) -> float:
+    """Bytes of an I/O of the twin, on average."""
+    return fmean(record.metrics["bw"].twin) / fmean(record.metrics["iops"].twin)
 
 
 def _cpu_busy(twins: Sequence[Measurement]) -> float | None:

@@ -13,7 +13,7 @@ from harness.model.base import Md
 from harness.model.counters import Counters, FioCounts, MemberCounts
 from harness.model.job import parse_workload
 from harness.model.mode import Cell, Mode
-from harness.results import CellContext, CellRecord, Measurement, ScalingRecord, assemble, scalings
+from harness.results import CellContext, CellRecord, Measurement, ScalingRecord, ValidityCheck, assemble, scalings
 from tests.unit.measurements import A_SLICE
 
 CHUNK = 64 * 1024
@@ -41,10 +41,16 @@ class Measured:
 
 
 def measured(
-    workloads: Sequence[str], *, shared: bool = True, known: bool = True, host_limit: Limit | None = None, seed: int = 1
+    workloads: Sequence[str],
+    *,
+    shared: bool = True,
+    known: bool = True,
+    host_limit: Limit | None = None,
+    void: str = "",
+    seed: int = 1,
 ) -> Measured:
     """All arrays in these workloads. Without `shared`, no controller has a limit. Without `known`, the host shows no
-    paths. `host_limit` is a limit above all paths, for example of the CPUs."""
+    paths. `host_limit` is a limit above all paths, for example of the CPUs. A check of the array `void` fails."""
     chance = random.Random(seed)
     cells = [
         Cell("raid0", "raid_a_1", Mode(name, md, Attach()), parse_workload(workload).job(QD, ramp=0.5, seconds=2.0))
@@ -58,7 +64,11 @@ def measured(
         for slice_ in _slices(cell, number, shared=shared, known=known, host_limit=host_limit, chance=chance)
     ]
     context = CellContext(host="lab1", group="g", span_bytes=64 << 20)
-    records = tuple(assemble(cells, own, {each.id: context for each in cells}))
+    failed = ValidityCheck(f"bytes twin:{void}", ok=False, detail="")
+    records = tuple(
+        replace(each, validity=(failed,)) if each.mode == void else each
+        for each in assemble(cells, own, {each.id: context for each in cells})
+    )
     return Measured(records, scalings(cells, {each.id: each for each in records}, own))
 
 

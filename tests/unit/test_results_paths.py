@@ -58,3 +58,10 @@ def test_disks_whose_path_the_host_does_not_show_have_no_limit_of_a_path() -> No
     found = measured([SEQUENTIAL, RANDOM], known=False)
     assert Bottleneck.PATH not in {each.bottleneck for each in found.scalings}
     assert {member.path for each in found.scalings for member in each.members} == {None}
+
+
+@pytest.mark.parametrize("void", ARRAYS)
+def test_figures_that_are_no_result_prove_no_limit(void: str) -> None:
+    found = measured([SEQUENTIAL], void=void)
+    assert Bottleneck.PATH not in {each.bottleneck for each in found.scalings}
+    assert [each.doubt for each in found.scalings].count("") == 2
