@@ -2,7 +2,15 @@
 
 from harness.analysis.batches import Ios, batches, fewest_rounds, first_blocks
 from harness.analysis.boots import BootVariance, boot_variance
-from harness.analysis.bottleneck import Bottleneck, BottleneckFinding, Evidence, Member, find_bottleneck
+from harness.analysis.bottleneck import (
+    Bottleneck,
+    BottleneckFinding,
+    Evidence,
+    Member,
+    Thread,
+    find_bottleneck,
+    saturated,
+)
 from harness.analysis.carryover import CarryOver, Observation, carry_over
 from harness.analysis.change import Change, changes_shown, estimate_change
 from harness.analysis.correlation import NO_CORRELATION, Correlation, pooled_correlation
@@ -25,6 +33,7 @@ from harness.analysis.loadcurve import CurvePoint, LimitedBy, Load, Sustained, l
 from harness.analysis.loadsearch import SearchLimits, next_rates
 from harness.analysis.many import benjamini_hochberg, holm, survivors
 from harness.analysis.metrics import METRICS, Better, Calls, Metric, Unit
+from harness.analysis.paths import PathLimit, PathLoad, path_limits
 from harness.analysis.power import pooled_sd, smallest_detectable
 from harness.analysis.samples import IN_ORDER, INDEPENDENT, Caveat, Samples
 from harness.analysis.scaling import Scaling, Shape, ideal_speedup, scaling
@@ -63,6 +72,8 @@ __all__ = [
     "Member",
     "Metric",
     "Observation",
+    "PathLimit",
+    "PathLoad",
     "PercentileInterval",
     "Reason",
     "Samples",
@@ -74,6 +85,7 @@ __all__ = [
     "SteadyState",
     "StepCost",
     "Sustained",
+    "Thread",
     "Unit",
     "Verdict",
     "batches",
@@ -105,12 +117,14 @@ __all__ = [
     "mean_interval",
     "merged",
     "next_rates",
+    "path_limits",
     "percentile",
     "percentile_interval",
     "pooled_correlation",
     "pooled_sd",
     "power_to_decide",
     "proven_below",
+    "saturated",
     "scaling",
     "smallest_detectable",
     "steady_state",

@@ -30,6 +30,16 @@ class Member:
     and still have capacity."""
     in_flight: float | None = None
     """I/Os in flight on average."""
+    path: str | None = None
+    """The controller that it hangs from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """A thread that all I/O of the job goes through. `busy` is the share of the time in which it had a CPU."""
+
+    name: str
+    busy: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +59,17 @@ class Evidence:
     cpu_busy: float | None = None
     """Share of the host's CPU time that was busy."""
     members: Sequence[Member] = ()
+    threads: Sequence[Thread] = ()
+    spread: float = 1.0
+    """The number of members that one I/O keeps busy at once, because it is larger than a chunk."""
+    path: str = ""
+    """The figures that show that the array reaches the limit of a path (`path_limits`); empty if nothing shows it."""
 
     @property
     def offered(self) -> float | None:
         """I/Os in flight for each member, if all I/Os of the array were at its members."""
         # One I/O of the array keeps disks / ideal of them busy, a mirrored write two.
-        return None if self.in_flight is None else self.in_flight / self.ideal
+        return None if self.in_flight is None else self.in_flight * self.spread / self.ideal
 
     @property
     def allowed(self) -> float | None:
@@ -70,10 +85,12 @@ class Bottleneck(StrEnum):
     """What limits an array."""
 
     NONE = "none"
+    PATH = "path"
     CPU = "CPU"
+    THREAD = "one thread"
     MEMBER = "one member"
     QUEUE = "queue not deep enough"
-    PATH = "path"
+    SHARED = "something that the members share"
     UNKNOWN = "not known"
 
 
@@ -88,23 +105,33 @@ class BottleneckFinding:
 def find_bottleneck(evidence: Evidence) -> BottleneckFinding:
     """What limits the array: the first limit that the evidence shows. A limit that would hide others comes first.
 
-    The order: the array reaches the level's ideal; the host's CPUs are always busy; one member works more than the
-    others; members get too few I/Os at once; members have enough I/Os and the CPUs have time, so the path to the
-    members, or something that they share, limits them. If evidence is missing or shows nothing, the result is
-    `UNKNOWN`.
+    The order: the array reaches the level's ideal; it reaches the limit of a path, which other arrays of the run show,
+    so nothing above the path limits it; the host's CPUs are always busy; one thread is; one member works more than the
+    others; members get too few I/Os at once; members have enough I/Os and the CPUs have time, so something that they
+    share limits them. If evidence is missing or shows nothing, the result is `UNKNOWN`.
     """
     checks = (
         (Bottleneck.NONE, _as_ideal),
+        (Bottleneck.PATH, _path),
         (Bottleneck.CPU, _cpu),
+        (Bottleneck.THREAD, _thread),
         (Bottleneck.MEMBER, _one_member),
         (Bottleneck.QUEUE, _queue),
-        (Bottleneck.PATH, _path),
+        (Bottleneck.SHARED, _shared),
     )
     for bottleneck, check in checks:
         words = check(evidence)
         if words:
             return BottleneckFinding(bottleneck, words)
     return BottleneckFinding(Bottleneck.UNKNOWN, "the counters show no limit")
+
+
+def saturated(threads: Sequence[Thread]) -> str:
+    """For example "the iothread was 98% busy", for the busiest thread. Empty if none is always busy."""
+    busiest = max(threads, key=lambda thread: thread.busy, default=None)
+    if busiest is None or busiest.busy <= SATURATED:
+        return ""
+    return f"{busiest.name} was {busiest.busy:.0%} busy"
 
 
 def _as_ideal(evidence: Evidence) -> str:
@@ -117,6 +144,14 @@ def _cpu(evidence: Evidence) -> str:
     if evidence.cpu_busy is None or evidence.cpu_busy <= SATURATED:
         return ""
     return f"the host's CPUs were {evidence.cpu_busy:.0%} busy"
+
+
+def _path(evidence: Evidence) -> str:
+    return evidence.path
+
+
+def _thread(evidence: Evidence) -> str:
+    return saturated(evidence.threads)
 
 
 def _one_member(evidence: Evidence) -> str:
@@ -150,8 +185,8 @@ def _queue(evidence: Evidence) -> str:
     )
 
 
-def _path(evidence: Evidence) -> str:
-    """Members with enough I/Os deliver less than a disk alone: the path between them and the user limits them."""
+def _shared(evidence: Evidence) -> str:
+    """Members with enough I/Os deliver less than a disk alone: something between them and the user limits them."""
     if evidence.cpu_busy is None or not evidence.members or evidence.offered is None:
         return ""
     cpu = f"the CPUs were {evidence.cpu_busy:.0%} busy"

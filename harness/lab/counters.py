@@ -83,7 +83,7 @@ def _stat(disk: str) -> str:
 
 def _disk(line: str) -> MemberCounts:
     stat = [int(field) for field in line.split()]
-    return MemberCounts(stat[2] * _SECTOR, stat[6] * _SECTOR, stat[9] / 1000, stat[10] / 1000)
+    return MemberCounts(stat[2] * _SECTOR, stat[6] * _SECTOR, stat[9] / 1000, stat[10] / 1000, ios=stat[0] + stat[4])
 
 
 def _host_counts(lines: Mapping[str, list[str]]) -> HostCounts:

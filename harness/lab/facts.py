@@ -48,6 +48,10 @@ done 2>/dev/null
 say user "$(id -u)"
 """
 
+# For each disk, its kernel name and its device in sysfs.
+_DEVICES = 'for disk; do echo "$disk $(readlink -f "/sys/class/block/$disk/device")"; done'
+_PCI_ADDRESS = re.compile("[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}[.][0-7]")
+
 # Programs for every disk, in addition to those that layouts need.
 _TOOLS = ("sfdisk", "wipefs", "blkid", "losetup", "fallocate", "udevadm")
 _NUMBERS = ("cpus", "memory_bytes", "swap_bytes", "user")
@@ -119,6 +123,22 @@ def read_schedulers(runner: Runner, disks: Sequence[str]) -> dict[str, str]:
         chosen = re.search(r"\[(\S+)\]", listed) or re.fullmatch(r"\s*(\S+)\s*", listed)
         if chosen and file in files:
             found[files[file]] = chosen[1]
+    return found
+
+
+def read_paths(runner: Runner, disks: Sequence[str]) -> dict[str, str]:
+    """The PCI address of the controller of each disk by its kernel name (`sda`): the path that it shares with others.
+
+    An NVMe disk is its own controller. Disks in memory and others that hang from no PCI device are left out.
+    """
+    # The exit status is not checked, because a disk that is passed through is not there.
+    printed = runner.run(["sh", "-c", _DEVICES, "sh", *disks], deadline=30, check=False).stdout
+    found = {}
+    for line in printed.splitlines():
+        disk, _, device = line.partition(" ")
+        addresses = [part for part in device.split("/") if _PCI_ADDRESS.fullmatch(part)]
+        if addresses and disk in disks:
+            found[disk] = addresses[-1]
     return found
 
 

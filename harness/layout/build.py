@@ -20,6 +20,7 @@ from harness.layout.regions import Need, PartitionedDisk, Region, array_partitio
 from harness.layout.source import BlockSource, Sources
 from harness.model.base import Md
 from harness.model.mode import Mode
+from harness.scenario.setups import places_needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ class Layouts:
     """The kernel's name of the first disk."""
     twins: Mapping[str, BlockSource] = field(default_factory=dict)
     members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    """The name in the lab of each disk by its kernel name."""
 
     def guest(self, mode: Mode) -> BlockSource:
         """The source that the guest of this mode gets as its disk."""
@@ -83,35 +86,39 @@ def built(
 ) -> Iterator[Layouts]:
     """The layouts of `modes` on `disks`, each `span` bytes or what fits. Removes everything at the end.
 
-    Layouts on one disk use the first disk; an array of N disks uses the first N. The guard checks each disk immediately
-    before the first write to it. Raises SafetyError, Unsupported or HostError.
+    Layouts on one disk use the first disk; an array uses the disks at its places. Other disks are not touched. The
+    guard checks each disk immediately before the first write to it. Raises SafetyError, Unsupported or HostError.
     """
     runner = log.runner
     _require_tools(runner, facts)
     on_disk, *plans = base_plans(modes)
     arrays = [(plan, plan.base) for plan in plans if isinstance(plan.base, Md)]
-    most = max((base.disks for _, base in arrays), default=1)
-    if len(disks) < most:
+    places = places_needed(modes)
+    if len(disks) <= places[-1]:
         raise Unsupported(
-            f"{runner.name}: an array of {most} disks is requested, but the scenario has {len(disks)}",
+            f"{runner.name}: an array that uses {places[-1] + 1} disks is requested, but the scenario has {len(disks)}",
             hint="name more disks in the scenario, or select modes on smaller arrays with -k",
         )
-    needs: list[dict[str, Need]] = [dict(on_disk.needs)] + [{} for _ in range(most - 1)]
+    needs: dict[int, dict[str, Need]] = {place: {} for place in places}
+    needs[0] |= on_disk.needs
     for plan, base in arrays:
-        for need in needs[: base.disks]:
-            need[plan.label] = md.member_need(base, plan.needs.values())
+        for place in base.places:
+            needs[place][plan.label] = md.member_need(base, plan.needs.values())
     with ExitStack() as stack:
-        ready, span = stack.enter_context(partitioned_disks(log, disks[:most], needs, span=span))
-        place = Builder(log, span, events or Events())
+        used = [disks[place] for place in places]
+        partitioned, span = stack.enter_context(partitioned_disks(log, used, list(needs.values()), span=span))
+        ready = dict(zip(places, partitioned, strict=True))
+        builder = Builder(log, span, events or Events())
         first = ready[0]
         bare = BlockSource(first.link, "block", first.regions[BARE].offset, span, grant=first.device)
         sources = {mode: Sources.same(bare) for mode in on_disk.bare}
-        sources |= stack.enter_context(place.layers(on_disk, first.regions))
+        sources |= stack.enter_context(builder.layers(on_disk, first.regions))
         members: dict[str, tuple[str, ...]] = {}
         for plan, base in arrays:
-            on_array = stack.enter_context(place.array(plan, base, ready[: base.disks]))
+            on = [ready[place] for place in base.places]
+            on_array = stack.enter_context(builder.array(plan, base, on))
             sources |= on_array
-            members |= dict.fromkeys(on_array, tuple(disk.device.name for disk in ready[: base.disks]))
+            members |= dict.fromkeys(on_array, tuple(disk.device.name for disk in on))
         yield Layouts(
             device=bare,
             by_mode={name: each.guest for name, each in sources.items()},
@@ -119,6 +126,7 @@ def built(
             disk=first.device.name,
             twins={name: each.twin for name, each in sources.items() if each.twin != each.guest},
             members=members,
+            names={each.device.name: disk.name for disk, each in zip(used, partitioned, strict=True)},
         )
 
 

@@ -107,7 +107,7 @@ def _of_host(counted: Counters, before: Sample, after: Sample, at: Session, arm:
     """Adds what the host counted between the two samples."""
     then, now = before.counters, after.counters
     members = {
-        disk: change
+        disk: replace(change, path=at.paths.get(disk))
         for disk in at.counted_disks(arm)
         if (change := since(now.disks[disk], then.disks[disk])) is not None
     }

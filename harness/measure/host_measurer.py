@@ -41,7 +41,7 @@ class HostMeasurer(SessionMeasurer):
             skipped=at.skipped,
             effective=at.effective,
             notes={arm.id: _notes(arm, at) for arm in group.arms},
-            provenance=guest_provenance(at.guest) | disk_provenance(at, request.disks),
+            provenance=guest_provenance(at.guest) | disk_provenance(at, request.disks[0]),
             rotational=is_rotational(at),
             block=at.block,
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
 from importlib.metadata import version
 
 from pydantic import JsonValue
@@ -17,6 +16,8 @@ from harness.measure.measurer import LabFound
 from harness.measure.session import Session
 from harness.measure.spec import CampaignSpec
 from harness.results import FIO_FILES, LabInfo
+
+_NOT_SHOWN = "not shown by the kernel"
 
 
 def examine(host: Host, images: ImageSet) -> LabFound:
@@ -54,14 +55,17 @@ def fio_texts(spec: CampaignSpec) -> dict[str, JsonValue]:
     return {FIO_FILES: found} if found else {}
 
 
-def disk_provenance(at: Session, names: Sequence[str]) -> dict[str, JsonValue]:
-    """Device and I/O scheduler of the disks under test. `names` are their names in the lab file, in the same order."""
-    # An array uses the first disks of the list, and the baseline is on the first one.
-    devices = max([(at.layouts.disk,), *at.layouts.members.values()], key=len)
-    schedulers = read_schedulers(at.host.runner, devices)
+def disk_provenance(at: Session, first: str) -> dict[str, JsonValue]:
+    """Device, I/O scheduler and path of the disks under test. `first` is the name of the baseline's disk in the lab."""
+    names = at.layouts.names or {at.layouts.disk: first}
+    schedulers = read_schedulers(at.host.runner, list(names))
     return {
-        f"disk.{name}": {"device": device, "scheduler": schedulers.get(device, "not shown by the kernel")}
-        for name, device in zip(names, devices, strict=False)
+        f"disk.{name}": {
+            "device": device,
+            "scheduler": schedulers.get(device, _NOT_SHOWN),
+            "path": at.paths.get(device, _NOT_SHOWN),
+        }
+        for device, name in names.items()
     }
 
 

@@ -10,6 +10,7 @@ from harness.errors import GuestError, Unsupported
 from harness.guest.lost import explained
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
 from harness.lab.created import CreationLog
+from harness.lab.facts import read_paths
 from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk
 from harness.lab.transport.base import Runner
@@ -26,6 +27,7 @@ from harness.model.mode import Arm, Mode, Place
 from harness.model.profile import Conditioning
 from harness.results import ConditioningRecord
 from harness.scenario.plan import Group, Plan
+from harness.scenario.setups import disks_in_words, places_needed
 
 SETTLE_SECONDS = 600.0
 """The longest time to write a page cache with many small writes back to a slow disk."""
@@ -33,7 +35,10 @@ SETTLE_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class SetupRequest:
-    """The request for one setup. The disk of the baseline is the first of `disks`. Each region has `span` bytes."""
+    """The request for one setup. The disk of the baseline is the first of `disks`. Each region has `span` bytes.
+
+    `disks` are the scenario's disks as far as the modes need them, also those in between that no mode uses.
+    """
 
     disks: tuple[str, ...]
     modes: tuple[Mode, ...]
@@ -45,7 +50,8 @@ class SetupRequest:
     def of(cls, plan: Plan, group: Group) -> SetupRequest:
         """The request for the setup of this group. All groups of the setup share it."""
         setup = plan.setup_of(group)
-        return cls(setup.disks, setup.modes, setup.jobs, plan.span, plan.conditioning)
+        disks = plan.disks[: places_needed(setup.modes)[-1] + 1]
+        return cls(disks, setup.modes, setup.jobs, plan.span, plan.conditioning)
 
 
 class NothingToCompare(Unsupported):
@@ -107,6 +113,8 @@ class Session:
     effective: Mapping[str, Effective]
     conditioning: ConditioningRecord
     clocks: Clocks = field(default_factory=Clocks)
+    paths: Mapping[str, str] = field(default_factory=dict)
+    """The PCI address of the controller of each disk by its kernel name, if the kernel shows one."""
     block: int = 512
     """The smallest I/O in bytes that every arm can do: the largest logical block size."""
 
@@ -201,7 +209,7 @@ def session(
     require_guest(modes, skipped)
     usable = [mode for mode in modes if mode.name not in skipped]
     with ExitStack() as stack:
-        names = " and ".join(disk.name for disk in disks)
+        names = disks_in_words([disks[place].name for place in places_needed(usable)])
         with phases.step("layouts", f"build {names}'s layouts"):
             layouts = stack.enter_context(hypervisor.layouts(log, disks, usable, span=request.span))
         sources = {mode.name: source for mode, source in elsewhere.items()}
@@ -218,7 +226,9 @@ def session(
             stack.callback(slot.close)
         effective = {disk.name: _read_back(slot.guest, disk.name) for disk in attached} if slot else {}
         block = _logical_block(host, layouts.disk, effective.values())
-        yield Session(host, layouts, slot, skipped, effective, conditioning, block=block)
+        devices = dict.fromkeys([layouts.disk, *(name for members in layouts.members.values() for name in members)])
+        paths = read_paths(host.runner, list(devices))
+        yield Session(host, layouts, slot, skipped, effective, conditioning, block=block, paths=paths)
 
 
 def _logical_block(host: Host, disk: str, effective: Iterable[Effective]) -> int:

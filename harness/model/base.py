@@ -95,6 +95,11 @@ class Device(Bare):
         return 1
 
     @property
+    def places(self) -> tuple[int, ...]:
+        """The place of the disk in the scenario's `disks`, from 0: the first one."""
+        return (0,)
+
+    @property
     def bytes_written(self) -> float:
         """Bytes written to disks for each byte that is filled."""
         return 1
@@ -105,6 +110,7 @@ class Md(Bare):
     """An md array of the scenario's first `disks` disks. With `legs` 2, it is a stripe over two arrays.
 
     Each leg has half of the disks, in the scenario's order. List the disks of one controller first, then the others.
+    `starts` chooses other disks, for example those of the second controller for the second leg.
     """
 
     __pydantic_config__ = VALUE
@@ -117,12 +123,22 @@ class Md(Bare):
     """Bytes on one disk before the next disk follows."""
     legs: Annotated[Literal[1, 2], BeforeValidator(whole_number)] = 1
     """1 for one array, 2 for a stripe over two."""
+    starts: Annotated[tuple[Annotated[Count, Field(ge=1)], ...], Field(max_length=2)] = ()
+    """The place of each leg's first disk in the scenario's `disks`, from 1. Empty: the legs follow each other from the
+    first disk on."""
     kind: Literal["md"] = "md"
     """Which layout it is."""
 
     @property
     def words(self) -> str:
         return f"RAID {self.level} over {self.disks} disks"
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The place of each disk in the scenario's `disks`, from 0, leg by leg."""
+        per_leg = self.disks // self.legs
+        firsts = [start - 1 for start in self.starts] or [leg * per_leg for leg in range(self.legs)]
+        return tuple(place for first in firsts for place in range(first, first + per_leg))
 
     @property
     def shape(self) -> Shape:

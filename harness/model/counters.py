@@ -58,10 +58,14 @@ class MemberCounts:
     """Seconds with an I/O in flight: io_ticks."""
     queue_s: float | None = None
     """Seconds that all I/Os together were in flight: time_in_queue."""
+    ios: int | None = None
+    """I/Os completed."""
+    path: str | None = None
+    """The PCI address of its controller on the host; null if the kernel shows none."""
 
     def of(self, job: Job) -> MemberCounts:
-        """Only the directions of the job, for a process with two jobs. Its times belong to neither job."""
-        return MemberCounts(self.read if job.reads else 0, self.written if job.writes else 0)
+        """Only the directions of the job, for a process with two jobs. Its times and I/Os belong to neither job."""
+        return MemberCounts(self.read if job.reads else 0, self.written if job.writes else 0, path=self.path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

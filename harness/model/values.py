@@ -64,6 +64,8 @@ def shown_field(value: object, name: str) -> str:
     hint = get_type_hints(type(value), include_extras=True)[name]
     if isinstance(content, int) and _is_bytes(hint):
         return f'"{format_size(content)}"'
+    if isinstance(content, tuple):
+        return str(list(content))
     return f'"{content}"' if isinstance(content, str) else str(content).lower()
 
 

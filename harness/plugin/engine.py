@@ -35,7 +35,7 @@ from harness.results.assemble import Check, no_check
 from harness.run_id import RunId
 from harness.scenario.plan import Plan, plan_for
 from harness.scenario.scenario import Scenario
-from harness.scenario.setups import disks_needed
+from harness.scenario.setups import places_needed
 
 
 @dataclass
@@ -178,8 +178,8 @@ class Engine:
         ]
 
     def _disks(self, name: str, cells: Sequence[Cell]) -> tuple[str, ...]:
-        """The disks for these cells. If the scenario has arrays, these are the disks of the largest selected array."""
-        return self.scenarios[name].disks[: disks_needed(cell.mode for cell in cells)]
+        """The disks for these cells: the baseline's, and those of the selected arrays."""
+        return tuple(self.scenarios[name].disks[place] for place in places_needed(cell.mode for cell in cells))
 
     def _plan(self, name: str, cells: Sequence[Cell]) -> Plan:
         plan = plan_for(self.scenarios[name], self.options.profile, cells)

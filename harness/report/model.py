@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.analysis import Estimate
+from harness.report.arrays import array_headline
 from harness.report.banners import Banner, banners
 from harness.report.best import BestRow, best_rows
 from harness.report.budgets import allowed
@@ -279,17 +280,18 @@ def sections(run: Run, cells: Sequence[CellView]) -> tuple[Section, ...]:
         own = tuple(c for c in cells if (c.record.host, c.record.disk, c.record.scenario) == key)
         comparison = compare_modes(own)
         searched = [each for each in run.searches if (each.host, each.disk, each.scenario) == key]
+        scalings = scaling_views(run.scalings, own)
         steps = [each for each in run.decompositions if (each.host, each.disk, each.scenario) == key]
         found.append(
             Section(
                 key=f"disk{number}",
                 name=name,
                 title=run.run.scenarios.get(scenario, scenario),
-                headline=headline(name, comparison),
+                headline=array_headline(name, scalings, comparison) if scalings else headline(name, comparison),
                 comparison=comparison,
                 cells=own,
                 waterfalls=waterfall_groups(f"disk{number}", steps, own),
-                scalings=scaling_views(run.scalings, own),
+                scalings=scalings,
                 searches=search_views(f"disk{number}", searched, list(dict.fromkeys(cell.mode for cell in own))),
                 published=published_view(run, scenario, own),
                 best=best_rows(own),

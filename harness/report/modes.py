@@ -67,7 +67,7 @@ def compare_modes(cells: Sequence[CellView]) -> Comparison:
         by_mode.setdefault(cell.mode, {})
         if cell.comparable:
             by_mode[cell.mode][cell.record.job.id] = cell
-    chosen, jobs = _most_comparable({mode: set(of_job) for mode, of_job in by_mode.items()})
+    chosen, jobs = most_comparable({mode: set(of_job) for mode, of_job in by_mode.items()})
     summaries = [_summary(mode, [by_mode[mode][job] for job in sorted(jobs)]) for mode in chosen]
     return Comparison(
         modes=tuple(sorted(summaries, key=lambda each: each.overhead.point)),
@@ -107,7 +107,7 @@ def _details(comparison: Comparison) -> tuple[str, ...]:
     details = [f"Geometric mean over {jobs} in {sample_count(best.overhead.n, best.overhead.boots)}"]
     interval = f", with its interval ({comparison.confidence})."
     details[0] += interval if best.overhead.low is not None else "; one block gives no interval."
-    if len(comparison.modes) > 1 and _overlap(best.overhead, worst.overhead):
+    if len(comparison.modes) > 1 and overlap(best.overhead, worst.overhead):
         details.append("The intervals of the two overlap: this run cannot distinguish them.")
     return (*details, *_left_out(comparison))
 
@@ -149,13 +149,14 @@ def _figure(overhead: Estimate) -> str:
     return f"{percent(overhead.point)} % {percent_interval(overhead)}".rstrip()
 
 
-def _overlap(one: Estimate, other: Estimate) -> bool:
+def overlap(one: Estimate, other: Estimate) -> bool:
+    """Whether the interval of `one`, the smaller, reaches that of the other. False without intervals."""
     if one.high is None or other.low is None:
         return False
     return one.high >= other.low
 
 
-def _most_comparable(jobs_of: dict[str, set[_JobKey]]) -> tuple[list[str], set[_JobKey]]:
+def most_comparable(jobs_of: dict[str, set[_JobKey]]) -> tuple[list[str], set[_JobKey]]:
     """The modes and their common jobs with the most cells together. If equal, more modes win."""
     ranked = sorted((mode for mode in jobs_of if jobs_of[mode]), key=lambda mode: -len(jobs_of[mode]))
     best: tuple[list[str], set[_JobKey]] = ([], set())
@@ -168,18 +169,18 @@ def _most_comparable(jobs_of: dict[str, set[_JobKey]]) -> tuple[list[str], set[_
 
 
 def _summary(mode: str, cells: Sequence[CellView]) -> ModeSummary:
-    overhead = _pooled(cells, "guest", "host")
+    overhead = pooled(cells, "guest", "host")
     has_twin = all(cell.throughput and cell.throughput.twin for cell in cells)
     return ModeSummary(
         mode=mode,
         jobs=len(cells),
         overhead=overhead,
-        layer=_pooled(cells, "twin", "host") if has_twin else None,
-        virtualisation=_pooled(cells, "guest", "twin") if has_twin else overhead,
+        layer=pooled(cells, "twin", "host") if has_twin else None,
+        virtualisation=pooled(cells, "guest", "twin") if has_twin else overhead,
     )
 
 
-def _pooled(cells: Sequence[CellView], of: ArmName, than: ArmName) -> Estimate:
+def pooled(cells: Sequence[CellView], of: ArmName, than: ArmName) -> Estimate:
     """Overhead of the geometric mean over the cells' jobs. A sample is a block of each of them (`paired_blocks`)."""
     blocks = paired_blocks([cell.record for cell in cells])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from harness.analysis import Estimate
 from harness.report.cells import CellView
 from harness.report.numbers import percent_with_interval, significant
 from harness.results import ScalingMetric, ScalingRecord
@@ -48,18 +49,49 @@ class ScalingView:
 
     @property
     def limit(self) -> str:
-        """The bottleneck with its evidence."""
-        return f"{self.record.bottleneck}: {self.record.evidence}"
+        """The bottleneck with its evidence, and the limit of a path."""
+        words = f"{self.record.bottleneck}: {self.record.evidence}"
+        return f"{words}; the path does {self.path_figure}" if self.path_figure else words
+
+    @property
+    def path_rate(self) -> float:
+        """The limit of the path, in I/Os or bytes per second; 0 without one."""
+        limit = self._path_limit
+        return limit.point if limit is not None else 0.0
+
+    @property
+    def path_figure(self) -> str:
+        """The limit of the path: "33.5 MB/s [33.1, 33.9]", or "803 IOPS [798, 808]" for random jobs; empty without."""
+        limit = self._path_limit
+        if limit is None:
+            return ""
+        per, unit = (1e6, "MB/s") if self.cell.throughput_name == "bw" else (1.0, "IOPS")
+        figure = f"{significant(limit.point / per)} {unit}"
+        if limit.low is None or limit.high is None:
+            return figure
+        return f"{figure} [{significant(limit.low / per)}, {significant(limit.high / per)}]"
+
+    @property
+    def _path_limit(self) -> Estimate | None:
+        limit = self.record.path_limit
+        if limit is None:
+            return None
+        return limit.bw if self.cell.throughput_name == "bw" else limit.iops
 
     @property
     def outcome(self) -> str:
         """The limit, or why the figures are not a result."""
-        return f"not a result: {self.record.doubt}" if self.record.doubt else self.limit
+        return f"not a result: {self.record.doubt}" if self.record.doubt else f"{self.limit}{self.in_guest}"
+
+    @property
+    def in_guest(self) -> str:
+        """The thread that limits the guest, as the end of a sentence; empty if none does."""
+        return f"; in the guest, {self.record.guest_limit}" if self.record.guest_limit else ""
 
     @property
     def sentence(self) -> str:
         """For a line of text."""
-        outcome = self.outcome if self.record.doubt else f"limit: {self.limit}"
+        outcome = self.outcome if self.record.doubt else f"limit: {self.outcome}"
         return (
             f"{self.cell.id}: {self.array} delivers {self.speedup} x one disk, "
             f"{percent_with_interval(self.metric.efficiency)} % of {self.record.disks} disks and "

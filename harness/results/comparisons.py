@@ -84,6 +84,42 @@ class MemberRecord:
     """Share of the time with at least one I/O in flight, 0 to 1; null if it was not counted."""
     in_flight: float | None
     """I/Os in flight on average; null if it was not counted."""
+    path: str | None = None
+    """The PCI address of its controller; null if the host shows none."""
+
+
+@dataclass(frozen=True, slots=True)
+class PathLimitRecord:
+    """The limit of a path that an array reaches in a job: of all disks behind one controller together."""
+
+    __pydantic_config__ = STRICT
+
+    path: str
+    """The PCI address of the controller."""
+    disks: int
+    """Disks of the array on this path."""
+    bw: Estimate
+    """Bytes per second of all disks on this path together, at the limit."""
+    iops: Estimate | None
+    """I/Os per second of them, as the disks get them; null if they were not counted."""
+    fewer: int
+    """Disks of the smaller array on this path alone."""
+    more: int
+    """Disks of the largest one. `bw` and `iops` are what its disks do."""
+    growth: Estimate
+    """What the path does with more disks, divided by what it does with fewer."""
+    paths: int
+    """The number of paths of a faster array with no more disks."""
+    gain: Estimate
+    """The throughput of that array, divided by that of the largest one on this path alone."""
+
+    @property
+    def words(self) -> str:
+        """For example "16 disks on 0000:01:00.0 do 1.01 times as much as 8; with 2 paths, the array does 1.98 ..."."""
+        return (
+            f"{self.more} disks on {self.path} do {self.growth.point:.2f} times as much as {self.fewer}; with "
+            f"{self.paths} paths, the array does {self.gain.point:.2f} times as much"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +164,7 @@ class ScalingRecord:
     """The figures that show the bottleneck, in words."""
     doubt: str
     """The failed checks because of which the figures are not a result; empty if no check failed."""
+    path_limit: PathLimitRecord | None = None
+    """The limit of a path, if that is the bottleneck, else null."""
+    guest_limit: str = ""
+    """A thread of the guest that was always busy, in words: then the guest does not get all that the array delivers."""

@@ -5,15 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 
-from harness.analysis import METRICS, Evidence, Member, Samples, Shape, find_bottleneck, ideal_speedup, scaling
+from harness.analysis import (
+    METRICS,
+    Bottleneck,
+    Evidence,
+    Member,
+    Samples,
+    Shape,
+    find_bottleneck,
+    ideal_speedup,
+    saturated,
+    scaling,
+)
 from harness.model.base import Md
 from harness.model.counters import MemberCounts
 from harness.model.job import Job
 from harness.model.mode import Arm, Cell, Place
 from harness.results.cells import CellRecord
-from harness.results.comparisons import MemberRecord, ScalingMetric, ScalingRecord
+from harness.results.comparisons import MemberRecord, PathLimitRecord, ScalingMetric, ScalingRecord
 from harness.results.decomposition import doubt
+from harness.results.paths import MeasuredArray, limits_of
 from harness.results.records import Measurement
+from harness.results.threads import fio_threads, guest_threads
 
 THROUGHPUTS = tuple(metric.name for metric in METRICS.values() if not metric.is_latency)
 
@@ -31,15 +44,19 @@ def scalings(
     of_arm: dict[tuple[str, str], list[Measurement]] = {}
     for each in measurements:
         of_arm.setdefault((each.arm, each.job), []).append(each)
-    found = []
+    arrays = []
     for cell in cells:
         array = cell.mode.layout.base
         record = records.get(cell.id)
-        share = cell.job.share_of_reads if cell.job.is_saturating else None
-        if isinstance(array, Md) and share is not None and record is not None and _has_both(record):
-            own = _of_twin(cell, record, of_arm)
-            found.append(_record(cell, array, record, own, _curve(cell, cells, records), read_share=share))
-    return tuple(found)
+        if isinstance(array, Md) and record is not None and _is_compared(cell.job) and _has_both(record):
+            own = [_of_arm(place, cell, record, of_arm) for place in (Place.TWIN, Place.GUEST)]
+            arrays.append(MeasuredArray(cell, array, record, *own))
+    limits = limits_of([each for each in arrays if not _doubt(each)])
+    return tuple(_record(each, _curve(each.cell, cells, records), limits.get(each.cell.id)) for each in arrays)
+
+
+def _is_compared(job: Job) -> bool:
+    return job.is_saturating and job.share_of_reads is not None
 
 
 def in_full_stripes(job: Job, array: Md) -> bool:
@@ -49,10 +66,11 @@ def in_full_stripes(job: Job, array: Md) -> bool:
     return not job.is_random or job.bs % (array.chunk * shape.data_disks) == 0
 
 
-def _record(
-    cell: Cell, array: Md, record: CellRecord, twins: Sequence[Measurement], curve: _Curve, *, read_share: float
-) -> ScalingRecord:
+def _record(measured: MeasuredArray, curve: _Curve, limit: PathLimitRecord | None) -> ScalingRecord:
+    cell, array, record, twins = measured.cell, measured.array, measured.record, measured.twins
     shape, job = array.shape, cell.job
+    read_share = job.share_of_reads
+    assert read_share is not None
     full_stripe = in_full_stripes(job, array)
     ideal = ideal_speedup(shape, read_share=read_share, full_stripe=full_stripe)
     metrics = {}
@@ -72,6 +90,9 @@ def _record(
         single=curve,
         cpu_busy=_cpu_busy(twins),
         members=members,
+        threads=fio_threads(twins, job),
+        spread=max(1.0, min(array.disks, _mean_size(record) / array.chunk)),
+        path=limit.words if limit is not None else "",
     )
     finding = find_bottleneck(evidence)
     return ScalingRecord(
@@ -82,23 +103,29 @@ def _record(
         ideal=ideal,
         why_ideal=_why(shape, read_share, full_stripe=full_stripe),
         metrics=metrics,
-        members=tuple(MemberRecord(each.name, each.moved, each.busy, each.in_flight) for each in members),
+        members=tuple(MemberRecord(each.name, each.moved, each.busy, each.in_flight, each.path) for each in members),
         bottleneck=finding.bottleneck,
         evidence=finding.words,
-        doubt=doubt(record, Arm(Place.HOST), Arm(Place.TWIN, cell.mode)),
+        doubt=_doubt(measured),
+        path_limit=limit if finding.bottleneck is Bottleneck.PATH else None,
+        guest_limit=saturated(guest_threads(measured.guests, cell)),
     )
+
+
+def _doubt(measured: MeasuredArray) -> str:
+    return doubt(measured.record, Arm(Place.HOST), Arm(Place.TWIN, measured.cell.mode))
 
 
 def _has_both(record: CellRecord) -> bool:
     return record.skipped is None and all(name in record.metrics and record.metrics[name].twin for name in THROUGHPUTS)
 
 
-def _of_twin(
-    cell: Cell, record: CellRecord, of_arm: Mapping[tuple[str, str], Sequence[Measurement]]
+def _of_arm(
+    place: Place, cell: Cell, record: CellRecord, of_arm: Mapping[tuple[str, str], Sequence[Measurement]]
 ) -> list[Measurement]:
-    """The twin's measurements in the blocks that count."""
-    twin, blocks, raw = Arm(Place.TWIN, cell.mode).id, set(record.samples), set(record.raw)
-    found = of_arm.get((twin, cell.job.id), ())
+    """The measurements of the cell's twin or guest in the blocks that count."""
+    arm, blocks, raw = Arm(place, cell.mode).id, set(record.samples), set(record.raw)
+    found = of_arm.get((arm, cell.job.id), ())
     return [each for each in found if each.raw in raw and (each.round, each.block) in blocks]
 
 
@@ -122,6 +149,11 @@ def _in_flight(record: CellRecord, place: Place) -> float | None:
         return None
     values: tuple[tuple[float, ...], tuple[float, ...]] = (getattr(iops, str(place)), getattr(latency, str(place)))
     return fmean(rate * seconds for rate, seconds in zip(*values, strict=True))
+
+
+def _mean_size(record: CellRecord) -> float:
+    """Bytes of an I/O of the twin, on average."""
+    return fmean(record.metrics["bw"].twin) / fmean(record.metrics["iops"].twin)
 
 
 def _cpu_busy(twins: Sequence[Measurement]) -> float | None:
@@ -149,6 +181,7 @@ def _members(twins: Sequence[Measurement], job: Job) -> tuple[Member, ...]:
             moved=rate(name, lambda own: own.read + own.written) or 0.0,
             busy=None if (busy := rate(name, lambda own: own.busy_s)) is None else min(1.0, busy),
             in_flight=rate(name, lambda own: own.queue_s),
+            path=counted[name][-1][0].path,
         )
         for name in sorted(counted)
     )

@@ -98,6 +98,14 @@ def _array(md: Md, option: _Option) -> Iterator[str]:
         yield _conflict(
             option("legs"), option("disks"), f"because a leg of RAID {md.level} needs {fewest} disks", needed
         )
+    if md.starts and len(md.starts) != md.legs:
+        places = "one place" if md.legs == 1 else "two places"
+        yield _conflict(
+            option("starts"), option("legs"), "because each leg starts at one disk", f"{places}, or no starts"
+        )
+    elif len(set(md.places)) < len(md.places):
+        needed = f"places that are {per_leg} or more apart"
+        yield _conflict(option("starts"), option("disks"), f"because each leg needs {per_leg} disks of its own", needed)
     if md.level == 1 and md.legs == 1 and option.is_given("chunk"):
         why = "because all disks of RAID 1 hold the same data"
         yield _conflict(option("chunk"), option("level"), why, "no chunk, or another level")
@@ -207,12 +215,12 @@ def _conflicts_with_vfio(shown_vfio: str, vfio: Mode, scenario: Scenario) -> Ite
 
 def _disks_for(mode: Mode, scenario: Scenario) -> Iterator[str]:
     md, have = mode.layout.base, len(scenario.disks)
-    if isinstance(md, Md) and md.disks > have:
-        key = "layout.disks" if mode.layout is md else "layout.on.disks"
+    if isinstance(md, Md) and (needed := max(md.places) + 1) > have:
+        table, key = "layout" if mode.layout is md else "layout.on", "starts" if md.starts else "disks"
         named = f"disks = {_listed(scenario.disks)}" if have > 1 else f'disk = "{scenario.disk}"'
         yield (
-            f"mode.{mode.name}.{key} = {md.disks}: conflicts with {named}, which has only {have}; "
-            f"allowed: {md.disks} or more names in disks, or an array of fewer disks"
+            f"mode.{mode.name}.{table}.{key} = {shown_field(md, key)}: conflicts with {named}, which has only {have}; "
+            f"allowed: {needed} or more names in disks, or an array of fewer disks"
         )
 
 

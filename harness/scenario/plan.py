@@ -11,7 +11,7 @@ from harness.model.mode import Arm, Cell, Mode, Place
 from harness.model.profile import Conditioning, Profile, profile_of
 from harness.scenario.scenario import Scenario
 from harness.scenario.searches import PlannedSearch, planned_searches
-from harness.scenario.setups import disks_needed, regions, setups
+from harness.scenario.setups import disks_in_words, places_needed, regions, setups
 from harness.scenario.timetable import takes_turns
 from harness.units import format_size
 
@@ -63,7 +63,7 @@ class Group:
     def writing_seconds(self) -> float:
         """The part of `round_seconds` in which jobs write. A second on an array counts once for each of its disks."""
         return self.blocks * sum(
-            job.wall * (disks_needed([arm.mode]) if arm.mode else 1)
+            job.wall * (arm.mode.layout.base.disks if arm.mode else 1)
             for arm in self.arms
             for job in self.jobs_of(arm)
             if job.writes
@@ -222,11 +222,12 @@ class Plan:
         return (
             f"{_count(len(self.cells), 'cell')} in {groups}, {_count(arms, 'arm')}, "
             f"{rounds}{searches}: about {about}, {f'at most {most}, ' if most != about else ''}"
-            f"at most {format_size(self.write_bytes)} written to {', '.join(disks)}"
+            f"at most {format_size(self.write_bytes)} written to {disks_in_words(disks)}"
         )
 
     def _disks_of(self, groups: Iterable[Group]) -> tuple[str, ...]:
-        return self.disks[: disks_needed(cell.mode for group in groups for cell in group.cells)]
+        places = places_needed(cell.mode for group in groups for cell in group.cells)
+        return tuple(self.disks[place] for place in places)
 
     @property
     def _steady_rounds(self) -> tuple[int, int]:

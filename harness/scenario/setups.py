@@ -10,6 +10,8 @@ from harness.model.mode import Mode
 
 MOST_REGIONS = 8
 """Regions on a disk in addition to the bare one. With more, a disk of usual size has no room for the profile's span."""
+MOST_LISTED = 6
+"""Disks that a text lists by name."""
 MOST_ON_ROOT_BUS = 20
 """Disk devices on a guest's root bus. The bus has 28 slots, also for the serial and network devices."""
 
@@ -39,9 +41,14 @@ def regions(modes: Iterable[Mode]) -> list[Base]:
     return [*arrays, *layers]
 
 
-def disks_needed(modes: Iterable[Mode]) -> int:
-    """The number of disks of the largest array. 1 without arrays."""
-    return max((mode.layout.base.disks for mode in modes), default=1)
+def places_needed(modes: Iterable[Mode]) -> tuple[int, ...]:
+    """The places in the scenario's `disks` that the modes use, from 0, sorted. Always with 0, the baseline's disk."""
+    return tuple(sorted({0, *(place for mode in modes for place in mode.layout.base.places)}))
+
+
+def disks_in_words(names: Sequence[str]) -> str:
+    """For example "ssd1, ssd2", or "ssd1 and 15 other disks"."""
+    return ", ".join(names) if len(names) <= MOST_LISTED else f"{names[0]} and {len(names) - 1} other disks"
 
 
 def _fit(modes: Sequence[Mode]) -> bool:

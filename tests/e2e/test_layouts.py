@@ -55,6 +55,7 @@ ARRAYS = {
     "raid6": Md(6, 4),
     "raid10": Md(10, 4),
     "two-legs": Md(1, 4, legs=2),
+    "last-disks": Md(0, 2, starts=(3,)),
 }
 
 
@@ -109,7 +110,7 @@ def test_arrays_of_every_level_and_what_stands_on_one_hold_what_is_written(host:
         hold_what_is_written(host, layouts)
         for name, array in ARRAYS.items():
             mode = Mode(name, array, Attach())
-            assert layouts.disks(mode) == tuple(f"sim_ssd{number + 1}" for number in range(array.disks))
+            assert layouts.disks(mode) == tuple(f"sim_ssd{place + 1}" for place in array.places)
             device = layouts.guest(mode).path.rpartition("/")[2]
             level = "raid0" if array.legs == 2 else f"raid{array.level}"
             assert host.run(["cat", f"/sys/block/{device}/md/level"], deadline=10).stdout.strip() == level

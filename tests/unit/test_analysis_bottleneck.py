@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.analysis.bottleneck import Bottleneck, Evidence, Member, find_bottleneck
+from harness.analysis.bottleneck import Bottleneck, Evidence, Member, Thread, find_bottleneck
 
 CURVE = ((1.0, 10_000.0), (8.0, 60_000.0), (32.0, 100_000.0))
 """A disk: I/Os in flight and IOPS; from a depth of 8 on it gives 60 % of what it gives at 32."""
@@ -77,25 +77,25 @@ def test_a_write_that_keeps_four_disks_busy_offers_each_member_more() -> None:
 
 def test_a_queue_explains_only_what_it_costs() -> None:
     # With 8 each, the members could give 60 %; they give 20 %.
-    assert found(replace(ARRAY, of_ideal=0.2, in_flight=32.0, members=EVEN)) is Bottleneck.PATH
+    assert found(replace(ARRAY, of_ideal=0.2, in_flight=32.0, members=EVEN)) is Bottleneck.SHARED
 
 
-def test_members_that_idle_though_ios_wait_point_at_the_path() -> None:
+def test_members_that_idle_though_ios_wait_point_at_what_they_share() -> None:
     idle = tuple(Member(member.name, 1e8, busy=0.6) for member in EVEN)
     finding = find_bottleneck(replace(ARRAY, members=idle))
-    assert finding.bottleneck is Bottleneck.PATH
+    assert finding.bottleneck is Bottleneck.SHARED
     assert finding.words == "members were busy 60% of the time, with 32 I/Os for each; the CPUs were 40% busy"
 
 
-def test_ios_that_wait_above_the_members_point_at_the_path() -> None:
+def test_ios_that_wait_above_the_members_point_at_what_they_share() -> None:
     finding = find_bottleneck(replace(ARRAY, members=tuple(replace(member, in_flight=4.0) for member in EVEN)))
-    assert finding.bottleneck is Bottleneck.PATH
+    assert finding.bottleneck is Bottleneck.SHARED
     assert finding.words.startswith("of 128 I/Os in flight, 16 were at the members, the others waited above them")
 
 
 def test_members_that_give_less_together_than_alone_point_at_what_they_share() -> None:
     finding = find_bottleneck(ARRAY)
-    assert finding.bottleneck is Bottleneck.PATH
+    assert finding.bottleneck is Bottleneck.SHARED
     assert finding.words.startswith(
         "each member has enough I/Os for 100% of the single disk's throughput, and delivers 30% of it"
     )
@@ -130,3 +130,23 @@ def test_between_two_depths_the_curve_is_interpolated_and_below_an_unknown_one_i
     allowed = replace(ARRAY, in_flight=64.0).allowed
     assert allowed == pytest.approx((0.6 * 1.0) ** 0.5)
     assert replace(ARRAY, in_flight=16.0, single=CURVE[1:]).allowed is None
+
+
+def test_the_limit_of_a_path_comes_before_everything_that_an_array_on_two_paths_exceeds() -> None:
+    finding = find_bottleneck(replace(ARRAY, cpu_busy=0.99, path="16 disks do as much as 8"))
+    assert (finding.bottleneck, finding.words) == (Bottleneck.PATH, "16 disks do as much as 8")
+    assert found(replace(ARRAY, of_ideal=0.95, path="16 disks do as much as 8")) is Bottleneck.NONE
+
+
+def test_a_thread_that_always_has_a_cpu_is_named_although_other_cpus_are_idle() -> None:
+    finding = find_bottleneck(replace(ARRAY, threads=(Thread("fio", 0.97), Thread("md0_raid5", 0.4))))
+    assert (finding.bottleneck, finding.words) == (Bottleneck.THREAD, "fio was 97% busy")
+    assert found(replace(ARRAY, threads=(Thread("fio", 0.95),))) is not Bottleneck.THREAD
+
+
+def test_an_io_that_spans_several_chunks_keeps_several_members_busy() -> None:
+    # One I/O of 1 MiB over 64 KiB chunks is at all four members at once.
+    one_at_a_time = replace(ARRAY, in_flight=1.0, single_in_flight=1.0, single=CURVE[:1], of_ideal=0.5)
+    assert found(one_at_a_time) is Bottleneck.QUEUE
+    assert replace(one_at_a_time, spread=4.0).offered == 1.0
+    assert found(replace(one_at_a_time, spread=4.0)) is not Bottleneck.QUEUE

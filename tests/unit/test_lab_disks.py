@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from harness.lab.embedded.controllers import CONTROLLER_DISKS, CONTROLLERS
 from harness.lab.embedded.disks import DISKS, EMULATED, IN_MEMORY, EmulatedDisk, NullBlkDisk, creation_script
 
 MIB = 1024**2
@@ -56,9 +58,37 @@ def test_a_disk_that_is_there_is_left_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("disk", EMULATED, ids=lambda disk: disk.name)
 def test_qemu_gives_an_emulated_disk_the_serial_by_which_it_is_found(disk: EmulatedDisk) -> None:
     words = disk.hardware(Path("/state/disk.img"))
-    assert any("file=/state/disk.img," in word for word in words)
+    assert any(re.search("file(name)?=/state/disk.img,", word) for word in words)
     assert words[-1].endswith(f"drive={disk.name},serial={disk.spec.serial}")
 
 
 def test_the_lab_is_ready_when_every_disk_has_its_link() -> None:
     assert creation_script().splitlines()[-len(DISKS) :] == [f"test -b {disk.spec.id}" for disk in DISKS]
+
+
+def test_eight_disks_saturate_a_controller_and_one_does_not() -> None:
+    assert [controller.disks for controller in CONTROLLERS] == [16, 8]
+    for disk in CONTROLLER_DISKS:
+        for own, shared in (
+            (disk.limit.iops, disk.controller.limit.iops),
+            (disk.limit.bytes_per_s, disk.controller.limit.bytes_per_s),
+        ):
+            assert own < shared <= 8 * own / 2
+
+
+def test_the_disks_of_a_controller_share_its_limit_and_have_targets_of_their_own() -> None:
+    for controller in CONTROLLERS:
+        own = [disk for disk in CONTROLLER_DISKS if disk.controller == controller]
+        assert len(own) == controller.disks
+        words = [disk.hardware(Path("/state/disk.img")) for disk in own]
+        assert all(f",throttle-group={controller.group}," in " ".join(each) for each in words)
+        assert len({each[-1].partition("scsi-id=")[2].partition(",")[0] for each in words}) == len(own)
+
+
+def test_qemu_gives_each_controller_its_address_and_its_limit() -> None:
+    first, second = (controller.hardware() for controller in CONTROLLERS)
+    assert first == [
+        *("-object", "throttle-group,id=raid_a-limit,x-iops-total=800,x-bps-total=33554432"),
+        *("-device", "virtio-scsi-pci,id=raid_a,addr=0x10.0"),
+    ]
+    assert second[-1] == "virtio-scsi-pci,id=raid_b,addr=0x11.0"

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
+from harness.measure.session import SetupRequest
 from harness.model.attach import Attach, Vfio
 from harness.model.base import Device, Md
 from harness.model.job import Job, Workload, parse_workload
@@ -297,6 +298,14 @@ def test_a_setup_takes_as_many_disks_as_its_arrays_have() -> None:
     assert plan.describe().endswith("written to ssd1, ssd2, ssd3")
     mirror = plan_for(scenario, "smoke", [cell for cell in expand(scenario, "smoke") if cell.mode.name != "stripe"])
     assert [setup.disks for setup in mirror.setups] == [("ssd1", "ssd2")]
+
+
+def test_a_setup_leaves_the_disks_alone_that_its_arrays_do_not_use() -> None:
+    disks = tuple(f"ssd{number}" for number in range(1, 7))
+    modes = (PRESETS[0], Mode("paths", Md(0, 4, legs=2, starts=(1, 5)), Attach()))
+    plan = plan_for(replace(OPTANE, modes=modes, disk="ssd1", disks=disks), "smoke")
+    assert [setup.disks for setup in plan.setups] == [("ssd1", "ssd2", "ssd5", "ssd6")]
+    assert SetupRequest.of(plan, plan.groups[0]).disks == disks, "an array finds its disks by their places"
 
 
 @pytest.mark.parametrize(

@@ -245,6 +245,27 @@ CONFLICTS = [
         for level, fewest in FEWEST_DISKS.items()
     ),
     (
+        'kind = "md", level = 0, disks = 4, legs = 2, starts = [1]',
+        "",
+        "layout.starts = [1]",
+        "layout.legs = 2",
+        "two places",
+    ),
+    (
+        'kind = "md", level = 0, disks = 2, starts = [1, 3]',
+        "",
+        "layout.starts = [1, 3]",
+        "layout.legs = 1 (the default)",
+        "one place",
+    ),
+    (
+        'kind = "md", level = 0, disks = 4, legs = 2, starts = [1, 2]',
+        "",
+        "layout.starts = [1, 2]",
+        "layout.disks = 4",
+        "2 or more apart",
+    ),
+    (
         'kind = "md", level = 1, disks = 2, chunk = "64 KiB"',
         "",
         'layout.chunk = "64 KiB"',
@@ -488,6 +509,9 @@ def test_exactly_the_legal_combinations_of_bus_cache_aio_and_iothread_are_accept
         own('kind = "md", level = 1, disks = 4, legs = 2, chunk = "64 KiB"'),
         own('kind = "md", level = 10, disks = 5'),
         own('kind = "md", level = 5, disks = 6, legs = 2'),
+        own('kind = "md", level = 0, disks = 4, legs = 2, starts = [1, 4]'),
+        own('kind = "md", level = 0, disks = 4, legs = 2, starts = [5, 1]'),
+        own('kind = "md", level = 0, disks = 2, starts = [5]'),
         own(attach='bus = "nvme", iothread = false, read_only = true'),
         own(attach='bus = "virtio-blk", queues = 4, iothread = false, iothread_vq_mapping = 4, queue_size = 1024'),
         own(attach='controller = "shared", iothread = false, queues = 2'),
@@ -498,3 +522,9 @@ def test_exactly_the_legal_combinations_of_bus_cache_aio_and_iothread_are_accept
 )
 def test_unusual_but_possible_options_are_accepted(tmp_path: Path, mode: str) -> None:
     assert load(tmp_path, mode).modes[1].name == "own"
+
+
+def test_a_leg_that_starts_too_late_for_its_disks_names_both_keys(tmp_path: Path) -> None:
+    line = complaint(tmp_path, own('kind = "md", level = 0, disks = 4, legs = 2, starts = [1, 6]'))
+    assert line.startswith('mode.own.layout.starts = [1, 6]: conflicts with disks = ["ssd1", ')
+    assert line.endswith(", which has only 6; allowed: 7 or more names in disks, or an array of fewer disks")

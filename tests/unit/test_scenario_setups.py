@@ -9,7 +9,7 @@ from harness.model.base import Device, Md
 from harness.model.layout import Layout, Lvm, Qcow2, RawFile
 from harness.model.mode import Mode
 from harness.scenario.library import PRESETS
-from harness.scenario.setups import disks_needed, regions, setups
+from harness.scenario.setups import disks_in_words, places_needed, regions, setups
 
 HOST = Mode("host", Device(), None)
 
@@ -76,5 +76,21 @@ def test_a_disk_that_is_passed_through_whole_is_alone_with_the_host() -> None:
 
 
 def test_as_many_disks_are_needed_as_the_largest_array_has() -> None:
-    assert disks_needed([HOST, *layered(Lvm(Md(1, 2)), 1), *layered(Md(6, 5), 1)]) == 5
-    assert disks_needed([HOST, *layered(Lvm(), 1)]) == 1
+    assert places_needed([HOST, *layered(Lvm(Md(1, 2)), 1), *layered(Md(6, 5), 1)]) == (0, 1, 2, 3, 4)
+    assert places_needed([HOST, *layered(Lvm(), 1)]) == (0,)
+
+
+def test_an_array_that_starts_elsewhere_leaves_the_disks_in_between_alone() -> None:
+    two_paths = Md(0, 4, legs=2, starts=(1, 9))
+    assert two_paths.places == (0, 1, 8, 9)
+    assert places_needed(layered(two_paths, 1)) == (0, 1, 8, 9)
+    assert places_needed(layered(Md(0, 2, starts=(4,)), 1)) == (0, 3, 4), "the first disk is the baseline"
+
+
+def test_legs_follow_each_other_if_nothing_says_where_they_start() -> None:
+    assert Md(0, 4, legs=2).places == Md(0, 4).places == (0, 1, 2, 3)
+
+
+def test_many_disks_are_counted_and_few_are_listed() -> None:
+    assert disks_in_words(("ssd1", "ssd2")) == "ssd1, ssd2"
+    assert disks_in_words([f"ssd{number}" for number in range(1, 25)]) == "ssd1 and 23 other disks"

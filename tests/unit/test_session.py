@@ -84,9 +84,10 @@ def test_the_disks_device_and_scheduler_are_recorded(host: Host, connection: Con
     with session(host, hypervisor, host.spec.disks, request, log=log, seed=1, phases=Phases(Events())) as at:
         device = at.layouts.disk
         listed = Path(f"/sys/block/{device}/queue/scheduler").read_text()
-        found = disk_provenance(at, request.disks)
+        found = disk_provenance(at, "loop")
     assert list(found) == ["disk.loop"]
     (of_disk,) = found.values()
     assert isinstance(of_disk, dict)
     assert of_disk["device"] == device
     assert str(of_disk["scheduler"]) in listed
+    assert of_disk["path"] == "not shown by the kernel"  # a loop device

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.lab.embedded.controllers import CONTROLLER_DISKS, ControllerDisk
 from harness.lab.inventory import DiskById
 
 MIB = 1024**2
@@ -113,7 +114,7 @@ class ScsiDisk:
         ]
 
 
-EmulatedDisk = NvmeDisk | ScsiDisk
+EmulatedDisk = NvmeDisk | ScsiDisk | ControllerDisk
 SimulatedDisk = NullBlkDisk | EmulatedDisk
 
 IN_MEMORY = (
@@ -124,11 +125,12 @@ IN_MEMORY = (
     # For arrays. Four of them together need less than the emulated CPUs can do, so an array scales.
     *(NullBlkDisk(f"ssd{n}", 512 * MIB, completion_ns=2_000_000, queue_depth=4) for n in (1, 2, 3, 4)),
 )
-EMULATED = (
+EMULATED: tuple[EmulatedDisk, ...] = (
     NvmeDisk("nvme", 1024 * MIB),
     ScsiDisk("scsi", 256 * MIB),
     # An arm of a guest or of the host writes a few thousand times in a second, so it fills the cache in about a second.
     ScsiDisk("cached", 256 * MIB, WriteCache(writes=4000, drained_per_s=1000)),
+    *CONTROLLER_DISKS,
 )
 DISKS: tuple[SimulatedDisk, ...] = (*IN_MEMORY, *EMULATED)
 
@@ -137,7 +139,7 @@ def creation_script() -> str:
     """Shell commands that create the disks in memory and wait for the links of all disks. They can run again."""
     lines = ["set -eu", "modprobe null_blk nr_devices=0", "cd /sys/kernel/config/nullb"]
     lines += [disk.creation() for disk in IN_MEMORY]
-    lines.append("udevadm settle --timeout=20")
+    lines.append("udevadm settle --timeout=40")
     lines += [f"test -b {disk.spec.id}" for disk in DISKS]
     return "\n".join(lines)
 

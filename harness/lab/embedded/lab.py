@@ -21,7 +21,7 @@ from harness.lab.transport.local import LocalRunner
 from harness.lab.transport.ssh import SshRunner, SshTarget
 
 BOOT_SECONDS = 180.0
-PREPARE_SECONDS = 60.0
+PREPARE_SECONDS = 90.0
 LOCK_SECONDS = 300.0
 
 _EXPECTED_BOOT_SECONDS = 20.0

@@ -21,6 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 from harness.errors import HostError, LabUnavailable
 from harness.files import write_atomically
 from harness.image import ImageSet
+from harness.lab.embedded.controllers import CONTROLLERS
 from harness.lab.embedded.disks import EMULATED, EmulatedDisk, creation_script
 from harness.units import format_duration
 from harness.untrusted import parse_json
@@ -209,6 +210,7 @@ class LabMachineState:
             *("-drive", f"file={lab / 'root.img'},if=virtio,format=raw,snapshot=on,cache=unsafe"),
             *("-drive", f"file={images.guest.path / 'guest.iso'},if=virtio,format=raw,readonly=on"),
             *("-device", "virtio-rng-pci"),
+            *(word for controller in CONTROLLERS for word in controller.hardware()),
             *(word for disk in EMULATED for word in disk.hardware(self._image(disk))),
         ]
 

@@ -1,0 +1,129 @@
+"""Which path limits the arrays of a run, from cells: arrays of one job with different disks on the same paths. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.analysis import Estimate, PathLimit, PathLoad, Samples, mean_interval, path_limits
+from harness.model.base import Md
+from harness.model.counters import Counters
+from harness.model.mode import Cell
+from harness.results.cells import BlockKey, CellRecord
+from harness.results.comparisons import PathLimitRecord
+from harness.results.records import Measurement
+
+REACHES = 0.9
+"""An array is at the limit of a path if it does this share of it there."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredArray:
+    """A cell on an array, its record, and the measurements of its twin and its guest in the blocks that count."""
+
+    cell: Cell
+    array: Md
+    record: CellRecord
+    twins: Sequence[Measurement]
+    guests: Sequence[Measurement]
+
+    @property
+    def of(self) -> tuple[object, ...]:
+        """Arrays with the same value can be compared: they differ only in their disks."""
+        layout = self.cell.mode.layout
+        return (self.cell.scenario, self.record.host, self.cell.job, layout.kind, self.array.level, self.array.chunk)
+
+    @property
+    def disks_by_path(self) -> dict[str, int]:
+        """The number of its disks on each path. Empty if the path of a disk is not known."""
+        paths = [each.path for each in self.twins[0].counters.members.values()] if self.twins else []
+        known = [path for path in paths if path is not None]
+        return {path: known.count(path) for path in known} if len(known) == len(paths) == self.array.disks else {}
+
+
+def limits_of(arrays: Sequence[MeasuredArray]) -> dict[str, PathLimitRecord]:
+    """The limit of a path that an array reaches, by cell id. Arrays that reach none are left out."""
+    alike: dict[tuple[object, ...], list[MeasuredArray]] = {}
+    for each in arrays:
+        if each.disks_by_path:
+            alike.setdefault(each.of, []).append(each)
+    found: dict[str, PathLimitRecord] = {}
+    for group in alike.values():
+        found |= _limits(group)
+    return found
+
+
+def _limits(arrays: Sequence[MeasuredArray]) -> dict[str, PathLimitRecord]:
+    """Compares bytes: the same job has requests of another size on the disks of another array, but not more bytes."""
+    common = set.intersection(*(set(each.record.samples) for each in arrays))
+    found = {each.cell.id: _load(each, "bw", common) for each in arrays}
+    loads = {name: load for name, load in found.items() if load is not None}
+    if not common or not loads:
+        return {}
+    first = arrays[0].record
+    boots = tuple(boot for key, boot in zip(first.samples, first.boots, strict=False) if key in common)
+    samples, confidence = Samples(boots), first.confidence
+    limits = path_limits(list(loads.values()), confidence=confidence, samples=samples)
+    records = {}
+    for each in arrays:
+        load = loads.get(each.cell.id)
+        reached = [limit for limit in limits.values() if load is not None and _reaches(load, limit)]
+        if reached and load is not None:
+            limit = reached[0]
+            largest = _load(next(one for one in arrays if one.cell.id == limit.array), "iops", common)
+            over = largest.over(limit.path) if largest is not None else []
+            iops = mean_interval(over, confidence=confidence, samples=samples) if over else None
+            records[each.cell.id] = _record(limit, load.disks[limit.path], iops)
+    return records
+
+
+def _reaches(load: PathLoad, limit: PathLimit) -> bool:
+    over = load.over(limit.path) if limit.path in load.disks else []
+    return bool(over) and mean_interval(over).point >= REACHES * limit.plateau.point
+
+
+def _record(limit: PathLimit, disks: int, iops: Estimate | None) -> PathLimitRecord:
+    return PathLimitRecord(
+        path=limit.path,
+        disks=disks,
+        bw=limit.plateau,
+        iops=iops,
+        fewer=limit.fewer,
+        more=limit.more,
+        growth=limit.growth,
+        paths=limit.paths,
+        gain=limit.gain,
+    )
+
+
+def _load(measured: MeasuredArray, metric: str, common: set[BlockKey]) -> PathLoad | None:
+    """What the array does, with the share of each path from the counters of fio and of the disks."""
+    shares = _shares(measured, metric)
+    if shares is None:
+        return None
+    record = measured.record
+    values = zip(record.samples, record.metrics[metric].twin, strict=True)
+    return PathLoad(measured.cell.id, measured.disks_by_path, [value for key, value in values if key in common], shares)
+
+
+def _shares(measured: MeasuredArray, metric: str) -> dict[str, float] | None:
+    """What the disks on each path did for each I/O (`iops`) or byte (`bw`) of fio. None if it was not counted."""
+    by_path = dict.fromkeys(measured.disks_by_path, 0.0)
+    of_fio = 0.0
+    for each in measured.twins:
+        by_fio = _of_fio(each.counters, metric)
+        if by_fio is None:
+            return None
+        of_fio += by_fio
+        for member in each.counters.members.values():
+            done = member.ios if metric == "iops" else member.read + member.written
+            if done is None or member.path not in by_path:
+                return None
+            by_path[member.path] += done
+    if of_fio <= 0 or not all(by_path.values()):
+        return None
+    return {path: done / of_fio for path, done in by_path.items()}
+
+
+def _of_fio(counters: Counters, metric: str) -> float | None:
+    return counters.fio.ios if metric == "iops" else counters.fio.read + counters.fio.written
