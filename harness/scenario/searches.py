@@ -13,7 +13,6 @@ from harness.config.problems import shown
 from harness.model.job import Job
 from harness.model.mode import Arm, Cell
 from harness.scenario.scenario import Scenario, Search
-from harness.scenario.setups import disks_needed
 
 MOST_ROUNDS = 16
 """Rounds of a search. The simulated searches of the tests end earlier."""
@@ -74,7 +73,7 @@ class PlannedSearch:
         """The bytes that the search writes at most to disks that write `write_rate` bytes per second."""
         if not self.job.writes:
             return 0.0
-        slices = MOST_RATES * self.blocks * sum(disks_needed([arm.mode]) if arm.mode else 1 for arm in self.arms)
+        slices = MOST_RATES * self.blocks * sum(arm.mode.layout.base.disks if arm.mode else 1 for arm in self.arms)
         return slices * max(self.job.wall * write_rate, _ios(self.search) * self.job.bs)
 
 
