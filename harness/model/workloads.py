@@ -238,7 +238,12 @@ def _parsed(value: object, handler: ValidatorFunctionWrapHandler, info: Validati
 
 
 def _one(value: object, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
-    """The workload with this name, which must not stand for several."""
+    """The workload with this name, which must not stand for several.
+
+    A fio file is refused: its sections have their own rates, so a search could not set one.
+    """
+    if info.context != STORED and isinstance(value, str) and value.endswith(FIO_SUFFIX):
+        raise ValueError("a fio file cannot be used here; allowed: a workload with a name, or a pattern")
     found = _parsed(value, handler, info)
     if isinstance(found, tuple):
         if len(found) > 1:

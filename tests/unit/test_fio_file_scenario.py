@@ -7,16 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from harness.errors import ConfigError
 from harness.measure.provenance import fio_texts
 from harness.measure.resume import Earlier, requested
 from harness.model.job import Job
 from harness.model.values import STORED
+from harness.model.workloads import OneWorkload
 from harness.report import markdown_table, summary_lines
 from harness.results import Run
 from harness.results.compare import compare
+from harness.scenario.fio_files import read_fio_files
 from harness.scenario.load import load_scenario
 from harness.scenario.plan import expand
 from harness.scenario.scenario import Scenario
@@ -87,6 +89,13 @@ def test_a_budget_for_a_file_that_is_not_measured_is_refused(folder: Path) -> No
     assert message.startswith(
         'disk.toml: budget[0].workloads[0] = "small.fio": not a fio file in the scenario\'s workloads; allowed: '
     )
+
+
+def test_a_file_is_refused_where_one_workload_with_a_rate_of_our_own_is_needed(folder: Path) -> None:
+    (folder / "small.fio").write_text("[a]\nrw=randread\n")
+    files = read_fio_files(folder, ["small.fio"]).workloads
+    with pytest.raises(ValidationError, match="a fio file cannot be used here"):
+        TypeAdapter(OneWorkload).validate_python("small.fio", context={"fio_files": files})
 
 
 def test_a_file_may_be_in_a_folder_below(folder: Path) -> None:
