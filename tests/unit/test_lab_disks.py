@@ -10,6 +10,7 @@ import pytest
 
 from harness.lab.embedded.controllers import CONTROLLER_DISKS, CONTROLLERS
 from harness.lab.embedded.disks import DISKS, EMULATED, IN_MEMORY, EmulatedDisk, NullBlkDisk, creation_script
+from harness.lab.guard.probes import WHOLE_BYTES
 
 MIB = 1024**2
 
@@ -92,3 +93,7 @@ def test_qemu_gives_each_controller_its_address_and_its_limit() -> None:
         *("-device", "virtio-scsi-pci,id=raid_a,addr=0x10.0"),
     ]
     assert second[-1] == "virtio-scsi-pci,id=raid_b,addr=0x11.0"
+
+
+def test_the_guard_does_not_read_the_slow_disks_behind_controllers_as_a_whole() -> None:
+    assert all(disk.size_bytes > WHOLE_BYTES for disk in CONTROLLER_DISKS)

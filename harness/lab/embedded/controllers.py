@@ -82,6 +82,8 @@ class ControllerDisk:
 
 DISK_LIMIT = Limit(iops=200, bytes_per_s=8 * MIB)
 """So slow that two controllers at their limits leave the emulated CPUs idle for most of the time."""
+DISK_BYTES = 160 * MIB
+"""More than the guard reads as a whole (`WHOLE_BYTES`): at the disks' speed, this would take 12 min for 24 disks."""
 LIMITING = 4
 """A controller does as much as so many of its disks. So 8 disks on it saturate it, and 16 are no faster."""
 CONTROLLERS = (
@@ -89,7 +91,7 @@ CONTROLLERS = (
     Controller("raid_b", "0000:00:11.0", disks=8, limit=DISK_LIMIT.times(LIMITING)),
 )
 CONTROLLER_DISKS = tuple(
-    ControllerDisk(controller, target, 128 * MIB, DISK_LIMIT)
+    ControllerDisk(controller, target, DISK_BYTES, DISK_LIMIT)
     for controller in CONTROLLERS
     for target in range(1, controller.disks + 1)
 )
