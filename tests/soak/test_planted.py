@@ -29,21 +29,23 @@ dmsetup load "$name" --table "$2 $3 delay $5 $6 0 $5 $6 0 $5 $6 $1"
 dmsetup resume "$name"
 """
 
-# $1: seconds. When the volume was idle for 10 ms after an I/O, it hangs once for this time. Ends with the volume.
+# $1: seconds. When the volume was idle for 6 ms after an I/O, it hangs once for this time. Ends with the volume. In perl,
+# because a shell needs longer than the pause to look twice.
 _HANG_AFTER_PAUSES = r"""
-name=$(dmsetup ls | cut -f1 | grep '^voh.*-lvm$') || exit 1
-device=/sys/block/$(basename "$(readlink -f "/dev/mapper/$name")")
-before= active=
-while read -r now <"$device/stat"; do
-    if [ "$now" != "$before" ]; then
-        before=$now active=1
-    elif [ "$active" ]; then
-        dmsetup suspend --nolockfs --noflush "$name" && sleep "$1"
-        dmsetup resume "$name"
-        active=
-    fi
-    sleep 0.01
-done 2>/dev/null
+my $hang = shift;
+my ($name) = grep { /^voh.*-lvm$/ } map { (split)[0] } `dmsetup ls` or die;
+chomp(my $device = `basename \$(readlink -f /dev/mapper/$name)`);
+my ($before, $active) = ('', 0);
+while (open my $stat, '<', "/sys/block/$device/stat") {
+    my $now = <$stat>;
+    if ($now ne $before) { ($before, $active) = ($now, 1) }
+    elsif ($active) {
+        system("dmsetup suspend --nolockfs --noflush $name") == 0 and select(undef, undef, undef, $hang);
+        system("dmsetup resume $name");
+        $active = 0;
+    }
+    select(undef, undef, undef, 0.006);
+}
 """
 
 
@@ -91,7 +93,7 @@ def test_a_hang_after_a_pause_is_shown_by_bursts_and_random_arrivals_and_not_by_
     tmp_path: Path, host: SshRunner
 ) -> None:
     def plant() -> None:
-        script = f"cat >/tmp/hang <<'END'\n{_HANG_AFTER_PAUSES}END\nsetsid sh /tmp/hang {DELAY_S} >/dev/null 2>&1 &\n"
+        script = f"cat >/tmp/hang <<'END'\n{_HANG_AFTER_PAUSES}END\nsetsid perl /tmp/hang {DELAY_S} >/dev/null 2>&1 &\n"
         host.run(["sh", "-s"], stdin=script, deadline=60)
 
     cells = measured_with(tmp_path, host, plant, "thinktime or poisson or randread")
