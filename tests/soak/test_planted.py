@@ -34,7 +34,7 @@ dmsetup resume "$name"
 _HANG_AFTER_PAUSES = r"""
 my $hang = shift;
 my ($name) = grep { /^voh.*-lvm$/ } map { (split)[0] } `dmsetup ls` or die;
-chomp(my $device = `basename \$(readlink -f /dev/mapper/$name)`);
+my $device = (split m{/}, readlink "/dev/mapper/$name")[-1];
 my ($before, $active) = ('', 0);
 while (open my $stat, '<', "/sys/block/$device/stat") {
     my $now = <$stat>;
