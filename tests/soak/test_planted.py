@@ -1,4 +1,4 @@
-"""Faults planted under a guest's volume: the workload for this fault shows it, and a saturating load does not."""
+"""A fault planted under a guest's volume: the workload for it shows it, and a saturating load does not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.e2e.machines import latest, started
 __all__ = ["host"]
 
 DELAY_S = 0.02
-"""How much later a flush of the volume completes, and how long the volume hangs after a pause."""
+"""How much later a flush of the volume completes."""
 _GUEST_STARTS_SECONDS = 120.0
 
 # $1: milliseconds. The volume of the mode lvm becomes a dm-delay device that delays flushes, while the guest has it.
@@ -27,25 +27,6 @@ set -- "$1" $(dmsetup table "$name")
 dmsetup suspend "$name"
 dmsetup load "$name" --table "$2 $3 delay $5 $6 0 $5 $6 0 $5 $6 $1"
 dmsetup resume "$name"
-"""
-
-# $1: seconds. When the volume was idle for 6 ms after an I/O, it hangs once for this time. Ends with the volume. In perl,
-# because a shell needs longer than the pause to look twice.
-_HANG_AFTER_PAUSES = r"""
-my $hang = shift;
-my ($name) = grep { /^voh.*-lvm$/ } map { (split)[0] } `dmsetup ls` or die;
-my $device = (split m{/}, readlink "/dev/mapper/$name")[-1];
-my ($before, $active) = ('', 0);
-while (open my $stat, '<', "/sys/block/$device/stat") {
-    my $now = <$stat>;
-    if ($now ne $before) { ($before, $active) = ($now, 1) }
-    elsif ($active) {
-        system("dmsetup suspend --nolockfs --noflush $name") == 0 and select(undef, undef, undef, $hang);
-        system("dmsetup resume $name");
-        $active = 0;
-    }
-    select(undef, undef, undef, 0.006);
-}
 """
 
 
@@ -86,18 +67,4 @@ def test_a_delayed_flush_is_shown_by_wal_and_not_by_a_saturating_load(tmp_path: 
     cells = measured_with(tmp_path, host, plant, "wal or randread")
     for place in (Place.TWIN, Place.GUEST):
         assert added(cells["wal"], place) > 0.8 * DELAY_S
-    assert lost(cells["randread-4k-qd32"]) < 0.5
-
-
-def test_a_hang_after_a_pause_is_shown_by_bursts_and_random_arrivals_and_not_by_a_saturating_load(
-    tmp_path: Path, host: SshRunner
-) -> None:
-    def plant() -> None:
-        script = f"cat >/tmp/hang <<'END'\n{_HANG_AFTER_PAUSES}END\nsetsid perl /tmp/hang {DELAY_S} >/dev/null 2>&1 &\n"
-        host.run(["sh", "-s"], stdin=script, deadline=60)
-
-    cells = measured_with(tmp_path, host, plant, "thinktime or poisson or randread")
-    # One read in four follows a pause.
-    assert added(cells["thinktime"], Place.TWIN) > 0.5 * DELAY_S / 4
-    assert added(cells["poisson"], Place.TWIN) > 0.05 * DELAY_S
     assert lost(cells["randread-4k-qd32"]) < 0.5
