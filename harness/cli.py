@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from harness.analysis import METRICS
 from harness.calibrate.assess import doubts
@@ -123,6 +124,20 @@ def _parser() -> argparse.ArgumentParser:
     exchange.add_import(commands).set_defaults(run=_import)
     exchange.add_export(commands).set_defaults(run=_export)
 
+    _add_calibrate(commands)
+
+    reaper = commands.add_parser("reap", help="list what killed runs left on the lab's hosts, and remove it")
+    reaper.add_argument("--lab", type=Path, metavar="FILE", help="the lab file (default: the embedded lab)")
+    reaper.add_argument("--host", metavar="NAME", help="only this host")
+    reaper.add_argument(
+        "--yes", action="store_true", help="remove it (default: only list it; in the embedded lab: remove it)"
+    )
+    reaper.add_argument("--force", action="store_true", help="first stop the run that holds the host")
+    reaper.set_defaults(run=_reap)
+    return parser
+
+
+def _add_calibrate(commands: Any) -> None:
     calibrator = commands.add_parser(
         "calibrate", help="measure how small a difference a lab's hosts can show, and store the result"
     )
@@ -148,16 +163,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     calibrator.add_argument("--seed", type=_from(0), help="the seed of all random orders, to repeat a calibration")
     calibrator.set_defaults(run=_calibrate)
-
-    reaper = commands.add_parser("reap", help="list what killed runs left on the lab's hosts, and remove it")
-    reaper.add_argument("--lab", type=Path, metavar="FILE", help="the lab file (default: the embedded lab)")
-    reaper.add_argument("--host", metavar="NAME", help="only this host")
-    reaper.add_argument(
-        "--yes", action="store_true", help="remove it (default: only list it; in the embedded lab: remove it)"
-    )
-    reaper.add_argument("--force", action="store_true", help="first stop the run that holds the host")
-    reaper.set_defaults(run=_reap)
-    return parser
 
 
 def _compare_options() -> argparse.ArgumentParser:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from harness.errors import GuestError, HostError
 from harness.events import BlockStarted, Events
 from harness.measure.measurer import LabFound, Measurer, Piece, Prepared
+from harness.measure.pauses import Pauses
+from harness.measure.recorder import Recorder
 from harness.model.job import Job
 from harness.results import Measurement
 from harness.scenario.plan import Group, Plan
-from harness.scenario.timetable import Slice, Timetable
+from harness.scenario.timetable import Slice, Timetable, Turn, timetables
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,44 @@ class Round:
     record: Callable[[Sequence[Measurement]], None]
     seconds_left: Callable[[], float]
     recorded: AbstractContextManager[None] = field(default_factory=nullcontext)
+
+
+def planned_round(
+    recorder: Recorder,
+    group: Group,
+    turns: Mapping[Job, Sequence[Turn]],
+    pauses: Pauses,
+    *,
+    seed: int,
+    rotational: bool,
+    measured: Callable[[Sequence[Measurement]], None] = lambda _measurements: None,
+) -> Round:
+    """The next round of the group with these turns. It is in the journal from its beginning to its end.
+
+    The recorder gets the measurements of each timetable, `pauses` learns from them, and `measured` is called with them.
+    """
+    number = recorder.next_round(group.id)
+    before = recorder.of_group(group.id)
+
+    def pause(job: Job) -> float:
+        return pauses.after(job, rotational=rotational)
+
+    def record(measurements: Sequence[Measurement]) -> None:
+        recorder.add(measurements, fio_seconds=fio_seconds(group, measurements))
+        pauses.learn(measurements)
+        measured(measurements)
+
+    chance = random.Random(f"round {seed} {group.id} {number}")
+    tables = timetables(turns, group.blocks, chance=chance, pause=pause, short_first=not before)
+    return Round(
+        number=number,
+        nth=len({each.round for each in before}) + 1,
+        tables=tables,
+        pause=pause,
+        record=record,
+        seconds_left=recorder.seconds_left,
+        recorded=recorder.round(group.id, number, sum(len(table.slices) for table in tables)),
+    )
 
 
 class Rounds:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,14 +14,14 @@ from harness.measure.pauses import Pauses
 from harness.measure.phases import MEASURE, Phases
 from harness.measure.recorder import Recorder
 from harness.measure.resume import Earlier
-from harness.measure.rounds import Round, Rounds, fio_seconds
+from harness.measure.rounds import Round, Rounds, planned_round
 from harness.measure.spec import CampaignSpec
 from harness.model.job import Job
 from harness.model.mode import Arm
 from harness.results import Measurement, loads_of, search_record
 from harness.scenario.plan import Group, Plan
 from harness.scenario.searches import MOST_ROUNDS, PlannedSearch
-from harness.scenario.timetable import Turn, timetables
+from harness.scenario.timetable import Turn
 from harness.units import format_duration
 
 
@@ -101,33 +100,9 @@ class Searches:
         self, group: Group, plan: Plan, at: Prepared, turns: Mapping[Job, Sequence[Turn]], pauses: Pauses
     ) -> Prepared:
         def begin(at: Prepared) -> Round:
-            return self._round(group, at, turns, pauses)
+            return planned_round(self._recorder, group, turns, pauses, seed=self._spec.seed, rotational=at.rotational)
 
         return self._rounds.measure(plan, group, at, begin)
-
-    def _round(self, group: Group, at: Prepared, turns: Mapping[Job, Sequence[Turn]], pauses: Pauses) -> Round:
-        """The next round of the search. It is in the journal from its beginning to its end."""
-        number = self._recorder.next_round(group.id)
-        measured = self._recorder.of_group(group.id)
-
-        def pause(job: Job) -> float:
-            return pauses.after(job, rotational=at.rotational)
-
-        def record(measurements: Sequence[Measurement]) -> None:
-            self._recorder.add(measurements, fio_seconds=fio_seconds(group, measurements))
-            pauses.learn(measurements)
-
-        chance = random.Random(f"round {self._spec.seed} {group.id} {number}")
-        tables = timetables(turns, group.blocks, chance=chance, pause=pause, short_first=not measured)
-        return Round(
-            number=number,
-            nth=len({each.round for each in measured}) + 1,
-            tables=tables,
-            pause=pause,
-            record=record,
-            seconds_left=self._recorder.seconds_left,
-            recorded=self._recorder.round(group.id, number, sum(len(table.slices) for table in tables)),
-        )
 
 
 def _group_of(planned: PlannedSearch, group: Group, jobs: Mapping[Job, object]) -> Group:

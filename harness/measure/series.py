@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
@@ -18,13 +17,13 @@ from harness.measure.promises import Cost, bytes_left, within_promises, written
 from harness.measure.reach import out_of_reach
 from harness.measure.recorder import Recorder
 from harness.measure.resume import Earlier
-from harness.measure.rounds import Round, Rounds, fio_seconds
+from harness.measure.rounds import Round, Rounds, planned_round
 from harness.measure.searching import Searches
 from harness.measure.spec import CampaignSpec
 from harness.model.job import Job
 from harness.results import Measurement
 from harness.scenario.plan import Group, Plan
-from harness.scenario.timetable import Turn, timetables
+from harness.scenario.timetable import Turn
 
 
 class GroupSeries:
@@ -141,34 +140,18 @@ class GroupSeries:
 
     def _next_round(self, progress: GroupProgress, at: Prepared) -> Round:
         """The next round of the group. It is in the journal from its beginning to its end."""
-        group = progress.group
-        number = self._recorder.next_round(group.id)
-        measured = self._recorder.of_group(group.id)
 
-        def pause(job: Job) -> float:
-            return progress.pauses.after(job, rotational=at.rotational)
-
-        tables = timetables(
-            _turns(progress, at),
-            group.blocks,
-            chance=random.Random(f"round {self._spec.seed} {group.id} {number}"),
-            pause=pause,
-            short_first=not measured,
-        )
-
-        def record(measurements: Sequence[Measurement]) -> None:
-            self._recorder.add(measurements, fio_seconds=fio_seconds(group, measurements))
+        def measured(measurements: Sequence[Measurement]) -> None:
             progress.written += written(measurements, progress.plan.span)
-            progress.pauses.learn(measurements)
 
-        return Round(
-            number=number,
-            nth=len({each.round for each in measured}) + 1,
-            tables=tables,
-            pause=pause,
-            record=record,
-            seconds_left=self._recorder.seconds_left,
-            recorded=self._recorder.round(group.id, number, sum(len(table.slices) for table in tables)),
+        return planned_round(
+            self._recorder,
+            progress.group,
+            _turns(progress, at),
+            progress.pauses,
+            seed=self._spec.seed,
+            rotational=at.rotational,
+            measured=measured,
         )
 
 

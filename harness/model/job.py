@@ -98,7 +98,7 @@ class Workload:
     region: int | None = None
     """Bytes that it uses at most of the arm's region; null: all of them."""
     seconds_each: float | None = None
-    """Seconds of a slice, except in the profile `smoke`; null: those of the profile."""
+    """Seconds of a slice in profiles with `own_times`; null: those of the profile."""
     from_file: FromFile | None = None
     """What fio gets, from a user's own file. Then the other values describe all of its sections together. `read_share`
     is null as well if sections that read and sections that write run at their own speed."""
