@@ -3,8 +3,8 @@
     python3 - DEVICE OFFSET SECTORS IDLE STALL < sleeping_disk.py
 
 It makes /dev/nbd0 of SECTORS sectors of DEVICE from sector OFFSET on, and goes on in the background. A request that
-arrives after IDLE seconds without one waits for STALL seconds. It ends when nothing is on top of /dev/nbd0 any more. The
-protocol: Linux, include/uapi/linux/nbd.h.
+arrives after IDLE seconds without one waits for STALL seconds. It ends when nothing is on top of /dev/nbd0 any more.
+The protocol: Linux, include/uapi/linux/nbd.h.
 """
 
 import fcntl
@@ -28,7 +28,9 @@ LARGEST = 4 * 1024**2
 
 
 def main() -> None:
-    device, offset, sectors, idle, stall = sys.argv[1], *map(int, sys.argv[2:4]), *map(float, sys.argv[4:6])
+    device = sys.argv[1]
+    offset, sectors = map(int, sys.argv[2:4])
+    idle, stall = map(float, sys.argv[4:6])
     ours, kernels = socket.socketpair()
     disk = os.open(DISK, os.O_RDWR)
     fcntl.ioctl(disk, SET_BLKSIZE, SECTOR)

@@ -30,7 +30,7 @@ def test_the_interval_has_the_factor_between_the_disks(tmp_path: Path, host: Ssh
     disks = (_SLOW, _FAST)
     directory = project(tmp_path, disks, {disk.name: _SCENARIO.format(disk=disk.name) for disk in disks})
     with own_disks(host, *disks):
-        runs = [measured(directory, "-k", disk.name).id for disk in disks]
+        runs = [measured(directory, "-k", disk.name).run.id for disk in disks]
     done = command("compare", *(str(directory / "reports" / run) for run in runs), "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     (scenario,) = json.loads(done.stdout)["scenarios"]

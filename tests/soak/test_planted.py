@@ -87,9 +87,7 @@ def test_a_delayed_flush_is_shown_by_wal_and_not_by_a_saturating_load(tmp_path: 
     assert lost(cells["randread-4k-qd32"]) < 0.5
 
 
-def test_a_disk_that_sleeps_is_shown_after_pauses_and_not_by_a_saturating_load(
-    tmp_path: Path, host: SshRunner
-) -> None:
+def test_a_disk_that_sleeps_is_shown_after_pauses_and_not_by_a_saturating_load(tmp_path: Path, host: SshRunner) -> None:
     """The same program without sleep is the reference: it costs time itself."""
     program = (Path(__file__).parent / "sleeping_disk.py").read_text()
 
