@@ -1,9 +1,9 @@
-"""A fault planted under a guest's volume: the workload for it shows it, and a saturating load does not."""
+"""Faults planted under a guest's volume: the workload for a fault shows it, and a saturating load does not."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import fmean
 
@@ -17,6 +17,10 @@ __all__ = ["host"]
 
 DELAY_S = 0.02
 """How much later a flush of the volume completes."""
+IDLE_S = 0.012
+"""After so long without an I/O, the disk sleeps."""
+STALL_S = 0.05
+"""How long it takes to wake up."""
 _GUEST_STARTS_SECONDS = 120.0
 
 # $1: milliseconds. The volume of the mode lvm becomes a dm-delay device that delays flushes, while the guest has it.
@@ -26,6 +30,19 @@ name=$(dmsetup ls | cut -f1 | grep '^voh.*-lvm$') || exit 1
 set -- "$1" $(dmsetup table "$name")
 dmsetup suspend "$name"
 dmsetup load "$name" --table "$2 $3 delay $5 $6 0 $5 $6 0 $5 $6 $1"
+dmsetup resume "$name"
+"""
+
+# $1: seconds until the disk sleeps, $2: seconds to wake up, $3: the program. The volume of the mode lvm becomes a disk
+# that sleeps, while the guest has it. The program ends when the volume is removed.
+_SLEEP = r"""
+modprobe nbd nbds_max=1 || exit 1
+name=$(dmsetup ls | cut -f1 | grep '^voh.*-lvm$') || exit 1
+idle=$1 stall=$2 program=$3
+set -- $(dmsetup table "$name")
+python3 -c "$program" "/dev/block/$4" "$5" "$2" "$idle" "$stall" || exit
+dmsetup suspend "$name"
+dmsetup load "$name" --table "0 $2 linear /dev/nbd0 0"
 dmsetup resume "$name"
 """
 
@@ -68,3 +85,32 @@ def test_a_delayed_flush_is_shown_by_wal_and_not_by_a_saturating_load(tmp_path: 
     for place in (Place.TWIN, Place.GUEST):
         assert added(cells["wal"], place) > 0.8 * DELAY_S
     assert lost(cells["randread-4k-qd32"]) < 0.5
+
+
+def test_a_disk_that_sleeps_is_shown_after_pauses_and_not_by_a_saturating_load(tmp_path: Path, host: SshRunner) -> None:
+    """The same program without sleep is the reference: it costs time itself."""
+    program = (Path(__file__).parent / "sleeping_disk.py").read_text()
+
+    def run(name: str, stall: float) -> dict[str, CellRecord]:
+        def plant() -> None:
+            host.run(["sh", "-s", "--", str(IDLE_S), str(stall), program], stdin=_SLEEP, deadline=60)
+
+        directory = tmp_path / name
+        directory.mkdir()
+        return measured_with(directory, host, plant, "thinktime or poisson or randread")
+
+    awake, asleep = run("awake", 0.0), run("asleep", STALL_S)
+    for place in (Place.TWIN, Place.GUEST):
+        # A burst has four reads, of which the first waits.
+        for job in ("thinktime", "poisson"):
+            later = fmean(values(asleep, job, "clat_mean", place)) - fmean(values(awake, job, "clat_mean", place))
+            assert later > 0.8 * STALL_S / 4, (job, place, later)
+        saturating = "randread-4k-qd32"
+        kept = fmean(values(asleep, saturating, "iops", place)) / fmean(values(awake, saturating, "iops", place))
+        assert kept > 0.7, (place, kept)
+
+
+def values(cells: Mapping[str, CellRecord], job: str, metric: str, place: Place) -> tuple[float, ...]:
+    """The values of a metric in an arm, by block."""
+    found: tuple[float, ...] = getattr(cells[job].metrics[metric], str(place))
+    return found

@@ -1,0 +1,48 @@
+"""A search for the highest load, on a disk whose answer is known: so many requests at a time, so long each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness.lab.embedded.disks import NullBlkDisk
+from harness.lab.transport.ssh import SshRunner
+from tests.e2e.conftest import host
+from tests.soak.own_disks import measured, own_disks, project
+
+__all__ = ["host"]
+
+ANSWER_S = 0.008
+AT_ONCE = 4
+CAPACITY = AT_ONCE / ANSWER_S
+DISK = NullBlkDisk("served", 256 * 1024**2, completion_ns=round(ANSWER_S * 1e9), queue_depth=AT_ONCE)
+BOUND_S = 0.025
+"""More than an answer takes in the guest of the lab, and less than the time in a full queue (64 ms)."""
+_SCENARIO = f"""
+title = "A disk with a known capacity"
+disk = "{DISK.name}"
+modes = ["host", "passthrough"]
+workloads = ["randread-4k"]
+
+[search.busy]
+workload = "randread-4k"
+bound = "{BOUND_S * 1000:g} ms"
+"""
+
+
+def test_the_highest_load_is_what_the_disk_answers(tmp_path: Path, host: SshRunner) -> None:
+    with own_disks(host, DISK):
+        run = measured(project(tmp_path, (DISK,), {"known": _SCENARIO}))
+    (search,) = run.searches
+    assert {arm.arm for arm in search.arms} == {"host", "guest:passthrough"}
+    for arm in search.arms:
+        assert not arm.doubt
+        assert arm.iops is not None, arm
+        assert arm.low is not None, arm
+        assert arm.high is not None, arm
+        # The timer of a request adds some time to its answer: under emulation, the disk is a few percent slower.
+        assert 0.9 * CAPACITY < arm.iops <= 1.01 * CAPACITY
+        assert arm.low <= CAPACITY
+        assert arm.high >= 0.95 * CAPACITY
+        for rate in arm.rates:
+            if rate.latency is not None and rate.iops and max(rate.iops) < 0.8 * arm.iops:
+                assert ANSWER_S <= rate.latency < BOUND_S
