@@ -24,8 +24,9 @@ class GroupProgress:
     `started` is on the monotonic clock. `earlier` is the time in seconds for which an earlier part of the run measured
     the series, `before` that of the series before it. `discarded` has the seconds at the beginning of each slice that
     do not count, by job. Of the bytes that the series may write, `bytes_left`, it has `written` so many. `no_room` is
-    true if another round would exceed the limit of a disk. `last_look` is true if the time or the bytes were spent at the last look at the rounds. `left_out` says of jobs why they are not
-    measured again. `pauses` are those of all series of the group.
+    true if another round would exceed the limit of a disk. `last_look` is true if the time or the bytes were spent at
+    the last look at the rounds. `left_out` says of jobs why they are not measured again. `pauses` are those of all
+    series of the group.
     """
 
     group: Group
@@ -101,8 +102,7 @@ class GroupProgress:
 
     @property
     def spent(self) -> Reason | None:
-        """What another average round would exceed: the plan's time limit, the bytes that the series may write, or the limit
-        of a disk."""
+        """What another round would exceed: the limit of a disk, the plan's time limit, or the bytes of the series."""
         if self.rounds == 0:
             return None
         if self.no_room:

@@ -180,8 +180,8 @@ def resumed_limit(earlier: Earlier, requested: MaxWrites | None) -> MaxWrites | 
         return MaxWrites.parse(stored) if stored is not None else None
     if stored is None:
         raise ConfigError(
-            f"{OPTION}={requested.text} cannot be used with --resume of a run that had no limit: the bytes that it wrote "
-            "were not counted from its beginning",
+            f"{OPTION}={requested.text} cannot be used with --resume of a run that had no limit: "
+            "the bytes that it wrote were not counted",
             hint=f"start a new run with {OPTION}, or resume this one without it",
         )
     return requested

@@ -39,8 +39,8 @@ SETTLE_SECONDS = 600.0
 class SetupRequest:
     """The request for one setup. The disk of the baseline is the first of `disks`. Each region has `span` bytes.
 
-    `disks` are the scenario's disks as far as the modes need them, also those in between that no mode uses. Conditioning
-    writes at most `write_rate` bytes per second to each disk; None is no limit.
+    `disks` are the scenario's disks as far as the modes need them, also those in between that no mode uses.
+    Conditioning writes at most `write_rate` bytes per second to each disk; None is no limit.
     """
 
     disks: tuple[str, ...]

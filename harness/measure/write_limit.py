@@ -182,7 +182,7 @@ class WriteLimit:
             for place, disk in enumerate(plan.disks):
                 if disk not in room:
                     continue
-                others = (each for each in open_groups if reserved_groups or not _belongs(group, each))
+                others = [each for each in open_groups if reserved_groups or not _belongs(group, each)]
                 room[disk] -= sum(
                     group_bytes(plan, each, place, rounds=self._rounds_left(plan, each)) for each in others
                 )

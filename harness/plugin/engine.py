@@ -200,7 +200,7 @@ class Engine:
         return tuple(self.scenarios[name].disks[place] for place in places_needed(cell.mode for cell in cells))
 
     def _limit_writes(self, most: MaxWrites) -> None:
-        """Fit the plans of each host into the limit. Raises ConfigError for a share of an endurance that is not known."""
+        """Fit the plans of each host into the limit. Raises ConfigError for a share of an unknown endurance."""
         for host in {host.name: host for host in self._hosts.values()}.values():
             mine = {name: plan for name, plan in self.plans.items() if self._hosts[name] == host}
             disks = {disk: None for plan in mine.values() for disk, size in planned_writes(plan).items() if size}

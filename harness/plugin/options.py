@@ -110,7 +110,7 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="SIZE",
         type=_max_writes,
         help="the most that a run may write to each disk, for example 2TiB, or a share of the `endurance` in the lab "
-        "file, for example 1%%: the plan leaves out what would exceed it, and the run ends before it (default: no limit)",
+        "file, for example 1%%: the plan leaves out what would exceed it, and the run never does (default: no limit)",
     )
     group.addoption(
         REQUIRE_VERDICT,

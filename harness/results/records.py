@@ -71,7 +71,7 @@ class Measurement:
     rate: int | None = None
     """I/Os per second requested; null for as many as possible, and in version 0.1."""
     write_limit: int | None = None
-    """Bytes per second that fio could write at most, so that the run keeps its limit of bytes written; null for none."""
+    """Bytes per second that fio could write at most, so that the run keeps its `max_writes`; null for none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a plan writes to each disk, and how it stays below a limit: which depths, jobs and conditioning it keeps. Pure."""
+"""What a plan writes to each disk, and what it leaves out to stay below a limit of the bytes written. Pure."""
 
 from __future__ import annotations
 
@@ -93,16 +93,14 @@ def fitted_together(plans: Mapping[str, Plan], limits: Mapping[str, int]) -> dic
     """The plans of one run, `fitted`. Plans on the same disk share its limit by what each of them writes."""
     writes = {name: planned_writes(plan) for name, plan in plans.items()}
     total = {disk: sum(each.get(disk, 0.0) for each in writes.values()) for disk in limits}
+
+    def part(name: str, disk: str) -> int:
+        return int(limits[disk] * writes[name][disk] / total[disk])
+
     return {
-        name: fitted(
-            plan, {disk: int(limits[disk] * writes[name][disk] / total[disk]) for disk in _with_writes(plan, total)}
-        )
+        name: fitted(plan, {disk: part(name, disk) for disk in plan.disks if total.get(disk)})
         for name, plan in plans.items()
     }
-
-
-def _with_writes(plan: Plan, total: Mapping[str, float]) -> list[str]:
-    return [disk for disk in plan.disks if total.get(disk)]
 
 
 def _fits(plan: Plan, limits: Mapping[str, int]) -> bool:
@@ -169,7 +167,7 @@ def _reductions(plan: Plan) -> Iterator[Plan]:
 def _least_wanted(depths: Iterable[int]) -> Sequence[int]:
     """The depths without the one that is kept longest, the first to leave out first.
 
-    A plan keeps the depth nearest to KEPT_DEPTH, then the smallest, then the largest, then small ones before large ones.
+    A plan keeps the depth nearest to KEPT_DEPTH, then the smallest, the largest, and small ones before large ones.
     """
     known = sorted(set(depths))
     if not known:
