@@ -34,6 +34,7 @@ from harness.results import (
     assemble,
     corrected,
     decompositions,
+    judged_record,
     scalings,
 )
 from harness.results.records import CarryOverRecord, DiskWrites
@@ -230,6 +231,7 @@ class Recorder:
                 self._searches[each.id] for plan in spec.plans for each in plan.searches if each.id in self._searches
             ),
             self._writes,
+            judged_record(records.values(), self._lab_kind),
         )
         self._store.write_results(run)
         return run

@@ -60,6 +60,8 @@ class Engine:
     """Why no host of the lab can measure the selected cells of a scenario, by the scenario's name."""
     late: list[str] = field(default_factory=list)
     """Cells that exceed their budget after the correction for all cells. Their own tests had ended before that."""
+    undecided: dict[str, str] = field(default_factory=dict)
+    """Why the run on a host judged nothing, by host."""
     _verdicts: dict[str, Verdict] = field(default_factory=dict)
     """The verdict that the test of each cell reported."""
     _campaigns: dict[str, Campaign] = field(default_factory=dict)
@@ -151,6 +153,11 @@ class Engine:
         return cell.mode.name in self.scenarios[cell.scenario].expect_void
 
     @property
+    def without_verdict(self) -> dict[str, str]:
+        """Why nothing was judged, by host, or by scenario if no host has its disks. Known at the end."""
+        return self.undecided or ({} if self.runs else dict(self.unavailable) or {"run": "no cell was measured"})
+
+    @property
     def outcome(self) -> dict[str, Any]:
         """The results that a worker of pytest-xdist sends to its controller, as plain values."""
         return {
@@ -158,6 +165,7 @@ class Engine:
             "measured": self.measured,
             "unavailable": self.unavailable,
             "late": self.late,
+            "undecided": self.undecided,
         }
 
     def add(self, outcome: Mapping[str, Any]) -> None:
@@ -166,6 +174,7 @@ class Engine:
         self.measured += outcome["measured"]
         self.unavailable |= outcome["unavailable"]
         self.late += outcome["late"]
+        self.undecided |= outcome["undecided"]
 
     def close(self, *, interrupted: bool) -> None:
         """End every campaign and write every report, also after an error.
@@ -189,6 +198,8 @@ class Engine:
 
     def _end(self, campaign: Campaign, *, interrupted: bool) -> None:
         run = campaign.close(interrupted=interrupted)
+        if run.judged is None or run.judged.why is not None:
+            self.undecided[run.lab.host] = run.judged.why if run.judged and run.judged.why else "nothing was judged"
         self.late += [
             cell.id
             for cell in run.cells

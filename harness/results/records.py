@@ -310,6 +310,30 @@ class LabInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class JudgedRecord:
+    """Whether the run judged anything: its cells with a guest, by what was found out about their budgets."""
+
+    __pydantic_config__ = _STRICT
+
+    decided: bool
+    """Whether at least one budget was decided: `within` or `exceeds`."""
+    within: int
+    """Cells within their budgets."""
+    exceeds: int
+    """Cells that exceed a budget."""
+    inconclusive: int
+    """Cells with a budget that the measurement did not decide."""
+    unjudged: int
+    """Cells that were measured and have no budget in this kind of lab."""
+    void: int
+    """Cells whose measurement is not valid."""
+    skipped: int
+    """Cells that were not measured."""
+    why: str | None
+    """Why nothing was judged, in words; null if something was."""
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """The complete results.json."""
 
@@ -335,6 +359,8 @@ class Run:
     """One entry per search for the highest load and group of cells; empty in version 0.1."""
     writes: tuple[DiskWrites, ...] = ()
     """One entry per disk of a run with a limit of the bytes written; else empty."""
+    judged: JudgedRecord | None = None
+    """Whether anything was judged; null in an imported run, and in version 0.1."""
 
     def cell(self, cell_id: str) -> CellRecord:
         """The cell with this id. KeyError if the run does not have it."""
