@@ -143,10 +143,11 @@ class Plan:
         """The same plan with as many rounds as this time allows, but at least `rounds`."""
         return replace(self, time_limit=seconds, most_rounds=max(self.rounds, MOST_ROUNDS))
 
-    def without(self, cells: Collection[Cell]) -> Plan:
+    def without(self, cells: Iterable[Cell]) -> Plan:
         """The same plan without these cells. The groups and setups keep their names."""
-        groups = (replace(each, cells=_others(each.cells, cells)) for each in self.groups)
-        searches = (replace(each, cells=_others(each.cells, cells)) for each in self.searches)
+        gone = {cell.id for cell in cells}
+        groups = (replace(each, cells=_others(each.cells, gone)) for each in self.groups)
+        searches = (replace(each, cells=_others(each.cells, gone)) for each in self.searches)
         return replace(
             self,
             groups=tuple(each for each in groups if each.cells),
@@ -361,8 +362,8 @@ def _within_round(cells_by_job: Sequence[list[Cell]], max_round_seconds: float, 
     return batches
 
 
-def _others(cells: Iterable[Cell], without: Collection[Cell]) -> tuple[Cell, ...]:
-    return tuple(cell for cell in cells if cell not in without)
+def _others(cells: Iterable[Cell], gone: Collection[str]) -> tuple[Cell, ...]:
+    return tuple(cell for cell in cells if cell.id not in gone)
 
 
 def _count(number: int, noun: str) -> str:

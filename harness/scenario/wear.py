@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from harness.model.base import Device
 from harness.model.job import Job
 from harness.model.layout import Layout, amplification
-from harness.model.mode import Arm, Cell
+from harness.model.mode import Arm
 from harness.scenario.plan import STEADY_FILLS, STEADY_ROUNDS, STEADY_SECONDS, Group, LeftOut, Plan, Setup
 from harness.scenario.setups import regions
 
@@ -127,7 +127,8 @@ class _Reduction:
             left_out.append(LeftOut(f"the search for the highest load ({names})"))
             plan = replace(plan, searches=tuple(each for each in plan.searches if each not in writing))
         if self.depths:
-            cells = tuple(cell for cell in plan.cells if _left_out_by_depth(plan, cell, self.depths))
+            gone = _left_out_by_depth(plan, self.depths)
+            cells = tuple(cell for cell in plan.cells if cell.job.writes and (cell.job.name, cell.job.iodepth) in gone)
             depths = ", ".join(map(str, sorted(self.depths)))
             left_out.append(LeftOut(f"iodepth {depths} of jobs that write", cells))
             plan = plan.without(cells)
@@ -177,12 +178,17 @@ def _least_wanted(depths: Iterable[int]) -> Sequence[int]:
     return wanted[:0:-1]
 
 
-def _left_out_by_depth(plan: Plan, cell: Cell, depths: Sequence[int]) -> bool:
-    """Whether the cell is left out with these depths. A workload whose depths would all be left out keeps the last."""
-    if not cell.job.writes or cell.job.iodepth not in depths:
-        return False
-    own = {each.job.iodepth for each in plan.cells if each.job.name == cell.job.name}
-    return bool(own - set(depths)) or cell.job.iodepth != max(own, key=depths.index)
+def _left_out_by_depth(plan: Plan, depths: Sequence[int]) -> set[tuple[str, int]]:
+    """The workloads that write, with the depths that are left out of each. One of its depths always stays."""
+    own: dict[str, set[int]] = {}
+    for cell in plan.cells:
+        if cell.job.writes:
+            own.setdefault(cell.job.name, set()).add(cell.job.iodepth)
+    found = set()
+    for name, has in own.items():
+        gone = [depth for depth in depths if depth in has]
+        found |= {(name, depth) for depth in (gone if len(gone) < len(has) else gone[:-1])}
+    return found
 
 
 def _layout(arm: Arm) -> Layout | None:
