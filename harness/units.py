@@ -12,6 +12,7 @@ _SIZE_UNITS = {"": 1, "b": 1} | {
     for power, letter in enumerate("kmgt", start=1)
     for spelling in (letter, f"{letter}i", f"{letter}ib")
 }
+_ENDURANCE = re.compile(rf"(?P<number>{_NUMBER})\s*TBW", re.IGNORECASE)
 _DECIMAL_UNITS = frozenset({"kb", "mb", "gb", "tb"})
 
 _DURATION = re.compile(rf"(?P<number>{_NUMBER})\s*(?P<unit>[a-zA-Zµ]*)")
@@ -34,6 +35,14 @@ def parse_size(text: str) -> int:
     if size != int(size):
         raise ValueError(f"{text!r} is not a whole number of bytes")
     return int(size)
+
+
+def parse_endurance(text: str) -> int:
+    """The rated endurance in bytes from `text`, in terabytes written as vendors state it: "600 TBW" is 600 x 10^12."""
+    match = _ENDURANCE.fullmatch(text.strip())
+    if match is None or not float(match["number"]):
+        raise ValueError(f'{text!r} is not an endurance. Use terabytes written, as in the data sheet: "600 TBW"')
+    return round(float(match["number"]) * 1e12)
 
 
 def parse_rate(text: str) -> int:

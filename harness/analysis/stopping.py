@@ -24,6 +24,7 @@ class Reason(StrEnum):
     MOST = "most rounds"
     TIME = "time spent"
     BYTES = "promised bytes written"
+    WRITES = "limit of the bytes written"
     CARRY_OVER = "longer slices are necessary"
 
 

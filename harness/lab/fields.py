@@ -16,7 +16,7 @@ from harness.errors import ConfigError
 from harness.lab.fio_path import fio_path
 from harness.lab.transport.hostkeys import split_key
 from harness.model.profile import PROFILES
-from harness.units import format_size, parse_size
+from harness.units import format_size, parse_endurance, parse_size
 
 SMALLEST_FILE = 64 * 1024**2
 _MIB = 1024**2
@@ -102,6 +102,12 @@ def _file_size(value: object) -> int:
     return size
 
 
+def _endurance(value: object) -> int:
+    if not isinstance(value, str):
+        raise ValueError('must be text in quotes; allowed: for example "600 TBW"')
+    return parse_endurance(value)
+
+
 Name = Annotated[str, AfterValidator(plain_name)]
 ProfileName = Annotated[str, AfterValidator(_profile)]
 Word = Annotated[str, AfterValidator(word)]
@@ -111,3 +117,4 @@ HostPath = Annotated[Path, BeforeValidator(absolute_path)]
 DiskLink = Annotated[str, AfterValidator(_disk_link)]
 BackingFile = Annotated[Path, BeforeValidator(_backing_file)]
 FileSize = Annotated[int, BeforeValidator(_file_size)]
+Endurance = Annotated[int, BeforeValidator(_endurance)]

@@ -14,7 +14,18 @@ from harness.config.problems import describe
 from harness.config.toml import read_toml
 from harness.errors import ConfigError
 from harness.lab import proxmox
-from harness.lab.fields import Address, BackingFile, DiskLink, FileSize, HostKey, HostPath, Name, ProfileName, Word
+from harness.lab.fields import (
+    Address,
+    BackingFile,
+    DiskLink,
+    Endurance,
+    FileSize,
+    HostKey,
+    HostPath,
+    Name,
+    ProfileName,
+    Word,
+)
 from harness.lab.hypervisor import LIBVIRT, HypervisorSpec, KindRules
 from harness.lab.proxmox import ApiTable, GuestTable, ProxmoxSpec, StoredLayout
 
@@ -33,6 +44,8 @@ class DiskById:
     destroy: bool
     overwrite_data: str | None = None
     """The serial number again if data of an unknown kind may be overwritten."""
+    endurance: int | None = None
+    """The rated endurance: the bytes that may be written in its life."""
 
     @property
     def identity(self) -> str:
@@ -47,6 +60,8 @@ class DiskByFile:
     file: Path
     size: int
     destroy: bool
+    endurance: int | None = None
+    """The rated endurance in bytes of the disk that has the file."""
 
     @property
     def identity(self) -> str:
@@ -63,6 +78,8 @@ class DiskByStorage:
 
     name: str
     storages: Mapping[StoredLayout, str]
+    endurance: int | None = None
+    """The rated endurance in bytes of the disk below the storages."""
 
     @property
     def identity(self) -> str:
@@ -168,6 +185,7 @@ class _Disk(_Table):
     file: BackingFile | None = None
     size: FileSize | None = None
     destroy: bool = False
+    endurance: Endurance | None = None
     storages: dict[StoredLayout, str] | None = Field(default=None, min_length=1)
 
 
@@ -289,7 +307,7 @@ def _disk(where: str, name: str, table: _Disk, kind: str, problems: list[str]) -
         elif table.size is None:
             problems.append(f'{where}.size: missing; a disk with a backing file needs it, for example "2 GiB"')
         else:
-            return DiskByFile(name, table.file, table.size, table.destroy)
+            return DiskByFile(name, table.file, table.size, table.destroy, table.endurance)
         return None
     why = "id and serial together identify the disk that may be overwritten"
     problems += [f"{where}.{key}: missing; {why}" for key in ("id", "serial") if getattr(table, key) is None]
@@ -302,7 +320,7 @@ def _disk(where: str, name: str, table: _Disk, kind: str, problems: list[str]) -
             f'"{table.serial}", and only if nobody needs the data on it'
         )
     if table.id and table.serial and overwrites:
-        return DiskById(name, table.id, table.serial, table.destroy, table.overwrite_data)
+        return DiskById(name, table.id, table.serial, table.destroy, table.overwrite_data, table.endurance)
     return None
 
 
@@ -311,7 +329,7 @@ def _stored(where: str, name: str, table: _Disk, kind: str, problems: list[str])
     if not _KINDS[kind].storages:
         allowed = _kinds(lambda rules: rules.storages)
         problems.append(f'{where}.storages: cannot be used with kind = "{kind}"; allowed: only with kind = {allowed}')
-    surplus = sorted(table.model_fields_set - {"storages"})
+    surplus = sorted(table.model_fields_set - {"storages", "endurance"})
     why = "cannot be used with storages, on which a run writes only to volumes that it creates"
     problems += [f"{where}.{key}: {why}" for key in surplus]
-    return DiskByStorage(name, table.storages or {}) if len(problems) == before else None
+    return DiskByStorage(name, table.storages or {}, table.endurance) if len(problems) == before else None

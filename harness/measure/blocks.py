@@ -68,6 +68,7 @@ def measure_timetable(
             notes=(each.cycles.note,) if each.cycles.note else (),
             overlap=each.overlap or None,
             discarded_s=round(each.planned.job.ramp - ramps[each.result.job], 6),
+            write_limit=each.planned.write_limit,
         )
         for each in ran
     ]

@@ -16,7 +16,9 @@ from harness.measure.rounds import Rounds
 from harness.measure.series import GroupSeries
 from harness.measure.session import NothingToCompare, require_guest
 from harness.measure.spec import CampaignSpec
+from harness.measure.write_limit import WriteLimit, WritesSpent
 from harness.model.mode import Cell
+from harness.model.wear import OPTION
 from harness.results import CellContext, CellRecord, Run, RunStatus, RunStore
 from harness.scenario.plan import Group, Plan
 
@@ -41,24 +43,32 @@ class Campaign:
         self._measurer = measurer
         self._events = phases.events
         self._earlier = earlier or Earlier()
-        self._rounds = Rounds(measurer, self._events, self._examined)
+        self._measured: set[str] = set()
         self._recorder = Recorder(spec, store, phases, self._earlier.journal)
-        self._series = GroupSeries(spec, self._recorder, self._rounds, measurer, phases=phases, earlier=self._earlier)
+        self._limit = WriteLimit(spec, measurer, self._recorder, self._events, self._measured, self._earlier)
+        self._rounds = Rounds(measurer, self._events, self._examined, self._limit)
+        self._series = GroupSeries(
+            spec, self._recorder, self._rounds, measurer, phases=phases, earlier=self._earlier, limit=self._limit
+        )
         self._recorder.describe({"asked": requested(spec), "evaluation": evaluation(spec), **fio_texts(spec)})
         self._broken: Exception | None = None
         self._failed: dict[str, Exception] = {}
         """The failure of each scenario that concerns only this scenario."""
         self._refused: dict[tuple[str, int], Unsupported] = {}
         """Why the host does not support a setup, by scenario and number of the setup."""
-        self._measured: set[str] = set()
         self._reached = False
         self._finished = self._earlier.run if self._earlier.finished(spec) else None
+        self.not_measured: set[str] = set()
+        """The ids of the cells that were not measured because of the limit of the bytes written."""
         self._groups = {cell.id: (group, plan) for plan in spec.plans for group in plan.groups for cell in group.cells}
+        self._left_out = {cell.id: (plan, each) for plan in spec.plans for each in plan.left_out for cell in each.cells}
 
     def record(self, cell: Cell) -> CellRecord:
         """The cell's record. Raises the error that stopped measuring, and NotTried with this cause for later cells."""
         if self._finished is not None:
             return self._finished.cell(cell.id)
+        if cell.id in self._left_out:
+            return self._left_out_record(cell)
         group, plan = self._groups[cell.id]
         if group.id not in self._measured:
             self._require_no_failure(group)
@@ -92,6 +102,7 @@ class Campaign:
         try:
             self._measurer.close()
         finally:
+            self._limit.record()
             run = self._complete(self._finished) if self._finished else self._write(ended)
         return run
 
@@ -114,6 +125,8 @@ class Campaign:
             self._measure_rounds(group, plan, self._ready(group, plan))
         except Unsupported as refused:
             self._resume()
+            if isinstance(refused, WritesSpent):
+                self.not_measured |= {cell.id for cell in group.cells}
             self._skip(group, plan, refused)
 
     def _ready(self, group: Group, plan: Plan) -> Prepared:
@@ -144,6 +157,16 @@ class Campaign:
         }
         self._recorder.assemble(group.cells, contexts)
         self._measured.add(group.id)
+
+    def _left_out_record(self, cell: Cell) -> CellRecord:
+        """The record of a cell that the plan leaves out to keep the limit of the bytes written."""
+        self.not_measured.add(cell.id)
+        if cell.id not in self._recorder.records:
+            plan, why = self._left_out[cell.id]
+            reason = f"{OPTION}={self.spec.max_writes}: the plan leaves out {why.what}"
+            context = CellContext(self.spec.host.name, "", plan.span, skipped=reason)
+            self._recorder.assemble([cell], {cell.id: context})
+        return self._recorder.records[cell.id]
 
     def _examined(self, found: LabFound) -> None:
         """Record the properties of the host. Refuses a resumed run on another lab before anything is built."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from harness.analysis import steady_state
 from harness.errors import MeasurementError
@@ -30,14 +31,22 @@ _JOB_SECONDS = 30.0
 
 
 def condition(
-    runner: Runner, layouts: Layouts, method: Conditioning, jobs: Sequence[Job], *, seed: int, events: Events
+    runner: Runner,
+    layouts: Layouts,
+    method: Conditioning,
+    jobs: Sequence[Job],
+    *,
+    seed: int,
+    events: Events,
+    write_limits: Mapping[str, int] = MappingProxyType({}),
 ) -> ConditioningRecord:
     """Prepare every region of `layouts` in the same way, on the host. Raises MeasurementError.
 
     Both methods write incompressible data to every block, because a disk answers reads of other blocks without reading.
     `steady` also runs one of `jobs` on each region in rounds (5 to 25) until all regions are steady. A region that does
     not become steady is in the record and is not an error. fio cannot write into a qcow2 file on the host. So the file
-    is filled with the data of its twin, and the job does not run on it.
+    is filled with the data of its twin, and the job does not run on it. The job writes at most `write_limits` bytes per
+    second, by the region's name.
     """
     regions = layouts.regions
     steady = method == "steady"
@@ -52,7 +61,7 @@ def condition(
     started = time.monotonic()
     for number in range(1, most + 1):
         for name, source in regions.items():
-            values[name].append(_work(source, job, seed + number))
+            values[name].append(_work(source, job, seed + number, write_limits.get(name)))
         if number >= fewest and all(steady_state(each).is_steady for each in values.values()):
             break
         left = (most - number) * (time.monotonic() - started) / number
@@ -89,11 +98,13 @@ def _fill(sources: Collection[BlockSource], *, block: int, times: int) -> None:
         )
 
 
-def _work(source: BlockSource, job: Job, seed: int) -> float:
+def _work(source: BlockSource, job: Job, seed: int, write_limit: int | None) -> float:
     """Runs one round of the job on one region. Returns I/Os per second."""
     device = source.writable
     runner = device.runner
-    section = Section("condition", job, Target(device.path, source.offset, source.size, direct=True))
+    section = Section(
+        "condition", job, Target(device.path, source.offset, source.size, direct=True), write_limit=write_limit
+    )
     done = device.run(
         ARGV, stdin=job_file([section], seed, reports_start=False), deadline=_JOB_SECONDS + 3 * job.wall, check=False
     )

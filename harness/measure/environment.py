@@ -68,6 +68,15 @@ class Environment:
             raise RuntimeError("no session was opened")
         return self._session
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the host is open."""
+        return self._host is not None
+
+    def has(self, key: Hashable) -> bool:
+        """Whether the session with this `key` is the open one."""
+        return self._session is not None and self._key == key
+
     def opened(self) -> Host:
         """The host. It is opened at the first request, and again after a restart."""
         return self._opened()[0]
@@ -77,11 +86,11 @@ class Environment:
     ) -> Session:
         """The session with this `key`. If it is not the open one, the open one is closed and `make` opens a new one."""
         host, hypervisor, log = self._opened()
-        if self._session is None or self._key != key:
-            self._close_disk()
+        if not self.has(key):
+            self.close_session()
             self._session = self._disk_stack.enter_context(make(host, hypervisor, log))
             self._key = key
-        return self._session
+        return self.current
 
     def start_again(self, error: HostError | GuestError, what: str) -> None:
         """Take down the guest and layouts of a simulated lab after `what` failed. The next request opens new ones.
@@ -108,7 +117,7 @@ class Environment:
         self._host = None
         self._lease = None
         with self._host_stack:
-            self._close_disk()
+            self.close_session()
 
     def _opened(self) -> tuple[Host, Hypervisor, CreationLog]:
         """The leased host, its hypervisor, and the log of what the run creates there.
@@ -150,7 +159,8 @@ class Environment:
                 )
             )
 
-    def _close_disk(self) -> None:
+    def close_session(self) -> None:
+        """Take down the guest and the layouts, if there are any."""
         if self._session is not None:
             self._session = None
             with self._phases.timed("teardown"):

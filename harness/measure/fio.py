@@ -46,13 +46,14 @@ class Section:
     """A job in a job file. `name` is unique in the file. `delay` is when fio creates it, in seconds from fio's start.
 
     It then waits for its start, see harness/measure/pacing.py. Its ramp waits for its own start. Without a `delay`, it
-    runs when the section before has ended.
+    runs when the section before has ended. `write_limit` is the largest number of bytes that it may write per second.
     """
 
     name: str
     job: Job
     target: Target
     delay: float | None = None
+    write_limit: int | None = None
 
     @property
     def parts(self) -> tuple[tuple[str, float], ...]:
@@ -147,9 +148,22 @@ def _released_together(name: str, section: Section, seconds: float, number: int)
         if place == 0:
             yield "new_group"
         yield from pattern
+        yield from _write_limit(section, pattern)
         yield from _place(section, seconds)
         if place == 0 or section.delay is not None:
             yield from start
+
+
+def _write_limit(section: Section, pattern: Sequence[str]) -> Iterator[str]:
+    """The limit of each process of this pattern: an equal part. fio accepts only one rate, so one of its own stays.
+
+    fio limits the bytes since the start of the job, so a slower disk never waits for it. `rate=,N` limits only writes.
+    """
+    if section.write_limit is None or any(line.startswith(("rate=", "rate_iops=")) for line in pattern):
+        return
+    job = section.job
+    processes = sum(each.processes for each in job.from_file.sections) if job.from_file else job.numjobs
+    yield f"rate=,{max(section.write_limit // processes, 1)}"
 
 
 def _place(section: Section, seconds: float) -> list[str]:

@@ -23,9 +23,10 @@ class GroupProgress:
 
     `started` is on the monotonic clock. `earlier` is the time in seconds for which an earlier part of the run measured
     the series, `before` that of the series before it. `discarded` has the seconds at the beginning of each slice that
-    do not count, by job. Of the bytes that the series may write, `bytes_left`, it has `written` so many. `last_look` is
-    true if the time or the bytes were spent at the last look at the rounds. `left_out` says of jobs why they are not
-    measured again. `pauses` are those of all series of the group.
+    do not count, by job. Of the bytes that the series may write, `bytes_left`, it has `written` so many. `no_room` is
+    true if another round would exceed the limit of a disk. `last_look` is true if the time or the bytes were spent at
+    the last look at the rounds. `left_out` says of jobs why they are not measured again. `pauses` are those of all
+    series of the group.
     """
 
     group: Group
@@ -41,6 +42,7 @@ class GroupProgress:
     rounds: int = 0
     stopped: str | None = None
     last_look: bool = False
+    no_room: bool = False
     _settled: set[str] = field(default_factory=set)
     _ended: set[str] = field(default_factory=set)
 
@@ -100,9 +102,11 @@ class GroupProgress:
 
     @property
     def spent(self) -> Reason | None:
-        """What another average round would exceed: the plan's time limit, or the bytes that the series may write."""
+        """What another round would exceed: the limit of a disk, the plan's time limit, or the bytes of the series."""
         if self.rounds == 0:
             return None
+        if self.no_room:
+            return Reason.WRITES
         with_another = (self.rounds + 1) / self.rounds
         return next((what for what, used, limit in self._limits if used * with_another > limit), None)
 

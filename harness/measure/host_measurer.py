@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 
+from harness.errors import HostError
 from harness.guest.protocol import Hypervisor
 from harness.image import ImageSet
 from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
 from harness.measure.environment import Environment
 from harness.measure.fio import reports_start
-from harness.measure.measurer import LabFound, Prepared
+from harness.measure.measurer import LabFound, Piece, Prepared
+from harness.measure.meter import Meter
 from harness.measure.phases import Phases
 from harness.measure.provenance import disk_provenance, examine, guest_provenance, is_rotational
 from harness.measure.session import Session, SetupRequest, session
 from harness.measure.session_measurer import SessionMeasurer
 from harness.measure.spec import CampaignSpec
 from harness.model.mode import Arm, Place
-from harness.results import RunStore
+from harness.results import Measurement, RunStore
 from harness.scenario.plan import Group, Plan
+from harness.scenario.timetable import Slice
 
 
 class HostMeasurer(SessionMeasurer):
@@ -30,11 +34,15 @@ class HostMeasurer(SessionMeasurer):
         super().__init__(environment, store, seed=spec.seed)
         self._images = images
         self._phases = phases
+        self._meter = Meter(store, {name: spec.host.target(name) for name in spec.limits})
 
     def ready(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> Prepared:
-        examined(examine(self._environment.opened(), self._images))
+        host = self._environment.opened()
+        self._meter.read(host.runner)
         request = SetupRequest.of(plan, group)
+        examined(replace(examine(host, self._images), builds=not self._environment.has(request)))
         at = self._session(request)
+        self._meter.found({name: device for device, name in (at.layouts.names or {at.layouts.disk: plan.disk}).items()})
         return Prepared(
             span=at.layouts.span,
             conditioning=at.conditioning,
@@ -45,6 +53,33 @@ class HostMeasurer(SessionMeasurer):
             rotational=is_rotational(at),
             block=at.block,
         )
+
+    def written(self) -> Mapping[str, int]:
+        if self._environment.is_open:
+            self._meter.read(self._environment.opened().runner)
+        return self._meter.written
+
+    def may_write(self, step: str, at_most: Mapping[str, float]) -> None:
+        self._meter.may_write(step, at_most)
+
+    def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
+        measurements = super().measure(group, piece, began)
+        at = self._environment.current
+        hidden = {each.arm.id for each in piece.table.slices if not at.counted_disks(each.arm)}
+        if written := sum(each.counters.fio.written for each in measurements if each.arm in hidden):
+            self._meter.add(group.disk, written)
+        return measurements
+
+    def close(self) -> None:
+        try:
+            if self._environment.is_open:
+                self._environment.close_session()
+                # Of a host that is lost, the last step was noted with the most that it may have written.
+                with suppress(HostError):
+                    self.written()
+                    self._meter.end()
+        finally:
+            super().close()
 
     def _session(self, request: SetupRequest) -> Session:
         """The session for `request`: the current one if the request is unchanged, else a new one."""

@@ -38,7 +38,7 @@ class Looks:
         records = self.assemble(progress, at, final=progress.last_look)
         progress.settle(settled_cells(group.cells, records, ()))
         if progress.rounds < plan.rounds:
-            return spent if spent is Reason.BYTES else None
+            return spent if spent in (Reason.BYTES, Reason.WRITES) else None
         most = plan.most_rounds_of(group)
         if progress.rounds >= most:
             spent = spent or Reason.TIME

@@ -24,6 +24,8 @@ class LabFound:
     info: LabInfo
     kind: LabKind
     provenance: Mapping[str, JsonValue] = field(default_factory=dict)
+    builds: bool = False
+    """Whether the layouts of the requested group must be built and filled first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,15 @@ class Measurer(Protocol):
 
         Raises `error` on a real host, and if the lab fails repeatedly.
         """
+
+    def written(self) -> Mapping[str, int]:
+        """The bytes that the run has written to each disk, by the disks' own counters. Only of a run with a limit.
+
+        Raises HostError.
+        """
+
+    def may_write(self, step: str, at_most: Mapping[str, float]) -> None:
+        """Note in the journal what the next step writes to each disk at most, in bytes. `step` describes it."""
 
     def round_measured(self) -> None:
         """Note that a round was measured. A later failure is then a new one."""

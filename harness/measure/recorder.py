@@ -34,9 +34,10 @@ from harness.results import (
     assemble,
     corrected,
     decompositions,
+    judged_record,
     scalings,
 )
-from harness.results.records import CarryOverRecord
+from harness.results.records import CarryOverRecord, DiskWrites
 from harness.results.search_records import SearchRecord
 from harness.scenario.plan import FIO_SHARE, Group
 
@@ -60,6 +61,7 @@ class Recorder:
         self._groups: dict[str, GroupRecord] = {}
         self._records: dict[str, CellRecord] = {}
         self._searches: dict[str, SearchRecord] = {}
+        self._writes: tuple[DiskWrites, ...] = ()
         self._measurements: list[Measurement] = []
         self._ran = [*earlier.measurements]
         self._numbers: dict[str, set[int]] = {}
@@ -116,6 +118,10 @@ class Recorder:
         """Record the current state of a search."""
         self._searches[record.id] = record
 
+    def writes(self, records: Iterable[DiskWrites]) -> None:
+        """Record what was written to each disk so far, of a run with a limit."""
+        self._writes = tuple(records)
+
     def carry_over(self, group: str) -> tuple[CarryOverRecord, ...]:
         """What the jobs of a group show about carry-over, by the group's current state."""
         return self._groups[group].carry_over
@@ -171,6 +177,7 @@ class Recorder:
         self._groups |= {group.id: group for group in stored.groups}
         self._records |= {cell.id: cell for cell in stored.cells}
         self._searches |= {search.id: search for search in stored.searches}
+        self._writes = self._writes or stored.writes
         for begun in self._earlier.unfinished:
             self.abandon(begun.group, begun.round, "the run ended before the end of the round")
 
@@ -205,6 +212,7 @@ class Recorder:
             efficiency=Efficiency.of(self._fio_seconds, phases.get(MEASURE, 0.0)),
             cause=self._cause if status == "failed" else None,
             published={name: scenario.published for name, scenario in spec.scenarios.items() if scenario.published},
+            max_writes=spec.max_writes,
         )
         groups = tuple(self._groups[group.id] for group in self._planned_groups() if group.id in self._groups)
         planned = tuple(self._planned_groups())
@@ -222,6 +230,8 @@ class Recorder:
             tuple(
                 self._searches[each.id] for plan in spec.plans for each in plan.searches if each.id in self._searches
             ),
+            self._writes,
+            judged_record(records.values(), self._lab_kind),
         )
         self._store.write_results(run)
         return run
@@ -233,6 +243,7 @@ class Recorder:
         return (group for plan in self._spec.plans for group in plan.groups)
 
     def _corrected(self) -> list[CellRecord]:
-        planned = (cell.id for group in self._planned_groups() for cell in group.cells)
-        found = [self._records[cell_id] for cell_id in planned if cell_id in self._records]
+        planned = [cell for group in self._planned_groups() for cell in group.cells]
+        planned += [cell for plan in self._spec.plans for each in plan.left_out for cell in each.cells]
+        found = [self._records[cell.id] for cell in planned if cell.id in self._records]
         return corrected(found, family=self._family, error_rate=(1 - CONFIDENCE) / 2)

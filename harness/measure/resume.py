@@ -13,6 +13,7 @@ from harness.measure.spec import CampaignSpec
 from harness.measure.stored_modes import comparable_mode, mode_record
 from harness.model.budget import Budget
 from harness.model.profile import profile_of
+from harness.model.wear import OPTION, MaxWrites
 from harness.results import Journal, Measurement, Run, RunStore
 from harness.run_id import RunId
 from harness.scenario.scenario import Decomposition, Search
@@ -55,6 +56,8 @@ class Earlier:
     def finished(self, spec: CampaignSpec) -> bool:
         """Whether everything in `spec` was measured completely, with the same evaluation."""
         if self.run is None or self.run.provenance.get("evaluation") != evaluation(spec):
+            return False
+        if self.run.run.max_writes != spec.max_writes:
             return False
         before, now = _of_both(self.run.provenance.get("asked"), requested(spec))
         if before != now:
@@ -165,6 +168,23 @@ def earlier_part(store: RunStore, host: str, profile: str) -> tuple[Earlier, Run
                 hint=f"use --{what}={then}, or start a new run, without --resume",
             )
     return Earlier(store.read_journal(), run), run_id, run.run.seed
+
+
+def resumed_limit(earlier: Earlier, requested: MaxWrites | None) -> MaxWrites | None:
+    """The limit of the bytes written of a run that is resumed: the requested one, else that of the stored run.
+
+    Raises ConfigError if a limit is requested for a run whose bytes were not counted from its beginning.
+    """
+    stored = earlier.run.run.max_writes if earlier.run is not None else None
+    if requested is None:
+        return MaxWrites.parse(stored) if stored is not None else None
+    if stored is None:
+        raise ConfigError(
+            f"{OPTION}={requested.text} cannot be used with --resume of a run that had no limit: "
+            "the bytes that it wrote were not counted",
+            hint=f"start a new run with {OPTION}, or resume this one without it",
+        )
+    return requested
 
 
 @cache

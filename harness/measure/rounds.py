@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from harness.errors import GuestError, HostError
 from harness.events import BlockStarted, Events
@@ -74,23 +75,50 @@ def planned_round(
     )
 
 
+class Limit(Protocol):
+    """Decides before a step whether it may be measured. Each method raises Unsupported if it may not."""
+
+    def require_setup(self, plan: Plan, group: Group) -> None:
+        """Before the layouts of the group are built and filled."""
+
+    def require_round(self, plan: Plan, group: Group, tables: Sequence[Timetable]) -> None:
+        """Before a round with these timetables begins."""
+
+    def limited(self, plan: Plan, group: Group, table: Timetable) -> Timetable:
+        """Before each timetable: the timetable to measure."""
+
+
 class Rounds:
-    """Measures the rounds of a host's groups. `examined` gets the properties of the host before a group is prepared."""
+    """Measures the rounds of a host's groups. `examined` gets the properties of the host before a group is prepared.
+
+    `limit` is asked before everything that writes.
+    """
 
     def __init__(
-        self, measurer: Measurer, events: Events, examined: Callable[[LabFound], None] = lambda _found: None
+        self,
+        measurer: Measurer,
+        events: Events,
+        examined: Callable[[LabFound], None] = lambda _found: None,
+        limit: Limit | None = None,
     ) -> None:
         self._measurer = measurer
         self._events = events
         self._examined = examined
+        self._limit = limit
         self._boots: dict[str, int] = {}
         """The number of the current boot, by group: that of the first round in it."""
 
     def ready(self, plan: Plan, group: Group) -> Prepared:
         """Prepare the group. If a simulated lab fails meanwhile, it is prepared again."""
+
+        def examined(found: LabFound) -> None:
+            self._examined(found)
+            if self._limit is not None and found.builds:
+                self._limit.require_setup(plan, group)
+
         while True:
             try:
-                return self._measurer.ready(plan, group, self._examined)
+                return self._measurer.ready(plan, group, examined)
             except (HostError, GuestError) as error:
                 self._boots.clear()
                 self._measurer.start_again(error, f"the lab failed before {group.id} was measured")
@@ -106,6 +134,8 @@ class Rounds:
                 self._boots.clear()
             boot = self._boots.setdefault(group.id, this.number)
             try:
+                if self._limit is not None:
+                    self._limit.require_round(plan, group, this.tables)
                 with this.recorded:
                     if plan.reboot:
                         self._measurer.boot_again()
@@ -129,7 +159,9 @@ class Rounds:
             self._events(BlockStarted(group.id, this.nth, plan.rounds, what, this.seconds_left()))
 
         for index, table in enumerate(this.tables, start=1):
-            piece = Piece(this.number, index, boot, table.paused(this.pause))
+            paused = table.paused(this.pause)
+            limited = self._limit.limited(plan, group, paused) if self._limit is not None else paused
+            piece = Piece(this.number, index, boot, limited)
             measurements = self._measurer.measure(group, piece, began)
             this.record(measurements)
 

@@ -16,6 +16,7 @@ from harness.measure.recorder import Recorder
 from harness.measure.resume import Earlier
 from harness.measure.rounds import Round, Rounds, planned_round
 from harness.measure.spec import CampaignSpec
+from harness.measure.write_limit import WritesSpent
 from harness.model.job import Job
 from harness.model.mode import Arm
 from harness.results import Measurement, loads_of, search_record
@@ -63,7 +64,11 @@ class Searches:
             if stopped is not None:
                 self._phases.events(Note(f"{planned.id}: {stopped}"))
                 return at
-            at = self._measure_round(_group_of(planned, group, turns), own_plan, at, turns, pauses)
+            try:
+                at = self._measure_round(_group_of(planned, group, turns), own_plan, at, turns, pauses)
+            except WritesSpent as error:
+                self._record(planned, error.message)
+                return at
 
     def _turns(
         self, planned: PlannedSearch, at: Prepared, normal: Sequence[Measurement], *, ramp: float

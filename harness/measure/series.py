@@ -20,6 +20,7 @@ from harness.measure.resume import Earlier
 from harness.measure.rounds import Round, Rounds, planned_round
 from harness.measure.searching import Searches
 from harness.measure.spec import CampaignSpec
+from harness.measure.write_limit import WriteLimit, WritesSpent
 from harness.model.job import Job
 from harness.results import Measurement
 from harness.scenario.plan import Group, Plan
@@ -38,7 +39,9 @@ class GroupSeries:
         *,
         phases: Phases,
         earlier: Earlier,
+        limit: WriteLimit,
     ) -> None:
+        self._limit = limit
         self._spec = spec
         self._recorder = recorder
         self._rounds = rounds
@@ -116,11 +119,21 @@ class GroupSeries:
                     until = earlier[0].round if stored else None
                     progress.earlier = max(self._earlier.seconds(group.id, until) - progress.before, 0.0)
                 progress.rounds += 1
+                lacking = None if stored else self._limit.lacking(plan, group, _turns(progress, at))
+                progress.no_room = lacking is not None
                 if progress.rounds == 1:
                     self._warn_of_few_ios(progress)
                 progress.stopped = self._looks.reason_to_stop(progress, at)
+                if lacking is not None and Reason.WRITES in (progress.stopped or ""):
+                    self._limit.ended(lacking)
                 if new:
+                    self._limit.record()
                     self._recorder.write("running")
+        except WritesSpent as error:
+            if not self._recorder.of_group(group.id):
+                raise
+            progress.stopped, progress.last_look = Reason.WRITES, True
+            progress.left_out |= {cell.job: error.message for cell in progress.open_cells if cell.job.writes}
         finally:
             self._looks.assemble(progress, at, final=progress.stopped is None or progress.last_look)
         return at

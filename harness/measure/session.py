@@ -15,9 +15,10 @@ from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
+from harness.layout.layers import BARE
 from harness.layout.source import BlockSource
 from harness.measure.clock import Clocks
-from harness.measure.conditioning import condition
+from harness.measure.conditioning import condition, conditioning_job
 from harness.measure.fio import Target
 from harness.measure.phases import Phases
 from harness.model.counters import Transferred
@@ -28,6 +29,7 @@ from harness.model.profile import Conditioning
 from harness.results import ConditioningRecord
 from harness.scenario.plan import Group, Plan
 from harness.scenario.setups import disks_in_words, places_needed
+from harness.scenario.wear import fio_rate
 
 SETTLE_SECONDS = 600.0
 """The longest time to write a page cache with many small writes back to a slow disk."""
@@ -38,6 +40,7 @@ class SetupRequest:
     """The request for one setup. The disk of the baseline is the first of `disks`. Each region has `span` bytes.
 
     `disks` are the scenario's disks as far as the modes need them, also those in between that no mode uses.
+    Conditioning writes at most `write_rate` bytes per second to each disk; None is no limit.
     """
 
     disks: tuple[str, ...]
@@ -45,13 +48,16 @@ class SetupRequest:
     jobs: tuple[Job, ...]
     span: int
     conditioning: Conditioning
+    write_rate: int | None = None
 
     @classmethod
     def of(cls, plan: Plan, group: Group) -> SetupRequest:
         """The request for the setup of this group. All groups of the setup share it."""
         setup = plan.setup_of(group)
         disks = plan.disks[: places_needed(setup.modes)[-1] + 1]
-        return cls(disks, setup.modes, setup.jobs, plan.span, plan.conditioning)
+        return cls(
+            disks, setup.modes, setup.jobs, plan.span, plan.conditioning, plan.write_rate if plan.limits else None
+        )
 
 
 class NothingToCompare(Unsupported):
@@ -217,7 +223,13 @@ def session(
         usable += elsewhere
         with phases.step("condition", f"condition {names} ({request.conditioning})"):
             conditioning = condition(
-                host.runner, layouts, request.conditioning, request.jobs, seed=seed, events=phases.events
+                host.runner,
+                layouts,
+                request.conditioning,
+                request.jobs,
+                seed=seed,
+                events=phases.events,
+                write_limits=_write_limits(request),
             )
         attached = [GuestDisk(mode.name, layouts.guest(mode), mode.attach) for mode in usable if mode.attach]
         slot = None
@@ -229,6 +241,15 @@ def session(
         devices = dict.fromkeys([layouts.disk, *(name for members in layouts.members.values() for name in members)])
         paths = read_paths(host.runner, list(devices))
         yield Session(host, layouts, slot, skipped, effective, conditioning, block=block, paths=paths)
+
+
+def _write_limits(request: SetupRequest) -> dict[str, int]:
+    """The bytes per second that conditioning may write to each region, by the region's name; empty without a limit."""
+    if request.write_rate is None or request.conditioning != "steady":
+        return {}
+    job = conditioning_job(request.jobs)
+    layouts = {BARE: None, **{mode.name: mode.layout for mode in request.modes}}
+    return {name: int(fio_rate(request.write_rate, layout, job)) for name, layout in layouts.items()}
 
 
 def _logical_block(host: Host, disk: str, effective: Iterable[Effective]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from harness.errors import GuestError, HostError
 from harness.measure.blocks import measure_timetable
@@ -28,6 +28,12 @@ class SessionMeasurer:
 
     def boot_again(self) -> None:
         self._environment.current.boot_again()
+
+    def written(self) -> Mapping[str, int]:
+        return {}
+
+    def may_write(self, step: str, at_most: Mapping[str, float]) -> None:
+        """Nothing is noted: the run has no limit."""
 
     def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
         session = self._environment.current

@@ -239,7 +239,7 @@ def _sections(at: At, slices: Sequence[Slice], prepare: float) -> Iterator[Secti
         before = len(released) - 1 - PIPES
         delay = max(each.start, released[before] + prepare if before >= 0 else 0.0)
         name = f"{number}-{each.turn}-{each.job.id}".replace(":", "-")
-        yield Section(name, each.job, at(each.turn).target(each.arm), delay)
+        yield Section(name, each.job, at(each.turn).target(each.arm), delay, each.write_limit)
 
 
 def _starts(planned: Slice) -> tuple[float, ...]:

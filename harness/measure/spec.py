@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from harness.lab.inventory import HostSpec
 from harness.model.budget import Budget, LabKind
@@ -28,6 +28,10 @@ class CampaignSpec:
     command: str
     check: Check = no_check
     """What is checked of each cell beside the checks of the harness."""
+    max_writes: str | None = None
+    """The limit of the bytes written to each disk, as the user wrote it."""
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """The bytes that the run may write to each disk, by name; empty without a limit."""
 
     @property
     def disks(self) -> frozenset[str]:

@@ -78,6 +78,11 @@ class Arm:
         """`host`, `twin:lvm` or `guest:lvm`."""
         return f"{self.place}:{self.mode.name}" if self.mode else str(self.place)
 
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The places of its disks in the scenario's `disks`, from 0."""
+        return self.mode.layout.base.places if self.mode else (0,)
+
 
 @dataclass(frozen=True, slots=True)
 class Cell:

@@ -25,7 +25,7 @@ from harness.events import Events
 from harness.model.mode import Cell
 from harness.plugin import hooks
 from harness.plugin.engine import Engine
-from harness.plugin.options import Options, add_options, read_options
+from harness.plugin.options import REQUIRE_VERDICT, Options, add_options, read_options
 from harness.plugin.scheduling import scheduler
 from harness.plugin.screen import PytestScreen
 from harness.plugin.summary import cell_properties, explain, write_summary
@@ -147,7 +147,7 @@ def record(cell: Cell, request: pytest.FixtureRequest) -> CellRecord:
     if isinstance(found, HarnessError):
         pytest.fail(str(found), pytrace=False)
     request.node.user_properties += cell_properties(found)
-    if found.skipped and engine.options.require_lab:
+    if found.skipped and engine.options.require_lab and not engine.left_out_by_limit(cell):
         pytest.fail(found.skipped, pytrace=False)
     if found.skipped:
         pytest.skip(found.skipped)
@@ -192,6 +192,28 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput[_WORKER] = engine.outcome
+    elif exitstatus != pytest.ExitCode.INTERRUPTED and not session.config.option.collectonly:
+        _require_verdict(session, engine)
+
+
+def _require_verdict(session: pytest.Session, engine: Engine) -> None:
+    """With --require-verdict, report a failed test for each host on which nothing was judged."""
+    if not engine.options.require_verdict or not engine.without_verdict:
+        return
+    for place, why in engine.without_verdict.items():
+        name = f"verdict[{place}]"
+        nodeid = f"{SCENARIO_DIRECTORY}/test_overhead.py::{name}"
+        failed = pytest.TestReport(
+            nodeid=nodeid,
+            location=(f"{SCENARIO_DIRECTORY}/test_overhead.py", None, name),
+            keywords={},
+            outcome="failed",
+            longrepr=f"{REQUIRE_VERDICT}: nothing was judged on {place}: {why}",
+            when="call",
+        )
+        session.config.hook.pytest_runtest_logreport(report=failed)
+    if session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -206,6 +228,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if engine.late:
         terminalreporter.section("exceeds, after the correction for all cells of the run", red=True)
         terminalreporter.write_line(", ".join(engine.late))
+    for place, why in engine.undecided.items():
+        terminalreporter.section(f"nothing was judged on {place}", yellow=True, bold=True)
+        terminalreporter.write_line(why)
     if engine.unavailable and not engine.measured:
         places = ", ".join(engine.unavailable)
         terminalreporter.section("nothing was measured", red=True)

@@ -23,11 +23,12 @@ from harness.measure.detectable import Detectable, detectable
 from harness.measure.host_measurer import HostMeasurer
 from harness.measure.noise import KnownNoise
 from harness.measure.phases import Phases
-from harness.measure.resume import Earlier, earlier_part
+from harness.measure.resume import Earlier, earlier_part, resumed_limit
 from harness.measure.spec import CampaignSpec
 from harness.model.mode import Cell
 from harness.model.profile import profile_of
-from harness.plugin.announce import missing_line, slice_line, smallest_lines
+from harness.model.wear import MaxWrites
+from harness.plugin.announce import limit_lines, missing_line, slice_line, smallest_lines
 from harness.plugin.options import Options
 from harness.report import write_report
 from harness.results import CellRecord, RunStore
@@ -36,6 +37,7 @@ from harness.run_id import RunId
 from harness.scenario.plan import Plan, plan_for
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import places_needed
+from harness.scenario.wear import fitted_together, planned_writes
 
 
 @dataclass
@@ -48,6 +50,8 @@ class Engine:
     check: Check = no_check
     """What users and other plugins check of each cell."""
     plans: dict[str, Plan] = field(default_factory=dict)
+    max_writes: MaxWrites | None = None
+    """The limit of the bytes written, also that of a run which is resumed."""
     runs: list[Path] = field(default_factory=list)
     measured: int = 0
     unavailable: dict[str, str] = field(default_factory=dict)
@@ -56,10 +60,14 @@ class Engine:
     """Why no host of the lab can measure the selected cells of a scenario, by the scenario's name."""
     late: list[str] = field(default_factory=list)
     """Cells that exceed their budget after the correction for all cells. Their own tests had ended before that."""
+    undecided: dict[str, str] = field(default_factory=dict)
+    """Why the run on a host judged nothing, by host."""
     _verdicts: dict[str, Verdict] = field(default_factory=dict)
     """The verdict that the test of each cell reported."""
     _campaigns: dict[str, Campaign] = field(default_factory=dict)
     _hosts: dict[str, HostSpec] = field(default_factory=dict)
+    _limits: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By host, the bytes that the run may write to each disk."""
     _images: ImageSet | None = None
 
     def select(self, cells: Sequence[Cell]) -> None:
@@ -82,14 +90,21 @@ class Engine:
                 self.plans[name] = self._plan(name, chosen)
         if problems and not self.plans:
             raise problems[0]
+        self.max_writes = self.options.max_writes
         if self.options.resume is not None:
             store = RunStore.open(self.options.resume)
             for host in {self._hosts[name].name for name in self.plans}:
-                earlier_part(store, host, self.options.profile)
+                earlier, *_ = earlier_part(store, host, self.options.profile)
+                self.max_writes = resumed_limit(earlier, self.options.max_writes)
+        if self.max_writes is not None:
+            self._limit_writes(self.max_writes)
 
     def describe(self, *, verbose: bool) -> list[str]:
         """The lines before the run: each plan, and the smallest overhead that its cells can show."""
         lines = [f"{name}: {plan.describe()}" for name, plan in self.plans.items()]
+        if self.max_writes is not None:
+            for name, plan in self.plans.items():
+                lines += limit_lines(name, plan, self._hosts[name], self.max_writes)
         by_host: dict[str, list[Detectable]] = {}
         known: dict[str, KnownNoise] = {}
         for name, plan in self.plans.items():
@@ -128,9 +143,19 @@ class Engine:
         self._verdicts[cell.id] = found.verdict
         return found
 
+    def left_out_by_limit(self, cell: Cell) -> bool:
+        """Whether the cell was not measured because of the limit of the bytes written."""
+        campaign = self._campaigns.get(self._hosts[cell.scenario].name)
+        return campaign is not None and cell.id in campaign.not_measured
+
     def expects_void(self, cell: Cell) -> bool:
         """Whether the scenario's author expects the cells of this mode to be void."""
         return cell.mode.name in self.scenarios[cell.scenario].expect_void
+
+    @property
+    def without_verdict(self) -> dict[str, str]:
+        """Why nothing was judged, by host, or by scenario if no host has its disks. Known at the end."""
+        return self.undecided or ({} if self.runs else dict(self.unavailable) or {"run": "no cell was measured"})
 
     @property
     def outcome(self) -> dict[str, Any]:
@@ -140,6 +165,7 @@ class Engine:
             "measured": self.measured,
             "unavailable": self.unavailable,
             "late": self.late,
+            "undecided": self.undecided,
         }
 
     def add(self, outcome: Mapping[str, Any]) -> None:
@@ -148,6 +174,7 @@ class Engine:
         self.measured += outcome["measured"]
         self.unavailable |= outcome["unavailable"]
         self.late += outcome["late"]
+        self.undecided |= outcome["undecided"]
 
     def close(self, *, interrupted: bool) -> None:
         """End every campaign and write every report, also after an error.
@@ -171,6 +198,8 @@ class Engine:
 
     def _end(self, campaign: Campaign, *, interrupted: bool) -> None:
         run = campaign.close(interrupted=interrupted)
+        if run.judged is None or run.judged.why is not None:
+            self.undecided[run.lab.host] = run.judged.why if run.judged and run.judged.why else "nothing was judged"
         self.late += [
             cell.id
             for cell in run.cells
@@ -180,6 +209,15 @@ class Engine:
     def _disks(self, name: str, cells: Sequence[Cell]) -> tuple[str, ...]:
         """The disks for these cells: the baseline's, and those of the selected arrays."""
         return tuple(self.scenarios[name].disks[place] for place in places_needed(cell.mode for cell in cells))
+
+    def _limit_writes(self, most: MaxWrites) -> None:
+        """Fit the plans of each host into the limit. Raises ConfigError for a share of an unknown endurance."""
+        for host in {host.name: host for host in self._hosts.values()}.values():
+            mine = {name: plan for name, plan in self.plans.items() if self._hosts[name] == host}
+            disks = {disk: None for plan in mine.values() for disk, size in planned_writes(plan).items() if size}
+            limits = {disk: most.of_disk(disk, host.target(disk).endurance) for disk in disks}
+            self._limits[host.name] = limits
+            self.plans |= fitted_together(mine, limits)
 
     def _plan(self, name: str, cells: Sequence[Cell]) -> Plan:
         plan = plan_for(self.scenarios[name], self.options.profile, cells)
@@ -202,6 +240,8 @@ class Engine:
             seed=self.options.seed if self.options.seed is not None else random.SystemRandom().getrandbits(31),
             command=shlex.join(["pytest", *sys.argv[1:]]),
             check=self.check,
+            max_writes=self.max_writes.text if self.max_writes else None,
+            limits=self._limits.get(host.name, {}),
         )
         earlier = Earlier()
         if self.options.resume is None:

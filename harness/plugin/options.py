@@ -17,11 +17,14 @@ from harness.errors import ConfigError
 from harness.lab.embedded.lab import inventory as embedded_inventory
 from harness.lab.inventory import HostSpec, Inventory, load_lab
 from harness.model.profile import PROFILES
+from harness.model.wear import OPTION, MaxWrites
 from harness.units import parse_duration
 
 LAB_FILE = "lab.toml"
 LAB_VARIABLE = "VIRT_OVERHEAD_LAB"
 EMBEDDED_LAB = "embedded"
+
+REQUIRE_VERDICT = "--require-verdict"
 
 LARGEST_SEED = 2**31 - 1
 """The largest seed that a run chooses itself. fio also gets seeds that are slightly larger."""
@@ -49,6 +52,9 @@ class Options:
     require_lab: bool
     resume: Path | None
     inconclusive: Inconclusive
+    max_writes: MaxWrites | None
+    """The most that a run may write to each disk; None for no limit."""
+    require_verdict: bool
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -99,6 +105,18 @@ def add_options(parser: pytest.Parser) -> None:
         default="skip",
         help="the outcome of a cell that the rounds did not decide (default: skip, which is not a failure)",
     )
+    group.addoption(
+        OPTION,
+        metavar="SIZE",
+        type=_max_writes,
+        help="the most that a run may write to each disk, for example 2TiB, or a share of the `endurance` in the lab "
+        "file, for example 1%%: the plan leaves out what would exceed it, and the run never does (default: no limit)",
+    )
+    group.addoption(
+        REQUIRE_VERDICT,
+        action="store_true",
+        help="a run in which no budget was decided (no cell is within or exceeds its budget) is a failure",
+    )
 
 
 def read_options(config: pytest.Config) -> Options:
@@ -120,6 +138,8 @@ def read_options(config: pytest.Config) -> Options:
         require_lab=config.getoption("--require-lab"),
         resume=config.getoption("--resume"),
         inconclusive=config.getoption("--inconclusive"),
+        max_writes=config.getoption(OPTION),
+        require_verdict=config.getoption(REQUIRE_VERDICT),
     )
 
 
@@ -156,6 +176,13 @@ def _duration(option: str) -> Callable[[str], float]:
         return seconds
 
     return parse
+
+
+def _max_writes(text: str) -> MaxWrites:
+    try:
+        return MaxWrites.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{OPTION}: {error}") from None
 
 
 def _path(option: str) -> Callable[[str], Path]:

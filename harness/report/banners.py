@@ -7,23 +7,25 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.report.cells import CellView
-from harness.report.numbers import count
+from harness.report.numbers import count, percent
 from harness.results import Run
 from harness.results.records import IMPORTED
+from harness.units import format_size
 
 
 @dataclass(frozen=True, slots=True)
 class Banner:
     """A warning above the figures."""
 
-    kind: Literal["status", "lab", "blocks", "steady"]
+    kind: Literal["status", "judged", "writes", "lab", "blocks", "steady"]
     title: str
     text: str
 
 
 def banners(run: Run) -> tuple[Banner, ...]:
-    """Warnings if the run is incomplete, its lab is not real hardware, it has no interval, or a disk is not steady."""
-    return tuple(found for banner in (_status, _lab, _blocks, _steady) for found in banner(run))
+    """Warnings if the run is incomplete, judged nothing, had a limit of bytes written, its lab is not real hardware, it
+    has no interval, or a disk is not steady."""
+    return tuple(found for banner in (_status, _judged, _writes, _lab, _blocks, _steady) for found in banner(run))
 
 
 def _status(run: Run) -> Iterator[Banner]:
@@ -42,6 +44,23 @@ def _status(run: Run) -> Iterator[Banner]:
         so_far = "No cell was measured, so there is nothing to compare."
     cause = f"{' '.join(run.run.cause.split()).rstrip('.')}. " if run.run.cause else ""
     yield Banner("status", titles[run.run.status], cause + so_far)
+
+
+def _judged(run: Run) -> Iterator[Banner]:
+    if run.judged is not None and run.judged.why is not None and run.run.status != "running":
+        yield Banner("judged", "Nothing was judged", run.judged.why)
+
+
+def _writes(run: Run) -> Iterator[Banner]:
+    for each in run.writes:
+        share = f", {percent(each.written / each.endurance)} % of its endurance" if each.endurance else ""
+        left_out = f" Left out: {'; '.join(each.left_out)}." if each.left_out else " Nothing was left out."
+        yield Banner(
+            "writes",
+            "Limited writes",
+            f"{each.disk}: {format_size(each.written)} written by the disk's own counter{share}; --max-writes="
+            f"{run.run.max_writes} allows {format_size(each.limit)}.{left_out}",
+        )
 
 
 def _lab(run: Run) -> Iterator[Banner]:

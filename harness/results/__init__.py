@@ -14,7 +14,7 @@ from harness.results.comparisons import (
 from harness.results.decomposition import decompositions
 from harness.results.groups import DRIFT, drift_checks, drift_notes, host_drift
 from harness.results.journal import Journal
-from harness.results.judging import corrected
+from harness.results.judging import corrected, judged_record
 from harness.results.records import (
     FIO_FILES,
     SCHEMA_VERSION,
@@ -76,6 +76,7 @@ __all__ = [
     "drift_checks",
     "drift_notes",
     "host_drift",
+    "judged_record",
     "loads_of",
     "scalings",
     "search_record",

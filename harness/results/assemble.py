@@ -34,7 +34,7 @@ from harness.results.percentiles import (
     too_few_ios,
 )
 from harness.results.records import CarryOverRecord, Measurement
-from harness.results.validity import byte_checks, late_counter_notes, rate_checks, saturation_notes
+from harness.results.validity import byte_checks, late_counter_notes, rate_checks, saturation_notes, write_limit_checks
 
 CONFIDENCE = 0.95
 """The confidence of all intervals of a cell together, for any number of looks at its rounds."""
@@ -176,6 +176,7 @@ def _cell_record(
         *impossible,
         *byte_checks(own, job.depth * job.bs, amplification(cell.mode.layout, job)),
         *rate_checks(own, job),
+        *write_limit_checks(own),
         *context.check(cell, own),
     )
     counts = counts_of(by_arm, blocks)

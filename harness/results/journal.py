@@ -1,13 +1,13 @@
-"""The content of journal.jsonl: the measurements, and which rounds were begun and abandoned. Pure."""
+"""The content of journal.jsonl: measurements, rounds that were begun and abandoned, bytes written. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
 
-from harness.results.records import Measurement, RoundEvent
+from harness.results.records import Measurement, RoundEvent, WritesEvent
 
-Entry = Measurement | RoundEvent
+Entry = Measurement | RoundEvent | WritesEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,7 @@ class Journal:
     measurements: tuple[Measurement, ...] = ()
     rounds: tuple[RoundEvent, ...] = ()
     notes: tuple[str, ...] = ()
+    writes: tuple[WritesEvent, ...] = ()
 
     def numbers(self, group: str) -> set[int]:
         """The numbers of all rounds that the group has used, whole or not."""

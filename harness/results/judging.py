@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from harness.analysis import IN_ORDER, METRICS, Look, Samples, Verdict, judge_look, survivors
 from harness.model.budget import Budget
 from harness.results.cells import BudgetRecord, CellRecord, MetricRecord
+from harness.results.records import JudgedRecord
 
+SKIPPED = "skipped"
 _GRAVEST_FIRST = (Verdict.EXCEEDS, Verdict.INCONCLUSIVE, Verdict.WITHIN)
 
 
@@ -41,6 +44,51 @@ def corrected(records: Sequence[CellRecord], *, family: int, error_rate: float) 
     ]
     verdicts = iter(survivors(tested, family=family, error_rate=error_rate))
     return [_corrected(record, [next(verdicts) for _ in record.budget]) for record in records]
+
+
+def judged_record(cells: Iterable[CellRecord], lab_kind: str | None) -> JudgedRecord:
+    """Whether anything was judged, and if not, why. `lab_kind` is the kind of lab; None if it is not known.
+
+    A cell of the mode `host` has no verdict, because it is the baseline.
+    """
+    guests = [cell for cell in cells if cell.mode_detail.attach is not None]
+    outcomes = Counter(SKIPPED if cell.skipped is not None else str(cell.verdict) for cell in guests)
+    decided = any(
+        budget.verdict in (Verdict.WITHIN, Verdict.EXCEEDS)
+        for cell in guests
+        if cell.skipped is None and cell.verdict is not Verdict.VOID
+        for budget in cell.budget
+    )
+    return JudgedRecord(
+        decided=decided,
+        within=outcomes[Verdict.WITHIN],
+        exceeds=outcomes[Verdict.EXCEEDS],
+        inconclusive=outcomes[Verdict.INCONCLUSIVE],
+        unjudged=outcomes[Verdict.UNJUDGED],
+        void=outcomes[Verdict.VOID],
+        skipped=outcomes[SKIPPED],
+        why=None if decided else _why_nothing(outcomes, lab_kind),
+    )
+
+
+def _why_nothing(outcomes: Mapping[str, int], lab_kind: str | None) -> str:
+    if not any(outcomes.values()):
+        return "No cell with a guest was measured, so there is nothing to judge. Select cells of modes with a guest."
+    lab = f'lab = ["{lab_kind}"]' if lab_kind is not None else "the kind of this lab in `lab`"
+    words = {
+        Verdict.INCONCLUSIVE: ("inconclusive", "measure longer (--time)"),
+        Verdict.UNJUDGED: (
+            f"without a budget{f' for a {lab_kind} lab' if lab_kind else ''}",
+            f"add a [[budget]] with {lab} to the scenario",
+        ),
+        Verdict.VOID: ("void", "see why under each cell"),
+        SKIPPED: ("skipped", "see why under each cell"),
+    }
+    found = [(outcomes[kind], *text) for kind, text in words.items() if outcomes[kind]]
+    cells = sum(number for number, *_ in found)
+    counts = ", ".join(f"{number} {what}" for number, what, _ in found)
+    remedies = "; ".join(dict.fromkeys(remedy for *_, remedy in found))
+    return f"No budget was decided. Of {cells} cells with a guest: {counts}. To get a verdict: {remedies}."
 
 
 def _judged(rule: Budget, metric: MetricRecord | None, look: Look | None, samples: Samples) -> BudgetRecord:

@@ -70,6 +70,8 @@ class Measurement:
     """Seconds before `started` in which the job ran too and that do not count, beside the profile's ramp."""
     rate: int | None = None
     """I/Os per second requested; null for as many as possible, and in version 0.1."""
+    write_limit: int | None = None
+    """Bytes per second that fio could write at most, so that the run keeps its `max_writes`; null for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,51 @@ class RoundEvent:
     """For `begun`, how many measurements a whole round has; null for `abandoned`."""
     why: str | None
     """For `abandoned`, the reason; null for `begun`."""
+
+
+@dataclass(frozen=True, slots=True)
+class WritesEvent:
+    """The bytes written to a disk so far, before a step of a run with a limit: one line of journal.jsonl.
+
+    A run that is resumed continues this count.
+    """
+
+    __pydantic_config__ = _STRICT
+
+    event: Literal["writes"]
+    disk: str
+    """The disk's name in the lab file."""
+    step: str
+    """What follows, in words."""
+    written: int
+    """Bytes written by the run so far."""
+    may_write: int
+    """Bytes that the step writes at most; 0 at the end of a run."""
+    device: str | None
+    """Identity of the block device whose counter was read: boot of the host, number of the device, kernel name; null if
+    there was none."""
+    counter: int | None
+    """Its counter of bytes written."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiskWrites:
+    """What a run with a limit of the bytes written did to one disk."""
+
+    __pydantic_config__ = _STRICT
+
+    disk: str
+    """The disk's name in the lab file."""
+    limit: int
+    """Bytes that the run may write to it."""
+    planned: int
+    """Bytes that the plan writes at most in its fewest rounds. Further rounds followed as far as the limit allowed."""
+    written: int
+    """Bytes written by the run, by the disk's own counter on the host, with earlier parts of a resumed run."""
+    endurance: int | None
+    """The rated endurance of the disk in bytes, as in the lab file."""
+    left_out: tuple[str, ...]
+    """What was not measured because of the limit, and why measuring ended early, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +282,8 @@ class RunInfo:
     published: dict[str, str] = field(default_factory=dict)
     """By scenario, the name of the published figures to show beside its results; without the scenarios that name none,
     and empty in version 0.1."""
+    max_writes: str | None = None
+    """The limit of the bytes written to each disk, as requested; null for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +310,30 @@ class LabInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class JudgedRecord:
+    """Whether the run judged anything: its cells with a guest, by what was found out about their budgets."""
+
+    __pydantic_config__ = _STRICT
+
+    decided: bool
+    """Whether at least one budget was decided: `within` or `exceeds`."""
+    within: int
+    """Cells within their budgets."""
+    exceeds: int
+    """Cells that exceed a budget."""
+    inconclusive: int
+    """Cells with a budget that the measurement did not decide."""
+    unjudged: int
+    """Cells that were measured and have no budget in this kind of lab."""
+    void: int
+    """Cells whose measurement is not valid."""
+    skipped: int
+    """Cells that were not measured."""
+    why: str | None
+    """Why nothing was judged, in words; null if something was."""
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """The complete results.json."""
 
@@ -284,6 +357,10 @@ class Run:
     """One entry per cell with a layout that is, or lies on, an array over several disks."""
     searches: tuple[SearchRecord, ...] = ()
     """One entry per search for the highest load and group of cells; empty in version 0.1."""
+    writes: tuple[DiskWrites, ...] = ()
+    """One entry per disk of a run with a limit of the bytes written; else empty."""
+    judged: JudgedRecord | None = None
+    """Whether anything was judged; null in an imported run, and in version 0.1."""
 
     def cell(self, cell_id: str) -> CellRecord:
         """The cell with this id. KeyError if the run does not have it."""

@@ -19,7 +19,7 @@ from harness.errors import ResultsError
 from harness.files import move, sync, write_atomically
 from harness.model.values import STORED
 from harness.results.journal import Entry, Journal
-from harness.results.records import SCHEMA_VERSION, Measurement, RoundEvent, Run
+from harness.results.records import SCHEMA_VERSION, Measurement, RoundEvent, Run, WritesEvent
 from harness.run_id import RunId
 from harness.untrusted import first_problem, parse_json
 
@@ -115,6 +115,7 @@ class RunStore:
         """The lines so far. A line that a crash truncated is left out, with a note. A missing journal has no lines."""
         measurements: list[Measurement] = []
         rounds: list[RoundEvent] = []
+        writes: list[WritesEvent] = []
         notes: list[str] = []
         with _explained(self.journal_path, "read"):
             data = self.journal_path.read_bytes() if self.journal_path.exists() else b""
@@ -128,13 +129,15 @@ class RunStore:
                 notes.append(f"{name}: line {number} is truncated and was left out; the other lines are complete")
                 continue
             try:
-                if isinstance(document, dict) and "event" in document:
+                if isinstance(document, dict) and document.get("event") == "writes":
+                    writes.append(_writes_events().validate_json(line))
+                elif isinstance(document, dict) and "event" in document:
                     rounds.append(_round_events().validate_json(line))
                 else:
                     measurements.append(_measurements().validate_json(line))
             except ValidationError as error:
                 raise _unreadable(self.journal_path, f"line {number}: {first_problem(error)}") from None
-        return Journal(tuple(measurements), tuple(rounds), tuple(notes))
+        return Journal(tuple(measurements), tuple(rounds), tuple(notes), tuple(writes))
 
     def write_results(self, run: Run) -> None:
         """Write results.json whole or not at all: the old file stays until the new one is complete."""
@@ -188,6 +191,11 @@ def _measurements() -> TypeAdapter[Measurement]:
 @cache
 def _round_events() -> TypeAdapter[RoundEvent]:
     return TypeAdapter(RoundEvent)
+
+
+@cache
+def _writes_events() -> TypeAdapter[WritesEvent]:
+    return TypeAdapter(WritesEvent)
 
 
 @cache

@@ -25,6 +25,9 @@ _MULTIPLIED = 1.1
 RATE_TOLERANCE = 0.05
 """The largest difference between an arm's IOPS and the requested rate, as a share of the rate."""
 
+LIMITED = 0.95
+"""From this share of fio's limit, a slice is as fast as the limit."""
+
 BUSY = 0.95
 """If CPUs are busy for more than this share of the time, they limit a figure rather than the disk."""
 
@@ -97,6 +100,28 @@ def rate_checks(measurements: Iterable[Measurement], job: Job) -> tuple[Validity
             by_arm.setdefault(each.arm, []).append(each)
     check = _random_rate_check if job.poisson else _rate_check
     return tuple(check(arm, own, job.rate or 0) for arm, own in by_arm.items())
+
+
+def write_limit_checks(measurements: Iterable[Measurement]) -> tuple[ValidityCheck, ...]:
+    """One check per arm whose writes fio limited, so that the run keeps its limit of bytes written.
+
+    A slice that reached fio's limit shows the limit and not the arm.
+    """
+    by_arm: dict[str, list[float]] = {}
+    for each in measurements:
+        if each.write_limit:
+            share = each.counters.fio.written / max(each.wall, each.seconds) / each.write_limit
+            by_arm.setdefault(each.arm, []).append(share)
+    return tuple(
+        ValidityCheck(
+            f"write limit {arm}",
+            ok=max(shares) < LIMITED,
+            detail=f"the fastest slice wrote at {max(shares) * 100:.0f} % of the rate that the limit of the bytes "
+            f"written allowed; at {LIMITED * 100:.0f} % or more, it shows this rate. A larger write_rate in the "
+            "scenario, or a larger limit, allows more",
+        )
+        for arm, shares in by_arm.items()
+    )
 
 
 def _random_rate_check(arm: str, own: Sequence[Measurement], rate: int) -> ValidityCheck:

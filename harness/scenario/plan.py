@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from harness.model.job import Job, Workload
 from harness.model.mode import Arm, Cell, Mode, Place
@@ -97,12 +97,21 @@ class Setup:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What a plan leaves out to write less: in words, and the cells that are therefore not measured."""
+
+    what: str
+    cells: tuple[Cell, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What to measure on one disk, and the cost. `span` in bytes, `write_rate` in bytes per second.
 
     `rounds` is the minimum and `most_rounds` the maximum number of rounds. `target`, `time_limit`, `conditioning` and
     `reboot` have the meaning that they have in the profile. `disks` are the disks for arrays, `disk` first. Without
-    arrays, `disks` has only `disk`. `searches` follow the rounds of their groups.
+    arrays, `disks` has only `disk`. `searches` follow the rounds of their groups. `limits` are the bytes that it may
+    write to each disk, by the disk's name; empty without a limit. `left_out` is what it therefore leaves out.
     """
 
     disk: str
@@ -117,6 +126,8 @@ class Plan:
     reboot: bool = False
     disks: tuple[str, ...] = ()
     searches: tuple[PlannedSearch, ...] = ()
+    limits: Mapping[str, int] = field(default_factory=dict)
+    left_out: tuple[LeftOut, ...] = ()
 
     def __post_init__(self) -> None:
         if self.most_rounds < self.rounds:
@@ -131,6 +142,17 @@ class Plan:
     def with_time(self, seconds: float) -> Plan:
         """The same plan with as many rounds as this time allows, but at least `rounds`."""
         return replace(self, time_limit=seconds, most_rounds=max(self.rounds, MOST_ROUNDS))
+
+    def without(self, cells: Iterable[Cell]) -> Plan:
+        """The same plan without these cells. The groups and setups keep their names."""
+        gone = {cell.id for cell in cells}
+        groups = (replace(each, cells=_others(each.cells, gone)) for each in self.groups)
+        searches = (replace(each, cells=_others(each.cells, gone)) for each in self.searches)
+        return replace(
+            self,
+            groups=tuple(each for each in groups if each.cells),
+            searches=tuple(each for each in searches if each.cells),
+        )
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -222,8 +244,13 @@ class Plan:
         return (
             f"{_count(len(self.cells), 'cell')} in {groups}, {_count(arms, 'arm')}, "
             f"{rounds}{searches}: about {about}, {f'at most {most}, ' if most != about else ''}"
-            f"at most {format_size(self.write_bytes)} written to {disks_in_words(disks)}"
+            f"at most {format_size(self._most_written(disks))} written to {disks_in_words(disks)}"
         )
+
+    def _most_written(self, disks: Iterable[str]) -> float:
+        """`write_bytes`, within the limits of the disks."""
+        limit = sum(self.limits.get(disk, math.inf) for disk in disks)
+        return min(self.write_bytes, limit)
 
     def _disks_of(self, groups: Iterable[Group]) -> tuple[str, ...]:
         places = places_needed(cell.mode for group in groups for cell in group.cells)
@@ -333,6 +360,10 @@ def _within_round(cells_by_job: Sequence[list[Cell]], max_round_seconds: float, 
         batches[-1] += cells
         room -= cost
     return batches
+
+
+def _others(cells: Iterable[Cell], gone: Collection[str]) -> tuple[Cell, ...]:
+    return tuple(cell for cell in cells if cell.id not in gone)
 
 
 def _count(number: int, noun: str) -> str:

@@ -69,12 +69,15 @@ class PlannedSearch:
         """fio seconds of a search in which a slice at each rate has enough I/Os."""
         return USUAL_ROUNDS * self.blocks * len(self.arms) * self.job.wall
 
-    def bytes_written(self, write_rate: int) -> float:
-        """The bytes that the search writes at most to disks that write `write_rate` bytes per second."""
+    def bytes_written(self, write_rate: int, place: int | None = None) -> float:
+        """The bytes that the search writes at most to disks that write `write_rate` bytes per second.
+
+        With `place`, only to the disk at this place of the scenario's disks.
+        """
         if not self.job.writes:
             return 0.0
-        slices = MOST_RATES * self.blocks * sum(arm.mode.layout.base.disks if arm.mode else 1 for arm in self.arms)
-        return slices * max(self.job.wall * write_rate, _ios(self.search) * self.job.bs)
+        places = [at for arm in self.arms for at in arm.places if place in (None, at)]
+        return MOST_RATES * self.blocks * len(places) * max(self.job.wall * write_rate, _ios(self.search) * self.job.bs)
 
 
 def lowest_rate(search: Search, numjobs: int) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TypeVar
 
@@ -48,6 +48,8 @@ class Slice:
     turn: Turn
     job: Job
     start: float
+    write_limit: int | None = None
+    """Bytes per second that fio may write at most; None for no limit."""
 
     @property
     def arm(self) -> Arm:
@@ -84,6 +86,10 @@ class Timetable:
     def paused(self, pause: Callable[[Job], float]) -> Timetable:
         """The same slices in the same order, with these pauses."""
         return _timetable([(each.block, each.job, each.turn) for each in self.slices], pause)
+
+    def limited(self, limit: Callable[[Slice], int | None]) -> Timetable:
+        """The same slices at the same times, with these limits for the bytes that each writes per second."""
+        return replace(self, slices=tuple(replace(each, write_limit=limit(each)) for each in self.slices))
 
 
 def timetables(

@@ -54,6 +54,12 @@ class StandIn:
     def boot_again(self) -> None:
         pass
 
+    def written(self) -> Mapping[str, int]:
+        return {}
+
+    def may_write(self, step: str, at_most: Mapping[str, float]) -> None:
+        pass
+
     def round_measured(self) -> None:
         pass
 

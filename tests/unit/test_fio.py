@@ -174,6 +174,24 @@ def test_a_fixed_rate_is_that_of_all_processes_and_directions_together(job: Job,
         assert jobs[f"{job.id}-ramp"]["rate_iops"] == rate
 
 
+@pytest.mark.parametrize(
+    ("job", "rate"),
+    [(SEQWRITE, ",1000000"), (MIXED, ",500000")],
+    ids=["one process", "two processes"],
+)
+def test_a_limit_of_the_bytes_written_is_that_of_all_processes_together_and_not_of_reads(job: Job, rate: str) -> None:
+    (section,) = of(job)
+    assert dict(options(job_file([replace(section, write_limit=1_000_000)], seed=7))[job.id])["rate"] == rate
+    assert "rate" not in options(job_file([section], seed=7))[job.id]
+
+
+def test_a_job_with_a_rate_of_its_own_keeps_it_because_fio_accepts_only_one() -> None:
+    paced = replace(SEQWRITE, rate=1000)
+    (section,) = of(paced)
+    found = options(job_file([replace(section, write_limit=1_000_000)], seed=7))[paced.id]
+    assert ("rate_iops" in found, "rate" in found) == (True, False)
+
+
 @pytest.mark.parametrize("direct", [True, False])
 def test_only_a_cached_twin_goes_through_the_page_cache_and_keeps_it_warm(direct: bool) -> None:
     jobs = options(job_file(of(*JOBS, target=Target("/f", 0, MIB, direct)), seed=1))

@@ -81,7 +81,7 @@ def test_a_home_directory_is_meant_by_a_tilde(tmp_path: Path, monkeypatch: pytes
     assert ssh.key == Path("/home/somebody/.ssh/lab")
 
 
-DISK_KEYS = "id, serial, overwrite_data, file, size, destroy, storages"
+DISK_KEYS = "id, serial, overwrite_data, file, size, destroy, endurance, storages"
 HOST_KEYS = "kind, address, port, user, key, host_key, api, guest, disk"
 WHY_BOTH = "missing; id and serial together identify the disk that may be overwritten"
 A_LINK = "allowed: a link such as /dev/disk/by-id/nvme-MODEL_SERIAL (ls -l /dev/disk/by-id/)"

@@ -15,6 +15,8 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from platformdirs import user_data_path
@@ -510,6 +512,144 @@ def test_a_cell_that_exceeds_only_once_the_others_are_known_is_reported_at_the_e
     result.stdout.fnmatch_lines(
         ["*= exceeds, after the correction for all cells of the run =*", "alpha-passthrough-randread-4k-qd32"]
     )
+
+
+# --- a run without a verdict ---
+
+UNJUDGED = JUDGED.replace('share = "10 %"', 'share = "10 %"\nlab = ["nested"]')
+WORKERS = pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["alone", "two workers"])
+
+
+def results(pytester: pytest.Pytester) -> dict[str, Any]:
+    """The results.json of the only run."""
+    found: dict[str, Any] = json.loads((the_run(pytester.path / "reports") / "results.json").read_text())
+    return found
+
+
+@WORKERS
+def test_a_run_that_judged_nothing_says_so_and_fails_if_a_verdict_is_required(
+    play: Play, pytester: pytest.Pytester, workers: list[str]
+) -> None:
+    result = play(FINE, scenario=UNJUDGED)(*workers, "--require-verdict", "--junitxml=junit.xml")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(passed=4, failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*--require-verdict: nothing was judged on node1: No budget was decided. Of 2 cells with a guest: 2 without "
+            'a budget for a bare-metal lab. To get a verdict: add a [[]budget] with lab = [[]"bare-metal"] to the *',
+            "*= nothing was judged on node1 =*",
+        ]
+    )
+    cases = {case.get("name"): case for case in ElementTree.parse(pytester.path / "junit.xml").iter("testcase")}
+    failure = cases["verdict[node1]"].find("failure")
+    assert failure is not None
+    assert "nothing was judged on node1" in str(failure.text)
+    suite = next(ElementTree.parse(pytester.path / "junit.xml").iter("testsuite"))
+    assert (suite.get("tests"), suite.get("failures")) == ("5", "1")
+    assert results(pytester)["judged"] == {
+        "decided": False,
+        "within": 0,
+        "exceeds": 0,
+        "inconclusive": 0,
+        "unjudged": 2,
+        "void": 0,
+        "skipped": 0,
+        "why": results(pytester)["judged"]["why"],
+    }
+
+
+def test_a_run_that_judged_nothing_is_no_failure_without_the_option(play: Play, pytester: pytest.Pytester) -> None:
+    result = play(FINE, scenario=UNJUDGED)()
+    assert result.ret == pytest.ExitCode.OK
+    result.assert_outcomes(passed=4)
+    result.stdout.fnmatch_lines(["Nothing was judged: No budget was decided.*", "*= nothing was judged on node1 =*"])
+    assert "Nothing was judged" in (the_run(pytester.path / "reports") / "index.html").read_text()
+
+
+@WORKERS
+def test_one_verdict_is_enough(play: Play, pytester: pytest.Pytester, workers: list[str]) -> None:
+    result = play(FINE, NEAR)(*workers, "--require-verdict")
+    assert result.ret == pytest.ExitCode.OK
+    assert "nothing was judged" not in result.stdout.str()
+    assert results(pytester)["judged"]["decided"]
+
+
+def test_only_inconclusive_cells_are_no_verdict(play: Play) -> None:
+    result = play(NEAR, NEAR)("--require-verdict")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(
+        ["*Of 2 cells with a guest: 2 inconclusive. To get a verdict: measure longer (--time).*"]
+    )
+
+
+def test_a_selection_of_only_the_host_is_no_verdict(play: Play) -> None:
+    result = play(FINE)("-k", "host", "--require-verdict")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*nothing was judged on node1: No cell with a guest was measured*"])
+
+
+def test_only_skipped_cells_are_no_verdict(play: Play) -> None:
+    result = play(FINE, lacks=("passthrough",))("--require-verdict")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*Of 2 cells with a guest: 2 skipped.*"])
+
+
+def test_collecting_needs_no_verdict(play: Play) -> None:
+    assert play(FINE)("--collect-only", "--require-verdict").ret == pytest.ExitCode.OK
+
+
+# --- a limit of the bytes written ---
+
+ENDURANCE = 'serial = "A"\nendurance = "0.1 TBW"'
+"""Of the disk alpha, of which 1 % is 1 GB."""
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--max-writes=2TB", "--max-writes: '2TB' is ambiguous. Use TiB"),
+        ("--max-writes=0", "--max-writes: '0' allows no write at all"),
+        ("--max-writes=1%", "--max-writes=1%: the rated endurance of disk alpha is not known"),
+    ],
+)
+def test_a_limit_that_cannot_be_kept_is_a_usage_error(play: Play, option: str, said: str) -> None:
+    assert said in usage_error(play(FINE)(option))
+
+
+def test_the_limit_and_what_is_left_out_are_announced_before_the_run(play: Play, pytester: pytest.Pytester) -> None:
+    go = play(FINE)
+    lab = pytester.path / "lab.toml"
+    lab.write_text(lab.read_text().replace('serial = "A"', ENDURANCE))
+    result = go("--collect-only", "--max-writes=1%")
+    result.stdout.fnmatch_lines(
+        [
+            "alpha: 2 cells in 1 group*at most 953.7 MiB written to alpha",
+            "alpha: --max-writes=1%: at most 953.7 MiB written to alpha, 1.0 % of its endurance; the fewest rounds write *",
+            "alpha: --max-writes leaves out the workloads randwrite-4k (2 cells)",
+        ]
+    )
+
+
+@WORKERS
+def test_cells_that_the_limit_leaves_out_are_skipped_with_the_reason_also_if_the_lab_is_required(
+    play: Play, pytester: pytest.Pytester, workers: list[str]
+) -> None:
+    result = play(FINE)(*workers, "--max-writes=1GiB", "--require-lab", "-rs")
+    assert result.ret == pytest.ExitCode.OK
+    result.assert_outcomes(passed=2, skipped=2)
+    result.stdout.fnmatch_lines(["*--max-writes=1GiB: the plan leaves out the workloads randwrite-4k*"])
+    result.stdout.fnmatch_lines(["Limited writes: alpha: *--max-writes=1GiB allows 1 GiB. Left out: *"])
+    found = results(pytester)
+    assert found["run"]["max_writes"] == "1GiB"
+    assert [writes["disk"] for writes in found["writes"]] == ["alpha"]
+    assert sum(cell["skipped"] is not None for cell in found["cells"]) == 2
+
+
+def test_a_run_of_which_the_limit_leaves_nothing_is_not_a_success(play: Play) -> None:
+    result = play(FINE)("--max-writes=1MiB")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(skipped=4)
+    result.stdout.fnmatch_lines(["*= nothing was measured =*"])
 
 
 def test_a_cell_that_would_exceed_alone_stays_inconclusive_among_others_that_do_not(play: Play) -> None:

@@ -1,0 +1,242 @@
+"""Keeps the limit of the bytes written to each disk: before each setup, round and timetable, by the disk's counter."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from harness.errors import HostError, Unsupported
+from harness.events import Events, Note
+from harness.measure.measurer import Measurer
+from harness.measure.promises import written
+from harness.measure.recorder import Recorder
+from harness.measure.resume import Earlier
+from harness.measure.spec import CampaignSpec
+from harness.model.job import Job
+from harness.model.mode import Arm
+from harness.model.wear import OPTION
+from harness.results import Measurement
+from harness.results.records import DiskWrites
+from harness.scenario.plan import Group, Plan
+from harness.scenario.timetable import Slice, Timetable, Turn
+from harness.scenario.wear import MARGIN, fio_rate, group_bytes, is_paced, planned_writes, setup_bytes, slice_rate
+from harness.units import format_size
+
+MOST_SCALED = 8.0
+"""The largest limit of fio's rate, as a multiple of what is expected with its margin. Faster slices are void."""
+LEAST_RATE = 64 * 1024
+"""Bytes per second: the smallest limit that fio gets."""
+
+
+class WritesSpent(Unsupported):
+    """The next step would write more to `disk` than the limit allows: it is not measured."""
+
+    def __init__(self, disk: str, message: str) -> None:
+        super().__init__(message, hint=f"{OPTION} with a larger limit and --resume continue the run")
+        self.disk = disk
+
+
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    """What slices write to each disk, in bytes, with a margin, and how fast fio writes in each of them, in bytes per
+    second, by arm and job."""
+
+    by_disk: Mapping[str, float]
+    rates: Mapping[tuple[Arm, Job], float]
+
+
+@dataclass(slots=True)
+class WriteLimit:
+    """The limit of one run on one host. `done` are the ids of the groups that are not measured further.
+
+    What the plans write in their fewest rounds is reserved for the groups that follow. Further rounds use the rest.
+    """
+
+    spec: CampaignSpec
+    measurer: Measurer
+    recorder: Recorder
+    events: Events
+    done: Collection[str]
+    earlier: Earlier
+    _spent: dict[str, dict[str, None]] = field(default_factory=dict)
+    """Why measuring ended early, by disk."""
+    _built: dict[str, int] = field(default_factory=dict)
+    """The setup whose regions are filled, by scenario."""
+
+    def require_setup(self, plan: Plan, group: Group) -> None:
+        """Require that the setup of this group can be built and filled. Raises WritesSpent."""
+        if not self.spec.limits:
+            return
+        setup = plan.setup_of(group)
+        self._built.clear()
+        self._built[group.scenario] = setup.number
+        cost = {disk: setup_bytes(plan, setup, place) for place, disk in enumerate(plan.disks)}
+        room = self._room(group, reserved_groups=True)
+        step = f"building and filling the regions of setup {setup.number} of {group.scenario}"
+        self._require(step, cost, room)
+        self.measurer.may_write(step, cost)
+
+    def require_round(self, plan: Plan, group: Group, tables: Sequence[Timetable]) -> None:
+        """Require that a round with these timetables can be measured. Raises WritesSpent."""
+        if self.spec.limits:
+            slices = [(each.arm, each.job) for table in tables for each in table.slices]
+            self._require(f"the next round of {group.id}", self._cost(plan, group, slices).by_disk, self._room(group))
+
+    def lacking(self, plan: Plan, group: Group, turns: Mapping[Job, Sequence[Turn]]) -> WritesSpent | None:
+        """Why another round with these turns cannot be measured; None if it can, or if the counters cannot be read."""
+        if not self.spec.limits:
+            return None
+        slices = [(turn.arm, job) for job, own in turns.items() for turn in own for _ in range(group.blocks)]
+        with suppress(HostError):  # a host that is lost is noticed by the next step
+            return self._lacking(
+                f"another round of {group.id}", self._cost(plan, group, slices).by_disk, self._room(group)
+            )
+        return None
+
+    def limited(self, plan: Plan, group: Group, table: Timetable) -> Timetable:
+        """The timetable with a limit for fio in each slice that writes, so that it cannot exceed the limit of a disk.
+
+        The limits are far above what the slices write, unless little is left. Raises WritesSpent.
+        """
+        if not self.spec.limits:
+            return table
+        cost = self._cost(plan, group, [(each.arm, each.job) for each in table.slices])
+        room = self._room(group)
+        step = f"{len(table.slices)} slices of {group.id}"
+        self._require(step, cost.by_disk, room)
+        scale = min((room[disk] / size for disk, size in cost.by_disk.items() if size > 0), default=1.0)
+        scale = min(scale, MOST_SCALED)
+        self.measurer.may_write(step, {disk: scale * size for disk, size in cost.by_disk.items()})
+
+        def limit(each: Slice) -> int | None:
+            rate = cost.rates.get((each.arm, each.job))
+            return None if rate is None else max(int(scale * rate), LEAST_RATE)
+
+        return table.limited(limit)
+
+    def record(self) -> None:
+        """Read the counters, and record what was written."""
+        limits = self.spec.limits
+        now: Mapping[str, int] | None = None
+        with suppress(HostError):
+            now = self.measurer.written() if limits else None
+        if now is None:
+            return
+        planned: dict[str, float] = {}
+        left_out: dict[str, list[str]] = {}
+        for plan in self.spec.plans:
+            for disk, size in planned_writes(plan).items():
+                planned[disk] = planned.get(disk, 0.0) + size
+                left_out.setdefault(disk, []).extend(left_out_words(plan))
+        self.recorder.writes(
+            DiskWrites(
+                disk=disk,
+                limit=limit,
+                planned=round(planned.get(disk, 0.0)),
+                written=now.get(disk, 0),
+                endurance=self.spec.host.target(disk).endurance,
+                left_out=(*left_out.get(disk, ()), *self._spent.get(disk, ())),
+            )
+            for disk, limit in limits.items()
+            if disk in planned
+        )
+
+    def ended(self, error: WritesSpent) -> None:
+        """Record that measuring ended early for this reason."""
+        reasons = self._spent.setdefault(error.disk, {})
+        if error.message not in reasons:
+            reasons[error.message] = None
+            self.events(Note(error.message))
+
+    def _require(self, step: str, cost: Mapping[str, float], room: Mapping[str, float]) -> None:
+        if (error := self._lacking(step, cost, room)) is not None:
+            self.ended(error)
+            raise error
+
+    def _lacking(self, step: str, cost: Mapping[str, float], room: Mapping[str, float]) -> WritesSpent | None:
+        for disk, size in cost.items():
+            if disk in room and size > max(room[disk], 0.0):
+                return WritesSpent(
+                    disk,
+                    f"{self._limit_words(disk)}: {step} may write {format_size(size)}, and "
+                    f"{format_size(max(room[disk], 0.0))} are left for it",
+                )
+        return None
+
+    def _limit_words(self, disk: str) -> str:
+        return (
+            f"host {self.spec.host.name}: {OPTION}={self.spec.max_writes} allows {format_size(self.spec.limits[disk])} "
+            f"for disk {disk}"
+        )
+
+    def _room(self, group: Group, *, reserved_groups: bool = False) -> dict[str, float]:
+        """The bytes that measuring this group may write to each disk: the rest of the limit without what is reserved.
+
+        With `reserved_groups`, its own fewest rounds are reserved as well, as before its regions are filled.
+        """
+        now = self.measurer.written()
+        room = {disk: float(limit - now.get(disk, 0)) for disk, limit in self.spec.limits.items()}
+        for plan in self.spec.plans:
+            open_groups = [each for each in plan.groups if each.id not in self.done]
+            for place, disk in enumerate(plan.disks):
+                if disk not in room:
+                    continue
+                others = [each for each in open_groups if reserved_groups or not _belongs(group, each)]
+                room[disk] -= sum(
+                    group_bytes(plan, each, place, rounds=self._rounds_left(plan, each)) for each in others
+                )
+                for setup in plan.setups:
+                    waits = any(each in open_groups for each in setup.groups)
+                    if waits and self._built.get(setup.groups[0].scenario) != setup.number:
+                        room[disk] -= setup_bytes(plan, setup, place)
+        return room
+
+    def _rounds_left(self, plan: Plan, group: Group) -> int:
+        """The fewest rounds of the group without those that an earlier part of the run measured."""
+        return max(plan.rounds - len(self.earlier.rounds(group.id)), 0)
+
+    def _cost(self, plan: Plan, group: Group, slices: Iterable[tuple[Arm, Job]]) -> _Cost:
+        by_disk: dict[str, float] = {}
+        rates: dict[tuple[Arm, Job], float] = {}
+        ran: dict[tuple[str, str], list[Measurement]] = {}
+        for each in self.recorder.ran(group.id):
+            ran.setdefault((each.arm, each.job), []).append(each)
+        for arm, job in slices:
+            if not job.writes:
+                continue
+            own = [] if is_paced(job) else ran.get((arm.id, job.id), [])
+            rate = slice_rate(plan, arm, job)
+            fastest = fio_rate(plan.write_rate, arm.mode.layout if arm.mode else None, job)
+            if own:
+                rate = MARGIN * max(written([each], plan.span) / _seconds(each) for each in own) / len(arm.places)
+                fastest = MARGIN * max(each.counters.fio.written / _seconds(each) for each in own)
+            if not is_paced(job):
+                rates[arm, job] = fastest
+            for place in arm.places:
+                disk = plan.disks[place]
+                by_disk[disk] = by_disk.get(disk, 0.0) + rate * job.wall
+        return _Cost(by_disk, rates)
+
+
+def left_out_words(plan: Plan) -> list[str]:
+    """What the plan leaves out to keep its limit, in words."""
+    return [
+        f"{plan_name(plan)}: {each.what}" + (f" ({len(each.cells)} cells)" if each.cells else "")
+        for each in plan.left_out
+    ]
+
+
+def plan_name(plan: Plan) -> str:
+    """The scenario of the plan."""
+    cells = plan.cells or tuple(cell for each in plan.left_out for cell in each.cells)
+    return cells[0].scenario if cells else plan.disk
+
+
+def _belongs(group: Group, other: Group) -> bool:
+    """Whether `group` is `other`, or the group of one of its searches."""
+    return group.id == other.id or group.id.startswith(f"{other.id}-search-")
+
+
+def _seconds(each: Measurement) -> float:
+    return max(each.wall, each.seconds)
