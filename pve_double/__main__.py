@@ -22,7 +22,7 @@ from pve_double.storage.disks import Disk
 def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     pace = Pace(options.pace, options.boot_seconds)
-    settings = Settings(cpus=options.cpus, kvm=options.kvm, pace=pace)
+    settings = Settings(cpus=options.cpus, kvm=options.kvm, zfs=options.zfs, pace=pace)
     host, _, port = options.listen.rpartition(":")
     with contextlib.ExitStack() as stack:
         executor = stack.enter_context(chosen(options, pace, settings.bridges))
@@ -61,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--fault", action="append", default=[], type=_fault, metavar="JSON", help="see README.md")
     parser.add_argument("--cpus", type=int, default=2)
     parser.add_argument("--no-kvm", dest="kvm", action="store_false", help="the node has no /dev/kvm")
+    parser.add_argument("--no-zfs", dest="zfs", action="store_false", help="the node has no zfsutils-linux")
     parser.add_argument("--pace", type=float, default=1.0, metavar="FACTOR", help="0.01: a hundred times as fast")
     parser.add_argument("--boot-seconds", type=float, default=8.0, help="from start to the agent's first answer")
     add_options(parser)

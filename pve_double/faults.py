@@ -18,6 +18,8 @@ Kind = Literal[
     "vmid-taken",
     "slow",
     "unplug-fails",
+    "storage-config-locked",
+    "storage-locked",
     "refused",
 ]
 KINDS: tuple[str, ...] = get_args(Kind)
@@ -35,6 +37,9 @@ class Fault:
     - cut-before, cut-after: the connection ends before, or after, the call did its work
     - vmid-taken: another client creates a VM of the call's VMID first
     - unplug-fails: the guest does not let go of the drive; `match` is searched in `VMID DRIVE`
+    - storage-config-locked: somebody else holds the cluster's lock of storage.cfg; `match` is searched in `create`,
+      `update` or `delete`, which is what the storage is to be
+    - storage-locked: somebody else holds the node's lock of a storage; `match` is searched in its name
     - refused: the call is answered 500 with `text`, and does nothing
     - slow: the call takes `seconds` (of the double) before it does its work
     """

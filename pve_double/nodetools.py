@@ -110,6 +110,21 @@ def _file_system(node: Node, path: str) -> list[str]:
     return ["1B-blocks Avail Type Filesystem", f"{storage.total_bytes} {_free(node, storage)} ext4 {device}"]
 
 
+def _directory(node: Node, path: str) -> list[str]:
+    if path not in node.disks.mount_points:
+        raise PveError(f"ls: cannot access '{path}': No such file or directory")
+    return [path]
+
+
+def _remove_directory(node: Node, path: str) -> list[str]:
+    if _mounted(node, path):
+        raise PveError(f"find: cannot delete '{path}': Device or resource busy")
+    if node.disks.hidden.get(path):
+        raise PveError(f"find: cannot delete '{path}': Directory not empty")
+    node.disks.mount_points.discard(path)
+    return []
+
+
 def _mount_point(node: Node, name: str) -> list[str]:
     del node
     return [f"/{name}"]
@@ -155,6 +170,8 @@ _ANSWERS: Mapping[str, Callable[..., Iterable[str]]] = {
     "zfs|get|value|mountpoint|*": _mount_point,
     "findmnt|SOURCE|*": _mounted,
     "find|*|!|d": _files,
+    "ls|*": _directory,
+    "find|*|0|d": _remove_directory,
     "df|*": _file_system,
 }
 """By the words of a command that are not options; `*` stands for any."""

@@ -19,6 +19,7 @@ from pve_double.pace import LOCK_SECONDS, Pace
 from pve_double.permissions import Permissions
 from pve_double.qemu.machine import Machine
 from pve_double.storage.disks import Disk, Disks
+from pve_double.storage.locks import StorageLocks
 from pve_double.storage.store import Store
 from pve_double.storage.volumes import Storage
 from pve_double.tasks import TaskLog, Tasks
@@ -33,10 +34,11 @@ FIRST_VMID = 100
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the node is like: its CPUs, whether it has KVM, its bridges, and how fast its time goes."""
+    """What the node is like: its CPUs, whether it has KVM and ZFS, its bridges, and how fast its time goes."""
 
     cpus: int = 2
     kvm: bool = True
+    zfs: bool = True
     bridges: tuple[str, ...] = ("vmbr0",)
     pace: Pace = field(default_factory=Pace)
 
@@ -66,6 +68,7 @@ class Node:
         beside: Node | None = None,
     ) -> None:
         self.name = store.node
+        self.faults = store.locks.faults
         self.peers: dict[str, Node] = beside.peers if beside else {}
         self.peers[self.name] = self
         self.settings = settings
@@ -92,7 +95,6 @@ class Node:
         self.store = store
         self.disks = Disks(disks, store, executor, self.name)
         self.tasks = Tasks(self.name)
-        self.faults = Faults()
         self.started = time.monotonic()
         self._config_locks: dict[int, threading.Lock] = {}
 
@@ -178,10 +180,9 @@ def make_node(
     With `beside` it joins that node's cluster.
     """
     storages = beside.store.storages if beside else {each.id: each for each in recorded_storages()}
-    store = Store(storages, executor, name)
+    store = Store(storages, executor, name, StorageLocks(Faults(), settings.pace))
     for path, size_bytes in files.items():
         content, _, file = path.partition("/")
         store.add_file("local", content, file, size_bytes)
-    return Node(
-        (user, password), executor, settings, [replace(each) for each in (SYSTEM_DISK, *disks)], store, beside=beside
-    )
+    own = [replace(each) for each in (SYSTEM_DISK, *disks)]
+    return Node((user, password), executor, settings, own, store, beside=beside)

@@ -39,6 +39,7 @@ def _make(kind: str) -> Handler:
             call.node.permissions.require(call.user, "/storage", ["Datastore.Allocate"])
         paths = split_list(call.text("devices")) or [call.text("device")]
         if kind == "zfs":
+            _require_zfs(call)
             _check_raid(call.text("raidlevel"), len(paths))
         for path in paths:
             call.node.disks.unused(path)
@@ -54,6 +55,11 @@ def _make(kind: str) -> Handler:
         return call.node.tasks.start(_task(kind, "create"), name, call.user, work)
 
     return make
+
+
+def _require_zfs(call: Call) -> None:
+    if not call.node.settings.zfs:
+        raise PveError("zfsutils-linux not installed")
 
 
 def _check_raid(level: str, disks: int) -> None:
@@ -88,6 +94,8 @@ def _task(kind: str, verb: str) -> str:
 
 def _list(kind: str) -> Handler:
     def listing(call: Call) -> Any:
+        if kind == "zfs":
+            _require_zfs(call)
         entries = [_entry(pool) for pool in call.node.disks.pools if pool.kind == kind]
         return {"children": entries, "leaf": 0} if kind == "lvm" else entries
 
@@ -118,6 +126,7 @@ def _entry(pool: Pool) -> dict[str, Any]:
 
 
 def get_zfs(call: Call) -> dict[str, Any]:
+    _require_zfs(call)
     name = call.text("name")
     pool = next((each for each in call.node.disks.pools if (each.kind, each.name) == ("zfs", name)), None)
     if pool is None:

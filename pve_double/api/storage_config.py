@@ -89,6 +89,7 @@ def create_storage(call: Call) -> dict[str, Any]:
     for needed in _KINDS[kind].required:
         if needed not in settings:
             raise PveError(f"missing value for required option '{needed}'")
+    call.node.store.locks.take_config("create")
     if name in call.node.store.storages:
         raise PveError(f"create storage failed: storage ID '{name}' already defined")
     storage = Storage(name, kind, _KINDS[kind].default if content is None else content, _SIZE_OF_A_PATH)
@@ -149,6 +150,7 @@ def _activate(call: Call, storage: Storage) -> None:
 
 def update_storage(call: Call) -> dict[str, Any]:
     failed = "update storage failed"
+    call.node.store.locks.take_config("update")
     if (digest := call.text("digest")) and digest != _digest(call):
         raise PveError(f"{failed}: detected modified configuration - file changed by other user? Try again.")
     storage = _existing(call, failed)
@@ -176,6 +178,7 @@ def update_storage(call: Call) -> dict[str, Any]:
 
 
 def delete_storage(call: Call) -> None:
+    call.node.store.locks.take_config("delete")
     storage = _existing(call, "delete storage failed")
     del call.node.store.storages[storage.id]
     call.node.permissions.forget_path(f"/storage/{storage.id}")

@@ -119,8 +119,8 @@ class NodeStorage:
             case "lvm" | "lvmthin":
                 self._lvm("vgremove", "--yes", name)
             case "directory":
+                # PVE leaves the mount point.
                 self._run("umount", f"/mnt/pve/{name}")
-                self._run("rmdir", f"/mnt/pve/{name}")
             case _:
                 self._run("zpool", "destroy", name)
         if wipe and disk is not None:

@@ -76,7 +76,11 @@ for bridge in $(cat "$mark"); do
     for port in /sys/class/net/"$bridge"/brif/tap*; do [ ! -e "$port" ] || ip link delete "${port##*/}"; done
     ip link delete "$bridge"
 done
-for point in /mnt/pve/*; do [ ! -d "$point" ] || { umount "$point"; rmdir "$point"; }; done
+for point in /mnt/pve/*; do
+    [ -d "$point" ] || continue
+    ! mountpoint --quiet "$point" || umount "$point"
+    rmdir "$point"
+done
 vgremove --config "$traceless" --quiet --yes pve
 losetup --noheadings --output NAME --associated /var/lib/vz/pve-data.img | while read -r loop; do
     losetup --detach "$loop"
@@ -204,7 +208,7 @@ class QemuExecutor(NodeStorage):
         deadline = time.monotonic() + UNPLUG_SECONDS
         while self._has(vmid, drive.key):
             if time.monotonic() >= deadline:
-                raise PveError(f"error on hot-unplugging device '{drive.key}'")
+                raise PveError(f"error on hot-unplugging device '{drive.key}' - still busy in guest?")
             time.sleep(0.1)
         self._qmp(vmid, "blockdev-del", {"node-name": f"drive-{drive.key}"})
         if not drive.flag("scsiblock"):

@@ -98,7 +98,7 @@ def _unplug_drive(node: Node, machine: Machine, name: str) -> None:
     if name in boot_disks(machine.config):
         raise PveError(f"can't unplug bootdisk '{name}'")
     if node.faults.take("unplug-fails", f"{machine.vmid} {name}"):
-        raise PveError(f"error on hot-unplugging device '{name}'")
+        raise PveError(f"error on hot-unplugging device '{name}' - still busy in guest?")
     drive = parse_drive(name, machine.config[name])
     if drive is not None:
         node.executor.unplug(machine.vmid, drive)

@@ -16,6 +16,8 @@ _COUNTERS = (
     "rd_bytes", "wr_bytes", "rd_operations", "wr_operations", "flush_operations", "unmap_bytes", "unmap_operations",
     "rd_merged", "wr_merged", "rd_total_time_ns", "wr_total_time_ns", "flush_total_time_ns",
 )  # fmt: skip
+_PRESSURES = tuple(f"pressure{of}{how}" for of in ("cpu", "io", "memory") for how in ("some", "full"))
+"""Shares of the last ten seconds in which the VM waited, in percent. The double's guests never wait."""
 
 
 def summary(node: Node, vmid: int) -> dict[str, Any]:
@@ -40,7 +42,7 @@ def summary(node: Node, vmid: int) -> dict[str, Any]:
     }
     if running and machine.process is not None:
         found |= {"pid": machine.process.pid, "uptime": int(node.pace.passed(machine.process.started))}
-        found |= {"diskread": 0, "diskwrite": 0}
+        found |= {"diskread": 0, "diskwrite": 0} | dict.fromkeys(_PRESSURES, 0)
     found |= {name: machine.config[name] for name in ("tags", "lock") if name in machine.config}
     found |= {"template": 1} if machine.is_template else {}
     return found | ({"serial": 1} if "serial0" in machine.config or running else {})

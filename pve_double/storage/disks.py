@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -106,6 +106,12 @@ class Disks:
         self._node = node
         self.disks = list(disks)
         self.pools: list[Pool] = []
+        self.mount_points: set[str] = set()
+        """The directories below /mnt/pve. PVE leaves one behind when it removes what was mounted there."""
+        self.hidden: dict[str, list[str]] = {}
+        """Files that somebody has put into such a directory itself, below what is mounted there."""
+        self.after_make: Callable[[], None] | None = None
+        """What a test does when a pool is made and its storage is not yet in the configuration."""
         self._store = store
         self._backing = backing
 
@@ -141,7 +147,12 @@ class Disks:
         disk.mounted = kind == "directory"
         pool = Pool(kind, name, disk, filesystem, self._node)
         self.pools.append(pool)
+        if kind == "directory":
+            self.mount_points.add(pool.path)
+        if self.after_make is not None:
+            self.after_make()
         if add_storage:
+            self._store.locks.take_config("create")
             self._store.storages[name] = pool.storage()
 
     def _volume_groups(self) -> set[str]:
@@ -161,17 +172,20 @@ class Disks:
             raise PveError(f"pool '{name}' already exists on node '{self._node}'")
 
     def unmake(self, kind: str, name: str, *, group: str, cleanup_config: bool, cleanup_disks: bool) -> None:
-        """Undo `make`: the pool, its storage and the signatures on its disk as far as asked for."""
+        """Undo `make`: the pool, the signatures on its disk and its storage as far as asked for.
+
+        PVE takes the storage from its configuration before it wipes the disk, but a failure counts only after that.
+        """
         pool = next((each for each in self.pools if (each.kind, each.name) == (kind, name)), None)
         if pool is None or (kind == "lvmthin" and group != name):
             raise PveError(_missing(kind, name, group))
         self._backing.unmake(kind, name, pool.disk, wipe=cleanup_disks)
         self.pools.remove(pool)
-        if cleanup_config:
-            self._clean_config(pool)
         pool.disk.mounted = False
         if cleanup_disks:
             pool.disk.used = ""
+        if cleanup_config:
+            self._clean_config(pool)
 
     def _clean_config(self, pool: Pool) -> None:
         """PVE::API2::Storage::Config::cleanup_storages_for_node: every storage there, whatever its name is."""
@@ -183,6 +197,10 @@ class Disks:
             nodes = storage.options.get("nodes", self._node).split(",")
             if self._node in nodes:
                 nodes.remove(self._node)
+                try:
+                    self._store.locks.take_config("update" if nodes else "delete")
+                except PveError as failed:
+                    raise PveError(f"config cleanup failed - {failed}") from None
                 storage.options["nodes"] = ",".join(nodes)
                 if not nodes:
                     del self._store.storages[storage.id]

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from pve_double.errors import PveError, bad_parameters
 from pve_double.schema import split_list
+from pve_double.storage.locks import StorageLocks
 from pve_double.storage.volumes import Named, Storage, split_volume_id
 from pve_double.tasks import TaskLog
 
@@ -63,8 +64,9 @@ class Backing(Protocol):
 class Store:
     """The storages of the cluster, and the volumes on them that this node has."""
 
-    def __init__(self, storages: dict[str, Storage], backing: Backing, node: str) -> None:
+    def __init__(self, storages: dict[str, Storage], backing: Backing, node: str, locks: StorageLocks) -> None:
         self.storages = storages
+        self.locks = locks
         self.node = node
         self.volumes: dict[str, Volume] = {}
         self.backing = backing
@@ -133,6 +135,7 @@ class Store:
         """A new volume for a VM; its id. Raises PveError in the words of the storage's plugin."""
         with self._lock:
             storage = self.enabled(storage_id)
+            self.locks.take(storage_id)
             format_ = format_ or DEFAULT_FORMAT
             volname = self._new_name(storage, vmid, format_, name)
             volid = f"{storage_id}:{volname}"
@@ -197,6 +200,7 @@ class Store:
         storage_id, volname = split_volume_id(volid)
         storage = self.enabled(storage_id)
         storage.parse(volname)
+        self.locks.take(storage_id)
         with self._lock:
             if self.volumes.pop(volid, None) is None:
                 if storage.path:

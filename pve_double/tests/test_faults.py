@@ -116,11 +116,70 @@ def test_a_busy_drive_is_not_let_go_of_and_stays_to_be_removed(serving: Serving,
     root.post(f"{QEMU}/100/status/start")
     ask_for(serving, kind="unplug-fails", match="100 scsi1")
     outcome = root.put(f"{QEMU}/100/config", delete="scsi1")
-    assert outcome.errors == {"scsi1": "hotplug problem - error on hot-unplugging device 'scsi1'\n"}
+    assert outcome.errors == {
+        "scsi1": "hotplug problem - error on hot-unplugging device 'scsi1' - still busy in guest?\n"
+    }
     pending = {each["key"]: each for each in root.get(f"{QEMU}/100/pending").result}
     assert pending["scsi1"]["delete"] == 1
     assert root.put(f"{QEMU}/100/config", revert="scsi1").status == 200
     assert "scsi1" in root.get(f"{QEMU}/100/config").result
+
+
+def test_a_guest_that_does_not_respond_keeps_its_virtio_drive(serving: Serving, root: Client) -> None:
+    # On the second recorded node, with qemu-server 9.2.6.
+    root.post(QEMU, vmid=100, memory=128, scsi0="local-lvm:1", virtio0="local-lvm:1", boot="order=scsi0")
+    root.post(f"{QEMU}/100/status/start")
+    ask_for(serving, kind="unplug-fails", match="100 virtio0")
+    outcome = root.put(f"{QEMU}/100/config", delete="virtio0")
+    told = "hotplug problem - error on hot-unplugging device 'virtio0' - still busy in guest?\n"
+    assert (outcome.status, outcome.errors) == (400, {"virtio0": told})
+
+
+@pytest.mark.parametrize(
+    ("kind", "device", "remove"),
+    [
+        ("lvm", {"device": "/dev/sdb"}, {}),
+        ("lvmthin", {"device": "/dev/sdb"}, {"volume-group": "data"}),
+        ("directory", {"device": "/dev/sdb"}, {}),
+        ("zfs", {"devices": "/dev/sdb", "raidlevel": "single"}, {}),
+    ],
+)
+def test_the_lock_of_the_storage_configuration_is_needed_in_the_middle_of_a_task(
+    *, serving: Serving, root: Client, kind: str, device: dict[str, str], remove: dict[str, str]
+) -> None:
+    ask_for(serving, kind="storage-config-locked", match="create")
+    made = root.post(f"{NODE}/disks/{kind}", name="data", add_storage=1, **device)
+    held = "cfs-lock 'file-storage_cfg' error: got lock request timeout"
+    assert made.exitstatus == f"create storage failed: {held}"
+    assert [pool.kind for pool in serving.node.disks.pools] == [kind]
+    assert "data" not in {each["storage"] for each in root.get("storage").result}
+    again = root.post(f"{NODE}/disks/{kind}", name="data", add_storage=1, **device)
+    assert (again.status, again.text) == (500, "device '/dev/sdb' is already in use")
+    root.post("storage", storage="data", **place(kind))
+    ask_for(serving, kind="storage-config-locked", match="delete")
+    cleanup = {"cleanup-config": 1, "cleanup-disks": 1, **remove}
+    removed = root.delete(f"{NODE}/disks/{kind}/data", **cleanup)
+    assert removed.exitstatus == f"config cleanup failed - delete storage failed: {held}"
+    assert serving.node.disks.pools == []
+    assert "data" in {each["storage"] for each in root.get("storage").result}
+
+
+def place(kind: str) -> dict[str, str]:
+    """The settings of the storage that `disks/...` makes."""
+    return {
+        "lvm": {"type": "lvm", "vgname": "data"},
+        "lvmthin": {"type": "lvmthin", "vgname": "data", "thinpool": "data"},
+        "directory": {"type": "dir", "path": "/mnt/pve/data"},
+        "zfs": {"type": "zfspool", "pool": "data"},
+    }[kind] | {"nodes": "pve"}
+
+
+def test_a_volume_needs_the_lock_of_its_storage(serving: Serving, root: Client) -> None:
+    ask_for(serving, kind="storage-locked", match="^local-lvm$")
+    refused = root.post(CONTENT, vmid=100, filename="vm-100-disk-0", size="1G")
+    told = "can't lock file '/var/lock/pve-manager/pve-storage-local-lvm' - got timeout"
+    assert (refused.status, refused.text) == (500, told)
+    assert root.get(CONTENT).result == []
 
 
 def test_faults_are_listed_and_cleared_and_unknown_ones_refused(serving: Serving) -> None:

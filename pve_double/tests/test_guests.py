@@ -69,6 +69,16 @@ def test_going_back_takes_the_settings_and_keeps_what_came_later_as_unused(root:
     assert root.get(f"{path}/status/current").result["status"] == "running"
 
 
+def test_a_running_vm_reports_how_long_it_waited(root: Client) -> None:
+    # As on the second recorded node: PVE::QemuServer::vmstatus, from the pressure of the VM's control group.
+    vmid = made(root)
+    waited = {f"pressure{of}{how}" for of in ("cpu", "io", "memory") for how in ("some", "full")}
+    assert not waited & root.get(f"{QEMU}/{vmid}/status/current").result.keys()
+    root.post(f"{QEMU}/{vmid}/status/start")
+    found = root.get(f"{QEMU}/{vmid}/status/current").result
+    assert {name for name in found if name.startswith("pressure")} == waited
+
+
 def test_a_failed_snapshot_stays_in_the_way_even_of_force(root: Client) -> None:
     vmid = made(root, scsi0="local-lvm:1", start=1)
     path = f"{QEMU}/{vmid}"

@@ -39,6 +39,8 @@ _SCRIPTS = (
     removal._IDENTITY,
     removal._FREE,
     store_removal.LOOK,
+    store_removal.MOUNT_POINT,
+    store_removal.REMOVE_MOUNT_POINT,
     room._LOOK,
 )
 """They run for real: nothing in them is a command that this machine has and that changes a disk."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -33,14 +33,15 @@ from harness.lab.transport.ssh import SshRunner
 from harness.layout.source import BlockSource
 from harness.model.attach import Attach
 from harness.model.base import Device, Md
-from harness.model.layout import Lvm, LvmThin, Qcow2, RawFile
+from harness.model.layout import Lvm, LvmThin, Qcow2, RawFile, Zvol
 from harness.model.mode import Mode
 from harness.results.configuration import configuration_check
 from harness.run_id import RunId
 from pve_double import nodeshell
 from pve_double.faults import Fault
-from pve_double.server import Serving
+from pve_double.server import Serving, serve
 from pve_double.state import Node
+from pve_double.testing import memory_node
 from tests.unit.proxmox_fixtures import client, node, serving, shell
 from tests.unit.proxmox_nodes import connected
 from tests.unit.proxmox_shell import DISK, LINK, NodeShell, PlayedShell
@@ -57,6 +58,7 @@ LVM = Mode("lvm", Lvm(), Attach())
 RAW = Mode("raw", RawFile(), Attach())
 QCOW2 = Mode("qcow2", Qcow2(), Attach())
 THIN = Mode("thin", LvmThin(), Attach())
+ZVOL = Mode("zvol", Zvol(), Attach())
 RULES = GuestRules(vmids=(9000, 9001), kvm=False, cpu="max")
 
 
@@ -75,14 +77,20 @@ def iso(tmp_path: Path) -> Path:
 
 
 def hypervisor(
-    client: Client, iso: Path, played: NodeShell, rules: GuestRules = RULES, events: Events | None = None
+    client: Client,
+    iso: Path,
+    played: NodeShell,
+    rules: GuestRules = RULES,
+    events: Events | None = None,
+    *,
+    facts: Mapping[str, str] | None = None,
 ) -> ProxmoxHypervisor:
     host = Host(
         spec=HostSpec("node1", "proxmox", ssh=None, disks=(DISK,)),
         runner=played,
         ssh=None,
         target=None,
-        facts=HostFacts({"cpus": "4"}),
+        facts=HostFacts({"cpus": "4", **(facts or {})}),
         guest_files=GuestFiles("", "", iso.parent / "key", "", iso, sha256_of(iso), "0123456789abcdef0123"),
         acceleration=Acceleration("tcg", "kvm = false"),
     )
@@ -218,6 +226,30 @@ def test_two_guests_never_share_a_disk(client: Client, iso: Path, shell: NodeShe
     ):
         pass
     assert left(client) == ["VM 100"]
+
+
+def test_on_a_node_without_zfs_a_zvol_is_skipped_with_the_reason_and_the_other_modes_are_built(
+    iso: Path, tmp_path: Path
+) -> None:
+    with serve(memory_node(cpus=4, zfs=False)) as serving, connected(serving) as client:
+        shell = NodeShell(serving, tmp_path)
+        ours = hypervisor(client, iso, shell)
+        why = ours.missing(ZVOL, DISK)
+        assert why == "ZFS is not installed there: apt-get install zfsutils-linux"
+        others = [mode for mode in (HOST, LVM, RAW, ZVOL) if ours.missing(mode, DISK) is None]
+        with ours.layouts(shell.log(RUN), [DISK], others, span=SPAN) as layouts:
+            assert set(layouts.by_mode) == {"host", "lvm", "raw"}
+        with pytest.raises(Unsupported, match="apt-get install zfsutils-linux"):
+            ours.layouts(shell.log(RUN), [DISK], [HOST, ZVOL], span=SPAN).__enter__()
+        assert left(client) == []
+
+
+def test_on_a_node_with_zfs_a_zvol_is_built(client: Client, iso: Path, shell: NodeShell) -> None:
+    ours = hypervisor(client, iso, shell, facts={"tool_zpool": "1", "tool_zfs": "1", "module_zfs": "1"})
+    assert ours.missing(ZVOL, DISK) is None
+    with ours.layouts(shell.log(RUN), [DISK], [HOST, ZVOL], span=SPAN) as layouts:
+        assert layouts.by_mode["zvol"].path == f"/dev/zvol/voh-{RUN}-zfs/vm-9000-voh-0"
+    assert left(client) == []
 
 
 def test_passthrough_with_a_token_is_refused_before_anything_is_made(

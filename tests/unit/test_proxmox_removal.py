@@ -318,6 +318,18 @@ def test_what_is_on_another_partition_than_ours_is_left_alone(
     assert [pool.name for pool in node.disks.pools] == [name]
 
 
+def test_reap_removes_the_mount_point_of_a_run_that_was_killed_just_before(
+    node: Node, ours: ProxmoxHypervisor, shell: NodeShell, kill: Kill
+) -> None:
+    kill(RAW, on=DISK)
+    (path,) = node.disks.mount_points
+    name = path.rpartition("/")[2]
+    node.disks.unmake("directory", name, group=name, cleanup_config=True, cleanup_disks=True)
+    assert node.disks.mount_points == {path}
+    assert reaped(ours, shell)["pve-store"] == ["absent"]
+    assert node.disks.mount_points == set()
+
+
 @pytest.mark.parametrize(
     ("mode", "name", "at", "what"),
     [

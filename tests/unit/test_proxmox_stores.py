@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import Unsupported
+from harness.errors import HostError, SafetyError, Unsupported
 from harness.events import Events
 from harness.guest.proxmox.client import Client, PveError
 from harness.guest.proxmox.iso import ensure_iso
 from harness.guest.proxmox.layers import store_layers, volumes_need
 from harness.guest.proxmox.store_removal import storage_ids
 from harness.guest.proxmox.stores import Store, Stores
-from harness.guest.proxmox.things import CreatedVm
+from harness.guest.proxmox.things import CreatedVm, Maker
 from harness.lab.created import CreationLog, Entry
 from harness.lab.guard.writable import created
 from harness.lab.hosts import GuestFiles
@@ -150,6 +150,126 @@ def test_the_volume_group_of_a_thin_pool_that_was_not_made_is_removed(
         pass
     assert "left behind" not in error.value.message
     assert node.disks.pools == []
+
+
+HELD = "got lock request timeout"
+MAKERS = pytest.mark.parametrize("maker", ["lvm", "lvmthin", "directory", "zfs"])
+
+
+def kinds(client: Client) -> list[str]:
+    """The kinds of tasks that the node has run, the oldest first."""
+    return [each["type"] for each in reversed(client.get("nodes/pve/tasks", {"source": "all"}))]
+
+
+@MAKERS
+def test_what_a_task_made_before_it_lacked_a_lock_is_removed_and_made_again(
+    node: Node, client: Client, stores: Stores, shell: NodeShell, maker: Maker
+) -> None:
+    # PVE::API2::Disks: the storage is entered in the configuration last, and for that its lock is needed.
+    node.faults.add(Fault("storage-config-locked", "create", times=2))
+    with stores.made(maker, STORE, region(shell), {"raidlevel": "single"} if maker == "zfs" else {}):
+        assert STORE in storage_ids(client)
+        assert [pool.kind for pool in node.disks.pools] == [maker]
+    made, removed = f"{maker}create".replace("ectory", ""), f"{maker}remove".replace("ectory", "")
+    assert kinds(client) == [made, removed, made, removed, made, removed]
+    assert node.faults.listing() == []
+    assert nothing_left(node, client)
+
+
+@MAKERS
+def test_a_storage_whose_entry_could_not_be_removed_in_time_is_removed_whole(
+    node: Node, client: Client, stores: Stores, shell: NodeShell, maker: Maker
+) -> None:
+    with stores.made(maker, STORE, region(shell), {"raidlevel": "single"} if maker == "zfs" else {}):
+        node.faults.add(Fault("storage-config-locked", "delete"))
+    assert node.faults.listing() == []
+    assert nothing_left(node, client)
+
+
+def nothing_left(node: Node, client: Client) -> bool:
+    assert (node.disks.pools, node.disks.mount_points) == ([], set())
+    assert left(client) == []
+    return True
+
+
+def test_what_is_not_provably_ours_stays_after_a_lock_timeout_and_the_first_error_is_reported(
+    node: Node, stores: Stores, shell: NodeShell
+) -> None:
+    ours = region(shell)
+
+    def another_disk() -> None:
+        """Meanwhile, somebody made a group with this name on another disk."""
+        (pool,) = node.disks.pools
+        pool.disk = node.disks.find("/dev/sdb")
+        pool.disk.partuuid = "ffff-another"
+
+    node.faults.add(Fault("storage-config-locked", "create"))
+    node.disks.after_make = another_disk
+    with pytest.raises(PveError, match=HELD) as error, stores.made("lvm", STORE, ours, {}):
+        pass
+    assert "what the task had done was not undone" in error.value.message
+    assert "is on /dev/sdb, which is not the partition of this run" in error.value.message
+    assert [pool.name for pool in node.disks.pools] == [STORE]
+
+
+def test_a_repeated_task_that_fails_names_the_first_failure_too(
+    node: Node, client: Client, stores: Stores, shell: NodeShell
+) -> None:
+    node.faults.add(Fault("storage-config-locked", "create"))
+    node.disks.after_make = lambda: node.faults.add(Fault("refused", "POST .*/disks/lvm", text="no more"))
+    with pytest.raises(PveError, match="no more") as error, stores.made("lvm", STORE, region(shell), {}):
+        pass
+    first = f"lvmcreate failed: create storage failed: cfs-lock 'file-storage_cfg' error: {HELD}"
+    assert f"it was repeated after: host node1: POST nodes/pve/disks/lvm: {first}" in error.value.message
+    node.faults.clear()
+    assert nothing_left(node, client)
+
+
+@pytest.mark.parametrize("filesystem", ["ext4", "xfs"])
+def test_the_mount_point_that_pve_leaves_is_removed(
+    node: Node, stores: Stores, shell: NodeShell, filesystem: str
+) -> None:
+    path = f"/mnt/pve/{STORE}"
+    with stores.made("directory", STORE, region(shell), {"filesystem": filesystem}):
+        assert node.disks.mount_points == {path}
+    assert node.disks.mount_points == set()
+
+
+def test_a_mount_point_that_existed_before_the_run_is_refused_and_stays(
+    node: Node, client: Client, stores: Stores, shell: NodeShell
+) -> None:
+    path = f"/mnt/pve/{STORE}"
+    node.disks.mount_points.add(path)
+    with pytest.raises(SafetyError, match=f"{path} already exists"), stores.made("directory", STORE, region(shell), {}):
+        pass
+    assert node.disks.mount_points == {path}
+    assert kinds(client) == []
+    assert shell.logged == []
+
+
+def test_a_mount_point_with_foreign_files_stays(node: Node, stores: Stores, shell: NodeShell) -> None:
+    path = f"/mnt/pve/{STORE}"
+    held = stores.made("directory", STORE, region(shell), {})
+    held.__enter__()
+    # In the directory itself, not on what is mounted there.
+    node.disks.hidden[path] = [f"{path}/notes"]
+    with pytest.raises(HostError, match=f"cannot delete '{path}': Directory not empty"):
+        held.__exit__(None, None, None)
+    assert node.disks.mount_points == {path}
+    assert [entry.kind for entry in shell.logged] == ["pve-store"]
+
+
+@pytest.mark.parametrize("file", [True, False], ids=["directory", "thin pool"])
+def test_a_volume_waits_for_the_lock_of_its_storage(node: Node, client: Client, stores: Stores, *, file: bool) -> None:
+    storage = "local" if file else "local-lvm"
+    node.faults.add(Fault("storage-locked", f"^{storage}$", times=2))
+    with stores.volume(Store(storage), 0, SPAN, "raw", file=file) as volume:
+        assert [each["volid"] for each in client.get(f"nodes/pve/storage/{storage}/content", {"vmid": 9000})] == [
+            volume.volid
+        ]
+        node.faults.add(Fault("storage-locked", f"^{storage}$", times=2))
+    assert node.faults.listing() == []
+    assert left(client) == []
 
 
 def test_a_volume_that_is_still_being_written_is_waited_for(node: Node, client: Client, stores: Stores) -> None:

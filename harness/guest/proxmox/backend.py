@@ -38,6 +38,7 @@ from harness.lab.proxmox import ROOT, GuestRules, ProxmoxSpec
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
 from harness.model.attach import Attach
+from harness.model.layout import Zvol, missing_requirement
 from harness.model.mode import Mode
 
 BOOT_TRIES = 2
@@ -74,7 +75,11 @@ class ProxmoxHypervisor(ProxmoxRemover):
 
     def missing(self, mode: Mode, disk: AnyDisk) -> str | None:
         """Why the node does not support `mode` on `disk`, with the remedy; None if it does."""
-        if (why := missing(self._client.spec, mode, disk)) or mode.attach is None:
+        why = missing(self._client.spec, mode, disk)
+        if why is None and isinstance(mode.layout, Zvol) and isinstance(disk, DiskById):
+            # All other tools that PVE needs come with it.
+            why = missing_requirement(mode.layout, self._host.facts)
+        if why or mode.attach is None:
             return why
         return too_many_queues(mode.attach, int(self._host.facts["cpus"] or 1))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from harness.cleanup import Cleanup
-from harness.errors import HostError, LabUnavailable
+from harness.errors import HarnessError, HostError, LabUnavailable
 from harness.guest.proxmox.connection import log_in, unreachable
 from harness.guest.proxmox.failures import LoginRefused, Refused, Unanswered
 from harness.guest.proxmox.refusals import is_lock_timeout, remedy
@@ -32,6 +32,8 @@ Params = Mapping[str, object]
 """Parameters of a call with PVE's names. A bool is sent as 0 or 1."""
 IsDone = Callable[[], bool]
 """Reads back whether the change of a write is done."""
+Undo = Callable[[], bool]
+"""Undoes the part of its work that a failed task has done. Returns whether the task must be repeated."""
 
 _UNAUTHORIZED = 401
 _LOST = frozenset({595, 596, 597, 598, 599, 502, 503, 504})
@@ -128,24 +130,47 @@ class Client:
         is_done: IsDone,
         deadline: float,
         expected: Expected | None = None,
+        undo: Undo | None = None,
     ) -> TaskEnd:
         """Make a change for which PVE starts a task, and wait until the task has ended.
 
         Raises PveError with the end of the task's log if it failed. The caller judges warnings. If the answer is lost,
         the client looks for the task with `expected` and for the change with `is_done`.
+
+        A task that did not get a lock in time is repeated. It has done nothing, unless it needs that lock in the middle
+        of its work: then give `undo`. If the repeated task fails, the error also has the first failure.
         """
         change = _Change(method, path, params, is_done, expected)
         end = Deadline.after(deadline)
+        first: PveError | None = None
         for attempt in attempts(end, _pauses()):
-            answer = self._written(change, end)
+            try:
+                answer = self._written(change, end)
+            except PveError as error:
+                raise _also(error, first) from None
             if not is_upid(answer):
                 return TaskEnd(())
             try:
                 return self._ended(answer, end)
             except TaskFailed as failed:
+                error = self._failed(change, failed)
                 if not is_lock_timeout(failed.status) or attempt.is_last:
-                    raise self._failed(change, failed) from None
+                    raise _also(error, first) from None
+                first = first or error
+                if undo is not None and not self._undone(undo, first):
+                    return TaskEnd(())
         raise AssertionError("unreachable: the pauses have no end")
+
+    def _undone(self, undo: Undo, first: PveError) -> bool:
+        try:
+            return undo()
+        except HarnessError as error:
+            raise PveError(
+                f"{first.message}\n     and what the task had done was not undone: {error}",
+                status=first.status,
+                reason=first.reason,
+                hint=first.hint,
+            ) from None
 
     def _written(self, change: _Change, end: Deadline) -> Any:
         before = self._tasks_of(change.expected)
@@ -249,6 +274,14 @@ class Client:
                     message, status=error.status, reason=error.reason, hint=remedy(error.reason, self.spec)
                 ) from None
         raise AssertionError("unreachable: the second attempt returns or raises")
+
+
+def _also(error: PveError, first: PveError | None) -> PveError:
+    """The error of a repeated task with the failure because of which it was repeated."""
+    if first is None:
+        return error
+    message = f"{error.message}\n     it was repeated after: {first.message}"
+    return PveError(message, status=error.status, reason=error.reason, hint=error.hint or first.hint)
 
 
 def _pauses() -> Iterator[float]:

@@ -25,7 +25,9 @@ _REMEDIES: Mapping[tuple[str, ...], str] = {
 
 
 def is_lock_timeout(reason: str) -> bool:
-    """Whether PVE did not get a lock of a configuration, a storage or the cluster in time. Then it has done nothing.
+    """Whether PVE did not get a lock of a configuration, a storage or the cluster in time.
+
+    A request has done nothing then, nor has a task, except for one that needs a further lock in the middle of its work.
 
     `got lock timeout - aborting command` does not count: PVE had that lock, and the work was interrupted.
     """

@@ -7,12 +7,16 @@ from typing import Any
 from harness.errors import HostError
 from harness.guest.proxmox.client import Client, PveError
 from harness.guest.proxmox.machine import VirtualMachine, exists
+from harness.guest.proxmox.refusals import is_lock_timeout
 from harness.guest.proxmox.store_removal import remove_store, require_node
 from harness.guest.proxmox.things import CreatedStore, CreatedVm, CreatedVolume, volumes_of
 from harness.guest.proxmox.vmids import require_sight
 from harness.lab.created import Entry, Removal
 from harness.lab.transport.base import Runner
 from harness.untrusted import reading
+from harness.waiting import Deadline, attempts, growing
+
+_FREE_SECONDS = 300.0
 
 # $1: a volume's path on the node. Prints its unique identity: an LV's UUID, a dataset's GUID, a file's inode.
 IDENTITY = r"""
@@ -166,9 +170,20 @@ def _path(client: Client, volume: CreatedVolume) -> str:
     return str(client.get(f"{client.node}/storage/{volume.storage}/content/{volume.volid}")["path"])
 
 
+def _free(runner: Runner, volume: CreatedVolume) -> str:
+    """Run the command, again if it did not get the storage's lock, which PVE holds while it changes a volume there."""
+    for attempt in attempts(Deadline.after(_FREE_SECONDS), growing(0.5, 8.0)):
+        try:
+            return runner.run(["sh", "-c", _FREE, "sh", volume.volid, volume.identity], deadline=_FREE_SECONDS).stdout
+        except HostError as error:
+            if not is_lock_timeout(error.message) or attempt.is_last:
+                raise
+    raise AssertionError("unreachable: the pauses have no end")
+
+
 def _freed(runner: Runner, volume: CreatedVolume) -> Removal:
     """Remove it by root's command on the node. As no VM names it, the API requires the right to remove any volume."""
-    printed = runner.run(["sh", "-c", _FREE, "sh", volume.volid, volume.identity], deadline=300).stdout
+    printed = _free(runner, volume)
     outcome, _, why = (printed.splitlines() or [""])[-1].partition(": ")
     if outcome == "foreign":
         return Removal("foreign", why)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from harness.errors import HostError
+from harness.errors import HostError, SafetyError
 from harness.guest.proxmox.client import Client, Expected, PveError
 from harness.guest.proxmox.things import MOUNTS, CreatedStore, Maker
 from harness.lab.created import Removal
@@ -77,6 +77,24 @@ esac
 echo ours
 """
 
+# $1: a mount point. Prints it if it exists.
+MOUNT_POINT = 'ls -d "$1" 2>/dev/null || true'
+# Removes neither a directory with contents nor one on which something is mounted.
+REMOVE_MOUNT_POINT = r"""
+ls -d "$1" >/dev/null 2>&1 || exit 0
+find "$1" -maxdepth 0 -type d -delete
+"""
+
+
+def require_no_mount_point(runner: Runner, name: str) -> None:
+    """Raises SafetyError if PVE's mount point for this storage already exists: the run must not remove it later."""
+    printed = runner.run(["sh", "-c", MOUNT_POINT, "sh", f"{MOUNTS}/{name}"], deadline=30).stdout.strip()
+    if printed:
+        raise SafetyError(
+            f"{runner.name}: {printed} already exists, and this run did not create it",
+            hint=f"if it is empty and nothing is mounted there: rmdir {printed} on the node",
+        )
+
 
 @reading("Proxmox VE's answer about a storage")
 def remove_store(client: Client, runner: Runner, store: CreatedStore) -> Removal:
@@ -95,13 +113,21 @@ def remove_store(client: Client, runner: Runner, store: CreatedStore) -> Removal
     if outcome == "foreign":
         return Removal("foreign", why)
     if outcome == "absent" and entry is None:
+        _remove_mount_point(runner, store)
         return Removal("absent")
     if outcome != "absent":
         _require_nothing_else(client, store, why, entry, store.others(entries))
         _unmake(client, store)
     if store.name in storage_ids(client):
         client.write("delete", f"storage/{store.name}", {}, is_done=partial(_is_gone, client, store.name))
+    _remove_mount_point(runner, store)
     return Removal("removed")
+
+
+def _remove_mount_point(runner: Runner, store: CreatedStore) -> None:
+    """Remove the empty directory that PVE leaves. It did not exist before the run, see `require_no_mount_point`."""
+    if store.maker == "directory":
+        runner.run(["sh", "-c", REMOVE_MOUNT_POINT, "sh", f"{MOUNTS}/{store.name}"], deadline=30)
 
 
 def require_node(client: Client, node: str) -> None:
@@ -184,7 +210,13 @@ def _unmake(client: Client, store: CreatedStore) -> None:
             is_done=partial(_is_unmade, client, maker, name),
             expected=Expected(REMOVES[maker], f"{name}-{name}" if maker == "lvmthin" else name),
             deadline=STORE_SECONDS,
+            # PVE takes the storage from its configuration after it has removed what it is on.
+            undo=partial(_is_still_made, client, maker, name),
         )
+
+
+def _is_still_made(client: Client, maker: Maker, name: str) -> bool:
+    return maker in makers_of(client, name)
 
 
 def _is_unmade(client: Client, maker: Maker, name: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from harness.errors import HostError, SafetyError
 from harness.guest.proxmox.client import Client, Expected, PveError
 from harness.guest.proxmox.removal import identity_of, remove_volume
-from harness.guest.proxmox.store_removal import STORE_SECONDS, remove_store, storage_ids
+from harness.guest.proxmox.store_removal import STORE_SECONDS, remove_store, require_no_mount_point, storage_ids
 from harness.guest.proxmox.things import CreatedStore, CreatedVm, CreatedVolume, Maker, volumes_of
 from harness.lab.created import CreationLog, Removal
 from harness.lab.guard.writable import created
@@ -83,7 +83,17 @@ class Stores:
         client, log, device = self.client, self.log, region.device
         node, disks = client.spec.node, device.disks
         store = CreatedStore(node=node, name=name, maker=maker, partuuid=region.partuuid, disks=disks)
+        if maker == "directory":
+            require_no_mount_point(log.runner, name)
         with log.making(store, lambda: remove_store(client, log.runner, store)):
+
+            def undo() -> bool:
+                """PVE configures the storage last. If it does not get the lock for this in time, the rest remains."""
+                if (removal := remove_store(client, log.runner, store)).outcome == "foreign":
+                    raise HostError(f"host {client.host}: {store.words} is not removed: {removal.why}")
+                device.run(["true"], deadline=30)
+                return True
+
             # PVE gets a path. This command checks immediately before that the path leads to the region.
             device.run(["true"], deadline=30)
             where = {"devices": device.path} if maker == "zfs" else {"device": device.path}
@@ -95,6 +105,7 @@ class Stores:
                 is_done=lambda: name in storage_ids(client),
                 expected=Expected(_CREATES[maker], name),
                 deadline=STORE_SECONDS,
+                undo=undo,
             )
             yield Store(name, disks, made=True)
 
