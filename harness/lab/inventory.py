@@ -28,6 +28,7 @@ from harness.lab.fields import (
 )
 from harness.lab.hypervisor import LIBVIRT, HypervisorSpec, KindRules
 from harness.lab.proxmox import ApiTable, GuestTable, ProxmoxSpec, StoredLayout
+from harness.model.guest import ANY_GUEST, GuestOptions, guest_problems
 
 HINT = "docs/lab.md explains every key"
 EMBEDDED = "lab"
@@ -112,6 +113,8 @@ class HostSpec:
     """What is simulated, as text; None for a real machine."""
     hypervisor: HypervisorSpec = LIBVIRT
     stored: tuple[DiskByStorage, ...] = ()
+    guest: GuestOptions = ANY_GUEST
+    """The size and placement of its guests, unless the scenario requests others."""
 
     @property
     def proxmox(self) -> ProxmoxSpec | None:
@@ -202,7 +205,7 @@ class _Host(_Table):
 
 
 _OF_SSH = frozenset({"address", "port", "user", "key", "host_key"})
-_OF_HYPERVISOR = frozenset({"api", "guest"})
+_OF_HYPERVISOR = frozenset({"api"})
 _KINDS: Mapping[str, KindRules] = {
     "local": KindRules(needless=_OF_SSH | _OF_HYPERVISOR, ssh="none"),
     "ssh": KindRules(needless=_OF_HYPERVISOR, ssh="required"),
@@ -263,12 +266,13 @@ def _host(name: str, table: _Host, problems: list[str]) -> HostSpec:
             f'{where}.{min(surplus)}: cannot be used with kind = "{table.kind}"; allowed: only with kind = {allowed}'
         )
     hypervisor = _hypervisor(where, table, problems)
+    guest = _guest(f"{where}.guest", table, problems)
     address = table.address or hypervisor.address
     found = [_disk(f"{where}.disk.{key}", key, disk, table.kind, problems) for key, disk in table.disk.items()]
     disks = tuple(disk for disk in found if isinstance(disk, DiskById | DiskByFile))
     stored = tuple(disk for disk in found if isinstance(disk, DiskByStorage))
     ssh = None if rules.ssh == "none" else _ssh(where, table, address, problems)
-    return HostSpec(name, table.kind, ssh, disks, hypervisor=hypervisor, stored=stored)
+    return HostSpec(name, table.kind, ssh, disks, hypervisor=hypervisor, stored=stored, guest=guest)
 
 
 def _kinds(fit: Callable[[KindRules], bool]) -> str:
@@ -280,6 +284,16 @@ def _hypervisor(where: str, table: _Host, problems: list[str]) -> HypervisorSpec
     if table.kind == "proxmox":
         return proxmox.proxmox_spec(where, table.api, table.guest, problems) or LIBVIRT
     return LIBVIRT
+
+
+def _guest(where: str, table: _Host, problems: list[str]) -> GuestOptions:
+    if table.guest is None:
+        return ANY_GUEST
+    if table.kind != "proxmox" and (surplus := sorted(table.guest.of_node)):
+        why = f'cannot be used with kind = "{table.kind}"; allowed: only with kind = "proxmox"'
+        problems += [f"{where}.{key}: {why}" for key in surplus]
+    problems += [f"{where}.{problem}" for problem in guest_problems(table.guest.options)]
+    return table.guest.options
 
 
 def _ssh(where: str, table: _Host, address: str | None, problems: list[str]) -> SshAddress | None:

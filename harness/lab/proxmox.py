@@ -13,8 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from harness.config.values import absolute_path
 from harness.lab.hypervisor import KindRules
-from harness.model.guest import GUEST_MEMORY
-from harness.units import parse_size
+from harness.model.guest import GUEST_MEMORY, OPTION_TYPES, OPTIONS_TABLE, GuestOptions, cpu_type
 
 ROOT = "root@pam"
 """PVE lets only this user attach a device by its path, and only with a password."""
@@ -74,7 +73,7 @@ class ApiSpec:
 class GuestRules:
     """The settings of guests on the node. `vmids` are the first and the last id to use; `memory` is in bytes.
 
-    With `kvm` False, the node emulates the CPU. `cpu` is PVE's name of a CPU type. With `template`, a guest is a clone
+    With `kvm` False, the node emulates the CPU. `cpu` and `memory` are for guests that request none. With `template`, a guest is a clone
     of that VM. Without it, the guest boots the harness's ISO from `iso_storage`. `address` (with its prefix length) and
     `gateway` are for networks without DHCP.
     """
@@ -186,15 +185,6 @@ def _vmids(value: object) -> object:
     return first, last
 
 
-def _memory(value: object) -> int:
-    if not isinstance(value, str):
-        raise ValueError('must be text in quotes; allowed: for example "1 GiB"')
-    size = parse_size(value)
-    if size < 256 * 1024**2 or size % 1024**2:
-        raise ValueError('allowed: whole MiB from "256 MiB"')
-    return size
-
-
 class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -232,20 +222,28 @@ class ApiTable(_Discreet):
     fingerprint: str | None = Field(default=None, pattern=r"^([0-9A-Fa-f]{2}:){31}[0-9A-Fa-f]{2}$")
 
 
-class GuestTable(_Table):
-    """`[host.NAME.guest]`."""
+class GuestTable(OPTIONS_TABLE):  # type: ignore[misc, valid-type] # created from the options of a guest
+    """`[host.NAME.guest]`: the options of a guest, and how a node of Proxmox VE creates it."""
 
     bridge: str = Field(default="vmbr0", min_length=1)
     iso_storage: str = Field(default="local", min_length=1)
     vmids: Annotated[tuple[int, int], BeforeValidator(_vmids)] = (9000, 9099)
     kvm: bool = True
-    cpu: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_.+,=;-]+$")
-    memory: Annotated[int, BeforeValidator(_memory)] = GUEST_MEMORY
     network: Network = "agent"
     address: Annotated[str, AfterValidator(_interface)] | None = None
     gateway: Annotated[str, AfterValidator(_gateway)] | None = None
     reach: Reach = "node"
     template: int | None = Field(default=None, ge=100, le=999_999_999)
+
+    @property
+    def options(self) -> GuestOptions:
+        """The size and placement that guests on the host have, unless the scenario requests others."""
+        return GuestOptions(**{name: getattr(self, name) for name in OPTION_TYPES})
+
+    @property
+    def of_node(self) -> set[str]:
+        """The keys in the file that only a node of Proxmox VE has."""
+        return self.model_fields_set - set(OPTION_TYPES)
 
 
 def proxmox_spec(where: str, api: ApiTable | None, guest: GuestTable | None, problems: list[str]) -> ProxmoxSpec | None:
@@ -275,14 +273,8 @@ def proxmox_spec(where: str, api: ApiTable | None, guest: GuestTable | None, pro
     return ProxmoxSpec(spec, rules)
 
 
-def _cpu_type(cpu: str) -> str:
-    """The CPU type from PVE's options of a CPU: `host`, `host,flags=+aes`, `cputype=host`."""
-    options = dict(part.partition("=")[::2] for part in cpu.split(","))
-    return options.get("cputype", cpu.partition(",")[0])
-
-
 def _rules(where: str, table: GuestTable, problems: list[str]) -> GuestRules:
-    if not table.kvm and table.cpu is not None and _cpu_type(table.cpu) == "host":
+    if not table.kvm and table.cpu is not None and cpu_type(table.cpu) == "host":
         problems.append(f'{where}.cpu = "{table.cpu}": QEMU has it only with KVM; allowed with kvm = false: "max"')
     if table.network == "static" and table.address is None:
         problems.append(f'{where}.address: missing; network = "static" needs it, for example "192.0.2.50/24"')
@@ -306,7 +298,7 @@ def _rules(where: str, table: GuestTable, problems: list[str]) -> GuestRules:
         vmids=table.vmids,
         kvm=table.kvm,
         cpu=table.cpu or ("host" if table.kvm else "max"),
-        memory=table.memory,
+        memory=table.memory or GUEST_MEMORY,
         network=table.network,
         address=table.address,
         gateway=table.gateway,

@@ -1,12 +1,12 @@
-"""How a disk is really attached, as read back from the hypervisor, QEMU, the host and the guest. Pure."""
+"""How a disk and its guest are really set up, as read back from hypervisor, QEMU, host and guest. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import field, fields
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import JsonValue, ValidationInfo, field_validator, model_serializer
+from pydantic import JsonValue, Strict, ValidationInfo, field_validator, model_serializer
 from pydantic.dataclasses import dataclass
 
 from harness.model.values import STORED, STRICT
@@ -21,11 +21,11 @@ def _shows(option: str) -> Any:
 class Effective:
     """Each setting has the value that was read back, or None if nothing reported it.
 
-    `Attach.expected` also has this type. There, None accepts any value. The values come from other programs, so a
+    `Attach.expected` and `GuestOptions.expected` also have this type. There, None accepts any value. The values come from other programs, so a
     value of another type raises ValueError.
     """
 
-    machine: str | None = None
+    machine: str | None = _shows("machine")
     bus: str | None = _shows("bus")
     """The hypervisor's name of the bus."""
     cache: str | None = _shows("cache")
@@ -65,6 +65,29 @@ class Effective:
     guest_queues: int | None = _shows("queues")
     guest_driver: str | None = _shows("bus")
     guest_controller_driver: str | None = _shows("bus")
+    qemu_cpu: str | None = _shows("cpu")
+    qemu_vcpus: int | None = _shows("vcpus")
+    qemu_sockets: int | None = _shows("sockets")
+    qemu_cores: int | None = _shows("cores")
+    """Cores of each socket."""
+    qemu_threads: int | None = _shows("threads")
+    """Threads of each core."""
+    qemu_memory: int | None = _shows("memory")
+    qemu_numa_nodes: str | None = _shows("numa_nodes")
+    qemu_numa_mode: str | None = _shows("numa_mode")
+    qemu_poll_max_ns: int | None = _shows("poll_max_ns")
+    """Of the iothreads that serve the disk, as the two below."""
+    qemu_poll_grow: int | None = _shows("poll_grow")
+    qemu_poll_shrink: int | None = _shows("poll_shrink")
+    host_page_size: int | None = _shows("hugepages")
+    """The host's pages that back the guest's memory, in bytes."""
+    host_vcpu_cpus: Annotated[tuple[str, ...], Strict(strict=False)] | None = _shows("pin_vcpus")
+    """The host's CPUs that the vCPUs may run on: one list for each vCPU, or one if all are the same."""
+    host_iothread_cpus: str | None = _shows("pin_iothreads")
+    """The same of the iothreads that serve the disk."""
+    host_emulator_cpus: str | None = _shows("pin_emulator")
+    guest_cpus: int | None = _shows("vcpus")
+    guest_memory: int | None = _shows("memory")
 
     @field_validator("*", mode="before")
     @classmethod
@@ -76,7 +99,7 @@ class Effective:
         """Every setting that has a value, by name."""
         for each in fields(self):
             if (value := getattr(self, each.name)) is not None:
-                yield each.name, value
+                yield each.name, list(value) if isinstance(value, tuple) else value
 
     def merged(self, other: Effective) -> Effective:
         """The settings of both. If both have a value, the value of `other` counts."""

@@ -1,6 +1,18 @@
-"""What all guests have in common."""
+"""The size and placement of a guest: what lab file and scenario request, and what must be read back. Pure."""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, get_type_hints
+
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, create_model
+
+from harness.model.cpus import NumberList
+from harness.model.effective import Effective
+from harness.model.values import VALUE, Bytes, Count, Table, from_text, names_of
+from harness.units import format_size, parse_size
 
 GUEST_MEMORY = 768 << 20
 """The guest's memory in bytes. Below 512 MiB of usable memory, Linux turns off transparent huge pages.
@@ -8,3 +20,227 @@ GUEST_MEMORY = 768 << 20
 Then the buffers of large I/Os consist of single pages that lie anywhere, and QEMU maps each of them. In the embedded
 lab, reads of 256 KiB reached 700 MB/s without huge pages and 1000 MB/s with them, and varied more from slice to slice.
 """
+KIB, MIB, GIB = 1024, 1024**2, 1024**3
+SMALLEST_MEMORY = 256 * MIB
+LONGEST_POLL_NS = 1_000_000_000
+
+GuestPreset = Literal["study-1"]
+NumaMode = Literal["strict", "preferred", "interleave"]
+_MACHINE = re.compile(r"q35|pc|pc-(q35|i440fx)-\d+\.\d+(\.\d+)?(\+pve\d+)?")
+_CPU = re.compile(r"[A-Za-z0-9_.+,=;-]+")
+
+
+def _memory(size: int) -> int:
+    if size < SMALLEST_MEMORY or size % MIB:
+        raise ValueError('allowed: whole MiB from "256 MiB"')
+    return size
+
+
+def _page(size: int) -> int:
+    if size not in (2 * MIB, GIB):
+        raise ValueError('allowed: "2 MiB", "1 GiB"')
+    return size
+
+
+def _machine(name: str) -> str:
+    if not _MACHINE.fullmatch(name):
+        raise ValueError('not a machine type; allowed: "q35", "pc", or one with a version, for example "pc-q35-9.2"')
+    return name
+
+
+def _cpu(name: str) -> str:
+    if not _CPU.fullmatch(name):
+        raise ValueError('not a CPU model; allowed: "host", "max", or a model of QEMU, for example "EPYC-Milan"')
+    return name
+
+
+Memory = Annotated[int, Strict(), BeforeValidator(from_text(parse_size, "8 GiB")), Bytes, AfterValidator(_memory)]
+PageSize = Annotated[int, Strict(), BeforeValidator(from_text(parse_size, "2 MiB")), Bytes, AfterValidator(_page)]
+Cpus = Annotated[Count, Field(ge=1, le=1024)]
+Polled = Annotated[Count, Field(ge=0, le=LONGEST_POLL_NS)]
+Factor = Annotated[Count, Field(ge=0, le=1_000_000)]
+
+
+@dataclass(frozen=True, slots=True)
+class GuestOptions:
+    """The size and placement of a guest. For an option that is None, virt-overhead or the hypervisor chooses."""
+
+    __pydantic_config__ = VALUE
+
+    preset: GuestPreset | None = None
+    """The origin of the options that are not set: `study-1` is the guest of the study of local disks."""
+    vcpus: Cpus | None = None
+    """The number of vCPUs."""
+    sockets: Cpus | None = None
+    """The sockets that the guest sees."""
+    cores: Cpus | None = None
+    """Cores of each socket."""
+    threads: Cpus | None = None
+    """Threads of each core."""
+    memory: Memory | None = None
+    """In bytes."""
+    machine: Annotated[str, Strict(), AfterValidator(_machine)] | None = None
+    """QEMU's machine type."""
+    cpu: Annotated[str, Strict(), AfterValidator(_cpu)] | None = None
+    """The CPU model, by QEMU's name; `host` is the host's own, `max` all that the host can do or emulate."""
+    pin_vcpus: Annotated[tuple[NumberList, ...], Strict(strict=False)] = ()
+    """The host's CPUs for the vCPUs: one list for all, or one for each."""
+    pin_iothreads: NumberList | None = None
+    """The host's CPUs for all iothreads."""
+    pin_emulator: NumberList | None = None
+    """The host's CPUs for QEMU's other threads."""
+    numa_nodes: NumberList | None = None
+    """The host's NUMA nodes for the guest's memory."""
+    numa_mode: NumaMode | None = None
+    """Whether the memory must be on these nodes. None is `strict`."""
+    hugepages: PageSize | None = None
+    """The size in bytes of the host's huge pages that back the memory."""
+    poll_max_ns: Polled | None = None
+    """The longest time in nanoseconds for which an iothread polls before it sleeps. 0 turns polling off."""
+    poll_grow: Factor | None = None
+    """The factor by which that time grows; 0 is QEMU's default."""
+    poll_shrink: Factor | None = None
+    """The divisor by which it shrinks; 0 is QEMU's default."""
+
+    @property
+    def topology(self) -> tuple[int, int, int] | None:
+        """Sockets, cores of a socket and threads of a core; None if none of them is requested."""
+        if self.sockets is None and self.cores is None and self.threads is None:
+            return None
+        return self.sockets or 1, self.cores or 1, self.threads or 1
+
+    @property
+    def vcpu_count(self) -> int | None:
+        """The requested number of vCPUs; None if nothing determines it."""
+        if (topology := self.topology) is not None:
+            return topology[0] * topology[1] * topology[2]
+        return self.vcpus or (len(self.pin_vcpus) if len(self.pin_vcpus) > 1 else None)
+
+    @property
+    def polls(self) -> dict[str, int]:
+        """The requested polling options by the name of the attribute in libvirt's XML."""
+        found = {"max": self.poll_max_ns, "grow": self.poll_grow, "shrink": self.poll_shrink}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def over(self, other: GuestOptions) -> GuestOptions:
+        """These options, and those of `other` where these have none.
+
+        vCPUs and topology are one option: they come from the same one. Presets are replaced by their options.
+        """
+        return self._with_preset()._filled(other._with_preset())  # noqa: SLF001 - of the same class
+
+    def expected(self, *, iothreads: int) -> Effective:
+        """The settings that must be read back. `iothreads` is the number of threads that serve the disk."""
+        sockets, cores, threads = self.topology or (None, None, None)
+        polls = self if iothreads else GuestOptions()
+        return Effective(
+            machine=self.machine if self.machine not in ("q35", "pc") else None,
+            qemu_cpu=None if self.cpu is None else cpu_type(self.cpu),
+            qemu_vcpus=self.vcpu_count,
+            guest_cpus=self.vcpu_count,
+            qemu_sockets=sockets,
+            qemu_cores=cores,
+            qemu_threads=threads,
+            qemu_memory=self.memory,
+            guest_memory=self.memory,
+            host_vcpu_cpus=compressed(self.pin_vcpus) or None,
+            host_iothread_cpus=self.pin_iothreads if iothreads else None,
+            host_emulator_cpus=self.pin_emulator,
+            qemu_numa_nodes=self.numa_nodes,
+            qemu_numa_mode=(self.numa_mode or "strict") if self.numa_nodes else None,
+            host_page_size=self.hugepages,
+            qemu_poll_max_ns=polls.poll_max_ns,
+            qemu_poll_grow=polls.poll_grow,
+            qemu_poll_shrink=polls.poll_shrink,
+        )
+
+    def _with_preset(self) -> GuestOptions:
+        return self if self.preset is None else self._filled(PRESETS[self.preset])
+
+    def _filled(self, base: GuestOptions) -> GuestOptions:
+        left_out = ("preset", *(_SIZE if any(getattr(self, name) is not None for name in _SIZE) else ()))
+        unset = [name for name in names_of(self) if getattr(self, name) in (None, ()) and name not in left_out]
+        return replace(self, **{name: getattr(base, name) for name in unset})
+
+
+_SIZE = ("vcpus", "sockets", "cores", "threads")
+ANY_GUEST = GuestOptions()
+"""Nothing is requested."""
+PRESETS: Mapping[GuestPreset, GuestOptions] = {
+    # harness/published/figures.toml has the source. The study does not give the topology.
+    "study-1": GuestOptions(vcpus=2, memory=8 * GIB),
+}
+
+
+def cpu_type(cpu: str) -> str:
+    """The model in Proxmox VE's options of a CPU: `host`, `host,flags=+aes`, `cputype=host`."""
+    options = dict(part.partition("=")[::2] for part in cpu.split(","))
+    return options.get("cputype", cpu.partition(",")[0])
+
+
+def compressed(lists: Sequence[str]) -> tuple[str, ...]:
+    """One list if all are the same, else all of them."""
+    return tuple(dict.fromkeys(lists)) if len(set(lists)) == 1 else tuple(lists)
+
+
+def guest_problems(options: GuestOptions) -> Iterator[str]:
+    """The conflicts among the options, each as `KEY = VALUE: conflicts with ...; allowed: ...`."""
+    guest = options.over(ANY_GUEST)
+    count, topology, memory = guest.vcpu_count, guest.topology, guest.memory or GUEST_MEMORY
+    if topology is not None and guest.vcpus is not None and guest.vcpus != count:
+        shape = " x ".join(map(str, topology))
+        yield (
+            f"vcpus = {guest.vcpus}: conflicts with sockets, cores and threads, which are {shape} = {count} vCPUs; "
+            "allowed: the same number, or only one of the two"
+        )
+    if len(guest.pin_vcpus) > 1 and len(guest.pin_vcpus) != count:
+        yield (
+            f"pin_vcpus with {len(guest.pin_vcpus)} lists: conflicts with {count} vCPUs; allowed: one list for all "
+            "vCPUs, or one for each"
+        )
+    if guest.numa_mode is not None and guest.numa_nodes is None:
+        yield f'numa_mode = "{guest.numa_mode}": conflicts with numa_nodes left out; allowed: with numa_nodes'
+    if guest.hugepages is not None and memory % guest.hugepages:
+        yield (
+            f'hugepages = "{format_size(guest.hugepages)}": conflicts with memory = "{format_size(memory)}"'
+            f"{'' if guest.memory else ' (the default)'}, which is not a multiple of it; allowed: memory in whole pages"
+        )
+
+
+def guest_in_words(found: Effective) -> str:
+    """The size and placement that were read back, in one line; empty if nothing was."""
+    parts = [_vcpus_in_words(found)]
+    parts.append(format_size(found.qemu_memory) if found.qemu_memory else "")
+    parts.append(f"in pages of {format_size(found.host_page_size)}" if found.host_page_size else "")
+    nodes, mode = found.qemu_numa_nodes, found.qemu_numa_mode
+    parts.append(f"on NUMA nodes {nodes} ({mode})" if nodes else "")
+    parts += [text for text in (found.machine, found.qemu_cpu and f"CPU model {found.qemu_cpu}") if text]
+    named = {"iothreads": found.host_iothread_cpus, "QEMU's other threads": found.host_emulator_cpus}
+    parts += [f"{what} on host CPUs {cpus}" for what, cpus in named.items() if cpus]
+    if found.qemu_poll_max_ns is not None:
+        parts.append(f"polling up to {found.qemu_poll_max_ns} ns" if found.qemu_poll_max_ns else "no polling")
+    return ", ".join(part for part in parts if part)
+
+
+def _vcpus_in_words(found: Effective) -> str:
+    if found.qemu_vcpus is None:
+        return ""
+    shape = (found.qemu_sockets, found.qemu_cores, found.qemu_threads)
+    topology = f" ({' x '.join(map(str, shape))} sockets, cores, threads)" if None not in shape else ""
+    cpus = f" on host CPUs {' / '.join(found.host_vcpu_cpus)}" if found.host_vcpu_cpus else ""
+    return f"{found.qemu_vcpus} vCPU{'s' if found.qemu_vcpus > 1 else ''}{topology}{cpus}"
+
+
+def _option_types() -> dict[str, Any]:
+    hints = get_type_hints(GuestOptions, include_extras=True)
+    return {name: hints[name] for name in names_of(ANY_GUEST)}
+
+
+OPTION_TYPES = _option_types()
+"""The type of each option, by its key."""
+OPTIONS_TABLE: type[Table] = create_model(
+    "GuestOptionsTable",
+    __base__=Table,
+    **{name: (hint, getattr(ANY_GUEST, name)) for name, hint in OPTION_TYPES.items()},
+)
+"""A table with these keys, for a table that has others as well."""

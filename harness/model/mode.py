@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated
 
 from pydantic import BeforeValidator
 
-from harness.model.attach import Attachment, StoredAttachment
+from harness.model.attach import Attach, Attachment, StoredAttachment
 from harness.model.base import Device, Md
+from harness.model.effective import NOTHING, Effective
+from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.job import Job
 from harness.model.layout import AnyLayout, Layout
 from harness.model.values import VALUE
@@ -23,6 +25,8 @@ class Mode:
     name: str
     layout: Layout
     attach: Attachment | None
+    guest: GuestOptions = ANY_GUEST
+    """The guest that gets the disk. Modes with different guests are measured in different setups."""
 
     @property
     def has_twin(self) -> bool:
@@ -32,7 +36,19 @@ class Mode:
     @property
     def detail(self) -> ModeDetail:
         """The meaning of its name, as stored in a run."""
-        return ModeDetail(self.layout, self.attach)
+        return ModeDetail(self.layout, self.attach, self.guest)
+
+    @property
+    def expected(self) -> Effective:
+        """The settings that must be read back from its disk and its guest."""
+        if self.attach is None:
+            return NOTHING
+        threads = self.attach.threads if isinstance(self.attach, Attach) else 0
+        return self.attach.expected.merged(self.guest.expected(iothreads=threads))
+
+    def on(self, guest: GuestOptions) -> Mode:
+        """The same mode on a host whose guests have these options. The mode's own ones win."""
+        return replace(self, guest=self.guest.over(guest)) if self.attach is not None else self
 
 
 def _of_schema_1(value: object) -> object:
@@ -51,6 +67,8 @@ class ModeDetail:
     attach: Annotated[StoredAttachment | None, BeforeValidator(_of_schema_1)]
     """How the guest gets it (bus, cache, aio, iothread); null for the mode `host`. `device` is `unknown` if the run was
     imported."""
+    guest: GuestOptions = field(default=ANY_GUEST, compare=False)
+    """The size and placement that were requested for its guest. Two runs can be compared if only these differ."""
 
     @property
     def on_array(self) -> bool:

@@ -87,7 +87,9 @@ class Engine:
                 problems.append(error)
                 self.left_out[name] = error.message
             else:
-                self.plans[name] = self._plan(name, chosen)
+                guest = self._hosts[name].guest
+                self.scenarios = {**self.scenarios, name: self.scenarios[name].on(guest)}
+                self.plans[name] = self._plan(name, [replace(cell, mode=cell.mode.on(guest)) for cell in chosen])
         if problems and not self.plans:
             raise problems[0]
         self.max_writes = self.options.max_writes

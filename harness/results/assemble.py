@@ -237,7 +237,7 @@ def _look(context: CellContext, rounds: int) -> Look | None:
 
 
 def _configuration(mode: Mode, effective: Effective) -> list[ValidityCheck]:
-    check = configuration_check(mode.attach, effective) if mode.attach else None
+    check = configuration_check(mode, effective) if mode.attach else None
     return [check] if check else []
 
 

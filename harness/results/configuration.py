@@ -1,4 +1,4 @@
-"""Is a disk attached as requested? The request against what was read back. Pure."""
+"""Are a disk and its guest set up as requested? The request against what was read back. Pure."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from pydantic import JsonValue
 
 from harness.model.attach import Attachment
 from harness.model.effective import NOTHING, OPTIONS, Effective
+from harness.model.mode import Mode
 from harness.results.cells import ValidityCheck
 
 
-def configuration_check(requested: Attachment, effective: Effective) -> ValidityCheck | None:
-    """The requested attachment against what hypervisor and guest report. None if nothing was read back.
+def configuration_check(requested: Attachment | Mode, effective: Effective) -> ValidityCheck | None:
+    """The requested attachment, or mode, against what hypervisor and guest report. None if nothing was read back.
 
     Each difference fails the check. The detail names each option that was not reported.
     """

@@ -67,7 +67,11 @@ def decompose_problems(scenario: Scenario) -> Iterator[str]:
 
 def changes(before: Arm, after: Arm) -> list[Change]:
     """All differences between two arms. Empty for the same arm, and for modes that differ only in their names."""
-    return [*_layout_changes(_layout(before), _layout(after)), *_attach_changes(before, after)]
+    return [
+        *_layout_changes(_layout(before), _layout(after)),
+        *_attach_changes(before, after),
+        *_guest_changes(before, after),
+    ]
 
 
 def _arms(scenario: Scenario) -> list[Arm]:
@@ -152,6 +156,12 @@ def _attach_changes(before: Arm, after: Arm) -> Iterator[Change]:
     # The twin of a cached mode also uses the page cache, so only its own guest is comparable with it.
     if _direct(before) != _direct(after):
         yield Change("attach.cache", f"page cache {_switch(not _direct(before))} -> {_switch(not _direct(after))}")
+
+
+def _guest_changes(before: Arm, after: Arm) -> Iterator[Change]:
+    """The options in which the guests of two arms differ."""
+    if before.place is Place.GUEST is after.place and before.mode is not None and after.mode is not None:
+        yield from _option_changes("guest", before.mode.guest, after.mode.guest)
 
 
 def _attached(arm: Arm) -> Attachment | None:

@@ -14,6 +14,7 @@ from harness.config.names import LONGEST_NAME
 from harness.config.problems import describe, quoted_key, shown
 from harness.config.toml import read_toml
 from harness.errors import ConfigError
+from harness.model.guest import ANY_GUEST, guest_problems
 from harness.model.job import Workload
 from harness.model.mode import Mode
 from harness.model.profile import PROFILES
@@ -63,6 +64,7 @@ def load_scenario(path: Path) -> Scenario:
     problems += _contradicting_rounds(table)
     problems += _same_ids(table)
     scenario = replace(_scenario(path.stem, table), fio_files=files.read)
+    problems += _guest_problems(table)
     problems += scenario_problems(scenario)
     problems += reference_problems(scenario)
     problems += decompose_problems(scenario)
@@ -156,6 +158,15 @@ def _contradicting_rounds(table: ScenarioTable) -> Iterator[str]:
             )
 
 
+def _guest_problems(table: ScenarioTable) -> Iterator[str]:
+    """Options of a guest that conflict. A mode's guest also has the options of the scenario's guest."""
+    yield from (f"guest.{problem}" for problem in guest_problems(table.guest))
+    for name, mode in table.mode.items():
+        if mode.guest != ANY_GUEST:
+            found = guest_problems(mode.guest.over(table.guest))
+            yield from (f"mode.{name}.guest.{problem}" for problem in found)
+
+
 def _published_problems(scenario: Scenario) -> Iterator[str]:
     """Figures of one array, where the modes build arrays: figures of the array would be shown beside a single disk."""
     name = scenario.published
@@ -170,7 +181,7 @@ def _published_problems(scenario: Scenario) -> Iterator[str]:
 
 
 def _scenario(name: str, table: ScenarioTable) -> Scenario:
-    own = {key: Mode(key, mode.layout, mode.attach) for key, mode in table.mode.items()}
+    own = {key: Mode(key, mode.layout, mode.attach, mode.guest) for key, mode in table.mode.items()}
     modes = {mode.name: mode for mode in PRESETS} | own
     disks = tuple(table.disks or [table.disk or name])
     return Scenario(
@@ -178,7 +189,7 @@ def _scenario(name: str, table: ScenarioTable) -> Scenario:
         title=table.title,
         disk=disks[0],
         disks=disks,
-        modes=tuple(modes[mode] for mode in table.modes),
+        modes=tuple(modes[mode].on(table.guest) for mode in table.modes),
         workloads=tuple(table.workloads),
         write_rate=table.write_rate,
         profiles=tuple(profile.changed(table.profile.get(profile.name)) for profile in PROFILES),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.model.budget import Budget
+from harness.model.guest import GuestOptions
 from harness.model.job import Job, Workload
 from harness.model.mode import Cell, Mode
 from harness.model.profile import Profile
@@ -96,3 +97,7 @@ class Scenario:
     def __post_init__(self) -> None:
         if not self.disks:
             object.__setattr__(self, "disks", (self.disk,))
+
+    def on(self, guest: GuestOptions) -> Scenario:
+        """The scenario on a host whose guests have these options. The options in its own file win."""
+        return replace(self, modes=tuple(mode.on(guest) for mode in self.modes))

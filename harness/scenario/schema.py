@@ -19,6 +19,7 @@ from harness.config.names import choices, plain_name, short_name
 from harness.config.values import one_line
 from harness.model.attach import AnyAttachment
 from harness.model.budget import Budget
+from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.layout import AnyLayout
 from harness.model.profile import PROFILE_TABLE, PROFILES
 from harness.model.values import Iodepth, Rate, SomeSeconds, Table
@@ -101,6 +102,7 @@ class ModeTable(Table):
 
     layout: AnyLayout
     attach: AnyAttachment
+    guest: GuestOptions = ANY_GUEST
 
     @model_validator(mode="wrap")
     @classmethod
@@ -150,6 +152,7 @@ class ScenarioTable(Table):
     modes: Annotated[list[ModeName], Field(min_length=1)]
     workloads: WorkloadList
     write_rate: Rate
+    guest: GuestOptions = ANY_GUEST
     published: PublishedName | None = None
     expect_void: Annotated[list[str], Field(min_length=1)] | None = None
     mode: dict[OwnModeName, ModeTable] = Field(default_factory=dict)

@@ -53,6 +53,8 @@ def disks_in_words(names: Sequence[str]) -> str:
 
 def _fit(modes: Sequence[Mode]) -> bool:
     attached = [mode.attach for mode in modes if mode.attach is not None]
+    if len({mode.guest for mode in modes if mode.attach is not None}) > 1:
+        return False  # One guest has all disks of a setup.
     if any(isinstance(attach, Vfio) for attach in attached):
         return len(attached) == 1  # The host does not have the disk while this guest has it.
     buses = [attach.bus for attach in attached if isinstance(attach, Attach)]
