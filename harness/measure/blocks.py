@@ -126,11 +126,11 @@ def _of_host(counted: Counters, before: Sample, after: Sample, at: Session, arm:
         threads=threads,
         kvm=since(now.kvm, then.kvm),
         members=members if len(members) > 1 else {},
-        array=_array(before, after, at.array(arm)),
+        array=array_counts(before, after, at.array(arm)),
     )
 
 
-def _array(before: Sample, after: Sample, name: str) -> ArrayCounts | None:
+def array_counts(before: Sample, after: Sample, name: str) -> ArrayCounts | None:
     """The array between two samples; None without one."""
     then, now = before.counters.arrays.get(name), after.counters.arrays.get(name)
     if then is None or now is None:

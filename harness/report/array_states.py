@@ -134,7 +134,8 @@ def _sentence(mode: str, views: Sequence[ArrayStateView], left_out: int) -> str:
     shares = [view.record.rebuilding for view in views if view.record.rebuilding is not None]
     if shares:
         words += f". The recovery ran in {percent(sum(shares) / len(shares)).removesuffix('.0')} % of its slices"
-        words += f", at {min(rates) / _MIB:.2g} to {max(rates) / _MIB:.2g} MiB/s of each disk" if rates else ""
+        ends = dict.fromkeys(f"{rate / _MIB:.1f}" for rate in (min(rates), max(rates))) if rates else ()
+        words += f", at {' to '.join(ends)} MiB/s of each disk" if ends else ""
     if left_out:
         words += f". A check failed in {count(left_out, 'job')}, which are left out"
     return f"{words}."
