@@ -69,24 +69,17 @@ def measured(
     """These modes in these workloads. `found` has the state of a mode's array in a block if it is not as requested,
     `missing` the number of missing members of a mode if that is not as usual."""
     chance = random.Random(1)
-    cells = tuple(
-        Cell(
-            "array_vm", "ssd1", Mode(name, LAYOUTS[name], Attach()), parse_workload(workload).job(32, ramp=0, seconds=2)
-        )
-        for workload in workloads
-        for mode in (Mode(name, LAYOUTS[name], Attach()) for name in modes)
-    )
+    jobs = [parse_workload(workload).job(32, ramp=0, seconds=2) for workload in workloads]
+    cells = tuple(Cell("array_vm", "ssd1", Mode(name, LAYOUTS[name], Attach()), job) for job in jobs for name in modes)
+
+    def scatter() -> float:
+        return math.exp(chance.gauss(0, noise))
+
     own = [
         slice_
         for number in range(1, blocks + 1)
         for cell in cells
-        for slice_ in _slices(
-            cell,
-            number,
-            cost,
-            _array(cell, number, found or {}, missing or {}),
-            lambda: math.exp(chance.gauss(0, noise)),
-        )
+        for slice_ in _slices(cell, number, cost, _array(cell, number, found or {}, missing or {}), scatter)
     ]
     context = CellContext(host="lab1", group="g", span_bytes=64 << 20)
     records = tuple(assemble(cells, own, {each.id: context for each in cells}))
