@@ -71,7 +71,8 @@ exit 1
 
 def take_out(array: Writable, member: Writable) -> None:
     """Let the member fail, remove it from the array, and zero its superblock. Raises SafetyError, HostError."""
-    run_all([array, member], ["sh", "-c", _TAKE_OUT, "sh", array.path, member.path], deadline=120)
+    devices = [array, member]
+    run_all(devices, ["sh", "-c", _TAKE_OUT, "sh", array.path, member.path], deadline=120)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,8 @@ class Rebuild:
         lasting = math.ceil((seconds + BESIDE_SECONDS) * RESERVE)
         limits = [str(SLOWEST_KIB), str(FASTEST_KIB)]
         words = [self.array.path, self.spare.path, str(lasting), *limits]
-        started = run_all([self.array, self.spare], ["sh", "-c", _START, "sh", *words], deadline=120, check=False)
+        devices = [self.array, self.spare]
+        started = run_all(devices, ["sh", "-c", _START, "sh", *words], deadline=120, check=False)
         if started.status != 0:
             raise HostError(
                 f"{self.array.runner.name}: {self.array.path} does not rebuild its spare {self.spare.path}: "
