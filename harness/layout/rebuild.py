@@ -36,8 +36,8 @@ again() { # COMMAND
     echo "$errors" >&2
     exit 1
 }
-again mdadm --quiet "$1" --fail "$2"
-again mdadm --quiet "$1" --remove "$2"
+again mdadm --manage --quiet "$1" --fail "$2"
+again mdadm --manage --quiet "$1" --remove "$2"
 again mdadm --quiet --zero-superblock "$2"
 ! command -v udevadm >/dev/null || udevadm settle --timeout=20
 [ "$(cat "$md/degraded")" = 1 ] || { echo "$1 has $(cat "$md/degraded") missing members instead of 1" >&2; exit 1; }
@@ -56,7 +56,7 @@ least=$4
 echo "$most" >"$md/sync_speed_max" && echo "$least" >"$md/sync_speed_min" || exit
 read -r limit _ <"$md/sync_speed_max"
 [ "$limit" = "$most" ] || { echo "sync_speed_max is $limit instead of $most" >&2; exit 1; }
-mdadm --quiet "$1" --add "$2" || exit
+mdadm --manage --quiet "$1" --add "$2" || exit
 for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
     # The action is named before the recovery has begun, and sync_completed is none until then.
     read -r action <"$md/sync_action" && read -r completed <"$md/sync_completed" || exit

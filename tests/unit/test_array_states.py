@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from harness.analysis import Verdict
+from harness.report import markdown_table
 from harness.report.array_states import array_state_views, state_sentences
 from harness.report.cells import CellView
-from harness.results import ArrayStateRecord, CellRecord, ValidityCheck
+from harness.report.terminal import summary_lines
+from harness.results import ArrayStateRecord, CellRecord, Run, RunStore, ValidityCheck
 from tests.unit.array_state_runs import COST, IN_GUEST, RATE, Measured, measured
+from tests.unit.pages import page
+from tests.unit.runs import synthetic_run
 
-MIB = 1024**2
+DEGRADED = "array_vm-raid5-degraded-randread-4k-qd32"
+REBUILDING = "array_vm-raid5-rebuilding-randread-4k-qd32"
 
 
 @pytest.fixture(scope="module")
@@ -146,3 +152,44 @@ def test_figures_that_are_no_result_are_left_out() -> None:
     assert sentences(none) == ["`raid5-degraded`: a check failed in each of its jobs, so no cost is given."]
     views = array_state_views(none.states, [CellView(record) for record in run.records])
     assert views[0].sentence.endswith(": not a result: array")
+
+
+def stored(found: Measured) -> Run:
+    """A run with these cells."""
+    return replace(
+        synthetic_run(), cells=found.records, scalings=found.scalings, array_states=found.states, groups=(), searches=()
+    )
+
+
+@pytest.fixture(scope="module")
+def shown() -> Run:
+    return stored(measured(["raid5", "raid5-degraded", "raid5-rebuilding"], found={("raid5-rebuilding", 2): "degraded"}))
+
+
+def test_the_page_the_table_and_the_terminal_show_each_cost(shown: Run) -> None:
+    html, lines, table = page(shown), summary_lines(shown), markdown_table(shown)
+    assert "Arrays with a missing member" in html.text
+    (degraded,) = [row for row in html.rows if row[:2] == ["RAID 5 over 6 disks, degraded", DEGRADED]]
+    (rebuilding,) = [row for row in html.rows if row[:2] == ["RAID 5 over 6 disks, rebuilding", REBUILDING]]
+    assert degraded[-1] == "slower"
+    assert rebuilding[-1] == "slower; rebuilding in 87.5 % of the slices, 2 MiB/s of each disk"
+    guest, host = (float(each.split()[0]) for each in degraded[2:4])
+    assert guest == pytest.approx(20, abs=3)
+    assert host == pytest.approx(40, abs=3)
+    assert f"| `{DEGRADED}` | RAID 5 over 6 disks, degraded | {' | '.join(degraded[2:6])} | slower |" in table
+    (line,) = [line for line in lines if line.startswith(f"{DEGRADED}: costs ")]
+    costs = f"costs {degraded[2]} % of the guest's throughput and {degraded[3]} % of the array's on the host"
+    assert line == f"{DEGRADED}: {costs}; slower"
+    answers = [line.strip() for line in lines if line.strip().startswith("`raid5-")]
+    assert [answer.split("`")[1] for answer in answers[:2]] == ["raid5-degraded", "raid5-rebuilding"]
+    assert "The recovery ran in 87.5 % of its slices, at 2.0 MiB/s of each disk." in answers[1]
+
+
+def test_a_run_keeps_the_costs(shown: Run, tmp_path: Path) -> None:
+    store = RunStore.create(tmp_path, shown.run.id)
+    store.write_results(shown)
+    assert RunStore(store.path).read_results().array_states == shown.array_states
+
+
+def test_without_such_arrays_the_page_does_not_mention_them() -> None:
+    assert "Arrays with a missing member" not in page(synthetic_run()).text

@@ -83,9 +83,9 @@ def test_a_member_is_taken_out_with_its_superblock_and_md_is_given_time(kernel: 
     made = kernel(size_kib=1000)
     take_out(pretended(ARRAY), pretended(SPARE))
     assert made.called == [
-        f"--quiet {ARRAY} --fail {SPARE}",
-        f"--quiet {ARRAY} --remove {SPARE}",
-        f"--quiet {ARRAY} --remove {SPARE}",
+        f"--manage --quiet {ARRAY} --fail {SPARE}",
+        f"--manage --quiet {ARRAY} --remove {SPARE}",
+        f"--manage --quiet {ARRAY} --remove {SPARE}",
         f"--quiet --zero-superblock {SPARE}",
     ]
 
@@ -110,7 +110,7 @@ def test_the_limit_is_the_kernels_default_or_lets_the_recovery_last(
         assert least == min(SLOWEST_KIB, limit)
         assert size_kib / limit >= seconds + BESIDE_SECONDS
         assert limit == FASTEST_KIB or size_kib / limit <= (seconds + BESIDE_SECONDS) * RESERVE + 2
-        assert made.called == [f"--quiet {ARRAY} --add {SPARE}"]
+        assert made.called == [f"--manage --quiet {ARRAY} --add {SPARE}"]
         assert made.read("sync_action") == "recover"
     assert made.called[-1] == f"--quiet --zero-superblock {SPARE}"
     assert made.read("sync_action") == "idle"
@@ -132,4 +132,4 @@ def test_the_first_error_remains_and_the_spare_is_taken_out(kernel: Callable[...
     made = kernel(size_kib=15_360, zeroed=1)
     with pytest.raises(ZeroDivisionError), spare().running(5.0):
         raise ZeroDivisionError
-    assert f"--quiet {ARRAY} --fail {SPARE}" in made.called
+    assert f"--manage --quiet {ARRAY} --fail {SPARE}" in made.called
