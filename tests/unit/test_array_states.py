@@ -8,14 +8,16 @@ from pathlib import Path
 import pytest
 
 from harness.analysis import Verdict
+from harness.model.counters import ArrayCounts, Counters
 from harness.report import markdown_table
 from harness.report.array_states import array_state_views, state_sentences
 from harness.report.cells import CellView
 from harness.report.terminal import summary_lines
 from harness.results import ArrayStateRecord, CellRecord, Run, RunStore, ValidityCheck
 from tests.unit.array_state_runs import COST, IN_GUEST, RATE, Measured, measured
+from tests.unit.measurements import A_SLICE
 from tests.unit.pages import page
-from tests.unit.runs import synthetic_run
+from tests.unit.runs import RUN_ID, synthetic_run
 
 DEGRADED = "array_vm-raid5-degraded-randread-4k-qd32"
 REBUILDING = "array_vm-raid5-rebuilding-randread-4k-qd32"
@@ -163,7 +165,9 @@ def stored(found: Measured) -> Run:
 
 @pytest.fixture(scope="module")
 def shown() -> Run:
-    return stored(measured(["raid5", "raid5-degraded", "raid5-rebuilding"], found={("raid5-rebuilding", 2): "degraded"}))
+    return stored(
+        measured(["raid5", "raid5-degraded", "raid5-rebuilding"], found={("raid5-rebuilding", 2): "degraded"})
+    )
 
 
 def test_the_page_the_table_and_the_terminal_show_each_cost(shown: Run) -> None:
@@ -186,9 +190,18 @@ def test_the_page_the_table_and_the_terminal_show_each_cost(shown: Run) -> None:
 
 
 def test_a_run_keeps_the_costs(shown: Run, tmp_path: Path) -> None:
-    store = RunStore.create(tmp_path, shown.run.id)
+    store = RunStore.create(tmp_path, RUN_ID)
     store.write_results(shown)
     assert RunStore(store.path).read_results().array_states == shown.array_states
+
+
+def test_the_journal_keeps_the_state_of_the_array_in_each_slice(tmp_path: Path) -> None:
+    store = RunStore.create(tmp_path, RUN_ID)
+    array = ArrayCounts(state="rebuilding", missing=1, rebuilt=4096, seconds=1.5, limit=1024)
+    slices = [replace(A_SLICE, counters=Counters(array=each)) for each in (array, replace(array, state=None), None)]
+    for each in slices:
+        store.append(each)
+    assert store.read_journal().measurements == tuple(slices)
 
 
 def test_without_such_arrays_the_page_does_not_mention_them() -> None:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from harness.lab.counters import CounterFiles, CpuTime, HostCounters
 from harness.lab.md_status import ArrayStatus, parse_mdstat
-from harness.lab.sampling import Sample
+from harness.lab.sampling import Sample, parse_samples
+from harness.lab.sampling import sample as sample_host
+from harness.lab.transport.local import LocalRunner
 from harness.measure.blocks import array_counts
 from harness.model.counters import ArrayCounts, HostCounts
 
@@ -96,3 +101,17 @@ def test_a_slice_in_which_the_state_changed_has_none() -> None:
 def test_an_array_that_the_host_does_not_list_is_not_counted() -> None:
     assert counted(None, None) is None
     assert counted(ArrayStatus(), None) is None
+
+
+def test_the_host_is_asked_for_the_arrays_with_its_counters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program that reads the counters selects lines by how they begin."""
+    file = tmp_path / "mdstat"
+    file.write_text(MDSTAT)
+    monkeypatch.setattr("harness.lab.counters.MDSTAT", str(file))
+    disk = next(path.name for path in Path("/sys/class/block").iterdir())
+    files = CounterFiles((disk,), arrays=("md125", "md126"))
+    host = LocalRunner("host here")
+    (found,) = parse_samples(sample_host(host, files, [0.0], deadline=30), files, host.name, expected=1)
+    assert found.counters.arrays == parse_mdstat(MDSTAT.splitlines())
+    assert found.counters.limits == {}
+    assert set(found.counters.disks) == {disk}
