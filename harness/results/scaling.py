@@ -51,7 +51,7 @@ def scalings(
         record = records.get(cell.id)
         is_whole = isinstance(array, Md) and array.is_optimal
         if isinstance(array, Md) and is_whole and record is not None and _is_compared(cell.job) and _has_both(record):
-            own = [of_cell(place, cell, record, of_arm) for place in (Place.TWIN, Place.GUEST)]
+            own = [_of_arm(place, cell, record, of_arm) for place in (Place.TWIN, Place.GUEST)]
             arrays.append(MeasuredArray(cell, array, record, *own))
     limits = limits_of([each for each in arrays if not _doubt(each)])
     return tuple(_record(each, _curve(each.cell, cells, records), limits.get(each.cell.id)) for each in arrays)
@@ -122,7 +122,7 @@ def _has_both(record: CellRecord) -> bool:
     return record.skipped is None and all(name in record.metrics and record.metrics[name].twin for name in THROUGHPUTS)
 
 
-def of_cell(
+def _of_arm(
     place: Place, cell: Cell, record: CellRecord, of_arm: Mapping[tuple[str, str], Sequence[Measurement]]
 ) -> list[Measurement]:
     """The measurements of the cell's twin or guest in the blocks that count."""

@@ -23,7 +23,7 @@ from harness.results import (
     assemble,
     scalings,
 )
-from tests.unit.measurements import A_SLICE
+from tests.unit.measurements import at_full_speed
 
 OPTIMAL = Md(5, 6)
 DEGRADED = replace(OPTIMAL, state="degraded")
@@ -110,17 +110,12 @@ def _slices(
     lost = cost[base.state]
     iops = {"host": 1000.0, f"twin:{name}": 4000 * (1 - lost), f"guest:{name}": 2000 * (1 - lost * IN_GUEST)}
     return [
-        replace(
-            A_SLICE,
-            round=number,
-            arm=arm,
-            job=job.id,
-            started=float(number),
-            seconds=job.seconds,
-            wall=job.wall,
-            metrics={"iops": (rate := exact * chance()), "bw": rate * job.bs, "lat_mean": 32 / rate},
-            raw=f"raw/{number}-{arm}-{job.id}.json",
-            counters=Counters(fio=FioCounts(ios=100), cpu_busy=0.4, array=None if arm == "host" else array),
+        at_full_speed(
+            job,
+            arm,
+            number,
+            exact * chance(),
+            Counters(fio=FioCounts(ios=100), cpu_busy=0.4, array=None if arm == "host" else array),
         )
         for arm, exact in iops.items()
     ]
