@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from harness.errors import HostError
+from harness.lab.md_status import MDSTAT, ArrayStatus, parse_mdstat
 from harness.lab.vm_threads import TICK, VmThreads
 from harness.model.counters import HostCounts, KvmCounts, MemberCounts, QemuCounts
 from harness.untrusted import finite, reading
 
 _SECTOR = 512  # the unit of /sys/block/*/stat, independent of the device's sectors
 
-LINES = " *[0-9]|cpu|ctxt |voluntary_ctxt_switches|nonvoluntary_ctxt_switches"
-"""How needed lines begin, as a pattern of perl. Counters of a device, a process or a thread are a line of numbers."""
+LINES = r" *[0-9]|cpu|ctxt |voluntary_ctxt_switches|nonvoluntary_ctxt_switches|md| *\["
+"""How needed lines begin, as a pattern of perl. Counters of a device, a process or a thread are a line of numbers. The
+last two are of arrays in /proc/mdstat: the line with its name, and the one with its progress."""
+_KIB = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,22 +41,31 @@ class HostCounters:
     host: HostCounts
     qemu: QemuCounts | None
     kvm: KvmCounts | None
+    arrays: Mapping[str, ArrayStatus] = field(default_factory=dict)
+    """The state of each array by its kernel name."""
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """The limit of each array's recovery in bytes per second and member, by its kernel name."""
 
 
 @dataclass(frozen=True, slots=True)
 class CounterFiles:
-    """The files with the counters of some disks by kernel name (`nvme0n1`, `dm-3`), of the CPUs and of a guest's QEMU.
+    """The files with the counters of some disks by kernel name (`nvme0n1`, `dm-3`), of the CPUs and of a guest's QEMU,
+    and with the state of arrays.
 
     Source: the kernel's Documentation/block/stat.rst and Documentation/filesystems/proc.rst.
     """
 
     disks: tuple[str, ...]
     vm: VmThreads | None = None
+    arrays: tuple[str, ...] = ()
+    """The kernel's names of arrays."""
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The disks come first, because their counters must be read before the next slice starts."""
-        return (*map(_stat, self.disks), "/proc/stat", "/proc/uptime", *(self.vm.files if self.vm else ()))
+        """The disks come first, because their counters must be read before the next slice starts. Then come the arrays:
+        what a recovery does between the two readings is not in both."""
+        arrays = (MDSTAT, *map(_limit, self.arrays)) if self.arrays else ()
+        return (*map(_stat, self.disks), *arrays, "/proc/stat", "/proc/uptime", *(self.vm.files if self.vm else ()))
 
     def parse(self, printed: Iterable[str], name: str) -> HostCounters:
         """The counters in lines `PATH:LINE`, for each line of the files that matches LINES. `name` is the host's.
@@ -74,11 +86,22 @@ class CounterFiles:
                 host=_host_counts(lines),
                 qemu=self.vm.counts(lines) if self.vm else None,
                 kvm=self.vm.exits(lines) if self.vm else None,
+                arrays=parse_mdstat(lines.get(MDSTAT, ())),
+                # A line such as "200000 (system)", in KiB. RAID 0 has no such file.
+                limits={
+                    array: int(lines[_limit(array)][0].split()[0]) * _KIB
+                    for array in self.arrays
+                    if _limit(array) in lines
+                },
             )
 
 
 def _stat(disk: str) -> str:
     return f"/sys/class/block/{disk}/stat"
+
+
+def _limit(array: str) -> str:
+    return f"/sys/class/block/{array}/md/sync_speed_max"
 
 
 def _disk(line: str) -> MemberCounts:

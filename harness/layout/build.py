@@ -10,12 +10,14 @@ from harness.errors import Unsupported
 from harness.events import Events
 from harness.lab.created import CreationLog
 from harness.lab.facts import HostFacts
+from harness.lab.guard import Writable
 from harness.lab.inventory import DiskSpec
 from harness.lab.paths import TAG
 from harness.lab.transport.base import Runner
 from harness.layout import md
 from harness.layout.disks import partitioned_disks
 from harness.layout.layers import BARE, BasePlan, base_plans
+from harness.layout.rebuild import Rebuild
 from harness.layout.regions import Need, PartitionedDisk, Region, array_partitioned
 from harness.layout.source import BlockSource, Sources
 from harness.layout.unwatched import unwatched
@@ -30,7 +32,7 @@ class Layouts:
 
     `device` is the bare region of the first disk. `by_mode` has the source that each mode's guest gets, `twins` the
     source for fio on the host, if it is another one, and `members` the kernel names of the disks of each mode on an
-    array.
+    array, with its spare.
     """
 
     device: BlockSource
@@ -42,6 +44,10 @@ class Layouts:
     members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     """The name in the lab of each disk by its kernel name."""
+    arrays: Mapping[str, str] = field(default_factory=dict)
+    """The kernel's name of the array of each mode on one."""
+    rebuilds: Mapping[str, Rebuild] = field(default_factory=dict)
+    """How the spare of each mode on an array that is to be rebuilding is rebuilt."""
 
     def guest(self, mode: Mode) -> BlockSource:
         """The source that the guest of this mode gets as its disk."""
@@ -116,11 +122,16 @@ def built(
         sources = {mode: Sources.same(bare) for mode in on_disk.bare}
         sources |= stack.enter_context(builder.layers(on_disk, first.regions))
         members: dict[str, tuple[str, ...]] = {}
+        names: dict[str, str] = {}
+        rebuilds: dict[str, Rebuild] = {}
         for plan, base in arrays:
             on = [ready[place] for place in base.places]
-            on_array = stack.enter_context(builder.array(plan, base, on))
+            device, on_array = stack.enter_context(builder.array(plan, base, on))
             sources |= on_array
             members |= dict.fromkeys(on_array, tuple(disk.device.name for disk in on))
+            names |= dict.fromkeys(on_array, device.name)
+            if base.spares:
+                rebuilds |= dict.fromkeys(on_array, Rebuild(device, on[-1].regions[plan.label].device))
         yield Layouts(
             device=bare,
             by_mode={name: each.guest for name, each in sources.items()},
@@ -129,6 +140,8 @@ def built(
             twins={name: each.twin for name, each in sources.items() if each.twin != each.guest},
             members=members,
             names={each.device.name: disk.name for disk, each in zip(used, partitioned, strict=True)},
+            arrays=names,
+            rebuilds=rebuilds,
         )
 
 
@@ -141,8 +154,10 @@ class Builder:
     events: Events
 
     @contextmanager
-    def array(self, plan: BasePlan, base: Md, disks: Sequence[PartitionedDisk]) -> Iterator[dict[str, Sources]]:
-        """The array over its regions of these disks, with everything that is built on it."""
+    def array(
+        self, plan: BasePlan, base: Md, disks: Sequence[PartitionedDisk]
+    ) -> Iterator[tuple[Writable, dict[str, Sources]]]:
+        """The array over its regions of these disks, and everything that is built on it."""
         members = [disk.regions[plan.label] for disk in disks]
         sizes = [(what, need.bytes(self.span)) for what, need in plan.needs.items()]
         alignment = md.alignment(base)
@@ -155,7 +170,7 @@ class Builder:
             bare = [
                 BlockSource(device.path, "block", regions[BARE].offset, self.span, grant=device) for _ in plan.bare[:1]
             ]
-            yield {mode: Sources.same(source) for source in bare for mode in plan.bare} | layered
+            yield device, {mode: Sources.same(source) for source in bare for mode in plan.bare} | layered
 
     @contextmanager
     def layers(self, plan: BasePlan, regions: Mapping[str, Region]) -> Iterator[dict[str, Sources]]:

@@ -13,6 +13,7 @@ from harness.events import Events, StepAdvanced
 from harness.lab.created import CreationLog, HostThing
 from harness.lab.guard import Writable, built_on, run_all
 from harness.layout.identity import FIND
+from harness.layout.rebuild import take_out
 from harness.layout.regions import ALIGNMENT, TABLE_BYTES, Need, Region, together
 from harness.model.base import Md, RaidLevel
 from harness.units import format_duration, format_size
@@ -150,7 +151,8 @@ def array(log: CreationLog, md: Md, name: str, members: Sequence[Region], events
     RAID 5 and 6 are synchronised first. Before that, there is no parity, and the kernel reconstructs each stripe that
     is written instead of reading, modifying and writing what changes. RAID 1 and 10 are treated as in sync
     (`--assume-clean`), because everything that is read was written before, to all mirrors. All levels except RAID 0
-    have an internal bitmap, because mdadm gives one to members above 100 GB. Raises SafetyError, HostError.
+    have an internal bitmap, because mdadm gives one to members above 100 GB. If the array is not optimal, its last
+    member is then taken out. The spare comes last in `members`; it is not added. Raises SafetyError, HostError.
     """
     per_leg = md.disks // md.legs
     with ExitStack() as stack:
@@ -158,13 +160,16 @@ def array(log: CreationLog, md: Md, name: str, members: Sequence[Region], events
         legs = []
         for suffix, at in zip(suffixes, range(0, md.disks, per_leg), strict=True):
             over = members[at : at + per_leg]
+            on = [*over, *members[md.disks :]]
             described = _described(
-                name + suffix, [each.device for each in over], partuuids=[each.partuuid for each in over]
+                name + suffix, [each.device for each in on], partuuids=[each.partuuid for each in on]
             )
             legs.append(stack.enter_context(_array(log, described, md.level, md.chunk, [each.device for each in over])))
         if md.level in _PARITY:
             for leg in legs:
                 _wait_until_synced(leg, name, per_leg, events)
+        if not md.is_optimal:
+            take_out(legs[0], members[md.disks - 1].device)
         if md.legs == 1:
             yield legs[0]
         else:

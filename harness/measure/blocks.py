@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from harness.lab.md_status import ArrayStatus
 from harness.lab.sampling import Sample
 from harness.measure.measurer import Piece
 from harness.measure.session import Session
 from harness.measure.slices import At, RanSlice, run_timetable
-from harness.model.counters import ArmBytes, Counters, FioCounts, QemuCounts, Transferred, since
+from harness.model.base import ArrayState
+from harness.model.counters import ArmBytes, ArrayCounts, Counters, FioCounts, QemuCounts, Transferred, since
 from harness.model.mode import Arm, Place
 from harness.results import Measurement, RunStore
 from harness.scenario.plan import Group
@@ -36,7 +38,7 @@ def measure_timetable(
     arms = list(dict.fromkeys(each.arm for each in table.slices))
     name = f"{group.id}-round{piece.number}" + (f"-{piece.index}" if piece.index > 1 else "")
     fio_seed = random.Random(f"fio {seed} {name}").getrandbits(31)
-    with session.holding(arms[0]):
+    with session.holding(arms[0]), session.rebuilding(arms[0], table.seconds):
         before = session.transferred(arms)
         zero = time.time() - time.monotonic()
         ran = run_timetable(at, session, store, table, name=name, seed=fio_seed, began=began)
@@ -125,7 +127,29 @@ def _of_host(counted: Counters, before: Sample, after: Sample, at: Session, arm:
         threads=threads,
         kvm=since(now.kvm, then.kvm),
         members=members if len(members) > 1 else {},
+        array=array_counts(before, after, at.array(arm)),
     )
+
+
+def array_counts(before: Sample, after: Sample, name: str) -> ArrayCounts | None:
+    """The array between two samples; None without one."""
+    then, now = before.counters.arrays.get(name), after.counters.arrays.get(name)
+    if then is None or now is None:
+        return None
+    went_back = then.rebuilt is not None and now.rebuilt is not None and now.rebuilt < then.rebuilt
+    return ArrayCounts(
+        state=_state(now) if then.missing == now.missing and _state(then) == _state(now) and not went_back else None,
+        missing=now.missing,
+        rebuilt=max((now.rebuilt or 0) - (then.rebuilt or 0), 0),
+        seconds=after.begun - before.begun,
+        limit=after.counters.limits.get(name) if now.rebuilt is not None else None,
+    )
+
+
+def _state(array: ArrayStatus) -> ArrayState:
+    if not array.missing:
+        return "optimal"
+    return "degraded" if array.rebuilt is None else "rebuilding"
 
 
 def _guest_busy(threads: QemuCounts | None, at: Session, seconds: float) -> float | None:

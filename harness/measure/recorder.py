@@ -31,6 +31,7 @@ from harness.results import (
     RunInfo,
     RunStatus,
     RunStore,
+    array_costs,
     assemble,
     corrected,
     decompositions,
@@ -218,6 +219,7 @@ class Recorder:
         planned = tuple(self._planned_groups())
         cells = tuple(cell for group in planned for cell in group.cells)
         records = self.records
+        measured = (*self._earlier.measurements, *self._measurements)
         run = Run(
             SCHEMA_VERSION,
             info,
@@ -226,12 +228,13 @@ class Recorder:
             groups,
             tuple(records.values()),
             decompositions(spec.scenarios.values(), planned, records),
-            scalings(cells, records, (*self._earlier.measurements, *self._measurements)),
+            scalings(cells, records, measured),
             tuple(
                 self._searches[each.id] for plan in spec.plans for each in plan.searches if each.id in self._searches
             ),
             self._writes,
             judged_record(records.values(), self._lab_kind),
+            array_costs(cells, records, measured),
         )
         self._store.write_results(run)
         return run

@@ -178,6 +178,17 @@ class Session:
         with explained(self.guest), self._guest.holding(arm.mode.name) if in_guest and arm.mode else nullcontext():
             yield
 
+    def array(self, arm: Arm) -> str:
+        """The kernel's name of the array that the arm is on; empty if it is on none."""
+        return self.layouts.arrays.get(arm.mode.name, "") if arm.mode else ""
+
+    @contextmanager
+    def rebuilding(self, arm: Arm, seconds: float) -> Iterator[None]:
+        """If the arm's array is to be rebuilding, its recovery runs in the block, for at least `seconds`."""
+        rebuild = self.layouts.rebuilds.get(arm.mode.name) if arm.mode else None
+        with rebuild.running(seconds) if rebuild else nullcontext():
+            yield
+
     def settle(self, arm: Arm) -> None:
         """Write the host's cached data of a buffered arm to the disk, before the next arm uses the disk."""
         if arm.mode is not None and arm.mode.attach is not None and not arm.mode.attach.direct:

@@ -151,7 +151,8 @@ def run_timetable(
     with ThreadPoolExecutor() as pool:
         machines = _machines(at, session, table, pool, prepare)
         host = machines[0]
-        files = CounterFiles(_disks(at, table), session.guest.threads if session.guest else None)
+        threads = session.guest.threads if session.guest else None
+        files = CounterFiles(_disks(at, table), threads, _arrays(at, table))
         start = time.monotonic() + prepare
         moments = [start + moment for moment in _reading_times(table)]
         deadline = prepare + table.seconds * 1.5 + _GRACE_SECONDS
@@ -249,6 +250,10 @@ def _starts(planned: Slice) -> tuple[float, ...]:
 
 def _disks(at: At, table: Timetable) -> tuple[str, ...]:
     return tuple(dict.fromkeys(disk for each in table.slices for disk in at(each.turn).counted_disks(each.arm)))
+
+
+def _arrays(at: At, table: Timetable) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(array for each in table.slices if (array := at(each.turn).array(each.arm))))
 
 
 def _count_cycles(session: Session, seconds: float) -> CycleSeries:

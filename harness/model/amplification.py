@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Amplification:
     """Bytes that all disks of a layout together move for each byte of a user: minimum and maximum.
 
-    `read_for_write` is the maximum of the bytes that are also read for each byte written.
+    `read_for_write` is the maximum of the bytes that are also read for each byte written. `rebuild_read` and
+    `rebuild_written` are what the recovery of an array moves for each byte of a member that it rebuilds.
     """
 
     fewest_read: float = 1.0
@@ -17,6 +18,8 @@ class Amplification:
     fewest_written: float = 1.0
     most_written: float = 1.0
     read_for_write: float = 0.0
+    rebuild_read: float = 0.0
+    rebuild_written: float = 0.0
 
     def over(self, below: Amplification) -> Amplification:
         """The amplification of a layer on a base. `below` is the amplification of the base."""
@@ -26,6 +29,8 @@ class Amplification:
             self.fewest_written * below.fewest_written,
             self.most_written * below.most_written,
             self.read_for_write * below.most_read + self.most_written * below.read_for_write,
+            below.rebuild_read,
+            below.rebuild_written,
         )
 
 

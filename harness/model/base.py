@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field
@@ -15,6 +15,7 @@ from harness.model.requirement import Module, Requirement, Tools
 from harness.model.values import VALUE, Count, Size, power_of_two, whole_number
 
 RaidLevel = Literal[0, 1, 5, 6, 10]
+ArrayState = Literal["optimal", "degraded", "rebuilding"]
 
 KIB = 1024
 
@@ -126,19 +127,29 @@ class Md(Bare):
     starts: Annotated[tuple[Annotated[Count, Field(ge=1)], ...], Field(max_length=2)] = ()
     """The place of each leg's first disk in the scenario's `disks`, from 1. Empty: the legs follow each other from the
     first disk on."""
+    state: ArrayState = "optimal"
+    """`degraded`: the last member is missing. `rebuilding`: it is rebuilt on the spare while its arms are measured."""
+    spares: Annotated[Literal[0, 1], BeforeValidator(whole_number)] = 0
+    """Spare disks: the one that is rebuilt. It is the disk after the array's last one."""
     kind: Literal["md"] = "md"
     """Which layout it is."""
 
     @property
     def words(self) -> str:
-        return f"RAID {self.level} over {self.disks} disks"
+        return f"RAID {self.level} over {self.disks} disks" + ("" if self.is_optimal else f", {self.state}")
+
+    @property
+    def is_optimal(self) -> bool:
+        """Whether all members are there and in sync."""
+        return self.state == "optimal"
 
     @property
     def places(self) -> tuple[int, ...]:
-        """The place of each disk in the scenario's `disks`, from 0, leg by leg."""
+        """The place of each disk in the scenario's `disks`, from 0, leg by leg, and then that of the spare."""
         per_leg = self.disks // self.legs
         firsts = [start - 1 for start in self.starts] or [leg * per_leg for leg in range(self.legs)]
-        return tuple(place for first in firsts for place in range(first, first + per_leg))
+        places = [place for first in firsts for place in range(first, first + per_leg)]
+        return (*places, *range(places[-1] + 1, places[-1] + 1 + self.spares))
 
     @property
     def shape(self) -> Shape:
@@ -159,10 +170,30 @@ class Md(Bare):
     def amplification(self, job: Job) -> Amplification:  # noqa: ARG002
         """With parity, writes of whole stripes need the fewest bytes, and writes of single blocks need the most."""
         # Some writes are flushed before they fill a stripe, even if a job could fill whole stripes.
-        return Amplification(
+        optimal = Amplification(
             fewest_written=self.shape.written(full_stripe=True),
             most_written=self.shape.written(full_stripe=False),
             read_for_write=self.shape.read_for_write(full_stripe=False),
+        )
+        return optimal if self.is_optimal else self._with_one_missing(optimal)
+
+    def _with_one_missing(self, optimal: Amplification) -> Amplification:
+        """The bounds for any position of the missing member. A spare gets writes, but not those of every block.
+
+        With parity, a block of the missing member is read from all other members, and so is what its parity needs
+        (`need_this_block` in the kernel's drivers/md/raid5.c). A recovery reads the same, or the other mirror.
+        """
+        shape = self.shape
+        others = self.disks - 1
+        if not shape.parity:
+            return replace(optimal, fewest_written=shape.copies - 1, rebuild_read=1.0, rebuild_written=1.0)
+        return replace(
+            optimal,
+            most_read=others,
+            fewest_written=min(others / shape.data_disks, shape.parity),
+            read_for_write=others,
+            rebuild_read=others,
+            rebuild_written=1.0,
         )
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import model_validator
 
+from harness.model.base import ArrayState
 from harness.model.job import Job
 from harness.model.values import STRICT, names_of
 
@@ -159,6 +160,24 @@ class CycleCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ArrayCounts:
+    """The md array below the layout, from the reading before the slice to the one after it."""
+
+    __pydantic_config__ = STRICT
+
+    state: ArrayState | None
+    """Its state at both readings; null if it changed."""
+    missing: int
+    """Members that were missing or not yet rebuilt at the second reading."""
+    rebuilt: int = 0
+    """Bytes of each member that the recovery completed between the readings."""
+    seconds: float = 0.0
+    """Seconds between the readings."""
+    limit: int | None = None
+    """Bytes per second and member at most: sync_speed_max; null if no recovery ran."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
     """All counters of one measurement.
 
@@ -189,6 +208,8 @@ class Counters:
     """Of the host's CPUs, by perf."""
     members: dict[str, MemberCounts] = field(default_factory=dict)
     """Of each disk of an array, by its kernel name."""
+    array: ArrayCounts | None = None
+    """Of the array; null without one, and in version 0.1."""
 
     @model_validator(mode="before")
     @classmethod

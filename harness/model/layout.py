@@ -7,7 +7,7 @@ what a host must have for it, and how many bytes the disks move for it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, Discriminator
@@ -239,6 +239,15 @@ def amplification(layout: Layout, job: Job) -> Amplification:
     """The amplification on the disks under `layout` for `job`."""
     below = layout.base.amplification(job)
     return below if layout.is_base else layout.amplification(job).over(below)
+
+
+def when_optimal(layout: Layout) -> Layout:
+    """The same layout on an array with all its members. A layout that is on no array is returned as it is."""
+    base = layout.base
+    if not isinstance(base, Md):
+        return layout
+    whole = replace(base, state="optimal", spares=0)
+    return replace(layout, on=whole) if isinstance(layout, Layer) else whole
 
 
 def every_requirement() -> Iterator[Requirement]:

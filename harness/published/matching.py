@@ -61,7 +61,13 @@ def _place(arm: PublishedArm, disk: PublishedDisk, mode: ModeDetail, *, disk_is_
     """The place of the mode at which the published arm was measured; None if the mode is another one."""
     base = mode.layout.base
     is_the_disk = isinstance(base, Device) and (disk.array is None or disk_is_array)
-    same_array = isinstance(base, Md) and disk.array is not None and disk.array.is_like(base) and not disk_is_array
+    same_array = (
+        isinstance(base, Md)
+        and base.is_optimal
+        and disk.array is not None
+        and disk.array.is_like(base)
+        and not disk_is_array
+    )
     if mode.attach is None:  # the mode `host`, always on the bare device
         return Place.HOST if is_the_disk and arm == ("array" if disk.array else "host") else None
     if arm == "array":

@@ -41,7 +41,8 @@ def _section(section: Section) -> list[str]:
     rows = [
         f"| `{code(cell.id)}` | {_values(cell)} | {_verdict(cell)} |" for cell in section.cells if not cell.is_baseline
     ]
-    steps = [line for group in section.waterfalls for line in _waterfall(group)] + _scalings(section)
+    steps = [line for group in section.waterfalls for line in _waterfall(group)]
+    steps += _scalings(section) + _array_states(section)
     steps += [line for search in section.searches for line in _search(search)]
     head = f"| cell | host | guest | unit | {overhead_head(section.cells)} | n | added us | verdict |"
     return [
@@ -82,6 +83,17 @@ def _scalings(section: Section) -> list[str]:
         for view in section.scalings
     ]
     return [head, "|:--|:--|--:|--:|--:|:--|", *rows, ""]
+
+
+def _array_states(section: Section) -> list[str]:
+    if not section.array_states:
+        return []
+    columns = ["cell", "array", "guest loses %", "host loses %", "guest's latency +%", "host's latency +%", ""]
+    rows = [
+        f"| `{code(view.cell.id)}` | {view.array} | {' | '.join(view.values)} | {plain(view.outcome)} |"
+        for view in section.array_states
+    ]
+    return [f"| {' | '.join(columns)} |", "|:--|:--|--:|--:|--:|--:|:--|", *rows, ""]
 
 
 def _search(search: SearchView) -> list[str]:

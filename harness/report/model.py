@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from harness.analysis import Estimate
+from harness.report.array_states import ArrayStateView, array_state_views, state_sentences
 from harness.report.arrays import array_headline
 from harness.report.banners import Banner, banners
 from harness.report.best import BestRow, best_rows
@@ -170,6 +171,8 @@ class Section:
     cells: tuple[CellView, ...]
     waterfalls: tuple[WaterfallGroup, ...]
     scalings: tuple[ScalingView, ...]
+    array_states: tuple[ArrayStateView, ...]
+    """What a missing member of an array, or its recovery, costs."""
     searches: tuple[SearchView, ...]
     published: PublishedView | None
     """Published figures for comparison; None if the scenario names none."""
@@ -281,17 +284,20 @@ def sections(run: Run, cells: Sequence[CellView]) -> tuple[Section, ...]:
         comparison = compare_modes(own)
         searched = [each for each in run.searches if (each.host, each.disk, each.scenario) == key]
         scalings = scaling_views(run.scalings, own)
+        states = array_state_views(run.array_states, own)
+        answer = array_headline(name, scalings, comparison) if scalings else headline(name, comparison)
         steps = [each for each in run.decompositions if (each.host, each.disk, each.scenario) == key]
         found.append(
             Section(
                 key=f"disk{number}",
                 name=name,
                 title=run.run.scenarios.get(scenario, scenario),
-                headline=array_headline(name, scalings, comparison) if scalings else headline(name, comparison),
+                headline=replace(answer, details=(*state_sentences(states), *answer.details)),
                 comparison=comparison,
                 cells=own,
                 waterfalls=waterfall_groups(f"disk{number}", steps, own),
                 scalings=scalings,
+                array_states=states,
                 searches=search_views(f"disk{number}", searched, list(dict.fromkeys(cell.mode for cell in own))),
                 published=published_view(run, scenario, own),
                 best=best_rows(own),

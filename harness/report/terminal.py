@@ -77,6 +77,7 @@ def summary_lines(run: Run, path: Path | None = None) -> list[str]:
         lines += [f"  {detail}" for detail in section.headline.details]
         lines += [line for group in section.waterfalls for line in waterfall_lines(group)]
         lines += _first([view.sentence for view in section.scalings])
+        lines += _first([view.sentence for view in section.array_states])
         lines += _first([sentence for search in section.searches for sentence in search.sentences])
         lines += best_lines(section)
         lines += [f"{each.sentence}." for each in section.fio_files]

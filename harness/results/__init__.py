@@ -2,9 +2,12 @@
 
 from harness.model.job import Job
 from harness.model.mode import ModeDetail
+from harness.results.array_costs import array_costs
 from harness.results.assemble import CONFIDENCE, CellContext, assemble
 from harness.results.cells import BudgetRecord, CellRecord, CostRecord, MetricRecord, PooledPercentile, ValidityCheck
 from harness.results.comparisons import (
+    ArrayStateMetric,
+    ArrayStateRecord,
     DecompositionRecord,
     MemberRecord,
     ScalingMetric,
@@ -40,6 +43,8 @@ __all__ = [
     "DRIFT",
     "FIO_FILES",
     "SCHEMA_VERSION",
+    "ArrayStateMetric",
+    "ArrayStateRecord",
     "BudgetRecord",
     "CellContext",
     "CellRecord",
@@ -70,6 +75,7 @@ __all__ = [
     "SearchedRate",
     "StepRecord",
     "ValidityCheck",
+    "array_costs",
     "assemble",
     "corrected",
     "decompositions",

@@ -22,6 +22,7 @@ from harness.model.job import Job
 from harness.model.layout import amplification
 from harness.model.mode import Cell, Mode, Place
 from harness.results.accounting import accounting
+from harness.results.array_states import does_not_count, state_checks, state_notes
 from harness.results.carried import carry_over_notes, split_by_length
 from harness.results.cells import BlockKey, CellRecord, LongerSlices, MetricRecord, ValidityCheck
 from harness.results.configuration import configuration_check
@@ -80,12 +81,13 @@ def assemble(
     """One record per cell, in order. `contexts` is by cell id and holds every cell.
 
     The group of the cell's context, its job's id and the ids of its arms select the cell's measurements. Only blocks in
-    which every arm of the cell was measured count, and in which none of its slices overlapped another. So host, twin
-    and guest values are pairs and triples of one block. If any measurement of these blocks lacks a percentile, because
-    it has too few I/Os, the samples of this percentile are batches of successive blocks (`batches`), the same for all
-    arms: using only the blocks that have it would select the fast ones. If an arm was measured more than once in a
-    block (in version 0.1, which bracketed the others by the host), the geometric mean of its values counts. Of a job
-    whose slices became longer, only the longest count. ResultsError for an unknown metric.
+    which every arm of the cell was measured count, in which none of its slices overlapped another, and in which an
+    array that should be rebuilding was. So host, twin and guest values are pairs and triples of one block. If any
+    measurement of these blocks lacks a percentile, because it has too few I/Os, the samples of this percentile are
+    batches of successive blocks (`batches`), the same for all arms: using only the blocks that have it would select the
+    fast ones. If an arm was measured more than once in a block (in version 0.1, which bracketed the others by the
+    host), the geometric mean of its values counts. Of a job whose slices became longer, only the longest count.
+    ResultsError for an unknown metric.
     """
     counted, replaced = split_by_length(measurements)
     for measurement in counted:
@@ -150,7 +152,7 @@ def _correlations(
 
 def _cell_blocks(cell: Cell, by_arm: ByArm) -> CellBlocks | None:
     """The cell's blocks in its headline metric; None without a guest, complete blocks or possible values."""
-    blocks, name = _complete_blocks(by_arm), cell.job.headline
+    blocks, name = _complete_blocks(cell, by_arm), cell.job.headline
     if Place.GUEST not in by_arm or not has_metric(name, by_arm, blocks) or _impossible_values(_slices(by_arm)):
         return None
     host, guest = (values_of(name, by_arm[place], blocks) for place in (Place.HOST, Place.GUEST))
@@ -162,7 +164,7 @@ def _cell_record(
 ) -> CellRecord:
     every = sorted(_slices(by_arm), key=lambda each: each.started)
     own = [each for each in every if each.overlap is None]
-    blocks = _complete_blocks(by_arm)
+    blocks = _complete_blocks(cell, by_arm)
     rounds = tuple(number for number, _ in blocks)
     boots = _boots(by_arm, blocks)
     look = _look(context, len(set(rounds)))
@@ -177,6 +179,7 @@ def _cell_record(
         *byte_checks(own, job.depth * job.bs, amplification(cell.mode.layout, job)),
         *rate_checks(own, job),
         *write_limit_checks(own),
+        *state_checks(own, cell),
         *context.check(cell, own),
     )
     counts = counts_of(by_arm, blocks)
@@ -208,6 +211,7 @@ def _cell_record(
             *carry_over_notes(context.carried, longer),
             *dict.fromkeys(note for measurement in own for note in measurement.notes),
             *_overlapping(every),
+            *state_notes(own, cell),
             *caveat_note(headline.overhead if headline else None),
             *late_counter_notes(own),
             *saturation_notes(own, depth=job.depth if job.is_saturating else None),
@@ -257,10 +261,10 @@ def _faster_than_host(metrics: Mapping[str, MetricRecord], validity: Sequence[Va
     return [f"the guest is better than its host beyond the interval in {', '.join(faster)}; {why}"]
 
 
-def _complete_blocks(by_arm: ByArm) -> tuple[BlockKey, ...]:
-    """The blocks in which each arm has a slice and no slice overlapped another, in the order of their numbers."""
+def _complete_blocks(cell: Cell, by_arm: ByArm) -> tuple[BlockKey, ...]:
+    """The blocks in which each arm has a slice and every slice counts, in the order of their numbers."""
     whole = (
-        {block for block, slices in blocks.items() if all(each.overlap is None for each in slices)}
+        {block for block, slices in blocks.items() if not any(does_not_count(each, cell) for each in slices)}
         for blocks in by_arm.values()
     )
     return tuple(sorted(set.intersection(*whole)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.analysis import Bottleneck, Estimate
+from harness.model.base import ArrayState
 from harness.model.values import STRICT
 
 
@@ -168,3 +169,40 @@ class ScalingRecord:
     """The limit of a path, if that is the bottleneck, else null."""
     guest_limit: str = ""
     """A thread of the guest that was always busy, in words: then the guest does not get all that the array delivers."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayStateMetric:
+    """One metric of an array with a missing member against the optimal array in the same blocks."""
+
+    __pydantic_config__ = STRICT
+
+    twin: Estimate
+    """How much worse the array is on the host, as a share of the optimal array on the host: 0.1 is 10 %."""
+    guest: Estimate | None
+    """How much worse the guest is, as a share of the guest on the optimal array; null without a guest."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayStateRecord:
+    """What a missing member, or the recovery of one, costs in one job: against the same array when it is optimal."""
+
+    __pydantic_config__ = STRICT
+
+    cell: str
+    """The id of the cell on the array with a missing member."""
+    optimal: str
+    """The id of the cell on the optimal array: the same level, disks, chunk, layers, attachment and job."""
+    state: ArrayState
+    """`degraded`, or `rebuilding`."""
+    metrics: dict[str, ArrayStateMetric]
+    """`iops`, `bw`, `lat_mean` and `clat_p99`, if both cells have them in the same blocks."""
+    confidence: float
+    """The confidence of each interval alone."""
+    rebuilding: float | None
+    """The share of the slices of the array in which the recovery ran, 0 to 1; null for `degraded`. Others do not
+    count."""
+    rebuild_rate: float | None
+    """Bytes per second of each member that the recovery completed meanwhile; null for `degraded`."""
+    doubt: str
+    """The failed checks because of which the figures are not a result; empty if no check failed."""

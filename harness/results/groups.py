@@ -8,7 +8,7 @@ from harness.analysis import drifted, estimate_drift
 from harness.model.mode import Cell, Mode, Place
 from harness.results.cells import ValidityCheck
 from harness.results.records import DriftRecord, Measurement
-from harness.scenario.timetable import stays_in_cache, takes_turns
+from harness.scenario.timetable import rebuilds, stays_in_cache, takes_turns
 
 DRIFT = "drift"
 """The name of the check."""
@@ -55,7 +55,8 @@ def drift_notes(drifts: Iterable[DriftRecord], cell: Cell, modes: Sequence[Mode]
 
 def _alternates(cell: Cell, modes: Sequence[Mode]) -> bool:
     """Whether the slices of the cell's arms alternate within seconds: `timetables` decides that for the whole group."""
-    return not takes_turns(modes) and not any(stays_in_cache(arm, cell.job) for arm in cell.arms)
+    apart = rebuilds(cell.mode) or any(stays_in_cache(arm, cell.job) for arm in cell.arms)
+    return not takes_turns(modes) and not apart
 
 
 def _of(drifts: Iterable[DriftRecord], cell: Cell) -> list[DriftRecord]:

@@ -12,7 +12,7 @@ from harness.model.counters import Counters
 from harness.model.profile import Conditioning
 from harness.model.values import STRICT as _STRICT
 from harness.results.cells import CellRecord
-from harness.results.comparisons import DecompositionRecord, ScalingRecord
+from harness.results.comparisons import ArrayStateRecord, DecompositionRecord, ScalingRecord
 from harness.results.search_records import SearchRecord
 
 SCHEMA_VERSION = 1
@@ -361,6 +361,8 @@ class Run:
     """One entry per disk of a run with a limit of the bytes written; else empty."""
     judged: JudgedRecord | None = None
     """Whether anything was judged; null in an imported run, and in version 0.1."""
+    array_states: tuple[ArrayStateRecord, ...] = ()
+    """One entry per cell on an array with a missing member that the run also measured optimal."""
 
     def cell(self, cell_id: str) -> CellRecord:
         """The cell with this id. KeyError if the run does not have it."""

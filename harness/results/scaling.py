@@ -39,7 +39,8 @@ def scalings(
     """One record per measured cell with a layout that is an array or lies on one, in the order of `cells`.
 
     `records` is by cell id. Jobs that do not keep the queue full are left out: an array does no more of them. So are
-    jobs without a known share of reads, because what an array can deliver depends on it.
+    jobs without a known share of reads, because what an array can deliver depends on it, and arrays with a missing
+    member (`array_costs`).
     """
     of_arm: dict[tuple[str, str], list[Measurement]] = {}
     for each in measurements:
@@ -48,7 +49,8 @@ def scalings(
     for cell in cells:
         array = cell.mode.layout.base
         record = records.get(cell.id)
-        if isinstance(array, Md) and record is not None and _is_compared(cell.job) and _has_both(record):
+        is_whole = isinstance(array, Md) and array.is_optimal
+        if isinstance(array, Md) and is_whole and record is not None and _is_compared(cell.job) and _has_both(record):
             own = [_of_arm(place, cell, record, of_arm) for place in (Place.TWIN, Place.GUEST)]
             arrays.append(MeasuredArray(cell, array, record, *own))
     limits = limits_of([each for each in arrays if not _doubt(each)])

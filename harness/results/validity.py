@@ -20,6 +20,10 @@ TOLERANCE = 0.02
 PROBED = 2 * 1024**2
 """Bytes that udev may read from a disk: it looks for signatures when fio on the host closes the disk after writing."""
 
+REBUILD_IN_FLIGHT = 1024**2
+"""Bytes of each member that a recovery may have in flight at a reading, and bytes of superblocks and bitmaps that it
+writes in a slice. RAID 5 and 6 recover at most 256 stripes of 4 KiB at once (stripe_cache_size in md.rst)."""
+
 _MULTIPLIED = 1.1
 """Beyond this factor, a layout adds more than metadata."""
 RATE_TOLERANCE = 0.05
@@ -36,7 +40,8 @@ BUSY = 0.95
 class _Count:
     """The value of one counter for the slices of an arm in one round and direction, with its bounds. All in bytes.
 
-    `slack` is what may still be in flight when fio ended, `extra` is what other programs may have added.
+    `slack` is what may still be in flight when fio ended, `extra` is what other programs and `rebuild`, the recovery of
+    an array, may have added.
     """
 
     round: int
@@ -48,6 +53,7 @@ class _Count:
     most: float
     slack: float
     extra: float
+    rebuild: float = 0.0
 
     @property
     def off(self) -> float:
@@ -214,11 +220,31 @@ def _counts(slices: Sequence[Measurement], in_flight: int, of_disk: Amplificatio
                 for_writes = sum(each.written for each in by_fio) * needs.read_for_write
                 fewest, most = fio * needs.fewest_read, fio * needs.most_read + for_writes
             # After a slice that wrote on the host, udev may read in the next one, whatever its arm is.
-            extra = PROBED * len(by_fio) if by == "disk" and direction == "read" else 0
+            probed = PROBED * len(by_fio) if by == "disk" and direction == "read" else 0
             slack = len(by_fio) * in_flight * most / fio
-            round_ = slices[0].round
-            found.append(_Count(round_, direction, by, fio, counted, fewest, most, slack=slack, extra=extra))
+            rebuild = _of_rebuild(whole, direction, needs)
+            found.append(
+                _Count(
+                    slices[0].round,
+                    direction,
+                    by,
+                    fio,
+                    counted,
+                    fewest,
+                    most,
+                    slack=slack,
+                    extra=probed + rebuild,
+                    rebuild=rebuild,
+                )
+            )
     return found
+
+
+def _of_rebuild(slices: Sequence[Measurement], direction: str, needs: Amplification) -> float:
+    """Bytes that the recovery of an array may have moved in these slices, by md's own count of what it rebuilt."""
+    per_byte = needs.rebuild_read if direction == "read" else needs.rebuild_written
+    rebuilt = [each.counters.array.rebuilt for each in slices if each.counters.array and each.counters.array.rebuilt]
+    return sum(bytes_ * per_byte + REBUILD_IN_FLIGHT * (per_byte + 1) for bytes_ in rebuilt) if per_byte else 0.0
 
 
 def _checked(arm: str, counts: Sequence[_Count]) -> ValidityCheck:
@@ -246,7 +272,9 @@ def _agreement(counts: Sequence[_Count]) -> str:
     ratios = sorted(count.counted / count.fio for count in amplified)
     found = " to ".join(dict.fromkeys(f"{ratio:.3g}" for ratio in (ratios[0], ratios[-1])))
     needed = " or ".join(dict.fromkeys(count.needed for count in amplified))
-    return f"{who} and the disks agree: the disks moved {found} times as much as fio, the layout needs {needed}"
+    words = f"{who} and the disks agree: the disks moved {found} times as much as fio, the layout needs {needed}"
+    rebuild = max(count.rebuild for count in counts)
+    return words + (f", and the rebuild up to {format_size(rebuild)} in a round" if rebuild else "")
 
 
 def _reason(count: _Count) -> str:

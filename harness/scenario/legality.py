@@ -106,9 +106,26 @@ def _array(md: Md, option: _Option) -> Iterator[str]:
     elif len(set(md.places)) < len(md.places):
         needed = f"places that are {per_leg} or more apart"
         yield _conflict(option("starts"), option("disks"), f"because each leg needs {per_leg} disks of its own", needed)
+    yield from _state(md, option)
     if md.level == 1 and md.legs == 1 and option.is_given("chunk"):
         why = "because all disks of RAID 1 hold the same data"
         yield _conflict(option("chunk"), option("level"), why, "no chunk, or another level")
+
+
+def _state(md: Md, option: _Option) -> Iterator[str]:
+    if md.spares and md.state != "rebuilding":
+        why = "because md rebuilds a spare at once" if md.state == "degraded" else "in which a spare moves no data"
+        yield _conflict(option("spares"), option("state"), why, 'spares = 0, or state = "rebuilding"')
+    if md.is_optimal:
+        return
+    if md.level == 0:
+        allowed = 'level 1, 5, 6 or 10, or state = "optimal"'
+        yield _conflict(option("state"), option("level"), "which cannot lose a member", allowed)
+    if md.legs == 2:
+        allowed = 'legs = 1, or state = "optimal"'
+        yield _conflict(option("state"), option("legs"), "because the member of one array is missing", allowed)
+    if md.state == "rebuilding" and not md.spares:
+        yield _conflict(option("state"), option("spares"), "because a spare is rebuilt", "spares = 1")
 
 
 def _caches(attach: Attach, option: _Option) -> Iterator[str]:
@@ -217,6 +234,7 @@ def _disks_for(mode: Mode, scenario: Scenario) -> Iterator[str]:
     md, have = mode.layout.base, len(scenario.disks)
     if isinstance(md, Md) and (needed := max(md.places) + 1) > have:
         table, key = "layout" if mode.layout is md else "layout.on", "starts" if md.starts else "disks"
+        key = "spares" if needed - md.spares <= have else key
         named = f"disks = {_listed(scenario.disks)}" if have > 1 else f'disk = "{scenario.disk}"'
         yield (
             f"mode.{mode.name}.{table}.{key} = {shown_field(md, key)}: conflicts with {named}, which has only {have}; "

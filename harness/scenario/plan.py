@@ -12,13 +12,15 @@ from harness.model.profile import Conditioning, Profile, profile_of
 from harness.scenario.scenario import Scenario
 from harness.scenario.searches import PlannedSearch, planned_searches
 from harness.scenario.setups import disks_in_words, places_needed, regions, setups
-from harness.scenario.timetable import takes_turns
+from harness.scenario.timetable import rebuilds, takes_turns
 from harness.units import format_size
 
 FIO_SHARE = 0.84
 """The share of a round in which fio runs, measured with `smoke`. Starts of fio and pauses take the rest."""
 STARTUP_SECONDS = 45.0
 """The time to build the layouts of a setup and to start its guest, without filling."""
+REBUILD_SECONDS = 6.0
+"""The time to start and to end the recovery of an array, for each job of a round."""
 MOST_ROUNDS = 1000
 """The largest number of rounds of a plan whose time the user sets."""
 STEADY_FILLS = 2
@@ -61,13 +63,23 @@ class Group:
 
     @property
     def writing_seconds(self) -> float:
-        """The part of `round_seconds` in which jobs write. A second on an array counts once for each of its disks."""
-        return self.blocks * sum(
+        """The part of `round_seconds` in which jobs write. A second on an array counts once for each of its disks.
+
+        The spare of a rebuilding array is written to all the time, also by jobs that read.
+        """
+        jobs = self.blocks * sum(
             job.wall * (arm.mode.layout.base.disks if arm.mode else 1)
             for arm in self.arms
             for job in self.jobs_of(arm)
             if job.writes
         )
+        spares = self.blocks * sum(job.wall for arm in self.arms if rebuilds(arm.mode) for job in self.jobs_of(arm))
+        return jobs + spares + REBUILD_SECONDS * self.recoveries
+
+    @property
+    def recoveries(self) -> int:
+        """The recoveries of arrays in a round: one for each job of each mode on a rebuilding array."""
+        return len({(cell.mode, cell.job) for cell in self.cells if rebuilds(cell.mode)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,14 +195,16 @@ class Plan:
     @property
     def minutes(self) -> float:
         """The estimate in minutes: the minimum number of rounds, the shortest conditioning, and the start."""
-        return self._minutes(self.fio_seconds, self._steady_rounds[0])
+        rebuilding = self.rounds * sum(group.recoveries for group in self.groups) * REBUILD_SECONDS
+        return self._minutes(self.fio_seconds, self._steady_rounds[0]) + rebuilding / 60
 
     @property
     def most_minutes(self) -> float:
         """The upper bound in minutes: the maximum number of rounds, the longest conditioning, and the start."""
         rounds = sum(self.most_rounds_of(group) * group.round_seconds for group in self.groups)
         searching = sum(each.search.time_limit for each in self.searches) * FIO_SHARE
-        return self._minutes(rounds + searching, self._steady_rounds[1])
+        rebuilding = sum(self.most_rounds_of(group) * group.recoveries for group in self.groups) * REBUILD_SECONDS
+        return self._minutes(rounds + searching, self._steady_rounds[1]) + rebuilding / 60
 
     def most_rounds_of(self, group: Group) -> int:
         """`most_rounds`, or as many rounds as fit into `time_limit`. Never fewer than `rounds`."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TypeVar
 
 from harness.model.attach import Vfio
+from harness.model.base import Md
 from harness.model.job import Job
 from harness.model.mode import Arm, Mode
 
@@ -110,6 +111,8 @@ def timetables(
     These slices have timetables of their own, with one arm in each:
     - writes of an arm with a host cache: what is still in the cache after a slice would be written in the next one;
     - all slices, if the guest has one of the disks for itself (VFIO), because passing the disk on takes seconds.
+    The arms of a mode on an array that is rebuilding have a timetable for each job, during which the recovery runs: it
+    would disturb all other arms on these disks.
     """
     orders = list(_job_orders(list(turns_of), blocks, chance))
     blocked = [
@@ -121,10 +124,12 @@ def timetables(
     modes = {turn.arm.mode for _, _, turn in blocked if turn.arm.mode is not None}
     sequential = takes_turns(modes)
     alternating: list[_Planned] = []
-    apart: dict[Turn, list[_Planned]] = {}
+    apart: dict[Hashable, list[_Planned]] = {}
     for block, job, turn in blocked:
-        own = sequential or stays_in_cache(turn.arm, job)
-        (apart.setdefault(turn, []) if own else alternating).append((block, job, turn))
+        own: list[Hashable] = [turn] if sequential or stays_in_cache(turn.arm, job) else []
+        if rebuilds(turn.arm.mode):
+            own += [turn.arm.mode, job]
+        (apart.setdefault(tuple(own), []) if own else alternating).append((block, job, turn))
     first = [each for each in alternating if short_first and each[0] == 1]
     together = [first, alternating[len(first) :], *_shuffled(apart.values(), chance)]
     return [_timetable(piece, pause) for slices in together for piece in _pieces(slices, pause)]
@@ -134,6 +139,12 @@ def stays_in_cache(arm: Arm, job: Job) -> bool:
     """Whether data that the job writes on this arm may still be in the host's cache afterwards."""
     attach = arm.mode.attach if arm.mode else None
     return job.writes and attach is not None and not attach.direct
+
+
+def rebuilds(mode: Mode | None) -> bool:
+    """Whether the mode is on an array that is rebuilding while its arms are measured."""
+    base = mode.layout.base if mode else None
+    return isinstance(base, Md) and base.state == "rebuilding"
 
 
 def takes_turns(modes: Iterable[Mode]) -> bool:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from harness.measure.measurer import LabFound, Piece, Prepared
+from harness.model.counters import Counters
+from harness.model.job import Job
 from harness.results import ConditioningRecord, Measurement
 from harness.scenario.plan import Group, Plan
 from harness.scenario.timetable import Slice
@@ -42,6 +44,22 @@ def as_planned(group: Group, piece: Piece, planned: Slice, metrics: Mapping[str,
         seconds=planned.job.seconds,
         wall=planned.job.wall,
         metrics=dict(metrics),
+    )
+
+
+def at_full_speed(job: Job, arm: str, number: int, iops: float, counters: Counters) -> Measurement:
+    """The only slice of a round, with a full queue: its latency follows from its throughput."""
+    return replace(
+        A_SLICE,
+        round=number,
+        arm=arm,
+        job=job.id,
+        started=float(number),
+        seconds=job.seconds,
+        wall=job.wall,
+        metrics={"iops": iops, "bw": iops * job.bs, "lat_mean": job.depth / iops},
+        raw=f"raw/{number}-{arm}-{job.id}.json",
+        counters=counters,
     )
 
 

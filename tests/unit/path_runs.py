@@ -14,7 +14,7 @@ from harness.model.counters import Counters, FioCounts, MemberCounts
 from harness.model.job import parse_workload
 from harness.model.mode import Cell, Mode
 from harness.results import CellContext, CellRecord, Measurement, ScalingRecord, ValidityCheck, assemble, scalings
-from tests.unit.measurements import A_SLICE
+from tests.unit.measurements import at_full_speed
 
 CHUNK = 64 * 1024
 ONE_8 = Md(0, 8, chunk=CHUNK)
@@ -89,20 +89,7 @@ def _slices(
             host_cpu_busy=0.4,
             members=_members(cell, total, known=known) if arm.startswith("twin") else {},
         )
-        found.append(
-            replace(
-                A_SLICE,
-                round=number,
-                arm=arm,
-                job=job.id,
-                started=float(number),
-                seconds=job.seconds,
-                wall=job.wall,
-                metrics={"iops": iops, "bw": iops * job.bs, "lat_mean": QD / iops},
-                raw=f"raw/{number}-{arm}-{job.id}.json",
-                counters=counted,
-            )
-        )
+        found.append(at_full_speed(job, arm, number, iops, counted))
     return found
 
 

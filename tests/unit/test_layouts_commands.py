@@ -144,6 +144,34 @@ def test_two_legs_are_two_arrays_and_a_stripe_over_them() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("base", "level"), [(Md(5, 3, state="degraded"), 5), (Md(1, 3, state="degraded"), 1)], ids=["parity", "mirror"]
+)
+def test_a_degraded_array_loses_its_last_member_when_it_is_in_sync(base: Md, level: int) -> None:
+    host = ArrayHost()
+    with md.array(log(host), base, f"{NAME}-m0", regions(host, "abc"), Events()):
+        create, *between, last = host.commands
+        assert f"--level={level} --raid-devices=3" in create
+        assert last.endswith(" /dev/md127 /dev/sdc1")
+        assert "mdadm --quiet" in last
+        assert len(between) >= (2 if level == 5 else 1)
+        assert all("--fail" not in each for each in between)
+    assert host.commands[-1].endswith(" partitions partuuid-a partuuid-b partuuid-c")
+
+
+def test_a_rebuilding_array_leaves_its_spare_out_until_a_recovery_begins() -> None:
+    host = ArrayHost()
+    base = Md(6, 4, state="rebuilding", spares=1)
+    with md.array(log(host), base, f"{NAME}-m0", regions(host, "abcde"), Events()):
+        (created,) = host.creations()
+        assert created.endswith(
+            " --raid-devices=4 --chunk=512 --bitmap=internal /dev/sda1 /dev/sdb1 /dev/sdc1 /dev/sdd1"
+        )
+        assert host.commands[-1].endswith(" /dev/md127 /dev/sdd1")
+        assert not [command for command in host.commands if "/dev/sde1" in command]
+    assert host.commands[-1].endswith(" partuuid-d partuuid-e"), "a killed run may leave a superblock on the spare"
+
+
 def test_waiting_for_the_resync_reports_its_progress() -> None:
     seen: list[Event] = []
     host = ArrayHost(asked=3)

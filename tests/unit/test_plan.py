@@ -21,6 +21,7 @@ from harness.scenario.library import PRESETS
 from harness.scenario.load import load_scenario
 from harness.scenario.plan import (
     FIO_SHARE,
+    REBUILD_SECONDS,
     STARTUP_SECONDS,
     STEADY_SECONDS,
     Group,
@@ -434,3 +435,16 @@ def test_the_headline_of_a_job_at_a_fixed_rate_is_its_latency() -> None:
         "bw",
         "clat_mean",
     ]
+
+
+def test_each_job_of_a_rebuilding_array_starts_a_recovery_that_writes_to_the_spare() -> None:
+    disks = ("a", "b", "c", "d")
+    optimal = plan_for(volumes(1, layout=Md(5, 3), disks=disks), "smoke")
+    rebuilding = plan_for(volumes(1, layout=Md(5, 3, state="rebuilding", spares=1), disks=disks), "smoke")
+    (group,) = rebuilding.groups
+    assert group.recoveries == len(group.jobs)
+    seconds = rebuilding.rounds * group.recoveries * REBUILD_SECONDS
+    assert (rebuilding.minutes - optimal.minutes) * 60 == pytest.approx(seconds)
+    arms = [job.wall for _ in ("twin", "guest") for job in group.jobs]
+    spare = group.blocks * sum(arms) + group.recoveries * REBUILD_SECONDS
+    assert group.writing_seconds - optimal.groups[0].writing_seconds == pytest.approx(spare)

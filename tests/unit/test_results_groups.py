@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from harness.model.attach import Attach, Vfio
-from harness.model.base import Device
+from harness.model.base import Device, Md
 from harness.model.job import Job
 from harness.model.mode import Cell, Mode
 from harness.results import DriftRecord, Measurement, drift_checks, drift_notes, host_drift
@@ -60,6 +60,13 @@ def test_a_cell_beside_a_guest_that_gets_the_disk_for_itself_does_not_alternate(
     modes = [ALTERNATING.mode, Mode("vfio", Device(), Vfio())]
     assert drift_checks([drift], ALTERNATING, modes)
     assert not drift_notes([drift], ALTERNATING, modes)
+
+
+def test_the_arms_of_a_rebuilding_array_are_apart_from_the_host() -> None:
+    drift = only(rounds([1000, 930, 870, 805, 750]))
+    rebuilding = replace(ALTERNATING, mode=Mode("md", Md(5, 3, state="rebuilding", spares=1), Attach()))
+    assert drift_checks([drift], rebuilding, [rebuilding.mode, ALTERNATING.mode])
+    assert not drift_checks([drift], ALTERNATING, [rebuilding.mode, ALTERNATING.mode])
 
 
 def test_the_drift_of_another_job_does_not_concern_a_cell() -> None:

@@ -17,7 +17,7 @@ from harness.model.mode import Cell, Mode
 from harness.report.cells import CellView
 from harness.results import CellContext, CellRecord, Measurement, ScalingRecord, ValidityCheck, assemble, scalings
 from tests.unit.counted import counters as counters_of
-from tests.unit.measurements import A_SLICE
+from tests.unit.measurements import at_full_speed
 
 SINGLE = {1: 10_000.0, 8: 60_000.0, 32: 100_000.0}
 """IOPS of an imagined disk by depth."""
@@ -30,18 +30,7 @@ def cell(layout: Layout, workload: str = "randread-4k", depth: int = 32) -> Cell
 
 def measured(job: Job, arm: str, number: int, iops: float, counters: Mapping[str, float]) -> Measurement:
     iops *= 1 + number / 10  # what a round's arms share
-    return replace(
-        A_SLICE,
-        round=number,
-        arm=arm,
-        job=job.id,
-        started=float(number),
-        seconds=job.seconds,
-        wall=job.wall,
-        metrics={"iops": iops, "bw": iops * job.bs, "lat_mean": job.iodepth / iops},
-        raw=f"raw/{number}-{arm}-{job.id}.json",
-        counters=counters_of(counters),
-    )
+    return at_full_speed(job, arm, number, iops, counters_of(counters))
 
 
 def of_members(**busy: float) -> dict[str, float]:

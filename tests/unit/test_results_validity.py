@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from harness.model.base import Md
-from harness.model.counters import ArmBytes, Transferred
+from harness.model.base import Md, RaidLevel
+from harness.model.counters import ArmBytes, ArrayCounts, Transferred
 from harness.model.job import Job
 from harness.model.layout import Layout, Lvm, LvmThin, Partition, Qcow2, RawFile, ZfsFile, Zvol, amplification
 from harness.results import Measurement, ValidityCheck
@@ -204,6 +204,11 @@ def on(layout: Layout, job: Job = BLOCKS, **gigabytes: float) -> ValidityCheck:
         (Md(5, 4), 4 / 3, 2),
         (Md(5, 6, legs=2), 3 / 2, 2),
         (Md(6, 6), 6 / 4, 3),
+        (Md(1, 2, state="degraded"), 1, 2),
+        (Md(10, 4, state="degraded"), 1, 2),
+        (Md(5, 6, state="degraded"), 1, 2),
+        (Md(6, 6, state="degraded"), 5 / 4, 3),
+        (Md(6, 6, state="rebuilding", spares=1), 5 / 4, 3),
         (Lvm(on=Md(10, 4)), 2, 2),
         (RawFile(on=Md(5, 4)), 4 / 3, 2.06),
         (Partition(), 1, 1),
@@ -248,6 +253,52 @@ def test_a_mixed_job_may_read_old_data_and_parity_for_its_writes() -> None:
     assert mixed(3.0)
     assert not mixed(3.2)
     assert not mixed(0.97)
+
+
+RANDOM_READS = Job("randread", 4096, iodepth=32, ramp=0.0, seconds=3.0)
+
+
+@pytest.mark.parametrize("level", [5, 6])
+def test_a_block_of_a_missing_member_is_read_from_all_others(level: RaidLevel) -> None:
+    degraded = Md(level, 6, state="degraded")
+    assert on(degraded, RANDOM_READS, fio_read=1, disk_read=1).ok
+    assert on(degraded, RANDOM_READS, fio_read=1, disk_read=5).ok
+    assert not on(degraded, RANDOM_READS, fio_read=1, disk_read=5.2).ok
+    assert not on(degraded, RANDOM_READS, fio_read=1, disk_read=0.97).ok
+
+
+def test_the_other_mirror_reads_each_block_once() -> None:
+    assert not on(Md(1, 2, state="degraded"), RANDOM_READS, fio_read=1, disk_read=1.03).ok
+
+
+def rebuilding(rebuilt: int, **gigabytes: float) -> ValidityCheck:
+    """A slice in which the recovery of a RAID 1 completed so many bytes of the spare."""
+    layout = Md(1, 2, state="rebuilding", spares=1)
+    counters = counters_of({name: round(count * 1e9) for name, count in gigabytes.items()})
+    array = ArrayCounts(state="rebuilding", missing=1, rebuilt=rebuilt, seconds=1.0)
+    slice_ = replace(measured("twin:x"), counters=replace(counters, array=array))
+    (check,) = byte_checks([slice_], 0, amplification(layout, RANDOM_READS))
+    return check
+
+
+def test_a_rebuild_may_read_what_md_says_that_it_rebuilt_and_not_more() -> None:
+    assert rebuilding(5 * 10**8, fio_read=1, disk_read=1.5).ok
+    assert rebuilding(5 * 10**8, fio_read=1, disk_read=1.0).ok, "a block that both read is read once"
+    assert not rebuilding(5 * 10**8, fio_read=1, disk_read=1.54).ok
+    assert not rebuilding(0, fio_read=1, disk_read=1.5).ok
+    assert not rebuilding(5 * 10**8, fio_read=1, disk_read=0.97).ok
+
+
+def test_a_rebuild_writes_to_the_spare_what_it_rebuilt() -> None:
+    assert rebuilding(5 * 10**8, fio_written=1, disk_written=2.5).ok
+    assert not rebuilding(5 * 10**8, fio_written=1, disk_written=2.6).ok
+    assert "and the rebuild up to " in rebuilding(5 * 10**8, fio_written=1, disk_written=2.5).detail
+
+
+def test_the_rebuild_of_a_parity_array_reads_all_other_members() -> None:
+    needs = amplification(Lvm(on=Md(6, 6, state="rebuilding", spares=1)), RANDOM_READS)
+    assert (needs.rebuild_read, needs.rebuild_written) == (5, 1)
+    assert amplification(Md(6, 6), RANDOM_READS).rebuild_read == 0
 
 
 def test_amplified_bytes_are_reported_with_what_the_layout_needs() -> None:

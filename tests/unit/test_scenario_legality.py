@@ -273,6 +273,41 @@ CONFLICTS = [
         "no chunk",
     ),
     (
+        'kind = "md", level = 0, disks = 4, state = "degraded"',
+        "",
+        'layout.state = "degraded"',
+        "layout.level = 0",
+        "level 1, 5, 6 or 10, or state",
+    ),
+    (
+        'kind = "md", level = 5, disks = 6, legs = 2, state = "degraded"',
+        "",
+        'layout.state = "degraded"',
+        "layout.legs = 2",
+        "legs = 1, or state",
+    ),
+    (
+        'kind = "md", level = 6, disks = 4, state = "rebuilding"',
+        "",
+        'layout.state = "rebuilding"',
+        "layout.spares = 0 (the default)",
+        "spares = 1",
+    ),
+    (
+        'kind = "lvm", on = { kind = "md", level = 1, disks = 2, state = "degraded", spares = 1 }',
+        "",
+        "layout.on.spares = 1",
+        'layout.on.state = "degraded"',
+        'spares = 0, or state = "rebuilding"',
+    ),
+    (
+        'kind = "md", level = 10, disks = 4, spares = 1',
+        "",
+        "layout.spares = 1",
+        'layout.state = "optimal" (the default)',
+        "spares = 0",
+    ),
+    (
         'kind = "lvm", on = { kind = "md", level = 5, disks = 2 }',
         "",
         "layout.on.disks = 2",
@@ -508,6 +543,8 @@ def test_exactly_the_legal_combinations_of_bus_cache_aio_and_iothread_are_accept
         own('kind = "qcow2", preallocation = "off", lazy_refcounts = true, cluster_size = "512"'),
         own('kind = "md", level = 1, disks = 4, legs = 2, chunk = "64 KiB"'),
         own('kind = "md", level = 10, disks = 5'),
+        own('kind = "md", level = 1, disks = 2, state = "degraded"'),
+        own('kind = "md", level = 5, disks = 5, state = "rebuilding", spares = 1'),
         own('kind = "md", level = 5, disks = 6, legs = 2'),
         own('kind = "md", level = 0, disks = 4, legs = 2, starts = [1, 4]'),
         own('kind = "md", level = 0, disks = 4, legs = 2, starts = [5, 1]'),
@@ -527,4 +564,10 @@ def test_unusual_but_possible_options_are_accepted(tmp_path: Path, mode: str) ->
 def test_a_leg_that_starts_too_late_for_its_disks_names_both_keys(tmp_path: Path) -> None:
     line = complaint(tmp_path, own('kind = "md", level = 0, disks = 4, legs = 2, starts = [1, 6]'))
     assert line.startswith('mode.own.layout.starts = [1, 6]: conflicts with disks = ["ssd1", ')
+    assert line.endswith(", which has only 6; allowed: 7 or more names in disks, or an array of fewer disks")
+
+
+def test_an_array_without_a_disk_for_its_spare_names_both_keys(tmp_path: Path) -> None:
+    line = complaint(tmp_path, own('kind = "md", level = 5, disks = 6, state = "rebuilding", spares = 1'))
+    assert line.startswith('mode.own.layout.spares = 1: conflicts with disks = ["ssd1", ')
     assert line.endswith(", which has only 6; allowed: 7 or more names in disks, or an array of fewer disks")

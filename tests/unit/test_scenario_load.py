@@ -93,6 +93,11 @@ attach = { bus = "sata", cache = "unsafe", aio = "io_uring", iothread = false }
         ),
         ('kind = "md", level = 6, disks = 4, chunk = "64 KiB"', Md(6, 4, 64 * KIB)),
         ('kind = "md", level = 1, disks = 4, legs = 2', Md(1, 4, legs=2)),
+        ('kind = "md", level = 5, disks = 3, state = "degraded"', Md(5, 3, state="degraded")),
+        (
+            'kind = "md", level = 5, disks = 3, state = "rebuilding", spares = 1',
+            Md(5, 3, state="rebuilding", spares=1),
+        ),
         ('kind = "zvol", volblocksize = "64k"', Zvol(64 * KIB)),
         ('kind = "zfs"', ZfsFile(128 * KIB)),
         ('kind = "lvm", on = { kind = "md", level = 5, disks = 3 }', Lvm(Md(5, 3))),

@@ -89,6 +89,8 @@ def test_an_array_that_starts_elsewhere_leaves_the_disks_in_between_alone() -> N
 
 def test_legs_follow_each_other_if_nothing_says_where_they_start() -> None:
     assert Md(0, 4, legs=2).places == Md(0, 4).places == (0, 1, 2, 3)
+    assert Md(5, 3, state="rebuilding", spares=1).places == (0, 1, 2, 3), "the spare follows the last member"
+    assert Md(5, 3, starts=(3,), state="rebuilding", spares=1).places == (2, 3, 4, 5)
 
 
 def test_many_disks_are_counted_and_few_are_listed() -> None:

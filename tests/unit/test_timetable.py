@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 
 from harness.model.attach import Attach, Vfio
-from harness.model.base import Device
+from harness.model.base import Device, Md
 from harness.model.job import Job, parse_workload
 from harness.model.layout import Lvm
 from harness.model.mode import Arm, Mode, Place
@@ -29,6 +29,9 @@ VFIO = Mode("vfio", Device(), Vfio())
 def job(name: str, iodepth: int = 1, *, ramp: float = 0.0, seconds: float = 1.0) -> Job:
     return parse_workload(name).job(iodepth, ramp=ramp, seconds=seconds)
 
+
+REBUILDING = Mode("rebuilding", Lvm(on=Md(5, 3, state="rebuilding", spares=1)), Attach())
+CACHED_REBUILDING = replace(REBUILDING, name="cached", attach=Attach(cache="writeback"))
 
 READ, WRITE, SEQUENTIAL = job("randread-4k"), job("randwrite-4k"), job("seqread-256k")
 
@@ -284,3 +287,25 @@ def test_a_turn_without_a_name_has_the_name_of_its_arm() -> None:
 def test_a_round_without_blocks_or_jobs_has_no_timetable() -> None:
     assert tables({}) == []
     assert tables({READ: []}) == []
+
+
+def test_a_recovery_runs_for_one_mode_and_job_and_disturbs_no_other_arm() -> None:
+    found = tables({READ: turns(LVM, REBUILDING), WRITE: turns(LVM, REBUILDING)}, blocks=2)
+    recovering = [each for each in found if any(slice_.arm.mode == REBUILDING for slice_ in each.slices)]
+    assert len(recovering) == 2
+    for table in recovering:
+        assert {each.arm.mode for each in table.slices} == {REBUILDING}
+        assert len({each.job for each in table.slices}) == 1
+        assert [each.block for each in table.slices] == [1, 1, 2, 2], "twin and guest of a block follow each other"
+    others = [each.arm.id for table in found if table not in recovering for each in table.slices]
+    assert Counter(others) == {"host": 4, "twin:lvm": 4, "guest:lvm": 4}
+
+
+def test_cached_writes_on_a_rebuilding_array_have_a_recovery_for_each_arm() -> None:
+    found = tables({WRITE: turns(CACHED_REBUILDING)}, blocks=2)
+    assert sorted(each.arm.id for table in found for each in table.slices[:1]) == [
+        "guest:cached",
+        "host",
+        "twin:cached",
+    ]
+    assert all(len({each.arm for each in table.slices}) == 1 for table in found)
