@@ -17,6 +17,7 @@ from harness.lab import proxmox
 from harness.lab.fields import Address, BackingFile, DiskLink, FileSize, HostKey, HostPath, Name, ProfileName, Word
 from harness.lab.hypervisor import LIBVIRT, HypervisorSpec, KindRules
 from harness.lab.proxmox import ApiTable, GuestTable, ProxmoxSpec, StoredLayout
+from harness.lab.storage import DiskByStorage, StorageTable, storage_spec
 
 HINT = "docs/lab.md explains every key"
 EMBEDDED = "lab"
@@ -55,18 +56,6 @@ class DiskByFile:
 
 DiskSpec = DiskById | DiskByFile
 """A disk that the run may overwrite completely."""
-
-
-@dataclass(frozen=True, slots=True)
-class DiskByStorage:
-    """Storages of Proxmox VE by kind of layout (`raw`, `lvm`). A run writes only to volumes that it creates there."""
-
-    name: str
-    storages: Mapping[StoredLayout, str]
-
-    @property
-    def identity(self) -> str:
-        return "storage " + ", ".join(dict.fromkeys(self.storages.values()))
 
 
 AnyDisk = DiskSpec | DiskByStorage
@@ -135,7 +124,8 @@ class Inventory:
         known = [each.name for host in self.hosts for each in host.measured]
         raise ConfigError(
             f'{self.source}: no disk "{disk}"; {choices(disk, known) if known else "it has no disks"}',
-            hint=f"add it as [host.NAME.disk.{disk}], or select scenarios of other disks with -k",
+            hint=f"add it as [host.NAME.disk.{disk}], or as [host.NAME.storage.{disk}] if it is storage in use, or "
+            "select scenarios of other disks with -k",
         )
 
     def host_of_all(self, disks: Sequence[str]) -> HostSpec:
@@ -181,6 +171,7 @@ class _Host(_Table):
     api: ApiTable | None = None
     guest: GuestTable | None = None
     disk: dict[Name, _Disk] = Field(default_factory=dict)
+    storage: dict[Name, StorageTable] = Field(default_factory=dict)
 
 
 _OF_SSH = frozenset({"address", "port", "user", "key", "host_key"})
@@ -249,6 +240,7 @@ def _host(name: str, table: _Host, problems: list[str]) -> HostSpec:
     found = [_disk(f"{where}.disk.{key}", key, disk, table.kind, problems) for key, disk in table.disk.items()]
     disks = tuple(disk for disk in found if isinstance(disk, DiskById | DiskByFile))
     stored = tuple(disk for disk in found if isinstance(disk, DiskByStorage))
+    stored += tuple(_storages(where, table, problems))
     ssh = None if rules.ssh == "none" else _ssh(where, table, address, problems)
     return HostSpec(name, table.kind, ssh, disks, hypervisor=hypervisor, stored=stored)
 
@@ -304,6 +296,20 @@ def _disk(where: str, name: str, table: _Disk, kind: str, problems: list[str]) -
     if table.id and table.serial and overwrites:
         return DiskById(name, table.id, table.serial, table.destroy, table.overwrite_data)
     return None
+
+
+def _storages(where: str, table: _Host, problems: list[str]) -> Iterator[DiskByStorage]:
+    own = _KINDS[table.kind].storages
+    places: dict[str, str] = {}
+    for name, storage in table.storage.items():
+        at = f"{where}.storage.{name}"
+        if name in table.disk:
+            problems.append(f"{at}: {where}.disk.{name} has the same name; allowed: another name")
+        spec = storage_spec(at, name, storage, of_hypervisor=own, problems=problems)
+        if spec is not None and (first := places.setdefault(spec.identity, name)) != name:
+            problems.append(f"{at}: the same {spec.identity} as {where}.storage.{first}; allowed: each storage once")
+        elif spec is not None:
+            yield spec
 
 
 def _stored(where: str, name: str, table: _Disk, kind: str, problems: list[str]) -> DiskByStorage | None:

@@ -89,7 +89,8 @@ done
 """
 )
 
-# Paths. For each, a line: the path, its real path, and `block` with the facts or `file` with device and inode.
+# Paths. For each, a line: its real path, and `block` with the facts, or `file` with device and inode. A directory is a
+# file, too.
 _PINS = (
     FACTS
     + r"""
@@ -99,7 +100,7 @@ for path; do
     if [ -b "$real" ]; then
         facts_of "${real##*/}" || { echo "the kernel does not know $real" >&2; exit 1; }
         printf '%s\tblock\t%s\t%s\t%s\t%s\n' "$real" "$number" "$diskseq" "$sectors" "$identity"
-    elif [ -f "$real" ]; then
+    elif [ -f "$real" ] || [ -d "$real" ]; then
         printf '%s\tfile\t%s\n' "$real" "$(stat -c '%d:%i' "$real")"
     else echo "$path is neither a block device nor a file" >&2; exit 1; fi
 done
@@ -143,7 +144,7 @@ class BlockPin:
 
 @dataclass(frozen=True, slots=True)
 class FilePin:
-    """One file: its path, the device number of its file system, and its inode."""
+    """One file or directory: its path, the device number of its file system, and its inode."""
 
     path: str
     device: int

@@ -17,6 +17,9 @@ from harness.layout.lvm import VolumeGroup
 from harness.layout.md import Array
 from harness.layout.memory_disk import MemoryDisk
 from harness.layout.partition_table import PartitionTable
+from harness.layout.storage_files import StoredDirectory
+from harness.layout.storage_lvm import StoredVolume
+from harness.layout.storage_zfs import StoredDataset
 from harness.layout.zfs import Pool
 
 HOST_THINGS: tuple[type[HostThing], ...] = (
@@ -29,6 +32,9 @@ HOST_THINGS: tuple[type[HostThing], ...] = (
     PassedThrough,
     Pool,
     Processes,
+    StoredDataset,
+    StoredDirectory,
+    StoredVolume,
     VolumeGroup,
 )
 """Everything that runs create on a host with commands. A hypervisor removes the things that it created."""

@@ -33,8 +33,9 @@ from harness.guest.proxmox.vm import clone_parameters, marks, shell_parameters
 from harness.guest.qemu_process import qemu_threads
 from harness.lab.created import CreationLog, Entry, Removal
 from harness.lab.hosts import Host, ReachedHost
-from harness.lab.inventory import AnyDisk, DiskById, DiskByStorage, HostSpec
+from harness.lab.inventory import AnyDisk, DiskById, HostSpec
 from harness.lab.proxmox import ROOT, GuestRules, ProxmoxSpec
+from harness.lab.storage import DiskByStorage
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
 from harness.model.attach import Attach

@@ -8,8 +8,9 @@ from typing import Any
 
 from harness.doctor.findings import Finding, Level, not_available
 from harness.errors import HarnessError
-from harness.lab.inventory import DiskById, DiskByStorage, HostSpec
+from harness.lab.inventory import DiskById, HostSpec
 from harness.lab.proxmox import ROOT, GuestRules, ProxmoxSpec
+from harness.lab.storage import DiskByStorage
 from harness.units import format_size
 
 OLDEST = (9, 0)

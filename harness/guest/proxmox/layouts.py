@@ -13,11 +13,13 @@ from harness.guest.proxmox.drive import not_offered
 from harness.guest.proxmox.fitness import STORAGE_TYPES
 from harness.guest.proxmox.layers import Stored, not_made, store_layers, stored_bytes, volumes
 from harness.guest.proxmox.node import require_unclaimed, stable_path
-from harness.guest.proxmox.room import Allocation, require_room
+from harness.guest.proxmox.room import require_room
 from harness.guest.proxmox.stores import Store, Stores
-from harness.lab.inventory import AnyDisk, DiskById, DiskByStorage
+from harness.lab.inventory import AnyDisk, DiskById
 from harness.lab.paths import TAG
 from harness.lab.proxmox import ROOT, ApiSpec, StoredLayout
+from harness.lab.storage import DiskByStorage
+from harness.lab.storage_space import Allocation
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
 from harness.layout.disks import partitioned_disks

@@ -3,10 +3,12 @@
 from harness.lab.guard.evidence import Evidence, inspect
 from harness.lab.guard.grant import lend, require_writable, serial_of, take_back
 from harness.lab.guard.refusals import refusals, uses
+from harness.lab.guard.room import Room, require_room
 from harness.lab.guard.writable import Writable, built_on, created, require_leading_to, run_all
 
 __all__ = [
     "Evidence",
+    "Room",
     "Writable",
     "built_on",
     "created",
@@ -14,6 +16,7 @@ __all__ = [
     "lend",
     "refusals",
     "require_leading_to",
+    "require_room",
     "require_writable",
     "run_all",
     "serial_of",
