@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from harness.errors import HostError
 from harness.lab.space import metadata_shortage, shortage
 from harness.lab.transport.base import Runner
 from harness.untrusted import finite, reading
@@ -85,9 +86,12 @@ def read_space(runner: Runner, words: Sequence[str]) -> list[StorageSpace]:
     The types are those of Proxmox VE: `lvm` (a volume group), `lvmthin` (VG/POOL), `zfspool` (a dataset), and any other
     for a directory. Raises HostError if one cannot be read, or is not understood.
     """
-    printed = runner.run(["sh", "-c", _LOOK, "sh", *words], deadline=60).stdout
+    done = runner.run(["sh", "-c", _LOOK, "sh", *words], deadline=60, check=False)
+    if done.status != 0:
+        why = "; ".join(done.stderr.split("\n")).strip("; ") or "no reason given"
+        raise HostError(f"{runner.name}: the free space on its storages cannot be read: {why}")
     with reading(f"{runner.name}: the free space on its storages"):
-        return list(_parsed(printed))
+        return list(_parsed(done.stdout))
 
 
 def shortages(places: Sequence[StorageSpace], wanted: Sequence[Allocation]) -> Iterator[str]:
