@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from harness.errors import HostError, SafetyError
 from harness.lab.transport.base import Completed, Runner, failed
+from harness.untrusted import reading
 
 SECTOR = 512
 """Bytes per unit of a block device's size in sysfs, independent of the device's sectors."""
@@ -89,8 +90,7 @@ done
 """
 )
 
-# Paths. For each, a line: its real path, and `block` with the facts, or `file` with device and inode. A directory is a
-# file, too.
+# Paths. For each, a line: the path, its real path, and `block` with the facts or `file` with device and inode.
 _PINS = (
     FACTS
     + r"""
@@ -100,7 +100,7 @@ for path; do
     if [ -b "$real" ]; then
         facts_of "${real##*/}" || { echo "the kernel does not know $real" >&2; exit 1; }
         printf '%s\tblock\t%s\t%s\t%s\t%s\n' "$real" "$number" "$diskseq" "$sectors" "$identity"
-    elif [ -f "$real" ] || [ -d "$real" ]; then
+    elif [ -f "$real" ]; then
         printf '%s\tfile\t%s\n' "$real" "$(stat -c '%d:%i' "$real")"
     else echo "$path is neither a block device nor a file" >&2; exit 1; fi
 done
@@ -166,6 +166,14 @@ def read_pins(runner: Runner, paths: Sequence[str]) -> list[Pin]:
     return [_parsed(runner, line) for line in printed]
 
 
+def directory_pin(runner: Runner, path: str) -> FilePin:
+    """The current pin of the directory at `path`. Raises HostError if it is not a directory."""
+    describe = 'cd -P "$1" && pwd -P && stat -c %d:%i .'
+    printed = runner.run(["sh", "-c", describe, "sh", path], deadline=30).stdout
+    real, _, facts = printed.strip().rpartition("\n")
+    return _file_pin(runner, real, facts)
+
+
 def run_pinned(
     runner: Runner,
     pins: Iterable[Pin],
@@ -204,12 +212,17 @@ def require_unchanged(runner: Runner, done: Completed) -> None:
         )
 
 
+def _file_pin(runner: Runner, path: str, facts: str) -> FilePin:
+    with reading(f"{runner.name}: device and inode of {path}"):
+        device, _, inode = facts.partition(":")
+        return FilePin(path, int(device), int(inode))
+
+
 def _parsed(runner: Runner, line: str) -> Pin:
     try:
         path, kind, *facts = line.split("\t")
         if kind == "file":
-            device, _, inode = facts[0].partition(":")
-            return FilePin(path, int(device), int(inode))
+            return _file_pin(runner, path, facts[0])
         number, diskseq, sectors, identity = facts
         return BlockPin(path, number, diskseq, int(sectors), identity)
     except ValueError as error:

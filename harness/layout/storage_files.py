@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import ClassVar, Literal
 
 from harness.lab.created import CreationLog, HostThing
-from harness.lab.guard import Room, Writable, created
+from harness.lab.guard import Room, Writable, created_directory
 from harness.lab.paths import TAG
 from harness.lab.storage_look import IDENTITY, FoundStorage
 from harness.layout import qcow2, raw_file
@@ -102,7 +102,7 @@ def files(
         made = room.run(["sh", "-c", _MAKE, "sh", thing.path, token, _MARK], deadline=60).stdout.split()
         known.append(thing.model_copy(update={"inode": made[0]}))
         log.amend(entry, known[-1])
-        (directory,) = created(runner, entry, [thing.path])
+        directory = created_directory(runner, entry, thing.path)
         preallocates = made[1] == "yes"
         yield {
             name: made_in(directory, f"{directory.path}/{name}", layout, span, preallocates=preallocates)

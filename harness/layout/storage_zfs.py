@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import ClassVar, Literal
 
 from harness.lab.created import CreationLog, HostThing
-from harness.lab.guard import Room, created
+from harness.lab.guard import Room, created, created_directory
 from harness.lab.paths import MOUNT_DIRECTORY, TAG
 from harness.layout.source import BlockSource, Sources
 from harness.layout.storage_files import made_in
@@ -109,5 +109,5 @@ def _dataset(log: CreationLog, room: Room, thing: StoredDataset, layout: Layout,
             (grant,) = created(runner, entry, [path])
             yield Sources.same(BlockSource(path, "block", 0, span, grant=grant))
         else:
-            (directory,) = created(runner, entry, [thing.point])
+            directory = created_directory(runner, entry, thing.point)
             yield made_in(directory, f"{directory.path}/disk", layout, span, preallocates=False)

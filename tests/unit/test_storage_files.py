@@ -130,7 +130,7 @@ def test_a_directory_that_fills_up_is_not_written_to_any_more(
     room.require_for(str(sparse), SPAN, SPAN // 4)
     assert needed == [3 * SPAN, SPAN // 4, 0], "what is allocated is not needed again"
     monkeypatch.setattr(storage_space, "shortage", lambda *_: "2 MiB are free")
-    with pytest.raises(SafetyError, match="nothing more is written to directory .*: 2 MiB are free"):
+    with pytest.raises(SafetyError, match=r"nothing more is written to directory .*: 2 MiB are free"):
         room.require(0)
 
 
@@ -150,7 +150,7 @@ def test_after_any_failure_nothing_is_left(directory: Path, found: FoundStorage)
     def check(outcome: str) -> None:
         left = [path.name for path in directory.iterdir()]
         if outcome == "left":
-            assert reap(RUNNER, NO_HYPERVISOR, read_log(RUNNER, str(directory.parent / "created")))
+            reap(RUNNER, NO_HYPERVISOR, read_log(RUNNER, str(directory.parent / "created")))
             left = [path.name for path in directory.iterdir()]
         assert left == ["bystander.raw"]
         assert logged(directory) == []

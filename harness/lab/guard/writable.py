@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from harness.errors import SafetyError
 from harness.lab.created import Entry
-from harness.lab.pin import FACTS, BlockPin, FilePin, Pin, read_pins, run_pinned
+from harness.lab.pin import FACTS, BlockPin, FilePin, Pin, directory_pin, read_pins, run_pinned
 from harness.lab.transport.base import Completed, Runner
 
 _ISSUER = object()
@@ -154,11 +154,16 @@ def _require_inside(runner: Runner, directory: FilePin, pins: Sequence[Pin]) -> 
 
 
 def created(runner: Runner, entry: Entry, paths: Sequence[str]) -> list[Writable]:
-    """The permission for volumes and directories that this run has just created on a storage in use.
+    """The permission for volumes that this run has just created on a storage in use.
 
     `entry` is their record in the creation log, which was written before. Raises HostError if a path is missing.
     """
     return [issue(runner, pin, tuple(entry.disks)) for pin in read_pins(runner, paths)]
+
+
+def created_directory(runner: Runner, entry: Entry, path: str) -> Writable:
+    """The same for a directory: the permission for what the run puts into it."""
+    return issue(runner, directory_pin(runner, path), tuple(entry.disks))
 
 
 def _major_minor(device: int) -> str:
