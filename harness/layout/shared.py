@@ -24,8 +24,8 @@ class SharedStorage:
     disks: tuple[str, ...]
     facts: Mapping[str, str] = field(default_factory=dict)
     """What the results say about it."""
-    notes: tuple[str, ...] = ()
-    """How its volumes differ from what the modes request."""
+    notes: Mapping[str, str] = field(default_factory=dict)
+    """How the volume of a mode differs from what the mode requests, by the mode's name."""
     room: Room | None = None
     """The permission to fill the volumes; None if the hypervisor has created them in full."""
 

@@ -89,7 +89,7 @@ def on_storage(
                 hint="name a storage whose volumes are all on the same disks",
             )
         bare = sources[BASELINE].twin
-        shared = SharedStorage(found.words, disks, _facts(found), tuple(_notes(found, modes)), room)
+        shared = SharedStorage(found.words, disks, _facts(found), dict(_notes(found, modes)), room)
         by_mode = {mode.name: sources.get(mode.name, Sources.same(bare)) for mode in modes}
         yield Layouts(
             device=bare,
@@ -120,10 +120,10 @@ def _facts(found: FoundStorage) -> dict[str, str]:
     return {name: value for name, value in facts.items() if value}
 
 
-def _notes(found: FoundStorage, modes: Sequence[Mode]) -> Iterator[str]:
+def _notes(found: FoundStorage, modes: Sequence[Mode]) -> Iterator[tuple[str, str]]:
     for mode in modes:
         layout = mode.layout
         if isinstance(layout, RawFile | Qcow2) and layout.filesystem != found.filesystem:
-            yield f"{mode.name}: its files are on {found.filesystem}, the file system of {found.words}"
+            yield mode.name, f"its files are on {found.filesystem}, the file system of {found.words}"
         if isinstance(layout, LvmThin) and layout.chunk != found.chunk:
-            yield f"{mode.name}: its volume is allocated by {format_size(found.chunk)}, the chunk of {found.words}"
+            yield mode.name, f"its volume is allocated by {format_size(found.chunk)}, the chunk of {found.words}"
