@@ -53,7 +53,12 @@ class DiskByStorage:
     @property
     def identity(self) -> str:
         """Its description, which is also its name in the creation log."""
-        return f"{WORDS[self.key]} {self.at or ', '.join(dict.fromkeys(self.storages.values()))}"
+        return f"{WORDS[self.key]} {', '.join(self.names)}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The value of `at`, or the names of the storages of Proxmox VE, each once."""
+        return (self.at,) if self.at else tuple(dict.fromkeys(self.storages.values()))
 
 
 def _group(text: str) -> str:

@@ -35,6 +35,9 @@ class HostMeasurer(SessionMeasurer):
         examined(examine(self._environment.opened(), self._images))
         request = SetupRequest.of(plan, group)
         at = self._session(request)
+        if at.layouts.shared is not None and at.layouts.shared.room is not None:
+            # Others may have filled the storage since the last group. The end of the run frees the space of its volumes.
+            at.layouts.shared.room.require(0)
         return Prepared(
             span=at.layouts.span,
             conditioning=at.conditioning,
