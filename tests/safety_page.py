@@ -38,7 +38,7 @@ class Call:
     @property
     def needs_permission(self) -> bool:
         """Whether it runs through a permission and not through a plain runner."""
-        return bool(re.search(r"(^|[.])(devices?|region|writable|members)$", self.receiver))
+        return bool(re.search(r"(^|[.])(devices?|region|writable|members|room)$", self.receiver))
 
     @property
     def is_on_a_host(self) -> bool:

@@ -28,6 +28,7 @@ from harness.lab.fields import (
 )
 from harness.lab.hypervisor import LIBVIRT, HypervisorSpec, KindRules
 from harness.lab.proxmox import ApiTable, GuestTable, ProxmoxSpec, StoredLayout
+from harness.lab.storage import DiskByStorage, StorageTable, storage_spec
 from harness.model.guest import ANY_GUEST, GuestOptions, guest_problems
 
 HINT = "docs/lab.md explains every key"
@@ -71,20 +72,6 @@ class DiskByFile:
 
 DiskSpec = DiskById | DiskByFile
 """A disk that the run may overwrite completely."""
-
-
-@dataclass(frozen=True, slots=True)
-class DiskByStorage:
-    """Storages of Proxmox VE by kind of layout (`raw`, `lvm`). A run writes only to volumes that it creates there."""
-
-    name: str
-    storages: Mapping[StoredLayout, str]
-    endurance: int | None = None
-    """The rated endurance in bytes of the disk below the storages."""
-
-    @property
-    def identity(self) -> str:
-        return "storage " + ", ".join(dict.fromkeys(self.storages.values()))
 
 
 AnyDisk = DiskSpec | DiskByStorage
@@ -155,7 +142,8 @@ class Inventory:
         known = [each.name for host in self.hosts for each in host.measured]
         raise ConfigError(
             f'{self.source}: no disk "{disk}"; {choices(disk, known) if known else "it has no disks"}',
-            hint=f"add it as [host.NAME.disk.{disk}], or select scenarios of other disks with -k",
+            hint=f"add it as [host.NAME.disk.{disk}], or as [host.NAME.storage.{disk}] if it is storage in use, or "
+            "select scenarios of other disks with -k",
         )
 
     def host_of_all(self, disks: Sequence[str]) -> HostSpec:
@@ -202,6 +190,7 @@ class _Host(_Table):
     api: ApiTable | None = None
     guest: GuestTable | None = None
     disk: dict[Name, _Disk] = Field(default_factory=dict)
+    storage: dict[Name, StorageTable] = Field(default_factory=dict)
 
 
 _OF_SSH = frozenset({"address", "port", "user", "key", "host_key"})
@@ -271,6 +260,7 @@ def _host(name: str, table: _Host, problems: list[str]) -> HostSpec:
     found = [_disk(f"{where}.disk.{key}", key, disk, table.kind, problems) for key, disk in table.disk.items()]
     disks = tuple(disk for disk in found if isinstance(disk, DiskById | DiskByFile))
     stored = tuple(disk for disk in found if isinstance(disk, DiskByStorage))
+    stored += tuple(_storages(where, table, problems))
     ssh = None if rules.ssh == "none" else _ssh(where, table, address, problems)
     return HostSpec(name, table.kind, ssh, disks, hypervisor=hypervisor, stored=stored, guest=guest)
 
@@ -338,6 +328,20 @@ def _disk(where: str, name: str, table: _Disk, kind: str, problems: list[str]) -
     return None
 
 
+def _storages(where: str, table: _Host, problems: list[str]) -> Iterator[DiskByStorage]:
+    own = _KINDS[table.kind].storages
+    places: dict[str, str] = {}
+    for name, storage in table.storage.items():
+        at = f"{where}.storage.{name}"
+        if name in table.disk:
+            problems.append(f"{at}: {where}.disk.{name} has the same name; allowed: another name")
+        spec = storage_spec(at, name, storage, of_hypervisor=own, problems=problems)
+        if spec is not None and (first := places.setdefault(spec.identity, name)) != name:
+            problems.append(f"{at}: the same {spec.identity} as {where}.storage.{first}; allowed: each storage once")
+        elif spec is not None:
+            yield spec
+
+
 def _stored(where: str, name: str, table: _Disk, kind: str, problems: list[str]) -> DiskByStorage | None:
     before = len(problems)
     if not _KINDS[kind].storages:
@@ -346,4 +350,4 @@ def _stored(where: str, name: str, table: _Disk, kind: str, problems: list[str])
     surplus = sorted(table.model_fields_set - {"storages", "endurance"})
     why = "cannot be used with storages, on which a run writes only to volumes that it creates"
     problems += [f"{where}.{key}: {why}" for key in surplus]
-    return DiskByStorage(name, table.storages or {}, table.endurance) if len(problems) == before else None
+    return DiskByStorage(name, table.storages or {}, endurance=table.endurance) if len(problems) == before else None

@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from harness.errors import HostError, SafetyError
 from harness.lab.transport.base import Completed, Runner, failed
+from harness.untrusted import reading
 
 SECTOR = 512
 """Bytes per unit of a block device's size in sysfs, independent of the device's sectors."""
@@ -143,7 +144,7 @@ class BlockPin:
 
 @dataclass(frozen=True, slots=True)
 class FilePin:
-    """One file: its path, the device number of its file system, and its inode."""
+    """One file or directory: its path, the device number of its file system, and its inode."""
 
     path: str
     device: int
@@ -163,6 +164,14 @@ def read_pins(runner: Runner, paths: Sequence[str]) -> list[Pin]:
     if len(printed) != len(paths):
         raise HostError(f"{runner.name}: it described only {len(printed)} of {len(paths)} devices: {', '.join(paths)}")
     return [_parsed(runner, line) for line in printed]
+
+
+def directory_pin(runner: Runner, path: str) -> FilePin:
+    """The current pin of the directory at `path`. Raises HostError if it is not a directory."""
+    describe = 'cd -P "$1" && pwd -P && stat -c %d:%i .'
+    printed = runner.run(["sh", "-c", describe, "sh", path], deadline=30).stdout
+    real, _, facts = printed.strip().rpartition("\n")
+    return _file_pin(runner, real, facts)
 
 
 def run_pinned(
@@ -203,12 +212,17 @@ def require_unchanged(runner: Runner, done: Completed) -> None:
         )
 
 
+def _file_pin(runner: Runner, path: str, facts: str) -> FilePin:
+    with reading(f"{runner.name}: device and inode of {path}"):
+        device, _, inode = facts.partition(":")
+        return FilePin(path, int(device), int(inode))
+
+
 def _parsed(runner: Runner, line: str) -> Pin:
     try:
         path, kind, *facts = line.split("\t")
         if kind == "file":
-            device, _, inode = facts[0].partition(":")
-            return FilePin(path, int(device), int(inode))
+            return _file_pin(runner, path, facts[0])
         number, diskseq, sectors, identity = facts
         return BlockPin(path, number, diskseq, int(sectors), identity)
     except ValueError as error:

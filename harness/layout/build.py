@@ -19,6 +19,7 @@ from harness.layout.disks import partitioned_disks
 from harness.layout.layers import BARE, BasePlan, base_plans
 from harness.layout.rebuild import Rebuild
 from harness.layout.regions import Need, PartitionedDisk, Region, array_partitioned
+from harness.layout.shared import SharedStorage
 from harness.layout.source import BlockSource, Sources
 from harness.layout.unwatched import unwatched
 from harness.model.base import Md
@@ -30,9 +31,9 @@ from harness.scenario.setups import places_needed
 class Layouts:
     """The layouts of one scenario, as built: where the data of each mode is. All spans are equal. `span` in bytes.
 
-    `device` is the bare region of the first disk. `by_mode` has the source that each mode's guest gets, `twins` the
-    source for fio on the host, if it is another one, and `members` the kernel names of the disks of each mode on an
-    array, with its spare.
+    `device` is the bare region of the first disk, or the volume of the baseline on a storage in use. `by_mode` has the
+    source that each mode's guest gets, `twins` the source for fio on the host, if it is another one, and `members` the
+    kernel names of the disks of each mode on an array, with its spare.
     """
 
     device: BlockSource
@@ -48,6 +49,8 @@ class Layouts:
     """The kernel's name of the array of each mode on one."""
     rebuilds: Mapping[str, Rebuild] = field(default_factory=dict)
     """How the spare of each mode on an array that is to be rebuilding is rebuilt."""
+    shared: SharedStorage | None = None
+    """The storage in use that all of them are on; None on disks that only this run uses."""
 
     def guest(self, mode: Mode) -> BlockSource:
         """The source that the guest of this mode gets as its disk."""
@@ -64,7 +67,12 @@ class Layouts:
         return self.twins.get(mode.name, self.by_mode[mode.name])
 
     def disks(self, mode: Mode | None) -> tuple[str, ...]:
-        """Kernel names (`nvme0n1`) of the disks below all layers. The sum of their counters is what reached disks."""
+        """Kernel names (`nvme0n1`) of the disks below all layers. The sum of their counters is what reached disks.
+
+        On a storage in use, the device of the mode's own volume, because others use the disks. Empty for files there.
+        """
+        if self.shared is not None:
+            return self.shared.counted(self.twin(mode))
         return (self.disk,) if mode is None else self.members.get(mode.name, (self.disk,))
 
     @property

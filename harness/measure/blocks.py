@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from harness.lab.md_status import ArrayStatus
@@ -13,7 +13,16 @@ from harness.measure.measurer import Piece
 from harness.measure.session import Session
 from harness.measure.slices import At, RanSlice, run_timetable
 from harness.model.base import ArrayState
-from harness.model.counters import ArmBytes, ArrayCounts, Counters, FioCounts, QemuCounts, Transferred, since
+from harness.model.counters import (
+    ArmBytes,
+    ArrayCounts,
+    Counters,
+    FioCounts,
+    MemberCounts,
+    QemuCounts,
+    Transferred,
+    since,
+)
 from harness.model.mode import Arm, Place
 from harness.results import Measurement, RunStore
 from harness.scenario.plan import Group
@@ -114,13 +123,14 @@ def _of_host(counted: Counters, before: Sample, after: Sample, at: Session, arm:
         for disk in at.counted_disks(arm)
         if (change := since(now.disks[disk], then.disks[disk])) is not None
     }
-    moved = [Transferred(each.read, each.written) for each in members.values()]
+    shared = [since(now.disks[disk], then.disks[disk]) for disk in at.shared_disks]
     busy = now.cpu.busy_since(then.cpu)
     threads = since(now.qemu, then.qemu)
     seconds = after.begun - before.begun
     return replace(
         counted,
-        disk=sum(moved, Transferred()) if moved else None,
+        disk=_moved(members.values()),
+        storage=_moved([change for change in shared if change is not None]),
         cpu_busy=_guest_busy(threads, at, seconds) if arm.place is Place.GUEST else busy,
         host_cpu_busy=busy,
         host=since(now.host, then.host),
@@ -150,6 +160,11 @@ def _state(array: ArrayStatus) -> ArrayState:
     if not array.missing:
         return "optimal"
     return "degraded" if array.rebuilt is None else "rebuilding"
+
+
+def _moved(counts: Collection[MemberCounts]) -> Transferred | None:
+    """The bytes of several disks together; None without disks."""
+    return sum((Transferred(each.read, each.written) for each in counts), Transferred()) if counts else None
 
 
 def _guest_busy(threads: QemuCounts | None, at: Session, seconds: float) -> float | None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from harness.analysis import steady_state
 from harness.errors import MeasurementError
 from harness.events import Events, Note, StepAdvanced
-from harness.lab.guard import run_all
+from harness.lab.guard import Writable, run_all
 from harness.lab.transport.base import Runner
 from harness.layout import qcow2
 from harness.layout.build import Layouts
@@ -25,6 +25,8 @@ MIB = 1024**2
 FILL_BLOCK = MIB
 STEADY_BLOCK = 128 * 1024
 """Bytes per write of the fills before a steady state: SNIA SSS PTS v2, workload-independent preconditioning."""
+FILLED_AT_ONCE = 1024 * MIB
+"""Bytes on a storage in use after which its free space is checked again: the smallest reserve that must stay free."""
 SLOWEST_FILL = 2 * MIB
 """Bytes per second. A slower disk is broken."""
 _JOB_SECONDS = 30.0
@@ -46,12 +48,23 @@ def condition(
     `steady` also runs one of `jobs` on each region in rounds (5 to 25) until all regions are steady. A region that does
     not become steady is in the record and is not an error. fio cannot write into a qcow2 file on the host. So the file
     is filled with the data of its twin, and the job does not run on it. The job writes at most `write_limits` bytes per
-    second, by the region's name.
+    second, by the region's name. On a storage in use, the space is checked before each part is filled. SafetyError is
+    raised if too little would stay free.
     """
     regions = layouts.regions
     steady = method == "steady"
-    _fill(regions.values(), block=STEADY_BLOCK if steady else FILL_BLOCK, times=STEADY_FILLS if steady else 1)
+    block, times = (STEADY_BLOCK, STEADY_FILLS) if steady else (FILL_BLOCK, 1)
+    room = layouts.shared.room if layouts.shared else None
+    if room is None:
+        _fill([_Span.whole(each) for each in regions.values()], block=block, times=times)
+    else:
+        for source in regions.values():
+            for part in _parts(source):
+                room.require_for(source.path, source.size, part.size)
+                _fill([part], block=block, times=times)
     for image in layouts.images:
+        if room is not None:
+            room.require_for(image.guest.path, image.guest.size, image.guest.size)
         qcow2.fill(image)
     if not steady:
         return ConditioningRecord("fill", None, (), None)
@@ -83,10 +96,29 @@ def conditioning_job(jobs: Sequence[Job]) -> Job:
     return replace(hardest, from_file=None, rate=None, ramp=0.0, seconds=STEADY_SECONDS)
 
 
-def _fill(sources: Collection[BlockSource], *, block: int, times: int) -> None:
-    writable = [source.writable for source in sources]
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """`size` bytes from `offset` of a device or file."""
+
+    writable: Writable
+    offset: int
+    size: int
+
+    @classmethod
+    def whole(cls, source: BlockSource) -> _Span:
+        return cls(source.writable, source.offset, source.size)
+
+
+def _parts(source: BlockSource) -> Iterator[_Span]:
+    """The region in parts that are filled one after the other."""
+    for start in range(0, source.size, FILLED_AT_ONCE):
+        yield _Span(source.writable, source.offset + start, min(FILLED_AT_ONCE, source.size - start))
+
+
+def _fill(parts: Sequence[_Span], *, block: int, times: int) -> None:
+    writable = [each.writable for each in parts]
     runner = writable[0].runner
-    spans = [(each.path, source.offset, source.size) for each, source in zip(writable, sources, strict=True)]
+    spans = [(each.writable.path, each.offset, each.size) for each in parts]
     deadline = 120 + times * sum(size for _, _, size in spans) / SLOWEST_FILL
     fill = fill_file(spans, block=block, times=times)
     done = run_all(writable, ARGV, stdin=fill, deadline=deadline, check=False)

@@ -45,7 +45,7 @@ class Environment:
         self._in_a_row = 0
         self._spec = spec
         self._run_id = run_id
-        self._disks = frozenset(serial_of(disk) for disk in spec.disks if disk.name in disks)
+        self._disks = frozenset(serial_of(disk) for disk in spec.measured if disk.name in disks)
         self._log: CreationLog | None = None
         self._images = images
         self._phases = phases

@@ -43,6 +43,9 @@ class HostMeasurer(SessionMeasurer):
         examined(replace(examine(host, self._images), builds=not self._environment.has(request)))
         at = self._session(request)
         self._meter.found({name: device for device, name in (at.layouts.names or {at.layouts.disk: plan.disk}).items()})
+        if at.layouts.shared is not None and at.layouts.shared.room is not None:
+            # Others may have filled the storage since the last group. The end of the run frees its volumes.
+            at.layouts.shared.room.require(0)
         return Prepared(
             span=at.layouts.span,
             conditioning=at.conditioning,
@@ -92,8 +95,8 @@ class HostMeasurer(SessionMeasurer):
 
 
 def _notes(arm: Arm, at: Session) -> list[str]:
-    """Other differences between the arms of a cell."""
-    notes = []
+    """Other differences between the arms of a cell, and what is not exclusive to them."""
+    notes = _of_storage(arm, at)
     if arm.mode is None and at.guest is not None and at.guest.evidence.get("fio") != at.host.facts["fio"]:
         notes.append(f"fio differs: {at.host.facts['fio']} on the host, {at.guest.evidence.get('fio')} in the guest")
     fio = at.host.facts["fio"] if arm.place is not Place.GUEST or at.guest is None else at.guest.evidence.get("fio", "")
@@ -103,3 +106,13 @@ def _notes(arm: Arm, at: Session) -> list[str]:
     if arm.place == "twin" and attach and not attach.direct:
         notes.append("the host twin runs with direct=0, so libaio is synchronous and its effective iodepth is 1")
     return notes
+
+
+def _of_storage(arm: Arm, at: Session) -> list[str]:
+    shared = at.layouts.shared
+    if shared is None:
+        return []
+    if arm.mode is None:
+        how = shared.how_counted(at.layouts.device)
+        return [f"the baseline is a volume on {shared.words}, which is in use; its bytes are {how}"]
+    return [f"{arm.mode.name}: {shared.notes[arm.mode.name]}"] if arm.mode.name in shared.notes else []

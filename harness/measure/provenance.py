@@ -56,7 +56,14 @@ def fio_texts(spec: CampaignSpec) -> dict[str, JsonValue]:
 
 
 def disk_provenance(at: Session, first: str) -> dict[str, JsonValue]:
-    """Device, I/O scheduler and path of the disks under test. `first` is the name of the baseline's disk in the lab."""
+    """Device, I/O scheduler and path of the disks under test, or the storage in use that the volumes are on.
+
+    `first` is the name of the baseline's disk or storage in the lab.
+    """
+    if (shared := at.layouts.shared) is not None:
+        bytes_are = {"bytes": shared.how_counted(at.layouts.device)}
+        disks = {"disks": ", ".join(shared.disks) or "none of this host"}
+        return {f"disk.{first}": {"storage": shared.words, **shared.facts, **disks, **bytes_are}}
     names = at.layouts.names or {at.layouts.disk: first}
     schedulers = read_schedulers(at.host.runner, list(names))
     return {

@@ -17,6 +17,9 @@ from harness.layout.lvm import VolumeGroup
 from harness.layout.md import Array
 from harness.layout.memory_disk import MemoryDisk
 from harness.layout.partition_table import PartitionTable
+from harness.layout.storage_files import StoredDirectory
+from harness.layout.storage_lvm import StoredVolume
+from harness.layout.storage_zfs import StoredDataset
 from harness.layout.unwatched import UdevRule
 from harness.layout.zfs import Pool
 
@@ -30,6 +33,9 @@ HOST_THINGS: tuple[type[HostThing], ...] = (
     PassedThrough,
     Pool,
     Processes,
+    StoredDataset,
+    StoredDirectory,
+    StoredVolume,
     UdevRule,
     VolumeGroup,
 )

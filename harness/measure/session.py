@@ -162,6 +162,11 @@ class Session:
         attach = arm.mode.attach if arm.place is Place.GUEST and arm.mode else None
         return self.layouts.disks(arm.mode) if attach is None or attach.host_counts else ()
 
+    @property
+    def shared_disks(self) -> tuple[str, ...]:
+        """The kernel names of the disks that this run shares with others. Empty on disks that only this run uses."""
+        return self.layouts.shared.disks if self.layouts.shared else ()
+
     def transferred(self, arms: Sequence[Arm]) -> dict[Arm, Transferred | None]:
         """The bytes that QEMU has counted so far on each arm; None on the host, or if the hypervisor does not count."""
         names = {arm: arm.mode.name for arm in arms if arm.place is Place.GUEST and arm.mode is not None}

@@ -249,7 +249,9 @@ def _starts(planned: Slice) -> tuple[float, ...]:
 
 
 def _disks(at: At, table: Timetable) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(disk for each in table.slices for disk in at(each.turn).counted_disks(each.arm)))
+    sessions = [(at(each.turn), each.arm) for each in table.slices]
+    own = (disk for session, arm in sessions for disk in session.counted_disks(arm))
+    return tuple(dict.fromkeys([*own, *(disk for session, _ in sessions for disk in session.shared_disks)]))
 
 
 def _arrays(at: At, table: Timetable) -> tuple[str, ...]:

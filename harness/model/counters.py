@@ -189,7 +189,10 @@ class Counters:
     fio: FioCounts = FioCounts()
     """By fio."""
     disk: Transferred | None = None
-    """By the host's block layer: all disks below the layout together."""
+    """By the host's block layer: all disks below the layout together. On a storage in use, the volume of the arm; null
+    if that is a file."""
+    storage: Transferred | None = None
+    """By all disks below a storage in use together, with the bytes of others; null on disks that only the run uses."""
     qemu: Transferred | None = None
     """By QEMU's block layer, in runs of version 0.1; else null."""
     arm: ArmBytes | None = None

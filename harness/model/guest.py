@@ -127,7 +127,7 @@ class GuestOptions:
 
         vCPUs and topology are one option: they come from the same one. Presets are replaced by their options.
         """
-        return self._with_preset()._filled(other._with_preset())  # noqa: SLF001 - of the same class
+        return self._with_preset()._filled(other._with_preset())
 
     def expected(self, *, iothreads: int) -> Effective:
         """The settings that must be read back. `iothreads` is the number of threads that serve the disk."""

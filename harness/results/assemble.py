@@ -29,6 +29,7 @@ from harness.results.configuration import configuration_check
 from harness.results.dependence import CellBlocks, caveat_note, job_correlation, samples_of
 from harness.results.judging import gravest, judged
 from harness.results.metric_records import has_metric, metric_records, values_of
+from harness.results.others import others_notes
 from harness.results.percentiles import (
     ByArm,
     counts_of,
@@ -213,6 +214,7 @@ def _cell_record(
             *_overlapping(every),
             *state_notes(own, cell),
             *caveat_note(headline.overhead if headline else None),
+            *others_notes(own),
             *late_counter_notes(own),
             *saturation_notes(own, depth=job.depth if job.is_saturating else None),
             *(() if impossible else too_few_ios(tuple(context.budgets), metrics, counts)),

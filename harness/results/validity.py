@@ -85,6 +85,8 @@ def byte_checks(
 ) -> tuple[ValidityCheck, ...]:
     """One check per arm: fio's bytes against those of the host's bare disk or disks and, for a guest, of QEMU.
 
+    On a storage in use, the disks also move the bytes of others, so only fewer bytes than fio's are a fault.
+
     `in_flight` is iodepth x numjobs x block size in bytes: one side may have counted these bytes and the other not yet.
     `layout` is what the disks may move for the arms on it, which are all arms except the host. A measurement without
     counters is not checked.
@@ -201,10 +203,12 @@ def saturation_notes(measurements: Iterable[Measurement], depth: int | None) -> 
 def _counts(slices: Sequence[Measurement], in_flight: int, of_disk: Amplification) -> list[_Count]:
     """The counts of the slices of one arm and round together. Single slices may be short: a small write counts much."""
     whole = [each for each in slices if each.counters.disk is not None]
+    shared = [each for each in slices if each.counters.disk is None and each.counters.storage is not None]
     pieces = {each.raw: each.counters.arm for each in slices if each.counters.arm is not None}
     qemu = [each for each in slices if each.counters.qemu is not None]
     sources: list[tuple[str, Sequence[FioCounts | Transferred], Sequence[Transferred | None]]] = [
         ("disk", [each.counters.fio for each in whole], [each.counters.disk for each in whole]),
+        ("storage", [each.counters.fio for each in shared], [each.counters.storage for each in shared]),
         ("qemu", [each.fio for each in pieces.values()], [each.qemu for each in pieces.values()]),
         ("qemu", [each.counters.fio for each in qemu], [each.counters.qemu for each in qemu]),
     ]
@@ -214,13 +218,16 @@ def _counts(slices: Sequence[Measurement], in_flight: int, of_disk: Amplificatio
             fio, counted = (sum(getattr(each, direction) for each in several) for several in (by_fio, moved))
             if not fio:
                 continue
-            needs = of_disk if by == "disk" else NONE
+            needs = NONE if by == "qemu" else of_disk
             fewest, most = fio * needs.fewest_written, fio * needs.most_written
             if direction == "read":
                 for_writes = sum(each.written for each in by_fio) * needs.read_for_write
                 fewest, most = fio * needs.fewest_read, fio * needs.most_read + for_writes
             # After a slice that wrote on the host, udev may read in the next one, whatever its arm is.
-            probed = PROBED * len(by_fio) if by == "disk" and direction == "read" else 0
+            extra: float = PROBED * len(by_fio) if by == "disk" and direction == "read" else 0
+            if by == "storage":
+                # Others read and write there, too. So more bytes are no fault of the measurement.
+                extra = math.inf
             slack = len(by_fio) * in_flight * most / fio
             rebuild = _of_rebuild(whole, direction, needs)
             found.append(
@@ -233,7 +240,7 @@ def _counts(slices: Sequence[Measurement], in_flight: int, of_disk: Amplificatio
                     fewest,
                     most,
                     slack=slack,
-                    extra=probed + rebuild,
+                    extra=extra + rebuild,
                     rebuild=rebuild,
                 )
             )
@@ -253,7 +260,7 @@ def _checked(arm: str, counts: Sequence[_Count]) -> ValidityCheck:
         return ValidityCheck(f"bytes {arm}", ok=True, detail=_agreement(counts))
     worst = max(wrong, key=lambda count: abs(count.off))
     first = next((count for count in wrong if count.by == "qemu" and count.round == worst.round), worst)
-    whose = {"qemu": "QEMU", "disk": "the host's disk"}[first.by]
+    whose = {"qemu": "QEMU", "disk": "the host's disk", "storage": "the disks below the storage"}[first.by]
     needed = f"; its layout needs {first.needed} times as much as fio" if first.amplified else ""
     return ValidityCheck(
         f"bytes {arm}",
@@ -264,11 +271,14 @@ def _checked(arm: str, counts: Sequence[_Count]) -> ValidityCheck:
 
 
 def _agreement(counts: Sequence[_Count]) -> str:
-    who = "fio, QEMU" if any(count.by == "qemu" for count in counts) else "fio"
-    amplified = [count for count in counts if count.amplified]
+    names = {"qemu": "QEMU", "disk": "the disk", "storage": "the disks below the storage"}
+    others = [name for by, name in names.items() if any(count.by == by for count in counts)]
+    who = ", ".join(["fio", *others[:-1]])
+    amplified = [count for count in counts if count.amplified and count.by != "storage"]
     if not amplified:
         most = max(count.difference for count in counts)
-        return f"{who} and the disk agree within {max(most, 0.001):.1%}"
+        shared = "; those disks may have moved more, for others" if names["storage"] in others else ""
+        return f"{who} and {others[-1]} agree within {max(most, 0.001):.1%}{shared}"
     ratios = sorted(count.counted / count.fio for count in amplified)
     found = " to ".join(dict.fromkeys(f"{ratio:.3g}" for ratio in (ratios[0], ratios[-1])))
     needed = " or ".join(dict.fromkeys(count.needed for count in amplified))

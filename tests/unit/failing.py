@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from harness.errors import HostError
+from harness.errors import HostError, SafetyError
 from harness.lab.transport.base import Completed, Runner, failed
 
 
@@ -58,6 +58,6 @@ def _outcome(layouts: AbstractContextManager[object]) -> str:
     try:
         with layouts:
             pass
-    except HostError as error:
+    except (HostError, SafetyError) as error:
         return "left" if "left behind" in str(error) else "clean"
     return "built"

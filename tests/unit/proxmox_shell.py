@@ -15,8 +15,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.guest.proxmox import removal, room, store_removal
-from harness.lab import created, pin
+from harness.guest.proxmox import removal, store_removal
+from harness.lab import created, pin, storage_space
 from harness.lab.created import CreationLog, Entry, read_log
 from harness.lab.guard import probes
 from harness.lab.guard.evidence import PROBES
@@ -41,7 +41,7 @@ _SCRIPTS = (
     store_removal.LOOK,
     store_removal.MOUNT_POINT,
     store_removal.REMOVE_MOUNT_POINT,
-    room._LOOK,
+    storage_space._LOOK,
 )
 """They run for real: nothing in them is a command that this machine has and that changes a disk."""
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from harness.errors import HostError
-from harness.lab.inventory import AnyDisk, DiskByFile, DiskById, DiskByStorage
+from harness.lab.inventory import AnyDisk, DiskByFile, DiskById
+from harness.lab.storage import DiskByStorage
 from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner
 from harness.measure import meter

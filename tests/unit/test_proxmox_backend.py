@@ -27,8 +27,9 @@ from harness.lab.accel import Acceleration
 from harness.lab.created import forget
 from harness.lab.facts import HostFacts
 from harness.lab.hosts import GuestFiles, Host
-from harness.lab.inventory import DiskById, DiskByStorage, HostSpec
+from harness.lab.inventory import DiskById, HostSpec
 from harness.lab.proxmox import GuestRules
+from harness.lab.storage import DiskByStorage
 from harness.lab.transport.ssh import SshRunner
 from harness.layout.source import BlockSource
 from harness.model.attach import Attach

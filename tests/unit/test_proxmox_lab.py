@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
-from harness.lab.inventory import DiskById, DiskByStorage, Inventory, SshAddress, load_lab
+from harness.lab.inventory import DiskById, Inventory, SshAddress, load_lab
 from harness.lab.proxmox import ApiSpec, GuestRules, SecretSource
+from harness.lab.storage import DiskByStorage
 
 PIN = ":".join(["0A"] * 32)
 GOOD = f"""

@@ -11,7 +11,7 @@ from harness.guest.libvirt.disks import root_ports
 from harness.guest.libvirt.requirements import Versions, missing_for
 from harness.guest.pci import PciDisk
 from harness.guest.protocol import GuestDisk
-from harness.lab.inventory import DiskById, DiskSpec
+from harness.lab.inventory import AnyDisk, DiskById
 from harness.lab.transport.base import Runner
 from harness.model.attach import Attach, Attachment, Vfio
 
@@ -57,14 +57,14 @@ def resolved(runner: Runner, host: str, disks: Sequence[GuestDisk]) -> Attachmen
     return Attachments({disk.name: disk for disk in disks}, serials, passed, root_ports(tuple(disks)))
 
 
-def missing(runner: Runner, versions: Versions, cpus: int, attach: Attachment, disk: DiskSpec) -> str | None:
+def missing(runner: Runner, versions: Versions, cpus: int, attach: Attachment, disk: AnyDisk) -> str | None:
     """Why the host cannot attach `disk` in this way, with the remedy; None if it can."""
     if isinstance(attach, Attach) and (why := missing_for(attach, versions, cpus)):
         return why
     if isinstance(disk, DiskById):
         return _cannot_be_handed(runner, attach, disk.id)
     if isinstance(attach, Vfio) or attach.device == "lun":
-        return f"{disk.identity} is a file and not a device, so it cannot be passed through to a guest"
+        return f"{disk.identity} is not a device, so it cannot be passed through to a guest"
     return None
 
 

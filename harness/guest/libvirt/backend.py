@@ -12,6 +12,7 @@ from typing import Any, Literal
 import libvirt
 
 from harness.doctor.findings import Finding
+from harness.errors import Unsupported
 from harness.events import Events
 from harness.guest.booting import Started, booted, logging_in
 from harness.guest.libvirt.attachments import missing, resolved
@@ -19,6 +20,7 @@ from harness.guest.libvirt.connection import Connection, Refused, connect
 from harness.guest.libvirt.domain import GuestSpec, domain_xml
 from harness.guest.libvirt.guest import LibvirtGuest
 from harness.guest.libvirt.last_words import ended_while_booting, qemu_log
+from harness.guest.libvirt.pools import place_of
 from harness.guest.libvirt.process import PID_FILE
 from harness.guest.libvirt.requirements import Versions
 from harness.guest.libvirt.running import RunningDomain
@@ -26,13 +28,16 @@ from harness.guest.machine_size import vcpus_for
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
 from harness.guest.qemu_process import qemu_threads
 from harness.lab.created import CreationLog, Entry, Removal, Thing
-from harness.lab.guard import require_leading_to
+from harness.lab.guard import require_leading_to, serial_of
 from harness.lab.hosts import Host, ReachedHost
-from harness.lab.inventory import AnyDisk, DiskByStorage, HostSpec
+from harness.lab.inventory import AnyDisk, HostSpec
 from harness.lab.paths import CONSOLE_DIRECTORY, TAG
+from harness.lab.storage import DiskByStorage
+from harness.lab.storage_look import FoundStorage, look_at
 from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner, SshTarget
 from harness.layout.build import Layouts, built
+from harness.layout.storage import on_storage, why_not
 from harness.model.layout import missing_requirement
 from harness.model.mode import Mode
 from harness.run_id import RunId
@@ -98,6 +103,7 @@ class LibvirtHypervisor(LibvirtRemover):
         super().__init__(host.runner, connection)
         self._host = host
         self._events = events
+        self._storages: dict[str, FoundStorage] = {}
 
     @contextmanager
     def guest(self, log: CreationLog, disks: Sequence[GuestDisk]) -> Iterator[Guest]:
@@ -131,20 +137,38 @@ class LibvirtHypervisor(LibvirtRemover):
         self, log: CreationLog, disks: Sequence[AnyDisk], modes: Sequence[Mode], *, span: int
     ) -> AbstractContextManager[Layouts]:
         """The layouts of `modes`, built by commands on the host. Everything is removed at the end."""
+        if isinstance(storage := disks[0], DiskByStorage):
+            self._storages.clear()
+            return on_storage(log, self._found(storage), serial_of(storage), modes, span=span)
         ours = [disk for disk in disks if not isinstance(disk, DiskByStorage)]
         return built(log, self._host.facts, ours, modes, span=span, events=self._events)
 
     def missing(self, mode: Mode, disk: AnyDisk) -> str | None:
         """Why the host does not support `mode` on `disk`, with the remedy; None if it does."""
-        if isinstance(disk, DiskByStorage):
-            return f"{disk.identity} belongs to Proxmox VE, but this host uses libvirt"
-        if (why := missing_requirement(mode.layout, self._host.facts)) or mode.attach is None:
+        if (why := self._not_built(mode, disk)) or mode.attach is None:
             return why
         versions = Versions(
             self._connection.call("report its version", self._connection.handle.getLibVersion),
             self._connection.call("report QEMU's version", self._connection.handle.getVersion),
         )
         return missing(self._host.runner, versions, int(self._host.facts["cpus"] or 1), mode.attach, disk)
+
+    def _not_built(self, mode: Mode, disk: AnyDisk) -> str | None:
+        if not isinstance(disk, DiskByStorage):
+            return missing_requirement(mode.layout, self._host.facts)
+        try:
+            return why_not(mode, self._found(disk), self._host.facts)
+        except Unsupported as error:
+            return f"{error.message}; {error.hint}" if error.hint else error.message
+
+    def _found(self, storage: DiskByStorage) -> FoundStorage:
+        """The storage as the host shows it: as it was found for the first mode, and anew before it is used.
+
+        Raises Unsupported if it cannot be used.
+        """
+        if storage.name not in self._storages:
+            self._storages[storage.name] = look_at(self._host.runner, *place_of(self._connection, storage))
+        return self._storages[storage.name]
 
     def _create(self, made: Domain, run_id: RunId, disks: Sequence[GuestDisk]) -> tuple[Any, int]:
         """Start the domain with a free port of the host. Returns the domain and the port."""

@@ -23,6 +23,7 @@ from harness.guest.proxmox.layouts import missing, on_disk, on_storages, require
 from harness.guest.proxmox.login import log_in
 from harness.guest.proxmox.look import logged_in, node_findings
 from harness.guest.proxmox.machine import VirtualMachine
+from harness.guest.proxmox.named_storage import with_layouts
 from harness.guest.proxmox.new_machine import cloned, created
 from harness.guest.proxmox.node import require_same_node, require_unclaimed, require_unshared
 from harness.guest.proxmox.process import PID_FILE
@@ -33,8 +34,9 @@ from harness.guest.proxmox.vm import clone_parameters, marks, shell_parameters
 from harness.guest.qemu_process import qemu_threads
 from harness.lab.created import CreationLog, Entry, Removal
 from harness.lab.hosts import Host, ReachedHost
-from harness.lab.inventory import AnyDisk, DiskById, DiskByStorage, HostSpec
+from harness.lab.inventory import AnyDisk, DiskById, HostSpec
 from harness.lab.proxmox import ROOT, GuestRules, ProxmoxSpec
+from harness.lab.storage import DiskByStorage
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
 from harness.model.attach import Attach
@@ -75,6 +77,10 @@ class ProxmoxHypervisor(ProxmoxRemover):
 
     def missing(self, mode: Mode, disk: AnyDisk) -> str | None:
         """Why the node does not support `mode` on `disk`, with the remedy; None if it does."""
+        try:
+            disk = with_layouts(self._client, disk) if isinstance(disk, DiskByStorage) else disk
+        except Unsupported as error:
+            return f"{error.message}; {error.hint}"
         why = missing(self._client.spec, mode, disk)
         if why is None and isinstance(mode.layout, Zvol) and isinstance(disk, DiskById):
             # All other tools that PVE needs come with it.
@@ -88,7 +94,7 @@ class ProxmoxHypervisor(ProxmoxRemover):
         self, log: CreationLog, disks: Sequence[AnyDisk], modes: Sequence[Mode], *, span: int
     ) -> Iterator[Layouts]:
         """The layouts of `modes` on the first disk, created through Proxmox VE. Everything is removed at the end."""
-        disk = disks[0]
+        disk = with_layouts(self._client, first) if isinstance(first := disks[0], DiskByStorage) else first
         for mode in modes:
             if why := self.missing(mode, disk):
                 raise Unsupported(f"host {self._host.name}: mode {mode.name} on disk {disk.name}: {why}")

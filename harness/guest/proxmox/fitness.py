@@ -8,8 +8,9 @@ from typing import Any
 
 from harness.doctor.findings import Finding, Level, not_available
 from harness.errors import HarnessError
-from harness.lab.inventory import DiskById, DiskByStorage, HostSpec
+from harness.lab.inventory import DiskById, HostSpec
 from harness.lab.proxmox import ROOT, GuestRules, ProxmoxSpec
+from harness.lab.storage import DiskByStorage
 from harness.units import format_size
 
 OLDEST = (9, 0)
@@ -78,7 +79,7 @@ def needed(host: HostSpec, spec: ProxmoxSpec) -> list[Needed]:
         found += [
             Needed("/storage", each, "layouts on a disk") for each in ("Datastore.Allocate", "Datastore.AllocateSpace")
         ]
-    for storage in dict.fromkeys(each for disk in host.stored for each in disk.storages.values()):
+    for storage in dict.fromkeys(each for disk in host.stored for each in disk.names):
         privileges = ("Datastore.AllocateSpace", "Datastore.Audit")
         found += [Needed(f"/storage/{storage}", each, f"volumes on {storage}") for each in privileges]
     return found
@@ -209,10 +210,14 @@ def _claimed(disk: DiskById, state: NodeState) -> Finding:
 def _stored(disk: DiskByStorage, state: NodeState) -> Iterator[Finding]:
     known = {str(each["storage"]): each for each in state.storages}
     why = "the type of a storage determines the layout of its volumes"
-    for layout, storage in disk.storages.items():
+    every = tuple(dict.fromkeys(kind for kinds in STORAGE_TYPES.values() for kind in kinds))
+    # A storage that is named without a layout can have any supported type.
+    wanted: list[tuple[str, str, tuple[str, ...]]] = [
+        (layout, name, STORAGE_TYPES[layout]) for layout, name in disk.storages.items()
+    ]
+    for layout, storage, allowed in wanted or [("VMs", disk.at, every)]:
         check = f"{disk.name}: storage"
         found = known.get(storage)
-        allowed = STORAGE_TYPES[layout]
         if found is None:
             yield Finding(check, f"{storage} does not exist", Level.PROBLEM, why, f"one of: {', '.join(known)}")
         elif found["type"] not in allowed:

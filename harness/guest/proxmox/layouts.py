@@ -7,23 +7,27 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from harness.errors import HostError, SafetyError, Unsupported
+from harness.errors import SafetyError, Unsupported
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.drive import not_offered
 from harness.guest.proxmox.fitness import STORAGE_TYPES
 from harness.guest.proxmox.layers import Stored, not_made, store_layers, stored_bytes, volumes
 from harness.guest.proxmox.node import require_unclaimed, stable_path
-from harness.guest.proxmox.room import Allocation, require_room
+from harness.guest.proxmox.room import require_room
 from harness.guest.proxmox.stores import Store, Stores
-from harness.lab.inventory import AnyDisk, DiskById, DiskByStorage
+from harness.lab.inventory import AnyDisk, DiskById
+from harness.lab.members import disks_below
 from harness.lab.paths import TAG
 from harness.lab.proxmox import ROOT, ApiSpec, StoredLayout
+from harness.lab.storage import DiskByStorage
+from harness.lab.storage_space import Allocation
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
 from harness.layout.disks import partitioned_disks
 from harness.layout.layer import Layer
 from harness.layout.layers import BARE, Alone
 from harness.layout.regions import Need
+from harness.layout.shared import SharedStorage
 from harness.layout.source import BlockSource, Sources
 from harness.model.base import Device
 from harness.model.layout import Lvm, LvmThin, Partition, RawFile, Zvol
@@ -38,26 +42,6 @@ _BASELINE: Mapping[StoredLayout, Stored] = {
     "zvol": Zvol(),
 }
 """The layout of the volume for the host's baseline, by the layout of the first storage."""
-
-# $1: a volume. Prints the kernel's names of the whole disks below it. The disk of a loop device is that of its file.
-_BELOW = r"""
-export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
-device_of() {
-    [ ! -b "$1" ] || { readlink -f "$1"; return; }
-    number=$(findmnt --noheadings --output MAJ:MIN --target "$1")
-    # The number may belong to no device (btrfs), and the name in /proc/mounts may be another one (/dev/root).
-    if [ -e "/sys/dev/block/$number" ]; then echo "/dev/$(basename "$(readlink -f "/sys/dev/block/$number")")"
-    else readlink -f "$(findmnt --noheadings --nofsroot --output SOURCE --target "$1")"; fi
-}
-disks() {
-    lsblk --noheadings --inverse --list --output KNAME,TYPE "$1" | while read -r name type; do
-        file=$(cat "/sys/block/$name/loop/backing_file" 2>/dev/null)
-        if [ "$type" = loop ] && [ -e "$file" ]; then disks "$(device_of "$file")"
-        elif [ "$type" = disk ] || [ "$type" = loop ]; then echo "$name"; fi
-    done
-}
-disks "$(device_of "$1")" | sort -u
-"""
 
 
 def missing(spec: ApiSpec, mode: Mode, disk: AnyDisk) -> str | None:
@@ -76,6 +60,8 @@ def _not_stored(mode: Mode, disk: DiskByStorage) -> str | None:
     if isinstance(mode.layout, Device):
         # The host's baseline uses a volume on the first storage instead of a device.
         return None if mode.attach is None else f"{disk.identity} is not a device; allowed: {', '.join(disk.storages)}"
+    if mode.layout.kind not in disk.storages and disk.at:
+        return f"its layout is {mode.layout.kind}; {disk.identity} offers: {', '.join(disk.storages)}"
     if mode.layout.kind not in disk.storages:
         return f"no storage for {mode.layout.kind}: add one to storages of disk {disk.name} in the lab file"
     return None
@@ -121,14 +107,14 @@ def on_storages(stores: Stores, disk: DiskByStorage, modes: Sequence[Mode], *, s
     """A volume per mode on the storage for its layout, and one more for the host's baseline.
 
     The baseline is on the first storage in the lab file. Raises Unsupported if a storage has the wrong type or too
-    little space, SafetyError if the storages are not all on one disk, HostError.
+    little space, SafetyError if the storages are not all on the same disks, HostError.
     """
     runner = stores.log.runner
     first_kind, first_storage = next(iter(disk.storages.items()))
     with ExitStack() as stack:
         file = first_kind in ("raw", "qcow2")
         bare = stack.enter_context(stores.volume(Store(first_storage), 0, span, "raw", file=file))
-        below = disk_below(runner, bare.path)
+        below = disks_below(runner, bare.path)
         sources = {mode.name: Sources.same(bare) for mode in modes if isinstance(mode.layout, Device)}
         number = 1
         for mode in modes:
@@ -136,13 +122,14 @@ def on_storages(stores: Stores, disk: DiskByStorage, modes: Sequence[Mode], *, s
                 storage = disk.storages[mode.layout.kind]
                 sources[mode.name] = stack.enter_context(volumes(stores, Store(storage), number, mode.layout, span))
                 number += 2
-                if (other := disk_below(runner, sources[mode.name].twin.path)) != below:
+                if (other := disks_below(runner, sources[mode.name].twin.path)) != below:
                     raise SafetyError(
-                        f"{runner.name}: storages {first_storage} and {storage} are on different disks, {below} and "
-                        f"{other}, so their figures cannot be compared",
+                        f"{runner.name}: storages {first_storage} and {storage} are on different disks, "
+                        f"{', '.join(below)} and {', '.join(other)}, so their figures cannot be compared",
                         hint=f"name storages of one disk under disk.{disk.name}",
                     )
-        yield _layouts(bare, sources, span, below)
+        shared = SharedStorage(disk.identity, below)
+        yield _layouts(bare, sources, span, below[0] if below else "", shared)
 
 
 def require_storages(client: Client, runner: Runner, disk: DiskByStorage, modes: Sequence[Mode], *, span: int) -> None:
@@ -164,13 +151,16 @@ def require_storages(client: Client, runner: Runner, disk: DiskByStorage, modes:
     require_room(client, runner, wanted)
 
 
-def _layouts(bare: BlockSource, sources: dict[str, Sources], span: int, disk: str) -> Layouts:
+def _layouts(
+    bare: BlockSource, sources: dict[str, Sources], span: int, disk: str, shared: SharedStorage | None = None
+) -> Layouts:
     return Layouts(
         device=bare,
         by_mode={name: each.guest for name, each in sources.items()},
         span=span,
         disk=disk,
         twins={name: each.twin for name, each in sources.items() if each.twin != each.guest},
+        shared=shared,
     )
 
 
@@ -187,14 +177,3 @@ def _require_storage(client: Client, found: Any, storage: str, layout: str) -> N
         raise Unsupported(
             f"{where} is not active, or does not accept disk images", hint=f"pvesm set {storage} --content images"
         )
-
-
-def disk_below(runner: Runner, path: str) -> str:
-    """The kernel's name of the only disk below the volume. Its counters show which bytes reached it."""
-    disks = runner.run(["sh", "-s", "--", path], stdin=_BELOW, deadline=30).stdout.split()
-    if len(disks) != 1:
-        raise HostError(
-            f"{runner.name}: {path} is on {', '.join(disks) or 'no disk of this node'}, so its bytes cannot be counted",
-            hint="measure on a storage that is on one local disk",
-        )
-    return disks[0]

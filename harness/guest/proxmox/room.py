@@ -2,83 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.errors import HostError, SafetyError, Unsupported
 from harness.guest.proxmox.client import Client
-from harness.lab.space import metadata_shortage, shortage
+from harness.lab.storage_space import Allocation, read_space, shortages
 from harness.lab.transport.base import Runner
-
-# Arguments per storage: its name, its type, and its volume group, VG/POOL, dataset or path. Prints a line per place
-# from which its volumes take space: the storage, the place, total and available bytes; for a thin pool also its chunk,
-# the bytes of its metadata and the used share of them (percent). A directory on a thin volume also takes space of the
-# pool.
-_LOOK = r"""
-export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
-ask() { command=$1; shift; "$command" --noheadings --nosuffix --units b --separator ' ' "$@"; }
-put() { # storage, words separated by blanks
-    storage=$1; shift
-    printf '%s' "$storage"; printf '\t%s' "$@"; echo
-}
-thin_pool() { # storage, VG/POOL
-    facts=$(ask lvs -o lv_size,data_percent,chunk_size,lv_metadata_size,metadata_percent "$2") || exit 1
-    set -- "$1" "$2" $facts
-    [ $# -eq 7 ] || { echo "LVM does not report how full the thin pool $2 is: $facts" >&2; exit 1; }
-    put "$1" "thin pool $2" "$3" "$4" "$5" "$6" "$7"
-}
-while [ $# -gt 0 ]; do
-    name=$1 type=$2 at=$3
-    shift 3
-    case $type in
-    lvm)
-        facts=$(ask vgs -o vg_size,vg_free "$at") || exit 1
-        put "$name" "volume group $at" $facts;;
-    lvmthin) thin_pool "$name" "$at";;
-    zfspool)
-        facts=$(zfs list -Hp -o used,available "$at") || exit 1
-        set -- $facts "$@"
-        put "$name" "ZFS pool ${at%%/*}" "$(($1 + $2))" "$2"
-        shift 2;;
-    *)
-        facts=$(df --block-size=1 --output=size,avail,fstype,source "$at") || exit 1
-        set -- $(printf '%s\n' "$facts" | tail -n 1) "$@"
-        case $3 in
-        zfs) put "$name" "ZFS pool ${4%%/*}" "$1" "$2";;
-        *) put "$name" "file system $4" "$1" "$2";;
-        esac
-        source=$4
-        shift 4
-        case $source in /dev/*) pool=$(ask lvs -o vg_name,pool_lv "$source" 2>/dev/null) || pool=;; *) pool=;; esac
-        case $pool in *[!\ ]\ [!\ ]*) thin_pool "$name" "$(echo $pool | tr ' ' /)";; esac;;
-    esac
-done
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Allocation:
-    """Bytes that a run will fill on a storage."""
-
-    storage: str
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class StorageSpace:
-    """The place from which volumes of a storage take space: a volume group, a pool or a file system. Sizes in bytes.
-
-    `chunk_bytes` is 0 except for thin pools. `metadata_share` (0 to 1) is the used share of the pool's metadata.
-    """
-
-    storage: str
-    name: str
-    total_bytes: int
-    available_bytes: int
-    chunk_bytes: int = 0
-    metadata_bytes: int = 0
-    metadata_share: float = 0.0
 
 
 def require_room(client: Client, runner: Runner, wanted: Sequence[Allocation]) -> None:
@@ -87,10 +17,10 @@ def require_room(client: Client, runner: Runner, wanted: Sequence[Allocation]) -
     entries = {str(each["storage"]): each for each in client.get("storage")}
     words = [word for name in names for word in _words(client, name, entries.get(name, {}))]
     try:
-        places = list(_parsed(runner.run(["sh", "-c", _LOOK, "sh", *words], deadline=60).stdout))
-    except (HostError, ValueError) as error:
+        places = read_space(runner, words)
+    except HostError as error:
         raise SafetyError(
-            f"host {client.host}: the free space on {', '.join(names)} is unknown: {error}",
+            f"host {client.host}: the free space on {', '.join(names)} is unknown: {error.message}",
             hint="see pvesm status, vgs, lvs and df on the node",
         ) from error
     if unknown := [name for name in names if name not in {each.storage for each in places}]:
@@ -103,24 +33,6 @@ def require_room(client: Client, runner: Runner, wanted: Sequence[Allocation]) -
         )
 
 
-def shortages(places: Sequence[StorageSpace], wanted: Sequence[Allocation]) -> Iterator[str]:
-    """The places where too little space would remain, as texts. Storages that share a place count together. Pure."""
-    for name in dict.fromkeys(each.name for each in places):
-        sharing = [each for each in places if each.name == name]
-        storages = list(dict.fromkeys(each.storage for each in sharing))
-        needed = sum(each.size_bytes for each in wanted if each.storage in storages)
-        label = f"storage {', '.join(storages)} ({name})"
-        # Each dataset of a pool may have a quota: the smallest free space counts.
-        available = min(each.available_bytes for each in sharing)
-        first = sharing[0]
-        if why := shortage(available, max(each.total_bytes for each in sharing), needed):
-            yield f"{label}: {why}"
-        if first.chunk_bytes:
-            chunks = -(-needed // first.chunk_bytes)
-            if why := metadata_shortage(first.metadata_share, first.metadata_bytes, chunks):
-                yield f"{label}: {why}"
-
-
 def _words(client: Client, name: str, entry: Mapping[str, Any]) -> tuple[str, str, str]:
     kind = str(entry.get("type", ""))
     at = {
@@ -131,15 +43,3 @@ def _words(client: Client, name: str, entry: Mapping[str, Any]) -> tuple[str, st
     if not at.strip("/"):
         raise SafetyError(f"host {client.host}: the place of storage {name} of type {kind or '(none)'} is unknown")
     return name, kind, at
-
-
-def _parsed(printed: str) -> Iterator[StorageSpace]:
-    """The places in the output of the script. Raises ValueError for other lines."""
-    for line in printed.splitlines():
-        storage, name, *facts = line.split("\t")
-        if len(facts) == 2:
-            yield StorageSpace(storage, name, int(facts[0]), int(facts[1]))
-            continue
-        size, used, chunk, metadata, metadata_used = facts
-        free = int(int(size) * (1 - float(used) / 100))
-        yield StorageSpace(storage, name, int(size), free, int(chunk), int(metadata), float(metadata_used) / 100)

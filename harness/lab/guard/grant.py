@@ -8,8 +8,9 @@ from harness.errors import SafetyError
 from harness.lab.guard.evidence import Evidence, inspect
 from harness.lab.guard.refusals import NOT_RELEASED, refusals, uses
 from harness.lab.guard.writable import Writable, issue, renew
-from harness.lab.inventory import DiskById, DiskSpec
+from harness.lab.inventory import AnyDisk, DiskById, DiskSpec
 from harness.lab.pin import BlockPin, read_pins, run_pinned
+from harness.lab.storage import DiskByStorage
 from harness.lab.transport.base import Runner
 
 
@@ -76,8 +77,10 @@ def _table(runner: Runner, pin: BlockPin) -> str:
     return run_pinned(runner, [pin], command, deadline=30, check=False).stdout.strip()
 
 
-def serial_of(spec: DiskSpec) -> str:
-    """The name of the disk in the creation log."""
+def serial_of(spec: AnyDisk) -> str:
+    """The name of the disk or storage in the creation log."""
+    if isinstance(spec, DiskByStorage):
+        return spec.identity
     return spec.serial if isinstance(spec, DiskById) else str(spec.file)
 
 

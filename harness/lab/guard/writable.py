@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from harness.errors import SafetyError
 from harness.lab.created import Entry
-from harness.lab.pin import FACTS, BlockPin, FilePin, Pin, read_pins, run_pinned
+from harness.lab.pin import FACTS, BlockPin, FilePin, Pin, directory_pin, read_pins, run_pinned
 from harness.lab.transport.base import Completed, Runner
 
 _ISSUER = object()
@@ -122,12 +122,15 @@ def require_leading_to(devices: Mapping[str, Writable]) -> None:
 def built_on(bases: Sequence[Writable], paths: Sequence[str]) -> list[Writable]:
     """The permission for devices at `paths` that were built on `bases`: partitions, volumes, arrays, files.
 
-    The host checks that each is only on `bases`. Raises SafetyError if one is on another device, HostError if one is
-    missing.
+    The host checks that each is only on `bases`. A base can also be a directory that the run has created, for the files
+    in it. Raises SafetyError if one is elsewhere, HostError if one is missing.
     """
     runner = bases[0].runner
     disks = tuple(dict.fromkeys(disk for base in bases for disk in base.disks))
     pins = read_pins(runner, paths)
+    if isinstance(directory := bases[0].pin, FilePin):
+        _require_inside(runner, directory, pins)
+        return [issue(runner, pin, disks) for pin in pins]
     names = [f"{_major_minor(pin.device)}" if isinstance(pin, FilePin) else pin.name for pin in pins]
     words = [str(len(bases)), *(base.name for base in bases), *names]
     elsewhere = runner.run(["sh", "-c", _NOT_ON, "sh", *words], deadline=30).stdout.split()
@@ -140,12 +143,27 @@ def built_on(bases: Sequence[Writable], paths: Sequence[str]) -> list[Writable]:
     return [issue(runner, pin, disks) for pin in pins]
 
 
-def created(runner: Runner, entry: Entry, paths: Sequence[str]) -> list[Writable]:
-    """The permission for volumes that this run has just created through a service of the host (Proxmox VE).
+def _require_inside(runner: Runner, directory: FilePin, pins: Sequence[Pin]) -> None:
+    for pin in pins:
+        inside = isinstance(pin, FilePin) and pin.device == directory.device
+        if not inside or pin.path.rpartition("/")[0] != directory.path:
+            raise SafetyError(
+                f"{runner.name}: {pin.path} will not be written to: it is not a file in {directory.path}",
+                hint="somebody has put a link or a mount there since this run created the directory: find out who",
+            )
 
-    `entry` is their record in the creation log. Raises HostError if a path is missing.
+
+def created(runner: Runner, entry: Entry, paths: Sequence[str]) -> list[Writable]:
+    """The permission for volumes that this run has just created on a storage in use.
+
+    `entry` is their record in the creation log, which was written before. Raises HostError if a path is missing.
     """
     return [issue(runner, pin, tuple(entry.disks)) for pin in read_pins(runner, paths)]
+
+
+def created_directory(runner: Runner, entry: Entry, path: str) -> Writable:
+    """The same for a directory: the permission for what the run puts into it."""
+    return issue(runner, directory_pin(runner, path), tuple(entry.disks))
 
 
 def _major_minor(device: int) -> str:

@@ -1,0 +1,36 @@
+"""A storage that the lab file names without a layout: its type decides which layouts its volumes have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from harness.errors import Unsupported
+from harness.guest.proxmox.client import Client
+from harness.guest.proxmox.fitness import STORAGE_TYPES
+from harness.lab.proxmox import StoredLayout
+from harness.lab.storage import DiskByStorage
+
+_LAYOUTS: tuple[StoredLayout, ...] = ("lvm", "lvm-thin", "raw", "qcow2", "zvol")
+
+
+def offered(kind: str) -> tuple[StoredLayout, ...]:
+    """The layouts of volumes on a storage of this type; empty if the type is not supported. Pure."""
+    return tuple(layout for layout in _LAYOUTS if kind in STORAGE_TYPES[layout])
+
+
+def with_layouts(client: Client, disk: DiskByStorage) -> DiskByStorage:
+    """The same storage, with the layouts that its volumes can have.
+
+    Raises Unsupported if the node has no storage with this name, or if its type is not supported.
+    """
+    if disk.storages:
+        return disk
+    known = {str(each["storage"]): str(each["type"]) for each in client.get(f"{client.node}/storage")}
+    where = f"host {client.host}: {disk.identity}"
+    if disk.at not in known:
+        raise Unsupported(f"{where}: the node has no storage with this name", hint=f"it has: {', '.join(known)}")
+    layouts = offered(known[disk.at])
+    if not layouts:
+        types = dict.fromkeys(each for types in STORAGE_TYPES.values() for each in types)
+        raise Unsupported(f"{where} is of type {known[disk.at]}", hint=f"allowed: a storage of type {', '.join(types)}")
+    return replace(disk, storages=dict.fromkeys(layouts, disk.at))

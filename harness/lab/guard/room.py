@@ -1,0 +1,112 @@
+"""The permission to create volumes on a storage in use: only while enough of it stays free for its owner."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from harness.errors import HostError, SafetyError, Unsupported
+from harness.lab.pin import CHANGED, Fenced, require_unchanged
+from harness.lab.storage_look import IDENTITY, FoundStorage
+from harness.lab.storage_space import Allocation, read_space, shortages
+from harness.lab.transport.base import Completed, Runner, failed
+from harness.untrusted import reading
+
+_TYPES = {"volume_group": "lvm", "thin_pool": "lvmthin", "directory": "dir", "dataset": "zfspool"}
+
+# $1: a condition that must be true, $2: the place, $3: where it is, $4: its identity; then the command.
+_ON = (
+    IDENTITY
+    + rf"""
+export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
+eval "$1" || {{ echo "this run has lost its lease of the host" >&2; exit {CHANGED}; }}
+now=$(identity_of "$2" "$3")
+[ "$now" = "$4" ] || {{ echo "$3 was ($4) and is ($now) now" >&2; exit {CHANGED}; }}
+shift 4
+"$@"
+"""
+)
+_ISSUER = object()
+
+
+class Room:
+    """The permission to create new volumes on one storage. It never allows a change of what is already there.
+
+    Only `require_room` creates it: other code gets a TypeError.
+    """
+
+    __slots__ = ("found", "runner")
+
+    def __init__(self, runner: Runner, found: FoundStorage, *, issuer: object) -> None:
+        if issuer is not _ISSUER:
+            raise TypeError("only the guard issues a permission to create volumes")
+        self.runner = runner
+        self.found = found
+
+    def run(self, argv: Sequence[str], *, deadline: float, check: bool = True) -> Completed:
+        """Run a command that creates a volume, if the storage is still the same. Raises SafetyError, HostError."""
+        fence = self.runner.fence if isinstance(self.runner, Fenced) else "true"
+        words = [fence, self.found.place, self.found.at, self.found.identity, *argv]
+        done = self.runner.run(["sh", "-c", _ON, "sh", *words], deadline=deadline, check=False)
+        require_unchanged(self.runner, done)
+        done = replace(done, argv=tuple(argv))
+        if check and done.status != 0:
+            raise failed(self.runner.name, done)
+        return done
+
+    def require(self, size_bytes: int) -> None:
+        """Raise SafetyError if `size_bytes` more would leave too little free now, or if the free space is unknown.
+
+        A run calls this before each part of what it fills, because others fill the storage at the same time.
+        """
+        if why := _why_short(self.runner, self.found, size_bytes):
+            raise SafetyError(
+                f"{self.runner.name}: nothing more is written to {self.found.words}, which is filling up: {why}",
+                hint="somebody else has used the space since the run began: free space there, then start again",
+            )
+
+    def require_for(self, path: str, size_bytes: int, part_bytes: int) -> None:
+        """The same before `part_bytes` of the volume at `path` are written, which has `size_bytes`.
+
+        What the volume has already been allocated is not needed again. Raises SafetyError, HostError.
+        """
+        self.require(min(part_bytes, self._unallocated(path, size_bytes)))
+
+    def _unallocated(self, path: str, size_bytes: int) -> int:
+        found = self.found
+        if found.place == "volume_group":
+            return 0
+        if found.place != "directory" or found.copies > 1:
+            return size_bytes
+        printed = self.runner.run(["stat", "-c", "%b %B", path], deadline=30).stdout
+        with reading(f"{self.runner.name}: the allocation of {path}"):
+            blocks, unit = map(int, printed.split())
+        return max(size_bytes - blocks * unit, 0)
+
+
+def require_room(runner: Runner, found: FoundStorage, size_bytes: int) -> Room:
+    """The permission to create volumes of `size_bytes` together.
+
+    Raises Unsupported if too little space would stay free for others, SafetyError if the free space is unknown.
+    """
+    if why := _why_short(runner, found, size_bytes):
+        raise Unsupported(
+            f"{runner.name}: {why}",
+            hint="free space there, measure a smaller span (a lighter profile), select fewer modes with -k, or name "
+            "another storage",
+        )
+    return Room(runner, found, issuer=_ISSUER)
+
+
+def _why_short(runner: Runner, found: FoundStorage, size_bytes: int) -> str | None:
+    """Why there is too little space, as text; None if there is enough. SafetyError if it is unknown."""
+    try:
+        places = read_space(runner, [found.words, _TYPES[found.place], found.at])
+    except HostError as error:
+        raise SafetyError(
+            f"{runner.name}: the free space on {found.words} is unknown: {error.message}",
+            hint="see vgs, lvs, zfs list and df on the host",
+        ) from error
+    if not places:
+        raise SafetyError(f"{runner.name}: the host does not report the free space on {found.words}")
+    return "; ".join(shortages(places, [Allocation(found.words, size_bytes)])) or None

@@ -1,0 +1,124 @@
+"""Storage in use as a lab file names it: a run creates only its own volumes there."""
+
+from __future__ import annotations
+
+import os.path
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
+
+from harness.config.values import absolute_path, one_line
+from harness.lab.fields import Endurance, Word
+from harness.lab.fio_path import fio_path
+from harness.lab.proxmox import StoredLayout
+
+StorageKey = Literal["volume_group", "thin_pool", "directory", "pool", "dataset", "storage"]
+"""The keys of a table, exactly one of which says where the volumes are created."""
+
+WORDS: Mapping[StorageKey, str] = {
+    "volume_group": "volume group",
+    "thin_pool": "thin pool",
+    "directory": "directory",
+    "pool": "libvirt pool",
+    "dataset": "ZFS dataset",
+    "storage": "storage",
+}
+"""What a key names, in words."""
+
+OF_HYPERVISOR: frozenset[StorageKey] = frozenset({"storage"})
+"""The keys for hosts whose hypervisor has storages of its own. The others are for hosts with libvirt."""
+
+_NOT_STORAGE = ("/dev", "/proc", "/sys", "/run")
+# lvm(8): the names of volume groups and volumes; a hyphen cannot be first.
+_LVM = r"[A-Za-z0-9_.+][A-Za-z0-9_.+-]*"
+_DATASET = re.compile(r"[A-Za-z][\w.:-]*(/[\w.:-]+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class DiskByStorage:
+    """Storage in use. A run writes only to volumes that it creates there.
+
+    `key` is the key of the lab file, and `at` its value. `storages` has the storage of Proxmox VE for each kind of
+    layout (`raw`, `lvm`). It is empty if the storage itself shows which layouts it can have.
+    """
+
+    name: str
+    storages: Mapping[StoredLayout, str] = field(default_factory=dict)
+    key: StorageKey = "storage"
+    at: str = ""
+    endurance: int | None = None
+    """The rated endurance in bytes of the disk below the storage."""
+
+    @property
+    def identity(self) -> str:
+        """Its description, which is also its name in the creation log."""
+        return f"{WORDS[self.key]} {', '.join(self.names)}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The value of `at`, or the names of the storages of Proxmox VE, each once."""
+        return (self.at,) if self.at else tuple(dict.fromkeys(self.storages.values()))
+
+
+def _group(text: str) -> str:
+    if not re.fullmatch(_LVM, text):
+        raise ValueError('allowed: the name of a volume group, for example "pve" (vgs lists them)')
+    return text
+
+
+def _thin_pool(text: str) -> str:
+    if not re.fullmatch(f"{_LVM}/{_LVM}", text):
+        raise ValueError('allowed: volume group and thin pool, for example "pve/data" (lvs lists them)')
+    return text
+
+
+def _directory(value: object) -> str:
+    path = str(absolute_path(value))
+    if os.path.normpath(path) != path or path == "/" or path.startswith("//"):
+        raise ValueError("allowed: an absolute path without `..`, and not the root directory")
+    if any(path == each or path.startswith(f"{each}/") for each in _NOT_STORAGE):
+        raise ValueError("is not on a disk; allowed: a directory for files of virtual machines")
+    fio_path(path)
+    return path
+
+
+def _dataset(text: str) -> str:
+    if not _DATASET.fullmatch(text):
+        raise ValueError('allowed: a ZFS pool or dataset, for example "tank/vms" (zfs list shows them)')
+    return text
+
+
+class StorageTable(BaseModel):
+    """`[host.NAME.storage.X]`: exactly one of the keys in WORDS, and the endurance of its disk."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    volume_group: Annotated[str, AfterValidator(_group)] | None = None
+    thin_pool: Annotated[str, AfterValidator(_thin_pool)] | None = None
+    directory: Annotated[str, BeforeValidator(_directory)] | None = None
+    pool: Annotated[str, AfterValidator(one_line)] | None = None
+    dataset: Annotated[str, AfterValidator(_dataset)] | None = None
+    storage: Word | None = None
+    endurance: Endurance | None = None
+
+
+def storage_spec(
+    where: str, name: str, table: StorageTable, *, of_hypervisor: bool, problems: list[str]
+) -> DiskByStorage | None:
+    """The storage. If it is not valid, `problems` gets a message below `where`, and the result is None.
+
+    `of_hypervisor` says whether the hypervisor of the host has storages of its own.
+    """
+    allowed = [key for key in WORDS if (key in OF_HYPERVISOR) is of_hypervisor]
+    named = [(key, value) for key in WORDS if (value := getattr(table, key)) is not None]
+    if len(named) != 1:
+        problems.append(f"{where}: allowed: exactly one of {', '.join(allowed)}")
+        return None
+    ((key, at),) = named
+    if key not in allowed:
+        problems.append(f"{where}.{key}: cannot be used on this kind of host; allowed: {', '.join(allowed)}")
+        return None
+    return DiskByStorage(name, key=key, at=at, endurance=table.endurance)

@@ -1,0 +1,123 @@
+"""Files in an existing directory of the host, in a directory that the run creates in it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import ClassVar, Literal
+
+from harness.lab.created import CreationLog, HostThing
+from harness.lab.guard import Room, Writable, created_directory
+from harness.lab.paths import TAG
+from harness.lab.storage_look import IDENTITY, FoundStorage
+from harness.layout import qcow2, raw_file
+from harness.layout.source import Sources
+from harness.model.layout import Layout, Qcow2, RawFile
+
+_MARK = ".voh"
+
+# $1: the new directory, $2: its token, $3: the file that holds the token. `mkdir` fails if something has this name.
+# QEMU's user must be able to enter the directory. Prints its inode, and whether its file system can preallocate.
+_MAKE = r"""
+umask 077
+mkdir -m 0711 "$1" && printf %s "$2" >"$1/$3" && stat -c %i "$1" || exit
+fallocate -l 1 "$1/$3" 2>/dev/null && echo yes || echo no
+"""
+# $1: the directory, $2: what identifies the directory that it is in, $3: its token, $4: the file that holds it, $5: its
+# inode, empty if that was not recorded yet; then the names of its files. If the storage is not mounted, the directory
+# that is there is another one.
+_REMOVE = (
+    IDENTITY
+    + r"""
+at=$1 storage=$2 token=$3 mark=$4 inode=$5; shift 5
+now=$(identity_of directory "${at%/*}") || { echo "the storage ${at%/*} cannot be reached" >&2; exit 1; }
+[ "$now" = "$storage" ] || { echo "${at%/*} is not the storage, which may not be mounted" >&2; exit 1; }
+[ -e "$at" ] || [ -L "$at" ] || { echo absent; exit; }
+[ -d "$at" ] && [ ! -L "$at" ] || { echo "foreign: $at is not a directory"; exit; }
+found=$(stat -c %i "$at") || exit
+[ -z "$inode" ] || [ "$found" = "$inode" ] || { echo "foreign: $at was created later"; exit; }
+listed=$(ls -A "$at") || exit
+for file in $listed; do
+    case " $* $mark " in *" $file "*) ;; *) echo "foreign: somebody has put $file into $at"; exit;; esac
+done
+if [ -e "$at/$mark" ]; then
+    # It may have been written in part only, before the inode was recorded.
+    content=$(cat "$at/$mark") || exit
+    [ "$content" = "$token" ] || [ -z "$inode" ] || { echo "foreign: $at/$mark has another content"; exit; }
+elif [ -n "$listed" ]; then echo "foreign: $at has no $mark"; exit
+fi
+cd "$at" && rm -f -- "$@" && rm -f -- "$mark" && cd / && rmdir "$at" && echo removed
+"""
+)
+
+
+class StoredDirectory(HostThing):
+    """A directory in an existing one, with the `files` of a run and a file that holds the random `token`.
+
+    `storage` identifies the directory that it is in. `inode` is known once it exists.
+    """
+
+    kind: Literal["stored-directory"] = "stored-directory"
+    path: str
+    storage: str
+    token: str
+    files: tuple[str, ...]
+    inode: str = ""
+
+    removal: ClassVar[str] = _REMOVE
+    # A file server may need long to remove large files.
+    seconds: ClassVar[float] = 600.0
+
+    @property
+    def words(self) -> str:
+        return f"the directory {self.path}"
+
+    def arguments(self) -> Sequence[str]:
+        return [self.path, self.storage, self.token, _MARK, self.inode, *self.files]
+
+
+def file_bytes(found: FoundStorage, layout: Layout, span: int) -> int:
+    """The bytes that the files of a layout take once they are full."""
+    need = qcow2.need(layout) if isinstance(layout, Qcow2) else raw_file.NEED
+    return found.copies * need.bytes(span)
+
+
+@contextmanager
+def files(
+    log: CreationLog, room: Room, label: str, wanted: Mapping[str, Layout], span: int
+) -> Iterator[dict[str, Sources]]:
+    """The files for each name in `wanted`. They are removed at the end. Raises SafetyError, HostError."""
+    runner, found = log.runner, room.found
+    token = secrets.token_hex(16)
+    thing = StoredDirectory(
+        disks=(label,),
+        path=f"{found.at.rstrip('/')}/{TAG}-{log.run_id}-{token[:8]}",
+        storage=found.identity,
+        token=token,
+        files=tuple(file for name, layout in wanted.items() for file in _names(name, layout)),
+    )
+    known = [thing]
+    with log.making(thing, lambda: known[-1].remove(runner)) as entry:
+        made = room.run(["sh", "-c", _MAKE, "sh", thing.path, token, _MARK], deadline=60).stdout.split()
+        known.append(thing.model_copy(update={"inode": made[0]}))
+        log.amend(entry, known[-1])
+        directory = created_directory(runner, entry, thing.path)
+        preallocates = made[1] == "yes"
+        yield {
+            name: made_in(directory, f"{directory.path}/{name}", layout, span, preallocates=preallocates)
+            for name, layout in wanted.items()
+        }
+
+
+def made_in(directory: Writable, path: str, layout: Layout, span: int, *, preallocates: bool) -> Sources:
+    """The files of a layout in a directory of the run. A file that cannot be preallocated is written in full later."""
+    if isinstance(layout, Qcow2):
+        return qcow2.make(directory, path, span, layout)
+    wanted = layout.preallocation if isinstance(layout, RawFile) else "off"
+    preallocation = "off" if wanted == "falloc" and not preallocates else wanted
+    return Sources.same(raw_file.make(directory, f"{path}.raw", span, preallocation))
+
+
+def _names(name: str, layout: Layout) -> list[str]:
+    return [f"{name}.raw", *([f"{name}.qcow2"] if isinstance(layout, Qcow2) else [])]

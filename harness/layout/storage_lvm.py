@@ -1,0 +1,137 @@
+"""Volumes on an existing volume group or thin pool of LVM."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import ClassVar, Literal
+
+from harness.errors import Unsupported
+from harness.lab.created import CreationLog, HostThing
+from harness.lab.guard import Room, Writable, created
+from harness.lab.paths import TAG
+from harness.lab.storage_look import FoundStorage
+from harness.layout.source import BlockSource, Sources
+from harness.model.layout import Layout
+from harness.units import format_size
+
+# $1: the volume, $2: the UUID of its group, $3: its tag, $4: its UUID, empty if that was not recorded yet. The settings
+# of LVM are those of the host: it must back up the metadata of its group as usual. Retries the removal, because udev
+# may have the volume open.
+_REMOVE = r"""
+name=$1 group=$2 tag=$3 uuid=$4
+vgs --noheadings -o vg_uuid | tr -d ' ' | grep -qxF -- "$group" || {
+    echo "its volume group $group is not there" >&2; exit 1; }
+listed=$(lvs --noheadings --separator '|' -o vg_uuid,lv_uuid,lv_name,origin_uuid,lv_tags) || exit
+ours() {
+    printf '%s\n' "$listed" | tr -d ' ' | while IFS='|' read -r of id called origin tags; do
+        [ "$of" = "$group" ] || continue
+        case ,$tags, in
+        *,"$tag",*) echo "$id $called";;
+        *) [ "$called" != "$name" ] || echo "foreign $called";;
+        esac
+    done
+}
+set -- $(ours)
+[ $# -gt 0 ] || { echo absent; exit; }
+[ "$1" != foreign ] || { echo "foreign: $name is another volume, without the tag of the run"; exit; }
+[ $# -eq 2 ] || { echo "foreign: several volumes have the tag $tag"; exit; }
+[ -z "$uuid" ] || [ "$1" = "$uuid" ] || { echo "foreign: $2 has the UUID $1"; exit; }
+! printf '%s\n' "$listed" | tr -d ' ' | cut -d '|' -f 4 | grep -qxF -- "$1" || {
+    echo "somebody has made a snapshot of it, which its removal would remove" >&2; exit 1; }
+for try in 1 2 3 4 5; do
+    errors=$(lvremove --yes --quiet --select "lv_uuid=$1" 2>&1)
+    left=$(lvs --noheadings -o lv_uuid --select "lv_uuid=$1") || exit
+    [ -n "$left" ] || { echo removed; exit; }
+    sleep 0.5
+done
+echo "$errors" >&2
+exit 1
+"""
+
+
+class StoredVolume(HostThing):
+    """A volume in an existing volume group. It is created with the random `tag`. `uuid` is known once it exists."""
+
+    kind: Literal["stored-volume"] = "stored-volume"
+    name: str
+    group_uuid: str
+    tag: str
+    uuid: str = ""
+
+    removal: ClassVar[str] = _REMOVE
+
+    @property
+    def words(self) -> str:
+        return f"the volume {self.name}"
+
+    def arguments(self) -> Sequence[str]:
+        return [self.name, self.group_uuid, self.tag, self.uuid]
+
+
+def volume_bytes(found: FoundStorage, span: int) -> int:
+    """The bytes that a volume of `span` bytes takes once it is full."""
+    unit = found.chunk or found.extent
+    return -(-span // unit) * unit
+
+
+@contextmanager
+def volumes(
+    log: CreationLog, room: Room, label: str, wanted: Mapping[str, Layout], span: int
+) -> Iterator[dict[str, Sources]]:
+    """A volume of `span` bytes for each name in `wanted`. All are on the same disks. They are removed at the end.
+
+    Raises Unsupported if no physical volume of the group has room for all of them, SafetyError, HostError.
+    """
+    found = room.found
+    group, _, pool = found.at.partition("/")
+    size = volume_bytes(found, span)
+    where = [] if pool else _part(room, len(wanted) * size)
+    with ExitStack() as stack:
+        sources = {}
+        for name in wanted:
+            thing = StoredVolume(
+                disks=(label,),
+                name=f"{TAG}-{log.run_id}-{name}",
+                group_uuid=found.group,
+                tag=f"{TAG}-{secrets.token_hex(16)}",
+            )
+            kind = ["--type", "thin", "--virtualsize", f"{size}b", "--thinpool", pool]
+            if not pool:
+                # A group's free space may hold signatures of volumes that were removed, which udev would act upon.
+                kind = ["--type", "linear", "--size", f"{size}b", "--wipesignatures", "y", "--zero", "y"]
+            options = [*kind, "--addtag", thing.tag, "--name", thing.name, group, *where]
+            path = f"/dev/{group}/{thing.name}"
+            grant = stack.enter_context(_volume(log, room, thing, options, path))
+            sources[name] = Sources.same(BlockSource(path, "block", 0, span, grant=grant))
+        yield sources
+
+
+@contextmanager
+def _volume(log: CreationLog, room: Room, thing: StoredVolume, options: Sequence[str], path: str) -> Iterator[Writable]:
+    runner = log.runner
+    known = [thing]
+    with log.making(thing, lambda: known[-1].remove(runner)) as entry:
+        # Fails if the group has a volume with this name.
+        room.run(["lvcreate", "--yes", "--quiet", *options], deadline=120)
+        uuid = room.run(["lvs", "--noheadings", "-o", "lv_uuid", path.removeprefix("/dev/")], deadline=60).stdout
+        known.append(thing.model_copy(update={"uuid": uuid.strip()}))
+        log.amend(entry, known[-1])
+        (grant,) = created(runner, entry, [path])
+        yield grant
+
+
+def _part(room: Room, size_bytes: int) -> list[str]:
+    """The physical volume for all volumes, so that they are on the same disk; empty if the group has only one."""
+    parts = room.found.parts
+    if len(parts) < 2:
+        return []
+    device, free = max(parts, key=lambda part: part[1])
+    if free < size_bytes:
+        raise Unsupported(
+            f"{room.runner.name}: no physical volume of {room.found.words} has {format_size(size_bytes)} free. The "
+            "volumes would be on different disks, and their figures could not be compared",
+            hint="measure a smaller span (a lighter profile), or select fewer modes with -k",
+        )
+    return [device]

@@ -1,0 +1,113 @@
+"""Volumes and files of an existing ZFS pool or dataset."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import ClassVar, Literal
+
+from harness.lab.created import CreationLog, HostThing
+from harness.lab.guard import Room, created, created_directory
+from harness.lab.paths import MOUNT_DIRECTORY, TAG
+from harness.layout.source import BlockSource, Sources
+from harness.layout.storage_files import made_in
+from harness.layout.zfs import SHARE_OVERHEAD
+from harness.model.layout import Layout, ZfsFile, Zvol
+
+_TOKEN = "voh:token"
+"""A property of the datasets of a run. ZFS sets it when it creates them."""
+
+# $1: the dataset, $2: its property, $3: the value of that, $4: its guid, empty if that was not recorded yet, $5: its
+# mount point or empty. `zfs destroy` refuses a dataset with snapshots. Retries, because udev may have a volume open.
+_REMOVE = r"""
+zpool list "${1%%/*}" >/dev/null || { echo "its pool ${1%%/*} is not imported" >&2; exit 1; }
+done=absent
+if zfs list "$1" >/dev/null 2>&1; then
+    facts=$(zfs get -Hp -o value,source "$2" "$1") || exit
+    [ "$facts" = "$3	local" ] || { echo "foreign: $1 does not have the token of the run"; exit; }
+    now=$(zfs get -Hp -o value guid "$1") || exit
+    [ -z "$4" ] || [ "$now" = "$4" ] || { echo "foreign: $1 has the guid $now"; exit; }
+    for try in 1 2 3 4 5; do
+        errors=$(zfs destroy "$1" 2>&1) && { done=removed; break; }
+        sleep 0.5
+    done
+    [ "$done" = removed ] || { echo "$errors" >&2; exit 1; }
+fi
+[ -z "$5" ] || [ ! -d "$5" ] || rmdir "$5" || exit
+echo "$done"
+"""
+
+
+class StoredDataset(HostThing):
+    """A volume or dataset in an existing ZFS dataset. It is created with the random `token` as a property.
+
+    `guid` is known once it exists. `point` is the mount point of a dataset.
+    """
+
+    kind: Literal["stored-dataset"] = "stored-dataset"
+    name: str
+    token: str
+    point: str = ""
+    guid: str = ""
+
+    removal: ClassVar[str] = _REMOVE
+
+    @property
+    def words(self) -> str:
+        return f"the dataset {self.name}"
+
+    def arguments(self) -> Sequence[str]:
+        return [self.name, _TOKEN, self.token, self.guid, self.point]
+
+
+def dataset_bytes(span: int) -> int:
+    """The bytes that a dataset for `span` bytes takes once it is full, with its checksums and block pointers."""
+    return round(span * (1 + SHARE_OVERHEAD))
+
+
+@contextmanager
+def datasets(
+    log: CreationLog, room: Room, label: str, wanted: Mapping[str, Layout], span: int
+) -> Iterator[dict[str, Sources]]:
+    """The volume or file for each name in `wanted`. They are removed at the end. Raises SafetyError, HostError."""
+    with ExitStack() as stack:
+        sources = {}
+        for name, layout in wanted.items():
+            own = f"{TAG}-{log.run_id}-{name}"
+            thing = StoredDataset(
+                disks=(label,),
+                name=f"{room.found.at}/{own}",
+                token=secrets.token_hex(16),
+                point="" if isinstance(layout, Zvol) else f"{MOUNT_DIRECTORY}/{own}",
+            )
+            sources[name] = stack.enter_context(_dataset(log, room, thing, layout, span))
+        yield sources
+
+
+@contextmanager
+def _dataset(log: CreationLog, room: Room, thing: StoredDataset, layout: Layout, span: int) -> Iterator[Sources]:
+    runner = log.runner
+    known = [thing]
+    with log.making(thing, lambda: known[-1].remove(runner)) as entry:
+        # A snapshot of it would keep it from being removed.
+        common = ["-o", f"{_TOKEN}={thing.token}", "-o", "com.sun:auto-snapshot=false"]
+        if isinstance(layout, Zvol):
+            own = ["-V", str(span), "-o", f"volblocksize={layout.volblocksize}"]
+        else:
+            block = layout.recordsize if isinstance(layout, ZfsFile) else ZfsFile().recordsize
+            own = ["-o", f"recordsize={block}", "-o", f"mountpoint={thing.point}", "-o", "atime=off"]
+            runner.run(["mkdir", "-p", MOUNT_DIRECTORY], deadline=20)
+        # Fails if a dataset with this name exists.
+        room.run(["zfs", "create", *own, *common, thing.name], deadline=60)
+        guid = room.run(["zfs", "get", "-Hp", "-o", "value", "guid", thing.name], deadline=60).stdout
+        known.append(thing.model_copy(update={"guid": guid.strip()}))
+        log.amend(entry, known[-1])
+        if isinstance(layout, Zvol):
+            runner.run(["udevadm", "settle", "--timeout=20"], deadline=30)
+            path = f"/dev/zvol/{thing.name}"
+            (grant,) = created(runner, entry, [path])
+            yield Sources.same(BlockSource(path, "block", 0, span, grant=grant))
+        else:
+            directory = created_directory(runner, entry, thing.point)
+            yield made_in(directory, f"{directory.path}/disk", layout, span, preallocates=False)
