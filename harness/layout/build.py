@@ -18,6 +18,7 @@ from harness.layout.disks import partitioned_disks
 from harness.layout.layers import BARE, BasePlan, base_plans
 from harness.layout.regions import Need, PartitionedDisk, Region, array_partitioned
 from harness.layout.source import BlockSource, Sources
+from harness.layout.unwatched import unwatched
 from harness.model.base import Md
 from harness.model.mode import Mode
 from harness.scenario.setups import places_needed
@@ -110,6 +111,7 @@ def built(
         ready = dict(zip(places, partitioned, strict=True))
         builder = Builder(log, span, events or Events())
         first = ready[0]
+        stack.enter_context(unwatched(log, first.device))
         bare = BlockSource(first.link, "block", first.regions[BARE].offset, span, grant=first.device)
         sources = {mode: Sources.same(bare) for mode in on_disk.bare}
         sources |= stack.enter_context(builder.layers(on_disk, first.regions))

@@ -17,6 +17,7 @@ from harness.layout.lvm import VolumeGroup
 from harness.layout.md import Array
 from harness.layout.memory_disk import MemoryDisk
 from harness.layout.partition_table import PartitionTable
+from harness.layout.unwatched import UdevRule
 from harness.layout.zfs import Pool
 
 HOST_THINGS: tuple[type[HostThing], ...] = (
@@ -29,6 +30,7 @@ HOST_THINGS: tuple[type[HostThing], ...] = (
     PassedThrough,
     Pool,
     Processes,
+    UdevRule,
     VolumeGroup,
 )
 """Everything that runs create on a host with commands. A hypervisor removes the things that it created."""

@@ -107,3 +107,12 @@ def test_put_to_a_full_disk_says_so_and_leaves_nothing(tmp_path: Path) -> None:
         with pytest.raises(HostError, match=r"this machine: no space left for .*/image \(8 MiB\)"):
             RUNNER.put(tmp_path / "image", str(full / "image"), deadline=30)
         assert list(full.iterdir()) == []
+
+
+def test_a_message_shows_the_beginning_of_a_script_and_of_many_arguments() -> None:
+    script = "sleep 5\n" + "true\n" * 1000
+    with pytest.raises(HostError) as caught:
+        RUNNER.run(["sh", "-c", script, "sh", *map(str, range(20))], deadline=0.2)
+    assert "`sh -c 'sleep 5 true true" in caught.value.message
+    assert "0 1 2 3 4 5 6 7 and 12 more words`" in caught.value.message
+    assert len(caught.value.message) < 250

@@ -18,6 +18,8 @@ NO_SPACE = "No space left on device"
 STDOUT_BYTES = 32 << 20
 """The most that a command may print. fio prints at most 2 MiB for the jobs of one process."""
 STDERR_BYTES = 4 << 20
+_LONGEST_WORD = 60
+_MOST_WORDS = 12
 
 
 class TooMuchOutput(Exception):
@@ -59,6 +61,13 @@ def outputs() -> tuple[Output, Output]:
     return Output("standard output", STDOUT_BYTES), Output("standard error", STDERR_BYTES)
 
 
+def in_words(argv: Sequence[str]) -> str:
+    """A command for messages: a script shows its first words only, and of many arguments only the first are shown."""
+    words = [word if len(word) <= _LONGEST_WORD else f"{' '.join(word.split())[:_LONGEST_WORD]}..." for word in argv]
+    line = shlex.join(words[:_MOST_WORDS])
+    return line if len(words) <= _MOST_WORDS else f"{line} and {len(words) - _MOST_WORDS} more words"
+
+
 @dataclass(frozen=True, slots=True)
 class Completed:
     """A command that ended: its arguments, exit status (negative: killed by a signal) and both outputs as text."""
@@ -70,7 +79,7 @@ class Completed:
 
     @property
     def command(self) -> str:
-        return shlex.join(self.argv)
+        return in_words(self.argv)
 
 
 class Runner(Protocol):

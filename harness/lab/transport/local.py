@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from harness.lab.transport.base import (
     TooMuchOutput,
     disk_full,
     failed,
+    in_words,
     missing_program,
     open_source,
     overdue,
@@ -52,9 +52,9 @@ class LocalRunner:
         try:
             stdout, stderr = converse(process, stdin_bytes(stdin), deadline)
         except subprocess.TimeoutExpired:
-            raise overdue(self.name, shlex.join(argv), deadline, outcome=_ended(process)) from None
+            raise overdue(self.name, in_words(argv), deadline, outcome=_ended(process)) from None
         except TooMuchOutput as excess:
-            raise too_much(self.name, shlex.join(argv), excess, outcome=_ended(process)) from None
+            raise too_much(self.name, in_words(argv), excess, outcome=_ended(process)) from None
         except BaseException:
             # Ctrl-C in the terminal does not reach the command, because it has a separate process group.
             _end_group(process)

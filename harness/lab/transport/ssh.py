@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import repeat
@@ -20,6 +19,7 @@ from harness.lab.transport.base import (
     TooMuchOutput,
     disk_full,
     failed,
+    in_words,
     missing_program,
     open_source,
     overdue,
@@ -132,7 +132,7 @@ class SshRunner:
         check: bool = True,
     ) -> Completed:
         data = stdin_bytes(stdin)
-        done = self._execute(argv, deadline, (data,) if data else None, shlex.join(argv))
+        done = self._execute(argv, deadline, (data,) if data else None, in_words(argv))
         if check and done.status != 0:
             raise failed(self.name, done)
         return done

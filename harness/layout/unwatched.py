@@ -1,0 +1,82 @@
+"""Keeps udev from probing the disk under test and its layouts while they are measured.
+
+udev watches block devices. When fio closes one after writing, udev reads its signatures, and those of the members of an
+array: up to 2 MiB in the middle of the next slice. On a slow disk, that takes a tenth of the slice. A temporary rule
+of udev turns the watch off. Source: udev(7), OPTIONS=nowatch.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import ClassVar, Literal
+
+from harness.lab.created import CreationLog, HostThing
+from harness.lab.guard import Writable
+from harness.lab.paths import TAG
+from harness.run_id import RunId
+
+RULES = "/run/udev/rules.d"
+"""Rules that end with the next boot."""
+
+# $1: the rule's file, $2: the kernel's name of the disk. The rules are on standard input. Status 3: the host has no
+# running udev. The file never replaces another one. The device is triggered, because its watch has begun already.
+_MAKE = r"""
+export PATH="$PATH:/usr/sbin:/sbin"
+command -v udevadm >/dev/null && [ -S /run/udev/control ] || exit 3
+mkdir -p "${1%/*}" && set -C && cat >"$1" || exit
+udevadm control --reload && udevadm trigger --action=change --settle "/sys/class/block/$2"
+"""
+# $1: the rule's file, $2: its first line, $3: the kernel's name of the disk, which gets its watch back.
+_REMOVE = r"""
+[ -e "$1" ] || { echo absent; exit; }
+read -r first <"$1" || exit
+[ "$first" = "$2" ] || { echo "foreign: $1 is another file"; exit; }
+rm -f "$1" && udevadm control --reload || exit
+[ ! -e "/sys/class/block/$3" ] || udevadm trigger --action=change --settle "/sys/class/block/$3" || exit
+echo removed
+"""
+
+
+class UdevRule(HostThing):
+    """A file of udev rules in /run, identified by its first line, and the disk whose watch it turns off."""
+
+    kind: Literal["udev-rule"] = "udev-rule"
+    path: str
+    first: str
+    disk: str
+
+    removal: ClassVar[str] = _REMOVE
+
+    @property
+    def words(self) -> str:
+        return f"the udev rule {self.path}"
+
+    def arguments(self) -> Sequence[str]:
+        return [self.path, self.first, self.disk]
+
+
+def rules(run_id: RunId, disk: str) -> str:
+    """Rules without a watch for the disk with this name in the kernel, and for the run's volumes and arrays."""
+    name = f"{TAG}-{run_id}"
+    # device-mapper doubles a dash in the names of volume groups and volumes.
+    partition = f"{disk}p" if disk[-1].isdigit() else disk
+    volume = name.replace("-", "--")
+    devices = (f'KERNEL=="{disk}|{partition}[0-9]*"', f'ENV{{DM_NAME}}=="*{volume}*"', f'ENV{{MD_DEVNAME}}=="{name}*"')
+    return "".join(f'ACTION!="remove", SUBSYSTEM=="block", {device}, OPTIONS:="nowatch"\n' for device in devices)
+
+
+@contextmanager
+def unwatched(log: CreationLog, device: Writable) -> Iterator[None]:
+    """Turn off udev's watch of this disk, and of all volumes and arrays that the run creates in the block.
+
+    Changes nothing on a host without udev, or one that does not take the rule. Raises HostError.
+    """
+    disk = device.name
+    path = f"{RULES}/99-{TAG}-{log.run_id}-{disk}.rules"
+    first = f"# virt-overhead {uuid.uuid4()}: no probes of what run {log.run_id} measures"
+    with log.making_here(UdevRule(path=path, first=first, disk=disk, disks=device.disks)):
+        content = f"{first}\n{rules(log.run_id, disk)}"
+        log.runner.run(["sh", "-c", _MAKE, "sh", path, disk], stdin=content, deadline=60, check=False)
+        yield

@@ -1,0 +1,67 @@
+"""The rule that keeps udev from probing what is measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.errors import HostError
+from harness.layout.unwatched import UdevRule, rules
+from harness.run_id import RunId
+from tests.unit.loop_disks import RUNNER
+
+RUN = RunId("20260101-000000-abcd")
+FIRST = "# virt-overhead 0: no probes"
+NO_DISK = "voh-no-such-disk"
+
+
+def test_the_rules_are_for_the_disk_and_what_the_run_builds_only() -> None:
+    assert rules(RUN, "sdb").splitlines() == [
+        'ACTION!="remove", SUBSYSTEM=="block", KERNEL=="sdb|sdb[0-9]*", OPTIONS:="nowatch"',
+        'ACTION!="remove", SUBSYSTEM=="block", ENV{DM_NAME}=="*voh--20260101--000000--abcd*", OPTIONS:="nowatch"',
+        'ACTION!="remove", SUBSYSTEM=="block", ENV{MD_DEVNAME}=="voh-20260101-000000-abcd*", OPTIONS:="nowatch"',
+    ]
+
+
+def test_partitions_of_a_disk_whose_name_ends_with_a_digit() -> None:
+    assert 'KERNEL=="nvme0n1|nvme0n1p[0-9]*"' in rules(RUN, "nvme0n1")
+
+
+@pytest.fixture
+def udevadm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A udevadm that writes down what it is asked."""
+    asked = tmp_path / "asked"
+    program = tmp_path / "bin" / "udevadm"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\necho "$@" >>{asked}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    return asked
+
+
+def test_the_own_rule_is_removed_and_udev_reads_the_rules_again(tmp_path: Path, udevadm: Path) -> None:
+    rule = tmp_path / "99.rules"
+    rule.write_text(f"{FIRST}\n{rules(RUN, NO_DISK)}")
+    thing = UdevRule(path=str(rule), first=FIRST, disk=NO_DISK)
+    assert thing.remove(RUNNER).outcome == "removed"
+    assert not rule.exists()
+    assert udevadm.read_text() == "control --reload\n"
+    assert thing.remove(RUNNER).outcome == "absent"
+
+
+def test_the_rule_of_somebody_else_stays(tmp_path: Path, udevadm: Path) -> None:
+    rule = tmp_path / "99.rules"
+    rule.write_text("# mine\n")
+    assert UdevRule(path=str(rule), first=FIRST, disk=NO_DISK).remove(RUNNER).outcome == "foreign"
+    assert rule.read_text() == "# mine\n"
+    assert not udevadm.exists()
+
+
+def test_a_rule_that_udev_does_not_drop_stays_in_the_log(tmp_path: Path, udevadm: Path) -> None:
+    rule = tmp_path / "99.rules"
+    rule.write_text(f"{FIRST}\n")
+    (tmp_path / "bin" / "udevadm").write_text("#!/bin/sh\necho no answer >&2\nexit 1\n")
+    with pytest.raises(HostError, match="no answer"):
+        UdevRule(path=str(rule), first=FIRST, disk=NO_DISK).remove(RUNNER)
+    assert not udevadm.exists()
