@@ -20,11 +20,11 @@ from harness.run_id import RunId
 RULES = "/run/udev/rules.d"
 """Rules that end with the next boot."""
 
-# $1: the rule's file, $2: the kernel's name of the disk. The rules are on standard input. Status 3: the host has no
-# running udev. The file never replaces another one. The device is triggered, because its watch has begun already.
+_HAS_UDEV = 'PATH="$PATH:/usr/sbin:/sbin" command -v udevadm && [ -S /run/udev/control ]'
+# $1: the rule's file, $2: the kernel's name of the disk. The rules are on standard input. The file never replaces
+# another one. The device is triggered, because its watch has begun already.
 _MAKE = r"""
 export PATH="$PATH:/usr/sbin:/sbin"
-command -v udevadm >/dev/null && [ -S /run/udev/control ] || exit 3
 mkdir -p "${1%/*}" && set -C && cat >"$1" || exit
 udevadm control --reload && udevadm trigger --action=change --settle "/sys/class/block/$2"
 """
@@ -73,10 +73,13 @@ def unwatched(log: CreationLog, device: Writable) -> Iterator[None]:
 
     Changes nothing on a host without udev, or one that does not take the rule. Raises HostError.
     """
-    disk = device.name
+    runner, disk = log.runner, device.name
+    if runner.run(["sh", "-c", _HAS_UDEV], deadline=20, check=False).status != 0:
+        yield
+        return
     path = f"{RULES}/99-{TAG}-{log.run_id}-{disk}.rules"
     first = f"# virt-overhead {uuid.uuid4()}: no probes of what run {log.run_id} measures"
     with log.making_here(UdevRule(path=path, first=first, disk=disk, disks=device.disks)):
         content = f"{first}\n{rules(log.run_id, disk)}"
-        log.runner.run(["sh", "-c", _MAKE, "sh", path, disk], stdin=content, deadline=60, check=False)
+        runner.run(["sh", "-c", _MAKE, "sh", path, disk], stdin=content, deadline=60, check=False)
         yield

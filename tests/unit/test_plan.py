@@ -48,7 +48,7 @@ OPTANE = Scenario(
     write_rate=2 * GIB,
     # What is tested here does not change with what the library finds good for a smoke run or a standard one.
     profiles=(
-        replace(PROFILES[0], runtime=1, blocks=1, iodepth=(1, 32)),
+        replace(PROFILES[0], runtime=1, rounds=3, most_rounds=3, blocks=1, iodepth=(1, 32)),
         replace(PROFILES[1], ramp=2, runtime=10, blocks=1, round_limit=600),
         *PROFILES[2:],
     ),
@@ -72,7 +72,7 @@ def of_blocks(blocks: int, cells: list[Cell]) -> Group:
 
 def small_plan(*, time_limit: float | None = None, conditioning: Conditioning = "fill") -> Plan:
     """One group of LVM and RAW at random reads and writes; 3 to 12 rounds of 2 jobs of 10 s on 5 arms."""
-    profile = replace(PROFILES[0], runtime=10, blocks=1, iodepth=(32,), most_rounds=12)
+    profile = replace(PROFILES[0], runtime=10, rounds=3, blocks=1, iodepth=(32,), most_rounds=12)
     scenario = replace(OPTANE, profiles=(replace(profile, time_limit=time_limit, conditioning=conditioning),))
     cells = [cell for cell in expand(scenario, "smoke") if cell.mode.name in ("lvm", "raw") and cell.job.bs == 4096]
     return plan_for(scenario, "smoke", cells)

@@ -154,8 +154,8 @@ def test_the_collection_shows_the_plan_of_the_selected_cells(run: Run, pytester:
     result = run("--collect-only", "-k", "passthrough")
     result.stdout.fnmatch_lines(
         [
-            "alpha: 2 cells in 1 group, 2 arms, 3 rounds: about * min, at most * GiB written to alpha",
-            "beta: 2 cells in 1 group, 2 arms, 3 rounds: about * min, at most * GiB written to beta",
+            "alpha: 2 cells in 1 group, 2 arms, 2 rounds: about * min, at most * GiB written to alpha",
+            "beta: 2 cells in 1 group, 2 arms, 2 rounds: about * min, at most * GiB written to beta",
         ]
     )
     assert not (pytester.path / "reports").exists()
@@ -354,6 +354,8 @@ workloads = ["randread-4k", "randwrite-4k"]
 write_rate = "1 GiB/s"
 [profile.smoke]
 runtime = "3 s"
+rounds = 3
+most_rounds = 3
 blocks = 1
 round_limit = "6 s"       # each job is a group of its own
 [[budget]]
@@ -525,7 +527,8 @@ def test_the_same_cell_exceeds_if_it_is_the_only_one(play: Play) -> None:
 
 def test_a_cell_keeps_the_verdict_that_its_last_look_gave_when_the_time_was_spent(play: Play) -> None:
     # Both cells are one group. One is decided by what the last look may spend, the other is not: both end it.
-    hasty = JUDGED.replace('round_limit = "6 s"', 'most_rounds = 12\ntime_limit = "1 ms"').replace("10 %", "20 %")
+    hasty = JUDGED.replace('round_limit = "6 s"', 'time_limit = "1 ms"').replace("10 %", "20 %")
+    hasty = hasty.replace("most_rounds = 3", "most_rounds = 12")
     result = play([0.86, 0.93, 0.9], [0.75, 0.85, 0.8], scenario=hasty)()
     assert result.ret == pytest.ExitCode.OK
     counted = result.parseoutcomes()
