@@ -15,8 +15,9 @@ from harness.lab.embedded.disks import NullBlkDisk
 from harness.lab.transport.ssh import SshRunner
 from harness.layout.memory_disk import NULL_BLK
 from harness.results import Run
-from tests.e2e.machines import ROOT, RUN_SECONDS, latest
+from tests.e2e.machines import ROOT, latest
 
+SECONDS = 900.0
 _REMOVE = 'cd "$1" && echo 0 >"$2/power" && rmdir "$2"'
 
 
@@ -66,7 +67,7 @@ def measured(directory: Path, *arguments: str) -> Run:
         cwd=directory,
         capture_output=True,
         text=True,
-        timeout=RUN_SECONDS,
+        timeout=SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

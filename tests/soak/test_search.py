@@ -11,20 +11,26 @@ from tests.soak.own_disks import measured, own_disks, project
 
 __all__ = ["host"]
 
-ANSWER_S = 0.008
-AT_ONCE = 4
+ANSWER_S = 0.02
+AT_ONCE = 8
 CAPACITY = AT_ONCE / ANSWER_S
 DISK = NullBlkDisk("served", 256 * 1024**2, completion_ns=round(ANSWER_S * 1e9), queue_depth=AT_ONCE)
-BOUND_S = 0.025
-"""More than an answer takes in the guest of the lab, and less than the time in a full queue (64 ms)."""
+DEPTH = 64
+BOUND_S = 0.08
+"""More than an answer takes with the delays of an emulated lab, and less than the time in a full queue (160 ms)."""
 _SCENARIO = f"""
 title = "A disk with a known capacity"
 disk = "{DISK.name}"
 modes = ["host", "passthrough"]
 workloads = ["randread-4k"]
+write_rate = "64 MiB/s"
+
+[profile.smoke]
+iodepth = [{DEPTH}]
 
 [search.busy]
 workload = "randread-4k"
+iodepth = {DEPTH}
 bound = "{BOUND_S * 1000:g} ms"
 """
 
