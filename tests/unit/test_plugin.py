@@ -588,7 +588,7 @@ def test_a_selection_of_only_the_host_is_no_verdict(play: Play) -> None:
 def test_only_skipped_cells_are_no_verdict(play: Play) -> None:
     result = play(FINE, lacks=("passthrough",))("--require-verdict")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["*Of 2 cells with a guest: 2 skipped.*"])
+    result.stdout.fnmatch_lines(["*Of 2 cells with a guest: 2 not measured.*"])
 
 
 def test_collecting_needs_no_verdict(play: Play) -> None:
