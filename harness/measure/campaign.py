@@ -125,8 +125,6 @@ class Campaign:
             self._measure_rounds(group, plan, self._ready(group, plan))
         except Unsupported as refused:
             self._resume()
-            if isinstance(refused, WritesSpent):
-                self.not_measured |= {cell.id for cell in group.cells}
             self._skip(group, plan, refused)
 
     def _ready(self, group: Group, plan: Plan) -> Prepared:
@@ -150,12 +148,20 @@ class Campaign:
         self._measured.add(group.id)
 
     def _skip(self, group: Group, plan: Plan, refused: Unsupported) -> None:
-        """Record the reason for every cell of the group. The group is not measured."""
+        """Record the reason for every cell of the group. The group is not measured.
+
+        If the limit of the bytes written is the reason, what an earlier part of the run measured is kept.
+        """
+        cells = group.cells
+        if isinstance(refused, WritesSpent):
+            records = self._recorder.records
+            cells = tuple(cell for cell in cells if cell.id not in records or not records[cell.id].rounds)
+            self.not_measured |= {cell.id for cell in cells}
         contexts = {
             cell.id: CellContext(self.spec.host.name, group.id, plan.span, skipped=_why_skipped(cell, refused))
-            for cell in group.cells
+            for cell in cells
         }
-        self._recorder.assemble(group.cells, contexts)
+        self._recorder.assemble(cells, contexts)
         self._measured.add(group.id)
 
     def _left_out_record(self, cell: Cell) -> CellRecord:

@@ -233,7 +233,9 @@ class Recorder:
                 self._searches[each.id] for plan in spec.plans for each in plan.searches if each.id in self._searches
             ),
             self._writes,
-            judged_record(records.values(), self._lab_kind),
+            judged_record(
+                records.values(), self._lab_kind, planned=sum(cell.mode.attach is not None for cell in self._every_cell)
+            ),
             array_costs(cells, records, measured),
         )
         self._store.write_results(run)
@@ -245,8 +247,12 @@ class Recorder:
     def _planned_groups(self) -> Iterator[Group]:
         return (group for plan in self._spec.plans for group in plan.groups)
 
-    def _corrected(self) -> list[CellRecord]:
+    @property
+    def _every_cell(self) -> list[Cell]:
+        """The cells of the plans, then those that the plans leave out."""
         planned = [cell for group in self._planned_groups() for cell in group.cells]
-        planned += [cell for plan in self._spec.plans for each in plan.left_out for cell in each.cells]
-        found = [self._records[cell.id] for cell in planned if cell.id in self._records]
+        return planned + [cell for plan in self._spec.plans for each in plan.left_out for cell in each.cells]
+
+    def _corrected(self) -> list[CellRecord]:
+        found = [self._records[cell.id] for cell in self._every_cell if cell.id in self._records]
         return corrected(found, family=self._family, error_rate=(1 - CONFIDENCE) / 2)

@@ -77,8 +77,8 @@ def limit_lines(scenario: str, plan: Plan, host: HostSpec, most: MaxWrites) -> l
         endurance = host.target(disk).endurance
         share = f", {percent(limit / endurance)} % of its endurance" if endurance else ""
         lines.append(
-            f"{scenario}: {OPTION}={most.text}: at most {format_size(limit)} written to {disk}{share}; the "
-            f"fewest rounds write {format_size(planned[disk])} or less, further rounds follow as far as it allows"
+            f"{scenario}: {OPTION}={most.text}: at most {format_size(limit)} written to {disk}{share}; the layouts and "
+            f"the fewest rounds write {format_size(planned[disk])} or less, further rounds follow as far as it allows"
         )
     for each in plan.left_out:
         cells = f" ({count(len(each.cells), 'cell')})" if each.cells else ""

@@ -46,13 +46,15 @@ def corrected(records: Sequence[CellRecord], *, family: int, error_rate: float) 
     return [_corrected(record, [next(verdicts) for _ in record.budget]) for record in records]
 
 
-def judged_record(cells: Iterable[CellRecord], lab_kind: str | None) -> JudgedRecord:
+def judged_record(cells: Iterable[CellRecord], lab_kind: str | None, *, planned: int) -> JudgedRecord:
     """Whether anything was judged, and if not, why. `lab_kind` is the kind of lab; None if it is not known.
 
-    A cell of the mode `host` has no verdict, because it is the baseline.
+    `planned` is the number of cells with a guest, also of those without a record, which were not measured. A cell of
+    the mode `host` has no verdict, because it is the baseline.
     """
     guests = [cell for cell in cells if cell.mode_detail.attach is not None]
     outcomes = Counter(SKIPPED if cell.skipped is not None else str(cell.verdict) for cell in guests)
+    outcomes[SKIPPED] += max(planned - len(guests), 0)
     decided = any(
         budget.verdict in (Verdict.WITHIN, Verdict.EXCEEDS)
         for cell in guests
@@ -82,7 +84,7 @@ def _why_nothing(outcomes: Mapping[str, int], lab_kind: str | None) -> str:
             f"add a [[budget]] with {lab} to the scenario",
         ),
         Verdict.VOID: ("void", "see why under each cell"),
-        SKIPPED: ("skipped", "see why under each cell"),
+        SKIPPED: ("not measured", "see why under each cell"),
     }
     found = [(outcomes[kind], *text) for kind, text in words.items() if outcomes[kind]]
     cells = sum(number for number, *_ in found)

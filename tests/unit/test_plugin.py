@@ -537,8 +537,7 @@ def test_a_run_that_judged_nothing_says_so_and_fails_if_a_verdict_is_required(
     result.assert_outcomes(passed=4, failed=1)
     result.stdout.fnmatch_lines(
         [
-            "*--require-verdict: nothing was judged on node1: No budget was decided. Of 2 cells with a guest: 2 without "
-            'a budget for a bare-metal lab. To get a verdict: add a [[]budget] with lab = [[]"bare-metal"] to the *',
+            "--require-verdict: nothing was judged on node1: No budget was decided. Of 2 cells with a guest: 2 with*",
             "*= nothing was judged on node1 =*",
         ]
     )
@@ -579,9 +578,7 @@ def test_one_verdict_is_enough(play: Play, pytester: pytest.Pytester, workers: l
 def test_only_inconclusive_cells_are_no_verdict(play: Play) -> None:
     result = play(NEAR, NEAR)("--require-verdict")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(
-        ["*Of 2 cells with a guest: 2 inconclusive. To get a verdict: measure longer (--time).*"]
-    )
+    result.stdout.fnmatch_lines(["*Of 2 cells with a guest: 2 inconclusive. To get a verdict: measure longer*"])
 
 
 def test_a_selection_of_only_the_host_is_no_verdict(play: Play) -> None:
@@ -593,7 +590,7 @@ def test_a_selection_of_only_the_host_is_no_verdict(play: Play) -> None:
 def test_only_skipped_cells_are_no_verdict(play: Play) -> None:
     result = play(FINE, lacks=("passthrough",))("--require-verdict")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["*Of 2 cells with a guest: 2 skipped.*"])
+    result.stdout.fnmatch_lines(["*Of 2 cells with a guest: 2 not measured.*"])
 
 
 def test_collecting_needs_no_verdict(play: Play) -> None:
@@ -625,8 +622,8 @@ def test_the_limit_and_what_is_left_out_are_announced_before_the_run(play: Play,
     result = go("--collect-only", "--max-writes=1%")
     result.stdout.fnmatch_lines(
         [
-            "alpha: 2 cells in 1 group*at most 953.7 MiB written to alpha",
-            "alpha: --max-writes=1%: at most 953.7 MiB written to alpha, 1.0 % of its endurance; the fewest rounds write *",
+            "alpha: 2 cells in 1 group*at most 64 MiB written to alpha",
+            "alpha: --max-writes=1%: at most 953.7 MiB written to alpha, 1.0 % of its endurance; the layouts and*",
             "alpha: --max-writes leaves out the workloads randwrite-4k (2 cells)",
         ]
     )

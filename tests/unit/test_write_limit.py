@@ -237,14 +237,39 @@ def test_writes_of_others_end_the_measurement_and_what_was_measured_is_kept(
     assert counted() <= limit + 8 * Counted.extra
 
 
+class Shared(Counted):
+    """Others write to the disk while it is filled."""
+
+    def ready(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> Prepared:
+        at = super().ready(plan, group, examined)
+        self.disk.written += 1000 * MIB
+        return at
+
+
 def test_a_group_whose_first_round_does_not_fit_is_skipped_with_the_reason(store: RunStore) -> None:
-    found = measured(campaign(store, 900 * MIB, fit=False))
+    found = measured(campaign(store, 1500 * MIB, measurer=Shared))
     skipped = {cell.job.id: cell.skipped for cell in found.cells}
     assert skipped[READ] is None
     why = skipped[WRITE]
     assert why is not None
+    assert "the next round of optane-batch2 may write " in why
     assert why.endswith("--max-writes with a larger limit and --resume continue the run")
-    assert counted() <= 900 * MIB
+
+
+def test_what_was_measured_is_kept_if_a_resumed_run_may_not_fill_the_disk_again(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = scenario(rounds=2, most_rounds=20)
+    monkeypatch.setattr(Counted, "killed_after", 25)
+    first = campaign(store, 2500 * MIB, of=of)
+    with pytest.raises(KeyboardInterrupt):
+        measured(first)
+    before = first.close(interrupted=True)
+    monkeypatch.setattr(Counted, "killed_after", 10**6)
+    found = measured(campaign(store, counted() + MIB, of=of, resume=True, fit=False))
+    assert {cell.id: cell.rounds for cell in found.cells} == {cell.id: cell.rounds for cell in before.cells}
+    assert all(cell.skipped is None for cell in found.cells)
+    assert "building and filling the regions" in found.writes[0].left_out[-1]
 
 
 def test_a_resumed_run_continues_its_count(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
