@@ -292,7 +292,7 @@ def sections(run: Run, cells: Sequence[CellView]) -> tuple[Section, ...]:
                 key=f"disk{number}",
                 name=name,
                 title=run.run.scenarios.get(scenario, scenario),
-                headline=replace(answer, details=(*state_sentences(states), *answer.details)),
+                headline=replace(answer, details=(*answer.details, *state_sentences(states))),
                 comparison=comparison,
                 cells=own,
                 waterfalls=waterfall_groups(f"disk{number}", steps, own),

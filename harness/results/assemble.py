@@ -165,6 +165,7 @@ def _cell_record(
 ) -> CellRecord:
     every = sorted(_slices(by_arm), key=lambda each: each.started)
     own = [each for each in every if each.overlap is None]
+    counting = [each for each in every if not does_not_count(each, cell)]
     blocks = _complete_blocks(cell, by_arm)
     rounds = tuple(number for number, _ in blocks)
     boots = _boots(by_arm, blocks)
@@ -177,7 +178,7 @@ def _cell_record(
         *context.validity,
         *_configuration(cell.mode, context.effective),
         *impossible,
-        *byte_checks(own, job.depth * job.bs, amplification(cell.mode.layout, job)),
+        *byte_checks(counting, job.depth * job.bs, amplification(cell.mode.layout, job)),
         *rate_checks(own, job),
         *write_limit_checks(own),
         *state_checks(own, cell),

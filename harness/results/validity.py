@@ -250,8 +250,9 @@ def _counts(slices: Sequence[Measurement], in_flight: int, of_disk: Amplificatio
 def _of_rebuild(slices: Sequence[Measurement], direction: str, needs: Amplification) -> float:
     """Bytes that the recovery of an array may have moved in these slices, by md's own count of what it rebuilt."""
     per_byte = needs.rebuild_read if direction == "read" else needs.rebuild_written
-    rebuilt = [each.counters.array.rebuilt for each in slices if each.counters.array and each.counters.array.rebuilt]
-    return sum(bytes_ * per_byte + REBUILD_IN_FLIGHT * (per_byte + 1) for bytes_ in rebuilt) if per_byte else 0.0
+    arrays = [each.counters.array for each in slices if per_byte and each.counters.array is not None]
+    rebuilt = [array.rebuilt for array in arrays if array.state == "rebuilding"]
+    return sum(size * per_byte + REBUILD_IN_FLIGHT * (per_byte + 1) for size in rebuilt)
 
 
 def _checked(arm: str, counts: Sequence[_Count]) -> ValidityCheck:

@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 
 import pytest
 
-from harness.errors import HarnessError
 from harness.events import Events
 from harness.lab.created import CreationLog, read_log
 from harness.lab.embedded.lab import inventory
@@ -171,7 +170,7 @@ def test_a_run_that_was_killed_during_a_recovery_leaves_nothing_behind(host: Ssh
     assert status(host, layouts, "md").rebuilt is not None
     reap(host, NO_HYPERVISOR, [entry for entry in read_log(host) if entry.run_id == RUN])
     assert traces(host) == before
-    with suppress(HarnessError):  # the killed run would not have come to this
+    with suppress(Exception):  # nothing is left to remove, and a killed run would not have come to this
         stack.close()
     assert traces(host) == before
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from harness.model.attach import Attach
 from harness.model.base import ArrayState, Md
-from harness.model.counters import ArrayCounts, Counters, FioCounts
+from harness.model.counters import ArrayCounts, Counters, FioCounts, Transferred
 from harness.model.job import parse_workload
 from harness.model.layout import Layout, Lvm
 from harness.model.mode import Cell, Mode
@@ -65,9 +65,12 @@ def measured(
     cost: Mapping[ArrayState, float] = COST,
     noise: float = 0.02,
     blocks: int = 8,
+    read: float = 0,
+    recovered: Mapping[int, float] | None = None,
 ) -> Measured:
     """These modes in these workloads. `found` has the state of a mode's array in a block if it is not as requested,
-    `missing` the number of missing members of a mode if that is not as usual."""
+    `missing` the number of missing members of a mode if that is not as usual. Each slice reads `read` bytes, and the
+    disks of a rebuilding array read as many more in a block as `recovered` says."""
     chance = random.Random(1)
     jobs = [parse_workload(workload).job(32, ramp=0, seconds=2) for workload in workloads]
     cells = tuple(Cell("array_vm", "ssd1", Mode(name, LAYOUTS[name], Attach()), job) for job in jobs for name in modes)
@@ -81,6 +84,8 @@ def measured(
         for cell in cells
         for slice_ in _slices(cell, number, cost, _array(cell, number, found or {}, missing or {}), scatter)
     ]
+    if read:
+        own = [_with_bytes(each, read, (recovered or {}).get(each.round, 0)) for each in own]
     context = CellContext(host="lab1", group="g", span_bytes=64 << 20)
     records = tuple(assemble(cells, own, {each.id: context for each in cells}))
     by_id = {each.id: each for each in records}
@@ -119,3 +124,10 @@ def _slices(
         )
         for arm, exact in iops.items()
     ]
+
+
+def _with_bytes(slice_: Measurement, read: float, recovered: float) -> Measurement:
+    more = recovered if slice_.arm.endswith(":raid5-rebuilding") else 0
+    moved = Transferred(read=round(read + more))
+    counters = replace(slice_.counters, fio=FioCounts(read=round(read), ios=100), disk=moved)
+    return replace(slice_, counters=counters)

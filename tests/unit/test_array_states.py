@@ -113,6 +113,17 @@ def test_blocks_without_a_recovery_do_not_count_and_the_cell_says_so() -> None:
     assert found.metrics["iops"].twin.point == pytest.approx(COST["rebuilding"], abs=0.03)
 
 
+def test_what_a_recovery_did_that_ended_in_a_slice_is_not_known_and_does_not_make_the_cell_void() -> None:
+    mode = "raid5-rebuilding"
+    run = measured(["raid5", mode], found={(mode, 4): None}, read=1e9, recovered={4: 9e9})
+    assert [each.check for each in run.record(mode).validity if not each.ok] == []
+    unexplained = measured(["raid5", mode], read=1e9, recovered={4: 9e9})
+    assert [each.check for each in unexplained.record(mode).validity if not each.ok] == [
+        f"bytes twin:{mode}",
+        f"bytes guest:{mode}",
+    ]
+
+
 def test_a_recovery_that_ran_in_less_than_half_of_the_slices_makes_the_cell_void() -> None:
     mode = "raid5-rebuilding"
     found = {(mode, number): "degraded" for number in range(1, 6)}
