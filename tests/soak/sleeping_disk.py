@@ -20,7 +20,14 @@ from pathlib import Path
 DISK = "/dev/nbd0"
 HOLDERS = Path("/sys/block/nbd0/holders")
 SECTOR = 512
-SET_SOCK, SET_BLKSIZE, DO_IT, SET_SIZE_BLOCKS, DISCONNECT = 0xAB00, 0xAB01, 0xAB03, 0xAB07, 0xAB08
+SET_SOCK, SET_BLKSIZE, DO_IT, CLEAR_SOCK, SET_SIZE_BLOCKS, DISCONNECT = (
+    0xAB00,
+    0xAB01,
+    0xAB03,
+    0xAB04,
+    0xAB07,
+    0xAB08,
+)
 REQUEST, REPLY = struct.Struct(">IIQQI"), struct.Struct(">IIQ")
 REQUEST_MAGIC, REPLY_MAGIC = 0x25609513, 0x67446698
 READ, WRITE = 0, 1
@@ -38,10 +45,13 @@ def main() -> None:
     fcntl.ioctl(disk, SET_SOCK, kernels.fileno())
     if os.fork() == 0:
         detach()
+        ours.close()  # else the kernel would not notice the end of the other process
         fcntl.ioctl(disk, DO_IT)
+        fcntl.ioctl(disk, CLEAR_SOCK)
         os._exit(0)
     if os.fork() == 0:
         detach()
+        kernels.close()
         serve(ours, os.open(device, os.O_RDWR | os.O_DIRECT), offset * SECTOR, idle, stall)
         fcntl.ioctl(disk, DISCONNECT)
 
