@@ -308,6 +308,13 @@ def test_a_finished_run_continues_with_a_larger_limit(store: RunStore) -> None:
     assert store.read_results().run.max_writes == str(10**12)
 
 
+def test_a_finished_run_of_which_cells_were_left_out_stays_as_it_is(store: RunStore) -> None:
+    before = measured(campaign(store, 400 * MIB))
+    written = counted()
+    after = measured(campaign(store, 400 * MIB, resume=True))
+    assert (after.cells, after.writes, counted()) == (before.cells, before.writes, written)
+
+
 def test_a_run_that_is_resumed_without_the_option_keeps_its_limit(store: RunStore) -> None:
     measured(campaign(store, 10**12))
     earlier, *_ = earlier_part(store, HOST.name, "smoke")
