@@ -65,10 +65,10 @@ class Campaign:
 
     def record(self, cell: Cell) -> CellRecord:
         """The cell's record. Raises the error that stopped measuring, and NotTried with this cause for later cells."""
-        if self._finished is not None:
-            return self._finished.cell(cell.id)
         if cell.id in self._left_out:
             return self._left_out_record(cell)
+        if self._finished is not None:
+            return self._finished.cell(cell.id)
         group, plan = self._groups[cell.id]
         if group.id not in self._measured:
             self._require_no_failure(group)

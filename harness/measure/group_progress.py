@@ -87,7 +87,7 @@ class GroupProgress:
         return cell.id not in self._settled
 
     def ended_before(self, cell: Cell) -> bool:
-        """Whether an earlier series measured the cell until the time or the bytes were spent."""
+        """Whether the cell was measured until the time or the bytes were spent, and others are still measured."""
         return cell.id in self._ended
 
     def settle(self, cells: Iterable[str]) -> None:
@@ -95,6 +95,12 @@ class GroupProgress:
         settled = self._settled | set(cells)
         if any(cell.id not in settled for cell in self.group.cells):
             self._settled = settled
+
+    def end(self, cells: Iterable[str]) -> None:
+        """No further round measures the cells with these ids, for a reason that is not in the data."""
+        ended = set(cells)
+        self._ended = self._ended | ended
+        self.settle(ended)
 
     @property
     def sequential(self) -> Sequential:

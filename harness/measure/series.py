@@ -120,6 +120,8 @@ class GroupSeries:
                     progress.earlier = max(self._earlier.seconds(group.id, until) - progress.before, 0.0)
                 progress.rounds += 1
                 lacking = None if stored else self._limit.lacking(plan, group, _turns(progress, at))
+                if lacking is not None and self._only_reads(progress, lacking):
+                    lacking = None
                 progress.no_room = lacking is not None
                 if progress.rounds == 1:
                     self._warn_of_few_ios(progress)
@@ -137,6 +139,17 @@ class GroupSeries:
         finally:
             self._looks.assemble(progress, at, final=progress.stopped is None or progress.last_look)
         return at
+
+    def _only_reads(self, progress: GroupProgress, lacking: WritesSpent) -> bool:
+        """End the jobs that write, and continue with those that only read. False if none can continue."""
+        writing = [cell for cell in progress.open_cells if cell.job.writes]
+        last = progress.rounds >= progress.plan.most_rounds_of(progress.group)
+        if last or len(writing) == len(progress.open_cells):
+            return False
+        self._limit.ended(lacking)
+        progress.left_out.update({cell.job: lacking.message for cell in writing})
+        progress.end(cell.id for cell in writing)
+        return True
 
     def _warn_of_few_ios(self, progress: GroupProgress) -> None:
         """Name the percentiles with a budget that too few I/Os keep from being judged: at fixed rates before the first

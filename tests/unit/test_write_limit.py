@@ -202,6 +202,19 @@ def test_further_rounds_follow_as_far_as_the_limit_allows(store: RunStore) -> No
     assert group.id in why
 
 
+def test_jobs_that_only_read_continue_when_the_limit_ends_those_that_write(store: RunStore) -> None:
+    of = scenario(most_rounds=12)
+    of = replace(of, profiles=(replace(of.profiles[0], round_limit=10_000),))
+    limit = 2500 * MIB
+    found = measured(campaign(store, limit, of=of))
+    assert len(found.groups) == 1
+    assert 2 <= rounds(found) < rounds(found, READ) == 12
+    assert limit / 2 < counted() <= limit
+    (why,) = found.writes[0].left_out
+    for cell in found.cells:
+        assert (why in cell.notes) == cell.job.writes
+
+
 @pytest.mark.parametrize("limit", range(200, 2300, 700))
 @pytest.mark.parametrize("speed", [0.5, 6.0])
 def test_no_limit_is_exceeded_also_by_a_disk_that_is_faster_than_the_scenario_says(
@@ -293,6 +306,13 @@ def test_a_finished_run_continues_with_a_larger_limit(store: RunStore) -> None:
     small = rounds(measured(campaign(store, 1600 * MIB, of=of)))
     assert rounds(measured(campaign(store, 10**12, of=of, resume=True))) == 8 > small
     assert store.read_results().run.max_writes == str(10**12)
+
+
+def test_a_finished_run_of_which_cells_were_left_out_stays_as_it_is(store: RunStore) -> None:
+    before = measured(campaign(store, 400 * MIB))
+    written = counted()
+    after = measured(campaign(store, 400 * MIB, resume=True))
+    assert (after.cells, after.writes, counted()) == (before.cells, before.writes, written)
 
 
 def test_a_run_that_is_resumed_without_the_option_keeps_its_limit(store: RunStore) -> None:
