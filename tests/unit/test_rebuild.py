@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.errors import HostError
 from harness.lab.transport.base import Completed
 from harness.layout import rebuild
+from harness.layout.build import Layouts
 from harness.layout.rebuild import BESIDE_SECONDS, FASTEST_KIB, RESERVE, SLOWEST_KIB, Rebuild, take_out
+from harness.layout.source import BlockSource
+from harness.measure.session import Session
+from harness.model.attach import Attach
+from harness.model.base import Md
+from harness.model.mode import Arm, Mode, Place
+from harness.results import ConditioningRecord
 from tests.unit.granted import pretended
 from tests.unit.loop_disks import RUNNER
 
@@ -133,3 +142,21 @@ def test_the_first_error_remains_and_the_spare_is_taken_out(kernel: Callable[...
     with pytest.raises(ZeroDivisionError), spare().running(5.0):
         raise ZeroDivisionError
     assert f"--manage --quiet {ARRAY} --fail {SPARE}" in made.called
+
+
+def test_only_the_arms_of_the_mode_on_the_array_start_a_recovery(kernel: Callable[..., Kernel]) -> None:
+    made = kernel(size_kib=15_360)
+    mode = Mode("md", Md(5, 3, state="rebuilding", spares=1), Attach())
+    bare = BlockSource("/dev/sdb", "block", 0, 1 << 24)
+    layouts = Layouts(bare, {"md": bare}, 1 << 24, "sdb", arrays={"md": "md125"}, rebuilds={"md": spare()})
+    host: Any = None
+    at = Session(host, layouts, None, {}, {}, ConditioningRecord("fill", None, (), None))
+    for arm in (Arm(Place.HOST), Arm(Place.GUEST, replace(mode, name="other"))):
+        with at.rebuilding(arm, 5.0):
+            assert made.read("sync_action") == "idle"
+        assert at.array(arm) == ""
+    for place in (Place.TWIN, Place.GUEST):
+        with at.rebuilding(Arm(place, mode), 5.0):
+            assert made.read("sync_action") == "recover"
+        assert at.array(Arm(place, mode)) == "md125"
+    assert len([call for call in made.called if "--add" in call]) == 2
