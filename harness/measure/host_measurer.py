@@ -36,7 +36,7 @@ class HostMeasurer(SessionMeasurer):
         request = SetupRequest.of(plan, group)
         at = self._session(request)
         if at.layouts.shared is not None and at.layouts.shared.room is not None:
-            # Others may have filled the storage since the last group. The end of the run frees the space of its volumes.
+            # Others may have filled it since the last group. The end of the run frees the space of its volumes.
             at.layouts.shared.room.require(0)
         return Prepared(
             span=at.layouts.span,

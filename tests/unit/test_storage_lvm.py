@@ -24,7 +24,7 @@ from harness.model.layout import Lvm, LvmThin
 from harness.model.mode import Mode
 from tests.unit.failing import outcomes
 from tests.unit.loop_disks import NO_HYPERVISOR
-from tests.unit.lvm_double import GIB, RUN, LvmHost
+from tests.unit.storage_doubles import GIB, RUN, LvmHost
 
 MIB = 1 << 20
 SPAN = 64 * MIB
