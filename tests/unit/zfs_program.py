@@ -64,10 +64,10 @@ def main(path: Path, program: str, words: list[str]) -> None:
             case "destroy":
                 _destroy(state, words[-1])
             case "get":
-                print(_get(state["datasets"][words[-1]], words[1:]))
+                sys.stdout.write(_get(state["datasets"][words[-1]], words[1:]) + "\n")
             case "list":
                 used = sum(each.get("size", 0) for each in state["datasets"].values())
-                print(f"{used}\t{state['pool']['size'] - used}")
+                sys.stdout.write(f"{used}\t{state['pool']['size'] - used}\n")
     path.write_text(json.dumps(state))
 
 
