@@ -24,6 +24,7 @@ from harness.guest.libvirt.pools import place_of
 from harness.guest.libvirt.process import PID_FILE
 from harness.guest.libvirt.requirements import Versions
 from harness.guest.libvirt.running import RunningDomain
+from harness.guest.libvirt.storages import storage_finding
 from harness.guest.machine_size import vcpus_for
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
 from harness.guest.qemu_process import qemu_threads
@@ -238,9 +239,9 @@ class LibvirtBackend:
         with connect(host) as connection:
             yield LibvirtRemover(host.runner, connection)
 
-    def findings(self, host: HostSpec, runner: Runner) -> Sequence[Finding]:  # noqa: ARG002 - a Backend
-        """No findings: the doctor's own checks cover libvirt."""
-        return ()
+    def findings(self, host: HostSpec, runner: Runner) -> Sequence[Finding]:
+        """Findings about the storages in use. The doctor's own checks cover libvirt."""
+        return [storage_finding(runner, storage) for storage in host.stored]
 
 
 def _on(disks: Sequence[GuestDisk]) -> tuple[str, ...]:
