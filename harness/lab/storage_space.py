@@ -100,7 +100,7 @@ def shortages(places: Sequence[StorageSpace], wanted: Sequence[Allocation]) -> I
         sharing = [each for each in places if each.name == name]
         storages = list(dict.fromkeys(each.storage for each in sharing))
         needed = sum(each.size_bytes for each in wanted if each.storage in storages)
-        label = f"storage {', '.join(storages)} ({name})"
+        label = name if storages == [name] else f"storage {', '.join(storages)} ({name})"
         # Each dataset of a pool may have a quota: the smallest free space counts.
         available = min(each.available_bytes for each in sharing)
         first = sharing[0]

@@ -1,4 +1,4 @@
-"""vgs, lvs, pvs, lvcreate and lvremove for `lvm_double`, on a state in a file."""
+"""vgs, lvs, pvs, lvcreate and lvremove for `storage_doubles`, on a state in a file."""
 
 from __future__ import annotations
 

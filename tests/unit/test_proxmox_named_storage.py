@@ -15,11 +15,11 @@ from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.layout import LvmThin, Qcow2, RawFile
 from harness.model.mode import Mode
-from tests.unit.proxmox_fixtures import client, serving, shell
+from tests.unit.proxmox_fixtures import client, node, serving, shell
 from tests.unit.proxmox_shell import NodeShell
 from tests.unit.test_proxmox_backend import RUN, SPAN, hypervisor, left
 
-__all__ = ["client", "serving", "shell"]
+__all__ = ["client", "node", "serving", "shell"]
 
 HOST = Mode("host", Device(), None)
 THIN = Mode("thin", LvmThin(), Attach())

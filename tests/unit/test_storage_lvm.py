@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from harness.doctor.findings import Level
 from harness.errors import HostError, SafetyError, Unsupported
+from harness.guest.libvirt.storages import storage_finding
 from harness.lab.facts import HostFacts
+from harness.lab.storage import DiskByStorage
 from harness.lab.storage_look import Place, look_at
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
@@ -24,7 +27,7 @@ from harness.model.layout import Lvm, LvmThin
 from harness.model.mode import Mode
 from tests.unit.failing import outcomes
 from tests.unit.loop_disks import NO_HYPERVISOR
-from tests.unit.lvm_double import GIB, RUN, LvmHost
+from tests.unit.storage_doubles import GIB, RUN, LvmHost
 
 MIB = 1 << 20
 SPAN = 64 * MIB
@@ -310,3 +313,19 @@ def test_the_chunk_of_the_pool_is_stated(host: LvmHost) -> None:
         assert layouts.shared.notes == {
             "lvm-thin": "its volume is allocated by 512 KiB, the chunk of thin pool pve/data"
         }
+
+
+def test_the_doctor_says_what_a_storage_offers_and_how_much_of_it_a_run_may_use(host: LvmHost) -> None:
+    finding = storage_finding(host, DiskByStorage("vms", key="thin_pool", at="pve/data"))
+    # 40 % of 50 GiB are used, and 5 % must stay free.
+    assert finding.value == "thin pool pve/data offers lvm-thin; 27.5 GiB for volumes of a run"
+    assert finding.level is Level.OK
+    host.change("pool", used=0.96)
+    assert storage_finding(host, DiskByStorage("vms", key="thin_pool", at="pve/data")).level is Level.PROBLEM
+
+
+def test_the_doctor_names_a_storage_that_cannot_be_used(host: LvmHost) -> None:
+    finding = storage_finding(host, DiskByStorage("vms", key="volume_group", at="pev"))
+    assert finding.level is Level.PROBLEM
+    assert 'Volume group "pev" not found' in finding.value
+    assert "correct the name in the lab file" in str(finding.advice)

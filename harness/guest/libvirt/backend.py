@@ -24,6 +24,7 @@ from harness.guest.libvirt.pools import place_of
 from harness.guest.libvirt.process import PID_FILE
 from harness.guest.libvirt.requirements import Versions
 from harness.guest.libvirt.running import RunningDomain
+from harness.guest.libvirt.storages import storage_finding
 from harness.guest.machine_size import vcpus_for
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
 from harness.guest.qemu_process import qemu_threads
@@ -153,6 +154,11 @@ class LibvirtHypervisor(LibvirtRemover):
         )
         return missing(self._host.runner, versions, int(self._host.facts["cpus"] or 1), mode.attach, disk)
 
+    @property
+    def _is_emulated(self) -> bool:
+        """Whether the host is the embedded lab, or its CPU is emulated."""
+        return bool(self._host.spec.simulated) or self._host.lab_kind == "emulated"
+
     def _not_built(self, mode: Mode, disk: AnyDisk) -> str | None:
         if not isinstance(disk, DiskByStorage):
             return missing_requirement(mode.layout, self._host.facts)
@@ -190,7 +196,7 @@ class LibvirtHypervisor(LibvirtRemover):
                 # An emulated guest that runs on more than one CPU crashes, and crashes its host (docs/lab.md). It gets
                 # the last CPU, because the first one handles most of the host's interrupts. QEMU's other threads get
                 # the other CPUs. Otherwise, the iothreads run on the vCPU's CPU most of the time.
-                pinned_cpu=int(self._host.facts["cpus"] or 1) - 1 if self._host.spec.simulated else None,
+                pinned_cpu=int(self._host.facts["cpus"] or 1) - 1 if self._is_emulated else None,
             )
             create = partial(self._connection.handle.createXML, domain_xml(spec), libvirt.VIR_DOMAIN_START_AUTODESTROY)
             hint = f"see {qemu_log(made.name)} there"
@@ -233,9 +239,9 @@ class LibvirtBackend:
         with connect(host) as connection:
             yield LibvirtRemover(host.runner, connection)
 
-    def findings(self, host: HostSpec, runner: Runner) -> Sequence[Finding]:  # noqa: ARG002 - a Backend
-        """No findings: the doctor's own checks cover libvirt."""
-        return ()
+    def findings(self, host: HostSpec, runner: Runner) -> Sequence[Finding]:
+        """Findings about the storages in use. The doctor's own checks cover libvirt."""
+        return [storage_finding(runner, storage) for storage in host.stored]
 
 
 def _on(disks: Sequence[GuestDisk]) -> tuple[str, ...]:

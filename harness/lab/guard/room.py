@@ -8,7 +8,7 @@ from dataclasses import replace
 from harness.errors import HostError, SafetyError, Unsupported
 from harness.lab.pin import CHANGED, Fenced, require_unchanged
 from harness.lab.storage_look import IDENTITY, FoundStorage
-from harness.lab.storage_space import Allocation, read_space, shortages
+from harness.lab.storage_space import Allocation, StorageSpace, read_space, shortages
 from harness.lab.transport.base import Completed, Runner, failed
 from harness.untrusted import reading
 
@@ -98,8 +98,21 @@ def require_room(runner: Runner, found: FoundStorage, size_bytes: int) -> Room:
     return Room(runner, found, issuer=_ISSUER)
 
 
+def free_bytes(runner: Runner, found: FoundStorage) -> tuple[int, int]:
+    """The free and all bytes of the storage; of several places that it takes space from, those with the least free.
+
+    Raises SafetyError if they are unknown.
+    """
+    return min((each.available_bytes, each.total_bytes) for each in _places(runner, found))
+
+
 def _why_short(runner: Runner, found: FoundStorage, size_bytes: int) -> str | None:
     """Why there is too little space, as text; None if there is enough. SafetyError if it is unknown."""
+    return "; ".join(shortages(_places(runner, found), [Allocation(found.words, size_bytes)])) or None
+
+
+def _places(runner: Runner, found: FoundStorage) -> list[StorageSpace]:
+    """The places from which the storage takes space, at least one. SafetyError if they are unknown."""
     try:
         places = read_space(runner, [found.words, _TYPES[found.place], found.at])
     except HostError as error:
@@ -109,4 +122,4 @@ def _why_short(runner: Runner, found: FoundStorage, size_bytes: int) -> str | No
         ) from error
     if not places:
         raise SafetyError(f"{runner.name}: the host does not report the free space on {found.words}")
-    return "; ".join(shortages(places, [Allocation(found.words, size_bytes)])) or None
+    return places

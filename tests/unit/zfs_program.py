@@ -1,0 +1,75 @@
+"""zfs and zpool for `storage_doubles`, on a state in a file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def _options(words: list[str], flags: str) -> tuple[list[tuple[str, str]], list[str]]:
+    """The options that take a value, and the other words. `flags` have no value."""
+    options, names = [], []
+    rest = iter(words)
+    for word in rest:
+        if word.startswith("-") and word.strip("-") in flags.split():
+            continue
+        if word.startswith("-"):
+            options.append((word, next(rest)))
+        else:
+            names.append(word)
+    return options, names
+
+
+def _create(state: Any, words: list[str]) -> None:
+    options, (name,) = _options(words, "")
+    if name in state["datasets"]:
+        raise SystemExit(f"cannot create '{name}': dataset already exists")
+    values = dict(value.split("=", 1) for option, value in options if option == "-o")
+    size = dict(options).get("-V")
+    own = {"type": "volume" if size else "filesystem", "guid": str(1000 + len(state["datasets"])), "local": values}
+    state["datasets"][name] = own | {"size": int(size or 0), "readonly": "off"}
+    if size is None:
+        Path(values["mountpoint"]).mkdir()
+
+
+def _get(dataset: Any, words: list[str]) -> str:
+    options, (field, _) = _options(words, "Hp")
+    local = dataset.get("local", {})
+    value, source = (local[field], "local") if field in local else (dataset.get(field, "-"), "-")
+    return "\t".join({"value": value, "source": source}[column] for column in dict(options)["-o"].split(","))
+
+
+def _destroy(state: Any, name: str) -> None:
+    if state["datasets"][name].get("snapshot"):
+        raise SystemExit(f"cannot destroy '{name}': filesystem has children")
+    point = state["datasets"].pop(name).get("local", {}).get("mountpoint")
+    for file in Path(point).iterdir() if point else ():
+        file.unlink()
+
+
+def main(path: Path, program: str, words: list[str]) -> None:
+    """Run one command of ZFS on the state in the file at `path`."""
+    state = json.loads(path.read_text())
+    if program == "zpool":
+        if not state["pool"]["imported"]:
+            raise SystemExit(f"cannot open '{words[-1]}': no such pool")
+    elif program == "zfs":
+        if words[0] != "create" and words[-1] not in state["datasets"]:
+            raise SystemExit(f"cannot open '{words[-1]}': dataset does not exist")
+        match words[0]:
+            case "create":
+                _create(state, words[1:])
+            case "destroy":
+                _destroy(state, words[-1])
+            case "get":
+                sys.stdout.write(_get(state["datasets"][words[-1]], words[1:]) + "\n")
+            case "list":
+                used = sum(each.get("size", 0) for each in state["datasets"].values())
+                sys.stdout.write(f"{used}\t{state['pool']['size'] - used}\n")
+    path.write_text(json.dumps(state))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
