@@ -17,6 +17,7 @@ from harness.lab import proxmox
 from harness.lab.fields import Address, BackingFile, DiskLink, FileSize, HostKey, HostPath, Name, ProfileName, Word
 from harness.lab.hypervisor import LIBVIRT, HypervisorSpec, KindRules
 from harness.lab.proxmox import ApiTable, GuestTable, ProxmoxSpec, StoredLayout
+from harness.model.disk_class import STORAGE, DiskClass, class_of_link
 
 HINT = "docs/lab.md explains every key"
 EMBEDDED = "lab"
@@ -33,6 +34,8 @@ class DiskById:
     destroy: bool
     overwrite_data: str | None = None
     """The serial number again if data of an unknown kind may be overwritten."""
+    disk_class: DiskClass | None = None
+    """The class that its owner states."""
 
     @property
     def identity(self) -> str:
@@ -47,6 +50,8 @@ class DiskByFile:
     file: Path
     size: int
     destroy: bool
+    disk_class: DiskClass | None = None
+    """The class that its owner states."""
 
     @property
     def identity(self) -> str:
@@ -70,6 +75,16 @@ class DiskByStorage:
 
 
 AnyDisk = DiskSpec | DiskByStorage
+
+
+def class_known(disk: AnyDisk) -> str | None:
+    """The class of a disk without asking its host: what the lab file states, else what its link shows, else None.
+
+    For storages, it is `storage`.
+    """
+    if isinstance(disk, DiskByStorage):
+        return STORAGE
+    return disk.disk_class or (class_of_link(disk.id) if isinstance(disk, DiskById) else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +183,7 @@ class _Disk(_Table):
     file: BackingFile | None = None
     size: FileSize | None = None
     destroy: bool = False
+    disk_class: DiskClass | None = Field(default=None, alias="class")
     storages: dict[StoredLayout, str] | None = Field(default=None, min_length=1)
 
 
@@ -289,7 +305,7 @@ def _disk(where: str, name: str, table: _Disk, kind: str, problems: list[str]) -
         elif table.size is None:
             problems.append(f'{where}.size: missing; a disk with a backing file needs it, for example "2 GiB"')
         else:
-            return DiskByFile(name, table.file, table.size, table.destroy)
+            return DiskByFile(name, table.file, table.size, table.destroy, table.disk_class)
         return None
     why = "id and serial together identify the disk that may be overwritten"
     problems += [f"{where}.{key}: missing; {why}" for key in ("id", "serial") if getattr(table, key) is None]
@@ -302,7 +318,7 @@ def _disk(where: str, name: str, table: _Disk, kind: str, problems: list[str]) -
             f'"{table.serial}", and only if nobody needs the data on it'
         )
     if table.id and table.serial and overwrites:
-        return DiskById(name, table.id, table.serial, table.destroy, table.overwrite_data)
+        return DiskById(name, table.id, table.serial, table.destroy, table.overwrite_data, table.disk_class)
     return None
 
 
@@ -311,7 +327,7 @@ def _stored(where: str, name: str, table: _Disk, kind: str, problems: list[str])
     if not _KINDS[kind].storages:
         allowed = _kinds(lambda rules: rules.storages)
         problems.append(f'{where}.storages: cannot be used with kind = "{kind}"; allowed: only with kind = {allowed}')
-    surplus = sorted(table.model_fields_set - {"storages"})
+    surplus = sorted(_Disk.model_fields[key].alias or key for key in table.model_fields_set - {"storages"})
     why = "cannot be used with storages, on which a run writes only to volumes that it creates"
     problems += [f"{where}.{key}: {why}" for key in surplus]
     return DiskByStorage(name, table.storages or {}) if len(problems) == before else None

@@ -49,6 +49,8 @@ class Options:
     require_lab: bool
     resume: Path | None
     inconclusive: Inconclusive
+    disks: frozenset[str] | None = None
+    """The only disks to measure; None for all."""
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -63,6 +65,12 @@ def add_options(parser: pytest.Parser) -> None:
         f"(default: ${LAB_VARIABLE}, else {LAB_FILE} in the directory of conftest.py, else the embedded lab)",
     )
     group.addoption("--host", metavar="NAME", help="measure only on this host of the lab")
+    group.addoption(
+        "--disk",
+        metavar="NAME",
+        action="append",
+        help="measure only this disk of the lab; may be given several times",
+    )
     group.addoption(
         "--reports", metavar="DIR", type=_path("--reports"), help="the directory for runs (default: reports/)"
     )
@@ -120,6 +128,7 @@ def read_options(config: pytest.Config) -> Options:
         require_lab=config.getoption("--require-lab"),
         resume=config.getoption("--resume"),
         inconclusive=config.getoption("--inconclusive"),
+        disks=frozenset(config.getoption("--disk")) if config.getoption("--disk") else None,
     )
 
 
