@@ -9,11 +9,12 @@ from harness.guest.protocol import Hypervisor
 from harness.image import ImageSet
 from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
+from harness.measure.disks import DiskRecords
 from harness.measure.environment import Environment
 from harness.measure.fio import reports_start
 from harness.measure.measurer import LabFound, Prepared
 from harness.measure.phases import Phases
-from harness.measure.provenance import disk_provenance, examine, guest_provenance, is_rotational
+from harness.measure.provenance import disk_provenance, examine, guest_provenance
 from harness.measure.session import Session, SetupRequest, session
 from harness.measure.session_measurer import SessionMeasurer
 from harness.measure.spec import CampaignSpec
@@ -30,20 +31,24 @@ class HostMeasurer(SessionMeasurer):
         super().__init__(environment, store, seed=spec.seed)
         self._images = images
         self._phases = phases
+        self._disks = DiskRecords(phases.events)
 
     def ready(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> Prepared:
         examined(examine(self._environment.opened(), self._images))
         request = SetupRequest.of(plan, group)
         at = self._session(request)
+        disks = self._disks.of(at)
         return Prepared(
             span=at.layouts.span,
             conditioning=at.conditioning,
             skipped=at.skipped,
             effective=at.effective,
             notes={arm.id: _notes(arm, at) for arm in group.arms},
-            provenance=guest_provenance(at.guest) | disk_provenance(at, request.disks[0]),
-            rotational=is_rotational(at),
+            provenance=guest_provenance(at.guest) | disk_provenance(disks),
+            rotational=at.layouts.disk in at.disks and at.disks[at.layouts.disk].rotational is True,
             block=at.block,
+            disks=disks,
+            disks_afterwards=self._disks.afterwards,
         )
 
     def _session(self, request: SetupRequest) -> Session:

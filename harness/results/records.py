@@ -9,6 +9,7 @@ from pydantic import AliasChoices, Field, JsonValue
 
 from harness.analysis import Estimate
 from harness.model.counters import Counters
+from harness.model.disk import DiskRecord
 from harness.model.profile import Conditioning
 from harness.model.values import STRICT as _STRICT
 from harness.results.cells import CellRecord
@@ -284,6 +285,8 @@ class Run:
     """One entry per cell with a layout that is, or lies on, an array over several disks."""
     searches: tuple[SearchRecord, ...] = ()
     """One entry per search for the highest load and group of cells; empty in version 0.1."""
+    disks: tuple[DiskRecord, ...] = ()
+    """One entry per disk that was measured on; empty in version 0.1, and in an imported run."""
 
     def cell(self, cell_id: str) -> CellRecord:
         """The cell with this id. KeyError if the run does not have it."""
