@@ -16,7 +16,7 @@ from harness.model.disk_class import DiskClass
 from harness.results import RunStore
 from harness.run_id import RunId
 from harness.scenario.plan import Group, Plan
-from tests.unit.recorded_campaign import RecordedMeasurer
+from tests.unit.recorded_campaign import RECORDING, Played, RecordedMeasurer, write_recording
 from tests.unit.test_campaign import outcomes, two_scenarios
 
 NVME = DiskById("fast", "/dev/disk/by-id/nvme-X_1", "1", destroy=True)
@@ -73,7 +73,7 @@ def test_a_disk_keeps_its_first_health_and_gets_the_last_one() -> None:
 
 
 class OnDisk(RecordedMeasurer):
-    """Measures on the disk `fast`, whose health is read at each group, and again afterwards."""
+    """Measures on the disk `fast`, whose health is another one at each reading."""
 
     reads = 0
 
@@ -93,9 +93,12 @@ def test_a_run_stores_the_health_before_its_first_group_and_after_its_last_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    played: Played = {"guest": [0.5], "disk": 1.0}
+    write_recording(RECORDING, {"randread-4k-qd32": played, "randwrite-4k-qd32": played})
     store = RunStore.create(tmp_path, RunId.new())
-    campaign, _ = two_scenarios(store, OnDisk)
+    campaign, measurer = two_scenarios(store, OnDisk)
+    assert isinstance(measurer, OnDisk)
     outcomes(campaign)
     campaign.close(interrupted=False)
     (disk,) = store.read_results().disks
-    assert (disk.name, disk.before, disk.after) == ("fast", health(1), health(4))
+    assert (disk.name, disk.before, disk.after) == ("fast", health(1), health(measurer.reads))
