@@ -172,7 +172,7 @@ def _inside(annotation: Any, part: int | str) -> Any:
 def _fields(table: Any) -> Mapping[str, Any]:
     """The keys of a model or of a dataclass, with their types. Empty for anything else."""
     if isinstance(table, type) and issubclass(table, BaseModel):
-        return {name: field.annotation for name, field in table.model_fields.items()}
+        return {field.alias or name: field.annotation for name, field in table.model_fields.items()}
     if isinstance(table, type) and is_dataclass(table):
         hints = get_type_hints(table, include_extras=True)
         return {each.name: hints[each.name] for each in fields(table)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from harness.errors import HostError
@@ -14,7 +14,7 @@ from harness.model.requirement import Module, Tools
 # One line "key=value" each; a command that is missing leaves its value empty.
 # $1: the programs to look for, $2: the kernel modules.
 _SCRIPT = r"""
-export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
+export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin:/opt/MegaRAID/storcli:/opt/MegaRAID/perccli"
 say() { printf '%s=%s\n' "$1" "$2"; }
 first() { head -n 1 2>/dev/null; }
 say hostname "$(uname -n)"
@@ -48,12 +48,11 @@ done 2>/dev/null
 say user "$(id -u)"
 """
 
-# For each disk, its kernel name and its device in sysfs.
-_DEVICES = 'for disk; do echo "$disk $(readlink -f "/sys/class/block/$disk/device")"; done'
-_PCI_ADDRESS = re.compile("[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}[.][0-7]")
+RAID_TOOLS = ("storcli64", "storcli", "perccli64", "perccli")
+"""Programs that describe MegaRAID controllers, of Broadcom and of Dell. They print the same JSON."""
 
-# Programs for every disk, in addition to those that layouts need.
-_TOOLS = ("sfdisk", "wipefs", "blkid", "losetup", "fallocate", "udevadm")
+# Programs for every disk, in addition to those that layouts need; the last ones only describe disks.
+_TOOLS = ("sfdisk", "wipefs", "blkid", "losetup", "fallocate", "udevadm", "smartctl", "nvme", *RAID_TOOLS)
 _NUMBERS = ("cpus", "memory_bytes", "swap_bytes", "user")
 
 
@@ -107,39 +106,6 @@ def read_facts(runner: Runner) -> HostFacts:
                 hint=f"check what /proc/cpuinfo and /proc/meminfo show on {runner.name}",
             )
     return HostFacts(values)
-
-
-def read_schedulers(runner: Runner, disks: Sequence[str]) -> dict[str, str]:
-    """The I/O scheduler of each disk by its kernel name (`nvme0n1`). Disks without a scheduler file are left out.
-
-    The kernel lists all schedulers, with the active one in brackets: `[none] mq-deadline` (Documentation/block).
-    """
-    files = {f"/sys/block/{disk}/queue/scheduler": disk for disk in disks}
-    # The exit status is not checked, because a disk that is passed through has no such file.
-    printed = runner.run(["grep", "-sH", "", *files], deadline=30, check=False).stdout
-    found = {}
-    for line in printed.splitlines():
-        file, _, listed = line.partition(":")
-        chosen = re.search(r"\[(\S+)\]", listed) or re.fullmatch(r"\s*(\S+)\s*", listed)
-        if chosen and file in files:
-            found[files[file]] = chosen[1]
-    return found
-
-
-def read_paths(runner: Runner, disks: Sequence[str]) -> dict[str, str]:
-    """The PCI address of the controller of each disk by its kernel name (`sda`): the path that it shares with others.
-
-    An NVMe disk is its own controller. Disks in memory and others that hang from no PCI device are left out.
-    """
-    # The exit status is not checked, because a disk that is passed through is not there.
-    printed = runner.run(["sh", "-c", _DEVICES, "sh", *disks], deadline=30, check=False).stdout
-    found = {}
-    for line in printed.splitlines():
-        disk, _, device = line.partition(" ")
-        addresses = [part for part in device.split("/") if _PCI_ADDRESS.fullmatch(part)]
-        if addresses and disk in disks:
-            found[disk] = addresses[-1]
-    return found
 
 
 def require_fio(facts: HostFacts, host: str) -> None:

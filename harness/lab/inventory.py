@@ -29,6 +29,7 @@ from harness.lab.fields import (
 from harness.lab.hypervisor import LIBVIRT, HypervisorSpec, KindRules
 from harness.lab.proxmox import ApiTable, GuestTable, ProxmoxSpec, StoredLayout
 from harness.lab.storage import DiskByStorage, StorageTable, storage_spec
+from harness.model.disk_class import STORAGE, DiskClass, class_of_link
 from harness.model.guest import ANY_GUEST, GuestOptions, guest_problems
 
 HINT = "docs/lab.md explains every key"
@@ -48,6 +49,8 @@ class DiskById:
     """The serial number again if data of an unknown kind may be overwritten."""
     endurance: int | None = None
     """The rated endurance: the bytes that may be written in its life."""
+    disk_class: DiskClass | None = None
+    """The class that its owner states."""
 
     @property
     def identity(self) -> str:
@@ -64,6 +67,8 @@ class DiskByFile:
     destroy: bool
     endurance: int | None = None
     """The rated endurance in bytes of the disk that has the file."""
+    disk_class: DiskClass | None = None
+    """The class that its owner states."""
 
     @property
     def identity(self) -> str:
@@ -75,6 +80,16 @@ DiskSpec = DiskById | DiskByFile
 
 
 AnyDisk = DiskSpec | DiskByStorage
+
+
+def class_known(disk: AnyDisk) -> str | None:
+    """The class of a disk without asking its host: what the lab file states, else what its link shows, else None.
+
+    For storages, it is `storage`.
+    """
+    if isinstance(disk, DiskByStorage):
+        return STORAGE
+    return disk.disk_class or (class_of_link(disk.id) if isinstance(disk, DiskById) else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +192,7 @@ class _Disk(_Table):
     size: FileSize | None = None
     destroy: bool = False
     endurance: Endurance | None = None
+    disk_class: DiskClass | None = Field(default=None, alias="class")
     storages: dict[StoredLayout, str] | None = Field(default=None, min_length=1)
 
 
@@ -311,7 +327,7 @@ def _disk(where: str, name: str, table: _Disk, kind: str, problems: list[str]) -
         elif table.size is None:
             problems.append(f'{where}.size: missing; a disk with a backing file needs it, for example "2 GiB"')
         else:
-            return DiskByFile(name, table.file, table.size, table.destroy, table.endurance)
+            return DiskByFile(name, table.file, table.size, table.destroy, table.endurance, table.disk_class)
         return None
     why = "id and serial together identify the disk that may be overwritten"
     problems += [f"{where}.{key}: missing; {why}" for key in ("id", "serial") if getattr(table, key) is None]
@@ -324,7 +340,9 @@ def _disk(where: str, name: str, table: _Disk, kind: str, problems: list[str]) -
             f'"{table.serial}", and only if nobody needs the data on it'
         )
     if table.id and table.serial and overwrites:
-        return DiskById(name, table.id, table.serial, table.destroy, table.overwrite_data, table.endurance)
+        return DiskById(
+            name, table.id, table.serial, table.destroy, table.overwrite_data, table.endurance, table.disk_class
+        )
     return None
 
 
@@ -347,7 +365,8 @@ def _stored(where: str, name: str, table: _Disk, kind: str, problems: list[str])
     if not _KINDS[kind].storages:
         allowed = _kinds(lambda rules: rules.storages)
         problems.append(f'{where}.storages: cannot be used with kind = "{kind}"; allowed: only with kind = {allowed}')
-    surplus = sorted(table.model_fields_set - {"storages", "endurance"})
+    kept = {"storages", "endurance"}
+    surplus = sorted(_Disk.model_fields[key].alias or key for key in table.model_fields_set - kept)
     why = "cannot be used with storages, on which a run writes only to volumes that it creates"
     problems += [f"{where}.{key}: {why}" for key in surplus]
     return DiskByStorage(name, table.storages or {}, endurance=table.endurance) if len(problems) == before else None

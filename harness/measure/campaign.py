@@ -143,8 +143,10 @@ class Campaign:
     def _measure_rounds(self, group: Group, plan: Plan, at: Prepared) -> None:
         self._resume()
         self._recorder.describe(at.provenance)
+        self._recorder.disks(at.disks)
         self._write("running")  # The provenance is stored before anything is measured.
         self._series.measure(group, plan, at, ended=self._measured)
+        self._recorder.disks(at.disks_afterwards())
         self._measured.add(group.id)
 
     def _skip(self, group: Group, plan: Plan, refused: Unsupported) -> None:

@@ -11,12 +11,13 @@ from harness.guest.protocol import Hypervisor
 from harness.image import ImageSet
 from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
+from harness.measure.disks import DiskRecords
 from harness.measure.environment import Environment
 from harness.measure.fio import reports_start
 from harness.measure.measurer import LabFound, Piece, Prepared
 from harness.measure.meter import Meter
 from harness.measure.phases import Phases
-from harness.measure.provenance import disk_provenance, examine, guest_provenance, is_rotational
+from harness.measure.provenance import disk_provenance, examine, guest_provenance
 from harness.measure.session import Session, SetupRequest, session
 from harness.measure.session_measurer import SessionMeasurer
 from harness.measure.spec import CampaignSpec
@@ -35,6 +36,7 @@ class HostMeasurer(SessionMeasurer):
         self._images = images
         self._phases = phases
         self._meter = Meter(store, {name: spec.host.target(name) for name in spec.limits})
+        self._disks = DiskRecords(phases.events)
 
     def ready(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> Prepared:
         host = self._environment.opened()
@@ -46,15 +48,18 @@ class HostMeasurer(SessionMeasurer):
         if at.layouts.shared is not None and at.layouts.shared.room is not None:
             # Others may have filled it since the last group. The end of the run frees the space of its volumes.
             at.layouts.shared.room.require(0)
+        disks = self._disks.of(at)
         return Prepared(
             span=at.layouts.span,
             conditioning=at.conditioning,
             skipped=at.skipped,
             effective=at.effective,
             notes={arm.id: _notes(arm, at) for arm in group.arms},
-            provenance=guest_provenance(at.guest) | disk_provenance(at, request.disks[0]),
-            rotational=is_rotational(at),
+            provenance=guest_provenance(at.guest) | disk_provenance(at, disks, request.disks[0]),
+            rotational=at.layouts.disk in at.disks and at.disks[at.layouts.disk].rotational is True,
             block=at.block,
+            disks=disks,
+            disks_afterwards=self._disks.afterwards,
         )
 
     def written(self) -> Mapping[str, int]:

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from harness.errors import GuestError, HostError
 from harness.model.budget import LabKind
+from harness.model.disk import DiskRecord
 from harness.model.effective import Effective
 from harness.model.mode import Arm
 from harness.results import ConditioningRecord, LabInfo, Measurement
@@ -46,6 +47,10 @@ class Prepared:
     """Whether the disk is a hard disk, which needs a longer pause between slices."""
     block: int = 512
     """The smallest I/O in bytes that every arm can do."""
+    disks: tuple[DiskRecord, ...] = ()
+    """The disks, with their health before the first measurement."""
+    disks_afterwards: Callable[[], tuple[DiskRecord, ...]] = tuple
+    """Reads the health of the disks again, for the time after the last measurement."""
 
     def supports(self, arm: Arm) -> bool:
         """Whether the host supports the arm's mode."""

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 from importlib.metadata import version
 
 from pydantic import JsonValue
 
 from harness.guest.protocol import Guest
 from harness.image import Image, ImageSet
-from harness.lab.facts import read_schedulers
 from harness.lab.hosts import Host
 from harness.measure.calibration import quoted
 from harness.measure.measurer import LabFound
 from harness.measure.session import Session
 from harness.measure.spec import CampaignSpec
+from harness.model.disk import DiskRecord
 from harness.results import FIO_FILES, LabInfo
 
 _NOT_SHOWN = "not shown by the kernel"
@@ -55,31 +56,23 @@ def fio_texts(spec: CampaignSpec) -> dict[str, JsonValue]:
     return {FIO_FILES: found} if found else {}
 
 
-def disk_provenance(at: Session, first: str) -> dict[str, JsonValue]:
+def disk_provenance(at: Session, disks: Sequence[DiskRecord], first: str) -> dict[str, JsonValue]:
     """Device, I/O scheduler and path of the disks under test, or the storage in use that the volumes are on.
 
-    `first` is the name of the baseline's disk or storage in the lab.
+    `first` is the name of the baseline's disk or storage in the lab. The records of the disks have everything else.
     """
     if (shared := at.layouts.shared) is not None:
         bytes_are = {"bytes": shared.how_counted(at.layouts.device)}
-        disks = {"disks": ", ".join(shared.disks) or "none of this host"}
-        return {f"disk.{first}": {"storage": shared.words, **shared.facts, **disks, **bytes_are}}
-    names = at.layouts.names or {at.layouts.disk: first}
-    schedulers = read_schedulers(at.host.runner, list(names))
+        below = {"disks": ", ".join(shared.disks) or "none of this host"}
+        return {f"disk.{first}": {"storage": shared.words, **shared.facts, **below, **bytes_are}}
     return {
-        f"disk.{name}": {
-            "device": device,
-            "scheduler": schedulers.get(device, _NOT_SHOWN),
-            "path": at.paths.get(device, _NOT_SHOWN),
+        f"disk.{disk.name}": {
+            "device": disk.facts.device,
+            "scheduler": disk.facts.scheduler or _NOT_SHOWN,
+            "path": disk.facts.path or _NOT_SHOWN,
         }
-        for device, name in names.items()
+        for disk in disks
     }
-
-
-def is_rotational(at: Session) -> bool:
-    """Whether the disk under test is a hard disk."""
-    path = f"/sys/class/block/{at.layouts.disk}/queue/rotational"
-    return at.host.runner.run(["cat", path], deadline=20, check=False).stdout.strip() == "1"
 
 
 def guest_provenance(guest: Guest | None) -> dict[str, JsonValue]:

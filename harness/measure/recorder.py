@@ -15,6 +15,7 @@ from harness.measure.measurer import LabFound
 from harness.measure.phases import MEASURE, Phases
 from harness.measure.spec import CampaignSpec
 from harness.model.budget import Budget, LabKind
+from harness.model.disk import DiskRecord, merged
 from harness.model.mode import Cell
 from harness.results import (
     CONFIDENCE,
@@ -59,6 +60,7 @@ class Recorder:
         self._cause: str | None = None
         self._fio_seconds = 0.0
         self._provenance: dict[str, JsonValue] = {}
+        self._disks: dict[str, DiskRecord] = {}
         self._groups: dict[str, GroupRecord] = {}
         self._records: dict[str, CellRecord] = {}
         self._searches: dict[str, SearchRecord] = {}
@@ -103,6 +105,10 @@ class Recorder:
     def describe(self, provenance: Mapping[str, JsonValue]) -> None:
         """Record further provenance, by key."""
         self._provenance |= provenance
+
+    def disks(self, found: Iterable[DiskRecord]) -> None:
+        """Record disks and their health. What is known from before is kept."""
+        self._disks |= {disk.name: merged(self._disks.get(disk.name), disk) for disk in found}
 
     def failed(self, error: Exception) -> None:
         """Record why measuring stopped. The first cause counts."""
@@ -175,6 +181,7 @@ class Recorder:
         """
         self._fio_seconds += stored.run.efficiency.fio_s
         self._phases.add(stored.run.phases)
+        self._disks |= {disk.name: merged(disk, self._disks.get(disk.name, disk)) for disk in stored.disks}
         self._groups |= {group.id: group for group in stored.groups}
         self._records |= {cell.id: cell for cell in stored.cells}
         self._searches |= {search.id: search for search in stored.searches}
@@ -237,6 +244,7 @@ class Recorder:
                 records.values(), self._lab_kind, planned=sum(cell.mode.attach is not None for cell in self._every_cell)
             ),
             array_costs(cells, records, measured),
+            tuple(self._disks.values()),
         )
         self._store.write_results(run)
         return run

@@ -10,7 +10,8 @@ from harness.errors import GuestError, Unsupported
 from harness.guest.lost import explained
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
 from harness.lab.created import CreationLog
-from harness.lab.facts import read_paths
+from harness.lab.disk_facts import read_disks
+from harness.lab.disk_health import HealthFound, read_health
 from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk
 from harness.lab.transport.base import Runner
@@ -22,6 +23,7 @@ from harness.measure.conditioning import condition, conditioning_job
 from harness.measure.fio import Target
 from harness.measure.phases import Phases
 from harness.model.counters import Transferred
+from harness.model.disk import DiskFacts
 from harness.model.effective import Effective
 from harness.model.job import Job
 from harness.model.mode import Arm, Mode, Place
@@ -119,10 +121,19 @@ class Session:
     effective: Mapping[str, Effective]
     conditioning: ConditioningRecord
     clocks: Clocks = field(default_factory=Clocks)
-    paths: Mapping[str, str] = field(default_factory=dict)
-    """The PCI address of the controller of each disk by its kernel name, if the kernel shows one."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """The name in the lab of each disk under test, by its kernel name."""
+    disks: Mapping[str, DiskFacts] = field(default_factory=dict)
+    """What the host reports of each disk, and of the disks below it, by kernel names."""
+    health: Mapping[str, HealthFound] = field(default_factory=dict)
+    """The health of each disk under test before it was conditioned, by its kernel name."""
     block: int = 512
     """The smallest I/O in bytes that every arm can do: the largest logical block size."""
+
+    @property
+    def paths(self) -> dict[str, str]:
+        """The PCI address of the controller of each disk by its kernel name, if the kernel shows one."""
+        return {name: disk.path for name, disk in self.disks.items() if disk.path}
 
     @property
     def guest(self) -> Guest | None:
@@ -231,13 +242,20 @@ def session(
     require_guest(modes, skipped)
     usable = [mode for mode in modes if mode.name not in skipped]
     with ExitStack() as stack:
-        names = disks_in_words([disks[place].name for place in places_needed(usable)])
-        with phases.step("layouts", f"build {names}'s layouts"):
+        words = disks_in_words([disks[place].name for place in places_needed(usable)])
+        with phases.step("layouts", f"build {words}'s layouts"):
             layouts = stack.enter_context(hypervisor.layouts(log, disks, usable, span=request.span))
+        of_arrays = (name for members in layouts.members.values() for name in members)
+        shared = layouts.shared.disks if layouts.shared is not None else ()
+        devices = dict.fromkeys([layouts.disk, *of_arrays, *shared])
+        found = read_disks(host.runner, list(devices))
+        names = layouts.names or {layouts.disk: disks[0].name}
+        # A simulated disk has neither temperature nor wear.
+        health = {} if host.spec.simulated else _health(host, [found[name] for name in names if name in found])
         sources = {mode.name: source for mode, source in elsewhere.items()}
         layouts = replace(layouts, by_mode={**layouts.by_mode, **sources})
         usable += elsewhere
-        with phases.step("condition", f"condition {names} ({request.conditioning})"):
+        with phases.step("condition", f"condition {words} ({request.conditioning})"):
             conditioning = condition(
                 host.runner,
                 layouts,
@@ -253,10 +271,19 @@ def session(
             slot = GuestSlot(lambda: _booted(host, hypervisor, log, attached, phases))
             stack.callback(slot.close)
         effective = {disk.name: _read_back(slot.guest, disk.name) for disk in attached} if slot else {}
-        block = _logical_block(host, layouts.disk, effective.values())
-        devices = dict.fromkeys([layouts.disk, *(name for members in layouts.members.values() for name in members)])
-        paths = read_paths(host.runner, list(devices))
-        yield Session(host, layouts, slot, skipped, effective, conditioning, block=block, paths=paths)
+        block = _logical_block(found.get(layouts.disk), effective.values())
+        yield Session(
+            host,
+            layouts,
+            slot,
+            skipped,
+            effective,
+            conditioning,
+            names=names,
+            disks=found,
+            health=health,
+            block=block,
+        )
 
 
 def _write_limits(request: SetupRequest) -> dict[str, int]:
@@ -268,12 +295,14 @@ def _write_limits(request: SetupRequest) -> dict[str, int]:
     return {name: int(fio_rate(request.write_rate, layout, job)) for name, layout in layouts.items()}
 
 
-def _logical_block(host: Host, disk: str, effective: Iterable[Effective]) -> int:
+def _health(host: Host, disks: Iterable[DiskFacts]) -> dict[str, HealthFound]:
+    return {disk.device: read_health(host.runner, host.facts, disk) for disk in disks}
+
+
+def _logical_block(disk: DiskFacts | None, effective: Iterable[Effective]) -> int:
     """The largest logical block size, in bytes, of the host's disk and of the guest's disks."""
-    path = f"/sys/class/block/{disk}/queue/logical_block_size"
-    printed = host.runner.run(["cat", path], deadline=20, check=False).stdout.strip()
-    found = [int(printed) if printed.isdecimal() else 512]
-    return max(found + [each.guest_logical_block_size or 512 for each in effective])
+    own = disk.logical_block_bytes if disk is not None else None
+    return max([own or 512, *(each.guest_logical_block_size or 512 for each in effective)])
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -28,18 +28,19 @@ from harness.plugin.engine import Engine
 from harness.plugin.options import REQUIRE_VERDICT, Options, add_options, read_options
 from harness.plugin.scheduling import scheduler
 from harness.plugin.screen import PytestScreen
+from harness.plugin.selection import cells_of, choice_lines, scenarios_for
 from harness.plugin.summary import cell_properties, explain, write_summary
 from harness.progress import Progress
 from harness.results import CellRecord, Measurement, ValidityCheck
 from harness.results.assemble import Check
+from harness.scenario.classes import ForLab
 from harness.scenario.load import find_scenarios, load_scenario
-from harness.scenario.plan import expand
 from harness.scenario.scenario import Scenario
 from harness.signals import ended_like_ctrl_c
 
 _ENGINE = pytest.StashKey[Engine]()
 _OPTIONS = pytest.StashKey[Options]()
-_SCENARIOS = pytest.StashKey[dict[str, Scenario]]()
+_FOR_LAB = pytest.StashKey[ForLab]()
 _WORKER = "overhead"
 
 SCENARIO_DIRECTORY = "scenarios"
@@ -91,7 +92,9 @@ class _XdistHooks:
     def _host_of(self, nodeid: str) -> str | None:
         """The host of the cell with this node id. The parameter in a node id begins with the scenario."""
         file, _, parameter = nodeid.partition("[")
-        scenario = _scenarios(self._config).get(parameter.split("-")[0])
+        # The name of a disk, which may be the scenario's name, may have hyphens.
+        named = [each for name, each in _scenarios(self._config).items() if parameter.startswith(f"{name}-")]
+        scenario = max(named, key=lambda each: len(each.name), default=None)
         if scenario is None or Path(file.split("::")[0]).parent.name != SCENARIO_DIRECTORY:
             return None
         try:
@@ -104,10 +107,16 @@ class _XdistHooks:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "cell" not in metafunc.fixturenames:
         return
-    cells = _all_cells(metafunc.config)
-    metafunc.parametrize(
-        "cell", [pytest.param(cell, id=cell.id, marks=pytest.mark.cell(**cell.facets)) for cell in cells]
-    )
+    cells, files = _all_cells(metafunc.config), _files(metafunc.config)
+    marks = [pytest.mark.cell(**cell.facets | {"scenario": files[cell.scenario]}) for cell in cells]
+    parameters = [pytest.param(cell, id=cell.id, marks=mark) for cell, mark in zip(cells, marks, strict=True)]
+    metafunc.parametrize("cell", parameters)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """`-k` finds a cell also by its scenario's file, if the scenario is named after the disk."""
+    if (cell := _cell(item)) is not None:
+        item.extra_keyword_matches.add(_files(item.config)[cell.scenario])
 
 
 @pytest.hookimpl(tryfirst=True)  # the terminal's implementation of this hook needs the plan
@@ -127,10 +136,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
-    engine = config.stash.get(_ENGINE, None)
+    engine, verbose = config.stash.get(_ENGINE, None), config.get_verbosity() > 0
+    notes = list(config.stash[_FOR_LAB].notes) if _FOR_LAB in config.stash else []
     if engine is None:
-        return []
-    return engine.describe(verbose=config.get_verbosity() > 0)
+        return notes
+    chosen = [engine.scenarios[name] for name in engine.plans]
+    lines = choice_lines(engine.options.inventory, chosen) + engine.describe(verbose=verbose)
+    return lines + notes if verbose else lines
 
 
 @pytest.fixture
@@ -248,16 +260,25 @@ def _options(config: pytest.Config) -> Options:
     return config.stash[_OPTIONS]
 
 
-def _scenarios(config: pytest.Config) -> dict[str, Scenario]:
-    if _SCENARIOS not in config.stash:
+def _for_lab(config: pytest.Config) -> ForLab:
+    if _FOR_LAB not in config.stash:
         paths = find_scenarios(config.rootpath / SCENARIO_DIRECTORY)
-        config.stash[_SCENARIOS] = {path.stem: load_scenario(path) for path in paths}
-    return config.stash[_SCENARIOS]
+        loaded = {path.stem: load_scenario(path) for path in paths}
+        config.stash[_FOR_LAB] = scenarios_for(_options(config), loaded)
+    return config.stash[_FOR_LAB]
+
+
+def _scenarios(config: pytest.Config) -> Mapping[str, Scenario]:
+    return _for_lab(config).scenarios
+
+
+def _files(config: pytest.Config) -> dict[str, str]:
+    """The name of the file of each scenario, which is not its own name if the file asks for a class of disks."""
+    return {name: scenario.file for name, scenario in _scenarios(config).items()}
 
 
 def _all_cells(config: pytest.Config) -> list[Cell]:
-    profile = _options(config).profile
-    return [cell for scenario in _scenarios(config).values() for cell in expand(scenario, profile)]
+    return cells_of(_options(config), _for_lab(config))
 
 
 def _selects_cells(config: pytest.Config) -> bool:

@@ -55,6 +55,8 @@ class Options:
     max_writes: MaxWrites | None
     """The most that a run may write to each disk; None for no limit."""
     require_verdict: bool
+    disks: frozenset[str] | None = None
+    """The only disks to measure; None for all."""
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -69,6 +71,12 @@ def add_options(parser: pytest.Parser) -> None:
         f"(default: ${LAB_VARIABLE}, else {LAB_FILE} in the directory of conftest.py, else the embedded lab)",
     )
     group.addoption("--host", metavar="NAME", help="measure only on this host of the lab")
+    group.addoption(
+        "--disk",
+        metavar="NAME",
+        action="append",
+        help="measure only this disk of the lab; may be given several times",
+    )
     group.addoption(
         "--reports", metavar="DIR", type=_path("--reports"), help="the directory for runs (default: reports/)"
     )
@@ -140,6 +148,7 @@ def read_options(config: pytest.Config) -> Options:
         inconclusive=config.getoption("--inconclusive"),
         max_writes=config.getoption(OPTION),
         require_verdict=config.getoption(REQUIRE_VERDICT),
+        disks=frozenset(config.getoption("--disk")) if config.getoption("--disk") else None,
     )
 
 

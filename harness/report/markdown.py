@@ -8,6 +8,7 @@ from harness.report.numbers import percent_with_interval
 from harness.report.search import SearchView
 from harness.report.terminal import (
     best_lines,
+    disk_lines,
     efficiency_line,
     finding_lists,
     outcome_words,
@@ -38,6 +39,7 @@ def _section(section: Section) -> list[str]:
     lines = [f"### {_sentence(section.headline.sentence)}", ""]
     if section.headline.details:
         lines += [" ".join(map(_sentence, section.headline.details)), ""]
+    lines += [f"- {plain(line)}" for line in disk_lines(section)] + ([""] if section.disks else [])
     rows = [
         f"| `{code(cell.id)}` | {_values(cell)} | {_verdict(cell)} |" for cell in section.cells if not cell.is_baseline
     ]

@@ -16,6 +16,7 @@ from harness.report.budgets import allowed
 from harness.report.calibration import calibration_sentences
 from harness.report.cells import ArmName, CellView, Outcome
 from harness.report.costs import ArmCosts, arm_costs, cycles_of, parts_of
+from harness.report.disks import DiskView, disk_notes, disk_views
 from harness.report.fio_files import FioFileView, fio_file_views
 from harness.report.groups import ConditioningView, GroupView, conditionings, groups
 from harness.report.modes import Comparison, Headline, compare_modes, headline
@@ -180,6 +181,8 @@ class Section:
     """The tests of CrystalDiskMark, with the best slice beside the mean."""
     fio_files: tuple[FioFileView, ...]
     """The fio files among the workloads: what was measured of each section."""
+    disks: tuple[DiskView, ...]
+    """What its disks are; empty for runs of version 0.1 and imported ones."""
 
     @property
     def modes(self) -> tuple[str, ...]:
@@ -222,6 +225,10 @@ class Section:
     @property
     def notes(self) -> Notes:
         return notes_of(self.cells)
+
+    @property
+    def disk_notes(self) -> tuple[str, ...]:
+        return disk_notes(self.disks)
 
     @property
     def counts(self) -> dict[Outcome, int]:
@@ -302,6 +309,7 @@ def sections(run: Run, cells: Sequence[CellView]) -> tuple[Section, ...]:
                 published=published_view(run, scenario, own),
                 best=best_rows(own),
                 fio_files=fio_file_views(run, scenario, own),
+                disks=disk_views(run, scenario, disk),
             )
         )
     return tuple(found)

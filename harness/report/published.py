@@ -218,10 +218,15 @@ class PublishedView:
 
     @property
     def heading(self) -> str:
-        """The study, what it measured, and its source."""
+        """The study and its source."""
         if self.link is None:
             return f'The figures "{self.name}"'
-        return f"{self.link.study.title} ({self.link.study.source}): {self.link.models}"
+        return f"{self.link.study.title} ({self.link.study.source})"
+
+    @property
+    def measured_by_the_study(self) -> str:
+        """What the published figures are of. It stands below them, because the run's figures are of another disk."""
+        return f"The published figures are of: {self.link.models}." if self.link and self.rows else ""
 
     @property
     def far_first(self) -> tuple[PublishedRow, ...]:

@@ -75,6 +75,7 @@ def summary_lines(run: Run, path: Path | None = None) -> list[str]:
     for section in view.sections:
         lines.append(section.headline.sentence)
         lines += [f"  {detail}" for detail in section.headline.details]
+        lines += disk_lines(section)
         lines += [line for group in section.waterfalls for line in waterfall_lines(group)]
         lines += _first([view.sentence for view in section.scalings])
         lines += _first([view.sentence for view in section.array_states])
@@ -92,6 +93,11 @@ def summary_lines(run: Run, path: Path | None = None) -> list[str]:
     return lines
 
 
+def disk_lines(section: Section) -> list[str]:
+    """What the disks are, and what a reader must know about them."""
+    return [f"disk {line}" for line in (*_first([disk.sentence for disk in section.disks]), *section.disk_notes)]
+
+
 def best_lines(section: Section) -> list[str]:
     """The best slices of CrystalDiskMark's tests; empty without such tests."""
     return [BEST_HEAD, *(f"  {row.sentence}" for row in section.best)] if section.best else []
@@ -103,7 +109,8 @@ def published_lines(section: Section) -> list[str]:
     if published is None:
         return []
     head = " ".join((f"published: {published.heading.rstrip('.')}.", *published.basis))
-    return [head, *(f"  {sentence}" for sentence in _first([row.sentence for row in published.far_first]))]
+    rows = _first([row.sentence for row in published.far_first])
+    return [head, *(f"  {sentence}" for sentence in (*rows, published.measured_by_the_study) if sentence)]
 
 
 def overhead_head(cells: Sequence[CellView]) -> str:

@@ -82,6 +82,8 @@ def _of_scenario(run: Run, scenario: str) -> dict[str, JsonValue]:
         key = "disk" if len(names) == 1 else f"disk{number}"
         facts[key] = requested.get(f"disk.{name}", name)
         facts |= dict(_flat({key: run.provenance.get(f"disk.{name}", {})}))
+        own = [asdict(disk.facts) for disk in run.disks if disk.name == name]
+        facts |= {what: value for each in own for what, value in _flat({key: each}) if value is not None}
     for group in run.groups:
         if group.disk in names and group.conditioning is not None:
             facts["conditioning.method"] = group.conditioning.method

@@ -9,6 +9,7 @@ from pydantic import AliasChoices, Field, JsonValue
 
 from harness.analysis import Estimate
 from harness.model.counters import Counters
+from harness.model.disk import DiskRecord
 from harness.model.profile import Conditioning
 from harness.model.values import STRICT as _STRICT
 from harness.results.cells import CellRecord
@@ -363,6 +364,8 @@ class Run:
     """Whether anything was judged; null in an imported run, and in version 0.1."""
     array_states: tuple[ArrayStateRecord, ...] = ()
     """One entry per cell on an array with a missing member that the run also measured optimal."""
+    disks: tuple[DiskRecord, ...] = ()
+    """One entry per disk that was measured on; empty in version 0.1, and in an imported run."""
 
     def cell(self, cell_id: str) -> CellRecord:
         """The cell with this id. KeyError if the run does not have it."""

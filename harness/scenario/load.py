@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from harness.config.names import LONGEST_NAME
 from harness.config.problems import describe, quoted_key, shown
 from harness.config.toml import read_toml
 from harness.errors import ConfigError
+from harness.model.disk_class import REQUESTED_CLASSES
 from harness.model.guest import ANY_GUEST, guest_problems
 from harness.model.job import Workload
 from harness.model.mode import Mode
@@ -30,6 +32,8 @@ from harness.scenario.schema import ScenarioTable
 from harness.scenario.searches import search_problems
 
 _NAME = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
+MOST_PROBLEMS = 20
+"""Problems of a file that one message lists. Without its [mode] tables, a file of many modes has one for each."""
 _HINT = "docs/scenarios.md explains every key"
 
 
@@ -76,7 +80,10 @@ def load_scenario(path: Path) -> Scenario:
 
 
 def _refused(path: Path, problems: Iterable[str]) -> ConfigError:
-    return ConfigError("\n".join(f"{path}: {problem}" for problem in problems), hint=_HINT)
+    shown_first, more = list(islice(found := iter(problems), MOST_PROBLEMS)), sum(1 for _ in found)
+    if more:
+        shown_first.append(f"{more} more problems are listed when these are corrected")
+    return ConfigError("\n".join(f"{path}: {problem}" for problem in shown_first), hint=_HINT)
 
 
 def _name_problems(stem: str) -> Iterator[str]:
@@ -143,6 +150,12 @@ def _disk_and_disks(data: Mapping[str, Any]) -> Iterator[str]:
     if "disk" in data and "disks" in data:
         disk, disks = shown(data["disk"]), shown(data["disks"])
         yield f"disk = {disk}: conflicts with disks = {disks}, which starts with the baseline; allowed: one of the two"
+    if "class" in data:
+        found, named = shown(data["class"]), shown(data.get("disk"))
+        if data.get("disk") in REQUESTED_CLASSES:
+            yield f"class = {found}: conflicts with disk = {named}, which is a class; allowed: one of the two"
+        if "disks" in data:
+            yield f"class = {found}: conflicts with disks = {shown(data['disks'])}; allowed: only with disk"
 
 
 def _contradicting_rounds(table: ScenarioTable) -> Iterator[str]:
@@ -196,6 +209,7 @@ def _scenario(name: str, table: ScenarioTable) -> Scenario:
         published=table.published,
         budgets=tuple(table.budget),
         expect_void=tuple(table.expect_void or ()),
+        disk_class=table.disk_class or next((each for each in REQUESTED_CLASSES if each == table.disk), None),
         decompositions=tuple(
             Decomposition(key, tuple(own.steps), tuple(own.workloads) if own.workloads is not None else None)
             for key, own in table.decompose.items()

@@ -74,7 +74,9 @@ class Scenario:
     """One scenario file: the disk, the modes and the workloads to measure. `write_rate` in bytes per second.
 
     `disks` are the members of arrays, `disk` first, which is the baseline of the host arm. Without arrays, `disks` has
-    only `disk`. `published` is the key of the published figures to compare with. If several `budgets` of one metric
+    only `disk`. `disk_class` is the class that the file asks for if the lab has no disk named `disk`. For each disk of
+    the class, `scenario.classes` makes a scenario. `file` is the name of the file, which those share.
+    `published` is the key of the published figures to compare with. If several `budgets` of one metric
     cover a cell, the last one counts. `expect_void` names modes whose cells the author expects to be void. `fio_files`
     are the fio files among the workloads.
     """
@@ -93,8 +95,12 @@ class Scenario:
     searches: tuple[Search, ...] = ()
     fio_files: tuple[FioFile, ...] = ()
     disks: tuple[str, ...] = ()
+    disk_class: str | None = None
+    file: str = ""
 
     def __post_init__(self) -> None:
+        if not self.file:
+            object.__setattr__(self, "file", self.name)
         if not self.disks:
             object.__setattr__(self, "disks", (self.disk,))
 

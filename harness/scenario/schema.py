@@ -19,6 +19,7 @@ from harness.config.names import choices, plain_name, short_name
 from harness.config.values import one_line
 from harness.model.attach import AnyAttachment
 from harness.model.budget import Budget
+from harness.model.disk_class import RequestedClass
 from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.layout import AnyLayout
 from harness.model.profile import PROFILE_TABLE, PROFILES
@@ -148,6 +149,7 @@ class ScenarioTable(Table):
 
     title: Annotated[str, AfterValidator(one_line)]
     disk: DiskName | None = None
+    disk_class: Annotated[RequestedClass | None, Field(alias="class")] = None
     disks: Annotated[list[DiskName], Field(min_length=1)] | None = None
     modes: Annotated[list[ModeName], Field(min_length=1)]
     workloads: WorkloadList

@@ -77,7 +77,7 @@ def optane() -> Scenario:
     """The optane matrix, whatever the scenario that ships is changed to."""
     return Scenario(
         name="optane",
-        title="Intel Optane 900P: host, passthrough, LVM and RAW",
+        title="A fast disk: host, passthrough, LVM and RAW",
         disk="optane",
         modes=tuple(mode for mode in PRESETS if mode.name in ("host", "passthrough", "lvm", "raw", "raw-cached")),
         workloads=tuple(map(parse_workload, ("seqread-256k", "seqwrite-256k", "randread-4k", "randwrite-4k"))),

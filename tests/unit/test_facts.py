@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from harness.errors import HostError
-from harness.lab.facts import HostFacts, read_facts, read_paths, read_schedulers, require_fio
-from harness.lab.transport.base import Completed
+from harness.lab.facts import HostFacts, read_facts, require_fio
 from harness.lab.transport.local import LocalRunner
 
 RUNNER = LocalRunner("host here")
@@ -76,52 +73,3 @@ def test_a_host_without_fio_is_refused_with_the_reason_and_the_command() -> None
         require_fio(HostFacts({"fio": ""}), "node1")
     assert error.value.hint == "install it on node1: apt-get install fio"
     require_fio(HostFacts({"fio": "fio-3.39"}), "node1")
-
-
-def test_the_scheduler_of_each_disk_is_the_one_that_the_kernel_has_chosen() -> None:
-    listed = {path.parts[3]: path.read_text() for path in Path("/sys/block").glob("*/queue/scheduler")}
-    found = read_schedulers(RUNNER, [*listed, "no-such-disk"])
-    assert found.keys() == listed.keys()
-    for disk, text in listed.items():
-        assert f"[{found[disk]}]" in text or text.strip() == found[disk]
-
-
-def test_a_scheduler_is_the_word_in_brackets_and_a_disk_that_is_gone_has_none() -> None:
-    class Printing(LocalRunner):
-        """grep on a host with two disks, one of which has a choice of schedulers."""
-
-        def run(self, argv: Sequence[str], **_: Any) -> Completed:
-            assert argv[-3:] == [f"/sys/block/{disk}/queue/scheduler" for disk in ("nvme0n1", "sda", "sdb")]
-            lines = ("nvme0n1/queue/scheduler:[none] mq-deadline", "sda/queue/scheduler:none [mq-deadline] bfq")
-            return Completed(tuple(argv), 2, "".join(f"/sys/block/{line}\n" for line in lines), "")
-
-    assert read_schedulers(Printing("lab"), ["nvme0n1", "sda", "sdb"]) == {"nvme0n1": "none", "sda": "mq-deadline"}
-
-
-def test_the_path_of_a_disk_is_the_pci_device_that_it_hangs_from() -> None:
-    class Printing(LocalRunner):
-        """A host with two disks of one controller behind a bridge, an NVMe disk, and a disk in memory."""
-
-        def run(self, argv: Sequence[str], **_: Any) -> Completed:
-            assert argv[-4:] == ["sda", "sdb", "nvme0n1", "nullb0"]
-            lines = (
-                "sda /sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0/host2/target2:0:0/2:0:0:0",
-                "sdb /sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0/host2/target2:0:1/2:0:1:0",
-                "nvme0n1 /sys/devices/pci0000:00/0000:00:05.0/nvme/nvme0",
-                "nullb0 ",
-            )
-            return Completed(tuple(argv), 0, "".join(f"{line}\n" for line in lines), "")
-
-    assert read_paths(Printing("lab"), ["sda", "sdb", "nvme0n1", "nullb0"]) == {
-        "sda": "0000:01:00.0",
-        "sdb": "0000:01:00.0",
-        "nvme0n1": "0000:00:05.0",
-    }
-
-
-def test_the_disks_of_this_machine_have_the_addresses_that_sysfs_lists() -> None:
-    disks = [path.name for path in Path("/sys/class/block").iterdir() if (path / "device").exists()]
-    found = read_paths(RUNNER, [*disks, "no-such-disk"])
-    assert "no-such-disk" not in found
-    for disk, address in found.items():
-        assert disk in [path.name for path in Path(f"/sys/bus/pci/devices/{address}").resolve().rglob(disk)]

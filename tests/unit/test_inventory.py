@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from harness.errors import ConfigError
-from harness.lab.inventory import DiskByFile, DiskById, HostSpec, Inventory, SshAddress, load_lab
+from harness.lab.inventory import (
+    DiskByFile,
+    DiskById,
+    HostSpec,
+    Inventory,
+    SshAddress,
+    class_known,
+    load_lab,
+)
+from harness.lab.storage import DiskByStorage
 
 GOOD = """
 profile = "publish"
@@ -81,7 +91,17 @@ def test_a_home_directory_is_meant_by_a_tilde(tmp_path: Path, monkeypatch: pytes
     assert ssh.key == Path("/home/somebody/.ssh/lab")
 
 
-DISK_KEYS = "id, serial, overwrite_data, file, size, destroy, endurance, storages"
+def test_the_class_of_a_disk_is_stated_or_shown_by_its_link_or_not_known(tmp_path: Path) -> None:
+    stated = good_but("destroy = true", 'destroy = true\nclass = "ssd"')
+    classes = [class_known(load(tmp_path, text).host_of("optane").disk("optane")) for text in (GOOD, stated)]
+    assert classes == ["nvme", "ssd"]
+    loop = load(tmp_path, GOOD).host_of("loop").disk("loop")
+    assert class_known(loop) is None
+    assert class_known(replace(loop, disk_class="hdd")) == "hdd"
+    assert class_known(DiskByStorage("pool", {"lvm-thin": "local-lvm"})) == "storage"
+
+
+DISK_KEYS = "id, serial, overwrite_data, file, size, destroy, endurance, class, storages"
 HOST_KEYS = "kind, address, port, user, key, host_key, api, guest, disk"
 WHY_BOTH = "missing; id and serial together identify the disk that may be overwritten"
 A_LINK = "allowed: a link such as /dev/disk/by-id/nvme-MODEL_SERIAL (ls -l /dev/disk/by-id/)"
@@ -101,6 +121,11 @@ OPTANE, LOOP = "host.node1.disk.optane", "host.here.disk.loop"
             "destroy = true",
             "destory = true",
             f'{OPTANE}.destory = true: no such key; allowed: {DISK_KEYS} (did you mean "destroy"?)',
+        ),
+        (
+            "destroy = true",
+            'class = "sdd"',
+            f'{OPTANE}.class = "sdd": allowed: nvme, ssd, hdd, array (did you mean "ssd"?)',
         ),
         ("destroy = true", 'destroy = "yes"', f'{OPTANE}.destroy = "yes": must be true or false, without quotes'),
         (

@@ -152,6 +152,64 @@ def test_cells_are_selected_by_name_and_by_what_they_measure(
     assert cells(result) == expected
 
 
+@pytest.fixture
+def run_with_others(run: Run, pytester: pytest.Pytester) -> Run:
+    """A scenario for any disk and one for NVMe disks, and two more disks in the lab, whose names have special marks."""
+    (pytester.path / "scenarios" / "any_disk.toml").write_text('disk = "any"' + SCENARIO)
+    (pytester.path / "scenarios" / "nvme_cold.toml").write_text('disk = "nvme"' + SCENARIO)
+    with (pytester.path / "lab.toml").open("a") as lab:
+        for name, link in (("my-nvme", "nvme-C"), ("old.1", "ata-D")):
+            lab.write(f'[host.node1.disk."{name}"]\nid = "/dev/disk/by-id/{link}"\nserial = "{name}"\n')
+    return run
+
+
+def of_disk(name: str) -> list[str]:
+    return [cell.replace("alpha", name) for cell in ALPHA]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["-k", "any_disk"], [*of_disk("my-nvme"), *of_disk("old_1")]),
+        (["-k", "any_disk", "--disk=my-nvme"], of_disk("my-nvme")),
+        (["--disk=my-nvme"], [*of_disk("my-nvme"), *of_disk("my-nvme_cold")]),
+        (["-k", "nvme_cold"], of_disk("my-nvme_cold")),
+        (["-m", "cell(scenario='any_disk', disk='old.1', mode='host')"], of_disk("old_1")[::2]),
+        (["--disk=beta", "--disk=old.1"], [*of_disk("old_1"), *of_disk("beta")]),
+        (["-k", "alpha"], ALPHA),
+    ],
+)
+def test_a_class_of_disks_is_measured_on_each_disk_under_its_own_name(
+    run_with_others: Run, arguments: list[str], expected: list[str]
+) -> None:
+    result = run_with_others("--collect-only", "-q", *arguments)
+    assert result.ret == pytest.ExitCode.OK
+    assert cells(result) == expected
+
+
+def test_the_collection_says_what_it_assumed_of_a_disk(run_with_others: Run) -> None:
+    result = run_with_others("--collect-only", "-q", "-k", "any_disk")
+    result.stdout.fnmatch_lines(
+        [
+            "my-nvme: any_disk on disk my-nvme, class nvme assumed from its link nvme-C",
+            "old_1: any_disk on disk old.1, its class is not known before the host is asked",
+        ]
+    )
+
+
+def test_a_selection_without_a_disk_says_why(run_with_others: Run) -> None:
+    result = run_with_others("--collect-only", "-q", "-k", "any_disk", "--disk=alpha")
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    why = "not on alpha: measure it with the scenario of its name: pytest -k alpha"
+    result.stdout.fnmatch_lines([f"any_disk: {why}"])
+
+
+def test_two_workers_find_the_host_of_a_disk_whose_name_has_a_hyphen(run_with_others: Run) -> None:
+    result = run_with_others("-n", "2", "-v", "-k", "any_disk")
+    workers = {line.partition("]")[0] for line in result.outlines if "[gw" in line and TEST_FILE in line}
+    assert len(workers) == 1
+
+
 def test_the_collection_shows_the_plan_of_the_selected_cells(run: Run, pytester: pytest.Pytester) -> None:
     result = run("--collect-only", "-k", "passthrough")
     result.stdout.fnmatch_lines(
@@ -198,6 +256,7 @@ def usage_error(result: pytest.RunResult) -> str:
         (["--resume=absent"], "absent is not the directory of a run\n  -> give reports/RUN-ID"),
         (["--resume=scenarios"], "results.json does not exist: the run ended before its first results"),
         (["--lab", "lap.toml"], 'lap.toml: no such lab file; allowed: lab.toml (did you mean "lab.toml"?)'),
+        (["--disk=alhpa"], 'lab.toml has no disk "alhpa"; allowed: alpha, beta (did you mean "alpha"?)'),
         (["--host", "node2"], 'lab.toml: no host "node2"; allowed: node1 (did you mean "node1"?)'),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",

@@ -12,6 +12,7 @@ import pytest
 from harness.analysis.metrics import METRICS
 from harness.model.attach import Attach
 from harness.model.budget import LAB_KINDS, Budget
+from harness.model.disk_class import REQUESTED_CLASSES
 from harness.model.fio_options import ALLOWED
 from harness.model.fio_values import ENGINES
 from harness.model.job import PATTERNS
@@ -27,7 +28,12 @@ from harness.scenario.schema import DecomposeTable, ScenarioTable, SearchTable
 DOCS = (Path(__file__).parents[2] / "docs" / "scenarios.md").read_text(encoding="utf-8")
 
 NAMES = [
-    *(key for key in ScenarioTable.model_fields if key not in ("mode", "profile", "budget", "decompose", "search")),
+    *(
+        key.alias or name
+        for name, key in ScenarioTable.model_fields.items()
+        if name not in ("mode", "profile", "budget", "decompose", "search")
+    ),
+    *REQUESTED_CLASSES,
     *PROFILE_TABLE.model_fields,
     *(f"budget.{key.name}" for key in fields(Budget)),
     *(f"decompose.{key}" for key in DecomposeTable.model_fields),

@@ -16,7 +16,7 @@ from harness.model.job import Workload
 from harness.model.layout import Layout, Lvm, LvmThin, Partition, Qcow2, RawFile, ZfsFile, Zvol
 from harness.model.mode import Mode
 from harness.published import links
-from harness.scenario.load import find_scenarios, load_scenario
+from harness.scenario.load import MOST_PROBLEMS, find_scenarios, load_scenario
 from harness.scenario.scenario import Scenario
 
 KIB, MIB = 1024, 1024**2
@@ -394,8 +394,9 @@ def test_a_mistake_is_reported_with_key_value_and_what_is_allowed(
         (
             "[profiles.smoke]\nrounds = 4",
             (
-                "profiles = { smoke = { rounds = 4 } }: no such key; allowed: title, disk, disks, modes, workloads, "
-                'write_rate, published, expect_void, mode, profile, budget, decompose, search (did you mean "profile"?)'
+                "profiles = { smoke = { rounds = 4 } }: no such key; allowed: title, disk, class, disks, modes, "
+                "workloads, write_rate, published, expect_void, mode, profile, budget, decompose, search "
+                '(did you mean "profile"?)'
             ),
         ),
         ("profile = 3", "profile = 3: must be a table"),
@@ -611,3 +612,11 @@ attach = {}
         'allowed: "array_vm", from which each mode selects its array'
     )
     assert load(tmp_path, GOOD + 'published = "array_vm.raid5"').published == "array_vm.raid5"
+
+
+def test_a_message_lists_the_first_problems_and_says_how_many_follow(tmp_path: Path) -> None:
+    names = [f"own-{number}" for number in range(MOST_PROBLEMS + 5)]
+    text = f"title = 'x'\nmodes = {json.dumps(names)}\nworkloads = ['randread-4k']\nwrite_rate = '1 GiB/s'\n"
+    lines = complaint(tmp_path, text)
+    assert len(lines) == MOST_PROBLEMS + 1
+    assert lines[-1].endswith("5 more problems are listed when these are corrected")

@@ -101,3 +101,18 @@ def test_the_arrays_have_every_level_two_legs_and_layers_on_them() -> None:
 def test_a_disk_that_the_guest_has_for_itself_is_measured_beside_the_host_alone() -> None:
     scenario = SCENARIOS["nvme_vfio"]
     assert [(mode.layout, mode.attach) for mode in scenario.modes] == [(Device(), None), (Device(), Vfio())]
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_title_names_no_model_because_the_disk_of_a_lab_may_be_another_one(name: str) -> None:
+    studied = [word for link in links().values() for disk in link.disks for word in disk.model.split()]
+    models = {word.strip(",") for word in studied if any(each.isdigit() for each in word) and len(word) > 3}
+    assert {"900P", "DC500M", "HUH728080ALE640"} <= models
+    assert not models & {word.strip(":,") for word in SCENARIOS[name].title.split()}
+
+
+def test_any_disk_has_the_usual_modes_and_budgets_for_them() -> None:
+    scenario = SCENARIOS["any_disk"]
+    assert scenario.disk_class == "any"
+    assert [mode.name for mode in scenario.modes] == ["host", "passthrough", "lvm", "raw"]
+    assert {mode for budget in scenario.budgets for mode in budget.modes or ()} == {"passthrough", "lvm", "raw"}

@@ -18,6 +18,7 @@ from harness.lab.created import CreationLog
 from harness.lab.facts import HostFacts, read_facts
 from harness.lab.hosts import GuestFiles, Host
 from harness.lab.inventory import DiskByFile, HostSpec
+from harness.measure.disks import DiskRecords
 from harness.measure.phases import Phases
 from harness.measure.provenance import disk_provenance
 from harness.measure.session import SetupRequest, session
@@ -84,10 +85,16 @@ def test_the_disks_device_and_scheduler_are_recorded(host: Host, connection: Con
     with session(host, hypervisor, host.spec.disks, request, log=log, seed=1, phases=Phases(Events())) as at:
         device = at.layouts.disk
         listed = Path(f"/sys/block/{device}/queue/scheduler").read_text()
-        found = disk_provenance(at, "loop")
+        sectors = int(Path(f"/sys/block/{device}/size").read_text())
+        (disk,) = DiskRecords(Events()).of(at)
+        found = disk_provenance(at, [disk], "loop")
     assert list(found) == ["disk.loop"]
     (of_disk,) = found.values()
     assert isinstance(of_disk, dict)
     assert of_disk["device"] == device
     assert str(of_disk["scheduler"]) in listed
     assert of_disk["path"] == "not shown by the kernel"  # a loop device
+    assert (disk.name, disk.facts.device, disk.facts.transport) == ("loop", device, "loop")
+    assert disk.facts.size_bytes == sectors * 512 == 256 * MIB
+    assert disk.before is None  # a loop device has neither temperature nor wear
+    assert not disk.notes

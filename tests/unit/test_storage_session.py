@@ -23,7 +23,7 @@ from harness.lab.inventory import HostSpec, load_lab
 from harness.lab.storage import DiskByStorage
 from harness.measure.host_measurer import _notes
 from harness.measure.phases import Phases
-from harness.measure.provenance import disk_provenance, is_rotational
+from harness.measure.provenance import disk_provenance
 from harness.measure.session import NothingToCompare, Session, SetupRequest, session
 from harness.model.attach import Attach
 from harness.model.base import Device
@@ -113,12 +113,11 @@ def test_the_volumes_are_filled_and_the_results_say_where_they_are(
             # A file has no counters of its own: the disks below are read, with the bytes of others.
             assert at.counted_disks(arm) == ()
         assert at.shared_disks == (at.layouts.disk,)
-        (found,) = disk_provenance(at, storage).items()
+        (found,) = disk_provenance(at, (), storage).items()
         assert found[0] == f"disk.{storage}"
         assert isinstance(found[1], dict)
         assert found[1]["storage"] == f"directory {directory}"
         assert found[1]["disks"] == at.layouts.disk
-        assert not is_rotational(at) or Path(f"/sys/block/{at.layouts.disk}/queue/rotational").read_text() == "1\n"
         (note,) = _notes(Arm(Place.HOST), at)[:1]
         assert note.startswith(f"the baseline is a volume on directory {directory}, which is in use; its bytes are")
 

@@ -1,0 +1,206 @@
+"""What a disk under test is: its identity, its link, its controller, and its state before and after a run. Pure.
+
+Every value was reported by the host. None stands for what the host does not report.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from harness.model.disk_class import DiskClass
+from harness.model.values import STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class PcieLink:
+    """A PCI Express link as negotiated, and what the device could do in a better slot."""
+
+    __pydantic_config__ = STRICT
+
+    gt_per_s: float
+    """Transfers per second of each lane, in GT/s: 8 for PCIe 3.0, 16 for PCIe 4.0."""
+    lanes: int
+    """The number of lanes in use."""
+    most_gt_per_s: float | None = None
+    """The highest speed of the device, in GT/s."""
+    most_lanes: int | None = None
+    """The number of lanes of the device."""
+
+    @property
+    def is_reduced(self) -> bool:
+        """Whether the device could be faster."""
+        return self.gt_per_s < (self.most_gt_per_s or 0) or self.lanes < (self.most_lanes or 0)
+
+    def __str__(self) -> str:
+        text = f"PCIe {self.gt_per_s:g} GT/s x{self.lanes}"
+        if not self.is_reduced:
+            return text
+        return f"{text} of {self.most_gt_per_s or self.gt_per_s:g} GT/s x{self.most_lanes or self.lanes}"
+
+
+@dataclass(frozen=True, slots=True)
+class SerialLink:
+    """A SATA or SAS link as negotiated, and its highest speed."""
+
+    __pydantic_config__ = STRICT
+
+    kind: str
+    """`SATA` or `SAS`."""
+    gbit_per_s: float
+    """The speed in Gbit/s."""
+    most_gbit_per_s: float | None = None
+    """The highest speed of the host's port, in Gbit/s."""
+
+    @property
+    def is_reduced(self) -> bool:
+        """Whether the port could be faster."""
+        return self.gbit_per_s < (self.most_gbit_per_s or 0)
+
+    def __str__(self) -> str:
+        most = f" of {self.most_gbit_per_s:g} Gbit/s" if self.is_reduced else ""
+        return f"{self.kind} {self.gbit_per_s:g} Gbit/s{most}"
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """The PCI device that disks are behind. An NVMe disk is its own controller and has none."""
+
+    __pydantic_config__ = STRICT
+
+    vendor: str | None = None
+    """The vendor's name, or its PCI id."""
+    model: str | None = None
+    """The model's name, or its PCI id."""
+    driver: str | None = None
+    """The kernel's driver."""
+    firmware: str | None = None
+    """The version of its firmware."""
+    link: PcieLink | None = None
+    """Its own link, which all of its disks share."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayFacts:
+    """An array that was there before the run: of md, or a volume of a controller."""
+
+    __pydantic_config__ = STRICT
+
+    level: str | None = None
+    """The RAID level as its source names it, for example `raid5` or `RAID 1`."""
+    chunk_bytes: int | None = None
+    """Bytes on one disk before the next one follows: md's chunk, or the controller's strip size."""
+    disks: int | None = None
+    """The number of its disks."""
+    cache_policy: str | None = None
+    """The controller's cache policy of the volume, in the words of its tool."""
+    source: str = "sysfs"
+    """What reported this: `sysfs`, or the controller's tool."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskFacts:
+    """A disk as its host describes it."""
+
+    __pydantic_config__ = STRICT
+
+    device: str
+    """The kernel's name of the device, which may change when the host boots."""
+    disk_class: DiskClass | None = None
+    """What it is; null for a loop device, a volume, and what the host does not describe."""
+    vendor: str | None = None
+    """The vendor, unless it is a part of the model's name."""
+    model: str | None = None
+    """The model."""
+    firmware: str | None = None
+    """The version of the firmware."""
+    size_bytes: int | None = None
+    """The capacity in bytes."""
+    logical_block_bytes: int | None = None
+    """The smallest I/O in bytes."""
+    physical_block_bytes: int | None = None
+    """The smallest I/O in bytes that the disk writes without reading first."""
+    rotational: bool | None = None
+    """Whether the kernel treats it as a rotating disk."""
+    transport: str | None = None
+    """`nvme`, `sata`, `sas`, `usb`, `virtio`, `scsi`, `md`, `dm`, `loop`; null for others."""
+    pcie: PcieLink | None = None
+    """The link of an NVMe disk."""
+    serial_link: SerialLink | None = None
+    """The link of a SATA or SAS disk."""
+    scheduler: str | None = None
+    """The I/O scheduler."""
+    write_cache: str | None = None
+    """`write back` if the kernel sends flushes, `write through` if no write is lost without one."""
+    numa_node: int | None = None
+    """The NUMA node that it is attached to; null on a host with one node."""
+    path: str | None = None
+    """The PCI address of its controller, or of the NVMe disk."""
+    controller: Controller | None = None
+    """The controller that it is behind; null for an NVMe disk, which is its own."""
+    array: ArrayFacts | None = None
+    """The array that it is; null for a single disk."""
+    members: tuple[str, ...] = ()
+    """The kernel's names of the devices below an array or a volume."""
+
+    @property
+    def link(self) -> PcieLink | SerialLink | None:
+        """The link of the disk itself."""
+        return self.pcie or self.serial_link
+
+    @property
+    def name(self) -> str | None:
+        """Vendor and model in words; None without a model."""
+        if self.model is None:
+            return None
+        vendor = self.vendor or ""
+        return self.model if self.model.lower().startswith(vendor.lower()) else f"{vendor} {self.model}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskHealth:
+    """Temperature and wear of a disk at one moment."""
+
+    __pydantic_config__ = STRICT
+
+    at: float
+    """When it was read, in seconds since 1970-01-01 UTC."""
+    source: str
+    """The program that read it: `smartctl` or `nvme`."""
+    celsius: float | None = None
+    """The temperature in degrees Celsius."""
+    used_percent: float | None = None
+    """The used part of the endurance that the vendor rates, in percent. It can exceed 100."""
+    written_bytes: int | None = None
+    """The bytes that hosts have written to it in its life."""
+    hours: int | None = None
+    """The hours that it was powered on."""
+    errors: int | None = None
+    """Errors of its media that it could not correct."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskRecord:
+    """A disk that a run measured on: what it is, and how the run changed it."""
+
+    __pydantic_config__ = STRICT
+
+    name: str
+    """Its name in the lab file."""
+    facts: DiskFacts
+    """What the host reports about it."""
+    below: tuple[DiskFacts, ...] = ()
+    """The disks below an array or a volume."""
+    before: DiskHealth | None = None
+    """Before the first measurement; null if no tool could read it."""
+    after: DiskHealth | None = None
+    """After the last measurement."""
+    notes: tuple[str, ...] = ()
+    """What a reader must know about the disk, one sentence each: contradictions, reduced links, what is not known."""
+
+
+def merged(before: DiskRecord | None, now: DiskRecord) -> DiskRecord:
+    """One record of a disk that was seen before: its first health, its last health, and all notes."""
+    if before is None:
+        return now
+    notes = tuple(dict.fromkeys((*before.notes, *now.notes)))
+    return replace(now, before=before.before or now.before, after=now.after or before.after, notes=notes)

@@ -1,0 +1,71 @@
+"""What lab and --disk make of the scenario files: a scenario for each disk of a class, and the cells to choose from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from harness.config.names import choices
+from harness.errors import ConfigError
+from harness.lab.inventory import DiskById, HostSpec, Inventory, class_known
+from harness.model.mode import Cell
+from harness.plugin.options import Options
+from harness.scenario.classes import ForLab, OfferedDisk, for_lab
+from harness.scenario.plan import expand
+from harness.scenario.scenario import Scenario
+from harness.scenario.setups import places_needed
+
+
+def scenarios_for(options: Options, scenarios: Mapping[str, Scenario]) -> ForLab:
+    """The scenarios for the lab's disks. Raises ConfigError if the lab does not have a disk that --disk names."""
+    inventory = options.inventory
+    offered = [each for host in inventory.hosts for each in _offered(host)]
+    known = list(dict.fromkeys(each.name for each in offered))
+    for name in options.disks or ():
+        if name not in known:
+            allowed = choices(name, known) if known else "it has no disks"
+            raise ConfigError(f'--disk={name}: {inventory.source} has no disk "{name}"; {allowed}')
+    return for_lab(scenarios, offered, options.disks)
+
+
+def cells_of(options: Options, found: ForLab) -> list[Cell]:
+    """The cells of all scenarios, or those that need no other disks than --disk names.
+
+    Raises ConfigError if there are none.
+    """
+    cells = [(scenario, cell) for scenario in found.scenarios.values() for cell in expand(scenario, options.profile)]
+    usable = [cell for each, cell in cells if options.disks is None or _needed(each, cell) <= options.disks]
+    if not usable:
+        named = f"--disk={', '.join(sorted(options.disks))}" if options.disks else options.inventory.source
+        why = "; ".join(found.notes) or "every scenario needs other disks"
+        raise ConfigError(
+            f"{named}: no scenario measures only these disks: {why}",
+            hint='scenarios with disk = "any" measure every disk (docs/scenarios.md)',
+        )
+    return usable
+
+
+def choice_lines(inventory: Inventory, scenarios: Iterable[Scenario]) -> list[str]:
+    """For each scenario that asked for a class: its file, its disk, and why the disk has the class."""
+    offered = {each.name: each for host in inventory.hosts for each in _offered(host)}
+    return [
+        f"{scenario.name}: {scenario.file} on disk {scenario.disk}, {offered[scenario.disk].known_from}"
+        for scenario in scenarios
+        if scenario.disk_class is not None
+    ]
+
+
+def _offered(host: HostSpec) -> Iterable[OfferedDisk]:
+    for disk in host.measured:
+        known = class_known(disk)
+        stated = getattr(disk, "disk_class", None) is not None
+        if known is None:
+            words = "its class is not known before the host is asked"
+        elif stated or not isinstance(disk, DiskById):
+            words = f"class {known} by the lab file"
+        else:
+            words = f"class {known} assumed from its link {disk.id.rpartition('/')[2]}"
+        yield OfferedDisk(disk.name, known, words, simulated=host.kind == "embedded")
+
+
+def _needed(scenario: Scenario, cell: Cell) -> frozenset[str]:
+    return frozenset(scenario.disks[place] for place in places_needed([cell.mode]))
