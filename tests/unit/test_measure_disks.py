@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.lab.inventory import AnyDisk, DiskByFile, DiskById, DiskByStorage
+from harness.lab.inventory import AnyDisk, DiskByFile, DiskById
 from harness.lab.storage import DiskByStorage
 from harness.measure.disks import class_notes, link_notes
 from harness.measure.measurer import LabFound, Prepared
