@@ -11,11 +11,15 @@ from harness.lab.sampling import Sample
 from harness.measure.measurer import Piece
 from harness.measure.session import Session
 from harness.measure.slices import At, RanSlice, run_timetable
-from harness.model.counters import ArmBytes, Counters, FioCounts, QemuCounts, Transferred, since
+from harness.model.counters import ArmBytes, Background, Counters, FioCounts, QemuCounts, Transferred, since
 from harness.model.mode import Arm, Place
 from harness.results import Measurement, RunStore
+from harness.results.validity import PROBED
 from harness.scenario.plan import Group
 from harness.scenario.timetable import Slice, stays_in_cache
+
+PROBE_SECONDS = 3.0
+"""How long after a program has closed a disk udev may still read from it, also on an emulated host."""
 
 
 def measure_timetable(
@@ -45,6 +49,7 @@ def measure_timetable(
             if any(stays_in_cache(arm, each.job) for each in table.slices if each.arm == arm):
                 session.settle(arm)
     by_arm = {arm: _bytes(arm, ran, moved) for arm, moved in qemu.items()}
+    probed = [_probed(number, ran) for number in range(len(ran))]
     ramps = {job.id: job.ramp for job in group.jobs}
     measurements = [
         Measurement(
@@ -62,14 +67,14 @@ def measure_timetable(
             metrics=dict(each.result.metrics),
             io_bytes=each.result.io_bytes,
             raw=each.raw,
-            counters=_counters(at(each.planned.turn), each, by_arm[each.planned.arm]),
+            counters=_counters(at(each.planned.turn), each, by_arm[each.planned.arm], may_read),
             histogram=dict(each.result.histogram),
             sync_histogram=dict(each.result.sync_histogram),
             notes=(each.cycles.note,) if each.cycles.note else (),
             overlap=each.overlap or None,
             discarded_s=round(each.planned.job.ramp - ramps[each.result.job], 6),
         )
-        for each in ran
+        for each, may_read in zip(ran, probed, strict=True)
     ]
     for measurement in measurements:
         store.append(measurement)
@@ -84,7 +89,19 @@ def _bytes(arm: Arm, ran: Sequence[RanSlice], qemu: Transferred | None) -> ArmBy
     return ArmBytes(qemu=qemu, fio=sum(by_fio, Transferred()))
 
 
-def _counters(at: Session, ran: RanSlice, arm: ArmBytes | None) -> Counters:
+def _probed(number: int, ran: Sequence[RanSlice]) -> int:
+    """Bytes that udev may read in this slice: it looks for signatures when a program closes a disk after writing.
+
+    fio on the host does so at the end of each slice that writes, and when it starts, for all of its jobs.
+    """
+    writes = [each.planned.arm.place is not Place.GUEST and each.planned.job.writes for each in ran]
+    closed = [ran[earlier].ended for earlier in range(number + 1) if writes[earlier]]
+    if any(writes):
+        closed.append(ran[0].first)
+    return PROBED if any(ran[number].first <= moment + PROBE_SECONDS for moment in closed) else 0
+
+
+def _counters(at: Session, ran: RanSlice, arm: ArmBytes | None, probed: int) -> Counters:
     result = ran.result
     counted = Counters(
         fio=FioCounts(
@@ -100,7 +117,8 @@ def _counters(at: Session, ran: RanSlice, arm: ArmBytes | None) -> Counters:
     )
     if ran.before is None or ran.after is None:
         return counted
-    return _of_host(counted, ran.before, ran.after, at, ran.planned.arm)
+    found = _of_host(counted, ran.before, ran.after, at, ran.planned.arm)
+    return found if found.background is None else replace(found, background=replace(found.background, probed=probed))
 
 
 def _of_host(counted: Counters, before: Sample, after: Sample, at: Session, arm: Arm) -> Counters:
@@ -115,9 +133,12 @@ def _of_host(counted: Counters, before: Sample, after: Sample, at: Session, arm:
     busy = now.cpu.busy_since(then.cpu)
     threads = since(now.qemu, then.qemu)
     seconds = after.begun - before.begun
+    idle = at.idle.of(list(members))
+    background = Background(expected=idle.rate * seconds, burst=idle.burst)
     return replace(
         counted,
         disk=sum(moved, Transferred()) if moved else None,
+        background=background if moved else None,
         cpu_busy=_guest_busy(threads, at, seconds) if arm.place is Place.GUEST else busy,
         host_cpu_busy=busy,
         host=since(now.host, then.host),

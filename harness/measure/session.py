@@ -19,6 +19,7 @@ from harness.layout.source import BlockSource
 from harness.measure.clock import Clocks
 from harness.measure.conditioning import condition
 from harness.measure.fio import Target
+from harness.measure.idle import Idle, count_idle
 from harness.measure.phases import Phases
 from harness.model.counters import Transferred
 from harness.model.effective import Effective
@@ -117,6 +118,8 @@ class Session:
     """The PCI address of the controller of each disk by its kernel name, if the kernel shows one."""
     block: int = 512
     """The smallest I/O in bytes that every arm can do: the largest logical block size."""
+    idle: Idle = field(default_factory=Idle)
+    """What other programs read from the disks before anything was measured, when the guest was up."""
 
     @property
     def guest(self) -> Guest | None:
@@ -228,7 +231,13 @@ def session(
         block = _logical_block(host, layouts.disk, effective.values())
         devices = dict.fromkeys([layouts.disk, *(name for members in layouts.members.values() for name in members)])
         paths = read_paths(host.runner, list(devices))
-        yield Session(host, layouts, slot, skipped, effective, conditioning, block=block, paths=paths)
+        clocks, idle = Clocks(), Idle()
+        if hypervisor.poll_seconds:
+            with phases.step("idle", f"count what other programs read from {names} meanwhile"):
+                idle = count_idle(host.runner, clocks.read(host.runner), list(devices), hypervisor.poll_seconds)
+        yield Session(
+            host, layouts, slot, skipped, effective, conditioning, clocks=clocks, block=block, paths=paths, idle=idle
+        )
 
 
 def _logical_block(host: Host, disk: str, effective: Iterable[Effective]) -> int:

@@ -159,6 +159,20 @@ class CycleCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Background:
+    """What other programs may have read from the disks during the measurement."""
+
+    __pydantic_config__ = STRICT
+
+    probed: int = 0
+    """Bytes that udev may have read, because fio on the host closed a disk after writing."""
+    expected: float = 0.0
+    """Bytes that other programs read in as many seconds while nothing was measured."""
+    burst: int = 0
+    """The most bytes that they read at once then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
     """All counters of one measurement.
 
@@ -171,6 +185,8 @@ class Counters:
     """By fio."""
     disk: Transferred | None = None
     """By the host's block layer: all disks below the layout together."""
+    background: Background | None = None
+    """What other programs may have added to that; null if the disk's counts are missing, and in earlier versions."""
     qemu: Transferred | None = None
     """By QEMU's block layer, in runs of version 0.1; else null."""
     arm: ArmBytes | None = None
