@@ -109,6 +109,14 @@ def test_more_than_one_storage_on_the_disk_is_counted_as_it_is(node: Node) -> No
     assert idle.rate == pytest.approx(6 * READS[0] / 12)
 
 
+def test_the_count_takes_a_little_longer_than_from_one_poll_to_the_next(node: Node) -> None:
+    shell = CountingShell({}, node=node)
+    count_idle(shell, Clock(0.0, 0.0), ["sdb"], INTERVAL_SECONDS)
+    (asked,) = shell.asked
+    times = [float(word) for word in asked.splitlines()[-1].split()]
+    assert times[-1] - times[0] == pytest.approx(1.2 * INTERVAL_SECONDS)
+
+
 def test_without_a_storage_on_lvm_nothing_is_read_and_nothing_allowed(node: Node) -> None:
     for storage in node.store.storages.values():
         storage.disabled = storage.kind != "dir"
