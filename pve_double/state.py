@@ -17,6 +17,7 @@ from pve_double.executor.base import Executor
 from pve_double.faults import Faults
 from pve_double.pace import LOCK_SECONDS, Pace
 from pve_double.permissions import Permissions
+from pve_double.pvestatd import Pvestatd
 from pve_double.qemu.machine import Machine
 from pve_double.storage.disks import Disk, Disks
 from pve_double.storage.locks import StorageLocks
@@ -94,6 +95,7 @@ class Node:
         self.containers: dict[int, Container] = {}
         self.store = store
         self.disks = Disks(disks, store, executor, self.name)
+        self.pvestatd = Pvestatd(self.disks, store)
         self.tasks = Tasks(self.name)
         self.started = time.monotonic()
         self._config_locks: dict[int, threading.Lock] = {}

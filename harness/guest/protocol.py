@@ -117,6 +117,11 @@ class Hypervisor(Remover, Protocol):
         """
         ...
 
+    @property
+    def poll_seconds(self) -> float:
+        """The time from one poll to the next in which its own services read the disks of its storages; 0 without."""
+        ...
+
     def missing(self, mode: Mode, disk: AnyDisk) -> str | None:
         """Why the host does not support `mode` on `disk`, with the remedy; None if it does. Changes nothing."""
         ...

@@ -16,6 +16,7 @@ from harness.model.base import ArrayState
 from harness.model.counters import (
     ArmBytes,
     ArrayCounts,
+    Background,
     Counters,
     FioCounts,
     MemberCounts,
@@ -25,8 +26,12 @@ from harness.model.counters import (
 )
 from harness.model.mode import Arm, Place
 from harness.results import Measurement, RunStore
+from harness.results.validity import PROBED
 from harness.scenario.plan import Group
 from harness.scenario.timetable import Slice, stays_in_cache
+
+PROBE_SECONDS = 3.0
+"""How long after a program has closed a disk udev may still read from it, also on an emulated host."""
 
 
 def measure_timetable(
@@ -56,6 +61,7 @@ def measure_timetable(
             if any(stays_in_cache(arm, each.job) for each in table.slices if each.arm == arm):
                 session.settle(arm)
     by_arm = {arm: _bytes(arm, ran, moved) for arm, moved in qemu.items()}
+    probed = [_probed(number, ran) for number in range(len(ran))]
     ramps = {job.id: job.ramp for job in group.jobs}
     measurements = [
         Measurement(
@@ -73,7 +79,7 @@ def measure_timetable(
             metrics=dict(each.result.metrics),
             io_bytes=each.result.io_bytes,
             raw=each.raw,
-            counters=_counters(at(each.planned.turn), each, by_arm[each.planned.arm]),
+            counters=_counters(at(each.planned.turn), each, by_arm[each.planned.arm], may_read),
             histogram=dict(each.result.histogram),
             sync_histogram=dict(each.result.sync_histogram),
             notes=(each.cycles.note,) if each.cycles.note else (),
@@ -81,7 +87,7 @@ def measure_timetable(
             discarded_s=round(each.planned.job.ramp - ramps[each.result.job], 6),
             write_limit=each.planned.write_limit,
         )
-        for each in ran
+        for each, may_read in zip(ran, probed, strict=True)
     ]
     for measurement in measurements:
         store.append(measurement)
@@ -96,7 +102,19 @@ def _bytes(arm: Arm, ran: Sequence[RanSlice], qemu: Transferred | None) -> ArmBy
     return ArmBytes(qemu=qemu, fio=sum(by_fio, Transferred()))
 
 
-def _counters(at: Session, ran: RanSlice, arm: ArmBytes | None) -> Counters:
+def _probed(number: int, ran: Sequence[RanSlice]) -> int:
+    """Bytes that udev may read in this slice: it looks for signatures when a program closes a disk after writing.
+
+    fio on the host does so at the end of each slice that writes, and when it starts, for all of its jobs.
+    """
+    writes = [each.planned.arm.place is not Place.GUEST and each.planned.job.writes for each in ran]
+    closed = [ran[earlier].ended for earlier in range(number + 1) if writes[earlier]]
+    if any(writes):
+        closed.append(ran[0].first)
+    return PROBED if any(ran[number].first <= moment + PROBE_SECONDS for moment in closed) else 0
+
+
+def _counters(at: Session, ran: RanSlice, arm: ArmBytes | None, probed: int) -> Counters:
     result = ran.result
     counted = Counters(
         fio=FioCounts(
@@ -112,7 +130,8 @@ def _counters(at: Session, ran: RanSlice, arm: ArmBytes | None) -> Counters:
     )
     if ran.before is None or ran.after is None:
         return counted
-    return _of_host(counted, ran.before, ran.after, at, ran.planned.arm)
+    found = _of_host(counted, ran.before, ran.after, at, ran.planned.arm)
+    return found if found.background is None else replace(found, background=replace(found.background, probed=probed))
 
 
 def _of_host(counted: Counters, before: Sample, after: Sample, at: Session, arm: Arm) -> Counters:
@@ -127,10 +146,13 @@ def _of_host(counted: Counters, before: Sample, after: Sample, at: Session, arm:
     busy = now.cpu.busy_since(then.cpu)
     threads = since(now.qemu, then.qemu)
     seconds = after.begun - before.begun
+    idle = at.idle.of(list(members))
+    background = Background(expected=idle.rate * seconds, burst=idle.burst)
     return replace(
         counted,
         disk=_moved(members.values()),
         storage=_moved([change for change in shared if change is not None]),
+        background=background if members else None,
         cpu_busy=_guest_busy(threads, at, seconds) if arm.place is Place.GUEST else busy,
         host_cpu_busy=busy,
         host=since(now.host, then.host),

@@ -21,6 +21,7 @@ from harness.layout.source import BlockSource
 from harness.measure.clock import Clocks
 from harness.measure.conditioning import condition, conditioning_job
 from harness.measure.fio import Target
+from harness.measure.idle import Idle, count_idle
 from harness.measure.phases import Phases
 from harness.model.counters import Transferred
 from harness.model.disk import DiskFacts
@@ -129,6 +130,8 @@ class Session:
     """The health of each disk under test before it was conditioned, by its kernel name."""
     block: int = 512
     """The smallest I/O in bytes that every arm can do: the largest logical block size."""
+    idle: Idle = field(default_factory=Idle)
+    """What other programs read from the disks before anything was measured, when the guest was up."""
 
     @property
     def paths(self) -> dict[str, str]:
@@ -272,6 +275,10 @@ def session(
             stack.callback(slot.close)
         effective = {disk.name: _read_back(slot.guest, disk.name) for disk in attached} if slot else {}
         block = _logical_block(found.get(layouts.disk), effective.values())
+        clocks, idle = Clocks(), Idle()
+        if hypervisor.poll_seconds:
+            with phases.step("idle", f"count what other programs read from {words} meanwhile"):
+                idle = count_idle(host.runner, clocks.read(host.runner), list(devices), hypervisor.poll_seconds)
         yield Session(
             host,
             layouts,
@@ -279,10 +286,12 @@ def session(
             skipped,
             effective,
             conditioning,
+            clocks=clocks,
             names=names,
             disks=found,
             health=health,
             block=block,
+            idle=idle,
         )
 
 

@@ -178,6 +178,20 @@ class ArrayCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Background:
+    """What other programs may have read from the disks during the measurement."""
+
+    __pydantic_config__ = STRICT
+
+    probed: int = 0
+    """Bytes that udev may have read, because fio on the host closed a disk after writing."""
+    expected: float = 0.0
+    """Bytes that other programs read in as many seconds while nothing was measured."""
+    burst: int = 0
+    """The most bytes that they read at once then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
     """All counters of one measurement.
 
@@ -193,6 +207,8 @@ class Counters:
     if that is a file."""
     storage: Transferred | None = None
     """By all disks below a storage in use together, with the bytes of others; null on disks that only the run uses."""
+    background: Background | None = None
+    """What other programs may have added to `disk`; null if the disk's counts are missing, and in earlier versions."""
     qemu: Transferred | None = None
     """By QEMU's block layer, in runs of version 0.1; else null."""
     arm: ArmBytes | None = None

@@ -24,6 +24,9 @@ REBUILD_IN_FLIGHT = 1024**2
 """Bytes of each member that a recovery may have in flight at a reading, and bytes of superblocks and bitmaps that it
 writes in a slice. RAID 5 and 6 recover at most 256 stripes of 4 KiB at once (stripe_cache_size in md.rst)."""
 
+_DEVIATIONS = 4
+"""How many standard deviations more polls than expected may have happened in the slices."""
+_POLLERS = "programs that also read while nothing was measured"
 _MULTIPLIED = 1.1
 """Beyond this factor, a layout adds more than metadata."""
 RATE_TOLERANCE = 0.05
@@ -40,11 +43,12 @@ BUSY = 0.95
 class _Count:
     """The value of one counter for the slices of an arm in one round and direction, with its bounds. All in bytes.
 
-    `slack` is what may still be in flight when fio ended, `extra` is what other programs and `rebuild`, the recovery of
-    an array, may have added.
+    `round` is None for all rounds together. `slack` is what may still be in flight when fio ended, `extra` is what
+    other programs and `rebuild`, the recovery of an array, may have added. `polled` is the part of `extra` by programs
+    that also used the disk while nothing was measured.
     """
 
-    round: int
+    round: int | None
     direction: str
     by: str
     fio: float
@@ -54,6 +58,7 @@ class _Count:
     slack: float
     extra: float
     rebuild: float = 0.0
+    polled: float = 0.0
 
     @property
     def off(self) -> float:
@@ -72,6 +77,17 @@ class _Count:
     def amplified(self) -> bool:
         """Whether the layout moves a multiple of the bytes, beyond some metadata."""
         return self.most > _MULTIPLIED * self.fio
+
+    @property
+    def needs_polls(self) -> bool:
+        """Whether the counter would be too high without what polls may have added."""
+        return (
+            self.polled > 0 and self.counted - self.most - self.slack - self.extra + self.polled > TOLERANCE * self.most
+        )
+
+    @property
+    def where(self) -> str:
+        return "all rounds" if self.round is None else f"round {self.round}"
 
     @property
     def needed(self) -> str:
@@ -96,7 +112,14 @@ def byte_checks(
         by_round.setdefault((measurement.arm, measurement.round), []).append(measurement)
     by_arm: dict[str, list[_Count]] = {}
     for (arm, _), slices in by_round.items():
-        by_arm.setdefault(arm, []).extend(_counts(slices, in_flight, NONE if arm == Place.HOST else layout))
+        by_arm.setdefault(arm, []).extend(
+            _counts(slices, in_flight, NONE if arm == Place.HOST else layout, slices[0].round)
+        )
+    # What polls may read is large beside the bytes of one round of a slow job, but not beside those of many.
+    for arm, counts in by_arm.items():
+        if any(count.polled for count in counts):
+            every = [each for (other, _), slices in by_round.items() if other == arm for each in slices]
+            by_arm[arm] = [*counts, *_counts(every, in_flight, NONE if arm == Place.HOST else layout, None)]
     return tuple(_checked(arm, counts) for arm, counts in by_arm.items() if counts)
 
 
@@ -200,8 +223,25 @@ def saturation_notes(measurements: Iterable[Measurement], depth: int | None) -> 
     return tuple(notes)
 
 
-def _counts(slices: Sequence[Measurement], in_flight: int, of_disk: Amplification) -> list[_Count]:
-    """The counts of the slices of one arm and round together. Single slices may be short: a small write counts much."""
+def _polled(slices: Iterable[Measurement]) -> float:
+    """Bytes that programs which poll the disk may have read in these slices.
+
+    The number of polls in the slices varies like that of a Poisson process: its standard deviation is the root of what
+    is expected. A poll counts as a whole.
+    """
+    found = [each.counters.background for each in slices if each.counters.background is not None]
+    expected, burst = sum(each.expected for each in found), max((each.burst for each in found), default=0)
+    return expected + _DEVIATIONS * math.sqrt(expected * burst) + burst
+
+
+def _probed(measurement: Measurement) -> int:
+    """In runs of earlier versions, udev may have read in any slice."""
+    background = measurement.counters.background
+    return PROBED if background is None else background.probed
+
+
+def _counts(slices: Sequence[Measurement], in_flight: int, of_disk: Amplification, number: int | None) -> list[_Count]:
+    """The counts of these slices of one arm together. Single slices may be short: a small write counts much."""
     whole = [each for each in slices if each.counters.disk is not None]
     shared = [each for each in slices if each.counters.disk is None and each.counters.storage is not None]
     pieces = {each.raw: each.counters.arm for each in slices if each.counters.arm is not None}
@@ -223,8 +263,10 @@ def _counts(slices: Sequence[Measurement], in_flight: int, of_disk: Amplificatio
             if direction == "read":
                 for_writes = sum(each.written for each in by_fio) * needs.read_for_write
                 fewest, most = fio * needs.fewest_read, fio * needs.most_read + for_writes
-            # After a slice that wrote on the host, udev may read in the next one, whatever its arm is.
-            extra: float = PROBED * len(by_fio) if by == "disk" and direction == "read" else 0
+            polled, extra = 0.0, 0.0
+            if by == "disk" and direction == "read":
+                polled = _polled(whole)
+                extra = polled + sum(map(_probed, whole))
             if by == "storage":
                 # Others read and write there, too. So more bytes are no fault of the measurement.
                 extra = math.inf
@@ -232,7 +274,7 @@ def _counts(slices: Sequence[Measurement], in_flight: int, of_disk: Amplificatio
             rebuild = _of_rebuild(whole, direction, needs)
             found.append(
                 _Count(
-                    slices[0].round,
+                    number,
                     direction,
                     by,
                     fio,
@@ -242,6 +284,7 @@ def _counts(slices: Sequence[Measurement], in_flight: int, of_disk: Amplificatio
                     slack=slack,
                     extra=extra + rebuild,
                     rebuild=rebuild,
+                    polled=polled,
                 )
             )
     return found
@@ -263,10 +306,12 @@ def _checked(arm: str, counts: Sequence[_Count]) -> ValidityCheck:
     first = next((count for count in wrong if count.by == "qemu" and count.round == worst.round), worst)
     whose = {"qemu": "QEMU", "disk": "the host's disk", "storage": "the disks below the storage"}[first.by]
     needed = f"; its layout needs {first.needed} times as much as fio" if first.amplified else ""
+    if first.polled and first.off > 0:
+        needed += f"; {format_size(first.polled)} allowed for {_POLLERS}"
     return ValidityCheck(
         f"bytes {arm}",
         ok=False,
-        detail=f"round {first.round}: fio counted {format_size(first.fio)} {first.direction}, {whose} "
+        detail=f"{first.where}: fio counted {format_size(first.fio)} {first.direction}, {whose} "
         f"{format_size(first.counted)} ({first.counted / first.fio:.1%}{needed}): {_reason(first)}",
     )
 
@@ -279,7 +324,9 @@ def _agreement(counts: Sequence[_Count]) -> str:
     if not amplified:
         most = max(count.difference for count in counts)
         shared = "; those disks may have moved more, for others" if names["storage"] in others else ""
-        return f"{who} and {others[-1]} agree within {max(most, 0.001):.1%}{shared}"
+        polled = [count for count in counts if count.needs_polls]
+        allowed = f", with {format_size(max(each.polled for each in polled))} allowed for {_POLLERS}" if polled else ""
+        return f"{who} and {others[-1]} agree within {max(most, 0.001):.1%}{allowed}{shared}"
     ratios = sorted(count.counted / count.fio for count in amplified)
     found = " to ".join(dict.fromkeys(f"{ratio:.3g}" for ratio in (ratios[0], ratios[-1])))
     needed = " or ".join(dict.fromkeys(count.needed for count in amplified))

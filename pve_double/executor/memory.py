@@ -55,6 +55,8 @@ class Guest:
     ran: dict[int, Ran] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     answers: dict[str, Ran] = field(default_factory=dict)
+    asked: list[list[str]] = field(default_factory=list)
+    """The commands that the agent was told to run."""
 
 
 class MemoryExecutor:
@@ -141,6 +143,7 @@ class MemoryExecutor:
         return _answer(guest, command)
 
     def _exec(self, guest: Guest, words: list[str], arguments: Mapping[str, Any]) -> int:
+        guest.asked.append(words)
         program = words[0].rpartition("/")[2]
         answer = guest.answers.get(words[-1])
         if answer is None and program not in _PROGRAMS:

@@ -64,7 +64,7 @@ class NodeStorage:
         if storage.vgname:
             self._lvm("lvremove", "--yes", f"{storage.vgname}/{volname}")
         elif storage.pool:
-            self._run("zfs", "destroy", "-r", f"{storage.pool}/{volname}")
+            self._run("zfs", "destroy", "-r", f"{storage.pool}/{storage.parse(volname).name}")
         else:
             self._run("rm", "-f", storage.path_of(volname))
 

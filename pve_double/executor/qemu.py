@@ -50,6 +50,12 @@ loop=$(losetup --find --show /var/lib/vz/pve-data.img)
 pvcreate --config "$traceless" --quiet --yes "$loop"
 vgcreate --config "$traceless" --quiet --setautoactivation n pve "$loop"
 lvcreate --config "$traceless" --quiet --type thin-pool --extents 95%FREE --name data pve
+# Like pvestatd: as local-lvm is a storage, it lists all volume groups and volumes, and so reads from their disks.
+while sleep 10; do
+    vgs --config "$traceless" --options vg_name,vg_size,vg_free,lv_count || true
+    lvs --config "$traceless" --options vg_name,lv_name,lv_size,pool_lv,data_percent,metadata_percent || true
+done </dev/null >/dev/null 2>&1 &
+echo "$!" >/var/run/qemu-server/pvestatd
 """
 # On an emulated host a vCPU that comes to a CPU from another one may hang, so it has one CPU from its first moment.
 # QEMU's other threads then get the other CPUs; PVE's QEMU names its threads.
@@ -68,6 +74,7 @@ rm -f "$2/$1".*
 _UNDO = """
 traceless=$1 mark=$2
 [ -e "$mark" ] || exit 0
+[ ! -e /var/run/qemu-server/pvestatd ] || kill "$(cat /var/run/qemu-server/pvestatd)"
 for pid in $(cat /var/run/qemu-server/*.pid 2>/dev/null); do
     case $(cat "/proc/$pid/comm" 2>/dev/null) in qemu-system*) kill "$pid" ;; *) continue ;; esac
     for _ in $(seq 100); do [ -e "/proc/$pid" ] || break; sleep 0.1; done

@@ -147,11 +147,20 @@ def _check_clone_access(request: Request, config: Config, storage: str | None) -
         request.require(f"/storage/{place}", "Datastore.AllocateSpace")
 
 
+def _names_its_base(node: Node, storage: str, volname: str, target: str) -> bool:
+    """Whether a clone of this volume has its base in its name: that of a base volume on a directory or on ZFS."""
+    of = node.store.config(storage)
+    return storage == target and of.parse(volname).is_base and (bool(of.path) or of.kind == "zfspool")
+
+
 def _cloned(request: Request, source: Config, new: int, params: Mapping[str, str], log: TaskLog) -> Config:
     config = {name: value for name, value in source.items() if name not in _NOT_CLONED and not is_unused(name)}
     for drive in [each for each in drives(config) if each.is_disk]:
         target = params.get("storage") or split_volume_id(drive.file)[0]
         made = copied(request.node, drive, new, log, target=target, format_=params.get("format"))
+        storage, volname = split_volume_id(drive.file)
+        if params.get("full") != "1" and _names_its_base(request.node, storage, volname, target):
+            made = Drive(drive.key, request.node.store.linked(made.file, volname), made.options)
         config[drive.key] = made.text()
     for name in filter(network.is_card, list(config)):
         card = network.cards({name: config[name]})[0]

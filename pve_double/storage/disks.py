@@ -31,6 +31,8 @@ class Disk:
     used: str = ""
     mounted: bool = False
     partuuid: str = ""
+    read_bytes: int = 0
+    """What the node's own services have read from it."""
 
     def entry(self) -> dict[str, Any]:
         """As disks/list has it."""

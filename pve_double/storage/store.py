@@ -221,6 +221,14 @@ class Store:
             self.volumes[new] = replace(old, id=new, vmid=named.vmid)
         return new
 
+    def linked(self, volid: str, base: str) -> str:
+        """The volume as a linked clone of the volume `base` of its storage, which is then in its name; its new id."""
+        storage_id, volname = split_volume_id(volid)
+        with self._lock:
+            new = f"{storage_id}:{base}/{volname}"
+            self.volumes[new] = replace(self.volumes.pop(volid), id=new)
+        return new
+
     def reassign(self, volid: str, vmid: int) -> str:
         """The volume under the next free name of another VM; its new id."""
         storage_id, volname = split_volume_id(volid)

@@ -76,7 +76,9 @@ class Storage:
         named = self.parse(volname)
         if self.path:
             directory = f"{self.path}/{SUBDIRECTORIES[named.content]}"
-            return f"{directory}/{volname}" if named.content == "images" else f"{directory}/{named.name}"
+            return (
+                f"{directory}/{named.vmid}/{named.name}" if named.content == "images" else f"{directory}/{named.name}"
+            )
         if named.content == "images":
             directory = f"/dev/zvol/{self.pool}" if self.kind == "zfspool" else f"/dev/{self.vgname}"
             return f"{directory}/{named.name}"

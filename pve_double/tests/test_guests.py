@@ -69,6 +69,31 @@ def test_going_back_takes_the_settings_and_keeps_what_came_later_as_unused(root:
     assert root.get(f"{path}/status/current").result["status"] == "running"
 
 
+@pytest.mark.parametrize(
+    ("disk", "name"),
+    [
+        ("local:1,format=qcow2", "local:{base}/base-{base}-disk-0.qcow2/{new}/vm-{new}-disk-0.qcow2"),
+        ("local-lvm:1", "local-lvm:vm-{new}-disk-0"),
+    ],
+)
+def test_the_volume_of_a_linked_clone_on_a_directory_has_its_base_in_its_name(
+    root: Client, disk: str, name: str
+) -> None:
+    # PVE::Storage::Plugin::clone_image; that of LvmThinPlugin returns a plain name.
+    vmid = made(root, scsi0=disk)
+    root.post(f"{QEMU}/{vmid}/template")
+    new = next(VMIDS)
+    assert root.post(f"{QEMU}/{vmid}/clone", newid=new).exitstatus == "OK"
+    volid = name.format(base=vmid, new=new)
+    assert config(root, new)["scsi0"].partition(",")[0] == volid
+    storage = disk.partition(":")[0]
+    assert volid in {each["volid"] for each in root.get(f"{NODE}/storage/{storage}/content").result}
+    path = root.get(f"{NODE}/storage/{storage}/content/{volid}").result["path"]
+    assert path.endswith(f"/images/{new}/vm-{new}-disk-0.qcow2" if storage == "local" else f"/vm-{new}-disk-0")
+    assert root.delete(f"{QEMU}/{new}").exitstatus == "OK"
+    assert volid not in {each["volid"] for each in root.get(f"{NODE}/storage/{storage}/content").result}
+
+
 def test_a_running_vm_reports_how_long_it_waited(root: Client) -> None:
     # As on the second recorded node: PVE::QemuServer::vmstatus, from the pressure of the VM's control group.
     vmid = made(root)

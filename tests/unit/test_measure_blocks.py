@@ -30,17 +30,19 @@ from harness.lab.vm_threads import VmThreads
 from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
 from harness.measure.blocks import measure_timetable
+from harness.measure.idle import Idle, IdleReads
 from harness.measure.measurer import Piece
 from harness.measure.pauses import Pauses
 from harness.measure.session import GuestSlot, Session
 from harness.model.attach import Attach
-from harness.model.counters import Transferred
+from harness.model.counters import Background, Transferred
 from harness.model.effective import NOTHING, Effective
 from harness.model.job import Job
 from harness.model.layout import Lvm
 from harness.model.mode import Arm, Cell, Mode, Place
 from harness.results import ConditioningRecord, Measurement, RunStore
 from harness.results.io_costs import costs_per_io
+from harness.results.validity import PROBED
 from harness.scenario.plan import Group
 from harness.scenario.timetable import Slice, Timetable, Turn, timetables
 from tests.unit import paced_fio
@@ -303,6 +305,24 @@ def test_each_slice_has_the_hosts_counters_between_the_slices(alternated: Altern
     # All times between the readings together are at most those of all CPUs.
     busy = sum(each.counters.host.busy_s for each in found if each.counters.host)
     assert 0 < busy <= 1.1 * sum(0.4 + 0.3 for _ in found) * (os.cpu_count() or 1)
+
+
+def test_udev_may_have_read_in_a_slice_that_writes_on_the_host_and_shortly_after_it(alternated: Alternated) -> None:
+    for each in alternated.found:
+        assert each.counters.background is not None
+        if each.job == WRITE.id and not each.arm.startswith("guest"):
+            assert each.counters.background == Background(probed=PROBED)
+
+
+def test_without_writes_on_the_host_only_what_polls_read_before_is_expected(ran: Ran) -> None:
+    ran.at = replace(ran.at, idle=Idle({DISK: IdleReads(rate=50_000.0, burst=500_000)}))
+    found = undisturbed(lambda: ran.measure(ran.table((READ,), blocks=1)), list)
+    for each in found:
+        background = each.counters.background
+        assert background is not None
+        assert (background.probed, background.burst) == (0, 500_000)
+        # The counters are read in the middle of the pauses.
+        assert background.expected == pytest.approx(50_000 * (READ.seconds + 0.3), rel=0.5)
 
 
 def test_qemu_is_asked_once_before_and_once_after_and_its_bytes_are_those_of_all_slices(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -42,6 +43,7 @@ from pve_double import nodeshell
 from pve_double.faults import Fault
 from pve_double.server import Serving, serve
 from pve_double.state import Node
+from pve_double.storage.volumes import Storage
 from pve_double.testing import memory_node
 from tests.unit.proxmox_fixtures import client, node, serving, shell
 from tests.unit.proxmox_nodes import connected
@@ -401,6 +403,63 @@ def test_a_guest_may_be_a_clone_of_a_template(client: Client, iso: Path, shell: 
         }
         assert logged["pve-vm"]["uuid"] in config["smbios1"]
     assert left(client) == before
+    assert shell.logged == []
+
+
+def test_a_linked_clone_of_a_template_on_a_directory_is_removed_and_the_template_stays(
+    client: Client, iso: Path, shell: NodeShell
+) -> None:
+    # Its volume has its base in its name: local:100/base-100-disk-0.qcow2/9000/vm-9000-disk-0.qcow2.
+    made = {"vmid": 100, "name": "mine", "scsi0": "local:1,format=qcow2", "boot": "order=scsi0"}
+    client.task("post", "nodes/pve/qemu", made, is_done=lambda: False, deadline=30)
+    client.task("post", "nodes/pve/qemu/100/template", {}, is_done=lambda: False, deadline=30)
+    (iso.parent / "key.pub").write_text("ssh-ed25519 AAAA x@y\n")
+    before = left(client)
+    ours = hypervisor(client, iso, shell, replace(RULES, template=100))
+    with ours.layouts(shell.log(RUN), [STORED], [HOST, THIN], span=SPAN):
+        disk = client.get("nodes/pve/qemu/9000/config")["scsi0"].partition(",")[0]
+        assert "/9000/vm-9000-disk-0.qcow2" in disk
+        assert disk in {entry.record.get("volid") for entry in shell.logged}
+    assert left(client) == before
+    assert shell.logged == []
+
+
+def test_a_killed_run_with_a_clone_is_reaped_and_the_template_stays(
+    client: Client, iso: Path, shell: NodeShell
+) -> None:
+    made = {"vmid": 100, "name": "mine", "scsi0": "local-lvm:1", "boot": "order=scsi0"}
+    client.task("post", "nodes/pve/qemu", made, is_done=lambda: False, deadline=30)
+    client.task("post", "nodes/pve/qemu/100/template", {}, is_done=lambda: False, deadline=30)
+    (iso.parent / "key.pub").write_text("ssh-ed25519 AAAA x@y\n")
+    before = left(client)
+    ours = hypervisor(client, iso, shell, replace(RULES, template=100))
+    held = ours.layouts(shell.log(RUN), [STORED], [HOST, THIN], span=SPAN)
+    held.__enter__()
+    assert reaped(ours, shell) == {"pve-volume": ["removed"] * 3, "pve-vm": ["removed"]}
+    assert left(client) == before
+    with suppress(HarnessError):
+        held.__exit__(None, None, None)
+
+
+def test_thin_volumes_on_a_pool_of_somebody_else_leave_everything_there(
+    node: Node, client: Client, iso: Path, shell: NodeShell
+) -> None:
+    node.store.storages["fast"] = Storage(
+        "fast", "lvmthin", frozenset({"images"}), 1 << 40, vgname="vg1", thinpool="tp", options={"nodes": "pve"}
+    )
+    client.task("post", "nodes/pve/qemu", {"vmid": 100, "scsi0": "fast:4"}, is_done=lambda: False, deadline=30)
+    before, entry = client.get("nodes/pve/storage/fast/content"), client.get("storage/fast")
+    stored = DiskByStorage("fast", {"lvm-thin": "fast"})
+    ours = hypervisor(client, iso, shell)
+    node.faults.add(Fault("storage-locked", "^fast$"))
+    with ours.layouts(shell.log(RUN), [stored], [HOST, THIN], span=SPAN) as layouts:
+        assert layouts.by_mode["thin"].path == "/dev/vg1/vm-9000-voh-1"
+        volids = {each["volid"] for each in client.get("nodes/pve/storage/fast/content")}
+        assert volids == {"fast:vm-100-disk-0", "fast:vm-9000-voh-0", "fast:vm-9000-voh-1"}
+        node.faults.add(Fault("storage-locked", "^fast$"))
+    assert client.get("nodes/pve/storage/fast/content") == before
+    assert client.get("storage/fast") == entry
+    assert node.faults.listing() == []
     assert shell.logged == []
 
 

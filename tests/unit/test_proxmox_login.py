@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import GuestError
+from harness.guest.proxmox.address import address_script
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.login import KEY_FILE, log_in
 from harness.guest.proxmox.machine import VirtualMachine
@@ -22,7 +23,8 @@ from harness.lab.hosts import GuestFiles, Host
 from harness.lab.inventory import HostSpec
 from harness.lab.proxmox import GuestRules
 from harness.lab.transport.local import LocalRunner
-from pve_double.executor.memory import MemoryExecutor
+from pve_double.executor.memory import MemoryExecutor, Ran
+from pve_double.faults import Fault, Kind
 from pve_double.server import Serving, serve
 from pve_double.state import Node
 from pve_double.testing import memory_node
@@ -167,6 +169,50 @@ def test_a_missing_privilege_is_named(serving: Serving, server: Server, monkeypa
 
 def test_through_the_node_a_clone_needs_no_agent(started: Started) -> None:
     log_in(started.machine, started.host, replace(DIRECT, reach="node")).close()
+
+
+STATIC = replace(DIRECT, network="static", template=None, gateway="127.0.0.254")
+
+
+def of_our_image(started: Started) -> Host:
+    return replace(started.host, guest_files=replace(started.host.guest_files, host_key=started.server.host_key))
+
+
+def agent_answers(started: Started, exitcode: int, err: str) -> None:
+    """What the script that sets the address does in the guest."""
+    assert isinstance(started.node.executor, MemoryExecutor)
+    answers = started.node.executor.guests[started.machine.vmid].answers
+    answers[address_script(STATIC)] = Ran(0.0, exitcode, "", err)
+
+
+def test_a_static_address_is_set_by_the_agent_before_the_login(started: Started) -> None:
+    agent_answers(started, 0, "")
+    log_in(started.machine, of_our_image(started), STATIC).close()
+    assert isinstance(started.node.executor, MemoryExecutor)
+    assert started.node.executor.guests[started.machine.vmid].asked == [["/bin/sh", "-c", address_script(STATIC)]]
+
+
+def test_an_address_that_the_guest_refuses_is_an_error_with_its_words(started: Started) -> None:
+    agent_answers(started, 2, "RTNETLINK answers: Network is unreachable")
+    with pytest.raises(GuestError, match="failed in the guest: RTNETLINK answers: Network is unreachable"):
+        log_in(started.machine, of_our_image(started), STATIC)
+
+
+def test_an_agent_that_never_answers_gets_no_address(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.guest.proxmox.login.BOOT_SECONDS", {"tcg": 0.5})
+    process = started.node.machine(started.machine.vmid).process
+    assert process is not None
+    process.answers_from = time.monotonic() + 3600
+    with pytest.raises(GuestError, match="booted, but its agent does not answer"):
+        log_in(started.machine, of_our_image(started), STATIC)
+
+
+@pytest.mark.parametrize("kind", ["gone", "cut-after"])
+def test_a_lost_answer_of_the_agent_does_not_end_the_login(started: Started, kind: Kind) -> None:
+    started.node.faults.add(Fault(kind, "POST .*/agent/exec$"))
+    agent_answers(started, 0, "")
+    log_in(started.machine, of_our_image(started), STATIC).close()
+    assert started.node.faults.listing() == []
 
 
 def test_our_own_image_shows_the_key_of_its_build(started: Started, tmp_path: Path) -> None:

@@ -6,12 +6,13 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.errors import HarnessError
+from harness.errors import HarnessError, LabUnavailable
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.new_machine import created
 from harness.guest.proxmox.secrets import Secret
@@ -19,6 +20,7 @@ from harness.guest.proxmox.stores import Store, Stores
 from harness.guest.proxmox.vm import shell_parameters
 from harness.lab.paths import TAG
 from harness.lab.proxmox import GuestRules
+from pve_double.faults import Fault
 from pve_double.server import serve
 from pve_double.testing import memory_node
 from tests.unit.proxmox_nodes import connected
@@ -26,6 +28,7 @@ from tests.unit.proxmox_shell import DISK, NodeShell
 from tests.unit.test_proxmox_backend import (
     HOST,
     LVM,
+    PASSTHROUGH,
     RAW,
     RUN,
     SPAN,
@@ -110,6 +113,31 @@ def test_layouts_are_made_on_a_spare_disk_with_these_privileges(tmp_path: Path) 
             assert f"{TAG}-{RUN}-lvm" in {each["storage"] for each in root.get("storage")}
         life_of_a_vm(client, shell)
         assert left(root) == []
+
+
+def test_a_user_other_than_root_may_log_in_with_a_password(tmp_path: Path) -> None:
+    # With a password, writes need a ticket and a CSRF token, and the ticket is renewed in the middle of a run.
+    iso = tmp_path / "guest.iso"
+    iso.write_bytes(b"\0" * 4096)
+    with token_with(ROLES, tmp_path) as (root, token, shell):
+        shell.node.accounts.users["bench@pve"].password = "of the bench"
+        changed = replace(token.spec, token=None)
+        client = Client(changed, Secret("of the bench"), "node1")
+        try:
+            shell.node.faults.add(Fault("ticket-expired", "POST .*/disks/lvm"))
+            ours = hypervisor(client, iso, shell)
+            with ours.layouts(shell.log(RUN), [DISK], [HOST, LVM, RAW], span=SPAN):
+                assert f"{TAG}-{RUN}-lvm" in {each["storage"] for each in root.get("storage")}
+            life_of_a_vm(client, shell)
+            why = ours.missing(PASSTHROUGH, DISK)
+        finally:
+            client.close()
+        assert why is not None
+        assert "only from root@pam with a password, not from bench@pve" in why
+        assert shell.node.faults.listing() == []
+        assert left(root) == []
+        with pytest.raises(LabUnavailable, match="refuses the login of bench@pve"):
+            Client(changed, Secret("another"), "node1")
 
 
 @pytest.mark.parametrize("privilege", [privilege for role in ON_STORAGES if role in ROLES for privilege in ROLES[role]])

@@ -98,3 +98,22 @@ def test_the_disks_device_and_scheduler_are_recorded(host: Host, connection: Con
     assert disk.facts.size_bytes == sectors * 512 == 256 * MIB
     assert disk.before is None  # a loop device has neither temperature nor wear
     assert not disk.notes
+
+
+class PollingHypervisor(LibvirtHypervisor):
+    """A hypervisor whose services poll the disks, as Proxmox VE does."""
+
+    poll_seconds = 1.0
+
+
+def test_polls_are_counted_before_the_first_round_if_the_hypervisor_polls_its_disks(
+    host: Host, connection: Connection, tmp_path: Path
+) -> None:
+    request = SetupRequest(("loop",), (HOST,), jobs=(), span=16 * MIB, conditioning="fill")
+    log = CreationLog(RUNNER, RunId.new(), str(tmp_path / "created"))
+    host = replace(host, facts=read_facts(RUNNER))
+    for kind, counted in ((PollingHypervisor, True), (LibvirtHypervisor, False)):
+        phases, hypervisor = Phases(Events()), kind(host, connection, Events())
+        with session(host, hypervisor, host.spec.disks, request, log=log, seed=1, phases=phases) as at:
+            assert set(at.idle.disks) == ({at.layouts.disk} if counted else set())
+        assert (phases.seconds.get("idle", 0.0) > 1.2) is counted

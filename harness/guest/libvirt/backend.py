@@ -144,6 +144,11 @@ class LibvirtHypervisor(LibvirtRemover):
         ours = [disk for disk in disks if not isinstance(disk, DiskByStorage)]
         return built(log, self._host.facts, ours, modes, span=span, events=self._events)
 
+    @property
+    def poll_seconds(self) -> float:
+        """libvirt never polls its storages."""
+        return 0.0
+
     def missing(self, mode: Mode, disk: AnyDisk) -> str | None:
         """Why the host does not support `mode` on `disk`, with the remedy; None if it does."""
         if (why := self._not_built(mode, disk)) or mode.attach is None:

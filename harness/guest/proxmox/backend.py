@@ -45,6 +45,8 @@ from harness.model.mode import Mode
 
 BOOT_TRIES = 2
 _EXPECTED_BOOT_SECONDS = 20.0
+_POLL_SECONDS = 10.0
+"""`$updatetime` of PVE::Service::pvestatd."""
 
 # A template does not run the guest image. This creates the files that the guest image creates in /run.
 _ADOPT = r"""
@@ -74,6 +76,11 @@ class ProxmoxHypervisor(ProxmoxRemover):
         self._host = host
         self._rules = rules
         self._events = events
+
+    @property
+    def poll_seconds(self) -> float:
+        """How often pvestatd asks all storages for their space, which reads the metadata of every volume group."""
+        return _POLL_SECONDS
 
     def missing(self, mode: Mode, disk: AnyDisk) -> str | None:
         """Why the node does not support `mode` on `disk`, with the remedy; None if it does."""

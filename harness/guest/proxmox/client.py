@@ -153,10 +153,10 @@ class Client:
             try:
                 return self._ended(answer, end)
             except TaskFailed as failed:
-                error = self._failed(change, failed)
+                found = self._failed(change, failed)
                 if not is_lock_timeout(failed.status) or attempt.is_last:
-                    raise _also(error, first) from None
-                first = first or error
+                    raise _also(found, first) from None
+                first = first or found
                 if undo is not None and not self._undone(undo, first):
                     return TaskEnd(())
         raise AssertionError("unreachable: the pauses have no end")
