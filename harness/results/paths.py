@@ -28,6 +28,11 @@ class MeasuredArray:
     guests: Sequence[Measurement]
 
     @property
+    def counted(self) -> list[Measurement]:
+        """The measurements of the twin whose bytes the host counted. In the others, the reading came too late."""
+        return [each for each in self.twins if each.counters.members]
+
+    @property
     def of(self) -> tuple[object, ...]:
         """Arrays with the same value can be compared: they differ only in their disks."""
         layout = self.cell.mode.layout
@@ -36,7 +41,7 @@ class MeasuredArray:
     @property
     def disks_by_path(self) -> dict[str, int]:
         """The number of its disks on each path. Empty if the path of a disk is not known."""
-        paths = [each.path for each in self.twins[0].counters.members.values()] if self.twins else []
+        paths = [each.path for each in self.counted[0].counters.members.values()] if self.counted else []
         known = [path for path in paths if path is not None]
         return {path: known.count(path) for path in known} if len(known) == len(paths) == self.array.disks else {}
 
@@ -110,7 +115,7 @@ def _shares(measured: MeasuredArray, metric: str) -> dict[str, float] | None:
     """What the disks on each path did for each I/O (`iops`) or byte (`bw`) of fio. None if it was not counted."""
     by_path = dict.fromkeys(measured.disks_by_path, 0.0)
     of_fio = 0.0
-    for each in measured.twins:
+    for each in measured.counted:
         by_fio = _of_fio(each.counters, metric)
         if by_fio is None:
             return None

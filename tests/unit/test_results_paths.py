@@ -12,10 +12,11 @@ SEQUENTIAL, RANDOM = "seqread-1m", "randread-4k"
 FIRST, SECOND = CONTROLLERS
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["all counted", "some counted"])
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("mode", ARRAYS)
-def test_the_planted_limit_of_a_controller_is_found_within_a_tenth(mode: str, seed: int) -> None:
-    found = measured([SEQUENTIAL, RANDOM], seed=seed)
+def test_the_planted_limit_of_a_controller_is_found_within_a_tenth(mode: str, seed: int, *, late: bool) -> None:
+    found = measured([SEQUENTIAL, RANDOM], seed=seed, late=late)
     sequential, random = found.of(mode, f"{SEQUENTIAL}-qd32"), found.of(mode, f"{RANDOM}-qd32")
     for record in (sequential, random):
         assert record.bottleneck is Bottleneck.PATH
