@@ -127,7 +127,7 @@ class GuestOptions:
 
         vCPUs and topology are one option: they come from the same one. Presets are replaced by their options.
         """
-        return self._with_preset()._filled(other._with_preset())  # noqa: SLF001 - of the same class
+        return self._with_preset()._filled(other._with_preset())
 
     def expected(self, *, iothreads: int) -> Effective:
         """The settings that must be read back. `iothreads` is the number of threads that serve the disk."""
@@ -238,9 +238,6 @@ def _option_types() -> dict[str, Any]:
 
 OPTION_TYPES = _option_types()
 """The type of each option, by its key."""
-OPTIONS_TABLE: type[Table] = create_model(
-    "GuestOptionsTable",
-    __base__=Table,
-    **{name: (hint, getattr(ANY_GUEST, name)) for name, hint in OPTION_TYPES.items()},
-)
+_WITH_DEFAULTS: dict[str, Any] = {name: (hint, getattr(ANY_GUEST, name)) for name, hint in OPTION_TYPES.items()}
+OPTIONS_TABLE = create_model("GuestOptionsTable", __base__=Table, **_WITH_DEFAULTS)
 """A table with these keys, for a table that has others as well."""

@@ -8,7 +8,8 @@ from xml.etree import ElementTree as ET
 from harness.errors import Unsupported
 from harness.guest.libvirt.addresses import DriveNames, MachineType, RootBus, on_controller
 from harness.guest.protocol import GuestDisk
-from harness.model.attach import BUSES, Attach, Bus, Vfio
+from harness.model.attach import BUSES, Attach, Attachment, Bus, Vfio
+from harness.model.guest import ANY_GUEST, GuestOptions
 
 _NAME_PREFIX: dict[Bus, str] = {"virtio-blk": "vd", "virtio-scsi": "sd", "sata": "sd", "ide": "hd", "nvme": "nvme"}
 """The prefix of disk names on each bus, in libvirt's XML."""
@@ -21,8 +22,11 @@ def alias_of(disk: GuestDisk) -> str:
     return f"ua-{disk.serial}"
 
 
-def machine_for(disks: tuple[GuestDisk, ...]) -> MachineType:
-    """q35, or i440fx (`pc`) if a disk is on IDE, because q35 has no IDE controller."""
+def machine_for(disks: tuple[GuestDisk, ...], options: GuestOptions = ANY_GUEST) -> MachineType:
+    """The family of the machine: q35, or i440fx (`pc`) if it is requested or a disk is on IDE. q35 has no IDE controller.
+
+    Raises Unsupported if the disks or the request need both.
+    """
     with_ide = [disk.name for disk in disks if isinstance(disk.attach, Attach) and disk.attach.bus == "ide"]
     passed = [disk.name for disk in disks if isinstance(disk.attach, Vfio)]
     if with_ide and passed:
@@ -30,7 +34,26 @@ def machine_for(disks: tuple[GuestDisk, ...]) -> MachineType:
             f"no machine type has both IDE, which {with_ide[0]} requests, and PCIe, which {passed[0]} needs",
             hint="measure them in separate runs, selected with -k",
         )
-    return "pc" if with_ide else "q35"
+    for disk in disks:
+        if why := wrong_machine(disk.attach, options):
+            raise Unsupported(f"{disk.name}: {why}")
+    return "pc" if with_ide or _family(options) == "pc" else "q35"
+
+
+def wrong_machine(attach: Attachment, options: GuestOptions) -> str | None:
+    """Why a disk cannot be attached in this way to a guest of the requested machine type; None if it can."""
+    needed = "PCIe" if isinstance(attach, Vfio) else "IDE" if isinstance(attach, Attach) and attach.bus == "ide" else ""
+    family = _family(options)
+    if (needed, family) not in (("PCIe", "pc"), ("IDE", "q35")):
+        return None
+    other = "q35" if family == "pc" else "pc"
+    return f'machine = "{options.machine}" has no {needed}: request a machine type of {other}, or none'
+
+
+def _family(options: GuestOptions) -> MachineType | None:
+    if options.machine is None:
+        return None
+    return "q35" if "q35" in options.machine else "pc"
 
 
 def root_ports(disks: tuple[GuestDisk, ...]) -> dict[str, int]:
