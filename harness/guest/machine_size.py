@@ -14,8 +14,8 @@ MOST_VCPUS = 4
 def vcpus_for(facts: HostFacts, attachments: Iterable[Attachment] = (), guest: GuestOptions = ANY_GUEST) -> int:
     """The requested number. By default half of the host's CPUs, from 1 to 4.
 
-    The other half is for the guest's iothreads and the host's kernel. More if a disk has more queues: the guest's kernel
-    does not use more queues than it has CPUs.
+    The other half is for the guest's iothreads and the host's kernel. More if a disk has more queues: the guest's
+    kernel does not use more queues than it has CPUs.
     """
     if guest.vcpu_count is not None:
         return guest.vcpu_count

@@ -23,7 +23,7 @@ def alias_of(disk: GuestDisk) -> str:
 
 
 def machine_for(disks: tuple[GuestDisk, ...], options: GuestOptions = ANY_GUEST) -> MachineType:
-    """The family of the machine: q35, or i440fx (`pc`) if it is requested or a disk is on IDE. q35 has no IDE controller.
+    """The family of the machine: q35, or i440fx (`pc`) if it is requested or a disk is on IDE, which q35 does not have.
 
     Raises Unsupported if the disks or the request need both.
     """

@@ -58,8 +58,8 @@ def add_pins(tune: ET.Element, options: GuestOptions, *, vcpus: int, iothreads: 
     if lists := options.pin_vcpus or only:
         for vcpu, cpus in enumerate(islice(cycle(lists), vcpus)):
             ET.SubElement(tune, "vcpupin", vcpu=str(vcpu), cpuset=cpus)
-    if cpus := options.pin_emulator or others:
-        ET.SubElement(tune, "emulatorpin", cpuset=cpus)
-    if cpus := options.pin_iothreads or others:
-        for number in range(1, iothreads + 1):
-            ET.SubElement(tune, "iothreadpin", iothread=str(number), cpuset=cpus)
+    emulator, serving = options.pin_emulator or others, options.pin_iothreads or others
+    if emulator:
+        ET.SubElement(tune, "emulatorpin", cpuset=emulator)
+    for number in range(1, iothreads + 1) if serving else ():
+        ET.SubElement(tune, "iothreadpin", iothread=str(number), cpuset=str(serving))
