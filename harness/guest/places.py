@@ -101,6 +101,6 @@ def _pins(guest: GuestOptions, host: Host, places: Places) -> Iterator[str]:
             yield f"{key}: the host has no CPU {as_list(absent)}; it has {there}: pin to these"
     if host.spec.simulated and guest.pin_vcpus and len(cpus_in(pins["pin_vcpus"] or "0")) > 1:
         yield (
-            f"pin_vcpus: a guest of the embedded lab crashes if it runs on more than one CPU of its host: pin all vCPUs "
-            f'to one, for example ["{max(places.cpus)}"]'
+            "pin_vcpus: a guest of the embedded lab crashes if it runs on more than one CPU of its host: pin all "
+            f'vCPUs to one, for example ["{max(places.cpus)}"]'
         )

@@ -103,6 +103,11 @@ class GuestOptions:
     """The divisor by which it shrinks; 0 is QEMU's default."""
 
     @property
+    def requested(self) -> tuple[str, ...]:
+        """The names of the options that are set."""
+        return tuple(name for name in names_of(self) if getattr(self, name) not in (None, ()))
+
+    @property
     def topology(self) -> tuple[int, int, int] | None:
         """Sockets, cores of a socket and threads of a core; None if none of them is requested."""
         if self.sockets is None and self.cores is None and self.threads is None:
@@ -159,7 +164,7 @@ class GuestOptions:
 
     def _filled(self, base: GuestOptions) -> GuestOptions:
         left_out = ("preset", *(_SIZE if any(getattr(self, name) is not None for name in _SIZE) else ()))
-        unset = [name for name in names_of(self) if getattr(self, name) in (None, ()) and name not in left_out]
+        unset = [name for name in names_of(self) if name not in (*self.requested, *left_out)]
         return replace(self, **{name: getattr(base, name) for name in unset})
 
 

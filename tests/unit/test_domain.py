@@ -14,17 +14,19 @@ import pytest
 from harness.errors import Unsupported
 from harness.guest.libvirt.disks import alias_of, root_ports
 from harness.guest.libvirt.domain import GuestSpec, domain_xml
-from harness.guest.libvirt.requirements import Versions, missing_for
+from harness.guest.libvirt.requirements import Versions, guest_missing, missing_for
 from harness.guest.libvirt.vfio import hostdev_xml
 from harness.guest.protocol import SERIAL_CHARACTERS, GuestDisk
 from harness.layout.source import BlockSource
 from harness.model.attach import BUSES, Aio, Attach, Bus, Cache, Controller, Vfio
 from harness.model.base import Device, Md
+from harness.model.guest import GuestOptions
 from harness.model.layout import Layout, Qcow2, RawFile, ZfsFile
 from harness.model.mode import Mode
 from harness.scenario.load import find_scenarios, load_scenario
 from harness.scenario.setups import setups
 from tests.unit.attach_options import options
+from tests.unit.guest_options import GUEST_OPTIONS
 
 GOLDEN = Path(__file__).parent / "data" / "domains"
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
@@ -102,6 +104,11 @@ SPECS = {
         GuestDisk("passthrough", DEVICE, Attach()),
         GuestDisk("cached", DEVICE, Attach(cache="writeback", aio="threads")),
     ),
+    **{
+        f"guest-{name}": replace(guest(*ARTICLE), vcpus=each.vcpu_count or 2, options=each)
+        for name, each in GUEST_OPTIONS.items()
+    },
+    "guest-over-pinned": replace(guest(*ARTICLE), pinned_cpu=3, options=GUEST_OPTIONS["pins"]),
     "many": guest(*(file_disk(f"blk-{number}", Attach("virtio-blk")) for number in range(40))),
 }
 
@@ -221,6 +228,8 @@ def valid(spec: GuestSpec) -> bool:
     for disk in spec.disks:
         if isinstance(disk.attach, Attach) and (why := missing_for(disk.attach, here, cpus=spec.vcpus)):
             pytest.skip(f"libvirt's schema here does not know it yet: {why}")
+    if why := guest_missing(spec.options, here):
+        pytest.skip(f"libvirt's schema here does not know it yet: {why}")
     return accepted(domain_xml(spec))
 
 
@@ -318,7 +327,7 @@ def test_sata_disks_beyond_the_ports_of_a_controller_get_another() -> None:
 def test_only_a_guest_with_a_disk_on_ide_is_the_older_machine() -> None:
     machines = {name: ET.fromstring(domain_xml(spec)).find("os/type") for name, spec in SPECS.items()}
     old = {name for name, machine in machines.items() if machine is not None and machine.get("machine") == "pc"}
-    assert old == {name for name in SPECS if name.startswith("ide")}
+    assert old == {name for name in SPECS if name.startswith("ide")} | {"guest-pc"}
     assert "bus=pci.0" in domain_xml(SPECS["ide-1"])
 
 
@@ -346,6 +355,31 @@ def test_the_guest_answers_only_on_the_hosts_loopback() -> None:
 
 DEBIAN_12 = Versions(libvirt=9_000_000, qemu=7_002_000)
 DEBIAN_13 = Versions(libvirt=11_003_000, qemu=10_000_000)
+
+
+def test_polling_needs_a_libvirt_that_has_it_in_its_xml() -> None:
+    polling = GUEST_OPTIONS["polling"]
+    said = "polling of iothreads needs libvirt 9.4.0, but the host has 9.0.0: upgrade the host"
+    assert said in (guest_missing(polling, DEBIAN_12) or "")
+    assert guest_missing(polling, DEBIAN_13) is None
+    assert {name for name, each in GUEST_OPTIONS.items() if guest_missing(each, DEBIAN_12)} == {"polling", "no-polling"}
+
+
+def test_options_of_a_cpu_are_for_proxmox_ve_only() -> None:
+    assert "request the model only" in (guest_missing(GuestOptions(cpu="host,flags=+aes"), DEBIAN_13) or "")
+
+
+@pytest.mark.parametrize(
+    ("attach", "machine", "said"),
+    [
+        (Attach("ide", iothread=False), "q35", 'machine = "q35" has no IDE: request a machine type of pc, or none'),
+        (Vfio(), "pc-i440fx-9.2", 'machine = "pc-i440fx-9.2" has no PCIe: request a machine type of q35, or none'),
+    ],
+)
+def test_a_disk_on_a_machine_type_without_its_bus_is_refused(attach: Attach | Vfio, machine: str, said: str) -> None:
+    spec = replace(guest(GuestDisk("own", DEVICE, attach)), options=GuestOptions(machine=machine))
+    with pytest.raises(Unsupported, match=f"own: {said}"):
+        domain_xml(spec)
 
 
 @pytest.mark.parametrize(
