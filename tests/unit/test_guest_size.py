@@ -144,13 +144,13 @@ def test_a_guest_that_reports_nothing_shows_nothing() -> None:
 
 # --- Proxmox VE ---
 
+BACKEND = "memory-backend-file,id=ram-node0,size=1024M,mem-path=/run/hugepages/kvm/2048kB,share=on,prealloc=yes"
 ARGUMENTS = (
     *("/usr/bin/kvm", "-smp", "4,sockets=2,cores=2,maxcpus=4", "-cpu", "host,+kvm_pv_eoi,+kvm_pv_unhalt"),
     *("-m", "1024", "-object", "iothread,id=iothread-virtio0"),
-    *("-object", "memory-backend-file,id=ram-node0,size=1024M,mem-path=/run/hugepages/kvm/2048kB,share=on,prealloc=yes"
-      ",host-nodes=0,2-3,policy=bind"),
+    *("-object", f"{BACKEND},host-nodes=0,2-3,policy=bind"),
     *("-numa", "node,nodeid=0,cpus=0-3,memdev=ram-node0"),
-)  # fmt: skip
+)
 
 
 def test_the_size_of_a_vm_is_in_qemus_arguments() -> None:
@@ -205,8 +205,7 @@ REFUSED = [
     (GuestOptions(numa_nodes="0-1"), 'numa_nodes = "0-1": the host has no node 1; it has 0'),
     (
         GuestOptions(memory=2 * GIB, hugepages=2 * MIB),
-        'hugepages = "2 MiB": the guest needs 1024 free pages, but the host has 512: reserve them there, echo 1024 '
-        ">/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
+        "the guest needs 1024 free pages, but the host has 512: reserve them there, echo 1024 >/sys/kernel/mm/",
     ),
     (GuestOptions(memory=GIB, hugepages=GIB), "needs 1 free pages, but the host has 0: reserve them"),
     (GuestOptions(vcpus=2, pin_vcpus=("1", "2", "3")), "guest.pin_vcpus with 3 lists: conflicts with 2 vCPUs"),

@@ -326,7 +326,7 @@ def test_a_guest_has_its_disks_as_requested(
 
 @pytest.mark.parametrize("name", ["study-1", "topology-of-pve", "machine", "cpu-max", "one-place", "numa", "hugepages"])
 def test_a_vm_has_the_requested_size_and_qemus_arguments_show_it(
-    name: str, client: Client, iso: Path, monkeypatch: pytest.MonkeyPatch, node: Node, shell: NodeShell
+    name: str, client: Client, iso: Path, monkeypatch: pytest.MonkeyPatch, shell: NodeShell
 ) -> None:
     own = {"topology-of-pve": GuestOptions(sockets=2, cores=1), "machine": GuestOptions(machine="pc-q35-10.0")}
     size = own.get(name) or GUEST_OPTIONS[name]
@@ -335,7 +335,7 @@ def test_a_vm_has_the_requested_size_and_qemus_arguments_show_it(
     found: list[Effective] = []
 
     def look(*_: object) -> None:
-        command = nodeshell.run(node, ["qm", "showcmd", "9000"]).text.strip()
+        command = nodeshell.run(shell.node, ["qm", "showcmd", "9000"]).text.strip()
         assert ("--cpu-list --all-tasks 2-3 /usr/bin/kvm" in command) == (name == "one-place")
         assert ("mem-path=/run/hugepages/kvm/2048kB" in command) == (name == "hugepages")
         config = client.get("nodes/pve/qemu/9000/config")
