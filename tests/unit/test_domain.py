@@ -55,8 +55,11 @@ def guest(*disks: GuestDisk, accel: str = "kvm") -> GuestSpec:
 
 
 def every_option(bus: Bus, *, start: int = 0, stop: int | None = None, controller: Controller = "single") -> GuestSpec:
-    """Without the mapping of queues to threads, which would keep an older libvirt from judging all the others."""
-    found = [(name, attach) for name, attach in options(bus).items() if not attach.iothread_vq_mapping]
+    """Without the mapping of queues to threads, which would keep an older libvirt from judging all the others.
+
+    Nor with polling, for the same reason.
+    """
+    found = [(name, attach) for name, attach in options(bus).items() if name not in ("mapping", "no-polling")]
     return guest(*(file_disk(name, replace(each, controller=controller)) for name, each in found[start:stop]))
 
 
@@ -83,6 +86,14 @@ SPECS = {
     "virtio-scsi-lun": guest(GuestDisk("lun", DEVICE, Attach(device="lun", aio="threads"))),
     "virtio-blk-mapping": guest(GuestDisk("mapping", FILE, options("virtio-blk")["mapping"])),
     "virtio-scsi-mapping": guest(GuestDisk("mapping", FILE, options("virtio-scsi")["mapping"])),
+    "polling-of-a-disk": replace(
+        guest(
+            GuestDisk("blk", FILE, options("virtio-blk")["no-polling"]),
+            GuestDisk("scsi", VOLUME, options("virtio-scsi")["no-polling"]),
+            GuestDisk("plain", DEVICE, Attach()),
+        ),
+        options=GuestOptions(poll_grow=2),
+    ),
     "sata": every_option("sata"),
     "ide-1": every_option("ide", stop=4),
     "ide-2": every_option("ide", start=4, stop=8),
@@ -277,6 +288,20 @@ def test_disks_share_a_controller_if_the_mode_requests_it_and_its_queues_are_the
     assert places == [("0", "0"), ("0", "1"), ("1", "0"), ("2", "0")]
 
 
+def test_only_the_threads_of_a_disk_that_requests_it_do_not_poll() -> None:
+    live = ET.fromstring(domain_xml(SPECS["polling-of-a-disk"]))
+    polls = {each.get("id"): dict(poll.attrib) for each in live.iterfind("iothreadids/iothread") for poll in each}
+    assert polls == {"1": {"max": "0", "grow": "2"}, "2": {"max": "0", "grow": "2"}, "3": {"grow": "2"}}
+
+
+def test_disks_that_poll_differently_share_no_controller() -> None:
+    shared = Attach(controller="shared")
+    live = ET.fromstring(
+        domain_xml(guest(GuestDisk("a", FILE, shared), GuestDisk("b", FILE, replace(shared, poll_max_ns=0))))
+    )
+    assert [at.get("controller") for at in live.iterfind("devices/disk/address")] == ["0", "1"]
+
+
 def test_a_thread_for_all_queues_and_a_mapping_to_one_thread_are_no_common_controller() -> None:
     shared = Attach(controller="shared", queues=2)
     mapped = replace(shared, iothread=False, iothread_vq_mapping=1)
@@ -389,6 +414,7 @@ def test_a_disk_on_a_machine_type_without_its_bus_is_refused(attach: Attach | Vf
         (Attach("virtio-blk", iothread_vq_mapping=2), "needs libvirt 10.0.0, but the host has 9.0.0"),
         (Attach("virtio-blk", iothread_vq_mapping=2), "needs QEMU 9.0.0, but the host has 7.2.0"),
         (Attach(iothread_vq_mapping=2), "needs libvirt 11.2.0, but the host has 9.0.0"),
+        (Attach(poll_max_ns=0), "polling of iothreads needs libvirt 9.4.0, but the host has 9.0.0"),
         (Attach(queues=5), "queues = 5 needs as many vCPUs, but the host has 4 CPUs"),
     ],
 )

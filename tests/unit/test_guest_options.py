@@ -220,6 +220,15 @@ def test_a_disk_without_an_iothread_has_no_polling() -> None:
     assert mode.expected == Attach("sata", iothread=False).expected
 
 
+def test_a_mode_may_poll_otherwise_than_the_guests_other_disks() -> None:
+    mode = Mode("still", Device(), Attach(poll_max_ns=0), GuestOptions(poll_max_ns=5000, poll_grow=2))
+    assert (mode.expected.qemu_poll_max_ns, mode.expected.qemu_poll_grow) == (0, 2)
+    assert replace(mode, attach=Attach()).expected.qemu_poll_max_ns == 5000
+    (change,) = changes(Arm(Place.GUEST, replace(mode, attach=Attach())), Arm(Place.GUEST, mode))
+    assert change.words == "poll max ns default -> 0"
+    assert len(setups([mode, replace(mode, name="polling", attach=Attach())])) == 1
+
+
 def test_the_size_that_was_read_back_is_one_line() -> None:
     found = Effective(
         machine="pc-q35-9.2", qemu_cpu="host", qemu_vcpus=2, qemu_sockets=1, qemu_cores=2, qemu_threads=1,

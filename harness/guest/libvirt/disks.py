@@ -73,13 +73,15 @@ class DomainDisks:
         self.threads = 0
         self.queue_sizes: dict[str, int] = {}
         """Queue sizes by libvirt's alias of a SCSI controller. libvirt has no attribute for them."""
+        self.polling: dict[int, int] = {}
+        """The longest polling in nanoseconds by the number of the iothread, if its disk requests one."""
         self._devices = devices
         self._bus = bus
         self._machine = machine
         self._names = DriveNames()
         self._numbers: dict[Bus, count[int]] = {bus: count() for bus in BUSES}
         self._ports = count(1)
-        self._shared: dict[tuple[int | None, int | None, bool, int], tuple[int, count[int]]] = {}
+        self._shared: dict[tuple[object, ...], tuple[int, count[int]]] = {}
 
     def add(self, disk: GuestDisk, *, shared: bool = False) -> None:
         """Add the disk and its controller. For a disk that is passed through, add only the port for it.
@@ -144,7 +146,7 @@ class DomainDisks:
         """Index and unit on a SCSI controller. Adds the controller if necessary."""
         if attach.controller == "single":
             return self._scsi_controller(attach), 0
-        alike = (attach.queues, attach.queue_size, attach.iothread, attach.iothread_vq_mapping)
+        alike = (attach.queues, attach.queue_size, attach.iothread, attach.iothread_vq_mapping, attach.poll_max_ns)
         if alike not in self._shared:
             self._shared[alike] = self._scsi_controller(attach), count()
         index, units = self._shared[alike]
@@ -166,8 +168,11 @@ class DomainDisks:
         """Set queues and their iothreads: virtio-blk has them on the disk, virtio-scsi on the controller."""
         if attach.queues:
             driver.set("queues", str(attach.queues))
-        threads = [str(self.threads + number) for number in range(1, attach.threads + 1)]
+        numbers = range(self.threads + 1, self.threads + attach.threads + 1)
+        threads = [str(number) for number in numbers]
         self.threads += len(threads)
+        if attach.poll_max_ns is not None:
+            self.polling |= dict.fromkeys(numbers, attach.poll_max_ns)
         if attach.iothread_vq_mapping:
             among = ET.SubElement(driver, "iothreads")
             for thread in threads:

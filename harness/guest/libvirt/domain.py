@@ -92,7 +92,7 @@ def domain_xml(spec: GuestSpec) -> str:
         threads.text = str(disks.threads)
     else:
         domain.remove(threads)
-    add_polling(thread_ids, spec.options, disks.threads)
+    add_polling(thread_ids, spec.options, disks.threads, disks.polling)
     add_pins(tune, spec.options, vcpus=spec.vcpus, iothreads=disks.threads, pinned_cpu=spec.pinned_cpu)
     for element in (thread_ids, tune):
         if not len(element):

@@ -5,6 +5,7 @@ Each function adds nothing for options that are not requested.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import cycle, islice
 from xml.etree import ElementTree as ET
 
@@ -40,12 +41,13 @@ def add_cpu(domain: ET.Element, options: GuestOptions, *, accel: str) -> None:
         ET.SubElement(cpu, "topology", sockets=sockets, cores=cores, threads=threads)
 
 
-def add_polling(thread_ids: ET.Element, options: GuestOptions, iothreads: int) -> None:
-    """Polling of each iothread. libvirt numbers them from 1."""
-    if options.polls:
-        for number in range(1, iothreads + 1):
-            thread = ET.SubElement(thread_ids, "iothread", id=str(number))
-            ET.SubElement(thread, "poll", {name: str(value) for name, value in options.polls.items()})
+def add_polling(thread_ids: ET.Element, options: GuestOptions, iothreads: int, of_disks: Mapping[int, int]) -> None:
+    """Polling of each iothread. libvirt numbers them from 1. `of_disks` has the times that disks request."""
+    for number in range(1, iothreads + 1) if options.polls or of_disks else ():
+        thread = ET.SubElement(thread_ids, "iothread", id=str(number))
+        polls = options.polls | ({"max": of_disks[number]} if number in of_disks else {})
+        if polls:
+            ET.SubElement(thread, "poll", {name: str(value) for name, value in polls.items()})
 
 
 def add_pins(tune: ET.Element, options: GuestOptions, *, vcpus: int, iothreads: int, pinned_cpu: int | None) -> None:

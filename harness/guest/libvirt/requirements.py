@@ -57,6 +57,8 @@ def _needs(attach: Attach, has: Versions) -> Iterator[tuple[str, str, int, int]]
     """Each option that needs a version: the option, the program, the oldest suitable version and the host's version."""
     if attach.bus == "nvme":
         yield 'bus = "nvme"', "libvirt", NVME, has.libvirt
+    if attach.poll_max_ns is not None:
+        yield "polling of iothreads", "libvirt", POLLING, has.libvirt
     if attach.iothread_vq_mapping:
         what = f'iothread_vq_mapping with bus = "{attach.bus}"'
         libvirt, qemu = SCSI_MAPPING if attach.bus == "virtio-scsi" else BLK_MAPPING
