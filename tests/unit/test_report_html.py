@@ -207,7 +207,7 @@ def test_the_guests_size_is_one_line_of_the_run(smoke: Run) -> None:
     assert ("guest", "2 vCPUs, 1 GiB") in about_run(same).rows
     mode = smoke.cells[0].mode
     sizes = tuple(replace(cell, effective=two if cell.mode == mode else four) for cell in smoke.cells)
-    rows = dict(row for row in about_run(replace(smoke, cells=sizes)).rows if row[0].startswith("guest"))
+    rows = {row[0]: row[1] for row in about_run(replace(smoke, cells=sizes)).rows if row[0].startswith("guest")}
     assert rows[f"guest of {mode}"] == "2 vCPUs, 1 GiB"
     assert set(rows.values()) == {"2 vCPUs, 1 GiB", "4 vCPUs, 1 GiB"}
 
