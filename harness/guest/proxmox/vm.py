@@ -105,9 +105,7 @@ def unplaced(guest: GuestOptions) -> str | None:
     if guest.machine and "q35" not in guest.machine:
         return f'machine = "{guest.machine}": guests on Proxmox VE are q35: request a machine type of q35'
     if guest.polls:
-        return (
-            "Proxmox VE has no options for the polling of iothreads: leave out poll_max_ns, poll_grow and poll_shrink"
-        )
+        return "Proxmox VE does not offer the polling of iothreads: leave out poll_max_ns, poll_grow and poll_shrink"
     pins = {*guest.pin_vcpus, guest.pin_iothreads, guest.pin_emulator}
     if pins not in ({None}, {next(iter(guest.pin_vcpus), None)}):
         return (
