@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 from harness.errors import ConfigError
+from harness.events import Events
 from harness.lab.inventory import HostSpec, load_lab
 from harness.measure.stored_modes import comparable_mode, mode_record
 from harness.model.attach import Attach
@@ -17,10 +21,12 @@ from harness.model.effective import OPTIONS, Effective
 from harness.model.guest import ANY_GUEST, GIB, MIB, OPTION_TYPES, GuestOptions, guest_in_words, guest_problems
 from harness.model.layout import Lvm
 from harness.model.mode import Arm, Mode, Place
+from harness.model.values import STORED
+from harness.plugin.engine import Engine
 from harness.results.configuration import configuration_check
 from harness.scenario.decompose import changes
 from harness.scenario.load import load_scenario
-from harness.scenario.plan import plan_for
+from harness.scenario.plan import expand, plan_for
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import setups
 from tests.unit.guest_options import GUEST_OPTIONS
@@ -86,6 +92,21 @@ def test_the_mode_wins_over_the_scenario_and_the_scenario_over_the_lab_file(tmp_
     assert bare == ANY_GUEST, "the baseline has no guest"
     assert lvm == GuestOptions(vcpus=4, memory=4 * GIB, cpu="host", pin_emulator="1")
     assert pinned == replace(lvm, vcpus=2)
+
+
+def test_a_run_measures_with_the_guest_of_the_lab_file_of_its_host(tmp_path: Path) -> None:
+    (tmp_path / "lab.toml").write_text(f'{LAB}[host.kvm1.guest]\nvcpus = 8\npin_emulator = "1"\n')
+    found = scenario(tmp_path, "[mode.pinned.guest]\nvcpus = 2\n")
+    options: Any = SimpleNamespace(
+        inventory=load_lab(tmp_path / "lab.toml"), profile="smoke", rounds=None, time=None, resume=None
+    )
+    engine = Engine(options, {"sized": found}, Events())
+    engine.select(expand(found, "smoke"))
+    guests = {mode.name: mode.guest for mode in engine.scenarios["sized"].modes}
+    assert guests["lvm"] == GuestOptions(vcpus=8, pin_emulator="1")
+    assert guests["pinned"] == GuestOptions(vcpus=2, pin_emulator="1")
+    planned = {cell.mode.name: cell.mode.guest for cell in engine.plans["sized"].cells}
+    assert planned == guests
 
 
 def test_vcpus_and_topology_come_from_the_same_request() -> None:
@@ -206,6 +227,12 @@ def test_a_guest_that_is_not_as_requested_makes_the_cell_void(name: str) -> None
         assert check is not None
         assert not check.ok
         assert f"requested {key} = " in check.detail
+
+
+def test_what_was_read_back_is_stored_as_it_was() -> None:
+    found = GUEST_OPTIONS["pins"].expected(iothreads=1)
+    adapter = TypeAdapter(Effective)
+    assert adapter.validate_python(adapter.dump_python(found, mode="json"), context=STORED) == found
 
 
 def test_an_option_that_nothing_reports_is_named() -> None:
