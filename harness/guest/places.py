@@ -80,17 +80,20 @@ def why_not(guest: GuestOptions, host: Host, places: Places, *, reserved: bool =
     nodes = cpus_in(guest.numa_nodes) if guest.numa_nodes else tuple(sorted(places.nodes))
     if absent := [node for node in nodes if node not in places.nodes]:
         there = as_list(places.nodes)
-        yield f'numa_nodes = "{guest.numa_nodes}": the host has no node {as_list(absent)}; it has {there}'
+        yield f'numa_nodes = "{guest.numa_nodes}": the host has no node {as_list(absent)}; it has {there}: name these'
     if guest.hugepages and reserved and (free := places.free_in(nodes, guest.hugepages)) < memory:
-        pages = memory // guest.hugepages
-        file = f"hugepages-{guest.hugepages // 1024}kB/nr_hugepages"
-        yield (
-            f'hugepages = "{format_size(guest.hugepages)}": the guest needs {pages} free pages'
-            f"{f' on node {guest.numa_nodes}' if guest.numa_nodes else ''}, but the host has "
-            f"{free // guest.hugepages}: reserve them there, echo {pages} >/sys/kernel/mm/hugepages/{file}"
-        )
+        yield _too_few_pages(guest, memory // guest.hugepages, free // guest.hugepages, guest.hugepages)
     if guest.cpu and cpu_type(guest.cpu) == "host" and host.acceleration.accel != "kvm":
         yield f'cpu = "{guest.cpu}": QEMU has it only with KVM, but guests here are emulated: request "max"'
+
+
+def _too_few_pages(guest: GuestOptions, needed: int, free: int, page: int) -> str:
+    on = f" on node {guest.numa_nodes}" if guest.numa_nodes else ""
+    place = f"/sys/devices/system/node/node{cpus_in(guest.numa_nodes)[0]}" if guest.numa_nodes else "/sys/kernel/mm"
+    return (
+        f'hugepages = "{format_size(page)}": the guest needs {needed} free pages{on}, but the host has {free}: add '
+        f"{needed - free} to the number in {place}/hugepages/hugepages-{page // 1024}kB/nr_hugepages there"
+    )
 
 
 def _pins(guest: GuestOptions, host: Host, places: Places) -> Iterator[str]:

@@ -205,9 +205,9 @@ REFUSED = [
     (GuestOptions(numa_nodes="0-1"), 'numa_nodes = "0-1": the host has no node 1; it has 0'),
     (
         GuestOptions(memory=2 * GIB, hugepages=2 * MIB),
-        "the guest needs 1024 free pages, but the host has 512: reserve them there, echo 1024 >/sys/kernel/mm/",
+        "the guest needs 1024 free pages, but the host has 512: add 512 to the number in /sys/kernel/mm/hugepages/",
     ),
-    (GuestOptions(memory=GIB, hugepages=GIB), "needs 1 free pages, but the host has 0: reserve them"),
+    (GuestOptions(memory=GIB, hugepages=GIB), "needs 1 free pages, but the host has 0: add 1 to"),
     (GuestOptions(vcpus=2, pin_vcpus=("1", "2", "3")), "guest.pin_vcpus with 3 lists: conflicts with 2 vCPUs"),
 ]
 
