@@ -84,7 +84,8 @@ class TrialMeasurer(SessionMeasurer):
     def _opened(self, host: Host, hypervisor: Hypervisor, log: CreationLog) -> Iterator[Session]:
         with ExitStack() as stack:
             disks = self._memory_disks(log, stack)
-            request = SetupRequest((self._disk,), modes=(PASSTHROUGH,), jobs=(), span=SPAN, conditioning="fill")
+            modes = (PASSTHROUGH.on(host.spec.guest),)
+            request = SetupRequest((self._disk,), modes=modes, jobs=(), span=SPAN, conditioning="fill")
             yield stack.enter_context(
                 session(
                     host,

@@ -20,6 +20,7 @@ from harness.layout.source import BlockSource
 from harness.model.attach import Attachment
 from harness.model.counters import Transferred
 from harness.model.effective import Effective
+from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.mode import Mode
 
 SERIAL_CHARACTERS = 20
@@ -79,7 +80,7 @@ class Guest(Protocol):
         ...
 
     def effective(self, disk: str) -> Effective:
-        """The effective configuration of the disk, read back from the hypervisor and from the guest."""
+        """The effective configuration of disk and guest, read back from the hypervisor, the host and the guest."""
         ...
 
     def holding(self, disk: str) -> AbstractContextManager[None]:
@@ -109,8 +110,10 @@ class Remover(Protocol):
 class Hypervisor(Remover, Protocol):
     """Makes guests on one host. It records everything in the run's creation log before it creates it."""
 
-    def guest(self, log: CreationLog, disks: Sequence[GuestDisk]) -> AbstractContextManager[Guest]:
-        """A guest with these disks that answers over SSH. It is removed at the end.
+    def guest(
+        self, log: CreationLog, disks: Sequence[GuestDisk], options: GuestOptions = ANY_GUEST
+    ) -> AbstractContextManager[Guest]:
+        """A guest with these disks, of this size, that answers over SSH. It is removed at the end.
 
         Raises GuestError or HostError if it does not start or does not answer, Unsupported if a disk cannot be attached
         in this way.

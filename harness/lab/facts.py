@@ -25,6 +25,7 @@ say cpus "$(grep -c ^processor /proc/cpuinfo)"
 say memory_bytes "$(($(sed -n 's/^MemTotal: *\([0-9]*\) kB/\1/p' /proc/meminfo) * 1024))"
 say hypervisor "$(grep -qw hypervisor /proc/cpuinfo && { systemd-detect-virt --vm 2>/dev/null || echo unknown; })"
 say governor "$(cat /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor 2>/dev/null)"
+say halt_poll_ns "$(cat /sys/module/kvm/parameters/halt_poll_ns 2>/dev/null)"
 say smt "$(cat /sys/devices/system/cpu/smt/control 2>/dev/null)"
 say mitigations "$(cd /sys/devices/system/cpu/vulnerabilities 2>/dev/null &&
     grep -H . * | grep -v 'Not affected' | sed 's/:/: /' | paste -sd';')"

@@ -73,9 +73,9 @@ class ApiSpec:
 class GuestRules:
     """The settings of guests on the node. `vmids` are the first and the last id to use; `memory` is in bytes.
 
-    With `kvm` False, the node emulates the CPU. `cpu` and `memory` are for guests that request none. With `template`, a guest is a clone
-    of that VM. Without it, the guest boots the harness's ISO from `iso_storage`. `address` (with its prefix length) and
-    `gateway` are for networks without DHCP.
+    With `kvm` False, the node emulates the CPU. `cpu` and `memory` are for guests that request none. With `template`, a
+    guest is a clone of that VM. Without it, the guest boots the harness's ISO from `iso_storage`. `address` (with its
+    prefix length) and `gateway` are for networks without DHCP.
     """
 
     bridge: str = "vmbr0"
@@ -222,7 +222,7 @@ class ApiTable(_Discreet):
     fingerprint: str | None = Field(default=None, pattern=r"^([0-9A-Fa-f]{2}:){31}[0-9A-Fa-f]{2}$")
 
 
-class GuestTable(OPTIONS_TABLE):  # type: ignore[misc, valid-type] # created from the options of a guest
+class GuestTable(OPTIONS_TABLE):  # type: ignore[misc, valid-type] # it is created from the options of a guest
     """`[host.NAME.guest]`: the options of a guest, and how a node of Proxmox VE creates it."""
 
     bridge: str = Field(default="vmbr0", min_length=1)
@@ -243,7 +243,7 @@ class GuestTable(OPTIONS_TABLE):  # type: ignore[misc, valid-type] # created fro
     @property
     def of_node(self) -> set[str]:
         """The keys in the file that only a node of Proxmox VE has."""
-        return self.model_fields_set - set(OPTION_TYPES)
+        return set(self.model_fields_set) - set(OPTION_TYPES)
 
 
 def proxmox_spec(where: str, api: ApiTable | None, guest: GuestTable | None, problems: list[str]) -> ProxmoxSpec | None:

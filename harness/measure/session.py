@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from harness.errors import GuestError, Unsupported
 from harness.guest.lost import explained
@@ -271,7 +272,8 @@ def session(
         attached = [GuestDisk(mode.name, layouts.guest(mode), mode.attach) for mode in usable if mode.attach]
         slot = None
         if attached:
-            slot = GuestSlot(lambda: _booted(host, hypervisor, log, attached, phases))
+            start = partial(hypervisor.guest, log, attached, next(mode.guest for mode in usable if mode.attach))
+            slot = GuestSlot(lambda: _booted(host, start, phases))
             stack.callback(slot.close)
         effective = {disk.name: _read_back(slot.guest, disk.name) for disk in attached} if slot else {}
         block = _logical_block(found.get(layouts.disk), effective.values())
@@ -315,12 +317,10 @@ def _logical_block(disk: DiskFacts | None, effective: Iterable[Effective]) -> in
 
 
 @contextmanager
-def _booted(
-    host: Host, hypervisor: Hypervisor, log: CreationLog, attached: Sequence[GuestDisk], phases: Phases
-) -> Iterator[Guest]:
+def _booted(host: Host, start: Callable[[], AbstractContextManager[Guest]], phases: Phases) -> Iterator[Guest]:
     with ExitStack() as stack:
         with phases.timed("boot"):
-            guest = stack.enter_context(hypervisor.guest(log, attached))
+            guest = stack.enter_context(start())
         _require_evidence(host, guest)
         yield guest
 

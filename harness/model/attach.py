@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from harness.model.effective import NOTHING, Effective
-from harness.model.values import VALUE, Count, Flag, Size, power_of_two
+from harness.model.values import VALUE, Count, Flag, PollTime, Size, power_of_two
 
 Bus = Literal["virtio-blk", "virtio-scsi", "sata", "ide", "nvme"]
 Cache = Literal["none", "directsync", "writeback", "writethrough", "unsafe"]
@@ -89,6 +89,8 @@ class Attach:
     """Requests in a queue. None is the hypervisor's default."""
     iothread_vq_mapping: Annotated[Count, Field(ge=0, le=1022)] = 0
     """The number of iothreads that share the queues of virtio-blk or virtio-scsi. 0 is no mapping."""
+    poll_max_ns: PollTime | None = None
+    """The longest time in nanoseconds for which its iothreads poll. 0 is no polling, None that of the guest."""
     controller: Controller = "single"
     """Whether a virtio-scsi disk has its controller to itself."""
     discard: Discard = "ignore"
@@ -148,6 +150,7 @@ class Attach:
             iothread=self.threads > 0,
             qemu_iothread=self.threads > 0,
             qemu_iothreads=self.iothread_vq_mapping or None,
+            qemu_poll_max_ns=self.poll_max_ns,
             qemu_queues=self.queues,
             guest_queues=self.queues,
             qemu_queue_size=self.queue_size,

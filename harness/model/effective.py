@@ -21,8 +21,8 @@ def _shows(option: str) -> Any:
 class Effective:
     """Each setting has the value that was read back, or None if nothing reported it.
 
-    `Attach.expected` and `GuestOptions.expected` also have this type. There, None accepts any value. The values come from other programs, so a
-    value of another type raises ValueError.
+    `Attach.expected` and `GuestOptions.expected` also have this type. There, None accepts any value. The values come
+    from other programs, so a value of another type raises ValueError.
     """
 
     machine: str | None = _shows("machine")

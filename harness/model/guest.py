@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, Strict, create_mode
 
 from harness.model.cpus import NumberList
 from harness.model.effective import Effective
-from harness.model.values import VALUE, Bytes, Count, Table, from_text, names_of
+from harness.model.values import VALUE, Bytes, Count, PollTime, Table, from_text, names_of
 from harness.units import format_size, parse_size
 
 GUEST_MEMORY = 768 << 20
@@ -22,7 +22,6 @@ lab, reads of 256 KiB reached 700 MB/s without huge pages and 1000 MB/s with the
 """
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 SMALLEST_MEMORY = 256 * MIB
-LONGEST_POLL_NS = 1_000_000_000
 
 GuestPreset = Literal["study-1"]
 NumaMode = Literal["strict", "preferred", "interleave"]
@@ -57,7 +56,6 @@ def _cpu(name: str) -> str:
 Memory = Annotated[int, Strict(), BeforeValidator(from_text(parse_size, "8 GiB")), Bytes, AfterValidator(_memory)]
 PageSize = Annotated[int, Strict(), BeforeValidator(from_text(parse_size, "2 MiB")), Bytes, AfterValidator(_page)]
 Cpus = Annotated[Count, Field(ge=1, le=1024)]
-Polled = Annotated[Count, Field(ge=0, le=LONGEST_POLL_NS)]
 Factor = Annotated[Count, Field(ge=0, le=1_000_000)]
 
 
@@ -95,12 +93,18 @@ class GuestOptions:
     """Whether the memory must be on these nodes. None is `strict`."""
     hugepages: PageSize | None = None
     """The size in bytes of the host's huge pages that back the memory."""
-    poll_max_ns: Polled | None = None
-    """The longest time in nanoseconds for which an iothread polls before it sleeps. 0 turns polling off."""
+    poll_max_ns: PollTime | None = None
+    """The longest time in nanoseconds for which an iothread polls before it sleeps, unless the attachment requests
+    another. 0 turns polling off."""
     poll_grow: Factor | None = None
     """The factor by which that time grows; 0 is QEMU's default."""
     poll_shrink: Factor | None = None
     """The divisor by which it shrinks; 0 is QEMU's default."""
+
+    @property
+    def requested(self) -> tuple[str, ...]:
+        """The names of the options that are set."""
+        return tuple(name for name in names_of(self) if getattr(self, name) not in (None, ()))
 
     @property
     def topology(self) -> tuple[int, int, int] | None:
@@ -159,7 +163,7 @@ class GuestOptions:
 
     def _filled(self, base: GuestOptions) -> GuestOptions:
         left_out = ("preset", *(_SIZE if any(getattr(self, name) is not None for name in _SIZE) else ()))
-        unset = [name for name in names_of(self) if getattr(self, name) in (None, ()) and name not in left_out]
+        unset = [name for name in names_of(self) if name not in (*self.requested, *left_out)]
         return replace(self, **{name: getattr(base, name) for name in unset})
 
 
@@ -238,9 +242,6 @@ def _option_types() -> dict[str, Any]:
 
 OPTION_TYPES = _option_types()
 """The type of each option, by its key."""
-OPTIONS_TABLE: type[Table] = create_model(
-    "GuestOptionsTable",
-    __base__=Table,
-    **{name: (hint, getattr(ANY_GUEST, name)) for name, hint in OPTION_TYPES.items()},
-)
+_WITH_DEFAULTS: dict[str, Any] = {name: (hint, getattr(ANY_GUEST, name)) for name, hint in OPTION_TYPES.items()}
+OPTIONS_TABLE = create_model("GuestOptionsTable", __base__=Table, **_WITH_DEFAULTS)
 """A table with these keys, for a table that has others as well."""

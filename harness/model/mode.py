@@ -44,7 +44,7 @@ class Mode:
         if self.attach is None:
             return NOTHING
         threads = self.attach.threads if isinstance(self.attach, Attach) else 0
-        return self.attach.expected.merged(self.guest.expected(iothreads=threads))
+        return self.guest.expected(iothreads=threads).merged(self.attach.expected)
 
     def on(self, guest: GuestOptions) -> Mode:
         """The same mode on a host whose guests have these options. The mode's own ones win."""

@@ -140,6 +140,8 @@ Iodepth = Annotated[int, Strict(), Field(ge=1, le=1024)]
 Rounds = Annotated[int, Strict(), Field(ge=1, le=10_000)]
 Flag = Annotated[bool, Strict()]
 Count = Annotated[int, Strict()]
+PollTime = Annotated[Count, Field(ge=0, le=1_000_000_000)]
+"""Nanoseconds for which a thread polls."""
 
 
 def whole_number(value: object) -> object:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -12,6 +12,7 @@ from pydantic import JsonValue
 from harness.model.attach import Attachment
 from harness.model.base import Kind
 from harness.model.effective import NOTHING
+from harness.model.guest import GuestOptions, guest_in_words
 from harness.model.values import names_of, shown_field
 from harness.report.cells import CellView
 from harness.results import FIO_FILES, Run
@@ -43,6 +44,7 @@ def configuration(cells: Sequence[CellView]) -> Table:
         own = [cell.record for cell in cells if cell.mode == mode]
         detail = own[0].mode_detail
         requested = dict(_options("layout", detail.layout)) | dict(_options("attach", detail.attach))
+        requested |= dict(_options("guest", detail.guest, only=detail.guest.requested))
         effective = [
             {f"effective.{name}": _text(value) for name, value in record.effective.settings()}
             for record in own
@@ -52,7 +54,7 @@ def configuration(cells: Sequence[CellView]) -> Table:
         read_back = {key: _agreed([each.get(key, "not reported") for each in effective]) for key in keys}
         columns[mode] = requested | read_back
     found = dict.fromkeys(key for column in columns.values() for key in column)
-    keys_in_order = sorted(found, key=lambda key: ("layout", "attach", "effective").index(key.split(".")[0]))
+    keys_in_order = sorted(found, key=lambda key: ("layout", "attach", "guest", "effective").index(key.split(".")[0]))
     rows = tuple((_heading(key), *(columns[mode].get(key, "") for mode in modes)) for key in keys_in_order)
     return Table(("", *modes), rows)
 
@@ -80,8 +82,19 @@ def about_run(run: Run) -> Table:
         ("host", lab.host),
         ("lab", lab.kind if unknown else f"{lab.kind}, guests under {lab.accel}"),
         ("represents real hardware", f"{'not known' if unknown else 'yes' if lab.representative else 'no'}: {lab.why}"),
+        *_guests(run),
     )
     return Table(("", ""), rows)
+
+
+def _guests(run: Run) -> Iterator[tuple[str, str]]:
+    """The size and placement of the guests, as they were read back: one row for all modes with the same."""
+    modes: dict[str, dict[str, None]] = {}
+    for cell in run.cells:
+        if words := guest_in_words(cell.effective):
+            modes.setdefault(words, {})[cell.mode] = None
+    for words, names in modes.items():
+        yield "guest" if len(modes) == 1 else f"guest of {', '.join(names)}", words
 
 
 def _from_to(numbers: Sequence[int]) -> str:
@@ -136,9 +149,13 @@ def _flat(value: Mapping[str, JsonValue], prefix: str = "") -> Iterator[tuple[st
             yield name, _text(inner)
 
 
-def _options(prefix: str, value: Kind | Attachment | None) -> Iterator[tuple[str, str]]:
-    """The options of a layout or an attachment. The hypervisor chooses what was not requested."""
+def _options(
+    prefix: str, value: Kind | Attachment | GuestOptions | None, *, only: Collection[str] | None = None
+) -> Iterator[tuple[str, str]]:
+    """The options of a layout, an attachment or a guest. The hypervisor chooses what was not requested."""
     for name in names_of(value) if value is not None else ():
+        if only is not None and name not in only:
+            continue
         content = getattr(value, name)
         if isinstance(content, Kind):
             yield from _options(f"{prefix}.{name}", content)

@@ -138,6 +138,9 @@ def _caches(attach: Attach, option: _Option) -> Iterator[str]:
 
 
 def _threads_and_queues(attach: Attach, option: _Option) -> Iterator[str]:
+    if attach.poll_max_ns is not None and not attach.threads:
+        why = "because only iothreads poll"
+        yield _conflict(option("poll_max_ns"), option("iothread"), why, "iothread = true, or no poll_max_ns")
     if attach.bus not in _VIRTIO:
         why = "because QEMU's main thread serves this bus"
         if attach.iothread:

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterator
 
+from pve_double.qemu.command import KVM
 from pve_double.qemu.network import Card
 
 QEMU = "qemu-system-x86_64"
@@ -28,7 +29,8 @@ _DROPPED = {"-id", "-vnc", "-no-shutdown"}
 def runnable(command: list[str], *, kvm: bool) -> list[str]:
     """The command that starts the same guest with plain QEMU, under KVM or emulated."""
     words = [QEMU, "-display", "none"]
-    for name, value in _options(command[1:]):
+    # Before it may be the program that pins it.
+    for name, value in _options(command[command.index(KVM) + 1 :]):
         words += _translated(name, value, kvm=kvm)
     return words
 

@@ -59,7 +59,8 @@ echo "$!" >/var/run/qemu-server/pvestatd
 """
 # On an emulated host a vCPU that comes to a CPU from another one may hang, so it has one CPU from its first moment.
 # QEMU's other threads then get the other CPUs; PVE's QEMU names its threads.
-_ON_LAST_CPU = 'exec taskset --cpu-list $(($(nproc) - 1)) "$@"'
+# A VM with an affinity gets those CPUs instead, as on a node of PVE.
+_ON_CPUS = 'cpus=${1:-$(($(nproc) - 1))}; shift; exec taskset --cpu-list "$cpus" "$@"'
 _SPREAD = """
 [ "$(nproc)" -gt 1 ] || exit 0
 others=0-$(($(nproc) - 2))
@@ -131,13 +132,15 @@ class QemuExecutor(NodeStorage):
         for argv in tap_commands(vmid, cards):
             self._commands.run(argv)
         kvm = self._kvm and config.get("kvm", "1") == "1"
-        words = ["sh", "-c", _ON_LAST_CPU, "sh", *runnable(command, kvm=kvm)]
+        affinity = config.get("affinity", "")
+        words = ["sh", "-c", _ON_CPUS, "sh", affinity, *runnable(command, kvm=kvm)]
         done = self._commands.run(words, deadline=START_SECONDS, check=False)
         if done.status != 0:
             self._remove_traces(vmid)
             raise QemuFailed(done.stderr.strip() or f"exit code {done.status}")
         self._pids[vmid] = int(self._commands.run(["cat", f"{RUN}/{vmid}.pid"]).stdout)
-        self._commands.run(["sh", "-c", _SPREAD, "sh", str(self._pids[vmid])], check=False)
+        if not affinity:
+            self._commands.run(["sh", "-c", _SPREAD, "sh", str(self._pids[vmid])], check=False)
         return self._pids[vmid]
 
     def alive(self, vmid: int) -> bool:

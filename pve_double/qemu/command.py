@@ -8,10 +8,10 @@ import shlex
 
 from pve_double.errors import PveError
 from pve_double.formats import parse
-from pve_double.qemu import blockdev, network
+from pve_double.qemu import blockdev, network, numa
 from pve_double.qemu.blockdev import Image, chipset
 from pve_double.qemu.drives import Drive, drives
-from pve_double.qemu.machine import Config, agent_enabled, boot_order, cpus, memory_mib
+from pve_double.qemu.machine import Config, agent_enabled, boot_order, cpus
 from pve_double.qemu.machine_type import check_version
 from pve_double.schema import COUNTS
 from pve_double.state import Node
@@ -78,7 +78,7 @@ def build(node: Node, vmid: int, config: Config, log: TaskLog) -> list[str]:
             "KVM virtualisation configured, but not available. Either disable in VM configuration or enable in BIOS."
         )
     check_version(config, node.name)
-    words = [KVM, *_identity(vmid, config), *_processors(node, config), *_memory(config)]
+    words = [*_affinity(config), KVM, *_identity(vmid, config), *_processors(node, config), *numa.memory(config)]
     found = list(drives(config))
     for drive in found:
         if chipset(config).has_blockdev and drive.file != "none" and not drive.flag("scsiblock"):
@@ -110,6 +110,10 @@ def _has_sata(found: list[Drive]) -> bool:
     return any(drive.bus == "sata" for drive in found)
 
 
+def _affinity(config: Config) -> list[str]:
+    return ["/usr/bin/taskset", "--cpu-list", "--all-tasks", config["affinity"]] if "affinity" in config else []
+
+
 def _identity(vmid: int, config: Config) -> list[str]:
     words = ["-id", str(vmid), "-name", f"{config.get('name', f'vm{vmid}')},debug-threads=on", "-no-shutdown"]
     words += ["-chardev", f"socket,id=qmp,path={RUN}/{vmid}.qmp,server=on,wait=off", "-mon", "chardev=qmp,mode=control"]
@@ -134,10 +138,6 @@ def _processors(node: Node, config: Config) -> list[str]:
     topology = f"{count},sockets={sockets},cores={count // sockets},maxcpus={count}"
     boot = "menu=on,strict=on,reboot-timeout=1000,splash=/usr/share/qemu-server/bootsplash.jpg"
     return ["-smp", topology, "-nodefaults", "-boot", boot, "-cpu", f"{model}{features}"]
-
-
-def _memory(config: Config) -> list[str]:
-    return ["-m", str(memory_mib(config))]
 
 
 def _chipset_devices(q35: bool, config: Config) -> list[str]:

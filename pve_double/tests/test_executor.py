@@ -121,6 +121,58 @@ def test_the_command_that_is_run_needs_nothing_of_pve_around_it() -> None:
     assert after(run, "-pidfile") == ["/var/run/qemu-server/100.pid"]
 
 
+def with_options(**options: str) -> list[str]:
+    return command.build(memory_node(), 100, GUEST | options, TaskLog())
+
+
+def test_an_affinity_comes_before_the_command_and_goes_to_the_node() -> None:
+    shown = with_options(affinity="0-1")
+    assert shown[:5] == ["/usr/bin/taskset", "--cpu-list", "--all-tasks", "0-1", "/usr/bin/kvm"]
+    assert runnable(shown, kvm=True) == runnable(built(), kvm=True)
+
+
+def test_the_memory_of_a_vm_is_on_the_nodes_that_it_names() -> None:
+    shown = with_options(memory="512", numa="1", numa0="cpus=0,hostnodes=0,memory=512,policy=bind")
+    assert "memory-backend-ram,id=ram-node0,size=512M,host-nodes=0,policy=bind" in after(shown, "-object")
+    assert after(shown, "-numa") == ["node,nodeid=0,cpus=0,memdev=ram-node0"]
+    by_socket = with_options(memory="512", numa="1", sockets="2", cores="1")
+    assert after(by_socket, "-numa") == [
+        "node,nodeid=0,cpus=0,memdev=ram-node0",
+        "node,nodeid=1,cpus=1,memdev=ram-node1",
+    ]
+    assert "memory-backend-ram,id=ram-node1,size=256M" in after(by_socket, "-object")
+
+
+def test_huge_pages_back_the_memory() -> None:
+    numa0 = "cpus=0,hostnodes=0,memory=512,policy=bind"
+    (backend,) = [
+        each
+        for each in after(with_options(memory="512", numa="1", numa0=numa0, hugepages="2"), "-object")
+        if "ram-node0" in each
+    ]
+    assert backend == (
+        "memory-backend-file,id=ram-node0,size=512M,mem-path=/run/hugepages/kvm/2048kB,share=on,prealloc=yes"
+        ",host-nodes=0,policy=bind"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"hugepages": "2"}, "numa needs to be enabled to use hugepages"),
+        ({"numa": "1", "numa0": "cpus=0"}, "missing NUMA node0 memory value"),
+        ({"numa": "1", "numa0": "cpus=0,memory=256"}, "total memory for NUMA nodes must be equal to vm static memory"),
+        ({"numa": "1", "numa0": "cpus=0,memory=512,hostnodes=0"}, "you need to define a policy for hostnode 0"),
+        ({"numa": "1", "numa0": "cpus=0,memory=512,hostnodes=1,policy=bind"}, "host NUMA node1 doesn't exist"),
+        ({"numa": "1", "numa0": "cpus=0,memory=512", "hugepages": "2"}, "numa hostnodes need to be defined"),
+        ({"numa": "1", "hugepages": "1024"}, "Memory size 512 is not a multiple of the requested hugepages size 1024"),
+    ],
+)
+def test_memory_that_pve_refuses_does_not_start(options: dict[str, str], said: str) -> None:
+    with pytest.raises(PveError, match=said):
+        with_options(memory="512", **options)
+
+
 def test_without_kvm_the_guest_is_emulated() -> None:
     run = runnable(built(), kvm=False)
     assert after(run, "-machine") == ["hpet=off,type=q35,accel=tcg"]

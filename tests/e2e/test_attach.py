@@ -16,8 +16,10 @@ from tests.unit.granted import granted
 
 # A disk costs the emulated guest a second and more, so several options are on one; each is on some disk of its bus.
 EVERY_OPTION: Mapping[str, Attach] = {
-    "blk": Attach("virtio-blk"),
-    "blk-tuned": Attach("virtio-blk", "directsync", "io_uring", queues=2, queue_size=256, discard="unmap"),
+    "blk": Attach("virtio-blk", poll_max_ns=0),
+    "blk-tuned": Attach(
+        "virtio-blk", "directsync", "io_uring", queues=2, queue_size=256, discard="unmap", poll_max_ns=0
+    ),
     "blk-mapped": Attach("virtio-blk", iothread=False, queues=2, iothread_vq_mapping=2, detect_zeroes="on"),
     "blk-plain": Attach("virtio-blk", "writeback", "threads", iothread=False, physical_block_size=4096),
     "blk-4kn": Attach("virtio-blk", "unsafe", "threads", logical_block_size=4096, physical_block_size=4096),

@@ -29,6 +29,7 @@ VIRTIO: Mapping[str, Attach] = {
     "no-iothread": Attach(iothread=False),
     "queues": Attach(queues=2),
     "queue-size": Attach(queue_size=256),
+    "no-polling": Attach(poll_max_ns=0),
     "mapping": Attach(queues=2, iothread_vq_mapping=2, iothread=False),
 }
 

@@ -14,17 +14,19 @@ import pytest
 from harness.errors import Unsupported
 from harness.guest.libvirt.disks import alias_of, root_ports
 from harness.guest.libvirt.domain import GuestSpec, domain_xml
-from harness.guest.libvirt.requirements import Versions, missing_for
+from harness.guest.libvirt.requirements import Versions, guest_missing, missing_for
 from harness.guest.libvirt.vfio import hostdev_xml
 from harness.guest.protocol import SERIAL_CHARACTERS, GuestDisk
 from harness.layout.source import BlockSource
 from harness.model.attach import BUSES, Aio, Attach, Bus, Cache, Controller, Vfio
 from harness.model.base import Device, Md
+from harness.model.guest import GuestOptions
 from harness.model.layout import Layout, Qcow2, RawFile, ZfsFile
 from harness.model.mode import Mode
 from harness.scenario.load import find_scenarios, load_scenario
 from harness.scenario.setups import setups
 from tests.unit.attach_options import options
+from tests.unit.guest_options import GUEST_OPTIONS
 
 GOLDEN = Path(__file__).parent / "data" / "domains"
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
@@ -53,8 +55,11 @@ def guest(*disks: GuestDisk, accel: str = "kvm") -> GuestSpec:
 
 
 def every_option(bus: Bus, *, start: int = 0, stop: int | None = None, controller: Controller = "single") -> GuestSpec:
-    """Without the mapping of queues to threads, which would keep an older libvirt from judging all the others."""
-    found = [(name, attach) for name, attach in options(bus).items() if not attach.iothread_vq_mapping]
+    """Without the mapping of queues to threads, which would keep an older libvirt from judging all the others.
+
+    Nor with polling, for the same reason.
+    """
+    found = [(name, attach) for name, attach in options(bus).items() if name not in ("mapping", "no-polling")]
     return guest(*(file_disk(name, replace(each, controller=controller)) for name, each in found[start:stop]))
 
 
@@ -81,6 +86,14 @@ SPECS = {
     "virtio-scsi-lun": guest(GuestDisk("lun", DEVICE, Attach(device="lun", aio="threads"))),
     "virtio-blk-mapping": guest(GuestDisk("mapping", FILE, options("virtio-blk")["mapping"])),
     "virtio-scsi-mapping": guest(GuestDisk("mapping", FILE, options("virtio-scsi")["mapping"])),
+    "polling-of-a-disk": replace(
+        guest(
+            GuestDisk("blk", FILE, options("virtio-blk")["no-polling"]),
+            GuestDisk("scsi", VOLUME, options("virtio-scsi")["no-polling"]),
+            GuestDisk("plain", DEVICE, Attach()),
+        ),
+        options=GuestOptions(poll_grow=2),
+    ),
     "sata": every_option("sata"),
     "ide-1": every_option("ide", stop=4),
     "ide-2": every_option("ide", start=4, stop=8),
@@ -102,6 +115,11 @@ SPECS = {
         GuestDisk("passthrough", DEVICE, Attach()),
         GuestDisk("cached", DEVICE, Attach(cache="writeback", aio="threads")),
     ),
+    **{
+        f"guest-{name}": replace(guest(*ARTICLE), vcpus=each.vcpu_count or 2, options=each)
+        for name, each in GUEST_OPTIONS.items()
+    },
+    "guest-over-pinned": replace(guest(*ARTICLE), pinned_cpu=3, options=GUEST_OPTIONS["pins"]),
     "many": guest(*(file_disk(f"blk-{number}", Attach("virtio-blk")) for number in range(40))),
 }
 
@@ -221,6 +239,8 @@ def valid(spec: GuestSpec) -> bool:
     for disk in spec.disks:
         if isinstance(disk.attach, Attach) and (why := missing_for(disk.attach, here, cpus=spec.vcpus)):
             pytest.skip(f"libvirt's schema here does not know it yet: {why}")
+    if why := guest_missing(spec.options, here):
+        pytest.skip(f"libvirt's schema here does not know it yet: {why}")
     return accepted(domain_xml(spec))
 
 
@@ -266,6 +286,20 @@ def test_disks_share_a_controller_if_the_mode_requests_it_and_its_queues_are_the
     )
     places = [(at.get("controller"), at.get("unit")) for at in live.iterfind("devices/disk/address")]
     assert places == [("0", "0"), ("0", "1"), ("1", "0"), ("2", "0")]
+
+
+def test_only_the_threads_of_a_disk_that_requests_it_do_not_poll() -> None:
+    live = ET.fromstring(domain_xml(SPECS["polling-of-a-disk"]))
+    polls = {each.get("id"): dict(poll.attrib) for each in live.iterfind("iothreadids/iothread") for poll in each}
+    assert polls == {"1": {"max": "0", "grow": "2"}, "2": {"max": "0", "grow": "2"}, "3": {"grow": "2"}}
+
+
+def test_disks_that_poll_differently_share_no_controller() -> None:
+    shared = Attach(controller="shared")
+    live = ET.fromstring(
+        domain_xml(guest(GuestDisk("a", FILE, shared), GuestDisk("b", FILE, replace(shared, poll_max_ns=0))))
+    )
+    assert [at.get("controller") for at in live.iterfind("devices/disk/address")] == ["0", "1"]
 
 
 def test_a_thread_for_all_queues_and_a_mapping_to_one_thread_are_no_common_controller() -> None:
@@ -318,7 +352,7 @@ def test_sata_disks_beyond_the_ports_of_a_controller_get_another() -> None:
 def test_only_a_guest_with_a_disk_on_ide_is_the_older_machine() -> None:
     machines = {name: ET.fromstring(domain_xml(spec)).find("os/type") for name, spec in SPECS.items()}
     old = {name for name, machine in machines.items() if machine is not None and machine.get("machine") == "pc"}
-    assert old == {name for name in SPECS if name.startswith("ide")}
+    assert old == {name for name in SPECS if name.startswith("ide")} | {"guest-pc"}
     assert "bus=pci.0" in domain_xml(SPECS["ide-1"])
 
 
@@ -348,6 +382,31 @@ DEBIAN_12 = Versions(libvirt=9_000_000, qemu=7_002_000)
 DEBIAN_13 = Versions(libvirt=11_003_000, qemu=10_000_000)
 
 
+def test_polling_needs_a_libvirt_that_has_it_in_its_xml() -> None:
+    polling = GUEST_OPTIONS["polling"]
+    said = "polling of iothreads needs libvirt 9.4.0, but the host has 9.0.0: upgrade the host"
+    assert said in (guest_missing(polling, DEBIAN_12) or "")
+    assert guest_missing(polling, DEBIAN_13) is None
+    assert {name for name, each in GUEST_OPTIONS.items() if guest_missing(each, DEBIAN_12)} == {"polling", "no-polling"}
+
+
+def test_options_of_a_cpu_are_for_proxmox_ve_only() -> None:
+    assert "request the model only" in (guest_missing(GuestOptions(cpu="host,flags=+aes"), DEBIAN_13) or "")
+
+
+@pytest.mark.parametrize(
+    ("attach", "machine", "said"),
+    [
+        (Attach("ide", iothread=False), "q35", 'machine = "q35" has no IDE: request a machine type of pc, or none'),
+        (Vfio(), "pc-i440fx-9.2", 'machine = "pc-i440fx-9.2" has no PCIe: request a machine type of q35, or none'),
+    ],
+)
+def test_a_disk_on_a_machine_type_without_its_bus_is_refused(attach: Attach | Vfio, machine: str, said: str) -> None:
+    spec = replace(guest(GuestDisk("own", DEVICE, attach)), options=GuestOptions(machine=machine))
+    with pytest.raises(Unsupported, match=f"own: {said}"):
+        domain_xml(spec)
+
+
 @pytest.mark.parametrize(
     ("attach", "said"),
     [
@@ -355,6 +414,7 @@ DEBIAN_13 = Versions(libvirt=11_003_000, qemu=10_000_000)
         (Attach("virtio-blk", iothread_vq_mapping=2), "needs libvirt 10.0.0, but the host has 9.0.0"),
         (Attach("virtio-blk", iothread_vq_mapping=2), "needs QEMU 9.0.0, but the host has 7.2.0"),
         (Attach(iothread_vq_mapping=2), "needs libvirt 11.2.0, but the host has 9.0.0"),
+        (Attach(poll_max_ns=0), "polling of iothreads needs libvirt 9.4.0, but the host has 9.0.0"),
         (Attach(queues=5), "queues = 5 needs as many vCPUs, but the host has 4 CPUs"),
     ],
 )

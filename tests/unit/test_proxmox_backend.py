@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -21,6 +22,7 @@ from harness.guest.proxmox.guest import ProxmoxGuest
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.new_machine import created
 from harness.guest.proxmox.secrets import Secret
+from harness.guest.proxmox.size import sized
 from harness.guest.proxmox.stores import PveVolume
 from harness.guest.proxmox.vm import shell_parameters
 from harness.image.manifest import sha256_of
@@ -35,6 +37,8 @@ from harness.lab.transport.ssh import SshRunner
 from harness.layout.source import BlockSource
 from harness.model.attach import Attach
 from harness.model.base import Device, Md
+from harness.model.effective import Effective
+from harness.model.guest import GuestOptions
 from harness.model.layout import Lvm, LvmThin, Qcow2, RawFile, Zvol
 from harness.model.mode import Mode
 from harness.results.configuration import configuration_check
@@ -45,6 +49,7 @@ from pve_double.server import Serving, serve
 from pve_double.state import Node
 from pve_double.storage.volumes import Storage
 from pve_double.testing import memory_node
+from tests.unit.guest_options import GUEST_OPTIONS
 from tests.unit.proxmox_fixtures import client, node, serving, shell
 from tests.unit.proxmox_nodes import connected
 from tests.unit.proxmox_shell import DISK, LINK, NodeShell, PlayedShell
@@ -352,6 +357,54 @@ def test_a_guest_has_its_disks_as_requested(
     # The guest's kernel uses no more queues than it has CPUs.
     assert {"cores": 3}.items() <= seen.items()
     assert left(client) == []
+
+
+@pytest.mark.parametrize("name", ["study-1", "topology-of-pve", "machine", "cpu-max", "one-place", "numa", "hugepages"])
+def test_a_vm_has_the_requested_size_and_qemus_arguments_show_it(
+    name: str, client: Client, iso: Path, monkeypatch: pytest.MonkeyPatch, shell: NodeShell
+) -> None:
+    own = {"topology-of-pve": GuestOptions(sockets=2, cores=1), "machine": GuestOptions(machine="pc-q35-10.0")}
+    size = own.get(name) or GUEST_OPTIONS[name]
+    shell.prints["/sys/devices/system/cpu/online"] = "cpus 0-3\nnodes 0\n"
+    mode = replace(THIN, guest=size)
+    found: list[Effective] = []
+
+    def look(*_: object) -> None:
+        command = nodeshell.run(shell.node, ["qm", "showcmd", "9000"]).text.strip()
+        assert ("--cpu-list --all-tasks 2-3 /usr/bin/kvm" in command) == (name == "one-place")
+        assert ("mem-path=/run/hugepages/kvm/2048kB" in command) == (name == "hugepages")
+        config = client.get("nodes/pve/qemu/9000/config")
+        found.append(sized(shlex.split(command)).merged(Effective(machine=config["machine"])))
+        raise GuestError("that is enough")
+
+    monkeypatch.setattr("harness.guest.proxmox.backend.log_in", look)
+    ours = hypervisor(client, iso, shell)
+    assert ours.missing(mode, STORED) is None
+    with (
+        pytest.raises(GuestError, match="that is enough"),
+        ours.layouts(shell.log(RUN), [STORED], [HOST, mode], span=SPAN) as layouts,
+        ours.guest(shell.log(RUN), [GuestDisk("thin", layouts.guest(mode), Attach())], size),
+    ):
+        pass
+    expected = dict(size.expected(iothreads=1).settings())
+    read_back = dict(found[-1].settings())
+    of_qemu = {key: value for key, value in expected.items() if key.startswith("qemu_") or key == "machine"}
+    assert of_qemu.items() <= read_back.items()
+    assert left(client) == []
+
+
+def test_a_size_that_pve_does_not_offer_is_skipped_with_the_remedy(
+    client: Client, token: Client, iso: Path, shell: NodeShell
+) -> None:
+    ours, theirs = hypervisor(client, iso, shell), hypervisor(token, iso, shell)
+    shell.prints["/sys/devices/system/cpu/online"] = "cpus 0-3\nnodes 0\n"
+    pinned = replace(THIN, guest=GUEST_OPTIONS["one-place"])
+    assert ours.missing(pinned, STORED) is None
+    assert "pin_vcpus: Proxmox VE accepts this only from root@pam" in (theirs.missing(pinned, STORED) or "")
+    polling = replace(THIN, guest=GUEST_OPTIONS["polling"])
+    assert "does not offer the polling of iothreads" in (ours.missing(polling, STORED) or "")
+    large = replace(THIN, guest=GuestOptions(vcpus=5))
+    assert "needs 5 vCPUs, but the host has 4 CPUs" in (ours.missing(large, STORED) or "")
 
 
 def guest_with(serial: str, *, queues: int = 1, write_cache: str = "write back") -> PlayedShell:

@@ -10,8 +10,19 @@ from urllib.parse import unquote
 import pytest
 
 from harness.guest.proxmox.address import address_script, first_address
-from harness.guest.proxmox.vm import clone_parameters, free_ids, marks, shell_parameters, vm_name
+from harness.guest.proxmox.vm import (
+    clone_parameters,
+    free_ids,
+    marks,
+    of_root,
+    shell_parameters,
+    size_parameters,
+    unplaced,
+    vm_name,
+)
 from harness.lab.proxmox import GuestRules
+from harness.model.guest import ANY_GUEST, GuestOptions
+from tests.unit.guest_options import GUEST_OPTIONS
 
 RUN = "20261121-101500-ab12"
 KEY = "ssh-ed25519 AAAA+b/c user@host+x"
@@ -75,3 +86,52 @@ def test_the_script_that_sets_an_address_is_one_of_a_shell() -> None:
     assert 'ip address replace 192.0.2.5/24 dev "$nic"' in script
     assert "ip route replace default via 192.0.2.1" in script
     assert subprocess.run(["sh", "-n", "-c", script], check=False).returncode == 0
+
+
+PVE_HAS = {
+    "study-1": {"cores": 2, "memory": 8192},
+    "vcpus": {"cores": 4},
+    "memory": {"cores": 2, "memory": 1024},
+    "machine": {"cores": 2, "machine": "pc-q35-9.2"},
+    "cpu-max": {"cores": 2, "cpu": "max"},
+    "cpu-model": {"cores": 2, "cpu": "EPYC-Milan"},
+    "one-place": {"cores": 2, "affinity": "2-3"},
+    "numa": {"cores": 2, "numa": 1, "numa0": "cpus=0-1,hostnodes=0,memory=768,policy=bind"},
+    "numa-preferred": {"cores": 2, "numa": 1, "numa0": "cpus=0-1,hostnodes=0,memory=768,policy=preferred"},
+    "numa-interleave": {"cores": 2, "numa": 1, "numa0": "cpus=0-1,hostnodes=0-1,memory=768,policy=interleave"},
+    "hugepages": {
+        "cores": 2, "numa": 1, "numa0": "cpus=0-1,hostnodes=0,memory=768,policy=bind", "hugepages": "2",
+    },
+    "large-hugepages": {
+        "cores": 2, "memory": 1024, "numa": 1, "numa0": "cpus=0-1,hostnodes=0,memory=1024,policy=bind",
+        "hugepages": "1024",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GUEST_OPTIONS)
+def test_a_guests_options_are_those_of_qm_or_refused_with_the_remedy(name: str) -> None:
+    guest = GUEST_OPTIONS[name]
+    if name in PVE_HAS:
+        assert unplaced(guest) is None
+        assert size_parameters(guest, guest.vcpu_count or 2) == PVE_HAS[name]
+    else:
+        assert name in ("topology", "pc", "pins", "polling", "no-polling")
+        assert ": request " in (unplaced(guest) or "") or ": leave out" in (unplaced(guest) or "")
+        with pytest.raises(ValueError, match="Proxmox VE"):
+            size_parameters(guest, 2)
+
+
+def test_sockets_divide_the_cores() -> None:
+    assert size_parameters(GuestOptions(sockets=2, cores=2), 4) == {"cores": 2, "sockets": 2}
+
+
+def test_a_guest_without_a_request_has_only_its_number_of_vcpus() -> None:
+    assert size_parameters(ANY_GUEST, 2) == {"cores": 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("one-place", ["pin_vcpus"]), ("hugepages", ["hugepages"]), ("numa", [])]
+)
+def test_some_options_are_for_root_only(name: str, options: list[str]) -> None:
+    assert of_root(GUEST_OPTIONS[name]) == options

@@ -13,8 +13,11 @@ from pydantic import JsonValue
 from harness.analysis import Estimate
 from harness.model.attach import Attach
 from harness.model.base import Md
+from harness.model.effective import Effective
+from harness.model.guest import GIB, GuestOptions
 from harness.model.mode import ModeDetail
 from harness.report import render_html, write_report
+from harness.report.background import about_run, configuration
 from harness.report.model import report_view
 from harness.results import CellRecord, Run, RunStore
 from tests.unit.pages import Page, page
@@ -196,3 +199,22 @@ def test_time_configuration_and_provenance_are_shown(smoke_page: Page) -> None:
     assert ["cpu.mitigations.spectre_v2", "IBRS"] in smoke_page.rows
     assert ["governor", "not known"] in smoke_page.rows
     assert "raw is not aligned with the others (every cell of raw)" in smoke_page.text
+
+
+def test_the_guests_size_is_one_line_of_the_run(smoke: Run) -> None:
+    two, four = Effective(qemu_vcpus=2, qemu_memory=GIB), Effective(qemu_vcpus=4, qemu_memory=GIB)
+    same = replace(smoke, cells=tuple(replace(cell, effective=two) for cell in smoke.cells))
+    assert ("guest", "2 vCPUs, 1 GiB") in about_run(same).rows
+    mode = smoke.cells[0].mode
+    sizes = tuple(replace(cell, effective=two if cell.mode == mode else four) for cell in smoke.cells)
+    rows = {row[0]: row[1] for row in about_run(replace(smoke, cells=sizes)).rows if row[0].startswith("guest")}
+    assert rows[f"guest of {mode}"] == "2 vCPUs, 1 GiB"
+    assert set(rows.values()) == {"2 vCPUs, 1 GiB", "4 vCPUs, 1 GiB"}
+
+
+def test_the_requested_options_of_a_guest_are_beside_those_of_its_disk(smoke: Run) -> None:
+    asked = GuestOptions(vcpus=2, pin_vcpus=("2", "3"))
+    cells = tuple(replace(cell, mode_detail=replace(cell.mode_detail, guest=asked)) for cell in smoke.cells)
+    shown = {row[0] for row in configuration(report_view(replace(smoke, cells=cells)).cells).rows}
+    assert {"requested, guest: vcpus", "requested, guest: pin_vcpus"} <= shown
+    assert "requested, guest: memory" not in shown

@@ -17,6 +17,7 @@ from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.budget import Budget
 from harness.model.effective import Effective
+from harness.model.guest import OPTION_TYPES
 from harness.model.job import Job
 from harness.model.layout import Lvm
 from harness.model.mode import Cell, Mode
@@ -434,7 +435,8 @@ def keys(node: Any) -> set[str]:
 
 def test_every_key_is_documented() -> None:
     documented = (DOCS / "results.md").read_text()
-    # A mode's options are the keys of a scenario file.
-    options = (DOCS / "scenarios.md").read_text()
+    # A mode's options are the keys of a scenario file, and those of its guest the keys of a lab file.
+    options, sizes = (DOCS / "scenarios.md").read_text(), (DOCS / "lab.md").read_text()
     named = {key for key in keys(SCHEMA) if f"`layout.{key}`" in options or f"`attach.{key}`" in options}
+    named |= {key for key in keys(SCHEMA) & set(OPTION_TYPES) if f"\n| `{key}` |" in sizes}
     assert {key for key in keys(SCHEMA) - named if f"`{key}`" not in documented} == set()

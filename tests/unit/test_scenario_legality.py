@@ -104,6 +104,13 @@ CONFLICTS = [
     ),
     (
         "",
+        f"{NO_THREAD}, poll_max_ns = 0",
+        "attach.poll_max_ns = 0",
+        "attach.iothread = false",
+        "iothread = true, or no poll_max_ns",
+    ),
+    (
+        "",
         f"{NO_THREAD}, iothread_vq_mapping = 2",
         "attach.iothread_vq_mapping = 2",
         "attach.queues left out",
@@ -214,6 +221,7 @@ CONFLICTS = [
             ("queues", "4"),
             ("queue_size", "256"),
             ("iothread_vq_mapping", "0"),
+            ("poll_max_ns", "0"),
             ("controller", '"single"'),
             ("discard", '"unmap"'),
             ("detect_zeroes", '"off"'),

@@ -16,16 +16,19 @@ from harness.errors import Unsupported
 from harness.events import Events
 from harness.guest.booting import Started, booted, logging_in
 from harness.guest.libvirt.attachments import missing, resolved
+from harness.guest.libvirt.capabilities import unknown_hardware
 from harness.guest.libvirt.connection import Connection, Refused, connect
+from harness.guest.libvirt.disks import wrong_machine
 from harness.guest.libvirt.domain import GuestSpec, domain_xml
 from harness.guest.libvirt.guest import LibvirtGuest
 from harness.guest.libvirt.last_words import ended_while_booting, qemu_log
 from harness.guest.libvirt.pools import place_of
 from harness.guest.libvirt.process import PID_FILE
-from harness.guest.libvirt.requirements import Versions
+from harness.guest.libvirt.requirements import Versions, guest_missing
 from harness.guest.libvirt.running import RunningDomain
 from harness.guest.libvirt.storages import storage_finding
-from harness.guest.machine_size import vcpus_for
+from harness.guest.machine_size import too_many_queues, vcpus_for
+from harness.guest.places import no_room
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
 from harness.guest.qemu_process import qemu_threads
 from harness.lab.created import CreationLog, Entry, Removal, Thing
@@ -39,6 +42,8 @@ from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner, SshTarget
 from harness.layout.build import Layouts, built
 from harness.layout.storage import on_storage, why_not
+from harness.model.attach import Attachment
+from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.layout import missing_requirement
 from harness.model.mode import Mode
 from harness.run_id import RunId
@@ -107,7 +112,7 @@ class LibvirtHypervisor(LibvirtRemover):
         self._storages: dict[str, FoundStorage] = {}
 
     @contextmanager
-    def guest(self, log: CreationLog, disks: Sequence[GuestDisk]) -> Iterator[Guest]:
+    def guest(self, log: CreationLog, disks: Sequence[GuestDisk], options: GuestOptions = ANY_GUEST) -> Iterator[Guest]:
         """A guest with these disks that answers over SSH. It is destroyed at the end, also after a failure."""
         name = f"{TAG}-{log.run_id}"
         console = f"{CONSOLE_DIRECTORY}/{name}.log"
@@ -115,15 +120,17 @@ class LibvirtHypervisor(LibvirtRemover):
         self._host.runner.run(["mkdir", "-p", CONSOLE_DIRECTORY], deadline=20)
         made = Domain(disks=_on(disks), name=name, uuid=str(uuid.uuid4()), console=console)
         with log.making(made, lambda: self._removed(made)):
-            start = partial(self._started, log.run_id, made, disks)
+            start = partial(self._started, log.run_id, made, disks, options)
             with booted(start, tries=BOOT_TRIES, expected_s=_EXPECTED_BOOT_SECONDS, events=self._events) as up:
                 pid_file = PID_FILE.format(name=name)
                 threads = qemu_threads(self._host.runner, pid_file, self._events)
                 yield LibvirtGuest(up, threads=threads, host=self._host.runner, log=log, attached=attached)
 
     @contextmanager
-    def _started(self, run_id: RunId, made: Domain, disks: Sequence[GuestDisk]) -> Iterator[Started[RunningDomain]]:
-        handle, port = self._create(made, run_id, disks)
+    def _started(
+        self, run_id: RunId, made: Domain, disks: Sequence[GuestDisk], options: GuestOptions
+    ) -> Iterator[Started[RunningDomain]]:
+        handle, port = self._create(made, run_id, disks, options)
         domain = RunningDomain(self._connection, handle, made.name, made.console)
         try:
             runner = self._log_in(domain, port)
@@ -157,7 +164,10 @@ class LibvirtHypervisor(LibvirtRemover):
             self._connection.call("report its version", self._connection.handle.getLibVersion),
             self._connection.call("report QEMU's version", self._connection.handle.getVersion),
         )
-        return missing(self._host.runner, versions, int(self._host.facts["cpus"] or 1), mode.attach, disk)
+        cpus = int(self._host.facts["cpus"] or 1)
+        if why := missing(self._host.runner, versions, cpus, mode.attach, disk):
+            return why
+        return self._no_guest(mode.guest, mode.attach, versions)
 
     @property
     def _is_emulated(self) -> bool:
@@ -181,7 +191,20 @@ class LibvirtHypervisor(LibvirtRemover):
             self._storages[storage.name] = look_at(self._host.runner, *place_of(self._connection, storage))
         return self._storages[storage.name]
 
-    def _create(self, made: Domain, run_id: RunId, disks: Sequence[GuestDisk]) -> tuple[Any, int]:
+    def _no_guest(self, guest: GuestOptions, attach: Attachment, versions: Versions) -> str | None:
+        """Why the host cannot have a guest with these options for a disk that is attached in this way."""
+        cpus = int(self._host.facts["cpus"] or 1)
+        return (
+            guest_missing(guest, versions)
+            or too_many_queues(attach, cpus, guest)
+            or wrong_machine(attach, guest)
+            or no_room(guest, self._host)
+            or unknown_hardware(self._connection, guest, self._host.acceleration.accel)
+        )
+
+    def _create(
+        self, made: Domain, run_id: RunId, disks: Sequence[GuestDisk], options: GuestOptions
+    ) -> tuple[Any, int]:
         """Start the domain with a free port of the host. Returns the domain and the port."""
         files = self._host.guest_files
         require_leading_to({disk.source.path: disk.source.writable for disk in disks})
@@ -197,7 +220,8 @@ class LibvirtHypervisor(LibvirtRemover):
                 ssh_port=port,
                 console=made.console,
                 disks=tuple(disks),
-                vcpus=vcpus_for(self._host.facts, [disk.attach for disk in disks]),
+                vcpus=vcpus_for(self._host.facts, [disk.attach for disk in disks], options),
+                options=options,
                 # An emulated guest that runs on more than one CPU crashes, and crashes its host (docs/lab.md). It gets
                 # the last CPU, because the first one handles most of the host's interrupts. QEMU's other threads get
                 # the other CPUs. Otherwise, the iothreads run on the vCPU's CPU most of the time.

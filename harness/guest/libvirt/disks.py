@@ -8,7 +8,8 @@ from xml.etree import ElementTree as ET
 from harness.errors import Unsupported
 from harness.guest.libvirt.addresses import DriveNames, MachineType, RootBus, on_controller
 from harness.guest.protocol import GuestDisk
-from harness.model.attach import BUSES, Attach, Bus, Vfio
+from harness.model.attach import BUSES, Attach, Attachment, Bus, Vfio
+from harness.model.guest import ANY_GUEST, GuestOptions
 
 _NAME_PREFIX: dict[Bus, str] = {"virtio-blk": "vd", "virtio-scsi": "sd", "sata": "sd", "ide": "hd", "nvme": "nvme"}
 """The prefix of disk names on each bus, in libvirt's XML."""
@@ -21,8 +22,11 @@ def alias_of(disk: GuestDisk) -> str:
     return f"ua-{disk.serial}"
 
 
-def machine_for(disks: tuple[GuestDisk, ...]) -> MachineType:
-    """q35, or i440fx (`pc`) if a disk is on IDE, because q35 has no IDE controller."""
+def machine_for(disks: tuple[GuestDisk, ...], options: GuestOptions = ANY_GUEST) -> MachineType:
+    """The family of the machine: q35, or i440fx (`pc`) if it is requested or a disk is on IDE, which q35 does not have.
+
+    Raises Unsupported if the disks or the request need both.
+    """
     with_ide = [disk.name for disk in disks if isinstance(disk.attach, Attach) and disk.attach.bus == "ide"]
     passed = [disk.name for disk in disks if isinstance(disk.attach, Vfio)]
     if with_ide and passed:
@@ -30,7 +34,26 @@ def machine_for(disks: tuple[GuestDisk, ...]) -> MachineType:
             f"no machine type has both IDE, which {with_ide[0]} requests, and PCIe, which {passed[0]} needs",
             hint="measure them in separate runs, selected with -k",
         )
-    return "pc" if with_ide else "q35"
+    for disk in disks:
+        if why := wrong_machine(disk.attach, options):
+            raise Unsupported(f"{disk.name}: {why}")
+    return "pc" if with_ide or _family(options) == "pc" else "q35"
+
+
+def wrong_machine(attach: Attachment, options: GuestOptions) -> str | None:
+    """Why a disk cannot be attached in this way to a guest of the requested machine type; None if it can."""
+    needed = "PCIe" if isinstance(attach, Vfio) else "IDE" if isinstance(attach, Attach) and attach.bus == "ide" else ""
+    family = _family(options)
+    if (needed, family) not in (("PCIe", "pc"), ("IDE", "q35")):
+        return None
+    other = "q35" if family == "pc" else "pc"
+    return f'machine = "{options.machine}" has no {needed}: request a machine type of {other}, or none'
+
+
+def _family(options: GuestOptions) -> MachineType | None:
+    if options.machine is None:
+        return None
+    return "q35" if "q35" in options.machine else "pc"
 
 
 def root_ports(disks: tuple[GuestDisk, ...]) -> dict[str, int]:
@@ -50,13 +73,15 @@ class DomainDisks:
         self.threads = 0
         self.queue_sizes: dict[str, int] = {}
         """Queue sizes by libvirt's alias of a SCSI controller. libvirt has no attribute for them."""
+        self.polling: dict[int, int] = {}
+        """The longest polling in nanoseconds by the number of the iothread, if its disk requests one."""
         self._devices = devices
         self._bus = bus
         self._machine = machine
         self._names = DriveNames()
         self._numbers: dict[Bus, count[int]] = {bus: count() for bus in BUSES}
         self._ports = count(1)
-        self._shared: dict[tuple[int | None, int | None, bool, int], tuple[int, count[int]]] = {}
+        self._shared: dict[tuple[object, ...], tuple[int, count[int]]] = {}
 
     def add(self, disk: GuestDisk, *, shared: bool = False) -> None:
         """Add the disk and its controller. For a disk that is passed through, add only the port for it.
@@ -121,7 +146,7 @@ class DomainDisks:
         """Index and unit on a SCSI controller. Adds the controller if necessary."""
         if attach.controller == "single":
             return self._scsi_controller(attach), 0
-        alike = (attach.queues, attach.queue_size, attach.iothread, attach.iothread_vq_mapping)
+        alike = (attach.queues, attach.queue_size, attach.iothread, attach.iothread_vq_mapping, attach.poll_max_ns)
         if alike not in self._shared:
             self._shared[alike] = self._scsi_controller(attach), count()
         index, units = self._shared[alike]
@@ -143,8 +168,11 @@ class DomainDisks:
         """Set queues and their iothreads: virtio-blk has them on the disk, virtio-scsi on the controller."""
         if attach.queues:
             driver.set("queues", str(attach.queues))
-        threads = [str(self.threads + number) for number in range(1, attach.threads + 1)]
+        numbers = range(self.threads + 1, self.threads + attach.threads + 1)
+        threads = [str(number) for number in numbers]
         self.threads += len(threads)
+        if attach.poll_max_ns is not None:
+            self.polling |= dict.fromkeys(numbers, attach.poll_max_ns)
         if attach.iothread_vq_mapping:
             among = ET.SubElement(driver, "iothreads")
             for thread in threads:

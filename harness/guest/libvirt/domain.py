@@ -9,8 +9,9 @@ from xml.etree import ElementTree as ET
 
 from harness.guest.libvirt.addresses import NETWORK_SLOT, MachineType, RootBus
 from harness.guest.libvirt.disks import DomainDisks, machine_for
+from harness.guest.libvirt.placing import add_cpu, add_memory_backing, add_numa, add_pins, add_polling
 from harness.guest.protocol import GuestDisk
-from harness.model.guest import GUEST_MEMORY
+from harness.model.guest import ANY_GUEST, GUEST_MEMORY, GuestOptions
 
 QEMU_NAMESPACE = "http://libvirt.org/schemas/domain/qemu/1.0"
 NAMESPACE = "urn:virt-overhead"
@@ -34,7 +35,7 @@ class GuestSpec:
     """A guest to start. `ssh_port` is the port of its SSH server on the host's loopback interface.
 
     `pinned_cpu` is the host CPU to which all vCPUs are pinned; QEMU's other threads are pinned to the CPUs before it.
-    None does not pin them.
+    None does not pin them. The `options` win over it, and over `memory`.
     """
 
     name: str
@@ -49,6 +50,7 @@ class GuestSpec:
     vcpus: int = 1
     pinned_cpu: int | None = None
     memory: int = GUEST_MEMORY
+    options: GuestOptions = ANY_GUEST
 
 
 def domain_xml(spec: GuestSpec) -> str:
@@ -59,20 +61,23 @@ def domain_xml(spec: GuestSpec) -> str:
     _text(domain, "name", spec.name)
     _text(domain, "uuid", spec.uuid)
     _text(ET.SubElement(domain, "metadata"), f"{{{NAMESPACE}}}run", spec.run_id)
-    _text(domain, "memory", str(spec.memory >> 20), unit="MiB")
+    _text(domain, "memory", str((spec.options.memory or spec.memory) >> 20), unit="MiB")
+    add_memory_backing(domain, spec.options)
     _text(domain, "vcpu", str(spec.vcpus))
     threads = ET.SubElement(domain, "iothreads")
+    thread_ids = ET.SubElement(domain, "iothreadids")
     tune = ET.SubElement(domain, "cputune")
-    machine = machine_for(spec.disks)
+    add_numa(domain, spec.options)
+    machine = machine_for(spec.disks, spec.options)
     system = ET.SubElement(domain, "os")
-    _text(system, "type", "hvm", arch="x86_64", machine=machine)
+    _text(system, "type", "hvm", arch="x86_64", machine=spec.options.machine or machine)
     _text(system, "kernel", spec.kernel)
     _text(system, "initrd", spec.initramfs)
     _text(system, "cmdline", " ".join((*_COMMAND_LINE, f"virt_overhead.ip={GUEST_ADDRESS}")))
     features = ET.SubElement(domain, "features")
     ET.SubElement(features, "acpi")
     ET.SubElement(features, "apic")
-    ET.SubElement(domain, "cpu", mode="host-passthrough" if spec.accel == "kvm" else "maximum")
+    add_cpu(domain, spec.options, accel=spec.accel)
     _text(domain, "on_reboot", "destroy")
     devices = ET.SubElement(domain, "devices")
     bus = RootBus()
@@ -87,10 +92,11 @@ def domain_xml(spec: GuestSpec) -> str:
         threads.text = str(disks.threads)
     else:
         domain.remove(threads)
-    if spec.pinned_cpu is not None:
-        _pin(tune, spec.vcpus, disks.threads, spec.pinned_cpu)
-    else:
-        domain.remove(tune)
+    add_polling(thread_ids, spec.options, disks.threads, disks.polling)
+    add_pins(tune, spec.options, vcpus=spec.vcpus, iothreads=disks.threads, pinned_cpu=spec.pinned_cpu)
+    for element in (thread_ids, tune):
+        if not len(element):
+            domain.remove(element)
     ET.SubElement(ET.SubElement(devices, "serial", type="file"), "source", path=spec.console)
     channel = ET.SubElement(devices, "channel", type="unix")
     ET.SubElement(channel, "target", type="virtio", name="org.qemu.guest_agent.0")
@@ -100,17 +106,6 @@ def domain_xml(spec: GuestSpec) -> str:
     _queue_sizes(domain, disks.queue_sizes)
     ET.indent(domain)
     return ET.tostring(domain, encoding="unicode")
-
-
-def _pin(tune: ET.Element, vcpus: int, iothreads: int, cpu: int) -> None:
-    """Pin all vCPUs to one CPU of the host, and QEMU's other threads to the CPUs before it, if there are any."""
-    for vcpu in range(vcpus):
-        ET.SubElement(tune, "vcpupin", vcpu=str(vcpu), cpuset=str(cpu))
-    if cpu > 0:
-        others = f"0-{cpu - 1}"
-        ET.SubElement(tune, "emulatorpin", cpuset=others)
-        for number in range(1, iothreads + 1):
-            ET.SubElement(tune, "iothreadpin", iothread=str(number), cpuset=others)
 
 
 def _user_network(domain: ET.Element, ssh_port: int, machine: MachineType) -> None:

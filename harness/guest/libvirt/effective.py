@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -10,6 +10,7 @@ from harness.errors import GuestError
 from harness.guest.libvirt.connection import Connection
 from harness.guest.libvirt.monitor import ask, of_device
 from harness.guest.libvirt.process import QemuProcess, read_process
+from harness.guest.libvirt.size import GuestSize, read_size
 from harness.guest.pci import PciDisk
 from harness.lab.transport.base import Runner
 from harness.model.effective import Effective
@@ -29,12 +30,14 @@ class Running:
     live: ET.Element
     process: QemuProcess
     blocks: list[dict[str, Any]]
+    size: GuestSize = field(default_factory=GuestSize)
 
 
 def running(connection: Connection, domain: Any, host: Runner) -> Running:
     """The guest as its host runs it now."""
-    process = read_process(host, domain.name())
-    return Running(live_xml(connection, domain), process, ask(connection, domain, "query-block"))
+    process, live = read_process(host, domain.name()), live_xml(connection, domain)
+    blocks = ask(connection, domain, "query-block")
+    return Running(live, process, blocks, read_size(connection, domain, host, live))
 
 
 def live_xml(connection: Connection, domain: Any) -> ET.Element:
@@ -60,7 +63,8 @@ def _effective(connection: Connection, domain: Any, guest: Running, alias: str) 
     entry = _block_device(guest, alias)
     inserted, node = entry["inserted"], entry["inserted"]["node-name"]
     sharing = [each for each in live.iterfind(_DISKS) if scsi_controller(live, each) is controller]
-    return Effective(
+    iothreads = queues.iothreads
+    found = Effective(
         machine=_attributes(live.find("os/type")).get("machine"),
         bus=_attributes(disk.find("target")).get("bus"),
         cache=driver.get("cache"),
@@ -72,8 +76,8 @@ def _effective(connection: Connection, domain: Any, guest: Running, alias: str) 
         qemu_physical_block_size=device.get("physical_block_size"),
         qemu_queues=queues.get("num-queues", "num_queues"),
         qemu_queue_size=queues.get("queue-size", "virtqueue_size"),
-        qemu_iothread=queues.threads > 0,
-        qemu_iothreads=queues.threads,
+        qemu_iothread=bool(iothreads),
+        qemu_iothreads=len(iothreads),
         qemu_cache_direct=inserted["cache"]["direct"],
         qemu_cache_no_flush=inserted["cache"]["no-flush"],
         qemu_write_cache=inserted["cache"]["writeback"],
@@ -83,6 +87,7 @@ def _effective(connection: Connection, domain: Any, guest: Running, alias: str) 
         qemu_read_only=inserted["ro"],
         qemu_block_driver=inserted["drv"],
     )
+    return found.merged(guest.size.of_disk(iothreads))
 
 
 def read_passed_through(connection: Connection, domain: Any, host: Runner, disk: PciDisk, alias: str) -> Effective:
@@ -162,6 +167,9 @@ class QemuDevice:
         return None
 
     @property
-    def threads(self) -> int:
-        """The number of iothreads that serve its queues; 0 if QEMU's main thread serves them."""
-        return len(self.get("iothread-vq-mapping") or ()) or int(bool(self.get("iothread")))
+    def iothreads(self) -> tuple[str, ...]:
+        """The names of the iothreads that serve its queues; none if QEMU's main thread serves them."""
+        if mapping := self.get("iothread-vq-mapping"):
+            return tuple(str(each["iothread"]) for each in mapping)
+        name = str(self.get("iothread") or "").rpartition("/")[2]
+        return (name,) if name else ()

@@ -16,6 +16,7 @@ from harness.guest.libvirt.last_words import last_words, qemu_log
 from harness.guest.libvirt.monitor import transferred
 from harness.guest.libvirt.running import RunningDomain
 from harness.guest.libvirt.vfio import plugged
+from harness.guest.placement import seen_by_guest
 from harness.lab.created import CreationLog
 from harness.lab.transport.base import Runner
 from harness.lab.vm_threads import VmThreads
@@ -57,9 +58,11 @@ class LibvirtGuest(BootedGuest):
         if disk in self._attached.passed:
             pci = self._attached.passed[disk]
             found = read_passed_through(self._connection, self._domain, self._host, pci, alias)
+            found = found.merged(self._running.size.whole)
         else:
             found = read_effective(self._connection, self._domain, self._running, alias)
-        return found.merged(self._device(disk).effective)
+        seen = seen_by_guest(self.evidence, found.qemu_memory)
+        return found.merged(self._device(disk).effective).merged(seen)
 
     @contextmanager
     def holding(self, disk: str) -> Iterator[None]:

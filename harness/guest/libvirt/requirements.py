@@ -1,19 +1,25 @@
-"""The versions of libvirt and QEMU that an attachment needs. Pure."""
+"""The versions of libvirt and QEMU that an attachment or a guest needs. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from harness.guest.machine_size import too_many_queues
 from harness.model.attach import Attach
+from harness.model.guest import GuestOptions
 
 NVME = 11_005_000
-"""libvirt 11.5.0 supports `bus='nvme'`. Source of all three: libvirt's NEWS."""
+"""libvirt 11.5.0 supports `bus='nvme'`. Source of these three: libvirt's NEWS."""
 BLK_MAPPING = (10_000_000, 9_000_000)
 """libvirt 10.0.0 and QEMU 9.0 spread the queues of virtio-blk over several iothreads."""
 SCSI_MAPPING = (11_002_000, 10_000_000)
 """libvirt 11.2.0 and QEMU 10.0 do the same for virtio-scsi."""
+
+_MODEL = re.compile(r"[A-Za-z0-9_.-]+")
+POLLING = 9_004_000
+"""libvirt 9.4.0 has the polling of iothreads in its XML. Source: libvirt's "Domain XML format"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +34,31 @@ def missing_for(attach: Attach, has: Versions, cpus: int) -> str | None:
     """Why a host with these versions and CPUs cannot attach a disk in this way, with the remedy; None if it can."""
     if why := too_many_queues(attach, cpus):
         return why
-    needs = [
+    return _lacking(_needs(attach, has))
+
+
+def guest_missing(guest: GuestOptions, has: Versions) -> str | None:
+    """Why a host with these versions cannot have a guest with these options, with the remedy; None if it can."""
+    if guest.cpu is not None and not _MODEL.fullmatch(guest.cpu):
+        return f'cpu = "{guest.cpu}" is an option of Proxmox VE; with libvirt, request the model only'
+    return _lacking(("polling of iothreads", "libvirt", POLLING, has.libvirt) for _ in guest.polls)
+
+
+def _lacking(needs: Iterable[tuple[str, str, int, int]]) -> str | None:
+    found = dict.fromkeys(
         f"{what} needs {program} {_shown(least)}, but the host has {_shown(version)}"
-        for what, program, least, version in _needs(attach, has)
+        for what, program, least, version in needs
         if version < least
-    ]
-    return f"{'; '.join(needs)}: upgrade the host, or measure on another one" if needs else None
+    )
+    return f"{'; '.join(found)}: upgrade the host, or measure on another one" if found else None
 
 
 def _needs(attach: Attach, has: Versions) -> Iterator[tuple[str, str, int, int]]:
     """Each option that needs a version: the option, the program, the oldest suitable version and the host's version."""
     if attach.bus == "nvme":
         yield 'bus = "nvme"', "libvirt", NVME, has.libvirt
+    if attach.poll_max_ns is not None:
+        yield "polling of iothreads", "libvirt", POLLING, has.libvirt
     if attach.iothread_vq_mapping:
         what = f'iothread_vq_mapping with bus = "{attach.bus}"'
         libvirt, qemu = SCSI_MAPPING if attach.bus == "virtio-scsi" else BLK_MAPPING

@@ -13,6 +13,7 @@ from harness.errors import Unsupported
 from harness.events import Events
 from harness.guest.booting import Started, booted
 from harness.guest.machine_size import too_many_queues, vcpus_for
+from harness.guest.places import no_room
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.drive import drive_keys, drive_string, not_offered
@@ -30,7 +31,7 @@ from harness.guest.proxmox.process import PID_FILE
 from harness.guest.proxmox.removal import remove
 from harness.guest.proxmox.stores import PveVolume, Stores
 from harness.guest.proxmox.things import CreatedVm
-from harness.guest.proxmox.vm import clone_parameters, marks, shell_parameters
+from harness.guest.proxmox.vm import clone_parameters, marks, of_root, shell_parameters, size_parameters, unplaced
 from harness.guest.qemu_process import qemu_threads
 from harness.lab.created import CreationLog, Entry, Removal
 from harness.lab.hosts import Host, ReachedHost
@@ -40,6 +41,7 @@ from harness.lab.storage import DiskByStorage
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
 from harness.model.attach import Attach
+from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.layout import Zvol, missing_requirement
 from harness.model.mode import Mode
 
@@ -94,7 +96,16 @@ class ProxmoxHypervisor(ProxmoxRemover):
             why = missing_requirement(mode.layout, self._host.facts)
         if why or mode.attach is None:
             return why
-        return too_many_queues(mode.attach, int(self._host.facts["cpus"] or 1))
+        guest, spec = mode.guest, self._client.spec
+        if why := too_many_queues(mode.attach, int(self._host.facts["cpus"] or 1), guest) or unplaced(guest):
+            return why
+        if (options := of_root(guest)) and not spec.may_pass_devices:
+            return (
+                f"{', '.join(options)}: Proxmox VE accepts this only from {ROOT} with a password, not from {spec.who}: "
+                f"log in as {ROOT} without a token, or leave it out"
+            )
+        # Proxmox VE reserves huge pages itself when it starts the VM.
+        return no_room(guest, self._host, reserved=False)
 
     @contextmanager
     def layouts(
@@ -125,11 +136,11 @@ class ProxmoxHypervisor(ProxmoxRemover):
                     yield found
 
     @contextmanager
-    def guest(self, log: CreationLog, disks: Sequence[GuestDisk]) -> Iterator[Guest]:
+    def guest(self, log: CreationLog, disks: Sequence[GuestDisk], options: GuestOptions = ANY_GUEST) -> Iterator[Guest]:
         """A guest with these disks that answers over SSH. It is stopped at the end; its owner removes the VM."""
         self._require_attachable(disks)
         with self._machine(log, disks) as machine:
-            keys = self._attach(machine, disks)
+            keys = self._attach(machine, disks, options)
             start = partial(self._started, machine)
             with booted(start, tries=BOOT_TRIES, expected_s=_EXPECTED_BOOT_SECONDS, events=self._events) as up:
                 pid_file = PID_FILE.format(vmid=machine.vmid)
@@ -193,8 +204,8 @@ class ProxmoxHypervisor(ProxmoxRemover):
             machine.set({"tags": marks(log.run_id, vm.token)["tags"], **settings})
             yield machine, vm
 
-    def _attach(self, machine: VirtualMachine, disks: Sequence[GuestDisk]) -> Mapping[str, str]:
-        """Add the disks to the VM's configuration. Returns the drive of each disk."""
+    def _attach(self, machine: VirtualMachine, disks: Sequence[GuestDisk], options: GuestOptions) -> Mapping[str, str]:
+        """Set size and disks in the VM's configuration. Returns the drive of each disk."""
         for path in dict.fromkeys(disk.source.path for disk in disks if not isinstance(disk.source, PveVolume)):
             require_unshared(self._client, self._host.runner, path, machine.vmid)
 
@@ -202,7 +213,8 @@ class ProxmoxHypervisor(ProxmoxRemover):
             buses = {disk.name: disk.attach.bus for disk in disks if isinstance(disk.attach, Attach)}
             keys.update(drive_keys(buses, machine.config()))
             drives = {keys[disk.name]: drive_string(_source(disk), disk.attach, disk.serial) for disk in disks}
-            return {"cores": vcpus_for(self._host.facts, [disk.attach for disk in disks]), **drives}
+            vcpus = vcpus_for(self._host.facts, [disk.attach for disk in disks], options)
+            return size_parameters(options, vcpus) | drives
 
         keys: dict[str, str] = {}
         machine.set(self._supported(strings))

@@ -9,10 +9,12 @@ from typing import Any
 from harness.errors import GuestError
 from harness.guest.booting import Booted, BootedGuest
 from harness.guest.guest_system import block_devices
+from harness.guest.placement import seen_by_guest
 from harness.guest.protocol import GuestDisk
 from harness.guest.proxmox.drive import drive_options
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.process import drive_of, read_process
+from harness.guest.proxmox.size import read_size
 from harness.guest.qemu_process import Inspected
 from harness.lab.transport.base import Runner
 from harness.lab.vm_threads import VmThreads
@@ -58,7 +60,9 @@ class ProxmoxGuest(BootedGuest):
         process = read_process(self._node, self._machine.vmid)
         with reading(f"{self._node.name}: VM {self._machine.vmid}: how QEMU serves the drive {key}", GuestError):
             found = _effective(config, process, key)
-        return found.merged(self._devices[self._disks[disk].serial].effective)
+            size = read_size(self._node, self._machine.vmid, process, self.threads)
+        seen = seen_by_guest(self.evidence, size.qemu_memory)
+        return found.merged(size).merged(self._devices[self._disks[disk].serial].effective).merged(seen)
 
     @contextmanager
     def holding(self, disk: str) -> Iterator[None]:  # noqa: ARG002 - a Guest

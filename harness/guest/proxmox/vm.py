@@ -10,10 +10,13 @@ from urllib.parse import quote
 from harness.guest.proxmox.drive import CDROM
 from harness.lab.paths import TAG
 from harness.lab.proxmox import GuestRules
+from harness.model.cpus import cpus_in
+from harness.model.guest import GUEST_MEMORY, GuestOptions, NumaMode
 
 MIB = 1024**2
 SHORT = 63
 """The length of a label in a DNS name, and so of a VM's name."""
+_POLICIES: Mapping[NumaMode, str] = {"strict": "bind", "preferred": "preferred", "interleave": "interleave"}
 _DRIVE = re.compile(r"(virtio|scsi|sata|ide|efidisk|tpmstate|unused)\d+")
 
 
@@ -67,6 +70,56 @@ def _hardware(rules: GuestRules, vcpus: int) -> dict[str, object]:
         "net0": f"virtio,bridge={rules.bridge}",
         "onboot": 0,
     }
+
+
+def size_parameters(guest: GuestOptions, vcpus: int) -> dict[str, object]:
+    """The settings for the requested size and placement, with `vcpus` vCPUs. They replace those of every guest.
+
+    Raises ValueError for options that `unplaced` names.
+    """
+    if why := unplaced(guest):
+        raise ValueError(why)
+    sockets = guest.topology[0] if guest.topology else 1
+    memory = guest.memory or GUEST_MEMORY
+    found: dict[str, object] = {"cores": vcpus // sockets}
+    found |= {"sockets": sockets} if guest.topology else {}
+    requested = {"memory": guest.memory and memory // MIB, "cpu": guest.cpu, "machine": guest.machine}
+    found |= {key: value for key, value in requested.items() if value}
+    if guest.numa_nodes or guest.hugepages:
+        # Proxmox VE has huge pages only with a NUMA node of the guest that lies on nodes of the host.
+        nodes = (guest.numa_nodes or "0").replace(",", ";")
+        policy = _POLICIES[guest.numa_mode or "strict"]
+        cpus = "0" if vcpus == 1 else f"0-{vcpus - 1}"
+        found |= {"numa": 1, "numa0": f"cpus={cpus},hostnodes={nodes},memory={memory // MIB},policy={policy}"}
+    if guest.hugepages:
+        found["hugepages"] = str(guest.hugepages // MIB)
+    if guest.pin_vcpus:
+        found["affinity"] = guest.pin_vcpus[0]
+    return found
+
+
+def unplaced(guest: GuestOptions) -> str | None:
+    """The options of a guest that Proxmox VE does not have, as a message with the remedy; None if it has all."""
+    if guest.topology and guest.topology[2] > 1:
+        return f"threads = {guest.topology[2]}: Proxmox VE has no threads of a core: request more cores"
+    if guest.machine and "q35" not in guest.machine:
+        return f'machine = "{guest.machine}": guests on Proxmox VE are q35: request a machine type of q35'
+    if guest.polls:
+        return "Proxmox VE does not offer the polling of iothreads: leave out poll_max_ns, poll_grow and poll_shrink"
+    pins = {*guest.pin_vcpus, guest.pin_iothreads, guest.pin_emulator}
+    if pins not in ({None}, {next(iter(guest.pin_vcpus), None)}):
+        return (
+            "Proxmox VE pins all threads of a VM to the same CPUs (affinity): "
+            "request the same CPUs with pin_vcpus, pin_iothreads and pin_emulator"
+        )
+    if guest.hugepages and len(cpus_in(guest.numa_nodes or "0")) > 1:
+        return "Proxmox VE has huge pages on one NUMA node only: request one node with numa_nodes"
+    return None
+
+
+def of_root(guest: GuestOptions) -> list[str]:
+    """The requested options that Proxmox VE lets only root@pam with a password set (API2/Qemu.pm)."""
+    return [name for name in ("pin_vcpus", "hugepages") if getattr(guest, name)]
 
 
 def clone_parameters(rules: GuestRules, template: Mapping[str, Any], vcpus: int, public_key: str) -> dict[str, object]:

@@ -1,0 +1,37 @@
+"""Whether a host's QEMU has the requested machine type and CPU model, as libvirt reports it."""
+
+from __future__ import annotations
+
+from functools import partial
+from xml.etree import ElementTree as ET
+
+from harness.errors import GuestError
+from harness.guest.libvirt.connection import Connection, Refused
+from harness.guest.libvirt.placing import CPU_MODES
+from harness.model.guest import GuestOptions
+from harness.untrusted import reading
+
+
+def unknown_hardware(connection: Connection, guest: GuestOptions, accel: str) -> str | None:
+    """Why QEMU on the host cannot have the requested machine type or CPU model, with the remedy; None if it can."""
+    if guest.machine is None and (guest.cpu is None or guest.cpu in CPU_MODES):
+        return None
+    kind = "kvm" if accel == "kvm" else "qemu"
+    look = partial(connection.handle.getDomainCapabilities, None, "x86_64", guest.machine, kind, 0)
+    try:
+        found = connection.call("show what its QEMU can do", look)
+    except Refused as error:
+        return f"{error.message}; `virsh capabilities` on {connection.host} lists the machine types"
+    with reading(f"host {connection.host}: libvirt's list of CPU models", GuestError):
+        return _unknown_model(ET.fromstring(found), guest, connection.host)
+
+
+def _unknown_model(found: ET.Element, guest: GuestOptions, host: str) -> str | None:
+    if guest.cpu is None or guest.cpu in CPU_MODES:
+        return None
+    models = {model.text: model.get("usable") for model in found.iterfind("cpu/mode[@name='custom']/model")}
+    if guest.cpu not in models:
+        return f'cpu = "{guest.cpu}": not a CPU model of the QEMU on {host}; `virsh domcapabilities` lists them'
+    if models[guest.cpu] == "no":
+        return f'cpu = "{guest.cpu}": the CPU of {host} lacks features of it; `virsh domcapabilities` lists usable ones'
+    return None

@@ -1,0 +1,109 @@
+"""Whether a host has room for a guest of the requested size, at the requested place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from harness.errors import HostError
+from harness.lab.hosts import Host
+from harness.lab.transport.base import Runner
+from harness.model.cpus import as_list, cpus_in
+from harness.model.guest import ANY_GUEST, GUEST_MEMORY, GuestOptions, cpu_type, guest_problems
+from harness.units import format_size
+from harness.untrusted import reading
+
+# Online CPUs, NUMA nodes, and the free huge pages of each node by their size in KiB.
+_LOOK = r"""
+echo "cpus $(cat /sys/devices/system/cpu/online)"
+echo "nodes $(cat /sys/devices/system/node/online 2>/dev/null || echo 0)"
+for pages in /sys/devices/system/node/node*/hugepages/hugepages-*kB; do
+    [ -e "$pages/free_hugepages" ] || continue
+    node=${pages#*/node/node} size=${pages##*-}
+    echo "pages ${node%%/*} ${size%kB} $(cat "$pages/free_hugepages")"
+done
+exit 0
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The CPUs and NUMA nodes of a host, and the bytes in free huge pages by node and size of a page."""
+
+    cpus: frozenset[int]
+    nodes: frozenset[int] = frozenset({0})
+    free: Mapping[tuple[int, int], int] = field(default_factory=dict)
+
+    def free_in(self, nodes: Iterable[int], page: int) -> int:
+        """Bytes in free huge pages of this size on these nodes."""
+        return sum(self.free.get((node, page), 0) for node in nodes)
+
+
+def read_places(runner: Runner) -> Places:
+    """The places of the machine behind `runner`, as they are now."""
+    printed = runner.run(["sh", "-s"], stdin=_LOOK, deadline=30).stdout
+    with reading(f"{runner.name}: its CPUs, NUMA nodes and huge pages", HostError):
+        return parse_places(printed)
+
+
+def parse_places(printed: str) -> Places:
+    """The places, from the output of the script. Raises ValueError for other output."""
+    lines = [line.split() for line in printed.splitlines() if line]
+    found = {line[0]: line[1] for line in lines if line[0] in ("cpus", "nodes")}
+    free = {
+        (int(node), int(kib) * 1024): int(kib) * 1024 * int(pages)
+        for word, node, kib, pages in (line for line in lines if line[0] == "pages")
+    }
+    return Places(frozenset(cpus_in(found["cpus"])), frozenset(cpus_in(found["nodes"])), free)
+
+
+def no_room(guest: GuestOptions, host: Host, *, reserved: bool = True) -> str | None:
+    """Why the host cannot have a guest with these options, with the remedy; None if it can.
+
+    `reserved` says whether somebody else must reserve huge pages before the guest starts.
+    """
+    if guest == ANY_GUEST:
+        return None
+    return next(why_not(guest, host, read_places(host.runner), reserved=reserved), None)
+
+
+def why_not(guest: GuestOptions, host: Host, places: Places, *, reserved: bool = True) -> Iterator[str]:
+    """Each reason why the host cannot have such a guest, with the remedy. Pure."""
+    yield from (f"guest.{problem}" for problem in guest_problems(guest))
+    count, cpus = guest.vcpu_count or 0, len(places.cpus)
+    if count > cpus:
+        yield f"the guest needs {count} vCPUs, but the host has {cpus} CPUs: request fewer vCPUs"
+    memory, has = guest.memory or GUEST_MEMORY, int(host.facts["memory_bytes"] or 0)
+    if has and memory >= has:
+        yield f"the guest needs {format_size(memory)}, but the host has {format_size(has)}: request less memory"
+    yield from _pins(guest, host, places)
+    nodes = cpus_in(guest.numa_nodes) if guest.numa_nodes else tuple(sorted(places.nodes))
+    if absent := [node for node in nodes if node not in places.nodes]:
+        there = as_list(places.nodes)
+        yield f'numa_nodes = "{guest.numa_nodes}": the host has no node {as_list(absent)}; it has {there}: name these'
+    if guest.hugepages and reserved and (free := places.free_in(nodes, guest.hugepages)) < memory:
+        yield _too_few_pages(guest, memory // guest.hugepages, free // guest.hugepages, guest.hugepages)
+    if guest.cpu and cpu_type(guest.cpu) == "host" and host.acceleration.accel != "kvm":
+        yield f'cpu = "{guest.cpu}": QEMU has it only with KVM, but guests here are emulated: request "max"'
+
+
+def _too_few_pages(guest: GuestOptions, needed: int, free: int, page: int) -> str:
+    on = f" on node {guest.numa_nodes}" if guest.numa_nodes else ""
+    place = f"/sys/devices/system/node/node{cpus_in(guest.numa_nodes)[0]}" if guest.numa_nodes else "/sys/kernel/mm"
+    return (
+        f'hugepages = "{format_size(page)}": the guest needs {needed} free pages{on}, but the host has {free}: add '
+        f"{needed - free} to the number in {place}/hugepages/hugepages-{page // 1024}kB/nr_hugepages there"
+    )
+
+
+def _pins(guest: GuestOptions, host: Host, places: Places) -> Iterator[str]:
+    pins = {"pin_vcpus": ",".join(guest.pin_vcpus), "pin_iothreads": guest.pin_iothreads}
+    for key, text in (pins | {"pin_emulator": guest.pin_emulator}).items():
+        if text and (absent := [cpu for cpu in cpus_in(text) if cpu not in places.cpus]):
+            there = as_list(places.cpus)
+            yield f"{key}: the host has no CPU {as_list(absent)}; it has {there}: pin to these"
+    if host.spec.simulated and guest.pin_vcpus and len(cpus_in(pins["pin_vcpus"] or "0")) > 1:
+        yield (
+            "pin_vcpus: a guest of the embedded lab crashes if it runs on more than one CPU of its host: pin all "
+            f'vCPUs to one, for example ["{max(places.cpus)}"]'
+        )
