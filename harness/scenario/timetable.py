@@ -14,7 +14,7 @@ from harness.model.job import Job
 from harness.model.mode import Arm, Mode
 
 GUARD_SECONDS = 0.05
-"""The time between the ramp of a slice and its measured time, in which the last I/Os of the ramp complete."""
+"""The shortest time between the ramp of a slice and its measured time."""
 MOST_SLICES = 120
 """Slices that one fio process on each machine runs."""
 MOST_SECONDS = 120.0
@@ -49,6 +49,9 @@ class Slice:
     turn: Turn
     job: Job
     start: float
+    settle: float = GUARD_SECONDS
+    """Seconds between the ramp and the measured time, in which the I/Os of the ramp complete: the pause after the job.
+    Otherwise the disk would be busy with them when the measured time begins, and all figures would be too low."""
     write_limit: int | None = None
     """Bytes per second that fio may write at most; None for no limit."""
 
@@ -64,7 +67,7 @@ class Slice:
     @property
     def measured_from(self) -> float:
         """The planned start of the measured time, after the ramp."""
-        return self.start + (self.job.ramp + GUARD_SECONDS if self.job.ramp else 0.0)
+        return self.start + (self.job.ramp + self.settle if self.job.ramp else 0.0)
 
     @property
     def end(self) -> float:
@@ -167,7 +170,7 @@ def _timetable(slices: Sequence[_Planned], pause: Callable[[Job], float]) -> Tim
     pauses = {job: pause(job) for job in {job for _, job, _ in slices}}
     planned, now = [], 0.0
     for block, job, turn in slices:
-        planned.append(Slice(block, turn, job, now))
+        planned.append(Slice(block, turn, job, now, settle=max(pauses[job], GUARD_SECONDS)))
         now = planned[-1].end + pauses[job]
     return Timetable(tuple(planned), now)
 
