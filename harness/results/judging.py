@@ -80,7 +80,7 @@ def _why_nothing(outcomes: Mapping[str, int], lab_kind: str | None) -> str:
     words = {
         Verdict.INCONCLUSIVE: ("inconclusive", "measure longer (--time)"),
         Verdict.UNJUDGED: (
-            f"without a budget{f' for a {lab_kind} lab' if lab_kind else ''}",
+            f"without a budget{f' for {lab_kind} labs' if lab_kind else ''}",
             f"add a [[budget]] with {lab} to the scenario",
         ),
         Verdict.VOID: ("void", "see why under each cell"),

@@ -249,6 +249,7 @@ def test_reasons_read_as_words() -> None:
         "most rounds",
         "time spent",
         "promised bytes written",
+        "limit of the bytes written",
         "longer slices are necessary",
     ]
 

@@ -98,7 +98,7 @@ def test_a_run_measures_with_the_guest_of_the_lab_file_of_its_host(tmp_path: Pat
     (tmp_path / "lab.toml").write_text(f'{LAB}[host.kvm1.guest]\nvcpus = 8\npin_emulator = "1"\n')
     found = scenario(tmp_path, "[mode.pinned.guest]\nvcpus = 2\n")
     options: Any = SimpleNamespace(
-        inventory=load_lab(tmp_path / "lab.toml"), profile="smoke", rounds=None, time=None, resume=None
+        inventory=load_lab(tmp_path / "lab.toml"), profile="smoke", rounds=None, time=None, resume=None, max_writes=None
     )
     engine = Engine(options, {"sized": found}, Events())
     engine.select(expand(found, "smoke"))
@@ -232,7 +232,7 @@ def test_a_guest_that_is_not_as_requested_makes_the_cell_void(name: str) -> None
 def test_what_was_read_back_is_stored_as_it_was() -> None:
     found = GUEST_OPTIONS["pins"].expected(iothreads=1)
     adapter = TypeAdapter(Effective)
-    assert adapter.validate_python(adapter.dump_python(found, mode="json"), context=STORED) == found
+    assert adapter.validate_json(adapter.dump_json(found), context=STORED) == found
 
 
 def test_an_option_that_nothing_reports_is_named() -> None:

@@ -395,14 +395,14 @@ def test_a_mistake_is_reported_with_key_value_and_what_is_allowed(
             "[profiles.smoke]\nrounds = 4",
             (
                 "profiles = { smoke = { rounds = 4 } }: no such key; allowed: title, disk, class, disks, modes, "
-                "workloads, write_rate, published, expect_void, mode, profile, budget, decompose, search "
+                "workloads, write_rate, guest, published, expect_void, mode, profile, budget, decompose, search "
                 '(did you mean "profile"?)'
             ),
         ),
         ("profile = 3", "profile = 3: must be a table"),
         (
-            "[profile.smoke]\nmost_rounds = 2",
-            "profile.smoke.most_rounds = 2: fewer than rounds = 3 (the default); allowed: 3 or more",
+            "[profile.smoke]\nmost_rounds = 1",
+            "profile.smoke.most_rounds = 1: fewer than rounds = 2 (the default); allowed: 2 or more",
         ),
         (
             "[profile.standard]\nrounds = 8\nmost_rounds = 7",
