@@ -40,6 +40,7 @@ from harness.signals import ended_like_ctrl_c
 _ENGINE = pytest.StashKey[Engine]()
 _OPTIONS = pytest.StashKey[Options]()
 _SCENARIOS = pytest.StashKey[dict[str, Scenario]]()
+_CELLS = pytest.StashKey[list[Cell]]()
 _WORKER = "overhead"
 
 SCENARIO_DIRECTORY = "scenarios"
@@ -231,8 +232,10 @@ def _scenarios(config: pytest.Config) -> dict[str, Scenario]:
 
 
 def _all_cells(config: pytest.Config) -> list[Cell]:
-    profile = _options(config).profile
-    return [cell for scenario in _scenarios(config).values() for cell in expand(scenario, profile)]
+    if _CELLS not in config.stash:
+        profile = _options(config).profile
+        config.stash[_CELLS] = [cell for scenario in _scenarios(config).values() for cell in expand(scenario, profile)]
+    return config.stash[_CELLS]
 
 
 def _selects_cells(config: pytest.Config) -> bool:

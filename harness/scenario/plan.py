@@ -80,7 +80,7 @@ class Group:
         return found
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Setup:
     """Modes that are built and attached at the same time. They are taken down before the next setup begins.
 
@@ -92,7 +92,7 @@ class Setup:
     """The disks that its layouts need, the host's baseline first."""
     groups: tuple[Group, ...]
 
-    @property
+    @cached_property
     def modes(self) -> tuple[Mode, ...]:
         return tuple(dict.fromkeys(cell.mode for group in self.groups for cell in group.cells))
 
@@ -265,19 +265,20 @@ def expand(scenario: Scenario, profile_name: str) -> list[Cell]:
     """
     profile = profile_of(scenario.profiles, profile_name)
     return [
-        Cell(scenario.name, scenario.disk, mode, _job(workload, iodepth, profile, together))
+        Cell(scenario.name, scenario.disk, mode, job)
         for together in setups(scenario.modes)
-        for workload in scenario.workloads
-        for iodepth in workload.depths(profile.iodepth)
+        for job in _jobs(scenario.workloads, profile, together)
         for mode in together
     ]
 
 
-def _job(workload: Workload, iodepth: int, profile: Profile, together: Sequence[Mode]) -> Job:
-    """The job of a setup with these modes. Arms that take turns have one long slice instead of several."""
+def _jobs(workloads: Sequence[Workload], profile: Profile, together: Sequence[Mode]) -> Iterator[Job]:
+    """The jobs of a setup with these modes. Arms that take turns have one long slice instead of several."""
     slices = profile.blocks if takes_turns(together) else 1
-    seconds = (profile.own_times and workload.seconds_each) or profile.runtime
-    return workload.job(iodepth, ramp=profile.ramp, seconds=seconds * slices)
+    for workload in workloads:
+        seconds = (profile.own_times and workload.seconds_each) or profile.runtime
+        for iodepth in workload.depths(profile.iodepth):
+            yield workload.job(iodepth, ramp=profile.ramp, seconds=seconds * slices)
 
 
 def group_cells(cells: Iterable[Cell], max_round_seconds: float, *, blocks: int = 1) -> list[Group]:
