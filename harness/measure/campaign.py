@@ -53,12 +53,14 @@ class Campaign:
         self._measured: set[str] = set()
         self._reached = False
         self._finished = self._earlier.run if self._earlier.finished(spec) else None
+        self._records = {cell.id: cell for cell in self._finished.cells} if self._finished else {}
+        """The cells of the groups that are measured."""
         self._groups = {cell.id: (group, plan) for plan in spec.plans for group in plan.groups for cell in group.cells}
 
     def record(self, cell: Cell) -> CellRecord:
         """The cell's record. Raises the error that stopped measuring, and NotTried with this cause for later cells."""
-        if self._finished is not None:
-            return self._finished.cell(cell.id)
+        if cell.id in self._records:
+            return self._records[cell.id]
         group, plan = self._groups[cell.id]
         if group.id not in self._measured:
             self._require_no_failure(group)
@@ -73,8 +75,9 @@ class Campaign:
                 self._recorder.failed(error)
                 raise
             finally:
-                self._write("running")
-        return self._recorder.records[cell.id]
+                self._write_if_due()
+        self._records |= self._recorder.records_of(group.cells)
+        return self._records[cell.id]
 
     def _require_no_failure(self, group: Group) -> None:
         """Raise NotTried if an earlier failure prevents the measurement of the group."""
@@ -107,9 +110,13 @@ class Campaign:
         stored = self._earlier.run
         return self._recorder.write(status) if stored is None or self._reached else stored
 
+    def _write_if_due(self) -> None:
+        if self._earlier.run is None or self._reached:
+            self._recorder.write_if_due()
+
     def _measure(self, group: Group, plan: Plan) -> None:
         self._earlier.require_same(self._recorder.provenance)
-        self._write("running")  # --resume needs this from the moment when something is built.
+        self._write_if_due()  # --resume needs this from the moment when something is built.
         try:
             self._measure_rounds(group, plan, self._ready(group, plan))
         except Unsupported as refused:
@@ -132,7 +139,7 @@ class Campaign:
     def _measure_rounds(self, group: Group, plan: Plan, at: Prepared) -> None:
         self._resume()
         self._recorder.describe(at.provenance)
-        self._write("running")  # The provenance is stored before anything is measured.
+        self._write_if_due()  # New provenance is stored before anything is measured.
         self._series.measure(group, plan, at, ended=self._measured)
         self._measured.add(group.id)
 

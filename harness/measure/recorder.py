@@ -1,12 +1,17 @@
-"""The records of a run, and its results.json. The file is always current, so an interrupt loses no measurement."""
+"""The records of a run, and its results.json.
+
+The journal has every measurement as soon as it is made. The file has all of them when the run ends, also by Ctrl-C. In
+between it is written at most so often that this takes WRITING_SHARE of the time, because it is written as a whole.
+"""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import chain
 
 from pydantic import JsonValue
 
@@ -38,9 +43,11 @@ from harness.results import (
 )
 from harness.results.records import CarryOverRecord
 from harness.results.search_records import SearchRecord
-from harness.scenario.plan import FIO_SHARE, Group
+from harness.scenario.plan import FIO_SHARE
 
 NOT_EXAMINED = "the host was not examined"
+WRITING_SHARE = 0.02
+"""The share of the time that writing results.json may take before the run ends."""
 
 
 class Recorder:
@@ -60,11 +67,17 @@ class Recorder:
         self._groups: dict[str, GroupRecord] = {}
         self._records: dict[str, CellRecord] = {}
         self._searches: dict[str, SearchRecord] = {}
-        self._measurements: list[Measurement] = []
-        self._ran = [*earlier.measurements]
+        self._measurements: dict[str, list[Measurement]] = {}
+        """Those that count, by group."""
+        self._ran: dict[str, list[Measurement]] = {}
+        """Those of this part of the run, by group."""
         self._numbers: dict[str, set[int]] = {}
         self._abandoned: dict[str, set[int]] = {}
         self._started = time.time()
+        self._written: dict[str, JsonValue] | None = None
+        """The provenance in results.json; None if the file is not from this part of the run."""
+        self._next_write = 0.0
+        """When results.json is due, on the monotonic clock."""
 
     @property
     def fio_seconds(self) -> float:
@@ -122,17 +135,20 @@ class Recorder:
 
     def add(self, measurements: Sequence[Measurement], *, fio_seconds: float) -> None:
         """Record new measurements. fio ran for `fio_seconds` in them, including ramps."""
-        self._measurements += measurements
-        self._ran += measurements
+        self.take_over(measurements)
+        for each in measurements:
+            self._ran.setdefault(each.group, []).append(each)
         self._fio_seconds += fio_seconds
 
     def take_over(self, measurements: Sequence[Measurement]) -> None:
         """Count a whole round of an earlier part of the run."""
-        self._measurements += measurements
+        for each in measurements:
+            self._measurements.setdefault(each.group, []).append(each)
 
     def ran(self, group: str, before: float = math.inf) -> list[Measurement]:
         """Everything that ran of a group in rounds below `before`, also in rounds that do not count (yet)."""
-        return [each for each in self._ran if each.group == group and each.round < before]
+        every = (*self._earlier.of_group(group), *self._ran.get(group, ()))
+        return [each for each in every if each.round < before]
 
     def next_round(self, group: str) -> int:
         """A number that no round of the group has used, also no abandoned one."""
@@ -153,7 +169,7 @@ class Recorder:
 
     def abandon(self, group: str, number: int, why: str) -> None:
         """Drop a round that was not finished. The journal has its measurements, and records that it is abandoned."""
-        self._measurements = [each for each in self._measurements if (each.group, each.round) != (group, number)]
+        self._measurements[group] = [each for each in self._measurements.get(group, ()) if each.round != number]
         self.abandoned(group).add(number)
         self._store.append(RoundEvent("abandoned", group, number, None, why))
 
@@ -169,28 +185,36 @@ class Recorder:
         self._fio_seconds += stored.run.efficiency.fio_s
         self._phases.add(stored.run.phases)
         self._groups |= {group.id: group for group in stored.groups}
-        self._records |= {cell.id: cell for cell in stored.cells}
+        planned = {cell.id for plan in self._spec.plans for cell in plan.cells}
+        self._records |= {cell.id: cell for cell in stored.cells if cell.id in planned}
         self._searches |= {search.id: search for search in stored.searches}
         for begun in self._earlier.unfinished:
             self.abandon(begun.group, begun.round, "the run ended before the end of the round")
 
-    @property
-    def records(self) -> dict[str, CellRecord]:
-        """The cells by id. Their verdicts are corrected for the number of budgets."""
-        return {record.id: record for record in self._corrected()}
+    def records_of(self, cells: Iterable[Cell]) -> dict[str, CellRecord]:
+        """The records of these cells by id. Their verdicts are corrected for the number of budgets of the run."""
+        return self._corrected(self._records.values(), only={cell.id for cell in cells})
 
     def of_group(self, group: str) -> list[Measurement]:
         """The measurements of a group so far, in order of time."""
-        return sorted((each for each in self._measurements if each.group == group), key=lambda each: each.started)
+        return sorted(self._measurements.get(group, ()), key=lambda each: each.started)
 
     def assemble(self, cells: Iterable[Cell], contexts: Mapping[str, CellContext]) -> dict[str, CellRecord]:
         """Make the records of `cells` from all measurements so far. Returns them by id, without the correction."""
-        made = {record.id: record for record in assemble(tuple(cells), self._measurements, contexts)}
+        groups = dict.fromkeys(context.group for context in contexts.values())
+        measurements = [each for group in groups for each in self._measurements.get(group, ())]
+        made = {record.id: record for record in assemble(tuple(cells), measurements, contexts)}
         self._records |= made
         return made
 
+    def write_if_due(self) -> None:
+        """Write the current state, unless results.json has all that --resume needs and writing took long enough."""
+        if self._written != self._provenance or time.monotonic() >= self._next_write:
+            self.write("running")
+
     def write(self, status: RunStatus) -> Run:
         """Write the current state to results.json, with cells in the order of the plan."""
+        begun = time.monotonic()
         spec, phases = self._spec, self._phases.seconds
         info = RunInfo(
             id=spec.run_id,
@@ -206,10 +230,10 @@ class Recorder:
             cause=self._cause if status == "failed" else None,
             published={name: scenario.published for name, scenario in spec.scenarios.items() if scenario.published},
         )
-        groups = tuple(self._groups[group.id] for group in self._planned_groups() if group.id in self._groups)
-        planned = tuple(self._planned_groups())
+        planned = tuple(group for plan in spec.plans for group in plan.groups)
+        groups = tuple(self._groups[group.id] for group in planned if group.id in self._groups)
         cells = tuple(cell for group in planned for cell in group.cells)
-        records = self.records
+        records = self._corrected(self._records[cell.id] for cell in cells if cell.id in self._records)
         run = Run(
             SCHEMA_VERSION,
             info,
@@ -218,21 +242,19 @@ class Recorder:
             groups,
             tuple(records.values()),
             decompositions(spec.scenarios.values(), planned, records),
-            scalings(cells, records, (*self._earlier.measurements, *self._measurements)),
+            scalings(cells, records, (*self._earlier.measurements, *chain(*self._measurements.values()))),
             tuple(
                 self._searches[each.id] for plan in spec.plans for each in plan.searches if each.id in self._searches
             ),
         )
         self._store.write_results(run)
+        ended = time.monotonic()
+        self._written, self._next_write = dict(self._provenance), ended + (ended - begun) / WRITING_SHARE
         return run
 
     def _used(self, group: str) -> set[int]:
         return self._numbers.setdefault(group, self._earlier.numbers(group))
 
-    def _planned_groups(self) -> Iterator[Group]:
-        return (group for plan in self._spec.plans for group in plan.groups)
-
-    def _corrected(self) -> list[CellRecord]:
-        planned = (cell.id for group in self._planned_groups() for cell in group.cells)
-        found = [self._records[cell_id] for cell_id in planned if cell_id in self._records]
-        return corrected(found, family=self._family, error_rate=(1 - CONFIDENCE) / 2)
+    def _corrected(self, records: Iterable[CellRecord], only: Collection[str] | None = None) -> dict[str, CellRecord]:
+        found = corrected(records, family=self._family, error_rate=(1 - CONFIDENCE) / 2, only=only)
+        return {record.id: record for record in found}
