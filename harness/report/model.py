@@ -115,10 +115,7 @@ class WorkloadView:
     @cached_property
     def _costs(self) -> dict[int, tuple[ArmCosts, ...]]:
         """The costs by depth."""
-        return {
-            depth: arm_costs([cell for cell in self.cells if cell.iodepth == depth])
-            for depth in self.depths
-        }
+        return {depth: arm_costs([cell for cell in self.cells if cell.iodepth == depth]) for depth in self.depths}
 
     def series(self, quantity: Quantity) -> tuple[Series, ...]:
         """The host, then twin and guest of each mode. Arms without a usable value are left out."""

@@ -1,7 +1,7 @@
 """A played-back campaign that is killed (SIGKILL) at each moment at which it has written something, one after another.
 
-`python -m tests.unit.killed_campaign SHARE` leaves in the working directory `killed-N` for the N-th moment, and `whole`.
-SHARE is the share of the time that writing results.json may take.
+`python -m tests.unit.killed_campaign SHARE` leaves in the working directory `killed-N` for the N-th moment, and
+`whole`. SHARE is the share of the time that writing results.json may take.
 """
 
 from __future__ import annotations

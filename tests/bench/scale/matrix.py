@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from itertools import islice, product
 
-from harness.model.workloads import parse_workloads
-from harness.scenario.scenario import Scenario
 from tests.unit.runs import optane
 
 PROFILE = "standard"
