@@ -60,15 +60,18 @@ class Campaign:
         self._finished = self._earlier.run if self._earlier.finished(spec) else None
         self.not_measured: set[str] = set()
         """The ids of the cells that were not measured because of the limit of the bytes written."""
+        self._records = {cell.id: cell for cell in self._finished.cells} if self._finished else {}
+        """The cells of the groups that are measured."""
         self._groups = {cell.id: (group, plan) for plan in spec.plans for group in plan.groups for cell in group.cells}
         self._left_out = {cell.id: (plan, each) for plan in spec.plans for each in plan.left_out for cell in each.cells}
 
     def record(self, cell: Cell) -> CellRecord:
         """The cell's record. Raises the error that stopped measuring, and NotTried with this cause for later cells."""
         if cell.id in self._left_out:
+            self.not_measured.add(cell.id)
             return self._left_out_record(cell)
-        if self._finished is not None:
-            return self._finished.cell(cell.id)
+        if cell.id in self._records:
+            return self._records[cell.id]
         group, plan = self._groups[cell.id]
         if group.id not in self._measured:
             self._require_no_failure(group)
@@ -83,8 +86,9 @@ class Campaign:
                 self._recorder.failed(error)
                 raise
             finally:
-                self._write("running")
-        return self._recorder.records[cell.id]
+                self._write_if_due()
+        self._records |= self._recorder.records_of(group.cells)
+        return self._records[cell.id]
 
     def _require_no_failure(self, group: Group) -> None:
         """Raise NotTried if an earlier failure prevents the measurement of the group."""
@@ -118,9 +122,13 @@ class Campaign:
         stored = self._earlier.run
         return self._recorder.write(status) if stored is None or self._reached else stored
 
+    def _write_if_due(self) -> None:
+        if self._earlier.run is None or self._reached:
+            self._recorder.write_if_due()
+
     def _measure(self, group: Group, plan: Plan) -> None:
         self._earlier.require_same(self._recorder.provenance)
-        self._write("running")  # --resume needs this from the moment when something is built.
+        self._write_if_due()  # --resume needs this from the moment when something is built.
         try:
             self._measure_rounds(group, plan, self._ready(group, plan))
         except Unsupported as refused:
@@ -144,7 +152,7 @@ class Campaign:
         self._resume()
         self._recorder.describe(at.provenance)
         self._recorder.disks(at.disks)
-        self._write("running")  # The provenance is stored before anything is measured.
+        self._write_if_due()  # New provenance and disks are stored before anything is measured.
         self._series.measure(group, plan, at, ended=self._measured)
         self._recorder.disks(at.disks_afterwards())
         self._measured.add(group.id)
@@ -156,7 +164,7 @@ class Campaign:
         """
         cells = group.cells
         if isinstance(refused, WritesSpent):
-            records = self._recorder.records
+            records = self._recorder.records_of(cells)
             cells = tuple(cell for cell in cells if cell.id not in records or not records[cell.id].rounds)
             self.not_measured |= {cell.id for cell in cells}
         contexts = {
@@ -168,13 +176,15 @@ class Campaign:
 
     def _left_out_record(self, cell: Cell) -> CellRecord:
         """The record of a cell that the plan leaves out to keep the limit of the bytes written."""
-        self.not_measured.add(cell.id)
-        if cell.id not in self._recorder.records:
-            plan, why = self._left_out[cell.id]
+        if cell.id in self._records:
+            return self._records[cell.id]
+        plan, why = self._left_out[cell.id]
+        if not self._recorder.records_of([cell]):
             reason = f"{OPTION}={self.spec.max_writes}: the plan leaves out {why.what}"
             context = CellContext(self.spec.host.name, "", plan.span, skipped=reason)
-            self._recorder.assemble([cell], {cell.id: context})
-        return self._recorder.records[cell.id]
+            return self._recorder.assemble([cell], {cell.id: context})[cell.id]
+        self._records |= self._recorder.records_of(why.cells)
+        return self._records[cell.id]
 
     def _examined(self, found: LabFound) -> None:
         """Record the properties of the host. Refuses a resumed run on another lab before anything is built."""

@@ -42,7 +42,13 @@ class KnownNoise:
     host: HostSpec
     runs: Sequence[Run] = ()
     calibration: Calibration | None = None
-    _cells: dict[str, tuple[Run, CellRecord] | None] = field(default_factory=dict)
+    _records: dict[str, list[tuple[Run, CellRecord]]] = field(default_factory=dict, init=False)
+    """The records of all runs by the id of the cell, the newest first."""
+
+    def __post_init__(self) -> None:
+        for run in self.runs:
+            for record in run.cells:
+                self._records.setdefault(record.id, []).append((run, record))
 
     @classmethod
     def of(cls, host: HostSpec, reports: Path, calibration: Calibration | None) -> KnownNoise:
@@ -70,14 +76,12 @@ class KnownNoise:
         return Noise(sd, sd_of_boots, 0.0, source, self.calibration.lab_kind)
 
     def _earlier(self, cell: Cell) -> tuple[Run, CellRecord] | None:
-        if cell.id not in self._cells:
-            pairs = ((run, record) for run in self.runs for record in run.cells if self._is_same(run, record, cell))
-            self._cells[cell.id] = next(pairs, None)
-        return self._cells[cell.id]
+        pairs = self._records.get(cell.id, ())
+        return next(((run, record) for run, record in pairs if self._is_same(run, record, cell)), None)
 
     def _is_same(self, run: Run, record: CellRecord, cell: Cell) -> bool:
-        """Whether this record is about the same cell on the same disk, and counts."""
-        if record.id != cell.id or record.skipped is not None or record.verdict is Verdict.VOID:
+        """Whether this record of the cell is about the same disk, and counts."""
+        if record.skipped is not None or record.verdict is Verdict.VOID:
             return False
         requested = run.provenance.get("asked")
         disk = requested.get(f"{cell.scenario}.disk.{cell.disk}") if isinstance(requested, dict) else None

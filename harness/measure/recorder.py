@@ -1,12 +1,17 @@
-"""The records of a run, and its results.json. The file is always current, so an interrupt loses no measurement."""
+"""The records of a run, and its results.json.
+
+The journal has every measurement as soon as it is made. The file has all of them when the run ends, also by Ctrl-C. In
+between it is written at most so often that this takes WRITING_SHARE of the time, because it is written as a whole.
+"""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import chain
 
 from pydantic import JsonValue
 
@@ -41,9 +46,11 @@ from harness.results import (
 )
 from harness.results.records import CarryOverRecord, DiskWrites
 from harness.results.search_records import SearchRecord
-from harness.scenario.plan import FIO_SHARE, Group
+from harness.scenario.plan import FIO_SHARE
 
 NOT_EXAMINED = "the host was not examined"
+WRITING_SHARE = 0.02
+"""The share of the time that writing results.json may take before the run ends."""
 
 
 class Recorder:
@@ -56,6 +63,10 @@ class Recorder:
         self._earlier = earlier
         self._lab = LabInfo(spec.host.name, spec.host.kind, "unknown", representative=False, why=NOT_EXAMINED)
         self._lab_kind: LabKind | None = None
+        planned = (cell for plan in spec.plans for cell in plan.cells)
+        left_out = (cell for plan in spec.plans for each in plan.left_out for cell in each.cells)
+        self._every_cell = {cell.id: cell for cell in (*planned, *left_out)}
+        """The cells of the plans, then those that the plans leave out, by id."""
         self._family = 0
         self._cause: str | None = None
         self._fio_seconds = 0.0
@@ -65,11 +76,17 @@ class Recorder:
         self._records: dict[str, CellRecord] = {}
         self._searches: dict[str, SearchRecord] = {}
         self._writes: tuple[DiskWrites, ...] = ()
-        self._measurements: list[Measurement] = []
-        self._ran = [*earlier.measurements]
+        self._measurements: dict[str, list[Measurement]] = {}
+        """Those that count, by group."""
+        self._ran: dict[str, list[Measurement]] = {}
+        """Those of this part of the run, by group."""
         self._numbers: dict[str, set[int]] = {}
         self._abandoned: dict[str, set[int]] = {}
         self._started = time.time()
+        self._written: tuple[dict[str, JsonValue], set[str]] | None = None
+        """The provenance and the names of the disks in results.json; None if it is not from this part of the run."""
+        self._next_write = 0.0
+        """When results.json is due, on the monotonic clock."""
 
     @property
     def fio_seconds(self) -> float:
@@ -135,17 +152,20 @@ class Recorder:
 
     def add(self, measurements: Sequence[Measurement], *, fio_seconds: float) -> None:
         """Record new measurements. fio ran for `fio_seconds` in them, including ramps."""
-        self._measurements += measurements
-        self._ran += measurements
+        self.take_over(measurements)
+        for each in measurements:
+            self._ran.setdefault(each.group, []).append(each)
         self._fio_seconds += fio_seconds
 
     def take_over(self, measurements: Sequence[Measurement]) -> None:
         """Count a whole round of an earlier part of the run."""
-        self._measurements += measurements
+        for each in measurements:
+            self._measurements.setdefault(each.group, []).append(each)
 
     def ran(self, group: str, before: float = math.inf) -> list[Measurement]:
         """Everything that ran of a group in rounds below `before`, also in rounds that do not count (yet)."""
-        return [each for each in self._ran if each.group == group and each.round < before]
+        every = (*self._earlier.of_group(group), *self._ran.get(group, ()))
+        return [each for each in every if each.round < before]
 
     def next_round(self, group: str) -> int:
         """A number that no round of the group has used, also no abandoned one."""
@@ -166,7 +186,7 @@ class Recorder:
 
     def abandon(self, group: str, number: int, why: str) -> None:
         """Drop a round that was not finished. The journal has its measurements, and records that it is abandoned."""
-        self._measurements = [each for each in self._measurements if (each.group, each.round) != (group, number)]
+        self._measurements[group] = [each for each in self._measurements.get(group, ()) if each.round != number]
         self.abandoned(group).add(number)
         self._store.append(RoundEvent("abandoned", group, number, None, why))
 
@@ -183,29 +203,43 @@ class Recorder:
         self._phases.add(stored.run.phases)
         self._disks |= {disk.name: merged(disk, self._disks.get(disk.name, disk)) for disk in stored.disks}
         self._groups |= {group.id: group for group in stored.groups}
-        self._records |= {cell.id: cell for cell in stored.cells}
+        self._records |= {cell.id: cell for cell in stored.cells if cell.id in self._every_cell}
         self._searches |= {search.id: search for search in stored.searches}
         self._writes = self._writes or stored.writes
         for begun in self._earlier.unfinished:
             self.abandon(begun.group, begun.round, "the run ended before the end of the round")
 
-    @property
-    def records(self) -> dict[str, CellRecord]:
-        """The cells by id. Their verdicts are corrected for the number of budgets."""
-        return {record.id: record for record in self._corrected()}
+    def records_of(self, cells: Iterable[Cell]) -> dict[str, CellRecord]:
+        """The records of these cells by id, as far as there are some.
+
+        Their verdicts are corrected for the number of budgets of the run.
+        """
+        own = {cell.id: self._records[cell.id] for cell in cells if cell.id in self._records}
+        if not any(record.budget for record in own.values()):
+            return own
+        return self._corrected(self._records.values(), only=own)
 
     def of_group(self, group: str) -> list[Measurement]:
         """The measurements of a group so far, in order of time."""
-        return sorted((each for each in self._measurements if each.group == group), key=lambda each: each.started)
+        return sorted(self._measurements.get(group, ()), key=lambda each: each.started)
 
     def assemble(self, cells: Iterable[Cell], contexts: Mapping[str, CellContext]) -> dict[str, CellRecord]:
         """Make the records of `cells` from all measurements so far. Returns them by id, without the correction."""
-        made = {record.id: record for record in assemble(tuple(cells), self._measurements, contexts)}
+        groups = dict.fromkeys(context.group for context in contexts.values())
+        measurements = [each for group in groups for each in self._measurements.get(group, ())]
+        made = {record.id: record for record in assemble(tuple(cells), measurements, contexts)}
         self._records |= made
         return made
 
+    def write_if_due(self) -> None:
+        """Write the current state, unless results.json has all that --resume needs and writing took long enough."""
+        # The journal does not have the provenance, and the first health of a disk.
+        if self._written != (self._provenance, set(self._disks)) or time.monotonic() >= self._next_write:
+            self.write("running")
+
     def write(self, status: RunStatus) -> Run:
         """Write the current state to results.json, with cells in the order of the plan."""
+        begun = time.monotonic()
         spec, phases = self._spec, self._phases.seconds
         info = RunInfo(
             id=spec.run_id,
@@ -222,11 +256,12 @@ class Recorder:
             published={name: scenario.published for name, scenario in spec.scenarios.items() if scenario.published},
             max_writes=spec.max_writes,
         )
-        groups = tuple(self._groups[group.id] for group in self._planned_groups() if group.id in self._groups)
-        planned = tuple(self._planned_groups())
+        planned = tuple(group for plan in spec.plans for group in plan.groups)
+        groups = tuple(self._groups[group.id] for group in planned if group.id in self._groups)
         cells = tuple(cell for group in planned for cell in group.cells)
-        records = self.records
-        measured = (*self._earlier.measurements, *self._measurements)
+        records = self._corrected(self._records[each] for each in self._every_cell if each in self._records)
+        measured = (*self._earlier.measurements, *chain(*self._measurements.values()))
+        guests = sum(cell.mode.attach is not None for cell in self._every_cell.values())
         run = Run(
             SCHEMA_VERSION,
             info,
@@ -240,27 +275,19 @@ class Recorder:
                 self._searches[each.id] for plan in spec.plans for each in plan.searches if each.id in self._searches
             ),
             self._writes,
-            judged_record(
-                records.values(), self._lab_kind, planned=sum(cell.mode.attach is not None for cell in self._every_cell)
-            ),
+            judged_record(records.values(), self._lab_kind, planned=guests),
             array_costs(cells, records, measured),
             tuple(self._disks.values()),
         )
         self._store.write_results(run)
+        ended = time.monotonic()
+        self._written = dict(self._provenance), set(self._disks)
+        self._next_write = ended + (ended - begun) / WRITING_SHARE
         return run
 
     def _used(self, group: str) -> set[int]:
         return self._numbers.setdefault(group, self._earlier.numbers(group))
 
-    def _planned_groups(self) -> Iterator[Group]:
-        return (group for plan in self._spec.plans for group in plan.groups)
-
-    @property
-    def _every_cell(self) -> list[Cell]:
-        """The cells of the plans, then those that the plans leave out."""
-        planned = [cell for group in self._planned_groups() for cell in group.cells]
-        return planned + [cell for plan in self._spec.plans for each in plan.left_out for cell in each.cells]
-
-    def _corrected(self) -> list[CellRecord]:
-        found = [self._records[cell.id] for cell in self._every_cell if cell.id in self._records]
-        return corrected(found, family=self._family, error_rate=(1 - CONFIDENCE) / 2)
+    def _corrected(self, records: Iterable[CellRecord], only: Collection[str] | None = None) -> dict[str, CellRecord]:
+        found = corrected(records, family=self._family, error_rate=(1 - CONFIDENCE) / 2, only=only)
+        return {record.id: record for record in found}

@@ -36,8 +36,8 @@ class Earlier:
         """The group's complete rounds, sorted by number: those that have all measurements that they began with."""
         whole = self.journal.whole(group)
         found: dict[int, list[Measurement]] = {}
-        for each in self.journal.measurements:
-            if each.group == group and each.round in whole:
+        for each in self.journal.of_group(group):
+            if each.round in whole:
                 found.setdefault(each.round, []).append(each)
         return [found[number] for number in sorted(found)]
 
@@ -47,8 +47,8 @@ class Earlier:
         The time between rounds is not in the journal and does not count.
         """
         processes: dict[int, dict[float, float]] = {}
-        for each in self.journal.measurements:
-            if each.group == group and (until is None or each.round <= until):
+        for each in self.journal.of_group(group):
+            if until is None or each.round <= until:
                 ran = processes.setdefault(each.round, {})
                 ran[each.started] = ran.get(each.started, 0.0) + each.wall
         return sum(max(start + wall for start, wall in ran.items()) - min(ran) for ran in processes.values())

@@ -60,7 +60,7 @@ class Searches:
             turns = self._turns(planned, at, normal, ramp=ramp)
             stopped = self._why_stopped(planned, turns, time.monotonic() - begun)
             self._record(planned, stopped)
-            self._recorder.write("running")
+            self._recorder.write_if_due()
             if stopped is not None:
                 self._phases.events(Note(f"{planned.id}: {stopped}"))
                 return at
@@ -98,8 +98,8 @@ class Searches:
 
     def _record(self, planned: PlannedSearch, stopped: str | None) -> None:
         measured = self._recorder.of_group(planned.id)
-        host = self._spec.host.name
-        self._recorder.search(search_record(planned, measured, self._recorder.records, host=host, stopped=stopped))
+        host, records = self._spec.host.name, self._recorder.records_of(planned.cells)
+        self._recorder.search(search_record(planned, measured, records, host=host, stopped=stopped))
 
     def _measure_round(
         self, group: Group, plan: Plan, at: Prepared, turns: Mapping[Job, Sequence[Turn]], pauses: Pauses

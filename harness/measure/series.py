@@ -77,7 +77,7 @@ class GroupSeries:
         """The series for the jobs that must be measured again and keep the plan's promises. Other jobs are left out."""
         group, plan = progress.group, progress.plan
         measured = self._recorder.of_group(group.id)
-        records = {cell.id: self._recorder.records[cell.id] for cell in group.cells}
+        records = self._recorder.records_of(group.cells)
         found = self._recorder.carry_over(group.id)
         while wanted := jobs_again(plan, group, found, records, measured, without=progress.left_out):
             begun = _begun(wanted, stored)
@@ -130,7 +130,7 @@ class GroupSeries:
                     self._limit.ended(lacking)
                 if new:
                     self._limit.record()
-                    self._recorder.write("running")
+                    self._recorder.write_if_due()
         except WritesSpent as error:
             if not self._recorder.of_group(group.id):
                 raise

@@ -18,7 +18,7 @@ from harness.model.mode import Arm
 from harness.model.wear import OPTION
 from harness.results import Measurement
 from harness.results.records import DiskWrites
-from harness.scenario.plan import Group, Plan
+from harness.scenario.plan import Group, Plan, Setup
 from harness.scenario.timetable import Slice, Timetable, Turn
 from harness.scenario.wear import MARGIN, fio_rate, group_bytes, is_paced, planned_writes, setup_bytes, slice_rate
 from harness.units import format_size
@@ -63,6 +63,23 @@ class WriteLimit:
     """Why measuring ended early, by disk."""
     _built: dict[str, int] = field(default_factory=dict)
     """The setup whose regions are filled, by scenario."""
+    _of_groups: dict[tuple[str, int], float] = field(default_factory=dict, init=False)
+    """What the fewest rounds of each group that are left write, in bytes, by group and place of the disk."""
+    _of_setups: dict[tuple[str, int, int], float] = field(default_factory=dict, init=False)
+    """What building and filling each setup writes, in bytes, by scenario, number and place of the disk."""
+    _planned: dict[str, float] = field(default_factory=dict, init=False)
+    """What the plans write to each disk, in bytes."""
+
+    def __post_init__(self) -> None:
+        for plan in self.spec.plans if self.spec.limits else ():
+            for disk, size in planned_writes(plan).items():
+                self._planned[disk] = self._planned.get(disk, 0.0) + size
+            for place in range(len(plan.disks)):
+                for group in plan.groups:
+                    rounds = max(plan.rounds - len(self.earlier.rounds(group.id)), 0)
+                    self._of_groups[group.id, place] = group_bytes(plan, group, place, rounds=rounds)
+                for setup in plan.setups:
+                    self._of_setups[*_key(setup), place] = setup_bytes(plan, setup, place)
 
     def require_setup(self, plan: Plan, group: Group) -> None:
         """Require that the setup of this group can be built and filled. Raises WritesSpent."""
@@ -123,23 +140,22 @@ class WriteLimit:
             now = self.measurer.written() if limits else None
         if now is None:
             return
-        planned: dict[str, float] = {}
         left_out: dict[str, list[str]] = {}
         for plan in self.spec.plans:
-            for disk, size in planned_writes(plan).items():
-                planned[disk] = planned.get(disk, 0.0) + size
-                left_out.setdefault(disk, []).extend(left_out_words(plan))
+            words = left_out_words(plan)
+            for disk in plan.disks:
+                left_out.setdefault(disk, []).extend(words)
         self.recorder.writes(
             DiskWrites(
                 disk=disk,
                 limit=limit,
-                planned=round(planned.get(disk, 0.0)),
+                planned=round(self._planned[disk]),
                 written=now.get(disk, 0),
                 endurance=self.spec.host.target(disk).endurance,
                 left_out=(*left_out.get(disk, ()), *self._spent.get(disk, ())),
             )
             for disk, limit in limits.items()
-            if disk in planned
+            if disk in self._planned
         )
 
     def ended(self, error: WritesSpent) -> None:
@@ -178,23 +194,18 @@ class WriteLimit:
         now = self.measurer.written()
         room = {disk: float(limit - now.get(disk, 0)) for disk, limit in self.spec.limits.items()}
         for plan in self.spec.plans:
-            open_groups = [each for each in plan.groups if each.id not in self.done]
+            groups = [each.id for each in plan.groups if each.id not in self.done]
+            others = [each for each in groups if reserved_groups or not _belongs(group, each)]
+            setups = [_key(each) for each in plan.setups if not all(own.id in self.done for own in each.groups)]
             for place, disk in enumerate(plan.disks):
-                if disk not in room:
-                    continue
-                others = [each for each in open_groups if reserved_groups or not _belongs(group, each)]
-                room[disk] -= sum(
-                    group_bytes(plan, each, place, rounds=self._rounds_left(plan, each)) for each in others
-                )
-                for setup in plan.setups:
-                    waits = any(each in open_groups for each in setup.groups)
-                    if waits and self._built.get(setup.groups[0].scenario) != setup.number:
-                        room[disk] -= setup_bytes(plan, setup, place)
+                if disk in room:
+                    room[disk] -= sum(self._of_groups[each, place] for each in others)
+                    room[disk] -= sum(
+                        self._of_setups[scenario, number, place]
+                        for scenario, number in setups
+                        if self._built.get(scenario) != number
+                    )
         return room
-
-    def _rounds_left(self, plan: Plan, group: Group) -> int:
-        """The fewest rounds of the group without those that an earlier part of the run measured."""
-        return max(plan.rounds - len(self.earlier.rounds(group.id)), 0)
 
     def _cost(self, plan: Plan, group: Group, slices: Iterable[tuple[Arm, Job]]) -> _Cost:
         by_disk: dict[str, float] = {}
@@ -233,9 +244,13 @@ def plan_name(plan: Plan) -> str:
     return cells[0].scenario if cells else plan.disk
 
 
-def _belongs(group: Group, other: Group) -> bool:
-    """Whether `group` is `other`, or the group of one of its searches."""
-    return group.id == other.id or group.id.startswith(f"{other.id}-search-")
+def _key(setup: Setup) -> tuple[str, int]:
+    return setup.groups[0].scenario, setup.number
+
+
+def _belongs(group: Group, other: str) -> bool:
+    """Whether `group` has the id `other`, or is the group of one of its searches."""
+    return group.id == other or group.id.startswith(f"{other}-search-")
 
 
 def _seconds(each: Measurement) -> float:

@@ -41,6 +41,7 @@ from harness.signals import ended_like_ctrl_c
 _ENGINE = pytest.StashKey[Engine]()
 _OPTIONS = pytest.StashKey[Options]()
 _FOR_LAB = pytest.StashKey[ForLab]()
+_CELLS = pytest.StashKey[list[Cell]]()
 _WORKER = "overhead"
 
 SCENARIO_DIRECTORY = "scenarios"
@@ -116,7 +117,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_itemcollected(item: pytest.Item) -> None:
     """`-k` finds a cell also by its scenario's file, if the scenario is named after the disk."""
     if (cell := _cell(item)) is not None:
-        item.extra_keyword_matches.add(_files(item.config)[cell.scenario])
+        item.extra_keyword_matches.add(_scenarios(item.config)[cell.scenario].file)
 
 
 @pytest.hookimpl(tryfirst=True)  # the terminal's implementation of this hook needs the plan
@@ -278,7 +279,9 @@ def _files(config: pytest.Config) -> dict[str, str]:
 
 
 def _all_cells(config: pytest.Config) -> list[Cell]:
-    return cells_of(_options(config), _for_lab(config))
+    if _CELLS not in config.stash:
+        config.stash[_CELLS] = cells_of(_options(config), _for_lab(config))
+    return config.stash[_CELLS]
 
 
 def _selects_cells(config: pytest.Config) -> bool:

@@ -15,7 +15,7 @@ from harness.model.effective import NOTHING
 from harness.model.guest import GuestOptions, guest_in_words
 from harness.model.values import names_of, shown_field
 from harness.report.cells import CellView
-from harness.results import FIO_FILES, Run
+from harness.results import FIO_FILES, CellRecord, Run
 from harness.units import format_size
 
 
@@ -38,10 +38,12 @@ class Phase:
 
 def configuration(cells: Sequence[CellView]) -> Table:
     """One column per mode: what was requested (layout, attach) and what was read back (effective), key by key."""
-    modes = list(dict.fromkeys(cell.mode for cell in cells if not cell.is_baseline))
+    by_mode: dict[str, list[CellRecord]] = {}
+    for cell in cells:
+        if not cell.is_baseline:
+            by_mode.setdefault(cell.mode, []).append(cell.record)
     columns: dict[str, dict[str, str]] = {}
-    for mode in modes:
-        own = [cell.record for cell in cells if cell.mode == mode]
+    for mode, own in by_mode.items():
         detail = own[0].mode_detail
         requested = dict(_options("layout", detail.layout)) | dict(_options("attach", detail.attach))
         requested |= dict(_options("guest", detail.guest, only=detail.guest.requested))
@@ -55,8 +57,8 @@ def configuration(cells: Sequence[CellView]) -> Table:
         columns[mode] = requested | read_back
     found = dict.fromkeys(key for column in columns.values() for key in column)
     keys_in_order = sorted(found, key=lambda key: ("layout", "attach", "guest", "effective").index(key.split(".")[0]))
-    rows = tuple((_heading(key), *(columns[mode].get(key, "") for mode in modes)) for key in keys_in_order)
-    return Table(("", *modes), rows)
+    rows = tuple((_heading(key), *(columns[mode].get(key, "") for mode in by_mode)) for key in keys_in_order)
+    return Table(("", *by_mode), rows)
 
 
 def about_run(run: Run) -> Table:

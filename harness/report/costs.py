@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from harness.analysis import Estimate, estimate_mean
 from harness.report.cells import ArmName, CellView
@@ -17,8 +18,20 @@ class ArmCosts:
 
     place: ArmName
     mode: str | None
-    cell: CellView
-    """The cell that has the values."""
+    figures: Mapping[str, Estimate]
+    """The mean over the blocks of each figure that the arm has, in the unit of the cost."""
+
+    @classmethod
+    def of(cls, cell: CellView, place: ArmName) -> Self:
+        """The arm at this place of a cell."""
+        values: dict[str, tuple[float, ...]] = {
+            name: getattr(cost, place) for name, cost in cell.record.accounting.items()
+        }
+        return cls(
+            place,
+            None if place == "host" else cell.mode,
+            {name: estimate_mean(own, confidence=cell.record.confidence) for name, own in values.items() if own},
+        )
 
     @property
     def label(self) -> str:
@@ -26,9 +39,7 @@ class ArmCosts:
 
     def figure(self, name: str) -> Estimate | None:
         """The mean over the blocks, in the unit of the cost; None if the arm does not have the figure."""
-        cost = self.cell.record.accounting.get(name)
-        values: tuple[float, ...] = getattr(cost, self.place) if cost else ()
-        return estimate_mean(values, confidence=self.cell.record.confidence) if values else None
+        return self.figures.get(name)
 
     @property
     def total(self) -> Estimate | None:
@@ -41,10 +52,10 @@ def arm_costs(cells: Sequence[CellView]) -> tuple[ArmCosts, ...]:
     The cells share the host. Its values come from the cell with the most blocks.
     """
     usable = [cell for cell in cells if cell.usable]
-    hosts = [ArmCosts("host", None, cell) for cell in sorted(usable, key=lambda cell: -len(cell.record.rounds))]
+    hosts = [ArmCosts.of(cell, "host") for cell in sorted(usable, key=lambda cell: -len(cell.record.rounds))[:1]]
     places: tuple[ArmName, ...] = ("twin", "guest")
-    modes = [ArmCosts(place, cell.mode, cell) for cell in usable for place in places]
-    return tuple(arm for arm in (*hosts[:1], *modes) if arm.total is not None)
+    modes = [ArmCosts.of(cell, place) for cell in usable for place in places]
+    return tuple(arm for arm in (*hosts, *modes) if arm.total is not None)
 
 
 def parts_of(arms: Sequence[ArmCosts]) -> tuple[IoCost, ...]:

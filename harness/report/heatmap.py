@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TypeVar
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
 
 import plotly.graph_objects as go
 
@@ -40,12 +41,12 @@ def heat_map(section: Section) -> go.Figure:
         )
     )
     centres = [(edges[field] + edges[field + 1]) / 2 for field in fields]
-    _annotate(figure, view, centres)
     limit = colour_limit(view.values)
     figure.update_layout(
         height=88 + 34 * len(view.modes),
         margin={"l": label_room(view.modes), "r": 4, "t": 34, "b": 44},
         coloraxis={"cmin": -limit, "cmax": limit, "showscale": False},
+        annotations=list(_annotations(view, centres)),
         meta={"min_width": label_room(view.modes) + _least_field(view.columns) * len(fields)},
     )
     figure.update_xaxes(
@@ -87,8 +88,8 @@ def _grid(columns: Sequence[tuple[str, int]]) -> tuple[list[float], list[int]]:
 
 def _least_field(columns: Sequence[tuple[str, int]]) -> int:
     """The pixels that a field needs for its figure and for its part of the workload's name above."""
-    names = [workload for workload, _ in columns]
-    return max([29, *(math.ceil((7.8 * len(name) + 10) / names.count(name)) for name in set(names))])
+    names = Counter(workload for workload, _ in columns)
+    return max([29, *(math.ceil((7.8 * len(name) + 10) / number) for name, number in names.items())])
 
 
 def _spread(fields: Sequence[int], values: Sequence[_T], empty: _T) -> list[_T]:
@@ -105,24 +106,25 @@ def _hovers(view: HeatMap, row: int) -> list[str]:
     ]
 
 
-def _annotate(figure: go.Figure, view: HeatMap, centres: Sequence[float]) -> None:
+def _annotations(view: HeatMap, centres: Sequence[float]) -> Iterator[dict[str, Any]]:
     """The workloads above their columns, and a word in each field without a value."""
     for row, words in enumerate(view.words):
         for centre, value, word in zip(centres, view.values[row], words, strict=True):
             if value is None and word:
-                figure.add_annotation(
-                    x=centre, y=row, text=word, showarrow=False, opacity=0.6, font={"size": 9 if len(word) > 4 else 11}
-                )
-    for workload in dict.fromkeys(name for name, _ in view.columns):
-        own = [centre for centre, (name, _) in zip(centres, view.columns, strict=True) if name == workload]
-        figure.add_annotation(
-            x=(own[0] + own[-1]) / 2,
-            y=1,
-            yref="paper",
-            yanchor="bottom",
-            text=f"<b>{safe(workload)}</b>",
-            showarrow=False,
-        )
+                font = {"size": 9 if len(word) > 4 else 11}
+                yield {"x": centre, "y": row, "text": word, "showarrow": False, "opacity": 0.6, "font": font}
+    by_workload: dict[str, list[float]] = {}
+    for centre, (name, _) in zip(centres, view.columns, strict=True):
+        by_workload.setdefault(name, []).append(centre)
+    for workload, own in by_workload.items():
+        yield {
+            "x": (own[0] + own[-1]) / 2,
+            "y": 1,
+            "yref": "paper",
+            "yanchor": "bottom",
+            "text": f"<b>{safe(workload)}</b>",
+            "showarrow": False,
+        }
 
 
 def _figure(value: Estimate) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 from harness.analysis import Estimate
@@ -76,7 +77,7 @@ class Split:
     """Why this is not a result: `void`, or `faster` than the host; else empty."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class WorkloadView:
     """One workload of a section: its cells by depth and mode, and what its charts show."""
 
@@ -84,7 +85,7 @@ class WorkloadView:
     random: bool
     cells: tuple[CellView, ...]
 
-    @property
+    @cached_property
     def depths(self) -> tuple[int, ...]:
         return tuple(sorted({cell.iodepth for cell in self.cells}))
 
@@ -99,19 +100,24 @@ class WorkloadView:
 
     def costs(self, iodepth: int) -> tuple[ArmCosts, ...]:
         """What an I/O costs the host on each arm; empty if that was not counted."""
-        return arm_costs([cell for cell in self.cells if cell.iodepth == iodepth])
+        return self._costs[iodepth]
 
-    @property
+    @cached_property
     def cost_parts(self) -> tuple[IoCost, ...]:
-        return parts_of([arm for depth in self.depths for arm in self.costs(depth)])
+        return parts_of([arm for arms in self._costs.values() for arm in arms])
 
-    @property
+    @cached_property
     def cycle_costs(self) -> tuple[IoCost, ...]:
-        return cycles_of([arm for depth in self.depths for arm in self.costs(depth)])
+        return cycles_of([arm for arms in self._costs.values() for arm in arms])
 
     @property
     def has_costs(self) -> bool:
-        return any(self.costs(depth) for depth in self.depths)
+        return any(self._costs.values())
+
+    @cached_property
+    def _costs(self) -> dict[int, tuple[ArmCosts, ...]]:
+        """The costs by depth."""
+        return {depth: arm_costs([cell for cell in self.cells if cell.iodepth == depth]) for depth in self.depths}
 
     def series(self, quantity: Quantity) -> tuple[Series, ...]:
         """The host, then twin and guest of each mode. Arms without a usable value are left out."""
@@ -159,7 +165,7 @@ class WorkloadView:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Section:
     """All results of one disk in one scenario."""
 
@@ -184,18 +190,19 @@ class Section:
     disks: tuple[DiskView, ...]
     """What its disks are; empty for runs of version 0.1 and imported ones."""
 
-    @property
+    @cached_property
     def modes(self) -> tuple[str, ...]:
         """The modes with a guest, in the order of the plan."""
         return tuple(dict.fromkeys(cell.mode for cell in self.cells if not cell.is_baseline))
 
-    @property
+    @cached_property
     def workloads(self) -> tuple[WorkloadView, ...]:
-        names = dict.fromkeys(cell.workload for cell in self.cells)
-        groups = ((name, tuple(cell for cell in self.cells if cell.workload == name)) for name in names)
-        return tuple(WorkloadView(name, cells[0].random, cells) for name, cells in groups)
+        by_name: dict[str, list[CellView]] = {}
+        for cell in self.cells:
+            by_name.setdefault(cell.workload, []).append(cell)
+        return tuple(WorkloadView(name, cells[0].random, tuple(cells)) for name, cells in by_name.items())
 
-    @property
+    @cached_property
     def depths(self) -> tuple[int, ...]:
         return tuple(sorted({cell.iodepth for cell in self.cells}))
 
@@ -209,7 +216,7 @@ class Section:
         """The first shown depth of the split: 32, or the nearest smaller depth, or the smallest."""
         return max((depth for depth in self.depths if depth <= 32), default=min(self.depths, default=1))
 
-    @property
+    @cached_property
     def heat_map(self) -> HeatMap:
         workloads = [workload for workload in self.workloads if not workload.rated]
         columns = tuple((workload.name, depth) for workload in workloads for depth in workload.depths)
@@ -278,16 +285,18 @@ def report_view(run: Run) -> ReportView:
 
 def sections(run: Run, cells: Sequence[CellView]) -> tuple[Section, ...]:
     """One section per host, disk and scenario, in the order of the plan. A name has only what distinguishes it."""
-    keys = list(dict.fromkeys((cell.record.host, cell.record.disk, cell.record.scenario) for cell in cells))
+    by_key: dict[tuple[str, str, str], list[CellView]] = {}
+    for cell in cells:
+        by_key.setdefault((cell.record.host, cell.record.disk, cell.record.scenario), []).append(cell)
     found = []
-    for number, key in enumerate(keys, start=1):
+    for number, (key, members) in enumerate(by_key.items(), start=1):
         host, disk, scenario = key
+        own = tuple(members)
         name = disk
-        if sum(other[:2] == key[:2] for other in keys) > 1:
+        if sum(other[:2] == key[:2] for other in by_key) > 1:
             name += f" ({scenario})"
-        if len({other[0] for other in keys}) > 1:
+        if len({other[0] for other in by_key}) > 1:
             name += f" on {host}"
-        own = tuple(c for c in cells if (c.record.host, c.record.disk, c.record.scenario) == key)
         comparison = compare_modes(own)
         searched = [each for each in run.searches if (each.host, each.disk, each.scenario) == key]
         scalings = scaling_views(run.scalings, own)

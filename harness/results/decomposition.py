@@ -31,11 +31,14 @@ def decompositions(
     """
     found = []
     for scenario in scenarios:
-        own = [group for group in groups if group.scenario == scenario.name]
+        if not scenario.decompositions:
+            continue
+        by_job = _by_job((group for group in groups if group.scenario == scenario.name), records)
         for decomposition in scenario.decompositions:
             steps = steps_of(scenario, decomposition)
-            for job in dict.fromkeys(job for group in own for job in group.jobs if decomposition.covers(job)):
-                by_mode = [_by_mode(group, job, records) for group in own]
+            for job, by_mode in by_job.items():
+                if not decomposition.covers(job):
+                    continue
                 arms, cells = max(((_arms(steps, each), each) for each in by_mode), key=lambda each: _measured(each[0]))
                 if _measured(arms):
                     correlation = correlation_of(cells.values())
@@ -68,10 +71,18 @@ class _StepValues:
         return f"{self.step.arm.id}: {self.cell.skipped or f'no block has {METRIC}'}"
 
 
-def _by_mode(group: Group, job: Job, records: Mapping[str, CellRecord]) -> dict[str, CellRecord]:
-    """The group's cells of the job, by the name of the mode."""
-    own = (cell for cell in group.cells if cell.job == job and cell.id in records)
-    return {cell.mode.name: records[cell.id] for cell in own}
+def _by_job(groups: Iterable[Group], records: Mapping[str, CellRecord]) -> dict[Job, list[dict[str, CellRecord]]]:
+    """For each job, the cells of each group that has it, by the name of the mode."""
+    found: dict[Job, list[dict[str, CellRecord]]] = {}
+    for group in groups:
+        of_group: dict[Job, dict[str, CellRecord]] = {}
+        for cell in group.cells:
+            own = of_group.setdefault(cell.job, {})
+            if cell.id in records:
+                own[cell.mode.name] = records[cell.id]
+        for job, by_mode in of_group.items():
+            found.setdefault(job, []).append(by_mode)
+    return found
 
 
 def _measured(arms: Sequence[_StepValues]) -> int:

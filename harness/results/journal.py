@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
 
 from harness.results.records import Measurement, RoundEvent, WritesEvent
 
 Entry = Measurement | RoundEvent | WritesEvent
+E = TypeVar("E", Measurement, RoundEvent)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Journal:
     """The lines of a journal in order, and notes on lines that a crash truncated."""
 
@@ -19,22 +23,25 @@ class Journal:
     notes: tuple[str, ...] = ()
     writes: tuple[WritesEvent, ...] = ()
 
+    def of_group(self, group: str) -> Sequence[Measurement]:
+        """The group's measurements in order, also those that do not count."""
+        return self._measurements_of.get(group, ())
+
     def numbers(self, group: str) -> set[int]:
         """The numbers of all rounds that the group has used, whole or not."""
-        measured = {each.round for each in self.measurements if each.group == group}
-        return measured | {each.round for each in self.rounds if each.group == group}
+        return {each.round for each in (*self.of_group(group), *self._rounds_of.get(group, ()))}
 
     def abandoned(self, group: str) -> set[int]:
         """The numbers of the group's abandoned rounds. Their measurements do not count."""
-        return {each.round for each in self.rounds if each.group == group and each.event == "abandoned"}
+        return {each.round for each in self._rounds_of.get(group, ()) if each.event == "abandoned"}
 
     def whole(self, group: str) -> set[int]:
         """The numbers of the group's rounds that have exactly the measurements that they began with."""
-        measured = Counter(each.round for each in self.measurements if each.group == group)
+        measured = Counter(each.round for each in self.of_group(group))
         return {
             each.round
-            for each in self.rounds
-            if each.group == group and each.event == "begun" and measured[each.round] == each.measurements
+            for each in self._rounds_of.get(group, ())
+            if each.event == "begun" and measured[each.round] == each.measurements
         } - self.abandoned(group)
 
     @property
@@ -49,3 +56,18 @@ class Journal:
             and measured[each.group, each.round] < each.measurements
             and each.round not in self.abandoned(each.group)
         )
+
+    @cached_property
+    def _measurements_of(self) -> dict[str, list[Measurement]]:
+        return _by_group(self.measurements)
+
+    @cached_property
+    def _rounds_of(self) -> dict[str, list[RoundEvent]]:
+        return _by_group(self.rounds)
+
+
+def _by_group(entries: Iterable[E]) -> dict[str, list[E]]:
+    found: dict[str, list[E]] = {}
+    for each in entries:
+        found.setdefault(each.group, []).append(each)
+    return found

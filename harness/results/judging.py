@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from harness.analysis import IN_ORDER, METRICS, Look, Samples, Verdict, judge_look, survivors
@@ -31,19 +31,23 @@ def gravest(budgets: Iterable[BudgetRecord]) -> Verdict:
     return next((verdict for verdict in _GRAVEST_FIRST if verdict in found), Verdict.UNJUDGED)
 
 
-def corrected(records: Sequence[CellRecord], *, family: int, error_rate: float) -> list[CellRecord]:
+def corrected(
+    records: Iterable[CellRecord], *, family: int, error_rate: float, only: Collection[str] | None = None
+) -> list[CellRecord]:
     """The records after Holm's correction over the run: an `exceeds` that does not survive it becomes `inconclusive`.
 
     Every budget of every cell counts, see `survivors`. The budgets of a void cell count as without evidence. `family`
-    and `error_rate` as in `survivors`.
+    and `error_rate` as in `survivors`. With `only`, ids of cells, the other cells count but are not returned.
     """
+    records = tuple(records)
     tested = [
         replace(budget, p_value=None) if record.verdict is Verdict.VOID else budget
         for record in records
         for budget in record.budget
     ]
     verdicts = iter(survivors(tested, family=family, error_rate=error_rate))
-    return [_corrected(record, [next(verdicts) for _ in record.budget]) for record in records]
+    found = ((record, [next(verdicts) for _ in record.budget]) for record in records)
+    return [_corrected(record, own) for record, own in found if only is None or record.id in only]
 
 
 def judged_record(cells: Iterable[CellRecord], lab_kind: str | None, *, planned: int) -> JudgedRecord:

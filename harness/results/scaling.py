@@ -19,7 +19,7 @@ from harness.analysis import (
 )
 from harness.model.base import Md
 from harness.model.counters import MemberCounts
-from harness.model.job import Job
+from harness.model.job import Job, Workload
 from harness.model.mode import Arm, Cell, Place
 from harness.results.cells import CellRecord
 from harness.results.comparisons import MemberRecord, PathLimitRecord, ScalingMetric, ScalingRecord
@@ -31,6 +31,8 @@ from harness.results.threads import fio_threads, guest_threads
 THROUGHPUTS = tuple(metric.name for metric in METRICS.values() if not metric.is_latency)
 
 _Curve = Sequence[tuple[float, float]]
+_CurveKey = tuple[str, str, Workload]
+"""Scenario, mode and workload."""
 
 
 def scalings(
@@ -54,7 +56,8 @@ def scalings(
             own = [_of_arm(place, cell, record, of_arm) for place in (Place.TWIN, Place.GUEST)]
             arrays.append(MeasuredArray(cell, array, record, *own))
     limits = limits_of([each for each in arrays if not _doubt(each)])
-    return tuple(_record(each, _curve(each.cell, cells, records), limits.get(each.cell.id)) for each in arrays)
+    curves = _curves(cells, records) if arrays else {}
+    return tuple(_record(each, curves[_curve_of(each.cell)], limits.get(each.cell.id)) for each in arrays)
 
 
 def _is_compared(job: Job) -> bool:
@@ -131,17 +134,24 @@ def _of_arm(
     return [each for each in found if each.raw in raw and (each.round, each.block) in blocks]
 
 
-def _curve(cell: Cell, cells: Sequence[Cell], records: Mapping[str, CellRecord]) -> _Curve:
-    """The single disk in this workload at each depth of the run: I/Os in flight, and IOPS."""
-    same = [each for each in cells if (each.scenario, each.mode) == (cell.scenario, cell.mode)]
-    points = []
-    for other in same:
-        record = records.get(other.id)
-        if record is not None and other.job.workload == cell.job.workload and _has_both(record):
+def _curves(cells: Sequence[Cell], records: Mapping[str, CellRecord]) -> dict[_CurveKey, _Curve]:
+    """The single disk at each depth of the run: I/Os in flight, and IOPS. By what all cells of a curve have in common.
+
+    In the order of `cells`.
+    """
+    curves: dict[_CurveKey, list[tuple[float, float]]] = {}
+    for cell in cells:
+        points = curves.setdefault(_curve_of(cell), [])
+        record = records.get(cell.id)
+        if record is not None and _has_both(record):
             in_flight = _in_flight(record, Place.HOST)
             if in_flight is not None:
                 points.append((in_flight, fmean(record.metrics["iops"].host)))
-    return points
+    return dict(curves)
+
+
+def _curve_of(cell: Cell) -> _CurveKey:
+    return cell.scenario, cell.mode.name, cell.job.workload
 
 
 def _in_flight(record: CellRecord, place: Place) -> float | None:

@@ -88,7 +88,9 @@ def _budgets_without_effect(scenario: Scenario) -> Iterator[str]:
     """Budgets that cover no cell of any profile, or only cells that later budgets cover as well."""
     covering: set[int] = set()
     counting: set[int] = set()
-    for cell in {cell for profile in scenario.profiles for cell in expand(scenario, profile.name)}:
+    # Budgets do not depend on times, so profiles with the same depths have the same cells.
+    profiles = {profile.iodepth: profile.name for profile in scenario.profiles}
+    for cell in (cell for name in profiles.values() for cell in expand(scenario, name)):
         for lab_kind in LAB_KINDS:
             indices = [index for index, rule in enumerate(scenario.budgets) if rule.covers(cell, lab_kind)]
             covering.update(indices)

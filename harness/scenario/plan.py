@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from harness.model.job import Job, Workload
 from harness.model.mode import Arm, Cell, Mode, Place
@@ -30,7 +31,7 @@ STEADY_SECONDS = 10.0
 """The time of the job on each region in such a round."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Group:
     """One disk, a batch of jobs, and the selected cells. They are measured together, in rounds."""
 
@@ -46,22 +47,22 @@ class Group:
     @property
     def arms(self) -> tuple[Arm, ...]:
         """The arms that the cells need, each once, the host first."""
-        return tuple(dict.fromkeys([Arm(Place.HOST), *(arm for cell in self.cells for arm in cell.arms)]))
+        return tuple(self._jobs_by_arm)
 
     def jobs_of(self, arm: Arm) -> tuple[Job, ...]:
         """The jobs of the cells that need this arm. The host runs all jobs."""
-        return tuple(dict.fromkeys(cell.job for cell in self.cells if arm in cell.arms))
+        return tuple(self._jobs_by_arm.get(arm, ()))
 
     @property
     def jobs(self) -> tuple[Job, ...]:
         return tuple(dict.fromkeys(cell.job for cell in self.cells))
 
-    @property
+    @cached_property
     def round_seconds(self) -> float:
         """fio seconds of one round over all arms."""
-        return self.blocks * sum(job.wall for arm in self.arms for job in self.jobs_of(arm))
+        return self.blocks * sum(job.wall for jobs in self._jobs_by_arm.values() for job in jobs)
 
-    @property
+    @cached_property
     def writing_seconds(self) -> float:
         """The part of `round_seconds` in which jobs write. A second on an array counts once for each of its disks.
 
@@ -69,20 +70,31 @@ class Group:
         """
         jobs = self.blocks * sum(
             job.wall * (arm.mode.layout.base.disks if arm.mode else 1)
-            for arm in self.arms
-            for job in self.jobs_of(arm)
+            for arm, jobs in self._jobs_by_arm.items()
+            for job in jobs
             if job.writes
         )
-        spares = self.blocks * sum(job.wall for arm in self.arms if rebuilds(arm.mode) for job in self.jobs_of(arm))
+        spares = self.blocks * sum(
+            job.wall for arm, jobs in self._jobs_by_arm.items() if rebuilds(arm.mode) for job in jobs
+        )
         return jobs + spares + REBUILD_SECONDS * self.recoveries
 
-    @property
+    @cached_property
     def recoveries(self) -> int:
         """The recoveries of arrays in a round: one for each job of each mode on a rebuilding array."""
         return len({(cell.mode, cell.job) for cell in self.cells if rebuilds(cell.mode)})
 
+    @cached_property
+    def _jobs_by_arm(self) -> dict[Arm, dict[Job, None]]:
+        """The jobs of each arm, in the order of the cells."""
+        found: dict[Arm, dict[Job, None]] = {Arm(Place.HOST): {}}
+        for cell in self.cells:
+            for arm in cell.arms:
+                found.setdefault(arm, {})[cell.job] = None
+        return found
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class Setup:
     """Modes that are built and attached at the same time. They are taken down before the next setup begins.
 
@@ -94,7 +106,7 @@ class Setup:
     """The disks that its layouts need, the host's baseline first."""
     groups: tuple[Group, ...]
 
-    @property
+    @cached_property
     def modes(self) -> tuple[Mode, ...]:
         return tuple(dict.fromkeys(cell.mode for group in self.groups for cell in group.cells))
 
@@ -116,7 +128,7 @@ class LeftOut:
     cells: tuple[Cell, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """What to measure on one disk, and the cost. `span` in bytes, `write_rate` in bytes per second.
 
@@ -166,11 +178,11 @@ class Plan:
             searches=tuple(each for each in searches if each.cells),
         )
 
-    @property
+    @cached_property
     def cells(self) -> tuple[Cell, ...]:
         return tuple(cell for group in self.groups for cell in group.cells)
 
-    @property
+    @cached_property
     def setups(self) -> tuple[Setup, ...]:
         """The setups in the order in which they are measured."""
         by_number: dict[int, list[Group]] = {}
@@ -182,15 +194,15 @@ class Plan:
         """The setup of the group."""
         return next(setup for setup in self.setups if setup.number == group.setup)
 
-    @property
+    @cached_property
     def fio_seconds(self) -> float:
         """fio seconds of the fewest rounds of all groups and of usual searches, without conditioning."""
         searching = sum(each.usual_seconds for each in self.searches)
-        return self.rounds * sum(group.round_seconds for group in self.groups) + searching
+        return self.rounds * self._round_seconds + searching
 
     def seconds_of(self, rounds: int) -> float:
         """The time for measuring so many rounds of all groups, with the starts of fio and the pauses."""
-        return rounds * sum(group.round_seconds for group in self.groups) / FIO_SHARE
+        return rounds * self._round_seconds / FIO_SHARE
 
     @property
     def minutes(self) -> float:
@@ -217,7 +229,7 @@ class Plan:
         """The group's part of `time_limit` in seconds, by the length of its rounds; infinite without a limit."""
         if self.time_limit is None:
             return math.inf
-        return self.time_limit * group.round_seconds / sum(each.round_seconds for each in self.groups)
+        return self.time_limit * group.round_seconds / self._round_seconds
 
     def fill_bytes(self, span: int) -> int:
         """The bytes that fill the regions of all setups before measuring. Each region has `span` bytes.
@@ -270,6 +282,11 @@ class Plan:
         places = places_needed(cell.mode for group in groups for cell in group.cells)
         return tuple(self.disks[place] for place in places)
 
+    @cached_property
+    def _round_seconds(self) -> float:
+        """fio seconds of one round of all groups."""
+        return sum(group.round_seconds for group in self.groups)
+
     @property
     def _steady_rounds(self) -> tuple[int, int]:
         return STEADY_ROUNDS if self.conditioning == "steady" else (0, 0)
@@ -291,19 +308,20 @@ def expand(scenario: Scenario, profile_name: str) -> list[Cell]:
     """
     profile = profile_of(scenario.profiles, profile_name)
     return [
-        Cell(scenario.name, scenario.disk, mode, _job(workload, iodepth, profile, together))
+        Cell(scenario.name, scenario.disk, mode, job)
         for together in setups(scenario.modes)
-        for workload in scenario.workloads
-        for iodepth in workload.depths(profile.iodepth)
+        for job in _jobs(scenario.workloads, profile, together)
         for mode in together
     ]
 
 
-def _job(workload: Workload, iodepth: int, profile: Profile, together: Sequence[Mode]) -> Job:
-    """The job of a setup with these modes. Arms that take turns have one long slice instead of several."""
+def _jobs(workloads: Sequence[Workload], profile: Profile, together: Sequence[Mode]) -> Iterator[Job]:
+    """The jobs of a setup with these modes. Arms that take turns have one long slice instead of several."""
     slices = profile.blocks if takes_turns(together) else 1
-    seconds = (profile.own_times and workload.seconds_each) or profile.runtime
-    return workload.job(iodepth, ramp=profile.ramp, seconds=seconds * slices)
+    for workload in workloads:
+        seconds = (profile.own_times and workload.seconds_each) or profile.runtime
+        for iodepth in workload.depths(profile.iodepth):
+            yield workload.job(iodepth, ramp=profile.ramp, seconds=seconds * slices)
 
 
 def group_cells(cells: Iterable[Cell], max_round_seconds: float, *, blocks: int = 1) -> list[Group]:

@@ -1,6 +1,7 @@
 """A played-back campaign that is killed (SIGKILL) at each moment at which it has written something, one after another.
 
-`python -m tests.unit.killed_campaign` leaves in the working directory `killed-N` for the N-th moment, and `whole`.
+`python -m tests.unit.killed_campaign SHARE` leaves in the working directory `killed-N` for the N-th moment, and
+`whole`. SHARE is the share of the time that writing results.json may take.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from harness.events import Event, Events
 from harness.lab.inventory import DiskById, HostSpec
+from harness.measure import recorder
 from harness.measure.campaign import Campaign
 from harness.measure.phases import Phases
 from harness.measure.resume import Earlier, earlier_part
@@ -94,6 +96,7 @@ def _kill_at(moment: int) -> None:
 
 
 def main() -> None:
+    recorder.WRITING_SHARE = float(sys.argv[1])
     record()
     for moment in count(1):
         reports = Path(f"killed-{moment}")

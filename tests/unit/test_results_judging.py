@@ -141,6 +141,12 @@ def test_a_cell_may_begin_to_exceed_only_when_the_others_are_known() -> None:
     assert verdicts([first, record(0.001)], family=2) == ["exceeds", "exceeds"]
 
 
+def test_cells_that_are_not_returned_count() -> None:
+    first, second = record(0.02), replace(record(0.001), id="other")
+    found = corrected([first, second], family=2, error_rate=ERROR_RATE, only={first.id})
+    assert [(each.id, str(each.verdict)) for each in found] == [(first.id, "exceeds")]
+
+
 def test_a_void_cell_stays_void_and_its_p_value_does_not_count() -> None:
     assert verdicts([record(0.0001, void=True), record(0.02)], family=2) == ["void", "inconclusive"]
 

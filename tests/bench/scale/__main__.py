@@ -4,10 +4,10 @@
     python -m tests.bench.scale store 500 1000 2000
     python -m tests.bench.scale report 500 1000 2000 5000
 
-Nothing is measured on a disk. `plan` collects and plans scenarios of so many cells, `store` plays rounds back in a real
-campaign and stores them, and `report` makes the page of a stored run. Each number of cells has a process of its own, so
-its peak memory is its own. The last column of each line is the growth of the CPU time per cell since the line before, which
-holds on any machine: 1.00 is linear, and the quotient of the numbers of cells is quadratic.
+Nothing is measured on a disk. `plan` collects and plans scenarios of so many cells. `store` makes up the rounds of a
+real campaign, which looks at them and stores them. `report` makes the page of a stored run. Each number of cells has a
+process of its own, so its peak memory is its own. The last column of each line is the growth of the CPU time per cell
+since the line before, which holds on any machine: 1.00 is linear, and the ratio of the numbers of cells is quadratic.
 
 The files are in memory (/dev/shm), if there is such a directory, so a slow disk does not count.
 """

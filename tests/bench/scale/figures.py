@@ -17,7 +17,8 @@ _IN_MEMORY = Path("/dev/shm")
 class Figures:
     """`wall` is the time for all cells, and `cpu` the CPU seconds in it, which other processes hardly change.
 
-    `peak_bytes` is the largest resident memory of the process that did the work. `details` are further figures in words.
+    `peak_bytes` is the largest resident memory of the process that did the work. `details` are further figures in
+    words.
     """
 
     cells: int

@@ -1,4 +1,4 @@
-"""What `pytest --collect-only` needs for so many cells: reading the scenarios, the items, the plans, the announcements."""
+"""What `pytest --collect-only` needs for so many cells: reading the scenarios, items, plans, announcements."""
 
 from __future__ import annotations
 

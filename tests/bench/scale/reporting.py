@@ -26,13 +26,8 @@ def figures(cells: int) -> Figures:
         page = write_report(store)
         wall, cpu = clock.wall, clock.cpu
         sizes = [path.stat().st_size / 1024**2 for path in (store.results_path, page)]
-    return Figures(
-        len(run.cells),
-        wall,
-        cpu,
-        peak_bytes(),
-        (
-            f"results.json {sizes[0]:.1f} MiB, index.html {sizes[1]:.1f} MiB; of the CPU time, reading {reading:.2f} s",
-            f"before it: assembling the run {assembling:.2f} CPU s, writing results.json {writing:.2f} CPU s",
-        ),
+    details = (
+        f"results.json: {sizes[0]:.1f} MiB, index.html: {sizes[1]:.1f} MiB; CPU s of reading: {reading:.2f}",
+        f"before it, CPU s of assembling the run: {assembling:.2f}, of writing results.json: {writing:.2f}",
     )
+    return Figures(len(run.cells), wall, cpu, peak_bytes(), details)
