@@ -13,7 +13,7 @@ from typing import Any
 from harness.errors import ConfigError
 from harness.files import write_atomically
 from harness.init.disks import find_disks
-from harness.init.lab_file import lab_text
+from harness.init.lab_file import lab_text, next_steps
 from harness.init.offers import Names, Offers, shown
 from harness.init.request import OUTPUT, UNKNOWN_NODE, InitRequest
 from harness.init.storages import find_storages
@@ -122,8 +122,8 @@ def _lines(offers: Offers, output: Path | None) -> Iterator[str]:
         yield f"note: {shown(note)}"
     yield f"written: {output}"
     if offers.storages:
-        yield f"next: virt-overhead doctor --lab={output}"
-        yield f"      pytest --lab={output} --profile=smoke -k storage"
+        yield "next:"
+        yield from (f"  {line}" for line in next_steps(offers, str(output)))
     elif offers.disks:
         yield f"next: release a disk in {output} (its comments say how), then: virt-overhead doctor --lab={output}"
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,11 +13,7 @@ from harness.units import format_size
 Table = Mapping[str, Any]
 """A table of a lab file: texts, numbers, and tables of such values."""
 
-_HEAD = """\
-# A lab file, written by `virt-overhead init`. docs/lab.md explains every key.
-# Check the host:       virt-overhead doctor --lab={file}
-# Measure the storages: pytest --lab={file} --profile=smoke -k storage
-"""
+_HEAD = "# A lab file, written by `virt-overhead init`. docs/lab.md explains every key.\n"
 _STORAGES = """\
 # Storages in use. A run creates only its own volumes there, keeps the larger of 1 GiB and 5 % free for others, and
 # removes its volumes at the end.
@@ -36,7 +33,8 @@ _OTHERS = "# Storages that are not offered, with the reason:\n"
 
 def lab_text(name: str, host: Table, offers: Offers, file: str) -> str:
     """The text of a lab file with one host. `host` has the keys of its table, and `file` is its path in comments."""
-    parts = [_HEAD.format(file=shown(file)), *_notes(offers), "\n".join(_host(name, host)) + "\n"]
+    steps = "".join(f"#   {shown(each)}\n" for each in next_steps(offers, file))
+    parts = [_HEAD + steps, *_notes(offers), "\n".join(_host(name, host)) + "\n"]
     if offers.storages:
         parts += [_STORAGES, *("\n".join(_storage(name, each)) + "\n" for each in offers.storages)]
     else:
@@ -47,6 +45,17 @@ def lab_text(name: str, host: Table, offers: Offers, file: str) -> str:
         parts += [_FREE, *("\n".join(_disk(name, each)) + "\n" for each in offers.disks)]
     parts += _reasons(_USED, offers.other_disks)
     return "\n".join(parts)
+
+
+def next_steps(offers: Offers, file: str) -> Iterator[str]:
+    """The commands to run next with the lab file `file`, each with its purpose as a comment of the shell."""
+    lab = f"--lab={shlex.quote(file)}"
+    yield f"virt-overhead doctor {lab}    # is the host fit for measuring?"
+    if offers.storages:
+        first = offers.storages[0]
+        pattern = f'"storage and {first.layouts[0]}-randread-4k"'
+        yield f"pytest {lab} --profile=smoke --disk={first.name} -k {pattern}    # a first figure, in about a minute"
+        yield f"pytest {lab} --profile=smoke -k storage    # all storages, in all modes that they offer"
 
 
 def _notes(offers: Offers) -> list[str]:

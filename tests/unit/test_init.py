@@ -20,6 +20,7 @@ from harness.init.lab_file import lab_text
 from harness.init.offers import DiskOffer, Names, NotOffered, Offers, StorageOffer
 from harness.lab.inventory import DiskById, HostSpec, lab_of, load_lab
 from harness.lab.storage import DiskByStorage
+from harness.lab.storage_look import _LAYOUTS
 from harness.lab.transport.local import LocalRunner
 from tests.unit.init_hosts import BY_ID, InitHost, PlayedDisk, failing, in_use, pool_xml
 from tests.unit.storage_doubles import GIB, LvmHost, ZfsHost
@@ -81,9 +82,19 @@ def test_the_file_has_storages_first_and_free_disks_as_comments(
     out = capsys.readouterr().out
     assert "storage pve-data: thin pool pve/data, offers lvm-thin\n" in out
     assert out.endswith(
-        "written: lab.toml\nnext: virt-overhead doctor --lab=lab.toml\n"
-        "      pytest --lab=lab.toml --profile=smoke -k storage\n"
+        "written: lab.toml\nnext:\n"
+        "  virt-overhead doctor --lab=lab.toml    # is the host fit for measuring?\n"
+        '  pytest --lab=lab.toml --profile=smoke --disk=pve -k "storage and lvm-randread-4k"    '
+        "# a first figure, in about a minute\n"
+        "  pytest --lab=lab.toml --profile=smoke -k storage    # all storages, in all modes that they offer\n"
     )
+
+
+@pytest.mark.parametrize("layout", [layout for layouts in _LAYOUTS.values() for layout in layouts])
+def test_the_first_figure_is_a_cell_of_the_scenario(layout: str) -> None:
+    scenario = tomllib.loads((Path(__file__).parents[2] / "scenarios" / "storage.toml").read_text())
+    assert layout in scenario["modes"]
+    assert "randread-4k" in scenario["workloads"]
 
 
 def test_a_free_disk_without_its_hashes_is_a_disk_that_may_not_be_overwritten_yet(

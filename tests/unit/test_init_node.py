@@ -69,9 +69,7 @@ def test_other_storages_are_named_with_the_reason(serving: Serving, client: Clie
     assert whys["storage voh-20260101-lvm (lvm)"].startswith("a run of virt-overhead created it")
 
 
-def test_a_free_disk_is_offered_and_one_that_a_vm_has_is_not(
-    client: Client, on_node: NodeShell
-) -> None:
+def test_a_free_disk_is_offered_and_one_that_a_vm_has_is_not(client: Client, on_node: NodeShell) -> None:
     (disk,) = offers_of_node(client, on_node, Names()).disks
     assert (disk.id, disk.serial, disk.device) == (LINK, "PVETEST_disk1", "/dev/sdb")
     made = client.write("post", f"{client.node}/qemu", {"vmid": 101, "scsi0": f"{LINK},size=1G"}, is_done=lambda: True)
