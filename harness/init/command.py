@@ -113,7 +113,8 @@ def _record(name: str, host: dict[str, Any], offers: Offers, output: Path | None
 
 def _lines(offers: Offers, output: Path | None) -> Iterator[str]:
     for storage in offers.storages:
-        yield f"storage {storage.name}: {shown(storage.words)}, offers {', '.join(storage.layouts)}"
+        comment = "" if storage.for_vms else " (a comment in the file: it may not be meant for virtual machines)"
+        yield f"storage {storage.name}: {shown(storage.words)}, offers {', '.join(storage.layouts)}{comment}"
     for disk in offers.disks:
         yield f"free disk {disk.name}: {shown(disk.id)} (a comment in the file: a run would overwrite it)"
     for other in (*offers.other_storages, *offers.other_disks):
@@ -121,10 +122,8 @@ def _lines(offers: Offers, output: Path | None) -> Iterator[str]:
     for note in offers.notes:
         yield f"note: {shown(note)}"
     yield f"written: {output}"
-    if offers.storages:
-        yield "next:"
-        yield from (f"  {line}" for line in next_steps(offers, str(output)))
-    elif offers.disks:
-        yield f"next: release a disk in {output} (its comments say how), then: virt-overhead doctor --lab={output}"
-    else:
-        yield f"next: name a storage or a disk in {output}; docs/lab.md explains how"
+    yield "next:"
+    if not offers.ready:
+        release = "release a storage or a disk in it: its comments say how" if offers.storages or offers.disks else None
+        yield f"  {release or 'name a storage or a disk in it: docs/lab.md explains how'}"
+    yield from (f"  {line}" for line in next_steps(offers, str(output)))

@@ -18,6 +18,10 @@ _STORAGES = """\
 # Storages in use. A run creates only its own volumes there, keeps the larger of 1 GiB and 5 % free for others, and
 # removes its volumes at the end.
 """
+_SUGGESTED = """\
+# Mounted file systems without images of virtual machines near the top. To measure one, remove the hashes in front of
+# its lines.
+"""
 _NO_STORAGE = """\
 # No storage was found that can be measured. A directory can be named without the two hashes, for example:
 ## [host.{host}.storage.files]
@@ -35,9 +39,11 @@ def lab_text(name: str, host: Table, offers: Offers, file: str) -> str:
     """The text of a lab file with one host. `host` has the keys of its table, and `file` is its path in comments."""
     steps = "".join(f"#   {shown(each)}\n" for each in next_steps(offers, file))
     parts = [_HEAD + steps, *_notes(offers), "\n".join(_host(name, host)) + "\n"]
-    if offers.storages:
-        parts += [_STORAGES, *("\n".join(_storage(name, each)) + "\n" for each in offers.storages)]
-    else:
+    if offers.ready:
+        parts += [_STORAGES, *("\n".join(_storage(name, each)) + "\n" for each in offers.ready)]
+    if offers.suggested:
+        parts += [_SUGGESTED, *("\n".join(_storage(name, each, "## ")) + "\n" for each in offers.suggested)]
+    if not offers.storages:
         example = 'storage = "local"' if host["kind"] == "proxmox" else 'directory = "/srv/vms"'
         parts.append(_NO_STORAGE.format(host=name, example=example))
     parts += _reasons(_OTHERS, offers.other_storages)
@@ -51,8 +57,8 @@ def next_steps(offers: Offers, file: str) -> Iterator[str]:
     """The commands to run next with the lab file `file`, each with its purpose as a comment of the shell."""
     lab = f"--lab={shlex.quote(file)}"
     yield f"virt-overhead doctor {lab}    # is the host fit for measuring?"
-    if offers.storages:
-        first = offers.storages[0]
+    if offers.ready:
+        first = offers.ready[0]
         pattern = f'"storage and {first.layouts[0]}-randread-4k"'
         yield f"pytest {lab} --profile=smoke --disk={first.name} -k {pattern}    # a first figure, in about a minute"
         yield f"pytest {lab} --profile=smoke -k storage    # all storages, in all modes that they offer"
@@ -75,13 +81,13 @@ def _host(name: str, host: Table) -> Iterator[str]:
         yield from (f"{key} = {_value(value)}" for key, value in host["api"].items())
 
 
-def _storage(host: str, storage: StorageOffer) -> Iterator[str]:
+def _storage(host: str, storage: StorageOffer, hashes: str = "") -> Iterator[str]:
     about = f"{', '.join(storage.notes)}; " if storage.notes else ""
     yield f"# {shown(about)} layouts: {', '.join(storage.layouts)}; a run may fill {_usable(storage)}".replace(
         "  ", " "
     )
-    yield f"[host.{host}.storage.{storage.name}]"
-    yield f"{storage.key} = {_value(storage.at)}"
+    yield f"{hashes}[host.{host}.storage.{storage.name}]"
+    yield f"{hashes}{storage.key} = {_value(storage.at)}"
 
 
 def _usable(storage: StorageOffer) -> str:

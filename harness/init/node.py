@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from harness.errors import ConfigError
+from harness.errors import ConfigError, HostError
 from harness.guest.proxmox.client import Client, PveError
 from harness.guest.proxmox.named_storage import offered
 from harness.guest.proxmox.node import claims_on, node_of
@@ -45,10 +45,20 @@ def offers_of_node(client: Client, runner: Runner, names: Names) -> Offers:
     """
     storages: list[StorageOffer] = []
     others: list[NotOffered] = []
-    with reading(f"host {client.host}: Proxmox VE's list of storages"):
-        for entry in client.get(f"{client.node}/storage"):
-            found = _storage(entry, names)
-            (others if isinstance(found, NotOffered) else storages).append(found)  # type: ignore[arg-type]
+    what = f"host {client.host}: Proxmox VE's list of storages"
+    with reading(what):
+        entries = list(client.get(f"{client.node}/storage"))
+    for entry in entries:
+        found: StorageOffer | NotOffered
+        try:
+            with reading(what):
+                found = _storage(entry, names)
+        except HostError as error:
+            found = NotOffered("a storage", error.message)
+        if isinstance(found, NotOffered):
+            others.append(found)
+        else:
+            storages.append(found)
     if node_of(runner) == client.spec.node:
         free, used = find_disks(runner, names, partial(claims_on, client, runner))
         return Offers(tuple(storages), tuple(free), tuple(others), tuple(used))

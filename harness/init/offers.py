@@ -22,6 +22,8 @@ class StorageOffer:
     free_bytes: int
     usable_bytes: int
     notes: tuple[str, ...] = ()
+    for_vms: bool = True
+    """Whether it is meant for virtual machines. Otherwise, only its owner knows whether a run may use it."""
 
     @property
     def words(self) -> str:
@@ -59,6 +61,16 @@ class Offers:
     other_storages: tuple[NotOffered, ...] = ()
     other_disks: tuple[NotOffered, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def ready(self) -> tuple[StorageOffer, ...]:
+        """The storages that are measured without a change of the lab file."""
+        return tuple(each for each in self.storages if each.for_vms)
+
+    @property
+    def suggested(self) -> tuple[StorageOffer, ...]:
+        """The other storages, which are comments in the lab file."""
+        return tuple(each for each in self.storages if not each.for_vms)
 
 
 @dataclass(slots=True)

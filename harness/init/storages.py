@@ -35,6 +35,20 @@ _SYSTEM = re.compile(r"/((boot(/efi)?|efi|etc|home|opt|root|tmp|usr(/local)?|var
 _OF_OTHERS = re.compile(r"/(dev|proc|run|snap|sys|var/snap|var/lib/(containers|docker|kubelet))/.*")
 """Below these directories, programs mount file systems for themselves."""
 
+# Prints the first file that looks like an image of a virtual machine, not far below a directory.
+_WITHIN = ("timeout", "20")
+_LOOKS_LIKE_IMAGE = (
+    "-maxdepth",
+    "3",
+    "-xdev",
+    "-type",
+    "f",
+    "-regex",
+    r".*\.\(qcow2\|raw\|img\|vmdk\)",
+    "-print",
+    "-quit",
+)
+
 # $1...: a command. The status is 127 if it is not installed.
 _IF_INSTALLED = 'PATH="$PATH:/usr/sbin:/sbin"; command -v "$1" >/dev/null || exit 127; exec "$@"'
 _NOT_INSTALLED = 127
@@ -49,6 +63,8 @@ class _Candidate:
     note: str = ""
     called: str = ""
     """The name that its owner gave it, if it is not where it is."""
+    for_vms: bool = True
+    """Whether it is meant for virtual machines. A mounted file system may be for anything else, such as backups."""
 
     @property
     def words(self) -> str:
@@ -89,9 +105,8 @@ def _offer(runner: Runner, candidate: _Candidate, names: Names) -> StorageOffer 
     if usable < LEAST_BYTES:
         return NotOffered(candidate.words, too_little(free, total))
     notes = [each for each in (found.filesystem, candidate.note) if each]
-    return StorageOffer(
-        names.name(candidate.called or at, "storage"), place, at, found.layouts, free, usable, tuple(notes)
-    )
+    name = names.name(candidate.called or at, "storage")
+    return StorageOffer(name, place, at, found.layouts, free, usable, tuple(notes), candidate.for_vms)
 
 
 def too_little(free: int, total: int) -> str:
@@ -181,7 +196,8 @@ def _directories(runner: Runner, known: Sequence[_Candidate], refused: list[NotO
     for target in _first(own, "mounted file systems", refused):
         if (source := mounts[target]) not in sources:
             sources.add(source)
-            yield _Candidate("directory", target, f"mounted from {source}")
+            for_vms = _run(runner, *_WITHIN, "find", target, *_LOOKS_LIKE_IMAGE).stdout.strip() != ""
+            yield _Candidate("directory", target, f"mounted from {source}", for_vms=for_vms)
 
 
 def _mounts(runner: Runner, refused: list[NotOffered]) -> dict[str, str]:

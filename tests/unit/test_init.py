@@ -208,6 +208,8 @@ def test_pools_of_libvirt_and_mounted_file_systems_are_offered_once(
     images, vms, bulk = (tmp_path / each for each in ("images", "vms", "bulk"))
     for each in (images, vms, bulk):
         each.mkdir()
+    (bulk / "images").mkdir()
+    (bulk / "images" / "vm-101.qcow2").touch()
     host.pools = {
         "default": pool_xml("dir", f"<target><path>{images}</path></target>"),
         "thin": pool_xml("logical", "<source><name>pve</name></source>"),
@@ -225,10 +227,25 @@ def test_pools_of_libvirt_and_mounted_file_systems_are_offered_once(
         ("default", "directory", str(images)),
         (Names().name(str(bulk), ""), "directory", str(bulk)),
     }
-    by_name = {each.name: each for each in offers.storages}
-    assert by_name["default"].notes == ("ext4", "libvirt pool default")
-    assert by_name["thin" if "thin" in by_name else "pve"].notes == ("libvirt pool thin",)
+    by_place = {each.words: each for each in offers.storages}
+    assert by_place[f"directory {images}"].notes == ("ext4", "libvirt pool default")
+    assert by_place["volume group pve"].notes == ("libvirt pool thin",)
     assert [each.what for each in offers.other_storages] == ["libvirt pool lun"]
+
+
+def test_a_mounted_file_system_without_images_is_a_comment(
+    tmp_path: Path, directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host = InitHost(ZfsHost(tmp_path))
+    host.host.change("pool", size=10 * GIB)
+    backup = tmp_path / "backup"
+    backup.mkdir()
+    host.mount(backup, "nas:/backup", "nfs4")
+    assert run(host, directory, monkeypatch) == 0
+    assert load_lab(directory / "lab.toml").hosts[0].stored == ()
+    assert "next:\n  release a storage or a disk in it: its comments say how\n" in capsys.readouterr().out
+    (found,) = loaded(directory, inspect_host(host, Names()), RELEASED).stored
+    assert (found.key, found.at) == ("directory", str(backup))
 
 
 def test_the_directory_of_libvirt_is_offered_without_a_pool(
@@ -308,6 +325,7 @@ def test_json_describes_everything_and_writes_no_file(
         "free_bytes": 50 * GIB,
         "usable_bytes": 45 * GIB,
         "notes": [],
+        "for_vms": True,
     }
     assert found["disks"][0]["id"] == LINK
     assert found["other_disks"][0]["why"] == "/dev/sda1 on /srv is mounted"
@@ -323,7 +341,8 @@ def test_a_host_with_nothing_to_measure_is_status_1(
     host = InitHost(LvmHost(tmp_path, size=50 * GIB))
     host.host.change("pool", used=1.0)
     assert run(host, directory, monkeypatch) == 1
-    assert capsys.readouterr().out.endswith("next: name a storage or a disk in lab.toml; docs/lab.md explains how\n")
+    said = "next:\n  name a storage or a disk in it: docs/lab.md explains how\n  virt-overhead doctor --lab=lab.toml"
+    assert said in capsys.readouterr().out
     assert load_lab(directory / "lab.toml").hosts[0].measured == ()
     path = directory / "lab.toml"
     path.write_text(re.sub("^## ", "", path.read_text(), flags=re.M))

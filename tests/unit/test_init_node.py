@@ -69,6 +69,35 @@ def test_other_storages_are_named_with_the_reason(serving: Serving, client: Clie
     assert whys["storage voh-20260101-lvm (lvm)"].startswith("a run of virt-overhead created it")
 
 
+def test_a_storage_that_is_described_wrongly_hides_no_other(
+    client: Client, shell: NodeShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: dict[str, Any] = {
+        "nodes/pve/storage": [
+            {"storage": "odd", "type": "dir", "content": "images", "active": 1, "avail": -1, "total": "nan"},
+            {"storage": "a b", "type": "dir", "content": "images", "active": 1, "avail": GIB, "total": GIB},
+            "text",
+            {
+                "storage": "good",
+                "type": "zfspool",
+                "content": "images",
+                "active": 1,
+                "avail": 9 * GIB,
+                "total": 9 * GIB,
+            },
+        ],
+        "nodes/pve/disks/list": [],
+    }
+    monkeypatch.setattr(client, "get", lambda path: answers[path])
+    offers = offers_of_node(client, shell, Names())
+    assert [each.name for each in offers.storages] == ["good"]
+    assert [each.why.partition(":")[0] for each in offers.other_storages] == [
+        "host node1",
+        "a lab file cannot name it",
+        "host node1",
+    ]
+
+
 def test_a_free_disk_is_offered_and_one_that_a_vm_has_is_not(client: Client, on_node: NodeShell) -> None:
     (disk,) = offers_of_node(client, on_node, Names()).disks
     assert (disk.id, disk.serial, disk.device) == (LINK, "PVETEST_disk1", "/dev/sdb")
