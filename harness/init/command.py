@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.errors import ConfigError
 from harness.files import write_atomically
-from harness.init.disks import find_disks
+from harness.init.disks import find_disks, is_root
 from harness.init.lab_file import lab_text, next_steps
 from harness.init.offers import Names, Offers, shown
 from harness.init.request import OUTPUT, UNKNOWN_NODE, InitRequest
@@ -65,7 +65,7 @@ def inspect_host(runner: Runner, names: Names) -> Offers:
     storages, other_storages = find_storages(runner, names)
     disks, other_disks = find_disks(runner, names)
     notes = []
-    if runner.run(["id", "-u"], deadline=30).stdout.strip() != "0":
+    if not is_root(runner):
         notes.append("only root can see everything here, and only root can measure: run init again as root")
     if runner.run(["test", "-e", "/etc/pve/local"], deadline=30, check=False).status == 0:
         notes.append("this is a node of Proxmox VE: to measure with its VMs, use virt-overhead init --proxmox")

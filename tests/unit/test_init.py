@@ -199,6 +199,7 @@ def test_what_only_root_can_see_is_named(host: InitHost) -> None:
     assert [each.what for each in offers.other_storages] == ["volume groups", "thin pools"]
     assert "vgs could not tell: " in offers.other_storages[0].why
     assert "Permission denied" in offers.other_storages[0].why
+    assert [each.why for each in offers.other_disks] == ["only root can see everything that uses it"]
     assert offers.notes == ("only root can see everything here, and only root can measure: run init again as root",)
 
 

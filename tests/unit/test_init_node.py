@@ -34,6 +34,7 @@ def on_node(shell: NodeShell) -> NodeShell:
     """The shell of the node, which has one free disk."""
     shell.prints = {
         "/etc/pve/local": "nodes/pve\n",
+        "id -u": "0\n",
         "/sys/block/*": f"disk\tsdb\nserial\tPVETEST_disk1\nlink\t{LINK}\n",
         **shell.prints,
     }
