@@ -10,7 +10,6 @@ from pathlib import PurePosixPath
 from pydantic import ValidationError
 
 from harness.errors import HarnessError, Unsupported
-from harness.guest.libvirt.pools import in_definition
 from harness.init.offers import Names, NotOffered, StorageOffer
 from harness.lab.guard.room import free_bytes
 from harness.lab.paths import TAG
@@ -166,6 +165,8 @@ def _of_zfs(runner: Runner, refused: list[NotOffered]) -> Iterator[_Candidate]:
 
 def _pools(runner: Runner, refused: list[NotOffered]) -> Iterator[_Candidate]:
     """The places of libvirt's active pools. The read-only connection needs no root."""
+    from harness.guest.libvirt.pools import in_definition  # noqa: PLC0415 - nodes of Proxmox VE need no libvirt
+
     virsh = ("virsh", "--connect", "qemu:///system", "--readonly")
     for name in _lines(runner, refused, "libvirt pools", *virsh, "pool-list", "--name"):
         what = f"libvirt pool {name}"

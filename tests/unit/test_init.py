@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -357,6 +359,11 @@ def test_a_storage_with_the_name_of_a_scenario_gets_another(
     host.host.change("group", name="optane")
     assert run(host, directory, monkeypatch) == 0
     assert [each.name for each in load_lab(directory / "lab.toml").hosts[0].stored] == ["optane-2", "optane-data"]
+
+
+def test_the_command_line_loads_no_library_of_a_hypervisor() -> None:
+    program = "import harness.cli, sys; sys.exit(bool({'libvirt', 'proxmoxer'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parents[2], check=False).returncode == 0
 
 
 def test_the_list_of_disks_of_this_machine_has_no_devices_on_others() -> None:
