@@ -25,6 +25,8 @@ from harness.exchange.importing import import_run
 from harness.files import write_atomically
 from harness.guest.hypervisors import findings_of, remover_of
 from harness.image import ensure_images
+from harness.init.command import init
+from harness.init.request import add_init, init_request
 from harness.lab.created import read_log
 from harness.lab.embedded import lab as embedded
 from harness.lab.hosts import reach_host
@@ -32,6 +34,7 @@ from harness.lab.inventory import HostSpec, Inventory, load_lab
 from harness.lab.lease import end_holder, lease
 from harness.lab.withdrawn import withdraw_secrets
 from harness.measure.reap import described, reap
+from harness.model.disk_class import REQUESTED_CLASSES
 from harness.progress import Progress, StandardOutput
 from harness.signals import ended_like_ctrl_c
 from harness.units import format_duration
@@ -87,6 +90,8 @@ def _parser() -> argparse.ArgumentParser:
 
     quickstart = commands.add_parser("quickstart", help="measure the simulated Optane disk in the embedded lab")
     quickstart.set_defaults(run=_quickstart, takes_rest=True)
+
+    add_init(commands).set_defaults(run=_init)
 
     images = commands.add_parser("images", help="build the missing images, and print where they are")
     images.add_argument("--rebuild", action="store_true", help="build all images again with today's packages")
@@ -187,6 +192,14 @@ def _quickstart(options: argparse.Namespace) -> int:
     command = [sys.executable, "-m", "pytest", "-k", "optane", "--lab=embedded", "--profile=smoke", *options.rest]
     sys.stdout.flush()
     os.execv(sys.executable, command)
+
+
+def _init(options: argparse.Namespace) -> int:
+    # A storage or disk with the name of a scenario would be measured by that scenario only.
+    scenarios = [path.stem for path in (ROOT / "scenarios").glob("*.toml")]
+    inspected = init(init_request(options, (*scenarios, *REQUESTED_CLASSES)))
+    print("\n".join(inspected.lines))
+    return 0 if inspected.found_any else FAILED
 
 
 def _images(options: argparse.Namespace) -> int:

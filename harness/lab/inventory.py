@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -225,17 +225,21 @@ class _Lab(_Table):
 
 def load_lab(path: Path) -> Inventory:
     """The lab from the file `path`. A ConfigError lists all problems, one per line, with key and allowed values."""
-    data = read_toml(path, what="lab", hint=HINT)
+    return lab_of(read_toml(path, what="lab", hint=HINT), str(path))
+
+
+def lab_of(data: dict[str, Any], source: str) -> Inventory:
+    """The lab from the tables of a lab file. `source` is its name in messages. Raises ConfigError as `load_lab`."""
     try:
         table = _Lab.model_validate(data)
     except ValidationError as error:
-        raise _refused(path, describe(error, data, _Lab)) from None
+        raise _refused(source, describe(error, data, _Lab)) from None
     problems: list[str] = []
     hosts = tuple(_host(name, host, problems) for name, host in table.host.items())
     problems += _named_twice(table)
     if problems:
-        raise _refused(path, problems)
-    return Inventory(str(path), table.profile, hosts)
+        raise _refused(source, problems)
+    return Inventory(source, table.profile, hosts)
 
 
 def _named_twice(table: _Lab) -> Iterator[str]:
@@ -257,8 +261,8 @@ def _named_twice(table: _Lab) -> Iterator[str]:
                     )
 
 
-def _refused(path: Path, problems: Iterable[str]) -> ConfigError:
-    return ConfigError("\n".join(f"{path}: {problem}" for problem in problems), hint=HINT)
+def _refused(source: str, problems: Iterable[str]) -> ConfigError:
+    return ConfigError("\n".join(f"{source}: {problem}" for problem in problems), hint=HINT)
 
 
 def _host(name: str, table: _Host, problems: list[str]) -> HostSpec:

@@ -43,6 +43,7 @@ def _printed(state: Any, program: str, options: dict[str, str], names: list[str]
             raise SystemExit(f'  Volume group "{names[0]}" not found')
         rows = [
             {
+                "vg_name": group["name"],
                 "vg_uuid": group["uuid"],
                 "vg_size": group["size"],
                 "vg_free": group["size"] - _used(state),

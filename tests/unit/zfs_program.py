@@ -56,6 +56,9 @@ def main(path: Path, program: str, words: list[str]) -> None:
         if not state["pool"]["imported"]:
             raise SystemExit(f"cannot open '{words[-1]}': no such pool")
     elif program == "zfs":
+        if words[:4] == ["list", "-H", "-t", "filesystem,volume"]:
+            sys.stdout.write("".join(f"{name}\t{each['type']}\n" for name, each in state["datasets"].items()))
+            return
         if words[0] != "create" and words[-1] not in state["datasets"]:
             raise SystemExit(f"cannot open '{words[-1]}': dataset does not exist")
         match words[0]:
