@@ -66,8 +66,11 @@ class InitHost:
         """What a program answers instead, by its name."""
         self.images = False
         for name in ("findmnt", "df"):
-            self.tool(name, 'case $* in *avail*) echo; echo 107374182400 53687091200 ext4 /dev/sdb1;; '
-                      '*) echo ext4 rw /dev/sdb1;; esac')
+            self.tool(
+                name,
+                "case $* in *avail*) echo; echo 107374182400 53687091200 ext4 /dev/sdb1;; "
+                "*) echo ext4 rw /dev/sdb1;; esac",
+            )
 
     def tool(self, name: str, script: str) -> None:
         command = Path(self.host._environment["PATH"].partition(os.pathsep)[0]) / name
