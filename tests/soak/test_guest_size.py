@@ -12,7 +12,10 @@ from harness.model.guest import GIB, MIB, GuestOptions
 from harness.model.mode import Mode
 from harness.results.configuration import configuration_check
 from tests.e2e.attaching import DIRECTORY, Lab
+from tests.e2e.conftest import lab_host
 from tests.unit.granted import granted
+
+__all__ = ["lab_host"]
 
 SIZES = {
     # The lab's guests run on the last CPU of their host, because emulated ones crash on several (docs/lab.md).
