@@ -145,9 +145,16 @@ def _no_text(value: object) -> object:
 
 
 def _url(text: str) -> str:
+    example = 'allowed: for example "https://192.0.2.9:8006"'
     parts = urlsplit(text)
     if parts.scheme != "https" or not parts.hostname or parts.path not in ("", "/") or parts.username:
-        raise ValueError('allowed: for example "https://192.0.2.9:8006"')
+        raise ValueError(example)
+    try:
+        has_port = parts.port != 0
+    except ValueError:
+        has_port = False
+    if not has_port:
+        raise ValueError(f"its port is not a number from 1 to 65535; {example}")
     return text
 
 

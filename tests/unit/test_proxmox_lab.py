@@ -114,6 +114,12 @@ STORE = "host.pve1.disk.vmstore"
 @pytest.mark.parametrize(
     ("old", "new", "line"),
     [
+        (
+            "example:8443",
+            "example:99999",
+            f'{API}.url = "https://pve1.example:99999": its port is not a number from 1 to',
+        ),
+        ("example:8443", "example:0", f'{API}.url = "https://pve1.example:0": its port is not a number from 1 to'),
         ("https://pve1", "http://pve1", f'{API}.url = "http://pve1.example:8443": allowed: for example "https://'),
         ("bench@pve", "bench", f'{API}.user = "bench": allowed: a name with its realm'),
         ("bench@pve", "bench@pve!voh", f'{API}.user = "bench@pve!voh": contains a token; allowed'),
