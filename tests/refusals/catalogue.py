@@ -14,8 +14,9 @@ class Case:
 
     `prepare` and `undo` are shell scripts: `$1` is the disk, `$2` a directory only for this case, `$3` the disk's link.
     `message` is a part of the guard's message. `needs` names the required programs. `lab` means that only the lab's
-    kernel supports the case (device-mapper, md, KVM). After `undo`, the disk is overwritten with zeros. Then the guard
-    must accept it, which shows that the case was the reason for the refusal.
+    kernel supports the case (device-mapper, md, KVM). `unchanged` is how many bytes at the beginning of the disk must
+    stay as they are: all of them, unless the kernel writes the rest by itself. After `undo`, the disk is overwritten
+    with zeros. Then the guard must accept it, which shows that the case was the reason for the refusal.
     """
 
     name: str
@@ -24,6 +25,7 @@ class Case:
     undo: str = ""
     needs: tuple[str, ...] = ()
     lab: bool = False
+    unchanged: int = DISK_BYTES
 
 
 def _signature(name: str, prepare: str, kind: str, *needs: str, lab: bool = False, undo: str = "") -> Case:
@@ -198,6 +200,8 @@ USED = (
         "DISK is used as swap",
         'swapoff "$1"',
         ("mkswap", "swapon"),
+        # The kernel may swap pages out to it; only the header stays.
+        unchanged=4096,
     ),
     Case(
         "a process that has it open for writing",
