@@ -126,7 +126,7 @@ def test_under_nohup_a_hangup_ends_nothing(waiting: Path) -> None:
 COMMAND = """
 import sys, time
 from pathlib import Path
-from harness import cli
+from harness.cli import labs, main
 
 def work(options):
     try:
@@ -136,8 +136,8 @@ def work(options):
         print("taking down", flush=True)
         Path(sys.argv[1], "taken-down").touch()
 
-cli._images = work
-sys.exit(cli.main(["images"]))
+labs._images = work
+sys.exit(main(["images"]))
 """
 
 

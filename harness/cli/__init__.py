@@ -1,0 +1,72 @@
+"""The command line: all actions outside a pytest run. A module for each group of commands."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from harness.cli import hosts, labs, runs
+from harness.cli.common import FAILED, USAGE
+from harness.errors import ConfigError, HarnessError
+from harness.signals import ended_like_ctrl_c
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status. A HarnessError is printed as a message, never as a traceback."""
+    parser = _parser()
+    options, rest = parser.parse_known_args(arguments)
+    if rest and not getattr(options, "takes_rest", False):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    options.rest = rest
+    options.words = sys.argv[1:] if arguments is None else arguments
+    try:
+        with ended_like_ctrl_c():
+            status: int = options.run(options)
+            sys.stdout.flush()
+    except ConfigError as error:
+        sys.stderr.write(f"virt-overhead: {error}\n")
+        return USAGE
+    except HarnessError as error:
+        sys.stderr.write(f"virt-overhead: {error}\n")
+        return FAILED
+    except KeyboardInterrupt:
+        sys.stderr.write("virt-overhead: interrupted\n")
+        return 130
+    except OSError as error:
+        # This includes errors of the output itself: a full disk, or a reader (`| head`) that has ended.
+        if not isinstance(error, BrokenPipeError):
+            sys.stderr.write(f"virt-overhead: {error}\n")
+        _drop_output()
+        return FAILED
+    return status
+
+
+def _drop_output() -> None:
+    """Discard what is not printed yet. Otherwise Python tries again when it exits, and fails with a traceback."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="virt-overhead",
+        description="Measure how much disk performance a virtual machine loses in each attach mode, and why.",
+        epilog="To measure, run pytest, for example: pytest -k optane",
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for add in (
+        labs.add_quickstart,
+        labs.add_init,
+        labs.add_images,
+        labs.add_lab,
+        hosts.add_doctor,
+        runs.add_report,
+        runs.add_compare,
+        runs.add_import,
+        runs.add_export,
+        hosts.add_calibrate,
+        hosts.add_reap,
+    ):
+        add(commands)
+    return parser

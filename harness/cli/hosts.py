@@ -1,0 +1,149 @@
+"""Commands on the lab's hosts: doctor, calibrate and reap."""
+
+from __future__ import annotations
+
+import argparse
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from harness.calibrate.assess import doubts
+from harness.calibrate.command import calibrate, disk_of, summary
+from harness.calibrate.trials import LEAST_SLICES, CalibrationSpec
+from harness.cli.common import FAILED, chosen_inventory, number_from, terminal_events
+from harness.doctor.command import DoctorRequest, doctor, hosts_of
+from harness.errors import ConfigError
+from harness.events import Events, Note
+from harness.guest.hypervisors import findings_of, remover_of
+from harness.image import ensure_images
+from harness.lab.created import read_log
+from harness.lab.embedded import lab as embedded
+from harness.lab.hosts import reach_host
+from harness.lab.inventory import HostSpec, Inventory
+from harness.lab.lease import end_holder, lease
+from harness.measure.reap import described, reap
+
+
+def add_doctor(commands: Any) -> None:
+    """Add the verb `doctor` to the subparsers."""
+    doctors = commands.add_parser("doctor", help="check whether the lab's hosts or this machine are fit for measuring")
+    doctors.add_argument("--lab", type=Path, metavar="FILE", help="the lab file (default: this machine)")
+    doctors.add_argument("--host", metavar="NAME", help="only this host (`lab`: the embedded lab's)")
+    doctors.add_argument("--json", action="store_true", help="print the findings as JSON")
+    change = doctors.add_mutually_exclusive_group()
+    change.add_argument("--tune", action="store_true", help="hold better settings until Ctrl-C or the end of COMMAND")
+    change.add_argument("--restore", action="store_true", help="restore the settings that a killed --tune changed")
+    doctors.add_argument("command", nargs="*", metavar="-- COMMAND", help="with --tune: the command to run meanwhile")
+    doctors.set_defaults(run=_doctor)
+
+
+def add_calibrate(commands: Any) -> None:
+    """Add the verb `calibrate` to the subparsers."""
+    calibrator = commands.add_parser(
+        "calibrate", help="measure how small a difference a lab's hosts can show, and store the result"
+    )
+    calibrator.add_argument("--lab", type=Path, metavar="FILE", help="the lab file (default: the embedded lab)")
+    calibrator.add_argument("--host", metavar="NAME", help="only this host")
+    calibrator.add_argument("--disk", metavar="NAME", help="the disk to use (default: the host's first)")
+    calibrator.add_argument(
+        "--groups", type=number_from(1), default=40, help="groups that compare a device with itself (%(default)s)"
+    )
+    calibrator.add_argument("--rounds", type=number_from(2), default=3, help="blocks of each group (%(default)s)")
+    calibrator.add_argument(
+        "--repetitions", type=number_from(1), default=5, help="measurements of each known delay (%(default)s)"
+    )
+    calibrator.add_argument("--seconds", type=number_from(1), default=1, help="seconds of each slice (%(default)s)")
+    calibrator.add_argument(
+        "--slices",
+        type=number_from(LEAST_SLICES),
+        default=120,
+        help="short slices of each series that finds their length (%(default)s)",
+    )
+    calibrator.add_argument(
+        "--boots", type=number_from(2), default=5, help="boots of the guest that are compared (%(default)s)"
+    )
+    calibrator.add_argument(
+        "--seed", type=number_from(0), help="the seed of all random orders, to repeat a calibration"
+    )
+    calibrator.set_defaults(run=_calibrate)
+
+
+def add_reap(commands: Any) -> None:
+    """Add the verb `reap` to the subparsers."""
+    reaper = commands.add_parser("reap", help="list what killed runs left on the lab's hosts, and remove it")
+    reaper.add_argument("--lab", type=Path, metavar="FILE", help="the lab file (default: the embedded lab)")
+    reaper.add_argument("--host", metavar="NAME", help="only this host")
+    reaper.add_argument(
+        "--yes", action="store_true", help="remove it (default: only list it; in the embedded lab: remove it)"
+    )
+    reaper.add_argument("--force", action="store_true", help="first stop the run that holds the host")
+    reaper.set_defaults(run=_reap)
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    if options.command and not options.tune:
+        raise ConfigError("a COMMAND needs --tune", hint="run: virt-overhead doctor --tune -- COMMAND")
+    request = DoctorRequest(options.tune, options.restore, options.json, tuple(options.command))
+    return doctor(hosts_of(options.lab, options.host), request, findings_of)
+
+
+def _calibrate(options: argparse.Namespace) -> int:
+    inventory = chosen_inventory(options)
+    disks = {host: disk_of(host, options.disk) for host in inventory.hosts}
+    spec = CalibrationSpec(
+        groups=options.groups,
+        rounds=options.rounds,
+        repetitions=options.repetitions,
+        seconds=options.seconds,
+        slices=options.slices,
+        boots=options.boots,
+    )
+    seed = random.SystemRandom().getrandbits(31) if options.seed is None else options.seed
+    events = terminal_events()
+    images = ensure_images(events)
+    doubtful = False
+    for host, disk in disks.items():
+        calibration, path = calibrate(host, disk, spec, seed=seed, images=images, events=events)
+        print("\n".join(summary(calibration)))
+        for doubt in doubts(calibration.false_alarms, calibration.groups, calibration.delay):
+            print(f"  not reliable: {doubt}")
+            doubtful = True
+        print(f"calibration: {path}")
+    return FAILED if doubtful else 0
+
+
+def _reap(options: argparse.Namespace) -> int:
+    inventory = chosen_inventory(options)
+    events = terminal_events()
+    found = waiting = False
+    for spec in _reachable(inventory):
+        # Only this harness creates things on the disposable lab host.
+        remove = options.yes or spec.kind == "embedded"
+        lines = _reap_host(spec, events, remove=remove, force=options.force)
+        for line in lines:
+            print(f"host {spec.name}: {line}")
+        found = found or bool(lines)
+        waiting = waiting or (bool(lines) and not remove)
+    if not found:
+        print("nothing was left")
+    elif waiting:
+        print("nothing was removed; `virt-overhead reap --yes` removes only what is listed here")
+    return 0
+
+
+def _reachable(inventory: Inventory) -> list[HostSpec]:
+    """The hosts to check. A lab host that does not run is left out: its data was lost when it stopped."""
+    return [host for host in inventory.hosts if host.kind != "embedded" or embedded.state().running()]
+
+
+def _reap_host(spec: HostSpec, events: Events, *, remove: bool, force: bool) -> list[str]:
+    """One line for each thing that killed runs left on the host; with `remove`, the line says what was done with it."""
+    with reach_host(spec) as host:
+        if force and (holder := end_holder(host.runner, host.name)):
+            events(Note(f"host {host.name}: stopped the run that held it: {holder}"))
+        with lease(host.runner, host.name, "reap", events) as held:
+            leased = replace(host, runner=held.runner)
+            with remover_of(leased) as remover:
+                entries = read_log(leased.runner)
+                return reap(leased.runner, remover, entries) if remove else [described(entry) for entry in entries]
