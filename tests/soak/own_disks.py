@@ -60,9 +60,9 @@ def project(directory: Path, disks: tuple[NullBlkDisk, ...], scenarios: Mapping[
     return directory
 
 
-def measured(directory: Path, *arguments: str) -> Run:
-    """The run of `pytest ARGUMENTS` in a project, stored in its `reports`."""
-    done = subprocess.run(
+def tried(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`pytest ARGUMENTS` in a project."""
+    return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
         cwd=directory,
         capture_output=True,
@@ -70,5 +70,10 @@ def measured(directory: Path, *arguments: str) -> Run:
         timeout=SECONDS,
         check=False,
     )
+
+
+def measured(directory: Path, *arguments: str) -> Run:
+    """The run of `pytest ARGUMENTS` in a project, stored in its `reports`."""
+    done = tried(directory, *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     return latest(directory / "reports")

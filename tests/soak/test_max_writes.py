@@ -1,0 +1,62 @@
+"""`--max-writes` against the disk's own counter, read on the lab host behind the run's back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.lab.embedded.disks import NullBlkDisk
+from harness.lab.transport.ssh import SshRunner
+from tests.e2e.conftest import host
+from tests.e2e.machines import latest
+from tests.soak.own_disks import own_disks, project, tried
+
+__all__ = ["host"]
+
+MIB = 1024**2
+DISK = NullBlkDisk("worn", 512 * MIB, completion_ns=100_000, queue_depth=64)
+_SECTOR = 512
+_SCENARIO = """
+title = "A disk with little endurance left"
+disk = "worn"
+modes = ["host", "passthrough", "lvm"]
+workloads = {workloads}
+write_rate = "{rate} MiB/s"
+"""
+
+
+def written(host: SshRunner) -> int:
+    """Bytes written to the disk since it exists."""
+    return int(host.run(["cat", f"/sys/block/{DISK.device}/stat"], deadline=30).stdout.split()[6]) * _SECTOR
+
+
+@pytest.mark.parametrize(
+    ("workloads", "rate", "limit", "left_out"),
+    [
+        # With the disk's real rate: the plan leaves out one of two workloads that write.
+        pytest.param(["seqwrite-256k", "randwrite-4k", "randread-4k"], 256, 4096, "workload", id="planned"),
+        # The disk is more than ten times as fast as the scenario says. Only the limits of fio keep the bytes below.
+        pytest.param(["seqwrite-256k", "randread-4k"], 16, 600, "", id="faster-than-planned"),
+    ],
+)
+def test_the_counter_of_the_disk_stays_below_the_limit(
+    *, tmp_path: Path, host: SshRunner, workloads: list[str], rate: int, limit: int, left_out: str
+) -> None:
+    directory = project(tmp_path, (DISK,), {"worn": _SCENARIO.format(workloads=workloads, rate=rate)})
+    with own_disks(host, DISK):
+        before = written(host)
+        done = tried(directory, f"--max-writes={limit}MiB", "--rounds=1")
+        total = written(host) - before
+    assert "Traceback" not in done.stdout + done.stderr
+    run = latest(directory / "reports")
+    assert run.run.status == "complete", done.stdout
+    assert any(cell.metrics["iops"].guest for cell in run.cells if "seqwrite" in cell.id), done.stdout
+    assert total <= limit * MIB
+    # It was the limit that mattered: without it, so many slices write at least this.
+    assert total >= 0.15 * limit * MIB
+
+    (record,) = run.writes
+    assert (record.disk, record.limit) == (DISK.name, limit * MIB)
+    assert abs(record.written - total) <= 0.1 * total
+    assert any(left_out in words for words in record.left_out) or not left_out, record
