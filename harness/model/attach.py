@@ -9,7 +9,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from harness.model.effective import NOTHING, Effective
-from harness.model.values import VALUE, Count, Flag, PollTime, Size, power_of_two
+from harness.model.throttle import NO_LIMIT, Limit, LimitKind, shown_limits
+from harness.model.values import VALUE, Count, Flag, PollTime, Rate, Size, power_of_two
+from harness.units import format_size
 
 Bus = Literal["virtio-blk", "virtio-scsi", "sata", "ide", "nvme"]
 Cache = Literal["none", "directsync", "writeback", "writethrough", "unsafe"]
@@ -26,6 +28,7 @@ PhysicalBlock = Annotated[Size, AfterValidator(power_of_two(512, 2 * MIB))]
 # A virtio device has at most 1024 virtqueues, and virtio-scsi reserves two. Each has room for 4 to 1024 requests.
 Queues = Annotated[Count, Field(ge=1, le=1022)]
 QueueSize = Annotated[Count, AfterValidator(power_of_two(4, 1024, sizes=False))]
+Iops = Annotated[Count, Field(ge=1, le=1_000_000_000)]
 
 
 class BusFacts(NamedTuple):
@@ -103,6 +106,16 @@ class Attach:
     """In bytes. None is the hypervisor's default."""
     read_only: Flag = False
     """Whether the guest must not write."""
+    iops: Iops | None = None
+    """The most I/Os per second, reads and writes together. None is no limit."""
+    bw: Rate | None = None
+    """The most bytes per second, read and written together. None is no limit."""
+    iops_burst: Iops | None = None
+    """The most I/Os per second in a burst. None is no bursts."""
+    bw_burst: Rate | None = None
+    """The most bytes per second in a burst. None is no bursts."""
+    burst_seconds: Annotated[Count, Field(ge=1, le=3600)] | None = None
+    """How long a burst may last. None is one second."""
     device: Literal["disk", "lun"] = "disk"
     """`lun` passes the guest's SCSI commands to a SCSI disk of the host."""
 
@@ -117,6 +130,19 @@ class Attach:
         return self.iothread_vq_mapping or int(self.iothread)
 
     @property
+    def limits(self) -> dict[LimitKind, Limit]:
+        """The requested limits of the disk's I/O."""
+        requested: dict[LimitKind, tuple[int | None, int | None]] = {
+            "iops": (self.iops, self.iops_burst),
+            "bps": (self.bw, self.bw_burst),
+        }
+        return {
+            kind: Limit(rate, burst, self.burst_seconds or 1)
+            for kind, (rate, burst) in requested.items()
+            if rate is not None
+        }
+
+    @property
     def host_counts(self) -> bool:
         """Whether the host's block layer counts the guest's I/O. It does not count passed-through SCSI commands.
 
@@ -128,7 +154,9 @@ class Attach:
     def words(self) -> str:
         """The attachment in a few words."""
         iothread = "iothread" if self.iothread else "no iothread"
-        return f"{self.bus}, cache {self.cache}, aio {self.aio}, {iothread}"
+        limits = f", at most {self.iops} I/Os per second" if self.iops else ""
+        limits += f", at most {format_size(self.bw)}/s" if self.bw else ""
+        return f"{self.bus}, cache {self.cache}, aio {self.aio}, {iothread}{limits}"
 
     @property
     def expected(self) -> Effective:
@@ -163,7 +191,14 @@ class Attach:
             guest_logical_block_size=self.logical_block_size,
             qemu_physical_block_size=self.physical_block_size,
             guest_physical_block_size=self.physical_block_size,
+            qemu_iops_limit=self._limit("iops"),
+            qemu_bw_limit=self._limit("bps"),
+            host_io_limit=NO_LIMIT,
         )
+
+    def _limit(self, kind: LimitKind) -> str:
+        limit = self.limits.get(kind)
+        return shown_limits(limit.settings(kind) if limit else {}, kind)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,12 @@ class Effective:
     qemu_discard: str | None = _shows("discard")
     qemu_detect_zeroes: str | None = _shows("detect_zeroes")
     qemu_read_only: bool | None = _shows("read_only")
+    qemu_iops_limit: str | None = _shows("iops")
+    """QEMU's limits of I/Os per second, by the names that a throttle group has for them; `none` without a limit."""
+    qemu_bw_limit: str | None = _shows("bw")
+    """The same in bytes per second."""
+    host_io_limit: str | None = _shows("iops")
+    """The limits of the control group of QEMU's process for the disks below; `none` without a limit."""
     qemu_logical_block_size: int | None = _shows("logical_block_size")
     qemu_physical_block_size: int | None = _shows("physical_block_size")
     controller_disks: int | None = _shows("controller")

@@ -58,12 +58,18 @@ class Bytes:
     """Marks a field with a number of bytes. Messages show it with a unit."""
 
 
+class BytesPerSecond:
+    """Marks a field with a rate in bytes per second. Messages show it with a unit."""
+
+
 def shown_field(value: object, name: str) -> str:
     """The field of a dataclass in TOML notation: sizes with their unit, text in quotes."""
     content = getattr(value, name)
     hint = get_type_hints(type(value), include_extras=True)[name]
-    if isinstance(content, int) and _is_bytes(hint):
+    if isinstance(content, int) and _is_marked(hint, Bytes):
         return f'"{format_size(content)}"'
+    if isinstance(content, int) and _is_marked(hint, BytesPerSecond):
+        return f'"{format_size(content)}/s"'
     if isinstance(content, tuple):
         return str(list(content))
     return f'"{content}"' if isinstance(content, str) else str(content).lower()
@@ -74,9 +80,9 @@ def names_of(value: Any) -> list[str]:
     return [each.name for each in fields(value)]
 
 
-def _is_bytes(hint: Any) -> bool:
+def _is_marked(hint: Any, marker: type) -> bool:
     metadata = getattr(hint, "__metadata__", ())
-    return Bytes in metadata or any(_is_bytes(each) for each in getattr(hint, "__args__", ()))
+    return marker in metadata or any(_is_marked(each, marker) for each in getattr(hint, "__args__", ()))
 
 
 def power_of_two(low: int, high: int | None = None, *, sizes: bool = True) -> Callable[[int], int]:
@@ -135,7 +141,7 @@ Share = Annotated[float, BeforeValidator(from_text(parse_share, "30 %"))]
 Added = Annotated[float, BeforeValidator(from_text(parse_added, "+50 us"))]
 Size = Annotated[int, Strict(), BeforeValidator(from_text(parse_size, "64 KiB")), Bytes]
 Span = Annotated[int, BeforeValidator(from_text(parse_size, "4 GiB")), AfterValidator(_span)]
-Rate = Annotated[int, BeforeValidator(from_text(parse_rate, "500 MiB/s")), AfterValidator(_positive)]
+Rate = Annotated[int, BeforeValidator(from_text(parse_rate, "500 MiB/s")), AfterValidator(_positive), BytesPerSecond]
 Iodepth = Annotated[int, Strict(), Field(ge=1, le=1024)]
 Rounds = Annotated[int, Strict(), Field(ge=1, le=10_000)]
 Flag = Annotated[bool, Strict()]

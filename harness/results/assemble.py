@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from harness.analysis import (
     METRICS,
@@ -36,6 +36,7 @@ from harness.results.percentiles import (
     too_few_ios,
 )
 from harness.results.records import CarryOverRecord, Measurement
+from harness.results.throttles import plateau_notes, throttle_checks
 from harness.results.validity import byte_checks, late_counter_notes, rate_checks, saturation_notes, write_limit_checks
 
 CONFIDENCE = 0.95
@@ -106,7 +107,8 @@ def assemble(
         job = context.group, cell.job
         longer = _longer(cell, by_arm[cell.id], before[cell.id], correlations_before[job])
         found.append(_cell_record(cell, context, by_arm[cell.id], correlations[job], longer))
-    return found
+    plateaus = plateau_notes(found)
+    return [replace(each, notes=(*each.notes, plateaus[each.id])) if each.id in plateaus else each for each in found]
 
 
 def _by_arm(
@@ -182,6 +184,7 @@ def _cell_record(
         *rate_checks(own, job),
         *write_limit_checks(own),
         *state_checks(own, cell),
+        *throttle_checks(own, cell),
         *context.check(cell, own),
     )
     counts = counts_of(by_arm, blocks)

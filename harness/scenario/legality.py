@@ -37,6 +37,7 @@ def mode_problems(layout: Layout, attach: Attachment, given: Collection[str]) ->
         yield from _threads_and_queues(attach, option)
         yield from _ports(attach, option)
         yield from _block_sizes(attach, option)
+        yield from _limits(attach, option)
         yield from _lun(attach, option)
     yield from _whole_device(layout, attach)
 
@@ -195,6 +196,17 @@ def _block_sizes(attach: Attach, option: _Option) -> Iterator[str]:
         yield _conflict(option("logical_block_size"), option("bus"), why, "bus virtio-blk, virtio-scsi or nvme")
 
 
+def _limits(attach: Attach, option: _Option) -> Iterator[str]:
+    for limit, burst in (("iops", "iops_burst"), ("bw", "bw_burst")):
+        rate, most = getattr(attach, limit), getattr(attach, burst)
+        if most is not None and (rate is None or most < rate):
+            why = "because a burst is for a while above the limit"
+            yield _conflict(option(burst), option(limit), why, f"{limit}, and a {burst} that is not smaller")
+    if attach.burst_seconds is not None and attach.iops_burst is None and attach.bw_burst is None:
+        allowed = "with iops_burst or bw_burst"
+        yield _conflict(option("burst_seconds"), option("iops_burst"), "and bw_burst left out as well", allowed)
+
+
 def _lun(attach: Attach, option: _Option) -> Iterator[str]:
     """QEMU sends the guest's SCSI commands to the host's disk by ioctl (SG_IO), so its block layer has no options."""
     if attach.device != "lun":
@@ -207,7 +219,8 @@ def _lun(attach: Attach, option: _Option) -> Iterator[str]:
         yield _conflict(option("cache"), option("device"), f"{why} and bypasses every cache of the host", "cache none")
     if attach.aio != "threads":
         yield _conflict(option("aio"), option("device"), f"{why} in QEMU's thread pool", "aio threads")
-    for key in ("discard", "detect_zeroes", "logical_block_size", "physical_block_size", "read_only"):
+    unseen = ("discard", "detect_zeroes", "logical_block_size", "physical_block_size", "read_only", "iops", "bw")
+    for key in unseen:
         if getattr(attach, key) != getattr(usual, key):
             yield _conflict(option(key), option("device"), f"{why} unchanged", f"no {key}, or device disk")
 

@@ -23,6 +23,10 @@ _LIMITS = {
     for unit, qemu in (("mbps", "bps"), ("iops", "iops"))
     for way, name in (("", "total"), ("_rd", "read"), ("_wr", "write"))
     for burst in ("", "_max")
+} | {
+    f"{unit}{way}_max_length": f"{unit}-{name}-max-length"
+    for unit in ("bps", "iops")
+    for way, name in (("", "total"), ("_rd", "read"), ("_wr", "write"))
 }
 """PVE's limits by QEMU's names for them."""
 

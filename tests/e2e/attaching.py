@@ -21,6 +21,7 @@ from harness.model.attach import Attachment
 from harness.model.effective import Effective
 from harness.results.configuration import configuration_check
 from harness.run_id import RunId
+from tests.unit.granted import granted
 
 MIB = 1024**2
 DIRECTORY = "/var/lib/virt-overhead/attach-test"
@@ -63,6 +64,13 @@ def opened() -> Iterator[Lab]:
 
 def a_disk(runner: Runner, disk: DiskById) -> BlockSource:
     return BlockSource(disk.id, "block", 0, 64 * MIB, grant=require_writable(runner, disk, disk.id))
+
+
+def a_file(runner: Runner, name: str, size: int = 16 * MIB) -> BlockSource:
+    """A new file of zeros that becomes a disk."""
+    path = f"{DIRECTORY}/{name}"
+    runner.run(["truncate", "-s", str(size), path], deadline=20)
+    return BlockSource(path, "file", 0, size, grant=granted(path, runner))
 
 
 def differences(asked: Mapping[str, Attachment], found: Mapping[str, Effective]) -> list[str]:

@@ -10,7 +10,7 @@ from harness.guest.protocol import Guest, GuestDisk
 from harness.lab.transport.base import Runner
 from harness.layout.source import BlockSource
 from harness.model.attach import Attach
-from tests.e2e.attaching import DIRECTORY, MIB, Lab, a_disk, differences
+from tests.e2e.attaching import DIRECTORY, MIB, Lab, a_disk, a_file, differences
 from tests.unit.attach_options import options
 from tests.unit.granted import granted
 
@@ -29,6 +29,7 @@ EVERY_OPTION: Mapping[str, Attach] = {
     "scsi-mapped": Attach(iothread=False, queues=2, iothread_vq_mapping=2, discard="unmap", detect_zeroes="unmap"),
     "scsi-plain": Attach(cache="writeback", aio="threads", iothread=False, physical_block_size=4096),
     "scsi-4kn": Attach(cache="unsafe", aio="threads", logical_block_size=4096, physical_block_size=4096),
+    "scsi-limit": Attach(iops=1000, iops_burst=2000, bw=100 * MIB, bw_burst=200 * MIB, burst_seconds=5),
     "scsi-read": Attach(cache="writethrough", aio="io_uring", read_only=True),
     "shared": Attach(controller="shared"),
     "shared-beside": Attach(controller="shared", detect_zeroes="on"),
@@ -43,7 +44,7 @@ LUN = Attach(device="lun", aio="threads")
 def guest(lab_host: Lab) -> Iterator[Guest]:
     """One guest with all disks: files with every option, and a LUN."""
     runner = lab_host.host.runner
-    disks = [GuestDisk(name, a_file(runner, name), attach) for name, attach in EVERY_OPTION.items()]
+    disks = [GuestDisk(name, source_of(runner, name), attach) for name, attach in EVERY_OPTION.items()]
     disks.append(GuestDisk("lun", a_disk(runner, lab_host.scsi), LUN))
     with lab_host.hypervisor.guest(lab_host.log(), disks) as running:
         yield running
@@ -59,6 +60,7 @@ def test_every_option_starts_and_reads_back_as_asked(guest: Guest) -> None:
     assert found["sata"].guest_controller_driver == "ahci"
     assert found["qcow2"].qemu_block_driver == "qcow2"
     assert found["lun"].qemu_device == "scsi-block"
+    assert found["lun"].host_io_limit == "none"
 
 
 def test_ide_disks_are_on_the_older_machine(lab_host: Lab) -> None:
@@ -71,10 +73,9 @@ def test_ide_disks_are_on_the_older_machine(lab_host: Lab) -> None:
     assert str(found["default"].machine).startswith("pc-i440fx")
 
 
-def a_file(runner: Runner, name: str) -> BlockSource:
+def source_of(runner: Runner, name: str) -> BlockSource:
+    if name != "qcow2":
+        return a_file(runner, name)
     path = f"{DIRECTORY}/{name}"
-    if name == "qcow2":
-        runner.run(["qemu-img", "create", "-q", "-f", "qcow2", path, "16M"], deadline=30)
-        return BlockSource(path, "file", 0, 16 * MIB, format="qcow2", grant=granted(path, runner))
-    runner.run(["truncate", "-s", "16M", path], deadline=20)
-    return BlockSource(path, "file", 0, 16 * MIB, grant=granted(path, runner))
+    runner.run(["qemu-img", "create", "-q", "-f", "qcow2", path, "16M"], deadline=30)
+    return BlockSource(path, "file", 0, 16 * MIB, format="qcow2", grant=granted(path, runner))

@@ -5,15 +5,13 @@ from __future__ import annotations
 import pytest
 
 from harness.guest.protocol import GuestDisk
-from harness.layout.source import BlockSource
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.guest import GIB, MIB, GuestOptions
 from harness.model.mode import Mode
 from harness.results.configuration import configuration_check
-from tests.e2e.attaching import DIRECTORY, Lab
+from tests.e2e.attaching import Lab, a_file
 from tests.e2e.conftest import lab_host
-from tests.unit.granted import granted
 
 __all__ = ["lab_host"]
 
@@ -28,11 +26,9 @@ SIZES = {
 
 @pytest.mark.parametrize("name", SIZES)
 def test_a_guest_has_the_requested_size_at_the_requested_place(name: str, lab_host: Lab) -> None:
-    runner, path = lab_host.host.runner, f"{DIRECTORY}/sized"
     last = int(lab_host.host.facts["cpus"]) - 1
     mode = Mode("sized", Device(), Attach(), SIZES[name].over(GuestOptions(pin_vcpus=(str(last),))))
-    runner.run(["truncate", "-s", "16M", path], deadline=20)
-    source = BlockSource(path, "file", 0, 16 * MIB, grant=granted(path, runner))
+    source = a_file(lab_host.host.runner, "sized")
     with lab_host.hypervisor.guest(lab_host.log(), [GuestDisk("sized", source, Attach())], mode.guest) as guest:
         found = guest.effective("sized")
     check = configuration_check(mode, found)

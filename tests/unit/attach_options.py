@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from harness.model.attach import Attach, Bus
+from harness.model.attach import MIB, Attach, Bus
 
 EVERYWHERE: Mapping[str, Attach] = {
     "default": Attach(),
@@ -18,6 +18,7 @@ EVERYWHERE: Mapping[str, Attach] = {
     "discard": Attach(discard="unmap"),
     "zeroes": Attach(detect_zeroes="on"),
     "zeroes-unmap": Attach(discard="unmap", detect_zeroes="unmap"),
+    "throttled": Attach(iops=1000, iops_burst=2000, bw=100 * MIB, bw_burst=200 * MIB, burst_seconds=5),
     "512e": Attach(logical_block_size=512, physical_block_size=4096),
 }
 NOT_ATA: Mapping[str, Attach] = {

@@ -85,13 +85,22 @@ NODES = {
 }
 
 
+NO_LIMITS = dict.fromkeys(("bps", "bps_rd", "bps_wr", "iops", "iops_rd", "iops_wr"), 0)
+LIMITS: dict[str, dict[str, Any]] = dict.fromkeys(NODES, NO_LIMITS) | {
+    "ua-mapped": NO_LIMITS | {"iops": 1000, "iops_max": 2000, "iops_max_length": 5, "iops_size": 0, "group": "drive1"},
+    "ua-sata": NO_LIMITS | {"bps_wr": 1048576, "bps_wr_max": 2097152, "bps_wr_max_length": 1},
+}
+"""As `query-block` reports them: the bursts only of disks with a limit."""
+
+
 class Connected:
     host = "kvm1"
 
 
 def block(alias: str, node: str) -> dict[str, Any]:
     cache = {"direct": True, "no-flush": False, "writeback": True}
-    inserted = {"node-name": node, "cache": cache, "detect_zeroes": "off", "ro": False, "drv": "raw"}
+    inserted: dict[str, Any] = {"node-name": node, "cache": cache, "detect_zeroes": "off", "ro": False, "drv": "raw"}
+    inserted |= LIMITS[alias]
     return {"qdev": alias, "inserted": inserted}
 
 
@@ -141,6 +150,19 @@ def test_a_device_without_queues_reports_none_and_has_no_thread(read: Callable[[
     found = read("ua-sata")
     assert found.qemu_iothread is False
     assert (found.qemu_queues, found.qemu_queue_size, found.controller_disks) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("alias", "iops", "bw"),
+    [
+        ("ua-raw", "none", "none"),
+        ("ua-mapped", "iops-total=1000 iops-total-max=2000 iops-total-max-length=5", "none"),
+        ("ua-sata", "none", "bps-write=1048576 bps-write-max=2097152"),
+    ],
+)
+def test_every_limit_of_qemu_is_read_back(read: Callable[[str], Effective], alias: str, iops: str, bw: str) -> None:
+    found = read(alias)
+    assert (found.qemu_iops_limit, found.qemu_bw_limit) == (iops, bw)
 
 
 def test_a_refused_query_is_an_error_and_not_a_missing_thread(

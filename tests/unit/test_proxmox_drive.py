@@ -20,6 +20,7 @@ from harness.guest.qemu_process import Inspected, parse_inspected
 from harness.layout.source import BlockSource
 from harness.model.attach import CACHES, Aio, Attach, Bus, Cache, DetectZeroes, Discard, Vfio
 from harness.model.effective import Effective
+from harness.model.throttle import shown_limits
 from harness.results.configuration import configuration_check
 from pve_double import nodeshell, schema
 from pve_double.state import Node
@@ -70,6 +71,8 @@ def offered(bus: Bus) -> Iterator[Attach]:
         )
         if not_offered(attach) is None:
             yield attach
+    yield Attach(bus, iothread=False, iops=1000)
+    yield Attach(bus, iothread=False, iops=1000, iops_burst=2000, bw=12_345_678, bw_burst=20 << 20, burst_seconds=5)
 
 
 @pytest.mark.parametrize("record", PINNED, ids=lambda each: f"{each['machine']}-{each['key']}-{each['val']}")
@@ -119,6 +122,13 @@ def test_the_longest_recorded_drive_is_read_back_whole() -> None:
             assert found is not None
             assert (found.queues, found.read_only, found.discard, found.detect_zeroes) == (4, True, "unmap", "off")
             assert (found.device, found.controller_disks) == ("scsi-hd", 1)
+
+
+def test_limits_of_one_direction_are_read_back_from_the_older_form_of_qemus_arguments() -> None:
+    (record,) = (each for each in RECORDED if "iops_rd=100" in each["val"] and each["machine"].startswith("pc-i440fx"))
+    found = resolved(words_of(record), record["key"])
+    assert found is not None
+    assert found.limits == {"iops-read": 100, "bps-write": 10 << 20}
 
 
 @pytest.fixture(scope="module")
@@ -171,6 +181,8 @@ def test_every_offered_attachment_is_read_back_as_requested_and_as_with_libvirt(
                 qemu_detect_zeroes=found.detect_zeroes,
                 qemu_read_only=found.read_only,
                 qemu_queues=found.queues,
+                qemu_iops_limit=shown_limits(found.limits, "iops"),
+                qemu_bw_limit=shown_limits(found.limits, "bps"),
             ),
         )
         assert check is not None

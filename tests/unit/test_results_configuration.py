@@ -29,6 +29,9 @@ AS_ASKED = Effective(
     qemu_discard="ignore",
     qemu_detect_zeroes="off",
     qemu_read_only=False,
+    qemu_iops_limit="none",
+    qemu_bw_limit="none",
+    host_io_limit="none",
     qemu_logical_block_size=512,
     qemu_physical_block_size=512,
     controller_disks=1,
@@ -45,7 +48,7 @@ AS_ASKED = Effective(
 
 def test_an_attachment_that_is_as_requested_passes() -> None:
     check = configuration_check(Attach(), AS_ASKED)
-    assert check == ValidityCheck("configuration", ok=True, detail="18 settings are as requested")
+    assert check == ValidityCheck("configuration", ok=True, detail="21 settings are as requested")
 
 
 @pytest.mark.parametrize(
@@ -64,6 +67,20 @@ def test_an_attachment_that_is_as_requested_passes() -> None:
         (Attach(discard="unmap"), "qemu_discard", "ignore", "requested qemu_discard = unmap, it is ignore"),
         (Attach(detect_zeroes="on"), "qemu_detect_zeroes", "off", "requested qemu_detect_zeroes = on, it is off"),
         (Attach(read_only=True), "guest_read_only", False, "requested guest_read_only = true, it is false"),
+        (Attach(), "qemu_iops_limit", "iops-read=1000", "requested qemu_iops_limit = none, it is iops-read=1000"),
+        (
+            Attach(iops=1000, iops_burst=2000, burst_seconds=5),
+            "qemu_iops_limit",
+            "none",
+            "requested qemu_iops_limit = iops-total=1000 iops-total-max=2000 iops-total-max-length=5, it is none",
+        ),
+        (
+            Attach(bw=1 << 20),
+            "qemu_bw_limit",
+            "bps-total=1000",
+            "requested qemu_bw_limit = bps-total=1048576, it is bps-total=1000",
+        ),
+        (Attach(), "host_io_limit", "8:0 riops=500", "requested host_io_limit = none, it is 8:0 riops=500"),
         (Attach(queues=2), "qemu_queues", 1, "requested qemu_queues = 2, it is 1"),
         (Attach(queues=2), "guest_queues", 1, "requested guest_queues = 2, it is 1"),
         (Attach(queue_size=256), "qemu_queue_size", 128, "requested qemu_queue_size = 256, it is 128"),
@@ -100,7 +117,7 @@ def test_an_option_that_nothing_reads_back_is_named() -> None:
     check = configuration_check(Attach(queue_size=128), found)
     assert check is not None
     assert check.ok
-    assert check.detail == "17 settings are as requested; not read back: queue_size, discard"
+    assert check.detail == "20 settings are as requested; not read back: queue_size, discard"
 
 
 @pytest.mark.parametrize(

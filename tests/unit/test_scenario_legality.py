@@ -196,6 +196,18 @@ CONFLICTS = [
         'attach.device = "lun"',
         "device disk",
     ),
+    ("", f"{LUN}, iops = 1000", "attach.iops = 1000", 'attach.device = "lun"', "device disk"),
+    ("", f'{LUN}, bw = "1 MiB/s"', 'attach.bw = "1 MiB/s"', 'attach.device = "lun"', "device disk"),
+    ("", "iops_burst = 10", "attach.iops_burst = 10", "attach.iops left out", "iops, and a iops_burst"),
+    ("", "iops = 20, iops_burst = 10", "attach.iops_burst = 10", "attach.iops = 20", "that is not smaller"),
+    (
+        "",
+        'bw = "2 MiB/s", bw_burst = "1 MiB/s"',
+        'attach.bw_burst = "1 MiB/s"',
+        'attach.bw = "2 MiB/s"',
+        "not smaller",
+    ),
+    ("", "iops = 1, burst_seconds = 2", "attach.burst_seconds = 2", "attach.iops_burst left out", "with iops_burst"),
     ("", f"{LUN}, read_only = true", "attach.read_only = true", 'attach.device = "lun"', "device disk"),
     *(
         (layout, attach, f"layout.{layout.split(',')[0]}", f"attach.{device}", "kind device")
@@ -228,6 +240,7 @@ CONFLICTS = [
             ("logical_block_size", '"512"'),
             ("physical_block_size", '"512"'),
             ("read_only", "true"),
+            ("iops", "1"),
         )
     ),
     *(

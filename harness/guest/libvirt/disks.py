@@ -13,6 +13,8 @@ from harness.model.guest import ANY_GUEST, GuestOptions
 
 _NAME_PREFIX: dict[Bus, str] = {"virtio-blk": "vd", "virtio-scsi": "sd", "sata": "sd", "ide": "hd", "nvme": "nvme"}
 """The prefix of disk names on each bus, in libvirt's XML."""
+_LIMITED = {"iops": "iops", "bps": "bytes"}
+"""libvirt's names of what QEMU limits."""
 _IDE_UNITS = 2
 """Disks per channel."""
 
@@ -108,6 +110,7 @@ class DomainDisks:
             ET.SubElement(element, "readonly")
         if shared:
             ET.SubElement(element, "shareable")
+        _add_limits(element, attach)
         if attach.device == "disk":
             # A LUN shows the guest the serial number of the host's disk.
             ET.SubElement(element, "serial").text = disk.serial
@@ -182,6 +185,15 @@ class DomainDisks:
 
     def _controller(self, kind: str, index: int, **model: str) -> ET.Element:
         return ET.SubElement(self._devices, "controller", {"type": kind, "index": str(index), **model})
+
+
+def _add_limits(disk: ET.Element, attach: Attach) -> None:
+    tune = ET.SubElement(disk, "iotune") if attach.limits else disk
+    for kind, limit in attach.limits.items():
+        for name, value in limit.settings(kind).items():
+            unit, _, rest = name.partition("-total")
+            name_in_xml = f"total_{_LIMITED[unit]}_sec{rest.replace('-', '_')}"
+            ET.SubElement(tune, name_in_xml).text = str(value)
 
 
 def _driver(disk: GuestDisk, attach: Attach) -> dict[str, str]:

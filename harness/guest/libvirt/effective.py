@@ -14,6 +14,7 @@ from harness.guest.libvirt.size import GuestSize, read_size
 from harness.guest.pci import PciDisk
 from harness.lab.transport.base import Runner
 from harness.model.effective import Effective
+from harness.model.throttle import of_block_device, shown_limits
 from harness.untrusted import reading
 
 _DISKS = "devices/disk"
@@ -62,6 +63,7 @@ def _effective(connection: Connection, domain: Any, guest: Running, alias: str) 
     queues = device if controller is None else QemuDevice(connection, domain, _alias(controller))
     entry = _block_device(guest, alias)
     inserted, node = entry["inserted"], entry["inserted"]["node-name"]
+    limits = of_block_device(inserted)
     sharing = [each for each in live.iterfind(_DISKS) if scsi_controller(live, each) is controller]
     iothreads = queues.iothreads
     found = Effective(
@@ -86,6 +88,8 @@ def _effective(connection: Connection, domain: Any, guest: Running, alias: str) 
         qemu_detect_zeroes=inserted["detect_zeroes"],
         qemu_read_only=inserted["ro"],
         qemu_block_driver=inserted["drv"],
+        qemu_iops_limit=shown_limits(limits, "iops"),
+        qemu_bw_limit=shown_limits(limits, "bps"),
     )
     return found.merged(guest.size.of_disk(iothreads))
 

@@ -9,11 +9,13 @@ from functools import cached_property
 from harness.errors import GuestError
 from harness.guest.booting import Booted, BootedGuest
 from harness.guest.guest_system import BlockDevice, block_devices, plugged_in
+from harness.guest.io_limits import read_io_limit
 from harness.guest.libvirt.attachments import Attachments
 from harness.guest.libvirt.disks import alias_of
 from harness.guest.libvirt.effective import Running, read_effective, read_passed_through, running
 from harness.guest.libvirt.last_words import last_words, qemu_log
 from harness.guest.libvirt.monitor import transferred
+from harness.guest.libvirt.process import PID_FILE
 from harness.guest.libvirt.running import RunningDomain
 from harness.guest.libvirt.vfio import plugged
 from harness.guest.placement import seen_by_guest
@@ -61,6 +63,9 @@ class LibvirtGuest(BootedGuest):
             found = found.merged(self._running.size.whole)
         else:
             found = read_effective(self._connection, self._domain, self._running, alias)
+            pid_file = PID_FILE.format(name=self._running_domain.name)
+            path = self._attached.disks[disk].source.path
+            found = found.merged(read_io_limit(self._host, pid_file, path))
         seen = seen_by_guest(self.evidence, found.qemu_memory)
         return found.merged(self._device(disk).effective).merged(seen)
 

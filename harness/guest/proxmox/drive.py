@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from harness.model.attach import BUSES, Attach, Attachment, Bus
+from harness.model.throttle import Limit, LimitKind
 from harness.model.values import names_of, shown_field
 
+MIB = 1024**2
 LONGEST_SERIAL = 60
 _OFFERED: tuple[Bus, ...] = ("virtio-blk", "virtio-scsi", "sata")
-_OPTIONS = ("bus", "cache", "aio", "iothread", "queues", "discard", "detect_zeroes", "read_only")
+_OPTIONS = (
+    *("bus", "cache", "aio", "iothread", "queues", "discard", "detect_zeroes", "read_only"),
+    *("iops", "bw", "iops_burst", "bw_burst", "burst_seconds"),
+)
 """The options of an attachment that Proxmox VE's drives have."""
 _WITH_IOTHREAD = ("virtio", "scsi")
 CDROM = "ide2"
@@ -66,7 +71,18 @@ def drive_string(source: str, attach: Attachment, serial: str) -> str:
         options["queues"] = attach.queues
     if attach.read_only:
         options["ro"] = 1
+    for kind, limit in attach.limits.items():
+        options |= _limited(kind, limit)
     return ",".join([source, *(f"{key}={value}" for key, value in options.items())])
+
+
+def _limited(kind: LimitKind, limit: Limit) -> dict[str, str | int]:
+    """PVE has its bandwidths in MiB/s, but the length of their bursts under the name of bytes."""
+    name, unit = ("iops", 1) if kind == "iops" else ("mbps", MIB)
+    found: dict[str, str | int] = {name: f"{limit.rate / unit:.15g}"}
+    if limit.burst is not None:
+        found |= {f"{name}_max": f"{limit.burst / unit:.15g}", f"{kind}_max_length": limit.seconds}
+    return found
 
 
 def drive_keys(buses: Mapping[str, Bus], taken: Iterable[str] = ()) -> dict[str, str]:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from harness.errors import GuestError
+from harness.errors import GuestError, HostError
 from harness.guest.booting import Booted, BootedGuest
 from harness.guest.guest_system import block_devices
+from harness.guest.io_limits import read_io_limit
 from harness.guest.placement import seen_by_guest
 from harness.guest.protocol import GuestDisk
 from harness.guest.proxmox.drive import drive_options
 from harness.guest.proxmox.machine import VirtualMachine
-from harness.guest.proxmox.process import drive_of, read_process
+from harness.guest.proxmox.process import PID_FILE, drive_of, read_process
 from harness.guest.proxmox.size import read_size
 from harness.guest.qemu_process import Inspected
 from harness.lab.transport.base import Runner
 from harness.lab.vm_threads import VmThreads
 from harness.model.counters import Transferred
 from harness.model.effective import Effective
+from harness.model.throttle import shown_limits
 from harness.untrusted import reading
 
 
@@ -50,17 +52,21 @@ class ProxmoxGuest(BootedGuest):
         return {disk: counted[self._keys[disk]] for disk in disks}
 
     def effective(self, disk: str) -> Effective:
-        key = self._keys[disk]
+        key, vmid = self._keys[disk], self._machine.vmid
         config = self._machine.config()
         if key not in config:
             raise GuestError(
                 f"{self._node.name}: VM {self._machine.vmid} no longer has the drive {key}",
                 hint="it was detached while the guest was running: see the task log of the node",
             )
-        process = read_process(self._node, self._machine.vmid)
-        with reading(f"{self._node.name}: VM {self._machine.vmid}: how QEMU serves the drive {key}", GuestError):
+        process = read_process(self._node, vmid)
+        with reading(f"{self._node.name}: VM {vmid}: how QEMU serves the drive {key}", GuestError):
             found = _effective(config, process, key)
-            size = read_size(self._node, self._machine.vmid, process, self.threads)
+            size = read_size(self._node, vmid, process, self.threads)
+            with suppress(HostError):
+                # Without the process, only the arguments that it would get are known.
+                filename = drive_of(process, key).filename
+                found = found.merged(read_io_limit(self._node, PID_FILE.format(vmid=vmid), filename))
         seen = seen_by_guest(self.evidence, size.qemu_memory)
         return found.merged(size).merged(self._devices[self._disks[disk].serial].effective).merged(seen)
 
@@ -95,4 +101,6 @@ def _effective(config: Mapping[str, Any], process: Inspected, key: str) -> Effec
         qemu_read_only=qemu.read_only,
         qemu_queues=qemu.queues,
         controller_disks=qemu.controller_disks,
+        qemu_iops_limit=shown_limits(qemu.limits, "iops"),
+        qemu_bw_limit=shown_limits(qemu.limits, "bps"),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, cast
@@ -10,6 +10,8 @@ from typing import Any, cast
 from harness.errors import GuestError
 from harness.model.attach import CACHES, Cache
 from harness.untrusted import parse_json
+
+_THROTTLING = "throttling."
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,8 @@ class Resolved:
     iothread: bool
     queues: int | None
     read_only: bool
+    limits: Mapping[str, int]
+    """Its limits, by the names of QEMU's throttle groups."""
     controller_disks: int
     """How many disks share its SCSI controller; 1 without one."""
 
@@ -73,7 +77,7 @@ def _device(text: str) -> dict[str, str]:
     return {"driver": driver} | {name: value for name, _, value in pairs}
 
 
-def _blockdev(options: Iterable[tuple[str, str]], key: str) -> dict[str, Any] | None:
+def _blockdev(options: Sequence[tuple[str, str]], key: str) -> dict[str, Any] | None:
     for option, text in options:
         if option != "blockdev" or not text.startswith("{"):
             continue
@@ -94,6 +98,7 @@ def _blockdev(options: Iterable[tuple[str, str]], key: str) -> dict[str, Any] | 
             "detect_zeroes": node.get("detect-zeroes", "off"),
             "discard": bottom.get("discard", "ignore"),
             "read_only": bool(node.get("read-only")),
+            "limits": _group(options, node.get("throttle-group")),
         }
     return None
 
@@ -115,5 +120,20 @@ def _drive(options: Iterable[tuple[str, str]], key: str) -> dict[str, Any] | Non
             "detect_zeroes": given.get("detect-zeroes", "off"),
             "discard": "unmap" if given.get("discard") == "on" else "ignore",
             "read_only": given.get("readonly") == "on",
+            "limits": {
+                name.removeprefix(_THROTTLING): int(value)
+                for name, value in given.items()
+                if name.startswith(_THROTTLING)
+            },
         }
     return None
+
+
+def _group(options: Iterable[tuple[str, str]], name: str | None) -> dict[str, int]:
+    """The limits of the throttle group that a block device refers to."""
+    for option, text in options:
+        if option == "object" and text.startswith("{"):
+            found = parse_json(text, "QEMU's -object", GuestError)
+            if found.get("qom-type") == "throttle-group" and found.get("id") == name:
+                return {key: int(value) for key, value in found.get("limits", {}).items()}
+    return {}

@@ -1,0 +1,127 @@
+"""Whether the requested limits of a disk's I/O hold, and whether figures look like a limit that nobody requested. Pure.
+
+After a pause, QEMU lets some I/O through at any speed before it limits the rest. This does not count as too much.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from statistics import fmean, pstdev
+
+from harness.model.attach import Attach
+from harness.model.mode import Arm, Cell, Place
+from harness.model.throttle import Limit, LimitKind
+from harness.results.cells import CellRecord, ValidityCheck
+from harness.results.records import Measurement
+from harness.units import format_size
+
+HOLDS = 0.02
+"""The most by which a guest may exceed a limit, as a share of it."""
+_METRICS: dict[LimitKind, str] = {"iops": "iops", "bps": "bw"}
+
+_SAME = 0.02
+"""Depths between which IOPS differ by no more than this share are on one plateau."""
+_STEADY = 0.005
+"""The largest standard deviation of all blocks on a plateau, as a share of their mean. A busy CPU varies more."""
+_HOST_IS_FASTER = 1.25
+"""On a plateau of the guest only, the host has at least this many times its IOPS."""
+_ROUND = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.5, 8.0)
+_NEAR = 0.005
+"""How near to a round number a plateau must be, as a share of it."""
+
+
+def throttle_checks(measurements: Iterable[Measurement], cell: Cell) -> list[ValidityCheck]:
+    """One check per limit of the cell's guest: all its slices together, against what QEMU lets through in them.
+
+    I/Os per second are checked for random access only: the guest may merge sequential I/Os into larger ones.
+    """
+    attach = cell.mode.attach
+    limits = attach.limits if isinstance(attach, Attach) else {}
+    guest = Arm(Place.GUEST, cell.mode).id
+    own = [each for each in measurements if each.arm == guest]
+    return [
+        _check(kind, limit, own)
+        for kind, limit in limits.items()
+        if own and (kind == "bps" or cell.job.is_random) and all(_METRICS[kind] in each.metrics for each in own)
+    ]
+
+
+def _check(kind: LimitKind, limit: Limit, own: Sequence[Measurement]) -> ValidityCheck:
+    name = _METRICS[kind]
+    amount = sum(each.metrics[name] * each.seconds for each in own)
+    seconds = sum(each.seconds for each in own)
+    used = amount / sum(limit.allowed(each.seconds) for each in own)
+    detail = (
+        f"{_shown(kind, amount / seconds)} with a limit of {_shown(kind, limit.rate)}: {used:.1%} of what QEMU lets "
+        f"through in slices of {seconds / len(own):.3g} s, with {_amount(kind, limit.at_once())} at once"
+    )
+    return ValidityCheck(f"throttle {name}", ok=used <= 1 + HOLDS, detail=detail)
+
+
+def _shown(kind: LimitKind, rate: float) -> str:
+    return f"{rate:.0f} I/Os per second" if kind == "iops" else f"{format_size(rate)}/s"
+
+
+def _amount(kind: LimitKind, amount: float) -> str:
+    return f"{amount:.0f} I/Os" if kind == "iops" else format_size(amount)
+
+
+def plateau_notes(records: Iterable[CellRecord]) -> dict[str, str]:
+    """A note by cell id, for cells of one mode and workload whose guest has the same round number of IOPS at several
+    depths, while the host has more.
+
+    Nothing is noted if the mode requests a limit. The limits of QEMU and of the host's kernel are read back. This is
+    for the limits of others, for example of a storage network.
+    """
+    alike: dict[tuple[object, ...], list[CellRecord]] = defaultdict(list)
+    for record in records:
+        attach = record.mode_detail.attach
+        if isinstance(attach, Attach) and not attach.limits and record.job.is_saturating and "iops" in record.metrics:
+            job = record.job
+            alike[record.scenario, record.host, record.disk, record.mode, job.name, job.bs].append(record)
+    found: dict[str, str] = {}
+    for several in alike.values():
+        plateau = _plateau(sorted(several, key=lambda each: each.job.depth))
+        values = [value for each in plateau for value in each.metrics["iops"].guest]
+        level = fmean(values) if values else 0.0
+        number = _round_number(level)
+        if number is not None and pstdev(values) <= _STEADY * level:
+            depths = " and ".join(str(each.job.depth) for each in plateau)
+            note = (
+                f"the guest has {level:.0f} IOPS at the depths {depths}, and the host more: this looks like a limit of "
+                f"{number:.0f} IOPS that nobody requested, for example of a volume or a storage network"
+            )
+            found |= dict.fromkeys((each.id for each in plateau), note)
+    return found
+
+
+def _plateau(by_depth: Sequence[CellRecord]) -> list[CellRecord]:
+    """The cells of the largest depths, if the guest of all of them has the same IOPS; empty if fewer than two have."""
+    if not by_depth:
+        return []
+    top = _iops(by_depth[-1])
+    found = [
+        each
+        for each in by_depth
+        if abs(_iops(each) - top) <= _SAME * top and fmean(each.metrics["iops"].host) >= _HOST_IS_FASTER * _iops(each)
+    ]
+    depths = {each.job.depth for each in found}
+    return found if len(depths) > 1 and by_depth[-1] in found else []
+
+
+def _iops(record: CellRecord) -> float:
+    values = record.metrics["iops"].guest
+    return fmean(values) if values else 0.0
+
+
+def _round_number(level: float) -> float | None:
+    """The round number of I/Os per second that this is close to; None if there is none."""
+    if level < 1:
+        return None
+    for scale in (math.floor(math.log10(level)), math.ceil(math.log10(level))):
+        for digits in _ROUND:
+            if abs(level / (digits * 10**scale) - 1) <= _NEAR:
+                return digits * 10.0**scale
+    return None
