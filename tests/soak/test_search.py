@@ -11,13 +11,14 @@ from tests.soak.own_disks import measured, own_disks, project
 
 __all__ = ["host"]
 
-ANSWER_S = 0.02
-AT_ONCE = 8
+ANSWER_S = 0.05
+"""Longer than the delays of an emulated lab, so that they hardly count."""
+AT_ONCE = 16
 CAPACITY = AT_ONCE / ANSWER_S
 DISK = NullBlkDisk("served", 256 * 1024**2, completion_ns=round(ANSWER_S * 1e9), queue_depth=AT_ONCE)
-DEPTH = 64
-BOUND_S = 0.08
-"""More than an answer takes with the delays of an emulated lab, and less than the time in a full queue (160 ms)."""
+DEPTH = 128
+BOUND_S = 0.2
+"""More than an answer takes with the delays of an emulated lab, and less than the time in a full queue (400 ms)."""
 _SCENARIO = f"""
 title = "A disk with a known capacity"
 disk = "{DISK.name}"
