@@ -20,8 +20,8 @@ DEPTH = 128
 BOUND_S = 0.2
 """More than an answer takes with the delays of an emulated lab, and less than the time in a full queue (400 ms)."""
 LEAST = {"host": 0.85, "guest:passthrough": 0.75}
-"""The share of the capacity that must be found. Timers under emulation are late: with a full queue, the host gets 97 % of
-it. The delays of the guest fill the queue at lower rates."""
+"""The share of the capacity that must be found. Timers under emulation are late: with a full queue, the host gets 97 %
+of it. The delays of the guest fill the queue at lower rates."""
 _SCENARIO = f"""
 title = "A disk with a known capacity"
 disk = "{DISK.name}"
