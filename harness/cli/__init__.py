@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from harness.cli import hosts, labs, runs
+from harness.cli import hosts, labs, measuring, runs
 from harness.cli.common import FAILED, USAGE
 from harness.errors import ConfigError, HarnessError
 from harness.signals import ended_like_ctrl_c
@@ -52,11 +52,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="virt-overhead",
         description="Measure how much disk performance a virtual machine loses in each attach mode, and why.",
-        epilog="To measure, run pytest, for example: pytest -k optane",
+        epilog="To measure: virt-overhead run -k optane; in a checkout also: pytest -k optane",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for add in (
         labs.add_quickstart,
+        measuring.add_run,
         labs.add_init,
         labs.add_images,
         labs.add_lab,

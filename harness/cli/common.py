@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from pathlib import Path
 
 from harness.events import Events
 from harness.lab.embedded import lab as embedded
@@ -12,7 +11,6 @@ from harness.lab.inventory import Inventory, load_lab
 from harness.lab.withdrawn import withdraw_secrets
 from harness.progress import Progress, StandardOutput
 
-ROOT = Path(__file__).resolve().parents[2]
 FAILED = 1
 USAGE = 2
 

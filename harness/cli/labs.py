@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from typing import Any
 
-from harness.cli.common import FAILED, ROOT, terminal_events
+from harness.cli.common import FAILED, terminal_events
+from harness.cli.measuring import measure
 from harness.files import write_atomically
 from harness.image import ensure_images
 from harness.init import request
 from harness.init.command import init
 from harness.lab.embedded import lab as embedded
 from harness.model.disk_class import REQUESTED_CLASSES
+from harness.shipped import shipped
 from harness.units import format_duration
 
 
@@ -52,15 +53,12 @@ def add_lab(commands: Any) -> None:
 
 
 def _quickstart(options: argparse.Namespace) -> int:
-    os.chdir(ROOT)
-    command = [sys.executable, "-m", "pytest", "-k", "optane", "--lab=embedded", "--profile=smoke", *options.rest]
-    sys.stdout.flush()
-    os.execv(sys.executable, command)
+    measure(["-k", "optane", "--lab=embedded", "--profile=smoke", *options.rest])
 
 
 def _init(options: argparse.Namespace) -> int:
     # A storage or disk with the name of a scenario would be measured by that scenario only.
-    scenarios = [path.stem for path in (ROOT / "scenarios").glob("*.toml")]
+    scenarios = [path.stem for path in shipped("scenarios").glob("*.toml")]
     inspected = init(request.init_request(options, (*scenarios, *REQUESTED_CLASSES)))
     print("\n".join(inspected.lines))
     return 0 if inspected.found_any else FAILED

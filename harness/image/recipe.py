@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Literal
 
 from harness.errors import ConfigError
+from harness.shipped import shipped
 
 SUITE = "trixie"
-RECIPES = Path(__file__).resolve().parents[2] / "images"
 
 BUILD_VERSION = 1
 """Increase it when harness/image/build.py changes how it treats a recipe."""
@@ -56,8 +56,9 @@ class Recipe:
         return digest.hexdigest()
 
 
-def load_recipes(public_key: str, directory: Path = RECIPES) -> tuple[Recipe, Recipe, Recipe, Recipe]:
+def load_recipes(public_key: str, directory: Path | None = None) -> tuple[Recipe, Recipe, Recipe, Recipe]:
     """fio, guest, emulator and lab: each after the recipes whose files it uses. ConfigError if a recipe is missing."""
+    directory = directory or shipped("images")
     fio = Recipe(
         "fio", "extract", *_read(directory / "fio"), outputs=("fio.tar",), size_bytes=10 * _MIB, expected_s=10.0
     )
@@ -104,6 +105,6 @@ def _read(directory: Path) -> tuple[tuple[str, ...], dict[str, bytes]]:
         why = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise ConfigError(
             f"{directory} is not an image recipe: {why}",
-            hint="building images needs a checkout of the project; see images/README.md",
+            hint="install the package again, or restore the directory in the checkout; see docs/images.md",
         ) from error
     return tuple(line.strip() for line in lines if line.strip() and not line.startswith("#")), files

@@ -26,6 +26,7 @@ from harness.model.mode import Cell
 from harness.plugin import hooks
 from harness.plugin.engine import Engine
 from harness.plugin.options import REQUIRE_VERDICT, Options, add_options, read_options
+from harness.plugin.project import SCENARIOS, Project, load_scenarios, read_project
 from harness.plugin.scheduling import scheduler
 from harness.plugin.screen import PytestScreen
 from harness.plugin.selection import cells_of, choice_lines, scenarios_for
@@ -34,17 +35,15 @@ from harness.progress import Progress
 from harness.results import CellRecord, Measurement, ValidityCheck
 from harness.results.assemble import Check
 from harness.scenario.classes import ForLab
-from harness.scenario.load import find_scenarios, load_scenario
 from harness.scenario.scenario import Scenario
 from harness.signals import ended_like_ctrl_c
 
 _ENGINE = pytest.StashKey[Engine]()
+_PROJECT = pytest.StashKey[Project]()
 _OPTIONS = pytest.StashKey[Options]()
 _FOR_LAB = pytest.StashKey[ForLab]()
 _CELLS = pytest.StashKey[list[Cell]]()
 _WORKER = "overhead"
-
-SCENARIO_DIRECTORY = "scenarios"
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -96,7 +95,7 @@ class _XdistHooks:
         # The name of a disk, which may be the scenario's name, may have hyphens.
         named = [each for name, each in _scenarios(self._config).items() if parameter.startswith(f"{name}-")]
         scenario = max(named, key=lambda each: len(each.name), default=None)
-        if scenario is None or Path(file.split("::")[0]).parent.name != SCENARIO_DIRECTORY:
+        if scenario is None or Path(file.split("::")[0]).parent.name != SCENARIOS:
             return None
         try:
             # The first disk is always among the disks of the selected cells.
@@ -215,10 +214,10 @@ def _require_verdict(session: pytest.Session, engine: Engine) -> None:
         return
     for place, why in engine.without_verdict.items():
         name = f"verdict[{place}]"
-        nodeid = f"{SCENARIO_DIRECTORY}/test_overhead.py::{name}"
+        nodeid = f"{SCENARIOS}/test_overhead.py::{name}"
         failed = pytest.TestReport(
             nodeid=nodeid,
-            location=(f"{SCENARIO_DIRECTORY}/test_overhead.py", None, name),
+            location=(f"{SCENARIOS}/test_overhead.py", None, name),
             keywords={},
             outcome="failed",
             longrepr=f"{REQUIRE_VERDICT}: nothing was judged on {place}: {why}",
@@ -255,17 +254,21 @@ def _cell(item: pytest.Item) -> Cell | None:
     return found if isinstance(found, Cell) else None
 
 
+def _project(config: pytest.Config) -> Project:
+    if _PROJECT not in config.stash:
+        config.stash[_PROJECT] = read_project(config)
+    return config.stash[_PROJECT]
+
+
 def _options(config: pytest.Config) -> Options:
     if _OPTIONS not in config.stash:
-        config.stash[_OPTIONS] = read_options(config)
+        config.stash[_OPTIONS] = read_options(config, _project(config).directory)
     return config.stash[_OPTIONS]
 
 
 def _for_lab(config: pytest.Config) -> ForLab:
     if _FOR_LAB not in config.stash:
-        paths = find_scenarios(config.rootpath / SCENARIO_DIRECTORY)
-        loaded = {path.stem: load_scenario(path) for path in paths}
-        config.stash[_FOR_LAB] = scenarios_for(_options(config), loaded)
+        config.stash[_FOR_LAB] = scenarios_for(_options(config), load_scenarios(_project(config).scenarios))
     return config.stash[_FOR_LAB]
 
 
@@ -286,7 +289,7 @@ def _all_cells(config: pytest.Config) -> list[Cell]:
 
 def _selects_cells(config: pytest.Config) -> bool:
     """Whether the command line selects the scenarios. If not, the lab file need not be valid."""
-    scenarios = config.rootpath / SCENARIO_DIRECTORY
+    scenarios = config.rootpath / SCENARIOS
     requested = [Path(config.invocation_params.dir, argument.partition("::")[0]) for argument in config.args]
     return any(path.is_relative_to(scenarios) or scenarios.is_relative_to(path) for path in requested)
 

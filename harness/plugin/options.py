@@ -68,7 +68,7 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="FILE",
         type=_path("--lab"),
         help=f"the lab file, or `{EMBEDDED_LAB}` for the embedded lab "
-        f"(default: ${LAB_VARIABLE}, else {LAB_FILE} in the directory of conftest.py, else the embedded lab)",
+        f"(default: ${LAB_VARIABLE}, else {LAB_FILE} in the project's directory, else the embedded lab)",
     )
     group.addoption("--host", metavar="NAME", help="measure only on this host of the lab")
     group.addoption(
@@ -79,6 +79,21 @@ def add_options(parser: pytest.Parser) -> None:
     )
     group.addoption(
         "--reports", metavar="DIR", type=_path("--reports"), help="the directory for runs (default: reports/)"
+    )
+    group.addoption(
+        "--scenarios",
+        metavar="DIR",
+        type=_path("--scenarios"),
+        action="append",
+        help="a directory with further scenario files; may be given several times (also: `scenarios` of "
+        "[tool.virt-overhead] in pyproject.toml)",
+    )
+    group.addoption(
+        "--project",
+        metavar="DIR",
+        type=_path("--project"),
+        help=f"the directory of {LAB_FILE}, reports/ and pyproject.toml (default: pytest's rootdir; with "
+        "`virt-overhead run`, the current directory)",
     )
     group.addoption(
         "--seed",
@@ -127,11 +142,11 @@ def add_options(parser: pytest.Parser) -> None:
     )
 
 
-def read_options(config: pytest.Config) -> Options:
-    """The options of this run. Raises ConfigError if the lab file cannot be used."""
+def read_options(config: pytest.Config, project: Path) -> Options:
+    """The options of this run of the project in the directory `project`. ConfigError if the lab file cannot be used."""
     if config.getoption("--rounds") and config.getoption("--time"):
         raise ConfigError("--rounds and --time contradict each other", hint="use one of them")
-    inventory = _inventory(config)
+    inventory = _inventory(config, project)
     hosts = inventory.hosts
     if host := config.getoption("--host"):
         inventory = inventory.only(host)
@@ -139,7 +154,7 @@ def read_options(config: pytest.Config) -> Options:
         inventory=inventory,
         hosts=hosts,
         profile=config.getoption("--profile") or inventory.profile,
-        reports=config.getoption("--reports") or config.rootpath / "reports",
+        reports=config.getoption("--reports") or project / "reports",
         seed=config.getoption("--seed"),
         rounds=config.getoption("--rounds"),
         time=config.getoption("--time"),
@@ -152,13 +167,13 @@ def read_options(config: pytest.Config) -> Options:
     )
 
 
-def _inventory(config: pytest.Config) -> Inventory:
+def _inventory(config: pytest.Config, project: Path) -> Inventory:
     named = config.getoption("--lab") or os.environ.get(LAB_VARIABLE)
     if str(named) == EMBEDDED_LAB:
         return embedded_inventory()
     if named:
         return load_lab(Path(named))
-    default = config.rootpath / LAB_FILE
+    default = project / LAB_FILE
     return load_lab(default) if default.exists() else embedded_inventory()
 
 

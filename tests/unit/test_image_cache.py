@@ -13,7 +13,7 @@ from harness.errors import ConfigError, LabUnavailable
 from harness.events import Event, Events, Note, StepFinished, StepStarted
 from harness.image import Cache, Image
 from harness.image.provide import provide
-from harness.image.recipe import RECIPES, Recipe, load_recipes
+from harness.image.recipe import Recipe, load_recipes
 
 
 @dataclass
@@ -250,7 +250,7 @@ def test_the_emulator_is_made_of_nothing_of_the_others_and_stays_when_they_chang
 
 
 def test_every_recipe_lists_plain_package_names_once() -> None:
-    for recipe in load_recipes("ssh-ed25519 AAAA", RECIPES):
+    for recipe in load_recipes("ssh-ed25519 AAAA"):
         assert recipe.packages
         assert len(set(recipe.packages)) == len(recipe.packages)
         assert all(" " not in package and "," not in package for package in recipe.packages)
