@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from harness.cli import hosts, labs, measuring, runs
+from harness.cli import hosts, labs, measuring, runs, shell
 from harness.cli.common import FAILED, USAGE
 from harness.errors import ConfigError, HarnessError
 from harness.signals import ended_like_ctrl_c
@@ -15,11 +15,12 @@ from harness.signals import ended_like_ctrl_c
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status. A HarnessError is printed as a message, never as a traceback."""
-    parser = _parser()
+    parser = make_parser()
     options, rest = parser.parse_known_args(arguments)
     if rest and not getattr(options, "takes_rest", False):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     options.rest = rest
+    options.parser = parser
     options.words = sys.argv[1:] if arguments is None else arguments
     try:
         with ended_like_ctrl_c():
@@ -48,7 +49,8 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
     parser = argparse.ArgumentParser(
         prog="virt-overhead",
         description="Measure how much disk performance a virtual machine loses in each attach mode, and why.",
@@ -68,6 +70,8 @@ def _parser() -> argparse.ArgumentParser:
         runs.add_export,
         hosts.add_calibrate,
         hosts.add_reap,
+        shell.add_completion,
+        shell.add_man,
     ):
         add(commands)
     return parser

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 from harness.cli.common import FAILED, terminal_events
 from harness.cli.measuring import measure
 from harness.files import write_atomically
-from harness.image import ensure_images
+from harness.image import Cache, cache_root, ensure_images
+from harness.image.bundle import export_images, import_images
 from harness.init import request
 from harness.init.command import init
 from harness.lab.embedded import lab as embedded
@@ -36,6 +38,14 @@ def add_images(commands: Any) -> None:
     images.add_argument("--rebuild", action="store_true", help="build all images again with today's packages")
     images.add_argument("--verify", action="store_true", help="compare every file with its checksum")
     images.set_defaults(run=_images)
+    actions = images.add_subparsers(metavar="ACTION")
+    export = actions.add_parser("export", help="write all images and their private SSH key into one file")
+    export.add_argument("file", nargs="?", type=Path, metavar="FILE", help="default: a name with the digest")
+    export.set_defaults(run=_export_images)
+    importing = actions.add_parser("import", help="use the images of such a file, instead of building them here")
+    importing.add_argument("file", type=Path, metavar="FILE", help="what `images export` wrote")
+    importing.add_argument("--digest", metavar="SHA256", help="refuse the file if its digest is another")
+    importing.set_defaults(run=_import_images)
 
 
 def add_lab(commands: Any) -> None:
@@ -65,9 +75,24 @@ def _init(options: argparse.Namespace) -> int:
 
 
 def _images(options: argparse.Namespace) -> int:
-    images = ensure_images(terminal_events(), rebuild=options.rebuild, verify=options.verify)
-    for image in (images.fio, images.guest, images.emulator, images.lab):
+    for image in ensure_images(terminal_events(), rebuild=options.rebuild, verify=options.verify).all:
         print(f"{image.name:6} {image.path}")
+    return 0
+
+
+def _export_images(options: argparse.Namespace) -> int:
+    images = ensure_images(terminal_events(), rebuild=options.rebuild, verify=options.verify)
+    path, digest = export_images(images.all, images.key, options.file)
+    print(f"digest {digest}")
+    print(f"{path}   (keep it private: who has its SSH key can log in to the guests and the labs)")
+    return 0
+
+
+def _import_images(options: argparse.Namespace) -> int:
+    directories, digest = import_images(options.file, Cache(cache_root()), terminal_events(), digest=options.digest)
+    print(f"digest {digest}")
+    for directory in directories:
+        print(directory)
     return 0
 
 

@@ -145,7 +145,7 @@ def versions(state: HostState) -> Iterator[Finding]:
         if state.facts[check]:
             yield Finding(name, state.facts[check], Level.OK, why)
         else:
-            yield Finding(name, "not installed", Level.PROBLEM, why, f"apt-get install {package}")
+            yield Finding(name, "not installed", Level.PROBLEM, why, state.facts.install(package))
 
 
 def _consumers(found: Sequence[Process]) -> str:

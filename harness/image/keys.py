@@ -6,6 +6,8 @@ import os
 import shlex
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from platformdirs import user_data_path
 
 from harness.errors import ConfigError
 from harness.files import move, sync
+from harness.packages import install_command, os_ids
 
 _NAME = "id_ed25519"
 _KEYGEN_SECONDS = 30
@@ -33,7 +36,7 @@ def ensure_key(directory: Path | None = None) -> SshKey:
     Permissions that are too open are corrected. Raises ConfigError if the key is damaged, has a passphrase or belongs
     to another user. The key is never replaced automatically, because images are built for it.
     """
-    directory = directory or user_data_path("virt-overhead") / "ssh"
+    directory = directory or key_directory()
     private = directory / _NAME
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -54,6 +57,37 @@ def ensure_key(directory: Path | None = None) -> SshKey:
             hint="set XDG_DATA_HOME to a directory that you can write to",
         ) from error
     return SshKey(private, _public_key(private))
+
+
+@contextmanager
+def adopted_key(content: bytes, directory: Path | None = None) -> Iterator[SshKey]:
+    """The private key `content` of another machine. It is this user's after the block, if the user had none.
+
+    Raises ConfigError if the user has another key, or if `content` is no key without a passphrase.
+    """
+    directory = directory or key_directory()
+    own = ensure_key(directory) if (directory / _NAME).exists() else None
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=directory) as scratch:
+        new = Path(scratch) / _NAME
+        new.touch(mode=0o600)
+        new.write_bytes(content)
+        public = _public_key(new)
+        if own is not None and own.public != public:
+            raise ConfigError(
+                f"the images are for another SSH key than {own.private}",
+                hint=f"rename it (`mv {shlex.quote(str(own.private))}{{,.old}}`); guests and labs that have it must be "
+                "stopped first",
+            )
+        yield own or SshKey(directory / _NAME, public)
+        if own is None:
+            sync(new)
+            move(new, directory / _NAME)
+
+
+def key_directory() -> Path:
+    """Where the user's key is."""
+    return user_data_path("virt-overhead") / "ssh"
 
 
 def _make(private: Path) -> None:
@@ -90,5 +124,5 @@ def _keygen(*arguments: str) -> subprocess.CompletedProcess[str]:
         )
     except FileNotFoundError:
         raise ConfigError(
-            "there is no ssh-keygen on this machine", hint="apt-get install openssh-client, or run ./quickstart"
+            "there is no ssh-keygen on this machine", hint=install_command(os_ids(), "openssh-client")
         ) from None

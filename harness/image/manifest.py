@@ -71,9 +71,15 @@ def write(manifest: Manifest, directory: Path) -> None:
 def read(directory: Path) -> Manifest:
     """The manifest of the image in `directory`. Raises DamagedError."""
     try:
-        return _ADAPTER.validate_json((directory / NAME).read_bytes())
+        return parse((directory / NAME).read_bytes())
     except OSError as error:
         raise DamagedError(f"its {NAME} cannot be read: {error.strerror}") from error
+
+
+def parse(content: bytes) -> Manifest:
+    """The manifest with this content. Raises DamagedError."""
+    try:
+        return _ADAPTER.validate_json(content)
     except ValidationError as error:
         raise DamagedError(f"its {NAME} is not valid: {error.errors()[0]['msg']}") from error
 

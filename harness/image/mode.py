@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import Literal
 
 from harness.errors import LabUnavailable
+from harness.packages import family_of, os_ids
 
 Mode = Literal["root", "unshare"]
 
 _IDS_NEEDED = 65536
+
+
+_IMPORT = "on a Debian or Ubuntu machine: virt-overhead images export; then here: virt-overhead images import FILE"
 
 
 def require_mode(*, etc: Path = Path("/etc"), uid: int | None = None) -> Mode:
@@ -25,6 +29,12 @@ def require_mode(*, etc: Path = Path("/etc"), uid: int | None = None) -> Mode:
     path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
     missing = {program: package for program, package in programs.items() if not shutil.which(program, path=path)}
     if missing:
+        ids = os_ids(etc / "os-release")
+        if ids and family_of(ids) != "debian":
+            raise LabUnavailable(
+                f"images are built with mmdebstrap and apt, on Debian and Ubuntu only, and this is {ids.split()[0]}",
+                hint=f"{_IMPORT} (docs/images.md)",
+            )
         packages = sorted({*missing.values(), "debian-archive-keyring"})
         raise LabUnavailable(
             f"images cannot be built here without {', '.join(missing)}",

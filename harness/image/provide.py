@@ -27,6 +27,11 @@ class ImageSet:
     lab: LabImage
     key: Path
 
+    @property
+    def all(self) -> tuple[Image, ...]:
+        """The images, each after those whose files it has."""
+        return self.fio, self.guest, self.emulator, self.lab
+
 
 def ensure_images(events: Events, *, rebuild: bool = False, verify: bool = False) -> ImageSet:
     """The images of this checkout's recipes, from the cache or built now. `rebuild` builds with today's packages.

@@ -43,9 +43,8 @@ def read_health(runner: Runner, host: HostFacts, disk: DiskFacts) -> HealthFound
         return _read(runner, [host["tool_smartctl"], "--json=c", "-i", "-A", *statistics, device], of_smartctl)
     if is_nvme and host.has_tool("nvme"):
         return _read(runner, [host["tool_nvme"], "smart-log", device, "-o", "json"], of_nvme)
-    return HealthFound(
-        why=f"temperature and wear are not known, because {runner.name} has no smartctl: apt-get install smartmontools"
-    )
+    command = host.install("smartmontools")
+    return HealthFound(why=f"temperature and wear are not known, because {runner.name} has no smartctl: {command}")
 
 
 def of_smartctl(found: Mapping[str, Any], at: float) -> HealthFound:

@@ -10,6 +10,7 @@ from harness.errors import HostError
 from harness.lab.transport.base import Runner
 from harness.model.layout import every_requirement
 from harness.model.requirement import Module, Tools
+from harness.packages import install_command
 
 # One line "key=value" each; a command that is missing leaves its value empty.
 # $1: the programs to look for, $2: the kernel modules.
@@ -20,6 +21,7 @@ first() { head -n 1 2>/dev/null; }
 say hostname "$(uname -n)"
 say kernel "$(uname -r)"
 say os "$(. /etc/os-release 2>/dev/null; echo "$PRETTY_NAME")"
+say os_id "$(. /etc/os-release 2>/dev/null; echo "$ID $ID_LIKE")"
 say cpu "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | first)"
 say cpus "$(grep -c ^processor /proc/cpuinfo)"
 say memory_bytes "$(($(sed -n 's/^MemTotal: *\([0-9]*\) kB/\1/p' /proc/meminfo) * 1024))"
@@ -73,6 +75,10 @@ class HostFacts:
         """Whether the kernel has the module: loaded, built in, or loadable."""
         return bool(self[f"module_{name}"])
 
+    def install(self, *packages: str) -> str:
+        """The command that installs Debian's `packages` on the host's distribution."""
+        return install_command(self["os_id"].strip(), *packages)
+
     @property
     def has_device_mapper(self) -> bool:
         return bool(self["device_mapper"])
@@ -83,7 +89,7 @@ class HostFacts:
         return {
             name: value
             for name, value in self.values.items()
-            if value and not name.startswith(("tool_", "module_")) and name not in ("user", "device_mapper")
+            if value and not name.startswith(("tool_", "module_")) and name not in ("user", "device_mapper", "os_id")
         }
 
 
@@ -114,5 +120,5 @@ def require_fio(facts: HostFacts, host: str) -> None:
     if not facts["fio"]:
         raise HostError(
             f"host {host}: fio is not installed, so there is no baseline to compare guests with",
-            hint=f"install it on {host}: apt-get install fio",
+            hint=f"install it on {host}: {facts.install('fio')}",
         )

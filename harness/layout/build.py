@@ -194,4 +194,4 @@ class Builder:
 def _require_tools(runner: Runner, facts: HostFacts) -> None:
     for tool in ("sfdisk", "wipefs"):
         if not facts.has_tool(tool):
-            raise Unsupported(f"{runner.name}: {tool} is not installed", hint="apt-get install fdisk util-linux")
+            raise Unsupported(f"{runner.name}: {tool} is not installed", hint=facts.install("fdisk", "util-linux"))

@@ -51,7 +51,7 @@ def why_not(mode: Mode, found: FoundStorage, facts: HostFacts) -> str | None:
     if layout.kind not in found.layouts or isinstance(layout.base, Md):
         return f"its layout is {layout.kind} on {layout.base.words}; {offered}"
     return _other_options(layout, found) or (
-        "qemu-img is not installed there: apt-get install qemu-utils"
+        f"qemu-img is not installed there: {facts.install('qemu-utils')}"
         if isinstance(layout, Qcow2) and not facts.has_tool("qemu-img")
         else None
     )

@@ -163,7 +163,7 @@ class Md(Bare):
 
     @property
     def requirements(self) -> Iterator[Requirement]:
-        yield Tools(("mdadm",), "mdadm is", "apt-get install mdadm")
+        yield Tools(("mdadm",), "mdadm is", "mdadm")
         for level in (self.level, 0) if self.legs == 2 else (self.level,):
             yield Module(MD_MODULES[level], f"RAID {level}")
 

@@ -101,7 +101,7 @@ class LvmThin(Layer):
     @property
     def requirements(self) -> Iterator[Requirement]:
         yield from _LVM
-        yield Tools(("thin_check",), "the tools of thin pools are", "apt-get install thin-provisioning-tools")
+        yield Tools(("thin_check",), "the tools of thin pools are", "thin-provisioning-tools")
         yield Module("dm_thin_pool", "thin pools")
 
     def amplification(self, job: Job) -> Amplification:  # noqa: ARG002
@@ -163,7 +163,7 @@ class Qcow2(Layer):
     @property
     def requirements(self) -> Iterator[Requirement]:
         yield from _of_filesystem(self.filesystem)
-        yield Tools(("qemu-img",), "qemu-img is", "apt-get install qemu-utils")
+        yield Tools(("qemu-img",), "qemu-img is", "qemu-utils")
 
     def amplification(self, job: Job) -> Amplification:  # noqa: ARG002
         return Amplification(most_written=1 + METADATA, most_read=1 + _QCOW2_TABLES, read_for_write=_QCOW2_TABLES)
@@ -215,9 +215,9 @@ Layout = Device | Partition | Lvm | LvmThin | RawFile | Qcow2 | Md | Zvol | ZfsF
 AnyLayout = Annotated[Layout, Discriminator("kind")]
 """A layout in a file or in a record. `kind` selects the type."""
 
-_LVM: tuple[Requirement, ...] = (Tools(("lvm",), "LVM is", "apt-get install lvm2"), DeviceMapper())
+_LVM: tuple[Requirement, ...] = (Tools(("lvm",), "LVM is", "lvm2"), DeviceMapper())
 _ZFS: tuple[Requirement, ...] = (
-    Tools(("zpool", "zfs"), "ZFS is", "apt-get install zfsutils-linux"),
+    Tools(("zpool", "zfs"), "ZFS is", "zfsutils-linux"),
     Module("zfs", "ZFS", "apt-get install zfs-dkms, or measure on a Proxmox VE node, which has it"),
 )
 _PACKAGES: dict[Filesystem, str] = {"ext4": "e2fsprogs", "xfs": "xfsprogs"}
@@ -259,5 +259,5 @@ def every_requirement() -> Iterator[Requirement]:
 
 
 def _of_filesystem(filesystem: Filesystem) -> Iterator[Requirement]:
-    yield Tools((f"mkfs.{filesystem}",), f"mkfs.{filesystem} is", f"apt-get install {_PACKAGES[filesystem]}")
+    yield Tools((f"mkfs.{filesystem}",), f"mkfs.{filesystem} is", _PACKAGES[filesystem])
     yield Module(filesystem, filesystem, f"load the module {filesystem}, or measure on another host")

@@ -16,20 +16,24 @@ class HostFeatures(Protocol):
 
     def has_module(self, name: str) -> bool: ...
 
+    def install(self, *packages: str) -> str:
+        """The command that installs Debian's `packages` there."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """Programs that must be installed. `remedy` says how to install them."""
+    """Programs that must be installed. `package` is the Debian package that has them."""
 
     names: tuple[str, ...]
     what: str
-    remedy: str
+    package: str
 
     def missing(self, host: HostFeatures) -> str | None:
         """What the host lacks, with the remedy. None if it has everything."""
         if all(host.has_tool(name) for name in self.names):
             return None
-        return f"{self.what} not installed there: {self.remedy}"
+        return f"{self.what} not installed there: {host.install(self.package)}"
 
 
 @dataclass(frozen=True, slots=True)

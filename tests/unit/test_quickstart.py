@@ -11,6 +11,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from tests.unit.os_releases import OS_RELEASES
+
 QUICKSTART = Path(__file__).parents[2] / "quickstart"
 NOBODY = 65534
 
@@ -30,9 +32,16 @@ class Checkout:
             found = shutil.which(tool)
             assert found
             (self.programs / tool).symlink_to(found)
+        self.system("ID=debian\n")
         self.program("python3", "exit 1")
         self.program("dpkg-query", "exit 1")
         self.program("apt-get", f'echo "$@" >>"{path}/apt.log"')
+
+    def system(self, os_release: str) -> None:
+        """The distribution of the machine."""
+        (self.path / "os-release").write_text(os_release)
+        (self.path / "harness").mkdir(exist_ok=True)
+        shutil.copy(QUICKSTART.parent / "harness" / "packages.txt", self.path / "harness")
 
     def program(self, name: str, script: str) -> None:
         (self.programs / name).write_text(f"#!/bin/sh\n{script}\n")
@@ -55,7 +64,7 @@ class Checkout:
         nobody = NOBODY if os.geteuid() == 0 else None
         return subprocess.run(
             command,
-            env={"PATH": str(self.programs)},
+            env={"PATH": str(self.programs), "QUICKSTART_OS_RELEASE": str(self.path / "os-release")},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -162,3 +171,26 @@ def test_shell_scripts_have_no_known_mistakes() -> None:
     command = ["shellcheck", "--severity=warning", "--exclude=SC2010", *map(str, scripts)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("system", "program", "line"),
+    [
+        ("fedora", "rpm", "sudo dnf install e2fsprogs gcc glibc-devel libvirt-devel openssh-clients"),
+        ("rocky", "rpm", "sudo dnf install e2fsprogs gcc glibc-devel libvirt-devel openssh-clients"),
+        ("arch", "pacman", "sudo pacman -S --needed e2fsprogs gcc glibc libvirt openssh"),
+    ],
+)
+def test_other_distributions_are_told_their_own_packages(
+    checkout: Checkout, system: str, program: str, line: str
+) -> None:
+    checkout.system(OS_RELEASES[system])
+    (checkout.programs / "dpkg-query").unlink()
+    (checkout.programs / "apt-get").unlink()
+    checkout.program(program, 'for last; do :; done; [ "$last" = pkgconf ] || [ "$last" = pkgconf-pkg-config ]')
+    done = checkout.run()
+    assert done.returncode == 2
+    said = done.stderr.splitlines()[-1].removeprefix("quickstart:").strip()
+    assert said.startswith(line)
+    assert "pkgconf" not in said
+    assert "mmdebstrap" not in said

@@ -16,6 +16,7 @@ from harness.lab.hosts import ReachedHost
 from harness.lab.transport.bounded import Overdue, within
 from harness.lab.transport.hostkeys import recall
 from harness.lab.transport.ssh import SshTarget
+from harness.packages import install_command, os_ids
 from harness.units import format_duration
 
 CONNECT_SECONDS = 60.0
@@ -90,7 +91,7 @@ def _ssh_uri(target: SshTarget, directory: Path) -> str:
     """A qemu+ssh URI whose ssh ignores the user's own configuration and knows the host's key."""
     ssh = shutil.which("ssh")
     if ssh is None:
-        raise LabUnavailable("ssh is not installed on this machine", hint="apt-get install openssh-client")
+        raise LabUnavailable("ssh is not installed on this machine", hint=install_command(os_ids(), "openssh-client"))
     key = target.host_key or (recall(target.known_hosts, target.address) if target.known_hosts else None)
     known = directory / "known_hosts"
     known.write_text(f"lab {key}\n")
