@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from importlib.metadata import version
 from typing import Any
 
 from harness.errors import ConfigError
 
 SHELLS = ("bash", "zsh", "tcsh")
-_DISTRIBUTION = "virt-overhead"
 
 
 def add_completion(commands: Any) -> None:
@@ -28,23 +28,60 @@ def _completion(options: argparse.Namespace) -> int:
     try:
         import shtab  # noqa: PLC0415 - only this command needs it
     except ImportError as error:
-        raise _missing(error) from error
+        raise ConfigError("this command needs the Python package shtab", hint="pip install shtab") from error
 
     print(shtab.complete(options.parser, options.shell))
     return 0
 
 
 def _man(options: argparse.Namespace) -> int:
-    try:
-        from argparse_manpage.manpage import Manpage  # noqa: PLC0415 - only this command needs it
-    except ImportError as error:
-        raise _missing(error) from error
-
-    data = {"project_name": _DISTRIBUTION, "version": version(_DISTRIBUTION), "manual_title": "virt-overhead"}
-    data["description"] = "measure how much disk performance a virtual machine loses"
-    print(Manpage(options.parser, _data=data, format="single-commands-section"))
+    print("\n".join(man_page(options.parser, version(options.parser.prog))))
     return 0
 
 
-def _missing(error: ImportError) -> ConfigError:
-    return ConfigError(f"this command needs the Python package {error.name}", hint=f"pip install {error.name}")
+def man_page(parser: argparse.ArgumentParser, release: str) -> Iterator[str]:
+    """The lines of the manual page, in the macros of man(7). The library for this has no wheel on PyPI."""
+    yield f'.TH {_text(parser.prog.upper())} 1 "" "{_text(parser.prog)} {_text(release)}" "User Commands"'
+    yield from (".SH NAME", f"{_text(parser.prog)} \\- measure how much disk performance a virtual machine loses")
+    yield from (".SH SYNOPSIS", f".B {_text(parser.prog)}", "COMMAND [OPTION...]")
+    yield from (".SH DESCRIPTION", _text(parser.description or ""), ".PP", _text(parser.epilog or ""))
+    yield ".SH COMMANDS"
+    yield from _commands(parser)
+    yield from (
+        ".SH EXIT STATUS",
+        "0: done. 1: failed. 2: usage error, or a file that cannot be used. 130: interrupted.",
+    )
+
+
+def _commands(parser: argparse.ArgumentParser) -> Iterator[str]:
+    for action in parser._actions:
+        if not isinstance(action, argparse._SubParsersAction):
+            continue
+        words = {each.dest: each.help or "" for each in action._choices_actions}
+        for name, command in action.choices.items():
+            yield from (f".SS {_text(command.prog)}", _text(words.get(name, "")))
+            for each in command._actions:
+                if not isinstance(each, argparse._HelpAction | argparse._SubParsersAction):
+                    yield from (".TP", _names(each), _text((each.help or "") % _values(each)))
+            if command.epilog:
+                yield from (".PP", _text(command.epilog))
+            yield from _commands(command)
+
+
+def _names(action: argparse.Action) -> str:
+    metavar = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
+    value = "{" + ",".join(map(str, action.choices)) + "}" if action.choices else metavar
+    names = ", ".join(rf"\fB{_text(name)}\fR" for name in action.option_strings)
+    parts = (names, rf"\fI{_text(value)}\fR" if action.nargs != 0 else "")
+    return " ".join(filter(None, parts))
+
+
+def _values(action: argparse.Action) -> dict[str, object]:
+    """What `%(default)s` and the like in a help text stand for."""
+    return {**vars(action), "type": getattr(action.type, "__name__", "")}
+
+
+def _text(text: str) -> str:
+    r"""For roff: `\` begins a request, `-` would become a hyphen, and `.` or `'` at the beginning of a line is a macro."""
+    escaped = text.replace("\\", "\\e").replace("-", "\\-")
+    return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped

@@ -1,4 +1,4 @@
-"""What is in the wheel. tests/soak/test_package.py installs it and measures with it."""
+"""What is in the wheel. tests/package installs it."""
 
 from __future__ import annotations
 
