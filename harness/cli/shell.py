@@ -82,6 +82,6 @@ def _values(action: argparse.Action) -> dict[str, object]:
 
 
 def _text(text: str) -> str:
-    r"""For roff: `\` begins a request, `-` would become a hyphen, and `.` or `'` at the beginning of a line is a macro."""
+    r"""For roff: `\` begins a request, `-` would become a hyphen, and `.` or `'` begins a line with a macro."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped
