@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -41,10 +40,11 @@ def test_it_collects_the_same_cells_as_the_checkout(installed: Installed) -> Non
 
 def test_two_workers_find_the_plugin_and_the_lab_file(installed: Installed) -> None:
     with closed_port() as port:
-        make_key(installed.directory / "key")
+        key = installed.directory / "key"
+        make_key(key)
         disk = '[host.node1.disk.optane]\nid = "/dev/disk/by-id/nvme-A"\nserial = "A"\ndestroy = true\n'
         (installed.directory / "lab.toml").write_text(
-            f'[host.node1]\nkind = "ssh"\naddress = "127.0.0.1"\nport = {port}\nkey = "key"\n{disk}'
+            f'[host.node1]\nkind = "ssh"\naddress = "127.0.0.1"\nport = {port}\nkey = "{key}"\n{disk}'
         )
         done = installed.run("virt-overhead", "run", "-n", "2", "-k", "optane and lvm and randread", "--require-lab")
     (installed.directory / "lab.toml").unlink()
@@ -53,16 +53,16 @@ def test_two_workers_find_the_plugin_and_the_lab_file(installed: Installed) -> N
     assert "Traceback" not in done.stdout + done.stderr
 
 
-def test_a_stored_run_is_reported_and_compared(installed: Installed) -> None:
+def test_a_stored_run_is_reported(installed: Installed) -> None:
     store = RunStore.create(installed.directory / "reports", RunId(RUN_ID))
     store.write_results(synthetic_run())
     done = installed.run("virt-overhead", "report")
     assert done.returncode == 0, done.stdout + done.stderr
     page = installed.directory / "reports" / "latest" / "index.html"
     assert page.stat().st_size > 100_000
-    compared = installed.run("virt-overhead", "compare", "latest", "latest", "--json")
-    assert compared.returncode == 0, compared.stderr
-    assert json.loads(compared.stdout)["scenarios"]
+    table = installed.run("virt-overhead", "report", "--markdown")
+    assert table.returncode == 0, table.stderr
+    assert "optane" in table.stdout
 
 
 def test_a_project_of_others_in_the_same_environment_is_unaffected(installed: Installed, tmp_path: Path) -> None:
