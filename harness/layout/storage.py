@@ -17,6 +17,7 @@ from harness.layout.source import Sources
 from harness.layout.storage_files import file_bytes, files
 from harness.layout.storage_lvm import volume_bytes, volumes
 from harness.layout.storage_zfs import dataset_bytes, datasets
+from harness.layout.unwatched import unwatched_volumes
 from harness.model.base import Device, Md
 from harness.model.layout import Layout, Lvm, LvmThin, Qcow2, RawFile, Zvol
 from harness.model.mode import Mode
@@ -79,7 +80,7 @@ def on_storage(
     wanted = {BASELINE: _BASELINES[found.place]}
     wanted |= {mode.name: mode.layout for mode in modes if not isinstance(mode.layout, Device)}
     room = require_room(runner, found, sum(_bytes(found, layout, span) for layout in wanted.values()))
-    with _MAKE[found.place](log, room, label, wanted, span) as sources:
+    with unwatched_volumes(log, label), _MAKE[found.place](log, room, label, wanted, span) as sources:
         below = {name: disks_below(runner, each.twin.path) for name, each in sources.items()}
         disks = below[BASELINE]
         if other := next((name for name, own in below.items() if own != disks), None):

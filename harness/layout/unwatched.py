@@ -1,4 +1,4 @@
-"""Keeps udev from probing the disk under test and its layouts while they are measured.
+"""Keeps udev from probing the disk under test, and the layouts of a run, while they are measured.
 
 udev watches block devices. When fio closes one after writing, udev reads its signatures, and those of the members of an
 array: up to 2 MiB in the middle of the next slice. On a slow disk, that takes a tenth of the slice. A temporary rule
@@ -21,31 +21,32 @@ RULES = "/run/udev/rules.d"
 """Rules that end with the next boot."""
 
 _HAS_UDEV = 'PATH="$PATH:/usr/sbin:/sbin" command -v udevadm && [ -S /run/udev/control ]'
-# $1: the rule's file, $2: the kernel's name of the disk. The rules are on standard input. The file never replaces
-# another one. The device is triggered, because its watch has begun already.
+# $1: the rule's file, $2: the kernel's name of the disk, or empty. The rules are on standard input. The file never
+# replaces another one. The disk is triggered, because its watch has begun already.
 _MAKE = r"""
 export PATH="$PATH:/usr/sbin:/sbin"
 mkdir -p "${1%/*}" && set -C && cat >"$1" || exit
-udevadm control --reload && udevadm trigger --action=change --settle "/sys/class/block/$2"
+udevadm control --reload || exit
+[ -z "$2" ] || udevadm trigger --action=change --settle "/sys/class/block/$2"
 """
-# $1: the rule's file, $2: its first line, $3: the kernel's name of the disk, which gets its watch back.
+# $1: the rule's file, $2: its first line, $3: the kernel's name of the disk, which gets its watch back, or empty.
 _REMOVE = r"""
 [ -e "$1" ] || { echo absent; exit; }
 read -r first <"$1" || exit
 [ "$first" = "$2" ] || { echo "foreign: $1 is another file"; exit; }
 rm -f "$1" && udevadm control --reload || exit
-[ ! -e "/sys/class/block/$3" ] || udevadm trigger --action=change --settle "/sys/class/block/$3" || exit
+[ -z "$3" ] || [ ! -e "/sys/class/block/$3" ] || udevadm trigger --action=change --settle "/sys/class/block/$3" || exit
 echo removed
 """
 
 
 class UdevRule(HostThing):
-    """A file of udev rules in /run, identified by its first line, and the disk whose watch it turns off."""
+    """A file of udev rules in /run, identified by its first line, and the disk whose watch it turns off, if any."""
 
     kind: Literal["udev-rule"] = "udev-rule"
     path: str
     first: str
-    disk: str
+    disk: str = ""
 
     removal: ClassVar[str] = _REMOVE
 
@@ -57,13 +58,15 @@ class UdevRule(HostThing):
         return [self.path, self.first, self.disk]
 
 
-def rules(run_id: RunId, disk: str) -> str:
-    """Rules without a watch for the disk with this name in the kernel, and for the run's volumes and arrays."""
+def rules(run_id: RunId, disk: str = "") -> str:
+    """Rules without a watch for the run's volumes and arrays, and for the disk with this name in the kernel."""
     name = f"{TAG}-{run_id}"
     # device-mapper doubles a dash in the names of volume groups and volumes.
-    partition = f"{disk}p" if disk[-1].isdigit() else disk
+    partition = f"{disk}p" if disk[-1:].isdigit() else disk
     volume = name.replace("-", "--")
-    devices = (f'KERNEL=="{disk}|{partition}[0-9]*"', f'ENV{{DM_NAME}}=="*{volume}*"', f'ENV{{MD_DEVNAME}}=="{name}*"')
+    devices = [f'ENV{{DM_NAME}}=="*{volume}*"', f'ENV{{MD_DEVNAME}}=="{name}*"']
+    if disk:
+        devices.insert(0, f'KERNEL=="{disk}|{partition}[0-9]*"')
     return "".join(f'ACTION!="remove", SUBSYSTEM=="block", {device}, OPTIONS:="nowatch"\n' for device in devices)
 
 
@@ -73,13 +76,29 @@ def unwatched(log: CreationLog, device: Writable) -> Iterator[None]:
 
     Changes nothing on a host without udev, or one that does not take the rule. Raises HostError.
     """
-    runner, disk = log.runner, device.name
+    with _rule(log, device.disks, device.name):
+        yield
+
+
+@contextmanager
+def unwatched_volumes(log: CreationLog, label: str) -> Iterator[None]:
+    """Turn off udev's watch of all volumes that the run creates in the block on a storage in use.
+
+    `label` is the name of the storage in the creation log. Changes nothing on a host without udev. Raises HostError.
+    """
+    with _rule(log, (label,)):
+        yield
+
+
+@contextmanager
+def _rule(log: CreationLog, disks: tuple[str, ...], disk: str = "") -> Iterator[None]:
+    runner = log.runner
     if runner.run(["sh", "-c", _HAS_UDEV], deadline=20, check=False).status != 0:
         yield
         return
-    path = f"{RULES}/99-{TAG}-{log.run_id}-{disk}.rules"
+    path = f"{RULES}/99-{TAG}-{log.run_id}-{disk or 'volumes'}.rules"
     first = f"# virt-overhead {uuid.uuid4()}: no probes of what run {log.run_id} measures"
-    with log.making_here(UdevRule(path=path, first=first, disk=disk, disks=device.disks)):
+    with log.making_here(UdevRule(path=path, first=first, disk=disk, disks=disks)):
         content = f"{first}\n{rules(log.run_id, disk)}"
         runner.run(["sh", "-c", _MAKE, "sh", path, disk], stdin=content, deadline=60, check=False)
         yield

@@ -24,6 +24,10 @@ def test_the_rules_are_for_the_disk_and_what_the_run_builds_only() -> None:
     ]
 
 
+def test_on_a_storage_in_use_the_rules_are_for_the_volumes_of_the_run_only() -> None:
+    assert rules(RUN).splitlines() == rules(RUN, "sdb").splitlines()[1:]
+
+
 def test_partitions_of_a_disk_whose_name_ends_with_a_digit() -> None:
     assert 'KERNEL=="nvme0n1|nvme0n1p[0-9]*"' in rules(RUN, "nvme0n1")
 
@@ -48,6 +52,13 @@ def test_the_own_rule_is_removed_and_udev_reads_the_rules_again(tmp_path: Path, 
     assert not rule.exists()
     assert udevadm.read_text() == "control --reload\n"
     assert thing.remove(RUNNER).outcome == "absent"
+
+
+def test_nothing_is_triggered_for_a_rule_without_a_disk(tmp_path: Path, udevadm: Path) -> None:
+    rule = tmp_path / "99.rules"
+    rule.write_text(f"{FIRST}\n{rules(RUN)}")
+    assert UdevRule(path=str(rule), first=FIRST).remove(RUNNER).outcome == "removed"
+    assert udevadm.read_text() == "control --reload\n"
 
 
 def test_the_rule_of_somebody_else_stays(tmp_path: Path, udevadm: Path) -> None:
