@@ -47,6 +47,12 @@ def _is_at(node: Node, volume: Volume, path: str) -> bool:
     return node.store.path(volume.id) in (path, f"/dev/zvol/{path}")
 
 
+def _allocated(node: Node, path: str) -> list[str]:
+    """Blocks of a file and their size. PVE preallocates none of a raw file, and nothing is written to the double's."""
+    _identity(node, path)
+    return ["0 512"]
+
+
 def _physical_volumes(node: Node) -> list[str]:
     made = [each for each in node.disks.pools if each.kind in ("lvm", "lvmthin")]
     return ["  /dev/vda3 pve", *(f"  {each.disk.device} {each.name}" for each in made)]
@@ -155,6 +161,7 @@ def _volumes(node: Node, key: str, place: str) -> list[str]:
 _ANSWERS: Mapping[str, Callable[..., Iterable[str]]] = {
     "readlink|*": _resolved,
     "blkid|PART_ENTRY_UUID|value|*": _partuuid,
+    "stat|%b %B|*": _allocated,
     "stat|*|*": _identity,
     "lvs|lv_uuid|*": _identity,
     "zfs|get|value|guid|*": _identity,

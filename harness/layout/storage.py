@@ -90,7 +90,7 @@ def on_storage(
                 hint="name a storage whose volumes are all on the same disks",
             )
         bare = sources[BASELINE].twin
-        shared = SharedStorage(found.words, disks, _facts(found), dict(_notes(found, modes)), room)
+        shared = SharedStorage(found.words, disks, room, _facts(found), dict(_notes(found, modes)))
         by_mode = {mode.name: sources.get(mode.name, Sources.same(bare)) for mode in modes}
         yield Layouts(
             device=bare,

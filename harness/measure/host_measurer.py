@@ -45,7 +45,7 @@ class HostMeasurer(SessionMeasurer):
         examined(replace(examine(host, self._images), builds=not self._environment.has(request)))
         at = self._session(request)
         self._meter.found({name: device for device, name in (at.layouts.names or {at.layouts.disk: plan.disk}).items()})
-        if at.layouts.shared is not None and at.layouts.shared.room is not None:
+        if at.layouts.shared is not None:
             # Others may have filled it since the last group. The end of the run frees the space of its volumes.
             at.layouts.shared.room.require(0)
         disks = self._disks.of(at)

@@ -130,7 +130,7 @@ class NodeShell(PlayedShell):
                 argv, input=stdin, capture_output=True, text=True, timeout=deadline, check=False, env=self._environment
             )
             return Completed(tuple(argv), done.returncode, done.stdout, done.stderr)
-        if argv[0] in ("qm", "pvesm"):
+        if argv[0] in ("qm", "pvesm", "stat"):
             told = nodeshell.run(self.node, argv)
             return Completed(tuple(argv), told.status, told.text, "")
         return Completed(tuple(argv), 0, self._played(argv, script, said, stdin), "")

@@ -81,7 +81,6 @@ def test_volumes_are_created_on_it_and_its_disks_are_shared(
         assert layouts.shared is not None
         assert layouts.shared.words == "storage local-lvm"
         assert layouts.shared.disks == ("sda", "sdb")
-        assert layouts.shared.room is None
     assert left(client) == []
 
 

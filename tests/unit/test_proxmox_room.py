@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.errors import SafetyError, Unsupported
 from harness.guest.proxmox.backend import ProxmoxHypervisor
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.room import require_room
+from harness.guest.proxmox.room import allocated, require_room
 from harness.lab.storage import DiskByStorage
 from harness.lab.storage_space import Allocation, StorageSpace, shortages
 from harness.model.attach import Attach
@@ -136,3 +137,18 @@ def test_the_smallest_quota_of_a_pools_datasets_counts() -> None:
     ]
     assert list(shortages(places, [Allocation("a", GIB), Allocation("b", GIB)])) == []
     assert list(shortages(places, [Allocation("a", GIB), Allocation("b", 5 * GIB)])) != []
+
+
+@pytest.mark.parametrize(
+    ("entry", "how"),
+    [
+        ({"type": "lvm"}, "in full"),
+        ({"type": "zfspool"}, "in full"),
+        ({"type": "zfspool", "sparse": 1}, "when written"),
+        ({"type": "nfs"}, "as a file"),
+        ({"type": "btrfs"}, "when written"),
+        ({"type": "lvmthin"}, "when written"),
+    ],
+)
+def test_what_is_already_allocated_is_not_needed_again(entry: dict[str, Any], how: str) -> None:
+    assert allocated(entry) == how

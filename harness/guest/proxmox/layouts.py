@@ -13,8 +13,8 @@ from harness.guest.proxmox.drive import not_offered
 from harness.guest.proxmox.fitness import STORAGE_TYPES
 from harness.guest.proxmox.layers import Stored, not_made, store_layers, stored_bytes, volumes
 from harness.guest.proxmox.node import require_unclaimed, stable_path
-from harness.guest.proxmox.room import require_room
-from harness.guest.proxmox.stores import Store, Stores
+from harness.guest.proxmox.room import Filled, StoresReserve, allocated, require_room
+from harness.guest.proxmox.stores import PveVolume, Store, Stores
 from harness.lab.inventory import AnyDisk, DiskById
 from harness.lab.members import disks_below
 from harness.lab.paths import TAG
@@ -128,7 +128,15 @@ def on_storages(stores: Stores, disk: DiskByStorage, modes: Sequence[Mode], *, s
                         f"{', '.join(below)} and {', '.join(other)}, so their figures cannot be compared",
                         hint=f"name storages of one disk under disk.{disk.name}",
                     )
-        shared = SharedStorage(disk.identity, below)
+        entries = {str(each["storage"]): each for each in stores.client.get("storage")}
+        own = [source for each in sources.values() for source in (each.guest, each.twin)]
+        filled = {
+            source.path: Filled(storage, allocated(entries[storage]))
+            for source in (bare, *own)
+            if isinstance(source, PveVolume)
+            for storage in [source.volid.partition(":")[0]]
+        }
+        shared = SharedStorage(disk.identity, below, StoresReserve(stores.client, runner, filled))
         yield _layouts(bare, sources, span, below[0] if below else "", shared)
 
 
@@ -142,12 +150,11 @@ def require_storages(client: Client, runner: Runner, disk: DiskByStorage, modes:
     for layout, storage in disk.storages.items():
         _require_storage(client, known.get(storage), storage, layout)
     first_kind, first_storage = next(iter(disk.storages.items()))
-    wanted = [Allocation(first_storage, stored_bytes(_BASELINE[first_kind], span))]
-    wanted += [
-        Allocation(disk.storages[mode.layout.kind], stored_bytes(mode.layout, span))
-        for mode in modes
-        if isinstance(mode.layout, Stored)
-    ]
+    layouts = [(first_storage, _BASELINE[first_kind])]
+    layouts += [(disk.storages[mode.layout.kind], mode.layout) for mode in modes if isinstance(mode.layout, Stored)]
+    # A write to a file on btrfs takes new blocks before it frees the old ones.
+    copies = {name: 2 if entry["type"] == "btrfs" else 1 for name, entry in known.items()}
+    wanted = [Allocation(storage, copies[storage] * stored_bytes(layout, span)) for storage, layout in layouts]
     require_room(client, runner, wanted)
 
 

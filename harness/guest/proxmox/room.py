@@ -1,19 +1,83 @@
-"""Checks that the node's storages have enough free space for the volumes of a run, before it creates them."""
+"""Checks that the node's storages have enough free space for the volumes of a run: before and after it creates them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from harness.errors import HostError, SafetyError, Unsupported
 from harness.guest.proxmox.client import Client
-from harness.lab.storage_space import Allocation, read_space, shortages
+from harness.lab.guard.room import filling_up, unallocated_bytes
+from harness.lab.storage_space import Allocation, StorageSpace, read_space, shortages
 from harness.lab.transport.base import Runner
+
+Allocated = Literal["in full", "as a file", "when written"]
+"""How a storage allocates a volume: when it is created, what its file has, or each time when something is written."""
+
+
+def allocated(entry: Mapping[str, Any]) -> Allocated:
+    """How the storage with this entry of storage.cfg allocates its volumes. Pure."""
+    kind = str(entry.get("type", ""))
+    if kind == "lvm" or (kind == "zfspool" and not int(entry.get("sparse", 0))):
+        return "in full"
+    # A write to btrfs takes new blocks.
+    return "as a file" if kind in ("dir", "nfs", "cifs", "cephfs") else "when written"
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A volume of the run on an existing storage."""
+
+    storage: str
+    allocated: Allocated
+
+
+@dataclass(frozen=True, slots=True)
+class StoresReserve:
+    """Keeps the reserve of existing storages free while the volumes of a run are filled and measured: a `Reserve`.
+
+    `volumes` has the volumes by their paths on the node.
+    """
+
+    client: Client
+    runner: Runner
+    volumes: Mapping[str, Filled]
+
+    def require(self, size_bytes: int) -> None:
+        for storage in dict.fromkeys(each.storage for each in self.volumes.values()):
+            self._require(storage, size_bytes)
+
+    def require_for(self, path: str, size_bytes: int, part_bytes: int) -> None:
+        volume = self.volumes[path]
+        match volume.allocated:
+            case "in full":
+                missing = 0
+            case "as a file":
+                missing = unallocated_bytes(self.runner, path, size_bytes)
+            case "when written":
+                missing = size_bytes
+        self._require(volume.storage, min(part_bytes, missing))
+
+    def _require(self, storage: str, size_bytes: int) -> None:
+        wanted = [Allocation(storage, size_bytes)]
+        if why := "; ".join(shortages(_places(self.client, self.runner, [storage]), wanted)):
+            raise filling_up(f"host {self.client.host}: nothing more is written to storage {storage}", why)
 
 
 def require_room(client: Client, runner: Runner, wanted: Sequence[Allocation]) -> None:
     """Raises Unsupported if too little space would remain free on a storage, SafetyError if the space is unknown."""
-    names = list(dict.fromkeys(each.storage for each in wanted))
+    places = _places(client, runner, list(dict.fromkeys(each.storage for each in wanted)))
+    if reasons := list(shortages(places, wanted)):
+        raise Unsupported(
+            f"host {client.host}: " + "; ".join(reasons),
+            hint="free space there, measure a smaller span (a lighter profile), select fewer modes with -k, or name "
+            "another storage",
+        )
+
+
+def _places(client: Client, runner: Runner, names: Sequence[str]) -> list[StorageSpace]:
+    """The places from which these storages take space. Raises SafetyError if they are unknown."""
     entries = {str(each["storage"]): each for each in client.get("storage")}
     words = [word for name in names for word in _words(client, name, entries.get(name, {}))]
     try:
@@ -25,12 +89,7 @@ def require_room(client: Client, runner: Runner, wanted: Sequence[Allocation]) -
         ) from error
     if unknown := [name for name in names if name not in {each.storage for each in places}]:
         raise SafetyError(f"host {client.host}: the node does not report the free space on {', '.join(unknown)}")
-    if reasons := list(shortages(places, wanted)):
-        raise Unsupported(
-            f"host {client.host}: " + "; ".join(reasons),
-            hint="free space there, measure a smaller span (a lighter profile), select fewer modes with -k, or name "
-            "another storage",
-        )
+    return places
 
 
 def _words(client: Client, name: str, entry: Mapping[str, Any]) -> tuple[str, str, str]:

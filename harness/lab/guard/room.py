@@ -60,10 +60,7 @@ class Room:
         A run calls this before each part of what it fills, because others fill the storage at the same time.
         """
         if why := _why_short(self.runner, self.found, size_bytes):
-            raise SafetyError(
-                f"{self.runner.name}: nothing more is written to {self.found.words}, which is filling up: {why}",
-                hint="somebody else has used the space since the run began: free space there, then start again",
-            )
+            raise filling_up(f"{self.runner.name}: nothing more is written to {self.found.words}", why)
 
     def require_for(self, path: str, size_bytes: int, part_bytes: int) -> None:
         """The same before `part_bytes` of the volume at `path` are written, which has `size_bytes`.
@@ -78,10 +75,23 @@ class Room:
             return 0
         if found.place != "directory" or found.copies > 1:
             return size_bytes
-        printed = self.runner.run(["stat", "-c", "%b %B", path], deadline=30).stdout
-        with reading(f"{self.runner.name}: the allocation of {path}"):
-            blocks, unit = map(int, printed.split())
-        return max(size_bytes - blocks * unit, 0)
+        return unallocated_bytes(self.runner, path, size_bytes)
+
+
+def filling_up(what: str, why: str) -> SafetyError:
+    """The error of a run that ends because others have used the space since it began."""
+    return SafetyError(
+        f"{what}, which is filling up: {why}",
+        hint="somebody else has used the space since the run began: free space there, then start again",
+    )
+
+
+def unallocated_bytes(runner: Runner, path: str, size_bytes: int) -> int:
+    """The bytes of a file of `size_bytes` for which its file system has allocated no blocks yet. Raises HostError."""
+    printed = runner.run(["stat", "-c", "%b %B", path], deadline=30).stdout
+    with reading(f"{runner.name}: the allocation of {path}"):
+        blocks, unit = map(int, printed.split())
+    return max(size_bytes - blocks * unit, 0)
 
 
 def require_room(runner: Runner, found: FoundStorage, size_bytes: int) -> Room:
