@@ -12,7 +12,7 @@ from harness.analysis.bottleneck import (
     saturated,
 )
 from harness.analysis.carryover import CarryOver, Observation, carry_over
-from harness.analysis.change import Change, changes_shown, estimate_change
+from harness.analysis.change import PRACTICAL, Change, Relation, changes_shown, estimate_change, paired_change
 from harness.analysis.correlation import NO_CORRELATION, Correlation, pooled_correlation
 from harness.analysis.decompose import Costs, StepCost, decompose
 from harness.analysis.drift import drifted, estimate_drift
@@ -34,7 +34,7 @@ from harness.analysis.loadsearch import SearchLimits, next_rates
 from harness.analysis.many import benjamini_hochberg, holm, survivors
 from harness.analysis.metrics import METRICS, Better, Calls, Metric, Unit
 from harness.analysis.paths import PathLimit, PathLoad, path_limits
-from harness.analysis.power import pooled_sd, smallest_detectable
+from harness.analysis.power import MOST_SAMPLES, pooled_sd, samples_to_show, smallest_detectable
 from harness.analysis.samples import IN_ORDER, INDEPENDENT, Caveat, Samples
 from harness.analysis.scaling import Scaling, Shape, ideal_speedup, scaling
 from harness.analysis.sequential import Look, Sequential, looks
@@ -48,7 +48,9 @@ __all__ = [
     "INDEPENDENT",
     "IN_ORDER",
     "METRICS",
+    "MOST_SAMPLES",
     "NO_CORRELATION",
+    "PRACTICAL",
     "Better",
     "BootVariance",
     "Both",
@@ -76,6 +78,7 @@ __all__ = [
     "PathLoad",
     "PercentileInterval",
     "Reason",
+    "Relation",
     "Samples",
     "Scaling",
     "SearchLimits",
@@ -117,6 +120,7 @@ __all__ = [
     "mean_interval",
     "merged",
     "next_rates",
+    "paired_change",
     "path_limits",
     "percentile",
     "percentile_interval",
@@ -124,6 +128,7 @@ __all__ = [
     "pooled_sd",
     "power_to_decide",
     "proven_below",
+    "samples_to_show",
     "saturated",
     "scaling",
     "smallest_detectable",

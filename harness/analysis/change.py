@@ -1,13 +1,14 @@
-"""How much a value changed between two runs: Welch's t on the logarithms of two independent series."""
+"""One series as a multiple of another: of two runs (Welch's t), or of two arms in the same blocks (paired t)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from itertools import product
 
-from harness.analysis.estimate import positive
+from harness.analysis.estimate import log_ratios, positive
 from harness.analysis.exponential import finite_exp
 from harness.analysis.many import benjamini_hochberg
 from harness.analysis.samples import IN_ORDER, Caveat, Samples, Spread
@@ -15,6 +16,21 @@ from harness.analysis.student import t_mixture_quantile, t_mixture_survival
 
 _NEGLIGIBLE = 1e-6
 """A pair of correlations that is less probable is left out."""
+
+
+PRACTICAL = 1.05
+"""Values that differ by less than this factor are equal for the choice between them."""
+
+
+class Relation(StrEnum):
+    """What an interval says about a change."""
+
+    SHOWN = "shown"
+    """It excludes 1."""
+    EQUAL = "equal"
+    """It proves that the values differ by less than `PRACTICAL`."""
+    UNDECIDED = "undecided"
+    UNKNOWN = "no interval"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +56,21 @@ class Change:
     def excludes_one(self) -> bool:
         """Whether the whole interval lies above or below 1."""
         return self.low is not None and self.high is not None and not self.low <= 1 <= self.high
+
+    @property
+    def relation(self) -> Relation:
+        """Whether the change is shown, proven to be negligible, or undecided."""
+        if self.low is None or self.high is None:
+            return Relation.UNKNOWN
+        if self.excludes_one:
+            return Relation.SHOWN
+        return Relation.EQUAL if self.low > 1 / PRACTICAL and self.high < PRACTICAL else Relation.UNDECIDED
+
+    @property
+    def inverse(self) -> Change:
+        """The first series as a multiple of the second."""
+        low, high = (None if end is None else finite_exp(-math.log(end)) for end in (self.high, self.low))
+        return replace(self, ratio=1 / self.ratio, low=low, high=high, n_before=self.n_after, n_after=self.n_before)
 
 
 def estimate_change(
@@ -73,6 +104,26 @@ def estimate_change(
         p_value = error.p_value(log_ratio)
     caveats = tuple(dict.fromkeys(each.caveat for each in (first, second) if each.caveat is not None))
     return Change(finite_exp(log_ratio), low, high, p_value, first.freedom + 1, second.freedom + 1, caveats)
+
+
+def paired_change(
+    before: Iterable[float], after: Iterable[float], *, confidence: float = 0.95, samples: Samples = IN_ORDER
+) -> Change:
+    """As `estimate_change`, of pairs: `before[i]` and `after[i]` are of the same block, so its noise cancels.
+
+    The interval is Student's (1908) on the logarithms of the ratios, as wide as `samples` makes it.
+    """
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must be a share between 0 and 1, for example 0.95, not {confidence}")
+    spread = samples.spread(log_ratios(before, after))
+    low = high = p_value = None
+    if spread.has_interval:
+        half = spread.half_width(confidence)
+        low, high = finite_exp(spread.mean - half), finite_exp(spread.mean + half)
+        p_value = min(1.0, 2 * spread.p_above(abs(spread.mean)))
+    n = spread.freedom + 1
+    caveats = (spread.caveat,) if spread.caveat is not None else ()
+    return Change(finite_exp(spread.mean), low, high, p_value, n, n, caveats)
 
 
 def changes_shown(changes: Sequence[Change], *, error_rate: float = 0.05) -> list[bool]:

@@ -1,14 +1,33 @@
-"""The smallest overhead that a number of samples can show, from the scatter of samples."""
+"""The smallest overhead that samples can show, and how many samples a decision needs, from their scatter."""
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable
 from statistics import fmean
 
 from harness.analysis.correlation import inflation
 from harness.analysis.exponential import finite_expm1
 from harness.analysis.student import noncentrality, t_quantile
+
+MOST_SAMPLES = 200
+"""More blocks or boots than this are not practical."""
+
+
+def samples_to_show(distance: float, sd: float, confidence: float = 0.95) -> int | None:
+    """How many samples give an interval that does not reach `distance` from its mean; None above `MOST_SAMPLES`.
+
+    `sd` is the standard deviation of the samples, in the unit of `distance`. This is an expectation and not a promise:
+    it takes the scatter so far as the true one, and samples as independent.
+    """
+
+    def shows(n: int) -> bool:
+        return t_quantile((1 + confidence) / 2, n - 1) * sd / math.sqrt(n) < abs(distance)
+
+    numbers = range(2, MOST_SAMPLES + 1)
+    place = bisect_left(numbers, True, key=shows)
+    return numbers[place] if place < len(numbers) else None
 
 
 def pooled_sd(groups: Iterable[Iterable[float]]) -> float:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from harness.analysis import Estimate
 from harness.report.cells import confidence_words
-from harness.report.modes import Comparison, Headline, most_comparable, overlap, pooled
+from harness.report.modes import Comparison, Headline, overlap, pooled
 from harness.report.numbers import count, percent, percent_interval, sample_count, significant
 from harness.report.scaling import ScalingView
+from harness.results.answers import most_comparable
 
 MOST_IN_SENTENCE = 4
 """Arrays that the headline lists. Of more, it has the one that delivers most and the one that delivers least."""

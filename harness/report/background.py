@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -61,6 +61,13 @@ def configuration(cells: Sequence[CellView]) -> Table:
     return Table(("", *by_mode), rows)
 
 
+def differing(table: Table) -> tuple[Table, Table]:
+    """The rows in which the columns differ, and those in which all are the same, with one column for all."""
+    apart = [row for row in table.rows if len(set(row[1:])) > 1]
+    same = [row[:2] for row in table.rows if len(set(row[1:])) == 1]
+    return Table(table.header, tuple(apart)), Table(("", "every mode"), tuple(same))
+
+
 def about_run(run: Run) -> Table:
     """The facts of the run: when, by which command, where, with which seed."""
     info, lab = run.run, run.lab
@@ -84,15 +91,15 @@ def about_run(run: Run) -> Table:
         ("host", lab.host),
         ("lab", lab.kind if unknown else f"{lab.kind}, guests under {lab.accel}"),
         ("represents real hardware", f"{'not known' if unknown else 'yes' if lab.representative else 'no'}: {lab.why}"),
-        *_guests(run),
+        *guests_of(run.cells),
     )
     return Table(("", ""), rows)
 
 
-def _guests(run: Run) -> Iterator[tuple[str, str]]:
+def guests_of(cells: Iterable[CellRecord]) -> Iterator[tuple[str, str]]:
     """The size and placement of the guests, as they were read back: one row for all modes with the same."""
     modes: dict[str, dict[str, None]] = {}
-    for cell in run.cells:
+    for cell in cells:
         if words := guest_in_words(cell.effective):
             modes.setdefault(words, {})[cell.mode] = None
     for words, names in modes.items():

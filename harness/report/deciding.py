@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from harness.analysis import first_blocks, log_ratios, t_quantile
+from harness.analysis import MOST_SAMPLES, first_blocks, log_ratios, samples_to_show
 from harness.results import BudgetRecord, CellRecord, MetricRecord
 from harness.results.percentiles import rounds_needed
 
-_MOST_SAMPLES = 200
-"""More blocks or boots than this are not practical: the overhead is too close to the budget."""
 _CONFIDENCE = 0.95
 _ERROR_RATE = (1 - _CONFIDENCE) / 2
 
@@ -28,15 +25,9 @@ class _Side:
     def samples(self, confidence: float) -> float:
         """The smallest number of samples for which the interval, with this spread, does not contain the limit.
 
-        Infinite beyond `_MOST_SAMPLES`.
+        Infinite beyond `MOST_SAMPLES`.
         """
-
-        def decides(n: int) -> bool:
-            return t_quantile((1 + confidence) / 2, n - 1) * self.spread / math.sqrt(n) < abs(self.beyond)
-
-        numbers = range(2, _MOST_SAMPLES + 1)
-        place = bisect_left(numbers, True, key=decides)
-        return numbers[place] if place < len(numbers) else math.inf
+        return samples_to_show(self.beyond, self.spread, confidence) or math.inf
 
 
 def what_decides(record: CellRecord, budget: BudgetRecord, *, judged: int) -> str:
@@ -71,7 +62,7 @@ def _what_gives_samples(record: CellRecord, name: str) -> str:
 def samples_to_decide(
     metric: MetricRecord, budget: BudgetRecord, confidence: float, boots: Sequence[int] = ()
 ) -> int | None:
-    """How many samples would give an interval without the budget in it; None for more than `_MOST_SAMPLES`.
+    """How many samples would give an interval without the budget in it; None for more than `MOST_SAMPLES`.
 
     A sample is a block. With `boots`, the boot of each block, it is the mean of a boot. This is an expectation and not
     a promise: it treats mean and spread of the samples so far as the true values, and blocks as independent.
@@ -122,5 +113,5 @@ def _noun(metric: MetricRecord, boots: Sequence[int]) -> str:
 
 def _words(needed: int | None, n: int, noun: str) -> str:
     if needed is None:
-        return f"more than {_MOST_SAMPLES} {noun}: the overhead is too close to the budget"
+        return f"more than {MOST_SAMPLES} {noun}: the overhead is too close to the budget"
     return f"about {needed} {noun}, if they scatter like these {n}"

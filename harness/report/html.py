@@ -132,7 +132,7 @@ def _environment() -> Environment:
     environment.globals |= {
         "best_head": BEST_HEAD,
         "metric_value": _metric_value,
-        "configuration": background.configuration,
+        "configuration": lambda cells: background.differing(background.configuration(cells)),
         "scale_of": _scale_of,
         "verdict_scale": _verdict_scale,
         "by_quantity": _by_quantity,

@@ -7,6 +7,7 @@ from harness.report.model import Section, report_view
 from harness.report.numbers import percent_with_interval
 from harness.report.search import SearchView
 from harness.report.terminal import (
+    answer_lines,
     best_lines,
     disk_lines,
     efficiency_line,
@@ -24,22 +25,31 @@ _SPECIAL = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]<>|~"} | {"\n": 
 
 
 def markdown_table(run: Run) -> str:
-    """Warnings, what exceeds and what is void, per disk its headline and its cells, and how the time was spent."""
+    """Warnings, the answer for each disk, what exceeds and what is void, its cells, and how the time was spent."""
     view = report_view(run)
     lines = [f"> **{banner.title}.** {plain(banner.text)}\n" for banner in view.banners]
+    for section in view.sections:
+        lines += _answer(section)
     for title, sentences in finding_lists(view.verdicts):
-        lines += [f"**{title}**", "", *(f"- {plain(sentence)}" for sentence in sentences), ""]
+        lines += [f"**{title}**", "", *(f"- {_sentence(sentence)}" for sentence in sentences), ""]
     for section in view.sections:
         lines += _section(section)
     lines.append(" ".join((f"{efficiency_line(run)}.", *map(plain, view.calibration))))
     return "\n".join(lines) + "\n"
 
 
-def _section(section: Section) -> list[str]:
+def _answer(section: Section) -> list[str]:
+    """The headline, which mode to use for what, and what single options do."""
     lines = [f"### {_sentence(section.headline.sentence)}", ""]
     if section.headline.details:
         lines += [" ".join(map(_sentence, section.headline.details)), ""]
-    lines += [f"- {plain(line)}" for line in disk_lines(section)] + ([""] if section.disks else [])
+    indented = [(line, len(line) - len(line.lstrip())) for line in answer_lines(section)]
+    return lines + [f"{' ' * indent}- {_sentence(line.strip())}" for line, indent in indented] + [""] * bool(indented)
+
+
+def _section(section: Section) -> list[str]:
+    lines = []
+    lines += [f"- {plain(line)}" for line in disk_lines(section)] + ([""] if disk_lines(section) else [])
     rows = [
         f"| `{code(cell.id)}` | {_values(cell)} | {_verdict(cell)} |" for cell in section.cells if not cell.is_baseline
     ]

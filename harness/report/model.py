@@ -9,8 +9,10 @@ from functools import cached_property
 from typing import Literal
 
 from harness.analysis import Estimate
+from harness.report.answers import AnswerView, MatrixView
 from harness.report.array_states import ArrayStateView, array_state_views, state_sentences
 from harness.report.arrays import array_headline
+from harness.report.background import guests_of
 from harness.report.banners import Banner, banners
 from harness.report.best import BestRow, best_rows
 from harness.report.budgets import allowed
@@ -23,12 +25,16 @@ from harness.report.groups import ConditioningView, GroupView, conditionings, gr
 from harness.report.modes import Comparison, Headline, compare_modes, headline
 from harness.report.notes import Notes, notes_of
 from harness.report.published import PublishedView, published_view
+from harness.report.responsible import BlameView
 from harness.report.scaling import ScalingView, scaling_views
 from harness.report.search import SearchView, search_views
 from harness.report.verdicts import Verdicts, verdicts
 from harness.report.waterfall import WaterfallGroup, waterfall_groups
-from harness.results import Run
+from harness.results import CellRecord, Run
+from harness.results.answers import Answer, answers, seconds_of_slice
 from harness.results.io_costs import IoCost
+from harness.results.option_matrix import option_matrix
+from harness.results.responsible import flush_blame, throughput_blame
 
 Quantity = Literal["throughput", "latency"]
 
@@ -174,6 +180,12 @@ class Section:
     name: str
     title: str
     headline: Headline
+    answers: tuple[AnswerView, ...]
+    """Which mode to use for what; empty for arrays, and without a result."""
+    matrix: MatrixView | None
+    """What single options do; None if no two modes differ in one option only."""
+    blames: tuple[BlameView, ...]
+    """Which layer is responsible in the recommended mode."""
     comparison: Comparison
     cells: tuple[CellView, ...]
     waterfalls: tuple[WaterfallGroup, ...]
@@ -230,8 +242,20 @@ class Section:
         )
 
     @property
+    def never(self) -> tuple[str, ...]:
+        """Why modes are never recommended, each once."""
+        return tuple(dict.fromkeys(sentence for answer in self.answers for sentence in answer.never))
+
+    @property
     def notes(self) -> Notes:
         return notes_of(self.cells)
+
+    @property
+    def guests(self) -> tuple[str, ...]:
+        """Size and placement of the guests, as read back: a sentence for all modes with the same."""
+        return tuple(
+            f"{what[0].upper()}{what[1:]}: {words}." for what, words in guests_of([each.record for each in self.cells])
+        )
 
     @property
     def disk_notes(self) -> tuple[str, ...]:
@@ -289,6 +313,7 @@ def sections(run: Run, cells: Sequence[CellView]) -> tuple[Section, ...]:
     for cell in cells:
         by_key.setdefault((cell.record.host, cell.record.disk, cell.record.scenario), []).append(cell)
     found = []
+    slice_seconds = seconds_of_slice(run.cells, run.run.efficiency.wall_s)
     for number, (key, members) in enumerate(by_key.items(), start=1):
         host, disk, scenario = key
         own = tuple(members)
@@ -302,13 +327,27 @@ def sections(run: Run, cells: Sequence[CellView]) -> tuple[Section, ...]:
         scalings = scaling_views(run.scalings, own)
         states = array_state_views(run.array_states, own)
         answer = array_headline(name, scalings, comparison) if scalings else headline(name, comparison)
+        results = [] if scalings else [cell.record for cell in own if cell.comparable and not cell.is_baseline]
+        matrix = option_matrix(results)
+        found_answers = answers(results, slice_seconds) if results else ()
+        found_blames = _blames(results, found_answers)
         steps = [each for each in run.decompositions if (each.host, each.disk, each.scenario) == key]
         found.append(
             Section(
                 key=f"disk{number}",
                 name=name,
                 title=run.run.scenarios.get(scenario, scenario),
-                headline=replace(answer, details=(*answer.details, *state_sentences(states))),
+                headline=replace(
+                    answer,
+                    details=(
+                        *(sentence for each in found_blames for sentence in each.sentences),
+                        *answer.details,
+                        *state_sentences(states),
+                    ),
+                ),
+                answers=tuple(map(AnswerView, found_answers)),
+                matrix=MatrixView(matrix) if matrix else None,
+                blames=found_blames,
                 comparison=comparison,
                 cells=own,
                 waterfalls=waterfall_groups(f"disk{number}", steps, own),
@@ -322,6 +361,21 @@ def sections(run: Run, cells: Sequence[CellView]) -> tuple[Section, ...]:
             )
         )
     return tuple(found)
+
+
+def _blames(cells: Sequence[CellRecord], found: Sequence[Answer]) -> tuple[BlameView, ...]:
+    """For throughput and for flushes: the layer that is responsible in the mode that is recommended for them."""
+    by_use = {answer.use.name: answer.mode for answer in found if answer.mode is not None}
+    mode = next(iter(by_use.values()), None)
+    if mode is None:
+        return ()
+    confidence = max(cell.confidence for cell in cells)
+    flushing = by_use.get("database", mode)
+    blames = (
+        throughput_blame([cell for cell in cells if cell.mode == mode], confidence),
+        flush_blame([cell for cell in cells if cell.mode == flushing], confidence),
+    )
+    return tuple(BlameView(blame) for blame in blames if blame is not None)
 
 
 def outcome_counts(cells: Sequence[CellView]) -> dict[Outcome, int]:

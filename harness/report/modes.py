@@ -11,9 +11,12 @@ from statistics import fmean
 from harness.analysis import IN_ORDER, Estimate, Samples, estimate_overhead
 from harness.report.cells import ArmName, CellView, Outcome, confidence_words
 from harness.report.numbers import count, percent, percent_interval, sample_count
+from harness.results.answers import most_comparable
 from harness.results.dependence import paired_blocks
+from harness.results.mode_changes import mode_changes
 
-_JobKey = str
+MOST_NAMED = 4
+"""Modes that a headline names. Of more, it gives the number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +35,13 @@ class ModeSummary:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Modes over the same jobs, least overhead first. `left_out` names the modes that lack some of these jobs."""
+    """Modes over the same jobs, in the order of the plan. `left_out` names the modes that lack some of these jobs."""
 
     modes: tuple[ModeSummary, ...]
+    least: tuple[str, ...]
+    """The modes that may lose least: no interval, guest against guest, shows that another one loses less."""
+    most: tuple[str, ...]
+    """The modes that may lose most."""
     jobs: int
     planned: int
     """Jobs that the plan has for the modes, measured or not."""
@@ -62,15 +69,18 @@ def compare_modes(cells: Sequence[CellView]) -> Comparison:
     fixed rate are left out, because their throughput is the same on every arm.
     """
     guests = [cell for cell in cells if not cell.is_baseline and not cell.rated]
-    by_mode: dict[str, dict[_JobKey, CellView]] = {}
+    by_mode: dict[str, dict[str, CellView]] = {}
     for cell in guests:
         by_mode.setdefault(cell.mode, {})
         if cell.comparable:
             by_mode[cell.mode][cell.record.job.id] = cell
     chosen, jobs = most_comparable({mode: set(of_job) for mode, of_job in by_mode.items()})
-    summaries = [_summary(mode, [by_mode[mode][job] for job in sorted(jobs)]) for mode in chosen]
+    cells_of = {mode: [by_mode[mode][job] for job in sorted(jobs)] for mode in by_mode if mode in chosen}
+    summaries = tuple(_summary(mode, own) for mode, own in cells_of.items())
     return Comparison(
-        modes=tuple(sorted(summaries, key=lambda each: each.overhead.point)),
+        modes=summaries,
+        least=_extreme(summaries, cells_of, 1),
+        most=_extreme(summaries, cells_of, -1),
         jobs=len(jobs),
         planned=len({cell.record.job.id for cell in guests}),
         left_out=tuple(mode for mode in by_mode if mode not in chosen),
@@ -80,36 +90,82 @@ def compare_modes(cells: Sequence[CellView]) -> Comparison:
     )
 
 
+def _extreme(modes: Sequence[ModeSummary], cells: dict[str, list[CellView]], sign: int) -> tuple[str, ...]:
+    """The modes that may have the extreme loss: the least with `sign` 1, the most with -1.
+
+    Each is compared with the mode of the extreme mean, guest against guest. The intervals hold together (Bonferroni).
+    """
+    if not modes:
+        return ()
+    extreme = min(modes, key=lambda each: sign * each.overhead.point).mode
+    confidence = max(cell.record.confidence for own in cells.values() for cell in own)
+    confidence = 1 - (1 - confidence) / max(1, len(modes) - 1)
+
+    pairs = {
+        mode: [(one.record, other.record) for one, other in zip(cells[extreme], own, strict=True)]
+        for mode, own in cells.items()
+        if mode != extreme
+    }
+    changes = {mode: found.change for mode, found in mode_changes(pairs, "iops", confidence).items()}
+    beyond = {mode for mode, each in changes.items() if each.excludes_one and (each.ratio < 1) == (sign > 0)}
+    return tuple(each.mode for each in modes if each.mode not in beyond)
+
+
 def headline(disk: str, comparison: Comparison) -> Headline:
-    """For example "optane: `raw` loses least (38.1 % [36.0, 40.2]), `lvm` loses most (52.0 % [...]) of ..."."""
+    """For example "optane: `raw` loses least (38.1 % [36.0, 40.2]), `lvm` loses most (52.0 % [...]) of ...".
+
+    Modes that cannot be told apart are named together, in the order of the plan. Without an interval, none is ranked.
+    """
     modes = comparison.modes
     if not modes:
         sentence = "no attach mode was measured"
         if comparison.faster or comparison.void:
             sentence = "no attach mode has a figure that can be trusted"
         return Headline(f"{disk}: {sentence}", _left_out(comparison))
-    best, worst = modes[0], modes[-1]
     if len(modes) == 1:
-        sentence = f"{disk}: {_alone(best)}"
+        sentence = f"{_alone(modes[0])}"
+    elif all(each.overhead.low is None for each in modes):
+        sentence = f"{len(modes)} modes were measured without an interval, so none of them is ranked"
+    elif len(comparison.least) == len(modes):
+        sentence = f"{_named(comparison, comparison.least)} cannot be told apart: they lose {_span(modes)}"
     else:
-        sentence = f"{disk}: {_least(best)}, `{worst.mode}` loses most ({_figure(worst.overhead)})"
-        if worst.overhead.point <= 0:
-            sentence = f"{disk}: no mode loses throughput: {_least(best)}, `{worst.mode}` {_figure(worst.overhead)}"
-        sentence += " of the host's throughput"
-    return Headline(sentence, _details(comparison))
+        least = _group(comparison, comparison.least, "least")
+        most = _group(comparison, comparison.most, "most")
+        sentence = f"{least}, {most} of the host's throughput"
+        if max(each.overhead.point for each in modes) <= 0:
+            sentence = f"no mode loses throughput: {least}, {most}"
+    return Headline(f"{disk}: {sentence}", _details(comparison))
+
+
+def _group(comparison: Comparison, names: Sequence[str], what: str) -> str:
+    """For example "`raw` loses least (38.1 % [36.0, 40.2])", or "`raw` and `lvm` lose least (38.1 % to 39.2 %)"."""
+    own = [each for each in comparison.modes if each.mode in names]
+    if len(own) == 1:
+        return f"`{own[0].mode}` loses {what} ({_figure(own[0].overhead)})"
+    return f"{_named(comparison, names)} lose {what} and cannot be told apart ({_span(own)})"
+
+
+def _named(comparison: Comparison, names: Sequence[str]) -> str:
+    if len(names) > MOST_NAMED:
+        return f"{len(names)} of {len(comparison.modes)} modes"
+    return f"{', '.join(f'`{name}`' for name in names[:-1])} and `{names[-1]}`"
+
+
+def _span(modes: Sequence[ModeSummary]) -> str:
+    points = [each.overhead.point for each in modes]
+    return f"{percent(min(points))} % to {percent(max(points))} %"
 
 
 def _details(comparison: Comparison) -> tuple[str, ...]:
-    best, worst = comparison.modes[0], comparison.modes[-1]
+    first = comparison.modes[0].overhead
     jobs = count(comparison.jobs, "job")
     if comparison.jobs < comparison.planned:
         jobs = f"{comparison.jobs} of {count(comparison.planned, 'job')}"
-    details = [f"Geometric mean over {jobs} in {sample_count(best.overhead.n, best.overhead.boots)}"]
-    interval = f", with its interval ({comparison.confidence})."
-    details[0] += interval if best.overhead.low is not None else "; one block gives no interval."
-    if len(comparison.modes) > 1 and overlap(best.overhead, worst.overhead):
-        details.append("The intervals of the two overlap: this run cannot distinguish them.")
-    return (*details, *_left_out(comparison))
+    basis = f"Geometric mean over {jobs} in {sample_count(first.n, first.boots)}"
+    basis += (
+        f", with its interval ({comparison.confidence})." if first.low is not None else "; one block gives no interval."
+    )
+    return (basis, *_left_out(comparison))
 
 
 def _left_out(comparison: Comparison) -> tuple[str, ...]:
@@ -140,11 +196,6 @@ def _alone(mode: ModeSummary) -> str:
     return f"`{mode.mode}` loses {_figure(mode.overhead)} of the host's throughput"
 
 
-def _least(mode: ModeSummary) -> str:
-    verb = "loses least" if mode.overhead.point > 0 else "loses nothing"
-    return f"`{mode.mode}` {verb} ({_figure(mode.overhead)})"
-
-
 def _figure(overhead: Estimate) -> str:
     return f"{percent(overhead.point)} % {percent_interval(overhead)}".rstrip()
 
@@ -154,18 +205,6 @@ def overlap(one: Estimate, other: Estimate) -> bool:
     if one.high is None or other.low is None:
         return False
     return one.high >= other.low
-
-
-def most_comparable(jobs_of: dict[str, set[_JobKey]]) -> tuple[list[str], set[_JobKey]]:
-    """The modes and their common jobs with the most cells together. If equal, more modes win."""
-    ranked = sorted((mode for mode in jobs_of if jobs_of[mode]), key=lambda mode: -len(jobs_of[mode]))
-    best: tuple[list[str], set[_JobKey]] = ([], set())
-    common: set[_JobKey] = set()
-    for number, mode in enumerate(ranked, start=1):
-        common = common & jobs_of[mode] if number > 1 else set(jobs_of[mode])
-        if common and number * len(common) >= len(best[0]) * len(best[1]):
-            best = (ranked[:number], set(common))
-    return best
 
 
 def _summary(mode: str, cells: Sequence[CellView]) -> ModeSummary:

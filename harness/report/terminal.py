@@ -66,15 +66,17 @@ def print_run(run: Run, console: Console | None = None) -> None:
 
 
 def summary_lines(run: Run, path: Path | None = None) -> list[str]:
-    """The lines around the table: warnings, what exceeds and what is void, the headline per disk, counts, efficiency,
-    the smallest overhead that this lab can show, and the path of the report."""
+    """The lines around the table: warnings, the answer for each disk, what exceeds and what is void, further findings,
+    counts, efficiency, the smallest overhead that this lab can show, and the path of the report."""
     view = report_view(run)
     lines = [f"{banner.title}: {banner.text}" for banner in view.banners]
-    for title, sentences in finding_lists(view.verdicts):
-        lines += [f"{title}:", *(f"  {sentence}" for sentence in sentences)]
     for section in view.sections:
         lines.append(section.headline.sentence)
         lines += [f"  {detail}" for detail in section.headline.details]
+        lines += [f"  {line}" for line in answer_lines(section)]
+    for title, sentences in finding_lists(view.verdicts):
+        lines += [f"{title}:", *(f"  {sentence}" for sentence in sentences)]
+    for section in view.sections:
         lines += disk_lines(section)
         lines += [line for group in section.waterfalls for line in waterfall_lines(group)]
         lines += _first([view.sentence for view in section.scalings])
@@ -93,9 +95,24 @@ def summary_lines(run: Run, path: Path | None = None) -> list[str]:
     return lines
 
 
+def answer_lines(section: Section) -> list[str]:
+    """Which mode to use for what, and what single options do."""
+    lines = []
+    for answer in section.answers:
+        lines += [answer.sentence, *(f"  {detail}" for detail in answer.details)]
+    lines += _first([f"{sentence}." for sentence in section.never])
+    if section.matrix is not None:
+        lines += [
+            "one option at a time, guest against guest:",
+            *_first([f"  {each}" for each in section.matrix.sentences]),
+        ]
+    return lines
+
+
 def disk_lines(section: Section) -> list[str]:
-    """What the disks are, and what a reader must know about them."""
-    return [f"disk {line}" for line in (*_first([disk.sentence for disk in section.disks]), *section.disk_notes)]
+    """What the disks are, what a reader must know about them, and the size of the guests."""
+    disks = [f"disk {line}" for line in (*_first([disk.sentence for disk in section.disks]), *section.disk_notes)]
+    return [*disks, *section.guests]
 
 
 def best_lines(section: Section) -> list[str]:
@@ -119,13 +136,15 @@ def overhead_head(cells: Sequence[CellView]) -> str:
 
 
 def finding_lists(verdicts: Verdicts) -> list[tuple[str, list[str]]]:
-    """What exceeds, what is void and what is faster than its host: each title with its first sentences."""
+    """What exceeds, what is faster than its host, and why cells are void: each title with its first sentences."""
     lists = (
         ("exceeds", tuple(judged.sentence for judged in verdicts.exceeds)),
-        ("void, left out of all comparisons", verdicts.void_sentences),
         ("faster than the host beyond the interval, and no check explains it", verdicts.faster_sentences),
     )
-    return [(f"{title} ({len(sentences)})", _first(sentences)) for title, sentences in lists if sentences]
+    found = [(f"{title} ({len(sentences)})", _first(sentences)) for title, sentences in lists if sentences]
+    if verdicts.void:
+        found.append((f"void, left out of all comparisons ({len(verdicts.void)})", _first(verdicts.void_reasons)))
+    return found
 
 
 def _first(sentences: Sequence[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,8 +10,11 @@ from harness.analysis import Estimate, Verdict
 from harness.report.budgets import finding, limit, p_value, sentence
 from harness.report.cells import CellView, Outcome
 from harness.report.deciding import what_decides
-from harness.report.numbers import percent_with_interval
+from harness.report.numbers import count, percent_with_interval
 from harness.results import BudgetRecord
+
+_LINE = 160
+"""Characters of a reason in a list. The page has all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +72,25 @@ class Verdicts:
         )
 
     @property
-    def void_sentences(self) -> tuple[str, ...]:
-        return tuple(f"{cell.id}: {'; '.join(cell.remarks)}" for cell in self.void)
+    def void_reasons(self) -> tuple[str, ...]:
+        """A line for each mode and kind of failed checks, with the first cell's reason."""
+        alike: dict[tuple[str, str], list[CellView]] = {}
+        for cell in self.void:
+            alike.setdefault((cell.mode, " and ".join(_failed(cell))), []).append(cell)
+        return tuple(
+            f"`{mode}`, {count(len(cells), 'cell')}: {checks} failed, {_example(cells[0])}"
+            for (mode, checks), cells in alike.items()
+        )
+
+
+def _failed(cell: CellView) -> list[str]:
+    """The kinds of the checks that failed: the first word of their names."""
+    return list(dict.fromkeys(check.check.partition(" ")[0] for check in cell.record.validity if not check.ok))
+
+
+def _example(cell: CellView) -> str:
+    detail = next((check.detail for check in cell.record.validity if not check.ok), "no reason was stored")
+    return f"for example {cell.record.job.id}: {textwrap.shorten(detail, _LINE, placeholder=' ...')}"
 
 
 def verdicts(cells: Sequence[CellView]) -> Verdicts:

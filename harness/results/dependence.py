@@ -61,17 +61,22 @@ def paired_blocks(cells: Sequence[CellRecord]) -> list[tuple[int, ...]]:
     boots of their own, or in groups, which number their boots themselves. There is at least one pair if each cell has a
     block. Cells of one job need no pairing: their slices are of the same block (`CellRecord.samples`).
     """
-    of_cells = []
-    for cell in cells:
+    return in_pairs([cell.boots or (1,) * len(cell.rounds) for cell in cells])
+
+
+def in_pairs(boots_of: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+    """As `paired_blocks`, from the boot of each sample of each job."""
+    of_jobs = []
+    for boots in boots_of:
         by_boot: dict[int, list[int]] = {}
-        for position, boot in enumerate(cell.boots or (1,) * len(cell.rounds)):
+        for position, boot in enumerate(boots):
             by_boot.setdefault(boot, []).append(position)
-        of_cells.append(by_boot)
-    common = sorted(set.intersection(*map(set, of_cells)))
-    orders = [common or sorted(by_boot) for by_boot in of_cells]
+        of_jobs.append(by_boot)
+    common = sorted(set.intersection(*map(set, of_jobs)))
+    orders = [common or sorted(by_boot) for by_boot in of_jobs]
     pairs: list[tuple[int, ...]] = []
     for boots in zip(*orders, strict=False):
-        positions = [by_boot[boot] for by_boot, boot in zip(of_cells, boots, strict=True)]
+        positions = [by_boot[boot] for by_boot, boot in zip(of_jobs, boots, strict=True)]
         pairs += zip(*positions, strict=False)
     return pairs
 

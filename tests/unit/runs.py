@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeVar
 
@@ -69,6 +69,9 @@ CALIBRATION: Mapping[str, JsonValue] = {
     "delay": {"set_s": 0.001, "found_s": [0.00098, 0.00101, 0.00104]},
 }
 
+Speed = Callable[[Arm, Job], float]
+"""What an arm does in a job."""
+
 Ready = Literal["filled", "steady", "not steady"]
 """How the disk was conditioned: once filled, or worked until steady, or in vain."""
 
@@ -109,6 +112,10 @@ def synthetic_run(
     drift: float = 0.0,
     calibrated: bool = False,
     workloads: Sequence[str | Workload] = (),
+    scenario: Scenario | None = None,
+    speed: Speed | None = None,
+    flush: Speed | None = None,
+    noise: float = 0.015,
 ) -> Run:
     """A run over the optane scenario, or over some of its `modes`.
 
@@ -117,8 +124,10 @@ def synthetic_run(
     `budgets` are further ones. Guests of modes in `cached` are served by the host's page cache, those in `faster`
     outrun their host and no check says why. Rounds may be looked at early where `most_rounds` is above `rounds`. The
     disk loses the share `drift` of its speed while a group is measured. `workloads` take the place of the scenario's.
+    With a `scenario`, this one is measured instead; `speed` gives the IOPS of an arm, `flush` the seconds of its
+    fdatasync, and values scatter by the share `noise`.
     """
-    scenario = replace(optane(), disk=disk)
+    scenario = scenario or replace(optane(), disk=disk)
     if workloads:
         named = (each for own in workloads for each in ((own,) if isinstance(own, Workload) else parse_workloads(own)))
         scenario = replace(scenario, workloads=tuple(named))
@@ -128,7 +137,17 @@ def synthetic_run(
     measurements = [
         m
         for group in plan.groups
-        for m in measure(group, rounds, skipped, cached=cached, quick=(*cached, *faster), drift=drift)
+        for m in measure(
+            group,
+            rounds,
+            skipped,
+            cached=cached,
+            quick=(*cached, *faster),
+            drift=drift,
+            speed=speed,
+            flush=flush,
+            noise=noise,
+        )
     ]
     measurements = measurements[: round(len(measurements) * measured)]
     groups = _groups(plan, measurements, ready, rounds, max(rounds, most_rounds))
@@ -170,6 +189,9 @@ def measure(
     cached: Collection[str] = (),
     quick: Collection[str] = (),
     drift: float = 0.0,
+    speed: Speed | None = None,
+    flush: Speed | None = None,
+    noise: float = 0.015,
 ) -> list[Measurement]:
     """Made-up measurements of a group, in the order in which a campaign would take them.
 
@@ -185,11 +207,12 @@ def measure(
             wanted = group.jobs_of(arm)
             for job in (job for job in _shuffled(group.jobs, group, number) if job in wanted):
                 mode = arm.mode.name if arm.mode is not None and arm.place is Place.GUEST else ""
-                iops = 3 * _iops(Arm(Place.HOST), job) if mode in quick else _iops(arm, job)
+                iops = 3 * _iops(Arm(Place.HOST), job) if mode in quick else (speed or _iops)(arm, job)
                 iops *= (1 - drift) ** (number / rounds)
-                measurements.append(
-                    _measurement(group.id, number, arm, job, started=clock, iops=iops, seen=mode not in cached)
+                found = _measurement(
+                    group.id, number, arm, job, started=clock, iops=iops, seen=mode not in cached, noise=noise
                 )
+                measurements.append(_flushed(found, flush(arm, job), noise) if flush and job.syncs else found)
                 clock += measurements[-1].wall
     return measurements
 
@@ -199,11 +222,11 @@ def _shuffled(items: Sequence[T], group: Group, number: int) -> list[T]:
 
 
 def _measurement(
-    group: str, number: int, arm: Arm, job: Job, *, started: float, iops: float, seen: bool
+    group: str, number: int, arm: Arm, job: Job, *, started: float, iops: float, seen: bool, noise: float
 ) -> Measurement:
     """`iops` is what the arm can do, `seen` whether the disk sees every byte that fio counts."""
     draw = random.Random(f"{group} {number} {arm.id} {job.id}")
-    iops *= math.exp(draw.gauss(0, 0.015))
+    iops *= math.exp(draw.gauss(0, noise))
     clat = job.iodepth * job.numjobs / iops * 0.97
     iops = min(iops, job.rate or math.inf)
     ios = iops * job.seconds
@@ -234,6 +257,13 @@ def _measurement(
     )
 
 
+def _flushed(measured: Measurement, seconds: float, noise: float) -> Measurement:
+    """With a p99 of fdatasync of about `seconds`."""
+    p99 = seconds * math.exp(random.Random(f"{measured.raw} flush").gauss(0, noise))
+    latencies = {"sync_mean": p99 / 2, "sync_p99": p99}
+    return replace(measured, metrics=measured.metrics | latencies)
+
+
 def _counters(arm: Arm, job: Job, size_bytes: float, *, seen: bool) -> dict[str, float]:
     direction = "written" if job.writes else "read"
     counters = {
@@ -254,9 +284,12 @@ _FIO_SPENDS = {"fio_user_s": 1, "fio_system_s": 3}
 def _spent(arm: Arm, ios: float) -> dict[str, float]:
     """What `ios` I/Os cost: 34 us of the host's CPUs for a guest's, 6 us for its own; 1 us of each is fio's."""
     in_guest = arm.place is Place.GUEST
+    spends = _GUEST_SPENDS
+    if arm.mode is not None and isinstance(arm.mode.attach, Attach) and not arm.mode.attach.threads:
+        spends = spends | {"qemu_iothread_s": 0, "qemu_main_s": 9}
     per_io = {
         **_FIO_SPENDS,
-        **(_GUEST_SPENDS if in_guest else dict.fromkeys(_GUEST_SPENDS, 0)),
+        **(spends if in_guest else dict.fromkeys(spends, 0)),
         "host_busy_s": 34 if in_guest else 6,
     }
     counts = {"ios": ios, "host_switches": ios * (4 if in_guest else 2)}

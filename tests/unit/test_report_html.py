@@ -49,7 +49,7 @@ def overhead(cell: CellRecord) -> Estimate | None:
 def test_headline_names_best_and_worst_mode_with_intervals(smoke_page: Page) -> None:
     assert re.search(
         r"optane: passthrough loses least \(55\.6 % \[55\.4, 55\.8\]\), raw-cached loses most "
-        r"\(67\.7 % \[67\.5, 67\.9\]\) of the host's throughput Geometric mean over 8 jobs in 3 blocks",
+        r"\(67\.7 % \[67\.5, 67\.9\]\) of the host's throughput .* Geometric mean over 8 jobs in 3 blocks",
         smoke_page.text,
     )
 
@@ -129,7 +129,7 @@ def test_interrupted_run_says_so_first_and_shows_what_was_measured() -> None:
     run = synthetic_run(profile="standard", status="interrupted", measured=0.5)
     text = page(run).text
     said = text.index("This run was interrupted: 90 of 180 cells measured; the report shows these.")
-    assert said < text.index("loses least")
+    assert said < text.index("lose least")
     assert "Geometric mean over 18 of 36 jobs in 3 blocks" in text
     assert text.count("no block in which every arm was measured") == 90
 
@@ -195,7 +195,7 @@ def test_time_configuration_and_provenance_are_shown(smoke_page: Page) -> None:
     assert "fio ran 221 s of 245 s: 0.90" in smoke_page.text
     assert ["requested, attach: cache", "none", "none", "none", "writeback"] in smoke_page.rows
     assert ["read back: qemu_cache_direct", "yes", "yes", "yes", "no"] in smoke_page.rows
-    assert ["requested, attach: queues", *["the hypervisor's default"] * 4] in smoke_page.rows
+    assert ["requested, attach: queues", "the hypervisor's default"] in smoke_page.rows
     assert ["cpu.mitigations.spectre_v2", "IBRS"] in smoke_page.rows
     assert ["governor", "not known"] in smoke_page.rows
     assert "raw is not aligned with the others (every cell of raw)" in smoke_page.text

@@ -121,7 +121,7 @@ def test_a_host_that_drifts_too_much_is_marked_and_voids_the_cells_whose_arms_do
     assert void == {cell.id for cell in run.cells if cell.mode == "raw-cached" and cell.job.writes}
     noted = [cell for cell in run.cells if any("the bare host changed by -" in note for note in cell.notes)]
     assert {row[0] for row in rows} == {cell.job.id for cell in noted}
-    assert any("drift: the bare host changed by -" in line for line in summary_lines(run))
+    assert any("drift failed" in line and "the bare host changed by -" in line for line in summary_lines(run))
 
 
 def test_small_drift_is_shown_with_its_interval(looked_at: Run, looked_at_page: Page) -> None:

@@ -1,0 +1,222 @@
+"""Which attach mode to use for what, from the cells of a disk: the decision that every report shows. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from harness.analysis import METRICS, Estimate, Relation, estimate_mean
+from harness.model.factors import Factor, factors
+from harness.model.job import Job
+from harness.model.mode import ModeDetail
+from harness.model.simplicity import simplicity, unfit, why_simpler
+from harness.model.uses import USES, Judge, Use
+from harness.results.cells import CellRecord
+from harness.results.io_costs import TOTAL
+from harness.results.mode_changes import ModeChange, loss, mode_changes
+
+Cells = Sequence[CellRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """A mode beside the recommended one."""
+
+    mode: str
+    than: ModeChange
+    """Its guest as a multiple of the recommended mode's."""
+    shown: Relation
+    seconds: float | None
+    """More measuring that would decide between the two; None if they are decided, or if it is not practical."""
+    unfit: str | None
+    """Why it is never recommended."""
+    factors: tuple[Factor, ...]
+    """What changes from it to the recommended mode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The mode to use for one use of a disk."""
+
+    use: Use
+    judge: Judge | None
+    """How the use is judged; None if no job represents it. Then there is no mode."""
+    jobs: tuple[Job, ...] = ()
+    metric: str = ""
+    mode: str | None = None
+    """The mode to use; None if none can be recommended."""
+    why: str = ""
+    """Why this one of several equal modes, or why none."""
+    equals: tuple[Rival, ...] = ()
+    """Modes that no interval shows to be worse than the best. In the order of the plan, which is no ranking."""
+    worse: tuple[Rival, ...] = ()
+    """Modes that are worse, the best first."""
+    never: tuple[Rival, ...] = ()
+    """Modes that are never recommended."""
+    loss: Estimate | None = None
+    """What the mode loses against the host in the metric."""
+    cpu: Estimate | None = None
+    """CPU time of the host for an I/O of its guest, in seconds."""
+
+    @property
+    def higher_is_better(self) -> bool:
+        return METRICS[self.metric].higher_is_better
+
+    @property
+    def step(self) -> Rival | None:
+        """The mode from which a change of one option of the attachment gains most, of those that it is shown for."""
+        near = [each for each in (*self.worse, *self.never) if len(each.factors) == 1 and each.factors[0].attached]
+        shown = [each for each in near if each.shown is Relation.SHOWN and self._is_better(1 / each.than.change.ratio)]
+        return max(shown, key=lambda each: abs(math.log(each.than.change.ratio)), default=None)
+
+    def _is_better(self, ratio: float) -> bool:
+        return (ratio > 1) == self.higher_is_better
+
+
+def answers(cells: Cells, slice_seconds: float) -> tuple[Answer, ...]:
+    """An answer for each use. `cells` are those of one disk with a guest that are results; see `seconds_of_slice`.
+
+    A mode is worse if its interval against the best mean is beyond it. The intervals of all modes hold together
+    (Bonferroni), so the truly best mode is among the others with the confidence of the run (subset selection: Gupta
+    1965). Among those, the simplest is recommended.
+    """
+    return tuple(_answer(use, cells, slice_seconds) for use in USES)
+
+
+def seconds_of_slice(cells: Iterable[CellRecord], wall_s: float) -> float:
+    """The seconds that a slice of this run took, with all that is between slices. 0 if nothing was measured."""
+    slices, hosts = 0, dict[tuple[str, str, str, str], int]()
+    for cell in cells:
+        blocks = len(cell.rounds)
+        key = (cell.host, cell.disk, cell.scenario, cell.job.id)
+        hosts[key] = max(hosts.get(key, 0), blocks)
+        slices += blocks * arms_of(cell.mode_detail)
+    slices += sum(hosts.values())
+    return wall_s / slices if slices else 0.0
+
+
+def arms_of(mode: ModeDetail) -> int:
+    """Arms of a mode beside the bare host."""
+    return int(mode.attach is not None) + int(mode.layout.kind != "device")
+
+
+def most_comparable(jobs_of: Mapping[str, set[str]]) -> tuple[list[str], set[str]]:
+    """The modes and their common jobs with the most cells together. If equal, more modes win."""
+    ranked = sorted((mode for mode in jobs_of if jobs_of[mode]), key=lambda mode: -len(jobs_of[mode]))
+    best: tuple[list[str], set[str]] = ([], set())
+    common: set[str] = set()
+    for number, mode in enumerate(ranked, start=1):
+        common = common & jobs_of[mode] if number > 1 else set(jobs_of[mode])
+        if common and number * len(common) >= len(best[0]) * len(best[1]):
+            best = (ranked[:number], set(common))
+    return best
+
+
+def _answer(use: Use, cells: Cells, slice_seconds: float) -> Answer:
+    judged = use.judge_of(list({cell.job.id: cell.job for cell in cells}.values()))
+    if judged is None:
+        return Answer(use, None)
+    judge, jobs = judged
+    names = {job.id for job in jobs}
+    own = [cell for cell in cells if cell.job.id in names]
+    metric = _metric(judge, own)
+    if metric is None:
+        return Answer(use, None)
+    by_mode: dict[str, dict[str, CellRecord]] = {}
+    for cell in own:
+        if metric in cell.metrics:
+            by_mode.setdefault(cell.mode, {})[cell.job.id] = cell
+    modes, common = most_comparable({mode: set(of_job) for mode, of_job in by_mode.items()})
+    order = [mode for mode in by_mode if mode in modes]
+    ids = [job.id for job in jobs if job.id in common]
+    candidates = {mode: [by_mode[mode][job] for job in ids] for mode in order}
+    found = _Decision(candidates, metric, slice_seconds)
+    return found.answer(Answer(use, judge, tuple(job for job in jobs if job.id in common), metric))
+
+
+def _metric(judge: Judge, cells: Cells) -> str | None:
+    """The first of the judge's metrics that all of these cells have with an interval; else one that some have."""
+
+    def has(cell: CellRecord, metric: str, least: int) -> bool:
+        return metric in cell.metrics and len(cell.metrics[metric].guest) >= least
+
+    for least, test in ((2, all), (1, any)):
+        for metric in judge.metrics:
+            if test(has(cell, metric, least) for cell in cells):
+                return metric
+    return None
+
+
+class _Decision:
+    """The choice between modes that have these cells of the same jobs."""
+
+    def __init__(self, cells: Mapping[str, Cells], metric: str, slice_seconds: float) -> None:
+        self._cells = cells
+        self._metric = metric
+        self._slice_seconds = slice_seconds
+        self._details = {mode: own[0].mode_detail for mode, own in cells.items()}
+        self._alone = max(cell.confidence for own in cells.values() for cell in own)
+        self._fit = [mode for mode, detail in self._details.items() if unfit(detail) is None]
+        self._confidence = 1 - (1 - self._alone) / max(1, len(self._fit) - 1)
+
+    def answer(self, empty: Answer) -> Answer:
+        losses = {mode: loss(own, self._metric, self._alone) for mode, own in self._cells.items()}
+        if not self._fit:
+            reasons = "; ".join(f"`{mode}`: {unfit(detail)}" for mode, detail in self._details.items())
+            return replace(empty, why=f"no measured mode is safe: {reasons}")
+        if len(self._fit) > 1 and any(losses[mode].n < 2 for mode in self._fit):
+            return replace(empty, why="one block has no interval, so no mode is ranked: measure at least six")
+        best = min(self._fit, key=lambda mode: losses[mode].point)
+        than_best = self._than(best)
+        equal = [mode for mode in self._fit if mode == best or not self._worse(than_best[mode])]
+        chosen = min(equal, key=lambda mode: (*simplicity(self._details[mode]), equal.index(mode)))
+        than_chosen = than_best if chosen == best else self._than(chosen)
+        rivals = {mode: self._rival(mode, chosen, found) for mode, found in than_chosen.items()}
+        rest = sorted(set(self._fit) - set(equal), key=lambda mode: losses[mode].point)
+        return replace(
+            empty,
+            mode=chosen,
+            why=self._why(chosen, [mode for mode in equal if mode != chosen]),
+            equals=tuple(rivals[mode] for mode in equal if mode != chosen),
+            worse=tuple(rivals[mode] for mode in rest),
+            never=tuple(rivals[mode] for mode in self._cells if mode not in self._fit),
+            loss=losses[chosen],
+            cpu=_cpu(self._cells[chosen]),
+        )
+
+    def _than(self, other: str) -> dict[str, ModeChange]:
+        """Every other mode as a multiple of `other`."""
+        cells = {mode: own for mode, own in self._cells.items() if mode != other}
+        pairs = {mode: list(zip(self._cells[other], own, strict=True)) for mode, own in cells.items()}
+        return mode_changes(pairs, self._metric, self._confidence)
+
+    def _worse(self, found: ModeChange) -> bool:
+        change = found.change
+        return change.excludes_one and (change.ratio < 1) == METRICS[self._metric].higher_is_better
+
+    def _rival(self, mode: str, chosen: str, found: ModeChange) -> Rival:
+        shown, seconds = found.change.relation, None
+        if shown is Relation.UNDECIDED and (blocks := found.blocks_to_decide) is not None:
+            arms = 1 + sum(arms_of(self._details[each]) for each in (mode, chosen))
+            seconds = blocks * len(self._cells[mode]) * arms * self._slice_seconds
+        change = factors(self._details[mode], self._details[chosen])
+        return Rival(mode, found, shown, seconds, unfit(self._details[mode]), change)
+
+    def _why(self, chosen: str, others: Sequence[str]) -> str:
+        """What makes the chosen one simpler than the equal mode that is the next simplest."""
+        if not others:
+            return ""
+        following = min(others, key=lambda mode: simplicity(self._details[mode]))
+        return why_simpler(self._details[chosen], self._details[following])
+
+
+def _cpu(cells: Cells) -> Estimate | None:
+    """The mean over the jobs. Not every block has counters, so those of each job are taken in order of time."""
+    costs = [cell.accounting.get(TOTAL) for cell in cells]
+    values = [cost.guest for cost in costs if cost is not None and cost.guest]
+    if len(values) < len(cells):
+        return None
+    means = [fmean(together) for together in zip(*values, strict=False)]
+    return estimate_mean(means, confidence=max(cell.confidence for cell in cells))

@@ -1,0 +1,285 @@
+"""The answer of a run: which mode to use for what, what one option does, which layer is responsible."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from harness.model.attach import Attach
+from harness.model.base import Device
+from harness.model.job import Job
+from harness.model.layout import Layout, LvmThin, RawFile
+from harness.model.mode import Arm, Mode, Place
+from harness.model.profile import Profile
+from harness.model.simplicity import SIMPLEST_FIRST
+from harness.model.uses import USES
+from harness.model.workloads import NAMED, parse_workloads
+from harness.report import markdown_table, summary_lines
+from harness.report.answers import AnswerView
+from harness.report.model import Section, report_view
+from harness.results import Run
+from harness.scenario.scenario import Scenario
+from tests.unit.pages import page
+from tests.unit.runs import synthetic_run
+
+DEVICE = Device()
+
+
+def mode(name: str, layout: Layout = DEVICE, attach: Attach | None = Attach()) -> Mode:  # noqa: B008 - frozen
+    return Mode(name, layout, attach)
+
+
+HOST = mode("host", attach=None)
+PASSTHROUGH = mode("passthrough")
+SPEEDS = {"passthrough": 100_000.0}
+
+
+def a_run(
+    modes: tuple[Mode, ...],
+    speeds: Mapping[str, float],
+    *,
+    workloads: tuple[str, ...] = ("randread-4k",),
+    depths: tuple[int, ...] = (64,),
+    twin: float = 198_000.0,
+    host: float = 200_000.0,
+    flushes: Mapping[str, float] | None = None,
+    rounds: int = 6,
+    noise: float = 0.01,
+) -> Run:
+    """A run whose guests reach `speeds` IOPS by mode, and complete `flushes` (in seconds) by place."""
+    profile = Profile("smoke", ramp=0, runtime=1, rounds=3, iodepth=depths, span=64 << 20, round_limit=300)
+    named = tuple(each for text in workloads for each in parse_workloads(text))
+    scenario = Scenario("lab", "A lab", "nvme", (HOST, *modes), named, 2 << 30, (profile,))
+
+    def speed(arm: Arm, job: Job) -> float:  # noqa: ARG001
+        if arm.place is Place.HOST or arm.mode is None:
+            return host
+        return twin if arm.place is Place.TWIN else speeds[arm.mode.name]
+
+    def flush(arm: Arm, job: Job) -> float:  # noqa: ARG001
+        assert flushes is not None
+        return flushes[arm.place]
+
+    return synthetic_run(
+        scenario=scenario, rounds=rounds, speed=speed, flush=flush if flushes else None, noise=noise, budget=None
+    )
+
+
+def section_of(run: Run) -> Section:
+    (section,) = report_view(run).sections
+    return section
+
+
+def answer(run: Run, use: str) -> AnswerView:
+    return next(each for each in section_of(run).answers if each.answer.use.name == use)
+
+
+# --- the mode to use ---
+
+
+def test_the_fastest_mode_is_used_if_the_interval_shows_it_and_the_gain_is_given() -> None:
+    modes = (PASSTHROUGH, mode("threads", attach=Attach(aio="threads")))
+    run = a_run(modes, {"passthrough": 100_000, "threads": 138_000})
+    found = answer(run, "general")
+    assert found.take == "threads"
+    gain = r"\+3\d\.\d % \[3\d\.\d, 4\d\.\d\] IOPS"
+    assert re.fullmatch(rf"use `threads`: {gain} against `passthrough`", found.verdict)
+    assert not found.undecided
+    assert found.change.startswith("aio threads (`passthrough` to `threads`): +3")
+
+
+def test_modes_that_cannot_be_told_apart_are_equal_and_the_simplest_is_used_with_the_reason() -> None:
+    modes = (mode("raw", RawFile()), PASSTHROUGH)
+    run = a_run(modes, {"raw": 101_000, "passthrough": 100_000}, noise=0.08, rounds=4)
+    found = answer(run, "general")
+    assert found.take == "passthrough"
+    assert "`passthrough` and `raw` cannot be told apart; use `passthrough`: bare device has fewer" in found.verdict
+    assert re.fullmatch(r"`passthrough` or `raw`: about .* more of measuring these modes would decide", found.undecided)
+    headline = section_of(run).headline.sentence
+    assert headline.startswith("nvme: `raw` and `passthrough` cannot be told apart: they lose ")
+
+
+def test_differences_proven_to_be_small_are_equal_and_nothing_is_undecided() -> None:
+    modes = (PASSTHROUGH, mode("raw", RawFile()))
+    found = answer(a_run(modes, {"raw": 100_000, "passthrough": 100_000}, rounds=12), "general")
+    assert "are equal within 5 %" in found.verdict
+    assert not found.undecided
+
+
+def test_more_scatter_needs_more_time_to_decide() -> None:
+    modes = (PASSTHROUGH, mode("raw", RawFile()))
+    seconds = []
+    for noise in (0.06, 0.12):
+        run = a_run(modes, {"raw": 100_000, "passthrough": 100_000}, noise=noise)
+        (rival,) = answer(run, "general").answer.equals
+        assert rival.seconds is not None
+        seconds.append(rival.seconds)
+    assert seconds[0] < seconds[1]
+
+
+@pytest.mark.parametrize("cache", ["unsafe", "writeback"])
+def test_a_cache_that_loses_data_is_never_recommended_however_fast(cache: str) -> None:
+    fast = mode("fast", RawFile(), Attach(cache=cache, aio="io_uring"))  # type: ignore[arg-type]
+    run = a_run((PASSTHROUGH, fast), {"passthrough": 100_000, "fast": 150_000})
+    assert answer(run, "general").take == "passthrough"
+    (never,) = section_of(run).never
+    assert never.startswith(f"`fast` is never recommended: cache {cache}")
+    alone = answer(a_run((fast,), {"fast": 150_000}), "general")
+    assert alone.take == ""
+    assert "no measured mode is safe" in alone.verdict
+
+
+def test_one_round_ranks_nothing() -> None:
+    modes = (PASSTHROUGH, mode("raw", RawFile()))
+    run = a_run(modes, {"raw": 90_000, "passthrough": 100_000}, rounds=1)
+    assert answer(run, "general").take == ""
+    for text in ("\n".join(summary_lines(run)), markdown_table(run), page(run).text):
+        assert "2 modes were measured without an interval, so none of them is ranked" in text
+        assert "loses least" not in text
+        assert "against `" not in text
+
+
+def test_void_and_too_fast_guests_are_in_no_answer() -> None:
+    run = synthetic_run(cached=["raw-cached"], faster=["raw"], rounds=6)
+    assert {each.take for each in section_of(run).answers} <= {"passthrough", "lvm"}
+    assert "raw" not in " ".join(each.verdict for each in section_of(run).answers)
+
+
+@pytest.mark.parametrize(
+    ("workload", "depth", "use", "judged"),
+    [
+        ("iometer-fileserver", 8, "general", "mixed random reads and writes"),
+        ("randread-4k", 8, "general", "random I/O at 2 to 16 in flight"),
+        ("randread-4k", 256, "general", "random I/O of every depth"),
+        ("wal", 1, "database", "flushes after writes"),
+        ("randwrite-4k", 1, "database", "small writes one at a time; no flush was measured"),
+        ("seqread-1m", 8, "sequential", "sequential I/O of large blocks"),
+        ("qd1", 1, "latency", "random I/O one at a time"),
+        ("randread-4k-i1000", 8, "latency", "I/O at a fixed rate"),
+    ],
+)
+def test_a_use_is_judged_by_the_best_jobs_that_were_measured(workload: str, depth: int, use: str, judged: str) -> None:
+    run = a_run((PASSTHROUGH,), SPEEDS, workloads=(workload,), depths=(depth,), flushes={"host": 1e-3, "guest": 2e-3})
+    assert answer(run, use).basis.startswith(judged)
+
+
+def test_a_use_without_jobs_says_what_to_measure() -> None:
+    found = answer(a_run((PASSTHROUGH,), SPEEDS), "database")
+    assert found.verdict == "not measured: add the workload `wal`"
+    for use in USES:
+        assert any(use.judge_of([each.job(1, ramp=0, seconds=1)]) for each in parse_workloads(use.to_measure))
+    assert {each.to_measure for each in USES if each.to_measure in NAMED}
+
+
+def test_every_kind_of_layout_has_a_place_in_the_order_of_simplicity() -> None:
+    kinds = {each.__dataclass_fields__["kind"].default for each in Layout.__args__}  # type: ignore[attr-defined]
+    assert kinds == set(SIMPLEST_FIRST)
+
+
+# --- one option at a time ---
+
+
+def test_an_option_matrix_is_read_against_its_default_guest_against_guest() -> None:
+    modes = (
+        PASSTHROUGH,
+        mode("iothread-off", attach=Attach(iothread=False)),
+        mode("bus-sata", attach=Attach(bus="sata", iothread=False)),
+        mode("aio-threads", attach=Attach(aio="threads")),
+        mode("odd", LvmThin(), Attach(bus="nvme", aio="threads", iothread=False)),
+    )
+    speeds = {"passthrough": 100_000, "iothread-off": 72_000, "bus-sata": 30_000, "aio-threads": 100_500, "odd": 60_000}
+    run = a_run(modes, speeds, noise=0.02)
+    matrix = section_of(run).matrix
+    assert matrix is not None
+    assert matrix.record.default == "passthrough"
+    assert [(each.record.mode, each.record.reference) for each in matrix.effects] == [
+        ("iothread-off", "passthrough"),
+        ("bus-sata", "iothread-off"),
+        ("aio-threads", "passthrough"),
+    ]
+    assert matrix.record.apart == ("odd",)
+    assert re.fullmatch(
+        r"iothread off: -2\d\.\d % \[-\d\d\.\d, -\d\d\.\d\] against `passthrough`, slower", matrix.effects[0].sentence
+    )
+    assert matrix.effects[2].sentence.endswith(("undecided", "equal"))
+    text = page(run).text
+    assert text.index("One option at a time") < text.index("Throughput lost by mode")
+
+
+# --- two arguments from the field ---
+
+
+def test_a_forum_lab_with_half_of_the_hosts_iops_names_the_layer_and_the_next_action() -> None:
+    """Proxmox forum, thread 183695: 4 KiB random reads at QD64, host about 200k IOPS, guest 100k to 110k."""
+    pve = mode("pve", LvmThin(), Attach(aio="io_uring", iothread=False))
+    run = a_run((pve,), {"pve": 105_000})
+    headline = section_of(run).headline
+    assert re.fullmatch(r"nvme: `pve` loses 4\d\.\d % \[4\d\.\d, 5\d\.\d\] of the host's throughput", headline.sentence)
+    assert re.fullmatch(
+        r"`pve`: virtualisation is responsible \(storage layer \d\.\d % \[.*\], virtualisation 4\d\.\d % \[.*\]; "
+        r"QEMU's main thread was 9\d % busy, so it is the limit\)\.",
+        headline.details[0],
+    )
+    assert headline.details[1] == (
+        "Next: measure an iothread for the disk: a mode with `attach = { iothread = true }`."
+    )
+    with_thread = mode("pve-iothread", LvmThin(), Attach(aio="io_uring"))
+    both = a_run((pve, with_thread), {"pve": 105_000, "pve-iothread": 145_000})
+    found = answer(both, "general")
+    assert found.take == "pve-iothread"
+    assert re.fullmatch(
+        r"iothread on \(`pve` to `pve-iothread`\): \+3\d\.\d % \[3\d\.\d, \d\d\.\d\] IOPS", found.change
+    )
+
+
+def test_a_slow_layout_is_named_instead_of_the_attachment() -> None:
+    run = a_run((mode("thin", LvmThin()),), {"thin": 95_000}, twin=100_000)
+    details = section_of(run).headline.details
+    assert details[0].startswith("`thin`: storage layer is responsible (storage layer 50.")
+    assert details[1].startswith("Next: compare other layouts")
+
+
+@pytest.mark.parametrize(
+    ("host", "guest", "said"),
+    [
+        (11.6e-3, 12.4e-3, "the disk is responsible, not the VM"),
+        (1.1e-3, 14.0e-3, "the VM is responsible, by its virtualisation"),
+        (5e-3, 10.1e-3, "which side is responsible is undecided"),
+    ],
+)
+def test_fsync_in_the_guest_and_on_the_host_says_which_side_is_responsible(
+    host: float, guest: float, said: str
+) -> None:
+    """etcd, pull request 10578: fio with fdatasync in the VM and on the hypervisor, to see which of them is slow."""
+    flushes = {"host": host, "guest": guest}
+    run = a_run((PASSTHROUGH,), SPEEDS, workloads=("wal",), depths=(1,), flushes=flushes, noise=0.03)
+    details = " ".join(section_of(run).headline.details)
+    assert re.search(
+        rf"fsync p99 is \d+\.\d ms in the guest of `passthrough` and \d+\.\d+ ms on the host: {said}", details
+    )
+    assert ("The host alone is above the 10 ms" in details) == (host > 10e-3)
+    assert ("The guest is above the 10 ms that etcd wants, the host is not." in details) == (host < 10e-3 < guest)
+    assert said in page(run).text
+
+
+# --- the page ---
+
+
+def test_names_of_modes_in_an_answer_stay_text() -> None:
+    hostile = "<img src=x onerror=alert(1)>"
+    run = synthetic_run(modes=["host", "lvm"], rounds=3)
+    cells = tuple(replace(cell, mode=hostile) if cell.mode == "lvm" else cell for cell in run.cells)
+    found = page(replace(run, cells=cells))
+    assert "img" not in {tag for tag, _ in found.tags}
+    assert hostile in found.text
+
+
+def test_settings_that_all_modes_share_are_folded_away() -> None:
+    found = page(synthetic_run())
+    heads = [row for row in found.rows if row[:2] == ["", "passthrough"]]
+    assert ["requested, attach: cache", "none", "none", "none", "writeback"] in found.rows
+    assert ["requested, attach: bus", "virtio-scsi"] in found.rows
+    assert heads
