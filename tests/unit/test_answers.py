@@ -175,7 +175,7 @@ def test_a_use_without_jobs_says_what_to_measure() -> None:
 
 
 def test_every_kind_of_layout_has_a_place_in_the_order_of_simplicity() -> None:
-    kinds = {each.__dataclass_fields__["kind"].default for each in Layout.__args__}  # type: ignore[attr-defined]
+    kinds = {each.__dataclass_fields__["kind"].default for each in Layout.__args__}
     assert kinds == set(SIMPLEST_FIRST)
 
 
