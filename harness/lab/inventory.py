@@ -14,6 +14,7 @@ from harness.config.problems import describe
 from harness.config.toml import read_toml
 from harness.errors import ConfigError
 from harness.lab import proxmox
+from harness.lab.array import ArrayTable, StatedArray, reference_problems, stated_array
 from harness.lab.fields import (
     Address,
     BackingFile,
@@ -29,7 +30,7 @@ from harness.lab.fields import (
 from harness.lab.hypervisor import LIBVIRT, HypervisorSpec, KindRules
 from harness.lab.proxmox import ApiTable, GuestTable, ProxmoxSpec, StoredLayout
 from harness.lab.storage import DiskByStorage, StorageTable, storage_spec
-from harness.model.disk_class import STORAGE, DiskClass, class_of_link
+from harness.model.disk_class import ARRAY, STORAGE, DiskClass, class_of_link
 from harness.model.guest import ANY_GUEST, GuestOptions, guest_problems
 
 HINT = "docs/lab.md explains every key"
@@ -51,6 +52,8 @@ class DiskById:
     """The rated endurance: the bytes that may be written in its life."""
     disk_class: DiskClass | None = None
     """The class that its owner states."""
+    array: StatedArray | None = None
+    """What the lab file says about the array that it is; None if it says nothing of one."""
 
     @property
     def identity(self) -> str:
@@ -82,6 +85,11 @@ DiskSpec = DiskById | DiskByFile
 AnyDisk = DiskSpec | DiskByStorage
 
 
+def array_of(disk: AnyDisk) -> StatedArray | None:
+    """What the lab file says about the array that the disk is, or that the storage is on; None if nothing."""
+    return None if isinstance(disk, DiskByFile) else disk.array
+
+
 def class_known(disk: AnyDisk) -> str | None:
     """The class of a disk without asking its host: what the lab file states, else what its link shows, else None.
 
@@ -89,6 +97,8 @@ def class_known(disk: AnyDisk) -> str | None:
     """
     if isinstance(disk, DiskByStorage):
         return STORAGE
+    if array_of(disk) is not None:
+        return ARRAY
     return disk.disk_class or (class_of_link(disk.id) if isinstance(disk, DiskById) else None)
 
 
@@ -194,6 +204,7 @@ class _Disk(_Table):
     endurance: Endurance | None = None
     disk_class: DiskClass | None = Field(default=None, alias="class")
     storages: dict[StoredLayout, str] | None = Field(default=None, min_length=1)
+    array: ArrayTable | None = None
 
 
 class _Host(_Table):
@@ -281,8 +292,20 @@ def _host(name: str, table: _Host, problems: list[str]) -> HostSpec:
     disks = tuple(disk for disk in found if isinstance(disk, DiskById | DiskByFile))
     stored = tuple(disk for disk in found if isinstance(disk, DiskByStorage))
     stored += tuple(_storages(where, table, problems))
+    problems += _references(where, table, (*disks, *stored))
     ssh = None if rules.ssh == "none" else _ssh(where, table, address, problems)
     return HostSpec(name, table.kind, ssh, disks, hypervisor=hypervisor, stored=stored, guest=guest)
+
+
+def _references(where: str, table: _Host, disks: Sequence[AnyDisk]) -> Iterator[str]:
+    """The arrays of a host whose reference is not a disk that a run may measure."""
+    arrays = {disk.name: own for disk in disks if (own := array_of(disk)) is not None}
+    arrays_there = arrays.keys() | {disk.name for disk in disks if class_known(disk) == ARRAY}
+    singles = {
+        disk.name: isinstance(disk, DiskByStorage) or disk.destroy for disk in disks if disk.name not in arrays_there
+    }
+    kinds = {disk.name: "disk" if disk.name in table.disk else "storage" for disk in disks}
+    yield from reference_problems(arrays, singles, {name: f"{where}.{kind}.{name}" for name, kind in kinds.items()})
 
 
 def _kinds(fit: Callable[[KindRules], bool]) -> str:
@@ -323,16 +346,13 @@ def _disk(where: str, name: str, table: _Disk, kind: str, problems: list[str]) -
         return None
     if table.storages is not None:
         return _stored(where, name, table, kind, problems)
-    if table.file is not None:
-        if table.id or table.serial:
-            problems.append(f"{where}: file and id cannot be used together; allowed: id + serial, or file + size")
-        elif table.overwrite_data is not None:
-            problems.append(f"{where}.overwrite_data: cannot be used with file; allowed: only with id + serial")
-        elif table.size is None:
-            problems.append(f'{where}.size: missing; a disk with a backing file needs it, for example "2 GiB"')
-        else:
-            return DiskByFile(name, table.file, table.size, table.destroy, table.endurance, table.disk_class)
+    if table.array is not None and (table.file is not None or table.disk_class not in (None, ARRAY)):
+        other = "file" if table.file is not None else f'class = "{table.disk_class}"'
+        problems.append(f"{where}.array: cannot be used with {other}; allowed: with id + serial, or storages")
         return None
+    if table.file is not None:
+        return _by_file(where, name, table, table.file, problems)
+    array = stated_array(f"{where}.array", table.array, problems)
     why = "id and serial together identify the disk that may be overwritten"
     problems += [f"{where}.{key}: missing; {why}" for key in ("id", "serial") if getattr(table, key) is None]
     if table.size is not None:
@@ -345,8 +365,20 @@ def _disk(where: str, name: str, table: _Disk, kind: str, problems: list[str]) -
         )
     if table.id and table.serial and overwrites:
         return DiskById(
-            name, table.id, table.serial, table.destroy, table.overwrite_data, table.endurance, table.disk_class
+            name, table.id, table.serial, table.destroy, table.overwrite_data, table.endurance, table.disk_class, array
         )
+    return None
+
+
+def _by_file(where: str, name: str, table: _Disk, file: Path, problems: list[str]) -> DiskByFile | None:
+    if table.id or table.serial:
+        problems.append(f"{where}: file and id cannot be used together; allowed: id + serial, or file + size")
+    elif table.overwrite_data is not None:
+        problems.append(f"{where}.overwrite_data: cannot be used with file; allowed: only with id + serial")
+    elif table.size is None:
+        problems.append(f'{where}.size: missing; a disk with a backing file needs it, for example "2 GiB"')
+    else:
+        return DiskByFile(name, file, table.size, table.destroy, table.endurance, table.disk_class)
     return None
 
 
@@ -369,8 +401,11 @@ def _stored(where: str, name: str, table: _Disk, kind: str, problems: list[str])
     if not _KINDS[kind].storages:
         allowed = _kinds(lambda rules: rules.storages)
         problems.append(f'{where}.storages: cannot be used with kind = "{kind}"; allowed: only with kind = {allowed}')
-    kept = {"storages", "endurance"}
+    kept = {"storages", "endurance", "array"}
     surplus = sorted(_Disk.model_fields[key].alias or key for key in table.model_fields_set - kept)
     why = "cannot be used with storages, on which a run writes only to volumes that it creates"
     problems += [f"{where}.{key}: {why}" for key in surplus]
-    return DiskByStorage(name, table.storages or {}, endurance=table.endurance) if len(problems) == before else None
+    array = stated_array(f"{where}.array", table.array, problems)
+    if len(problems) > before:
+        return None
+    return DiskByStorage(name, table.storages or {}, endurance=table.endurance, array=array)

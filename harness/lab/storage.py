@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
 from harness.config.values import absolute_path, one_line
+from harness.lab.array import ArrayTable, StatedArray, stated_array
 from harness.lab.fields import Endurance, Word
 from harness.lab.fio_path import fio_path
 from harness.lab.proxmox import StoredLayout
@@ -51,6 +52,8 @@ class DiskByStorage:
     at: str = ""
     endurance: int | None = None
     """The rated endurance in bytes of the disk below the storage."""
+    array: StatedArray | None = None
+    """What the lab file says about the array that the storage is on; None if it says nothing of one."""
 
     @property
     def identity(self) -> str:
@@ -92,7 +95,7 @@ def _dataset(text: str) -> str:
 
 
 class StorageTable(BaseModel):
-    """`[host.NAME.storage.X]`: exactly one of the keys in WORDS, and the endurance of its disk."""
+    """`[host.NAME.storage.X]`: exactly one of the keys in WORDS, the endurance of its disk, and its array."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -103,6 +106,7 @@ class StorageTable(BaseModel):
     dataset: Annotated[str, AfterValidator(_dataset)] | None = None
     storage: Word | None = None
     endurance: Endurance | None = None
+    array: ArrayTable | None = None
 
 
 def storage_spec(
@@ -121,4 +125,5 @@ def storage_spec(
     if key not in allowed:
         problems.append(f"{where}.{key}: cannot be used on this kind of host; allowed: {', '.join(allowed)}")
         return None
-    return DiskByStorage(name, key=key, at=at, endurance=table.endurance)
+    array = stated_array(f"{where}.array", table.array, problems)
+    return DiskByStorage(name, key=key, at=at, endurance=table.endurance, array=array)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from harness.errors import Unsupported
 from harness.events import Events
@@ -51,6 +51,10 @@ class Layouts:
     """How the spare of each mode on an array that is to be rebuilding is rebuilt."""
     shared: SharedStorage | None = None
     """The storage in use that all of them are on; None on disks that only this run uses."""
+
+    def narrowed(self, span: int) -> Layouts:
+        """The same bare device, of which only the first `span` bytes are used. It must have no modes."""
+        return replace(self, device=replace(self.device, size=span), span=span)
 
     def guest(self, mode: Mode) -> BlockSource:
         """The source that the guest of this mode gets as its disk."""

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from harness.events import Events, Note
 from harness.lab.disk_health import HealthFound, read_health
-from harness.lab.inventory import AnyDisk, DiskById, class_known
+from harness.lab.inventory import AnyDisk, DiskById, array_of, class_known
 from harness.lab.raid_tool import described
 from harness.lab.storage import DiskByStorage
 from harness.measure.session import Session
-from harness.model.disk import DiskFacts, DiskRecord
+from harness.model.disk import ArrayFacts, DiskFacts, DiskRecord
 
 
 class DiskRecords:
@@ -26,7 +26,7 @@ class DiskRecords:
     def of(self, at: Session) -> tuple[DiskRecord, ...]:
         """The disks of this session. What is new about them is reported."""
         if self._at is not at:
-            self._at, self._current = at, tuple(_records(at))
+            self._at, self._current = at, (*_records(at), *(_records(at.reference) if at.reference else ()))
             for disk in self._current:
                 for note in disk.notes:
                     if note not in self._reported:
@@ -55,6 +55,21 @@ def class_notes(disk: AnyDisk, facts: DiskFacts) -> Iterator[str]:
     yield f'{origin}, but the host reports class {facts.disk_class}: set class = "{facts.disk_class}" in the lab file'
 
 
+def array_notes(disk: AnyDisk, facts: DiskFacts) -> Iterator[str]:
+    """What the lab file says of an array that the host contradicts, and what is not known of it."""
+    stated = array_of(disk)
+    if stated is None:
+        return
+    found = facts.array or ArrayFacts()
+    if wrong := ", ".join(found.contradictions(stated.facts)):
+        yield f"the lab file says {wrong}, as its host reports: correct `array` in the lab file"
+    if stated.reference and found.completed(stated.facts).shape is None:
+        yield (
+            f"how it scales against {stated.reference} is not known, because its host does not report its level and "
+            "number of disks: set `level` and `disks` of `array` in the lab file"
+        )
+
+
 def link_notes(facts: DiskFacts) -> Iterator[str]:
     """Links that were negotiated below what the device can do: the figures are then those of the slot or cable."""
     if facts.link is not None and facts.link.is_reduced:
@@ -72,7 +87,11 @@ def _records(at: Session) -> Iterator[DiskRecord]:
         health = at.health.get(device, HealthFound())
         facts = replace(facts, model=health.model or facts.model, firmware=health.firmware or facts.firmware)
         below = tuple(_below(facts, found))
-        notes = [*class_notes(host.spec.target(name), facts), *link_notes(facts)]
+        disk = host.spec.target(name)
+        notes = [*class_notes(disk, facts), *array_notes(disk, facts), *link_notes(facts)]
+        if (stated := array_of(disk)) is not None:
+            array = facts.array.completed(stated.facts) if facts.array else stated.facts
+            facts = replace(facts, disk_class="array", array=array)
         notes += [note for disk in below for note in link_notes(disk)]
         notes += [why for why in (with_tool.notes.get(device), health.why) if why is not None]
         yield DiskRecord(name=name, facts=facts, below=below, before=health.health, notes=tuple(notes))

@@ -18,7 +18,8 @@ from harness.measure.measurer import LabFound, Piece, Prepared
 from harness.measure.meter import Meter
 from harness.measure.phases import Phases
 from harness.measure.provenance import disk_provenance, examine, guest_provenance
-from harness.measure.session import Session, SetupRequest, session
+from harness.measure.reference import session_with_reference
+from harness.measure.session import Session, SetupRequest
 from harness.measure.session_measurer import SessionMeasurer
 from harness.measure.spec import CampaignSpec
 from harness.model.mode import Arm, Place
@@ -44,10 +45,12 @@ class HostMeasurer(SessionMeasurer):
         request = SetupRequest.of(plan, group)
         examined(replace(examine(host, self._images), builds=not self._environment.has(request)))
         at = self._session(request)
-        self._meter.found({name: device for device, name in (at.layouts.names or {at.layouts.disk: plan.disk}).items()})
-        if at.layouts.shared is not None:
-            # Others may have filled it since the last group. The end of the run frees the space of its volumes.
-            at.layouts.shared.room.require(0)
+        for each in (at, at.reference):
+            if each is not None:
+                self._meter.found({name: device for device, name in each.names.items()})
+                if each.layouts.shared is not None:
+                    # Others may have filled it since the last group. The end of the run frees the space of its volumes.
+                    each.layouts.shared.room.require(0)
         disks = self._disks.of(at)
         return Prepared(
             span=at.layouts.span,
@@ -56,7 +59,7 @@ class HostMeasurer(SessionMeasurer):
             effective=at.effective,
             notes={arm.id: _notes(arm, at) for arm in group.arms},
             provenance=guest_provenance(at.guest) | disk_provenance(at, disks, request.disks[0]),
-            rotational=at.layouts.disk in at.disks and at.disks[at.layouts.disk].rotational is True,
+            rotational=at.rotates,
             block=at.block,
             disks=disks,
             disks_afterwards=self._disks.afterwards,
@@ -72,10 +75,11 @@ class HostMeasurer(SessionMeasurer):
 
     def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
         measurements = super().measure(group, piece, began)
-        at = self._environment.current
-        hidden = {each.arm.id for each in piece.table.slices if not at.counted_disks(each.arm)}
-        if written := sum(each.counters.fio.written for each in measurements if each.arm in hidden):
-            self._meter.add(group.disk, written)
+        hidden = {each.arm.id for each in piece.table.slices if not self._at(each.turn).counted_disks(each.arm)}
+        for each in measurements:
+            if each.arm in hidden and each.counters.fio.written:
+                reference = next((cell.reference for cell in group.cells if each.arm == Place.REFERENCE), None)
+                self._meter.add(reference or group.disk, each.counters.fio.written)
         return measurements
 
     def close(self) -> None:
@@ -93,8 +97,7 @@ class HostMeasurer(SessionMeasurer):
         """The session for `request`: the current one if the request is unchanged, else a new one."""
 
         def make(host: Host, hypervisor: Hypervisor, log: CreationLog) -> AbstractContextManager[Session]:
-            disks = [host.spec.target(disk) for disk in request.disks]
-            return session(host, hypervisor, disks, request, log=log, seed=self._seed, phases=self._phases)
+            return session_with_reference(host, hypervisor, request, log=log, seed=self._seed, phases=self._phases)
 
         return self._environment.session_for(request, make)
 
@@ -102,22 +105,26 @@ class HostMeasurer(SessionMeasurer):
 def _notes(arm: Arm, at: Session) -> list[str]:
     """Other differences between the arms of a cell, and what is not exclusive to them."""
     notes = _of_storage(arm, at)
+    if arm.place is Place.REFERENCE:
+        return notes
     if arm.mode is None and at.guest is not None and at.guest.evidence.get("fio") != at.host.facts["fio"]:
         notes.append(f"fio differs: {at.host.facts['fio']} on the host, {at.guest.evidence.get('fio')} in the guest")
     fio = at.host.facts["fio"] if arm.place is not Place.GUEST or at.guest is None else at.guest.evidence.get("fio", "")
     if not reports_start(fio):
         notes.append(f"{arm.id}: {fio} does not report when a job starts, so overlapping slices cannot be recognised")
     attach = arm.mode.attach if arm.mode else None
-    if arm.place == "twin" and attach and not attach.direct:
+    if arm.place is Place.TWIN and attach and not attach.direct:
         notes.append("the host twin runs with direct=0, so libaio is synchronous and its effective iodepth is 1")
     return notes
 
 
 def _of_storage(arm: Arm, at: Session) -> list[str]:
-    shared = at.layouts.shared
+    layouts = at.reference.layouts if arm.place is Place.REFERENCE and at.reference is not None else at.layouts
+    shared = layouts.shared
     if shared is None:
         return []
     if arm.mode is None:
-        how = shared.how_counted(at.layouts.device)
-        return [f"the baseline is a volume on {shared.words}, which is in use; its bytes are {how}"]
+        how = shared.how_counted(layouts.device)
+        what = "reference" if arm.place is Place.REFERENCE else "baseline"
+        return [f"the {what} is a volume on {shared.words}, which is in use; its bytes are {how}"]
     return [f"{arm.mode.name}: {shared.notes[arm.mode.name]}"] if arm.mode.name in shared.notes else []

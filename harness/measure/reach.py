@@ -11,7 +11,7 @@ from typing import get_args
 from harness.analysis import METRICS, Calls, Metric, fewest_rounds
 from harness.model.budget import Budget
 from harness.model.job import Job
-from harness.model.mode import Cell
+from harness.model.mode import Cell, Place
 from harness.results import Measurement
 from harness.results.percentiles import histogram_of
 from harness.scenario.plan import MOST_ROUNDS, Group, Plan
@@ -34,7 +34,9 @@ def out_of_reach(
     """
     rounds = plan.most_rounds_of(group)
     for (job, own), (of, percentiles) in product(_by_job(group.cells).items(), _PERCENTILES.items()):
-        slowest = _slowest(job, {arm.id for cell in own for arm in cell.arms}, measured, of)
+        slowest = _slowest(
+            job, {arm.id for cell in own for arm in cell.arms if arm.place is not Place.REFERENCE}, measured, of
+        )
         if slowest is None:
             continue
         arm, ios = slowest

@@ -270,7 +270,7 @@ class Recorder:
             groups,
             tuple(records.values()),
             decompositions(spec.scenarios.values(), planned, records),
-            scalings(cells, records, measured),
+            scalings(cells, records, measured, self._disks.values()),
             tuple(
                 self._searches[each.id] for plan in spec.plans for each in plan.searches if each.id in self._searches
             ),

@@ -28,7 +28,7 @@ from harness.model.counters import Transferred
 from harness.model.disk import DiskFacts
 from harness.model.effective import Effective
 from harness.model.job import Job
-from harness.model.mode import Arm, Mode, Place
+from harness.model.mode import REFERENCE_PLACE, Arm, Mode, Place
 from harness.model.profile import Conditioning
 from harness.results import ConditioningRecord
 from harness.scenario.plan import Group, Plan
@@ -44,7 +44,8 @@ class SetupRequest:
     """The request for one setup. The disk of the baseline is the first of `disks`. Each region has `span` bytes.
 
     `disks` are the scenario's disks as far as the modes need them, also those in between that no mode uses.
-    Conditioning writes at most `write_rate` bytes per second to each disk; None is no limit.
+    Conditioning writes at most `write_rate` bytes per second to each disk; None is no limit. `reference` is the single
+    disk that the array in `disks` is compared with, if there is one.
     """
 
     disks: tuple[str, ...]
@@ -53,15 +54,21 @@ class SetupRequest:
     span: int
     conditioning: Conditioning
     write_rate: int | None = None
+    reference: str | None = None
+
+    @property
+    def of_reference(self) -> SetupRequest | None:
+        """The request for the reference: its bare device, or a volume on a storage. None without one."""
+        return replace(self, disks=(self.reference,), modes=(), reference=None) if self.reference else None
 
     @classmethod
     def of(cls, plan: Plan, group: Group) -> SetupRequest:
         """The request for the setup of this group. All groups of the setup share it."""
         setup = plan.setup_of(group)
         disks = plan.disks[: places_needed(setup.modes)[-1] + 1]
-        return cls(
-            disks, setup.modes, setup.jobs, plan.span, plan.conditioning, plan.write_rate if plan.limits else None
-        )
+        rate = plan.write_rate if plan.limits else None
+        reference = plan.disks[REFERENCE_PLACE] if REFERENCE_PLACE in setup.bare_places else None
+        return cls(disks, setup.modes, setup.jobs, plan.span, plan.conditioning, rate, reference)
 
 
 class NothingToCompare(Unsupported):
@@ -85,6 +92,17 @@ def require_guest(modes: Sequence[Mode], skipped: Mapping[str, str]) -> None:
     found = {name: why for name, why in reasons.items() if why is not None}
     if found and len(found) == len(reasons):
         raise NothingToCompare(found)
+
+
+def skipped_modes(host: Host, hypervisor: Hypervisor, disk: AnyDisk, modes: Sequence[Mode]) -> dict[str, str]:
+    """Why the host does not support some of the modes on the disk, by their names.
+
+    Raises NothingToCompare if no guest is left.
+    """
+    missing = {mode.name: hypervisor.missing(mode, disk) for mode in modes}
+    skipped = {name: f"host {host.name}: {why}" for name, why in missing.items() if why}
+    require_guest(modes, skipped)
+    return skipped
 
 
 class GuestSlot:
@@ -133,6 +151,25 @@ class Session:
     """The smallest I/O in bytes that every arm can do: the largest logical block size."""
     idle: Idle = field(default_factory=Idle)
     """What other programs read from the disks before anything was measured, when the guest was up."""
+    reference: Session | None = None
+    """The single disk that the array is compared with; None without one. It has no guest and no modes."""
+
+    def compared_with(self, reference: Session) -> Session:
+        """The session with this reference. Both use spans of the same size, and I/Os that both can do."""
+        block = max(self.block, reference.block)
+        narrow = replace(reference, layouts=reference.layouts.narrowed(self.layouts.span), block=block)
+        return replace(self, reference=narrow, block=block)
+
+    def of(self, arm: Arm) -> Session:
+        """The session with the disk of this arm: that of the reference, or this one."""
+        return self.reference if arm.place is Place.REFERENCE and self.reference is not None else self
+
+    @property
+    def rotates(self) -> bool:
+        """Whether one of its disks is a hard disk, which needs longer pauses between slices."""
+        own = self.disks.get(self.layouts.disk)
+        others = self.reference is not None and self.reference.rotates
+        return others or (own is not None and own.rotational is True)
 
     @property
     def paths(self) -> dict[str, str]:
@@ -240,11 +277,8 @@ def session(
     each. The guest also gets these.
     """
     elsewhere = dict(extra or {})
-    modes = request.modes
-    missing = {mode.name: hypervisor.missing(mode, disks[0]) for mode in modes}
-    skipped = {name: f"host {host.name}: {why}" for name, why in missing.items() if why}
-    require_guest(modes, skipped)
-    usable = [mode for mode in modes if mode.name not in skipped]
+    skipped = skipped_modes(host, hypervisor, disks[0], request.modes)
+    usable = [mode for mode in request.modes if mode.name not in skipped]
     with ExitStack() as stack:
         words = disks_in_words([disks[place].name for place in places_needed(usable)])
         with phases.step("layouts", f"build {words}'s layouts"):

@@ -50,6 +50,6 @@ class SessionMeasurer:
     def close(self) -> None:
         self._environment.close()
 
-    def _at(self, turn: Turn) -> Session:  # noqa: ARG002 - a subclass may have other disks for some turns
+    def _at(self, turn: Turn) -> Session:
         """The session with the disks of this turn."""
-        return self._environment.current
+        return self._environment.current.of(turn.arm)

@@ -5,10 +5,31 @@ Every value was reported by the host. None stands for what the host does not rep
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from harness.analysis import Shape
 from harness.model.disk_class import DiskClass
 from harness.model.values import STRICT
+from harness.units import format_size
+
+_LEVEL = re.compile(r"raid[ -]?(\d+)", re.IGNORECASE)
+# RAID-1(1+0) is what smartpqi and hpsa call a RAID 10, and RAID ADG is an old name of RAID 6.
+_OTHER_NAMES = {"1(1+0)": 10, "1(+0)": 10, "adg": 6}
+_NESTED = {50: 5, 60: 6, 100: 10}
+
+
+def _level(name: str) -> tuple[int | None, bool]:
+    """The RAID level by this name, and whether the name is that of a stripe over several such arrays."""
+    word = re.sub(r"^raid[ -]?", "", name.strip().lower())
+    if word in _OTHER_NAMES:
+        return _OTHER_NAMES[word], False
+    found = _LEVEL.fullmatch(name.strip()) or re.fullmatch(r"raid[ -]?(1)\(triple|adm\)", name.strip(), re.IGNORECASE)
+    if found is None:
+        return None, False
+    number = int(found[1])
+    return (_NESTED[number], True) if number in _NESTED else (number, False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +115,43 @@ class ArrayFacts:
     cache_policy: str | None = None
     """The controller's cache policy of the volume, in the words of its tool."""
     source: str = "sysfs"
-    """What reported this: `sysfs`, or the controller's tool."""
+    """What reported this: `sysfs`, the controller's tool, or `the lab file` if the host reports nothing."""
+    legs: int | None = None
+    """The number of arrays of this level that are striped, for example 2 for RAID 50; null for one."""
+    controller: str | None = None
+    """The controller or appliance that provides it, in the words of the lab file."""
+
+    @property
+    def shape(self) -> Shape | None:
+        """Its shape for the analysis of scaling. None if it is not known, or if it is not one of the usual levels."""
+        level, is_nested = _level(self.level or "")
+        if level is None or self.disks is None or (is_nested and not self.legs):
+            return None
+        try:
+            return Shape(level, self.disks, self.legs or 1)
+        except ValueError:
+            return None
+
+    def completed(self, stated: ArrayFacts) -> ArrayFacts:
+        """The array with what only `stated` knows."""
+        return replace(
+            self,
+            level=self.level or stated.level,
+            chunk_bytes=self.chunk_bytes or stated.chunk_bytes,
+            disks=self.disks or stated.disks,
+            cache_policy=self.cache_policy or stated.cache_policy,
+            legs=self.legs or stated.legs,
+            controller=stated.controller,
+        )
+
+    def contradictions(self, stated: ArrayFacts) -> Iterator[str]:
+        """What `stated` says in another way, in words. The same level may have several names."""
+        if self.level and stated.level and _level(self.level)[0] != _level(stated.level)[0]:
+            yield f"{stated.level} instead of {self.level}"
+        if self.disks and stated.disks and self.disks != stated.disks:
+            yield f"{stated.disks} disks instead of {self.disks}"
+        if self.chunk_bytes and stated.chunk_bytes and self.chunk_bytes != stated.chunk_bytes:
+            yield f"strips of {format_size(stated.chunk_bytes)} instead of {format_size(self.chunk_bytes)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

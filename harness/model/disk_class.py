@@ -12,6 +12,7 @@ already (md, or the volume of a controller). A disk has one class."""
 
 RequestedClass = Literal["any", "nvme", "ssd", "hdd", "array", "storage"]
 ANY: RequestedClass = "any"
+ARRAY: DiskClass = "array"
 STORAGE: RequestedClass = "storage"
 REQUESTED_CLASSES: tuple[RequestedClass, ...] = get_args(RequestedClass)
 """What a scenario can ask for: `any` disk, the disks of a class, or the storages that hosts have."""

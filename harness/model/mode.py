@@ -77,28 +77,36 @@ class ModeDetail:
 
 
 class Place(StrEnum):
-    """Where an arm runs: on the host's bare device, on the host with the mode's layout, or in the guest."""
+    """Where an arm runs: on the host's bare device, on the host with the mode's layout, in the guest, or on the host on
+    the single disk that an array which was there already is compared with."""
 
     HOST = "host"
     TWIN = "twin"
     GUEST = "guest"
+    REFERENCE = "reference"
+
+
+REFERENCE_PLACE = 1
+"""The place of the reference disk in the scenario's `disks`, from 0: after the array."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One place where a job runs. `mode` is None for the bare host, which all modes of a disk share."""
+    """One place where a job runs. `mode` is None for the bare host and the reference, which all modes share."""
 
     place: Place
     mode: Mode | None = None
 
     @property
     def id(self) -> str:
-        """`host`, `twin:lvm` or `guest:lvm`."""
+        """`host`, `twin:lvm`, `guest:lvm` or `reference`."""
         return f"{self.place}:{self.mode.name}" if self.mode else str(self.place)
 
     @property
     def places(self) -> tuple[int, ...]:
         """The places of its disks in the scenario's `disks`, from 0."""
+        if self.place is Place.REFERENCE:
+            return (REFERENCE_PLACE,)
         return self.mode.layout.base.places if self.mode else (0,)
 
 
@@ -110,6 +118,8 @@ class Cell:
     disk: str
     mode: Mode
     job: Job
+    reference: str = ""
+    """The name of the single disk that the array is compared with, if the disk is such an array; else empty."""
 
     @property
     def id(self) -> str:
@@ -118,13 +128,21 @@ class Cell:
 
     @property
     def arms(self) -> tuple[Arm, ...]:
-        """The arms of this cell: the host, the twin if the mode has a layout on the device, and the guest."""
+        """The arms of this cell: the host, the twin if the mode has a layout on the device, the guest, the reference of
+        an array."""
         arms = [Arm(Place.HOST)]
         if self.mode.has_twin:
             arms.append(Arm(Place.TWIN, self.mode))
         if self.mode.attach is not None:
             arms.append(Arm(Place.GUEST, self.mode))
+        if self.reference:
+            arms.append(Arm(Place.REFERENCE))
         return tuple(arms)
+
+    @property
+    def places(self) -> frozenset[int]:
+        """The places in the scenario's `disks` that its arms use, from 0."""
+        return frozenset(place for arm in self.arms for place in arm.places)
 
     @property
     def facets(self) -> dict[str, str | int]:

@@ -36,7 +36,7 @@ from harness.results.assemble import Check, no_check
 from harness.run_id import RunId
 from harness.scenario.plan import Plan, plan_for
 from harness.scenario.scenario import Scenario
-from harness.scenario.setups import places_needed
+from harness.scenario.setups import places_of
 from harness.scenario.wear import fitted_together, planned_writes
 
 
@@ -210,7 +210,7 @@ class Engine:
 
     def _disks(self, name: str, cells: Sequence[Cell]) -> tuple[str, ...]:
         """The disks for these cells: the baseline's, and those of the selected arrays."""
-        return tuple(self.scenarios[name].disks[place] for place in places_needed(cell.mode for cell in cells))
+        return tuple(self.scenarios[name].disks[place] for place in places_of(cells))
 
     def _limit_writes(self, most: MaxWrites) -> None:
         """Fit the plans of each host into the limit. Raises ConfigError for a share of an unknown endurance."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from harness.config.names import choices
 from harness.errors import ConfigError
-from harness.lab.inventory import DiskById, HostSpec, Inventory, class_known
+from harness.lab.inventory import DiskById, HostSpec, Inventory, array_of, class_known
 from harness.model.mode import Cell
 from harness.plugin.options import Options
 from harness.scenario.classes import ForLab, OfferedDisk, for_lab
@@ -29,6 +29,8 @@ def scenarios_for(options: Options, scenarios: Mapping[str, Scenario]) -> ForLab
 
 def cells_of(options: Options, found: ForLab) -> list[Cell]:
     """The cells of all scenarios, or those that need no other disks than --disk names.
+
+    The reference of an array belongs to it, and need not be named.
 
     Raises ConfigError if there are none.
     """
@@ -64,7 +66,15 @@ def _offered(host: HostSpec) -> Iterable[OfferedDisk]:
             words = f"class {known} by the lab file"
         else:
             words = f"class {known} assumed from its link {disk.id.rpartition('/')[2]}"
-        yield OfferedDisk(disk.name, known, words, simulated=host.kind == "embedded")
+        array = array_of(disk)
+        yield OfferedDisk(
+            disk.name,
+            known,
+            words,
+            simulated=host.kind == "embedded",
+            on_array=array is not None,
+            reference=array.reference if array is not None else "",
+        )
 
 
 def _needed(scenario: Scenario, cell: Cell) -> frozenset[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from harness.analysis import Shape
 from harness.model.attach import Attach
 from harness.model.base import Device, Md
 from harness.model.job import Job
@@ -34,12 +35,13 @@ class Counterpart:
         return self.figure.ratio(self.arm, self.disk.reference(self.arm))
 
 
-def counterparts(link: Link, mode: ModeDetail, job: Job) -> tuple[Counterpart, ...]:
+def counterparts(link: Link, mode: ModeDetail, job: Job, existing: Shape | None = None) -> tuple[Counterpart, ...]:
     """The linked figures for a cell of this mode and job, in the order of the file.
 
+    `existing` is the shape of the array that the cell's disk is. None stands for a single disk, and for an unknown one.
     A figure with a stated depth replaces one of the same workload, metric and arm that does not state its depth.
     """
-    found = [each for disk in link.disks for each in _of_disk(link, disk, mode, job)]
+    found = [each for disk in link.disks for each in _of_disk(link, disk, mode, job, existing)]
     stated = {(each.disk.model, each.figure.metric, each.arm) for each in found if each.figure.iodepth is not None}
     return tuple(
         each
@@ -48,24 +50,30 @@ def counterparts(link: Link, mode: ModeDetail, job: Job) -> tuple[Counterpart, .
     )
 
 
-def _of_disk(link: Link, disk: PublishedDisk, mode: ModeDetail, job: Job) -> Iterator[Counterpart]:
+def _of_disk(
+    link: Link, disk: PublishedDisk, mode: ModeDetail, job: Job, existing: Shape | None
+) -> Iterator[Counterpart]:
     for figure in disk.figures:
         if figure.covers(job):
             for arm in figure.arms:
-                place = _place(arm, disk, mode, disk_is_array=link.disk_is_array)
+                place = _place(arm, disk, mode, existing, disk_is_array=link.disk_is_array)
                 if place is not None:
                     yield Counterpart(disk, figure, arm, place)
 
 
-def _place(arm: PublishedArm, disk: PublishedDisk, mode: ModeDetail, *, disk_is_array: bool) -> Place | None:
+def _place(
+    arm: PublishedArm, disk: PublishedDisk, mode: ModeDetail, existing: Shape | None, *, disk_is_array: bool
+) -> Place | None:
     """The place of the mode at which the published arm was measured; None if the mode is another one."""
     base = mode.layout.base
-    is_the_disk = isinstance(base, Device) and (disk.array is None or disk_is_array)
+    is_like = disk.array is not None and existing is not None and disk.array.is_like(existing)
+    is_single = disk.array is None and existing is None
+    is_the_disk = isinstance(base, Device) and (is_single or is_like or (disk_is_array and disk.array is not None))
     same_array = (
         isinstance(base, Md)
         and base.is_optimal
         and disk.array is not None
-        and disk.array.is_like(base)
+        and disk.array.is_like(base.shape)
         and not disk_is_array
     )
     if mode.attach is None:  # the mode `host`, always on the bare device

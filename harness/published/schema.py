@@ -9,10 +9,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, PlainValidator, model_validator
 
-from harness.analysis import METRICS
+from harness.analysis import METRICS, Shape
 from harness.config.names import choices
 from harness.config.values import one_line
-from harness.model.base import Md, RaidLevel
+from harness.model.base import RaidLevel
 from harness.model.job import Job
 from harness.model.values import Iodepth, Table
 from harness.model.workloads import OneWorkload
@@ -115,9 +115,9 @@ class PublishedArray(Table):
     disks: Annotated[int, Field(ge=2)]
     legs: Literal[1, 2] = 1
 
-    def is_like(self, md: Md) -> bool:
+    def is_like(self, array: Shape) -> bool:
         """Whether the array has the same level, disks and legs. The studies do not state the chunk."""
-        return (md.level, md.disks, md.legs) == (self.level, self.disks, self.legs)
+        return (array.level, array.disks, array.legs) == (self.level, self.disks, self.legs)
 
 
 class PublishedDisk(Table):

@@ -25,6 +25,7 @@ class ArraySummary:
     disks: int
     jobs: int
     speedup: Estimate
+    single: str = "one disk"
 
     @property
     def words(self) -> str:
@@ -37,7 +38,9 @@ class ArraySummary:
         if self.speedup.low is not None and self.speedup.high is not None:
             interval = f" [{significant(self.speedup.low)}, {significant(self.speedup.high)}]"
         share = f"{self.speedup.point / self.disks:.0%}".replace("%", " %")
-        return f"delivers {significant(self.speedup.point)} times one disk{interval}, {share} of {self.disks} disks"
+        return (
+            f"delivers {significant(self.speedup.point)} times {self.single}{interval}, {share} of {self.disks} disks"
+        )
 
 
 def array_headline(disk: str, views: Sequence[ScalingView], comparison: Comparison) -> Headline:
@@ -55,6 +58,19 @@ def array_headline(disk: str, views: Sequence[ScalingView], comparison: Comparis
     return Headline(sentence, tuple(details))
 
 
+def existing_array_sentences(views: Sequence[ScalingView]) -> tuple[str, ...]:
+    """How an array scales that was there before the run. Its section is about what a guest loses of it.
+
+    For example "RAID 5 over 6 on the host: `host` delivers 4.1 times one disk (spare) [4.0, 4.2], 68 % of 6 disks."
+    """
+    usable = [view for view in views if not view.record.doubt]
+    if not usable:
+        return _not_usable(views)
+    arrays = _summaries(usable)
+    words = "; ".join(array.words for array in arrays[:MOST_IN_SENTENCE])
+    return (f"{usable[0].array} on the host: {words}.", _basis(arrays, usable), _limits(usable), *_not_usable(views))
+
+
 def _summaries(views: Sequence[ScalingView]) -> list[ArraySummary]:
     """The arrays over the jobs that they have in common, the one that delivers most first."""
     by_mode: dict[str, dict[str, ScalingView]] = {}
@@ -64,8 +80,8 @@ def _summaries(views: Sequence[ScalingView]) -> list[ArraySummary]:
     found = []
     for mode in chosen:
         own = [by_mode[mode][job] for job in sorted(jobs)]
-        speedup = _speedup(pooled([view.cell for view in own], "twin", "host"))
-        found.append(ArraySummary(mode, own[0].record.disks, len(own), speedup))
+        speedup = _speedup(pooled([view.cell for view in own], *own[0].arms))
+        found.append(ArraySummary(mode, own[0].record.disks, len(own), speedup, own[0].single))
     return sorted(found, key=lambda array: -array.speedup.point)
 
 

@@ -136,8 +136,14 @@ def _array(facts: DiskFacts) -> str:
     parts = [f"{array.level or 'array'}{f' of {array.disks} disks' if array.disks else ''}"]
     if array.chunk_bytes:
         parts.append(f"strips of {format_size(array.chunk_bytes)}")
+    if array.legs and array.legs > 1:
+        parts.append(f"a stripe over {array.legs} of them")
     if array.cache_policy:
         parts.append(f"cache policy {array.cache_policy}")
+    if array.controller:
+        parts.append(f"provided by {array.controller}")
+    if array.source == "the lab file":
+        parts.append("by the lab file")
     return ", ".join(parts)
 
 

@@ -11,7 +11,7 @@ from typing import Literal
 from harness.analysis import Estimate
 from harness.report.answers import AnswerView, MatrixView
 from harness.report.array_states import ArrayStateView, array_state_views, state_sentences
-from harness.report.arrays import array_headline
+from harness.report.arrays import array_headline, existing_array_sentences
 from harness.report.background import guests_of
 from harness.report.banners import Banner, banners
 from harness.report.best import BestRow, best_rows
@@ -326,8 +326,10 @@ def sections(run: Run, cells: Sequence[CellView]) -> tuple[Section, ...]:
         searched = [each for each in run.searches if (each.host, each.disk, each.scenario) == key]
         scalings = scaling_views(run.scalings, own)
         states = array_state_views(run.array_states, own)
-        answer = array_headline(name, scalings, comparison) if scalings else headline(name, comparison)
-        results = [] if scalings else [cell.record for cell in own if cell.comparable and not cell.is_baseline]
+        built = [view for view in scalings if not view.record.reference]
+        existing = existing_array_sentences(scalings) if scalings and not built else ()
+        answer = array_headline(name, built, comparison) if built else headline(name, comparison)
+        results = [] if built else [cell.record for cell in own if cell.comparable and not cell.is_baseline]
         matrix = option_matrix(results)
         found_answers = answers(results, slice_seconds) if results else ()
         found_blames = _blames(results, found_answers)
@@ -342,6 +344,7 @@ def sections(run: Run, cells: Sequence[CellView]) -> tuple[Section, ...]:
                     details=(
                         *(sentence for each in found_blames for sentence in each.sentences),
                         *answer.details,
+                        *existing,
                         *state_sentences(states),
                     ),
                 ),

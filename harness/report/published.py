@@ -5,10 +5,10 @@ Absolute values are shown only if the lab represents real hardware. Otherwise on
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.analysis import METRICS
+from harness.analysis import METRICS, Shape
 from harness.model.mode import Place
 from harness.published import Band, Counterpart, Link, counterparts, links
 from harness.report.cells import CellView
@@ -242,18 +242,25 @@ def published_view(run: Run, scenario: str, cells: Sequence[CellView]) -> Publis
     link = links().get(name)
     if link is None:
         return PublishedView(name, None, (), ("This version of virt-overhead does not have them.",))
-    found = _rows(link, cells, absolute=run.lab.representative)
+    arrays = {disk.name: disk.facts.array.shape for disk in run.disks if disk.facts.array is not None}
+    found = _rows(link, cells, arrays, absolute=run.lab.representative)
     rows = tuple(row for row in found if row.comparable)
     return PublishedView(name, link, rows, tuple(_basis(run, rows, left_out=len(found) - len(rows))))
 
 
-def _rows(link: Link, cells: Sequence[CellView], *, absolute: bool) -> list[PublishedRow]:
-    """A row for each figure and mode, with the measured cells of all depths that it belongs to."""
+def _rows(
+    link: Link, cells: Sequence[CellView], arrays: Mapping[str, Shape | None], *, absolute: bool
+) -> list[PublishedRow]:
+    """A row for each figure and mode, with the measured cells of all depths that it belongs to.
+
+    `arrays` has the shape of each disk that is an array.
+    """
     by_figure: dict[tuple[int, str, str], tuple[Counterpart, list[CellView]]] = {}
     for cell in cells:
         if not cell.measured:
             continue
-        for each in counterparts(link, cell.record.mode_detail, cell.record.job):
+        existing = arrays.get(cell.record.disk)
+        for each in counterparts(link, cell.record.mode_detail, cell.record.job, existing):
             key = (id(each.figure), each.arm, cell.mode)
             by_figure.setdefault(key, (each, []))[1].append(cell)
     return [PublishedRow(each, tuple(own), absolute) for each, own in by_figure.values()]

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.analysis import Estimate
-from harness.report.cells import CellView
+from harness.model.base import Device
+from harness.report.cells import ArmName, CellView
 from harness.report.numbers import percent_with_interval, significant
 from harness.results import ScalingMetric, ScalingRecord
 
@@ -21,8 +22,20 @@ class ScalingView:
     @property
     def array(self) -> str:
         """For example "RAID 5 over 4"."""
-        legs = " in 2 legs" if self.record.legs == 2 else ""
+        legs = f" in {self.record.legs} legs" if self.record.legs > 1 else ""
         return f"RAID {self.record.level} over {self.record.disks}{legs}"
+
+    @property
+    def single(self) -> str:
+        """The disk that it is compared with: "one disk", or "one disk (spare)" with the name of the reference."""
+        return f"one disk ({self.record.reference})" if self.record.reference else "one disk"
+
+    @property
+    def arms(self) -> tuple[ArmName, ArmName]:
+        """The arms of the cell that are compared: the array on the host, and the single disk."""
+        if not self.record.reference:
+            return "twin", "host"
+        return "host" if isinstance(self.cell.record.mode_detail.layout, Device) else "twin", "reference"
 
     @property
     def metric(self) -> ScalingMetric:
@@ -93,7 +106,7 @@ class ScalingView:
         """For a line of text."""
         outcome = self.outcome if self.record.doubt else f"limit: {self.outcome}"
         return (
-            f"{self.cell.id}: {self.array} delivers {self.speedup} x one disk, "
+            f"{self.cell.id}: {self.array} delivers {self.speedup} x {self.single}, "
             f"{percent_with_interval(self.metric.efficiency)} % of {self.record.disks} disks and "
             f"{percent_with_interval(self.metric.of_ideal)} % of what the level can deliver ({self.ideal} x); {outcome}"
         )

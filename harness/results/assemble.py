@@ -187,7 +187,7 @@ def _cell_record(
         *throttle_checks(own, cell),
         *context.check(cell, own),
     )
-    counts = counts_of(by_arm, blocks)
+    counts = counts_of({place: own for place, own in by_arm.items() if place is not Place.REFERENCE}, blocks)
     metrics = {} if impossible else metric_records(by_arm, blocks, counts, samples, confidence)
     budgets = judged(context.budgets, metrics, look, samples) if context.skipped is None else ()
     headline = metrics.get(job.headline)

@@ -45,6 +45,9 @@ class MetricRecord:
     batches: tuple[int, ...] = ()
     """For a percentile whose blocks have too few I/Os: the number of successive blocks behind each value. Empty: each
     value is of one block, and `host[i]` belongs to `rounds[i]` of the cell."""
+    reference: tuple[float, ...] = ()
+    """Values of the single disk that the array below `host` is compared with, of the same blocks; empty without one and
+    for percentiles."""
 
     def gained(self, mode: ModeDetail) -> bool:
         """Whether the guest is better beyond the interval than the host on the same disks: on an array, the twin."""

@@ -144,7 +144,7 @@ class ScalingRecord:
     __pydantic_config__ = STRICT
 
     cell: str
-    """The id of the cell. Its twin is the array, and its host arm is the single disk."""
+    """The id of the cell. Its twin is the array, and its host arm is the single disk; see `reference` for others."""
     level: int
     """0, 1, 5, 6 or 10."""
     disks: int
@@ -169,6 +169,9 @@ class ScalingRecord:
     """The limit of a path, if that is the bottleneck, else null."""
     guest_limit: str = ""
     """A thread of the guest that was always busy, in words: then the guest does not get all that the array delivers."""
+    reference: str = ""
+    """The name of the single disk, if the array was there before the run: then the cell's twin, or its host arm without
+    one, is on the array. Empty for an array that the run built."""
 
 
 @dataclass(frozen=True, slots=True)

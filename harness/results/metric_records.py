@@ -21,13 +21,22 @@ def metric_records(
 ) -> dict[str, MetricRecord]:
     """The metrics that these blocks of a cell have, by name. `samples` says how the blocks hang together.
 
-    A percentile that some blocks lack is estimated from batches of blocks.
+    A percentile that some blocks lack is estimated from batches of blocks. The reference of an array has values, but
+    none for percentiles, so that a slow disk does not take them from the other arms.
     """
+    reference = by_arm.get(Place.REFERENCE)
+    by_arm = {place: own for place, own in by_arm.items() if place is not Place.REFERENCE}
     found = {}
     for metric in METRICS.values():
         if has_metric(metric.name, by_arm, blocks):
             values = {place: values_of(metric.name, of_block, blocks) for place, of_block in by_arm.items()}
             record = _metric_record(metric, values, samples, confidence)
+            if (
+                reference is not None
+                and metric.quantile is None
+                and has_metric(metric.name, {Place.REFERENCE: reference}, blocks)
+            ):
+                record = replace(record, reference=values_of(metric.name, reference, blocks))
         elif own := batches_of(metric, counts, samples.boots):
             sizes = tuple(map(len, own))
             values = {place: batch_values(metric, of_block, blocks, own) for place, of_block in by_arm.items()}

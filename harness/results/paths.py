@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.analysis import Estimate, PathLimit, PathLoad, Samples, mean_interval, path_limits
-from harness.model.base import Md
+from harness.analysis import Estimate, PathLimit, PathLoad, Samples, Shape, mean_interval, path_limits
 from harness.model.counters import Counters
-from harness.model.mode import Cell
+from harness.model.mode import Cell, Place
 from harness.results.cells import BlockKey, CellRecord
 from harness.results.comparisons import PathLimitRecord
 from harness.results.records import Measurement
@@ -19,31 +18,49 @@ REACHES = 0.9
 
 @dataclass(frozen=True, slots=True)
 class MeasuredArray:
-    """A cell on an array, its record, and the measurements of its twin and its guest in the blocks that count."""
+    """A cell on an array, its record, and the measurements on the array in the blocks that count.
+
+    `on_host` are those of the arm `place`, on the host, and `guests` those of the guest. `single` is the arm of the
+    single disk. `chunk` in bytes is None if it is not known.
+    """
 
     cell: Cell
-    array: Md
+    shape: Shape
+    chunk: int | None
     record: CellRecord
-    twins: Sequence[Measurement]
+    place: Place
+    single: Place
+    on_host: Sequence[Measurement]
     guests: Sequence[Measurement]
 
     @property
     def counted(self) -> list[Measurement]:
-        """The measurements of the twin whose bytes the host counted. In the others, the reading came too late."""
-        return [each for each in self.twins if each.counters.members]
+        """The measurements on the host whose bytes it counted. In the others, the reading came too late."""
+        return [each for each in self.on_host if each.counters.members]
+
+    def values(self, metric: str) -> tuple[float, ...]:
+        """The values of the array on the host."""
+        return values_at(self.place, self.record, metric)
 
     @property
     def of(self) -> tuple[object, ...]:
         """Arrays with the same value can be compared: they differ only in their disks."""
         layout = self.cell.mode.layout
-        return (self.cell.scenario, self.record.host, self.cell.job, layout.kind, self.array.level, self.array.chunk)
+        return (self.cell.scenario, self.record.host, self.cell.job, layout.kind, self.shape.level, self.chunk)
 
     @property
     def disks_by_path(self) -> dict[str, int]:
         """The number of its disks on each path. Empty if the path of a disk is not known."""
         paths = [each.path for each in self.counted[0].counters.members.values()] if self.counted else []
         known = [path for path in paths if path is not None]
-        return {path: known.count(path) for path in known} if len(known) == len(paths) == self.array.disks else {}
+        return {path: known.count(path) for path in known} if len(known) == len(paths) == self.shape.disks else {}
+
+
+def values_at(place: Place, record: CellRecord, metric: str) -> tuple[float, ...]:
+    """The values of the arm at this place, in the order of the record's blocks; empty if it has no such arm."""
+    found = record.metrics.get(metric)
+    values: tuple[float, ...] = getattr(found, str(place)) if found is not None else ()
+    return values
 
 
 def limits_of(arrays: Sequence[MeasuredArray]) -> dict[str, PathLimitRecord]:
@@ -107,7 +124,7 @@ def _load(measured: MeasuredArray, metric: str, common: set[BlockKey]) -> PathLo
     if shares is None:
         return None
     record = measured.record
-    values = zip(record.samples, record.metrics[metric].twin, strict=True)
+    values = zip(record.samples, measured.values(metric), strict=True)
     return PathLoad(measured.cell.id, measured.disks_by_path, [value for key, value in values if key in common], shares)
 
 

@@ -1,8 +1,9 @@
-"""How arrays scale, from cells: the array's twin against the single disk of the same blocks. Pure."""
+"""How arrays scale, from cells: the array on the host against the single disk of the same blocks. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 
 from harness.analysis import (
@@ -19,12 +20,13 @@ from harness.analysis import (
 )
 from harness.model.base import Md
 from harness.model.counters import MemberCounts
+from harness.model.disk import ArrayFacts, DiskRecord
 from harness.model.job import Job, Workload
 from harness.model.mode import Arm, Cell, Place
 from harness.results.cells import CellRecord
 from harness.results.comparisons import MemberRecord, PathLimitRecord, ScalingMetric, ScalingRecord
 from harness.results.decomposition import doubt
-from harness.results.paths import MeasuredArray, limits_of
+from harness.results.paths import MeasuredArray, limits_of, values_at
 from harness.results.records import Measurement
 from harness.results.threads import fio_threads, guest_threads
 
@@ -36,27 +38,32 @@ _CurveKey = tuple[str, str, Workload]
 
 
 def scalings(
-    cells: Sequence[Cell], records: Mapping[str, CellRecord], measurements: Iterable[Measurement]
+    cells: Sequence[Cell],
+    records: Mapping[str, CellRecord],
+    measurements: Iterable[Measurement],
+    disks: Iterable[DiskRecord] = (),
 ) -> tuple[ScalingRecord, ...]:
-    """One record per measured cell with a layout that is an array or lies on one, in the order of `cells`.
+    """One record per measured cell on an array with a single disk to compare with, in the order of `cells`.
 
-    `records` is by cell id. Jobs that do not keep the queue full are left out: an array does no more of them. So are
-    jobs without a known share of reads, because what an array can deliver depends on it, and arrays with a missing
-    member (`array_costs`).
+    The run builds an array of md on the first disk of the scenario and others: the host arm is this disk. An array that
+    was there already is the disk of the cell, and the lab file names the single disk, the reference. `disks` then say
+    what the array is. `records` is by cell id. Jobs that do not keep the queue full are left out: an array does no more
+    of them. So are jobs without a known share of reads, because what an array can deliver depends on it, and arrays
+    with a missing member (`array_costs`).
     """
     of_arm: dict[tuple[str, str], list[Measurement]] = {}
     for each in measurements:
         of_arm.setdefault((each.arm, each.job), []).append(each)
+    facts = {disk.name: disk.facts.array for disk in disks if disk.facts.array is not None}
     arrays = []
     for cell in cells:
-        array = cell.mode.layout.base
         record = records.get(cell.id)
-        is_whole = isinstance(array, Md) and array.is_optimal
-        if isinstance(array, Md) and is_whole and record is not None and _is_compared(cell.job) and _has_both(record):
-            own = [_of_arm(place, cell, record, of_arm) for place in (Place.TWIN, Place.GUEST)]
-            arrays.append(MeasuredArray(cell, array, record, *own))
+        array = _compared(cell, facts.get(cell.disk)) if _is_compared(cell.job) else None
+        if array is not None and record is not None and _has_both(record, array):
+            own = [_of_arm(place, cell, record, of_arm) for place in (array.place, Place.GUEST)]
+            arrays.append(MeasuredArray(cell, array.shape, array.chunk, record, array.place, array.single, *own))
     limits = limits_of([each for each in arrays if not _doubt(each)])
-    curves = _curves(cells, records) if arrays else {}
+    curves = _curves(arrays)
     return tuple(_record(each, curves[_curve_of(each.cell)], limits.get(each.cell.id)) for each in arrays)
 
 
@@ -64,47 +71,66 @@ def _is_compared(job: Job) -> bool:
     return job.is_saturating and job.share_of_reads is not None
 
 
-def in_full_stripes(job: Job, array: Md) -> bool:
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """An array, and the places of a cell to compare: the array on the host, and the single disk."""
+
+    shape: Shape
+    chunk: int | None
+    place: Place
+    single: Place
+
+
+def _compared(cell: Cell, existing: ArrayFacts | None) -> _Compared | None:
+    """The array of the cell and its single disk; None without one of them. `existing` is what the cell's disk is."""
+    base = cell.mode.layout.base
+    if isinstance(base, Md):
+        return _Compared(base.shape, base.chunk, Place.TWIN, Place.HOST) if base.is_optimal else None
+    shape = existing.shape if existing is not None else None
+    if existing is None or shape is None or not cell.reference:
+        return None
+    place = Place.TWIN if cell.mode.has_twin else Place.HOST
+    return _Compared(shape, existing.chunk_bytes, place, Place.REFERENCE)
+
+
+def in_full_stripes(job: Job, shape: Shape, chunk: int | None) -> bool:
     """Whether the job's writes fill whole stripes: sequential writes do, because they are merged, and large aligned
     writes do."""
-    shape = array.shape
-    return not job.is_random or job.bs % (array.chunk * shape.data_disks) == 0
+    return not job.is_random or (chunk is not None and job.bs % (chunk * shape.data_disks) == 0)
 
 
 def _record(measured: MeasuredArray, curve: _Curve, limit: PathLimitRecord | None) -> ScalingRecord:
-    cell, array, record, twins = measured.cell, measured.array, measured.record, measured.twins
-    shape, job = array.shape, cell.job
+    cell, shape, record, own = measured.cell, measured.shape, measured.record, measured.on_host
+    job = cell.job
     read_share = job.share_of_reads
     assert read_share is not None
-    full_stripe = in_full_stripes(job, array)
+    full_stripe = in_full_stripes(job, shape, measured.chunk)
     ideal = ideal_speedup(shape, read_share=read_share, full_stripe=full_stripe)
     metrics = {}
     samples = Samples(record.boots)
     for name in THROUGHPUTS:
-        values = record.metrics[name]
-        each = scaling(
-            values.host, values.twin, disks=array.disks, ideal=ideal, confidence=record.confidence, samples=samples
-        )
+        single, array = values_at(measured.single, record, name), measured.values(name)
+        each = scaling(single, array, disks=shape.disks, ideal=ideal, confidence=record.confidence, samples=samples)
         metrics[name] = ScalingMetric(each.speedup, each.efficiency, each.of_ideal)
-    members = _members(twins, job)
+    members = _members(own, job)
     evidence = Evidence(
         ideal=ideal,
         of_ideal=metrics["iops"].of_ideal.point,
-        in_flight=_in_flight(record, Place.TWIN),
-        single_in_flight=_in_flight(record, Place.HOST),
+        in_flight=_in_flight(record, measured.place),
+        single_in_flight=_in_flight(record, measured.single),
         single=curve,
-        cpu_busy=_cpu_busy(twins),
+        cpu_busy=_cpu_busy(own),
         members=members,
-        threads=fio_threads(twins, job),
-        spread=max(1.0, min(array.disks, _mean_size(record) / array.chunk)),
+        threads=fio_threads(own, job),
+        spread=_spread(measured),
         path=limit.words if limit is not None else "",
     )
     finding = find_bottleneck(evidence)
     return ScalingRecord(
         cell=cell.id,
-        level=array.level,
-        disks=array.disks,
-        legs=array.legs,
+        level=shape.level,
+        disks=shape.disks,
+        legs=shape.legs,
         ideal=ideal,
         why_ideal=_why(shape, read_share, full_stripe=full_stripe),
         metrics=metrics,
@@ -114,39 +140,43 @@ def _record(measured: MeasuredArray, curve: _Curve, limit: PathLimitRecord | Non
         doubt=_doubt(measured),
         path_limit=limit if finding.bottleneck is Bottleneck.PATH else None,
         guest_limit=saturated(guest_threads(measured.guests, cell)),
+        reference=cell.reference,
     )
 
 
 def _doubt(measured: MeasuredArray) -> str:
-    return doubt(measured.record, Arm(Place.HOST), Arm(Place.TWIN, measured.cell.mode))
+    return doubt(measured.record, Arm(measured.single), _arm(measured.place, measured.cell))
 
 
-def _has_both(record: CellRecord) -> bool:
-    return record.skipped is None and all(name in record.metrics and record.metrics[name].twin for name in THROUGHPUTS)
+def _arm(place: Place, cell: Cell) -> Arm:
+    return Arm(place, cell.mode if place in (Place.TWIN, Place.GUEST) else None)
+
+
+def _has_both(record: CellRecord, array: _Compared) -> bool:
+    arms = (array.place, array.single)
+    return record.skipped is None and all(values_at(place, record, name) for place in arms for name in THROUGHPUTS)
 
 
 def _of_arm(
     place: Place, cell: Cell, record: CellRecord, of_arm: Mapping[tuple[str, str], Sequence[Measurement]]
 ) -> list[Measurement]:
-    """The measurements of the cell's twin or guest in the blocks that count."""
-    arm, blocks, raw = Arm(place, cell.mode).id, set(record.samples), set(record.raw)
+    """The measurements of the cell's arm in the blocks that count."""
+    arm, blocks, raw = _arm(place, cell).id, set(record.samples), set(record.raw)
     found = of_arm.get((arm, cell.job.id), ())
     return [each for each in found if each.raw in raw and (each.round, each.block) in blocks]
 
 
-def _curves(cells: Sequence[Cell], records: Mapping[str, CellRecord]) -> dict[_CurveKey, _Curve]:
+def _curves(arrays: Sequence[MeasuredArray]) -> dict[_CurveKey, _Curve]:
     """The single disk at each depth of the run: I/Os in flight, and IOPS. By what all cells of a curve have in common.
 
-    In the order of `cells`.
+    In the order of `arrays`.
     """
     curves: dict[_CurveKey, list[tuple[float, float]]] = {}
-    for cell in cells:
-        points = curves.setdefault(_curve_of(cell), [])
-        record = records.get(cell.id)
-        if record is not None and _has_both(record):
-            in_flight = _in_flight(record, Place.HOST)
-            if in_flight is not None:
-                points.append((in_flight, fmean(record.metrics["iops"].host)))
+    for each in arrays:
+        points = curves.setdefault(_curve_of(each.cell), [])
+        in_flight = _in_flight(each.record, each.single)
+        if in_flight is not None:
+            points.append((in_flight, fmean(values_at(each.single, each.record, "iops"))))
     return dict(curves)
 
 
@@ -156,43 +186,43 @@ def _curve_of(cell: Cell) -> _CurveKey:
 
 def _in_flight(record: CellRecord, place: Place) -> float | None:
     """IOPS x mean latency, the mean over the rounds."""
-    iops, latency = record.metrics["iops"], record.metrics.get("lat_mean")
-    if latency is None:
-        return None
-    values: tuple[tuple[float, ...], tuple[float, ...]] = (getattr(iops, str(place)), getattr(latency, str(place)))
-    return fmean(rate * seconds for rate, seconds in zip(*values, strict=True))
+    iops, latency = (values_at(place, record, name) for name in ("iops", "lat_mean"))
+    return fmean(rate * seconds for rate, seconds in zip(iops, latency, strict=True)) if latency else None
 
 
-def _mean_size(record: CellRecord) -> float:
-    """Bytes of an I/O of the twin, on average."""
-    return fmean(record.metrics["bw"].twin) / fmean(record.metrics["iops"].twin)
+def _spread(measured: MeasuredArray) -> float:
+    """The number of disks that one I/O keeps busy at once. Without a known chunk, it is 1."""
+    if measured.chunk is None:
+        return 1.0
+    size = fmean(measured.values("bw")) / fmean(measured.values("iops"))
+    return max(1.0, min(measured.shape.disks, size / measured.chunk))
 
 
-def _cpu_busy(twins: Sequence[Measurement]) -> float | None:
+def _cpu_busy(own: Sequence[Measurement]) -> float | None:
     """The busy share of the host's CPUs while fio ran."""
-    found = [(each.counters.cpu_busy, each.counters.host_cpu_busy) for each in twins]
+    found = [(each.counters.cpu_busy, each.counters.host_cpu_busy) for each in own]
     shares = [share for pair in found if (share := pair[1] if pair[0] is None else pair[0]) is not None]
     return fmean(shares) if shares else None
 
 
-def _members(twins: Sequence[Measurement], job: Job) -> tuple[Member, ...]:
+def _members(own: Sequence[Measurement], job: Job) -> tuple[Member, ...]:
     """Each disk of the array, with its mean rates over the rounds that counted it."""
     counted: dict[str, list[tuple[MemberCounts, float]]] = {}
-    for each in twins:
+    for each in own:
         for name, of_member in each.counters.members.items():
             counted.setdefault(name, []).append((of_member, job.ramp + each.seconds))
 
     def rate(name: str, of: Callable[[MemberCounts], float | None]) -> float | None:
-        found = [(of(own), seconds) for own, seconds in counted[name]]
+        found = [(of(counts), seconds) for counts, seconds in counted[name]]
         known = [count / seconds for count, seconds in found if count is not None]
         return fmean(known) if len(known) == len(found) else None
 
     return tuple(
         Member(
             name,
-            moved=rate(name, lambda own: own.read + own.written) or 0.0,
-            busy=None if (busy := rate(name, lambda own: own.busy_s)) is None else min(1.0, busy),
-            in_flight=rate(name, lambda own: own.queue_s),
+            moved=rate(name, lambda counts: counts.read + counts.written) or 0.0,
+            busy=None if (busy := rate(name, lambda counts: counts.busy_s)) is None else min(1.0, busy),
+            in_flight=rate(name, lambda counts: counts.queue_s),
             path=counted[name][-1][0].path,
         )
         for name in sorted(counted)

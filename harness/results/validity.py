@@ -35,6 +35,9 @@ RATE_TOLERANCE = 0.05
 LIMITED = 0.95
 """From this share of fio's limit, a slice is as fast as the limit."""
 
+_BARE = frozenset({Place.HOST, Place.REFERENCE})
+"""The arms on a bare device."""
+
 BUSY = 0.95
 """If CPUs are busy for more than this share of the time, they limit a figure rather than the disk."""
 
@@ -104,22 +107,20 @@ def byte_checks(
     On a storage in use, the disks also move the bytes of others, so only fewer bytes than fio's are a fault.
 
     `in_flight` is iodepth x numjobs x block size in bytes: one side may have counted these bytes and the other not yet.
-    `layout` is what the disks may move for the arms on it, which are all arms except the host. A measurement without
-    counters is not checked.
+    `layout` is what the disks may move for the arms on it, which are all arms except host and reference. A measurement
+    without counters is not checked.
     """
     by_round: dict[tuple[str, int], list[Measurement]] = {}
     for measurement in measurements:
         by_round.setdefault((measurement.arm, measurement.round), []).append(measurement)
     by_arm: dict[str, list[_Count]] = {}
     for (arm, _), slices in by_round.items():
-        by_arm.setdefault(arm, []).extend(
-            _counts(slices, in_flight, NONE if arm == Place.HOST else layout, slices[0].round)
-        )
+        by_arm.setdefault(arm, []).extend(_counts(slices, in_flight, NONE if arm in _BARE else layout, slices[0].round))
     # What polls may read is large beside the bytes of one round of a slow job, but not beside those of many.
     for arm, counts in by_arm.items():
         if any(count.polled for count in counts):
             every = [each for (other, _), slices in by_round.items() if other == arm for each in slices]
-            by_arm[arm] = [*counts, *_counts(every, in_flight, NONE if arm == Place.HOST else layout, None)]
+            by_arm[arm] = [*counts, *_counts(every, in_flight, NONE if arm in _BARE else layout, None)]
     return tuple(_checked(arm, counts) for arm, counts in by_arm.items() if counts)
 
 

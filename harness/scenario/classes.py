@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from harness.errors import ConfigError
-from harness.model.disk_class import ANY, STORAGE, WRITE_RATES
+from harness.model.disk_class import ANY, ARRAY, STORAGE, WRITE_RATES
 from harness.scenario.scenario import Scenario
 
 
@@ -19,9 +19,15 @@ class OfferedDisk:
     known_from: str
     simulated: bool = False
     """Whether it is one of the embedded lab, which has a scenario for each disk. Then a class does not include it."""
+    on_array: bool = False
+    """Whether the lab says that it is on an array. A storage then is in the class of arrays as well."""
+    reference: str = ""
+    """The single disk that the lab compares this array with; empty without one."""
 
     def has(self, requested: str) -> bool:
         """Whether a scenario that asks for this class measures it."""
+        if requested == ARRAY and self.on_array:
+            return True
         return self.disk_class == requested or (requested == ANY and self.disk_class != STORAGE)
 
 
@@ -51,7 +57,9 @@ def for_lab(
     for scenario in scenarios.values():
         requested = scenario.disk_class
         if requested is None or scenario.disk in offered:
-            found[scenario.name] = replace(scenario, disk_class=None)
+            own_disk = offered.get(scenario.disk)
+            reference = own_disk.reference if own_disk is not None else ""
+            found[scenario.name] = replace(scenario, disk_class=None).compared_with(reference)
             continue
         matching = [disk for disk in offered.values() if disk.has(requested)]
         own = [disk for disk in matching if disk.name in scenarios]
@@ -96,7 +104,8 @@ def _on(scenario: Scenario, disk: OfferedDisk, name: str) -> Scenario:
     limit = WRITE_RATES.get(disk.disk_class or "", scenario.write_rate)
     # The rate of a scenario that names a disk is that of this disk. Another one may be faster.
     rate = min(scenario.write_rate, limit) if scenario.disk == scenario.disk_class else limit
-    return replace(scenario, name=name, disk=disk.name, disks=(disk.name,), write_rate=rate)
+    own = replace(scenario, name=name, disk=disk.name, disks=(disk.name,), write_rate=rate)
+    return own.compared_with(disk.reference)
 
 
 def _why_none(

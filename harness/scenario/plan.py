@@ -7,12 +7,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from harness.model.base import Base, Device
 from harness.model.job import Job, Workload
-from harness.model.mode import Arm, Cell, Mode, Place
+from harness.model.mode import REFERENCE_PLACE, Arm, Cell, Mode, Place
 from harness.model.profile import Conditioning, Profile, profile_of
 from harness.scenario.scenario import Scenario
 from harness.scenario.searches import PlannedSearch, planned_searches
-from harness.scenario.setups import disks_in_words, places_needed, regions, setups
+from harness.scenario.setups import disks_in_words, places_of, regions, setups
 from harness.scenario.timetable import rebuilds, takes_turns
 from harness.units import format_size
 
@@ -117,7 +118,18 @@ class Setup:
     @property
     def filled_regions(self) -> float:
         """The bytes that filling all regions writes, as a multiple of one region. Includes mirrors and parity."""
-        return 1 + sum(base.bytes_written for base in regions(self.modes))
+        return sum(base.bytes_written for base in self.bases)
+
+    @cached_property
+    def bases(self) -> tuple[Base, ...]:
+        """The base of each region, with those of the host's baseline and of the reference of an array."""
+        return (*(Device() for _ in self.bare_places), *regions(self.modes))
+
+    @cached_property
+    def bare_places(self) -> tuple[int, ...]:
+        """The places of the disks with a bare region: that of the host's baseline, and the reference of an array."""
+        references = {REFERENCE_PLACE for group in self.groups for cell in group.cells if cell.reference}
+        return (0, *sorted(references))
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +291,7 @@ class Plan:
         return min(self.write_bytes, limit)
 
     def _disks_of(self, groups: Iterable[Group]) -> tuple[str, ...]:
-        places = places_needed(cell.mode for group in groups for cell in group.cells)
+        places = places_of(cell for group in groups for cell in group.cells)
         return tuple(self.disks[place] for place in places)
 
     @cached_property
@@ -293,7 +305,7 @@ class Plan:
 
     def _steady_seconds(self, steady_rounds: int) -> float:
         """The time of these conditioning rounds: one job on each region of each setup."""
-        return steady_rounds * STEADY_SECONDS * sum(1 + len(regions(setup.modes)) for setup in self.setups)
+        return steady_rounds * STEADY_SECONDS * sum(len(setup.bases) for setup in self.setups)
 
     def _minutes(self, fio_seconds: float, steady_rounds: int) -> float:
         steady = self._steady_seconds(steady_rounds)
@@ -308,7 +320,7 @@ def expand(scenario: Scenario, profile_name: str) -> list[Cell]:
     """
     profile = profile_of(scenario.profiles, profile_name)
     return [
-        Cell(scenario.name, scenario.disk, mode, job)
+        Cell(scenario.name, scenario.disk, mode, job, scenario.reference)
         for together in setups(scenario.modes)
         for job in _jobs(scenario.workloads, profile, together)
         for mode in together

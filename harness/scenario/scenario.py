@@ -78,7 +78,8 @@ class Scenario:
     the class, `scenario.classes` makes a scenario. `file` is the name of the file, which those share.
     `published` is the key of the published figures to compare with. If several `budgets` of one metric
     cover a cell, the last one counts. `expect_void` names modes whose cells the author expects to be void. `fio_files`
-    are the fio files among the workloads.
+    are the fio files among the workloads. `reference` is the single disk that `disk` is compared with, if the lab says
+    that `disk` is an array and names one. It is then the second of `disks`.
     """
 
     name: str
@@ -97,12 +98,19 @@ class Scenario:
     disks: tuple[str, ...] = ()
     disk_class: str | None = None
     file: str = ""
+    reference: str = ""
 
     def __post_init__(self) -> None:
         if not self.file:
             object.__setattr__(self, "file", self.name)
         if not self.disks:
             object.__setattr__(self, "disks", (self.disk,))
+
+    def compared_with(self, reference: str) -> Scenario:
+        """The scenario with this reference for the array that it measures; unchanged if it builds arrays itself."""
+        if not reference or len(self.disks) > 1:
+            return self
+        return replace(self, disks=(self.disk, reference), reference=reference)
 
     def on(self, guest: GuestOptions) -> Scenario:
         """The scenario on a host whose guests have these options. The options in its own file win."""

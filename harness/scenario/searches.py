@@ -11,7 +11,7 @@ from harness.analysis.loadcurve import FEWEST_SAMPLES
 from harness.config.names import choices
 from harness.config.problems import shown
 from harness.model.job import Job
-from harness.model.mode import Arm, Cell
+from harness.model.mode import Arm, Cell, Place
 from harness.scenario.scenario import Scenario, Search
 
 MOST_ROUNDS = 16
@@ -51,7 +51,9 @@ class PlannedSearch:
 
     @property
     def arms(self) -> tuple[Arm, ...]:
-        return tuple(dict.fromkeys(arm for cell in self.cells for arm in cell.arms))
+        """The arms that are searched. The reference of an array only shows how far the array scales."""
+        arms = (arm for cell in self.cells for arm in cell.arms if arm.place is not Place.REFERENCE)
+        return tuple(dict.fromkeys(arms))
 
     def job_at(self, rate: int | None, speed: float, *, ramp: float) -> Job:
         """The job at this rate, or at full speed, about `speed` I/Os per second. Its slices have enough I/Os."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from harness.model.attach import BUSES, Attach, Vfio
 from harness.model.base import Base, Md
-from harness.model.mode import Mode
+from harness.model.mode import Cell, Mode
 
 MOST_REGIONS = 8
 """Regions on a disk in addition to the bare one. With more, a disk of usual size has no room for the profile's span."""
@@ -44,6 +44,11 @@ def regions(modes: Iterable[Mode]) -> list[Base]:
 def places_needed(modes: Iterable[Mode]) -> tuple[int, ...]:
     """The places in the scenario's `disks` that the modes use, from 0, sorted. Always with 0, the baseline's disk."""
     return tuple(sorted({0, *(place for mode in modes for place in mode.layout.base.places)}))
+
+
+def places_of(cells: Iterable[Cell]) -> tuple[int, ...]:
+    """The same for the arms of these cells, with the reference of an array."""
+    return tuple(sorted({0, *(place for cell in cells for place in cell.places)}))
 
 
 def disks_in_words(names: Sequence[str]) -> str:

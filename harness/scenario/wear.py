@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from harness.model.base import Device
+from harness.model.base import Base, Device
 from harness.model.job import Job
 from harness.model.layout import Layout, amplification
 from harness.model.mode import Arm
@@ -36,7 +36,8 @@ def planned_writes(plan: Plan) -> dict[str, float]:
 
 def setup_bytes(plan: Plan, setup: Setup, place: int) -> float:
     """The bytes that building and conditioning the setup writes to this disk at most."""
-    bases = [base for base in (Device(), *regions(setup.modes)) if place in base.places]
+    bases: list[Base] = [Device() for bare in setup.bare_places if bare == place]
+    bases += [base for base in regions(setup.modes) if place in base.places]
     filled = sum(base.bytes_written / len(base.places) for base in bases) * plan.span
     steady = plan.conditioning == "steady"
     fills = filled * (STEADY_FILLS if steady else 1)

@@ -21,6 +21,7 @@ TABLES = {
     "a secret": "[host.x]\nkind = 'proxmox'\n[host.x.api.secret]\nsurplus = 1\n",
     "guests": "[host.x]\nkind = 'proxmox'\n[host.x.guest]\nsurplus = 1\n",
     "a storage": "[host.x]\nkind = 'local'\n[host.x.storage.y]\nsurplus = 1\n",
+    "an array": "[host.x]\nkind = 'local'\n[host.x.storage.y.array]\nsurplus = 1\n",
     "a disk": "[host.x]\nkind = 'local'\n[host.x.disk.y]\nsurplus = 1\n",
 }
 
