@@ -13,11 +13,10 @@ from urllib.parse import quote
 import plotly.graph_objects as go
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
-from plotly.offline import get_plotlyjs
 
 from harness.analysis import METRICS, Estimate, Unit
 from harness.analysis.metrics import SHOWN
-from harness.report import background, budgets, charts, numbers
+from harness.report import background, budgets, charts, numbers, packing
 from harness.report.best import BEST_HEAD
 from harness.report.cells import CellView, confidence_words
 from harness.report.cost_chart import cost_chart
@@ -25,6 +24,7 @@ from harness.report.costs import why_no_cycles
 from harness.report.heatmap import colour_limit, heat_map
 from harness.report.intervals import Scale
 from harness.report.model import ReportView, Section, report_view
+from harness.report.packing import Parts, packed, packed_plotly
 from harness.report.search_chart import search_chart
 from harness.report.steadiness import steadiness
 from harness.report.terminal import efficiency_line
@@ -41,12 +41,15 @@ def render_html(run: Run) -> str:
     """The report as one page that loads no other file."""
     view = report_view(run)
     page = _environment().get_template("report.html.j2")
+    parts = Parts(len(run.cells))
     return page.render(
         view=view,
         run=run,
-        figures=_script_json(figures(view)),
-        templates=_script_json(templates()),
-        plotly_js=Markup(get_plotlyjs()),
+        part=parts.part,
+        parts=parts.script,
+        figures=packed(_json(figures(view))),
+        templates=packed(_json(templates())),
+        plotly_js=packed_plotly(),
         about=background.about_run(run),
         provenance=background.provenance(run),
         phases=background.phases(run),
@@ -95,12 +98,8 @@ def _plain(figure: go.Figure) -> Any:
     return document
 
 
-def _script_json(value: object) -> Markup:
-    """JSON that cannot end or open a script element, whatever its strings contain."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    for mark in "<>&\u2028\u2029":
-        text = text.replace(mark, f"\\u{ord(mark):04x}")
-    return Markup(text)
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _environment() -> Environment:
@@ -148,6 +147,7 @@ def _environment() -> Environment:
         "mode_colours": mode_colours,
         "mode_symbols": mode_symbols,
         "metrics": METRICS,
+        "most_inline": packing.MOST_INLINE,
         "shown": SHOWN,
         "HOST": HOST,
         "LAYER": LAYER,

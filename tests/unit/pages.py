@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 from html.parser import HTMLParser
 from typing import Any
@@ -53,8 +55,13 @@ class Page(HTMLParser):
                 self.rows[-1][-1] += data.strip()
 
     def json(self, element: str) -> Any:
+        return json.loads(self.unpacked(element))
+
+    def unpacked(self, element: str) -> str:
+        """The text that the page's script unpacks from this element."""
         scripts = [attributes for tag, attributes in self.tags if tag == "script"]
-        return json.loads(self.scripts[[each.get("id") for each in scripts].index(element)])
+        found = self.scripts[[each.get("id") for each in scripts].index(element)]
+        return gzip.decompress(base64.b64decode(found, validate=True)).decode()
 
 
 def page(run: Run) -> Page:

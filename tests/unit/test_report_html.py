@@ -16,7 +16,7 @@ from harness.model.base import Md
 from harness.model.effective import Effective
 from harness.model.guest import GIB, GuestOptions
 from harness.model.mode import ModeDetail
-from harness.report import render_html, write_report
+from harness.report import packing, render_html, write_report
 from harness.report.background import about_run, configuration
 from harness.report.model import report_view
 from harness.results import CellRecord, Run, RunStore
@@ -88,15 +88,30 @@ def test_charts_and_heat_map_hold_the_same_overheads(smoke: Run, smoke_page: Pag
     assert all(identifier in {each.get("id") for _, each in smoke_page.tags} for identifier in figures)
 
 
-def test_page_holds_plotly_once_and_loads_nothing(smoke_html: str) -> None:
-    assert smoke_html.count("plotly.js v") == get_plotlyjs().count("plotly.js v") == 1
-    own = Page(smoke_html.replace(get_plotlyjs(), ""))
-    loads = [attributes[key] or "" for _, attributes in own.tags for key in ("src", "href") if key in attributes]
+def test_page_holds_plotly_once_and_loads_nothing(smoke_html: str, smoke_page: Page) -> None:
+    assert smoke_page.unpacked("plotly") == get_plotlyjs()
+    loads = [attributes[key] or "" for _, attributes in smoke_page.tags for key in ("src", "href") if key in attributes]
     assert loads
     assert all(load.startswith(("#", "raw/")) for load in loads)
-    assert not {tag for tag, _ in own.tags} & {"link", "iframe", "img", "base", "object"}
+    assert not {tag for tag, _ in smoke_page.tags} & {"link", "iframe", "img", "base", "object"}
     assert "default-src 'none'" in smoke_html
-    assert "://" not in smoke_html.replace(get_plotlyjs(), "")
+    assert "://" not in smoke_html
+
+
+def test_the_page_of_a_large_run_keeps_its_tables_packed_and_small(
+    monkeypatch: pytest.MonkeyPatch, smoke: Run, smoke_page: Page
+) -> None:
+    monkeypatch.setattr(packing, "MOST_INLINE", 10)
+    found = page(smoke)
+    parts = found.json("parts")
+    places = {each["data-part"] for _, each in found.tags if "data-part" in each}
+    assert places < parts.keys()
+    assert {f"proof-{cell.id}" for cell in smoke.cells} <= parts.keys()
+    inside = Page("".join(parts.values()))
+    assert not places & {each["data-part"] for _, each in inside.tags if "data-part" in each}
+    assert [row for row in smoke_page.rows if len(row) == 14] == [row for row in inside.rows if len(row) == 14]
+    assert found.json("figures").keys() <= {each.get("id") for _, each in (*found.tags, *inside.tags)}
+    assert "so do the tables" in found.text
 
 
 def test_names_from_results_never_become_markup() -> None:
@@ -111,7 +126,7 @@ def test_names_from_results_never_become_markup() -> None:
     html = render_html(hostile)
     assert "<script>alert(1)" not in html
     found = Page(html)
-    assert len(found.scripts) == 4
+    assert len(found.scripts) == 5
     assert f"{HOSTILE}: lvm{HOSTILE} loses 57.4 %" in found.text
     assert not [each for _, each in found.tags if "javascript" in (each.get("href") or "")]
     labels = found.json("figures")["disk1-heat"]["layout"]["yaxis"]["ticktext"]

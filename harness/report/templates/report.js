@@ -1,11 +1,15 @@
 "use strict";
-(() => {
-  const read = (id) => JSON.parse(document.getElementById(id).textContent);
-  const figures = read("figures");
-  const templates = read("templates");
+(async () => {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const config = { displayModeBar: false, responsive: true, scrollZoom: false };
+  let figures = {}, templates = {}, parts = {};
   let printing = false;
+
+  // Large texts are in the page as gzip in base64.
+  async function unpack(id) {
+    const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), (mark) => mark.charCodeAt(0));
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+  }
 
   const legendOf = (node) => document.querySelector(`form[data-section="${node.id.split("-")[0]}"]`);
   const depthOf = (form) => form?.querySelector("select")?.value;
@@ -50,30 +54,139 @@
     else if (printing) Object.assign(layout, { width: 228, height: 220 });
     node.style.height = `${layout.height}px`;
     Plotly.react(node, data, layout, config);
+    node.dataset.drawn = "";
   }
 
-  const all = () => document.querySelectorAll(".plot").forEach(draw);
-  document.querySelectorAll("form.legend").forEach((form) => {
-    form.addEventListener("submit", (event) => event.preventDefault());
-    form.addEventListener("change", all);
-  });
-  dark.addEventListener("change", all);
+  const drawn = () => document.querySelectorAll(".plot[data-drawn]").forEach(draw);
+
+  // A chart is drawn, and a part inserted, when it comes near the window.
+  const seen = new IntersectionObserver((entries) => {
+    for (const { isIntersecting, target } of entries) {
+      if (!isIntersecting) continue;
+      seen.unobserve(target);
+      if (target.dataset.part) insert(target);
+      else draw(target);
+    }
+  }, { rootMargin: "600px" });
+
+  function watch(root) {
+    for (const node of root.querySelectorAll(".plot, [data-part]")) {
+      if (node.classList.contains("plot")) node.style.height = `${figureFor(node)?.layout.height ?? 0}px`;
+      seen.observe(node);
+    }
+    root.querySelectorAll("figure.chart").forEach(savableChart);
+    root.querySelectorAll("table").forEach(savableTable);
+  }
+
+  function insert(place) {
+    const key = place.dataset.part;
+    if (!(key in parts)) return;
+    delete place.dataset.part;
+    place.innerHTML = parts[key];  // escaped when the page was made, like the rest of it
+    watch(place);
+  }
+
+  function insertAll() {
+    for (let places; (places = document.querySelectorAll("[data-part]")).length;) places.forEach(insert);
+  }
+
+  // --- saving charts and tables ---
+
+  function save(name, type, text) {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([text], { type }));
+    link.download = name;
+    link.click();
+    URL.revokeObjectURL(link.href);
+  }
+
+  // A spreadsheet would compute a text that begins with one of these marks.
+  const computes = (text) => /^([=+@\t\r]|-(?![\d.]))/.test(text) && Number.isNaN(Number(text));
+  const field = (text) => `"${(computes(text) ? `'${text}` : text).replaceAll('"', '""')}"`;
+  const csv = (rows) => rows.map((row) => row.map((value) => field(String(value ?? "").replaceAll("\u2212", "-"))).join(",")).join("\r\n");
+
+  function button(label, title, act) {
+    const made = document.createElement("button");
+    Object.assign(made, { type: "button", textContent: label, title, onclick: act });
+    return made;
+  }
+
+  function savableChart(figure) {
+    const node = figure.querySelector(".plot");
+    if (!node || !figures[node.id] || figure.querySelector(".save")) return;
+    const image = (format) => () => {
+      if (!("drawn" in node.dataset)) draw(node);
+      Plotly.downloadImage(node, { format, filename: node.id, scale: format === "png" ? 2 : 1 });
+    };
+    const values = () => {
+      const rows = [["series", "x", "y"]];
+      for (const { name, x, y, z, hoverinfo } of figureFor(node).data) {
+        if (hoverinfo === "skip") continue;
+        if (z) z.forEach((line, row) => line.forEach((value, column) => rows.push([y?.[row] ?? row, x?.[column] ?? column, value])));
+        else (x ?? []).forEach((value, at) => rows.push([name, value, y[at]]));
+      }
+      save(`${node.id}.csv`, "text/csv", csv(rows));
+    };
+    const bar = document.createElement("span");
+    bar.className = "save";
+    bar.append("save ", button("SVG", "save this chart as SVG", image("svg")), button("PNG", "save this chart as PNG", image("png")),
+      button("CSV", "save the values of this chart", values));
+    figure.querySelector("figcaption")?.append(bar);
+  }
+
+  function savableTable(table) {
+    if (table.caption?.querySelector(".save")) return;
+    const text = (cell) => cell.innerText.trim().replace(/\s*\n\s*/g, "; ");
+    const name = `${(table.caption?.textContent ?? "table").trim().slice(0, 60).replace(/[^\w-]+/g, "-")}.csv`;
+    const made = button("CSV", "save this table as CSV", () =>
+      save(name, "text/csv", csv([...table.rows].map((row) => [...row.cells].flatMap((cell) => [text(cell), ...Array(cell.colSpan - 1).fill("")])))));
+    const bar = document.createElement("span");
+    bar.className = "save";
+    bar.append(made);
+    const outside = table.closest(".scroll") ?? table;
+    outside.after(bar);
+  }
+
+  // --- links to single cells: #cell=ID, or #cell-ID as in the page itself ---
+
+  function reveal() {
+    const name = decodeURIComponent(location.hash.slice(1)).replace(/^cell=(.*)$/, (_, id) => `cell-${id.replace(/[^A-Za-z0-9._-]+/g, "-")}`);
+    if (!name) return;
+    if (name.startsWith("cell-") && !document.getElementById(name)) document.querySelectorAll('[data-part$="-proofs"]').forEach(insert);
+    const target = document.getElementById(name);
+    const proof = target?.closest("details");
+    if (!proof) return;
+    proof.querySelectorAll("[data-part]").forEach(insert);
+    if (target.dataset.part) insert(target);
+    proof.open = true;
+    proof.scrollIntoView();
+  }
+
+  document.querySelectorAll("form.legend").forEach((form) => form.addEventListener("submit", (event) => event.preventDefault()));
+  try {
+    [figures, templates, parts] = (await Promise.all(["figures", "templates", "parts"].map(unpack))).map((text) => JSON.parse(text));
+    const library = document.createElement("script");
+    library.textContent = await unpack("plotly");
+    document.head.append(library);
+  } catch (error) {
+    const said = document.createElement("p");
+    said.className = "banner status";
+    said.textContent = `This browser cannot unpack the charts (${error.message}). Use a browser of 2023 or later.`;
+    document.querySelector("main").prepend(said);
+    return;
+  }
+  document.addEventListener("change", (event) => { if (event.target.closest("form.legend")) drawn(); });
+  dark.addEventListener("change", drawn);
   addEventListener("beforeprint", () => {
+    insertAll();
     // On paper, nobody can open a folded part. The evidence of every cell is not printed.
     document.querySelectorAll("#verdicts details, #background details").forEach((part) => { part.open = true; });
     printing = true;
-    all();
+    document.querySelectorAll(".plot").forEach(draw);
   });
-  addEventListener("afterprint", () => { printing = false; all(); });
+  addEventListener("afterprint", () => { printing = false; drawn(); });
   addEventListener("hashchange", reveal);
-
-  function reveal() {
-    const target = location.hash && document.getElementById(location.hash.slice(1));
-    const proof = target && target.closest("details");
-    if (proof) { proof.open = true; proof.scrollIntoView(); }
-  }
-
   document.documentElement.classList.add("scripted");
-  all();
+  watch(document);
   reveal();
 })();
