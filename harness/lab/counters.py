@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from harness.errors import HostError
 from harness.lab.md_status import MDSTAT, ArrayStatus, parse_mdstat
-from harness.lab.vm_threads import TICK, VmThreads
+from harness.lab.vm_threads import TICK, VmThreads, cpu_seconds
 from harness.model.counters import HostCounts, KvmCounts, MemberCounts, QemuCounts
 from harness.untrusted import finite, reading
 
@@ -45,6 +45,8 @@ class HostCounters:
     """The state of each array by its kernel name."""
     limits: Mapping[str, int] = field(default_factory=dict)
     """The limit of each array's recovery in bytes per second and member, by its kernel name."""
+    tasks: Mapping[int, float] = field(default_factory=dict)
+    """The CPU seconds of each of the kernel's threads, by process id. Without those that ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +61,16 @@ class CounterFiles:
     vm: VmThreads | None = None
     arrays: tuple[str, ...] = ()
     """The kernel's names of arrays."""
+    tasks: tuple[int, ...] = ()
+    """The process ids of the kernel's threads that work for arrays."""
 
     @property
     def paths(self) -> tuple[str, ...]:
         """The disks come first, because their counters must be read before the next slice starts. Then come the arrays:
         what a recovery does between the two readings is not in both."""
         arrays = (MDSTAT, *map(_limit, self.arrays)) if self.arrays else ()
-        return (*map(_stat, self.disks), *arrays, "/proc/stat", "/proc/uptime", *(self.vm.files if self.vm else ()))
+        vm = self.vm.files if self.vm else ()
+        return (*map(_stat, self.disks), *arrays, "/proc/stat", "/proc/uptime", *vm, *map(_task, self.tasks))
 
     def parse(self, printed: Iterable[str], name: str) -> HostCounters:
         """The counters in lines `PATH:LINE`, for each line of the files that matches LINES. `name` is the host's.
@@ -93,11 +98,16 @@ class CounterFiles:
                     for array in self.arrays
                     if _limit(array) in lines
                 },
+                tasks={task: cpu_seconds(lines[_task(task)][0]) for task in self.tasks if _task(task) in lines},
             )
 
 
 def _stat(disk: str) -> str:
     return f"/sys/class/block/{disk}/stat"
+
+
+def _task(process: int) -> str:
+    return f"/proc/{process}/stat"
 
 
 def _limit(array: str) -> str:

@@ -134,9 +134,19 @@ class _Times:
     def of(cls, lines: Mapping[str, list[str]], file: str) -> _Times:
         if file not in lines:
             raise HostError(f"{file} is gone: a thread of the guest ended", hint="see QEMU's log on the host")
-        # The name in parentheses may contain any character. After it: fields 3 (state), 14 and 15 (user, system) ...
-        fields = lines[file][0].rpartition(")")[2].split()
-        return cls((int(fields[11]) + int(fields[12])) * TICK, int(fields[40]) * TICK)
+        line = lines[file][0]
+        return cls(cpu_seconds(line), int(_fields(line)[40]) * TICK)
+
+
+def cpu_seconds(line: str) -> float:
+    """The CPU time of a process or thread, user and system, in a line of its `stat` in /proc."""
+    fields = _fields(line)
+    return (int(fields[11]) + int(fields[12])) * TICK
+
+
+def _fields(line: str) -> list[str]:
+    """The name in parentheses may contain any character. After it: fields 3 (state), 14 and 15 (user, system) ..."""
+    return line.rpartition(")")[2].split()
 
 
 def _value(lines: Mapping[str, list[str]], file: str, name: str) -> float:

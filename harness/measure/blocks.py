@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
+from harness.lab.md_devices import MdDevice
 from harness.lab.md_status import ArrayStatus
 from harness.lab.sampling import Sample
 from harness.measure.measurer import Piece
@@ -159,13 +160,14 @@ def _of_host(counted: Counters, before: Sample, after: Sample, at: Session, arm:
         threads=threads,
         kvm=since(now.kvm, then.kvm),
         members=members if len(members) > 1 else {},
-        array=array_counts(before, after, at.array(arm)),
+        array=array_counts(before, after, [device.name for device in at.arrays(arm)]),
+        md_s=_busiest(before, after, at.arrays(arm)),
     )
 
 
-def array_counts(before: Sample, after: Sample, name: str) -> ArrayCounts | None:
-    """The array between two samples; None without one."""
-    then, now = before.counters.arrays.get(name), after.counters.arrays.get(name)
+def array_counts(before: Sample, after: Sample, names: Sequence[str]) -> ArrayCounts | None:
+    """An array and those below it between two samples; None without one. A stripe has the members of its legs."""
+    then, now = (_together([sample.counters.arrays.get(name) for name in names]) for sample in (before, after))
     if then is None or now is None:
         return None
     went_back = then.rebuilt is not None and now.rebuilt is not None and now.rebuilt < then.rebuilt
@@ -174,8 +176,25 @@ def array_counts(before: Sample, after: Sample, name: str) -> ArrayCounts | None
         missing=now.missing,
         rebuilt=max((now.rebuilt or 0) - (then.rebuilt or 0), 0),
         seconds=after.begun - before.begun,
-        limit=after.counters.limits.get(name) if now.rebuilt is not None else None,
+        limit=max((after.counters.limits[name] for name in names if name in after.counters.limits), default=None)
+        if now.rebuilt is not None
+        else None,
     )
+
+
+def _together(found: Sequence[ArrayStatus | None]) -> ArrayStatus | None:
+    known = [each for each in found if each is not None]
+    if not known or len(known) < len(found):
+        return None
+    rebuilt = [each.rebuilt for each in known if each.rebuilt is not None]
+    return ArrayStatus(sum(each.missing for each in known), sum(rebuilt) if rebuilt else None)
+
+
+def _busiest(before: Sample, after: Sample, devices: Sequence[MdDevice]) -> float | None:
+    """The CPU seconds of the busiest of the arrays' threads between two samples; None without one."""
+    then, now = before.counters.tasks, after.counters.tasks
+    tasks = [each.thread for each in devices if each.thread in then and each.thread in now]
+    return max((now[task] - then[task] for task in tasks if task is not None), default=None)
 
 
 def _state(array: ArrayStatus) -> ArrayState:

@@ -15,6 +15,7 @@ from harness.lab.disk_facts import read_disks
 from harness.lab.disk_health import HealthFound, read_health
 from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk
+from harness.lab.md_devices import MdDevice, md_devices
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
 from harness.layout.layers import BARE
@@ -151,6 +152,8 @@ class Session:
     """The smallest I/O in bytes that every arm can do: the largest logical block size."""
     idle: Idle = field(default_factory=Idle)
     """What other programs read from the disks before anything was measured, when the guest was up."""
+    md: Mapping[str, tuple[MdDevice, ...]] = field(default_factory=dict)
+    """The md devices of each array by its kernel name: those that the run built, and the disk if it is one."""
     reference: Session | None = None
     """The single disk that the array is compared with; None without one. It has no guest and no modes."""
 
@@ -235,9 +238,10 @@ class Session:
         with explained(self.guest), self._guest.holding(arm.mode.name) if in_guest and arm.mode else nullcontext():
             yield
 
-    def array(self, arm: Arm) -> str:
-        """The kernel's name of the array that the arm is on; empty if it is on none."""
-        return self.layouts.arrays.get(arm.mode.name, "") if arm.mode else ""
+    def arrays(self, arm: Arm) -> tuple[MdDevice, ...]:
+        """The md devices that the arm is on: its array, or that of the disk, and the arrays below; empty without."""
+        own = self.layouts.arrays.get(arm.mode.name) if arm.mode else None
+        return self.md.get(own or self.layouts.disk, ())
 
     @contextmanager
     def rebuilding(self, arm: Arm, seconds: float) -> Iterator[None]:
@@ -328,7 +332,12 @@ def session(
             health=health,
             block=block,
             idle=idle,
+            md=md_devices(host.runner, sorted({*layouts.arrays.values(), *_arrays_among(found)})),
         )
+
+
+def _arrays_among(disks: Mapping[str, DiskFacts]) -> set[str]:
+    return {name for name, disk in disks.items() if disk.transport == "md"}
 
 
 def _write_limits(request: SetupRequest) -> dict[str, int]:

@@ -13,6 +13,7 @@ from harness.errors import HostError, MeasurementError
 from harness.lab.counters import CounterFiles
 from harness.lab.cycles import NO_CYCLES, Cycles, CycleSeries, count_cycles
 from harness.lab.guard import run_all
+from harness.lab.md_devices import MdDevice
 from harness.lab.paths import MARK
 from harness.lab.processes import Processes
 from harness.lab.sampling import Sample, parse_samples, sample
@@ -152,7 +153,9 @@ def run_timetable(
         machines = _machines(at, session, table, pool, prepare)
         host = machines[0]
         threads = session.guest.threads if session.guest else None
-        files = CounterFiles(_disks(at, table), threads, _arrays(at, table))
+        md = _arrays(at, table)
+        tasks = tuple(device.thread for device in md if device.thread is not None)
+        files = CounterFiles(_disks(at, table), threads, tuple(device.name for device in md), tasks)
         start = time.monotonic() + prepare
         moments = [start + moment for moment in _reading_times(table)]
         deadline = prepare + table.seconds * 1.5 + _GRACE_SECONDS
@@ -254,8 +257,8 @@ def _disks(at: At, table: Timetable) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*own, *(disk for session, _ in sessions for disk in session.shared_disks)]))
 
 
-def _arrays(at: At, table: Timetable) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(array for each in table.slices if (array := at(each.turn).array(each.arm))))
+def _arrays(at: At, table: Timetable) -> tuple[MdDevice, ...]:
+    return tuple(dict.fromkeys(device for each in table.slices for device in at(each.turn).arrays(each.arm)))
 
 
 def _count_cycles(session: Session, seconds: float) -> CycleSeries:

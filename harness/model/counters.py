@@ -229,6 +229,8 @@ class Counters:
     """Of each disk of an array, by its kernel name."""
     array: ArrayCounts | None = None
     """Of the array; null without one, and in version 0.1."""
+    md_s: float | None = None
+    """CPU seconds of the kernel's thread of the array, the busiest one of a stripe over arrays; null without one."""
 
     @model_validator(mode="before")
     @classmethod
@@ -240,7 +242,7 @@ class Counters:
         return nested(data) if flat else data
 
 
-_OWN = ("cpu_busy", "host_cpu_busy")
+_OWN = ("cpu_busy", "host_cpu_busy", "md_s")
 _MEMBER = re.compile(r"member:(?P<name>.+)_(?P<count>read|written|busy_s|queue_s)")
 _ORIGINS = {"fio": "fio", "disk": "disk", "qemu": "threads", "host": "host", "kvm": "kvm", "cycles": "cycles"}
 

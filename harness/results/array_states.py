@@ -54,13 +54,24 @@ def state_checks(measurements: Sequence[Measurement], cell: Cell) -> list[Validi
 
 
 def state_notes(measurements: Sequence[Measurement], cell: Cell) -> list[str]:
-    """How many blocks do not count because no recovery ran in them."""
+    """How many blocks do not count because no recovery ran in them. Of an array that was there already, its state."""
     md = cell.mode.layout.base
-    if not isinstance(md, Md) or not md.spares:
+    if not isinstance(md, Md):
+        return _of_existing(measurements)
+    if not md.spares:
         return []
     lost = {(each.round, each.block) for each in measurements if in_other_state(each, md)}
     of = len({(each.round, each.block) for each in measurements})
     return [f"{len(lost)} of {of} blocks do not count, because the array was not rebuilding"] if lost else []
+
+
+def _of_existing(measurements: Sequence[Measurement]) -> list[str]:
+    """An array of md below the disk or the storage that was not optimal. The run neither requested nor changed that."""
+    known = [each for each in measurements if each.counters.array is not None]
+    other = [each for each in known if (array := each.counters.array) and array.state != "optimal"]
+    if not other:
+        return []
+    return [f"the array below was not optimal in {len(other)} of {len(known)} slices; in the first: {_found(other[0])}"]
 
 
 def rebuild_rate(slices: Sequence[Measurement]) -> float | None:

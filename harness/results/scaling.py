@@ -28,7 +28,7 @@ from harness.results.comparisons import MemberRecord, PathLimitRecord, ScalingMe
 from harness.results.decomposition import doubt
 from harness.results.paths import MeasuredArray, limits_of, values_at
 from harness.results.records import Measurement
-from harness.results.threads import fio_threads, guest_threads
+from harness.results.threads import fio_threads, guest_threads, md_threads
 
 THROUGHPUTS = tuple(metric.name for metric in METRICS.values() if not metric.is_latency)
 
@@ -121,7 +121,7 @@ def _record(measured: MeasuredArray, curve: _Curve, limit: PathLimitRecord | Non
         single=curve,
         cpu_busy=_cpu_busy(own),
         members=members,
-        threads=fio_threads(own, job),
+        threads=(*fio_threads(own, job), *md_threads(own, job)),
         spread=_spread(measured),
         path=limit.words if limit is not None else "",
     )

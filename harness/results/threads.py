@@ -23,8 +23,15 @@ def fio_threads(measurements: Sequence[Measurement], job: Job) -> tuple[Thread, 
     return _thread("fio" if job.numjobs == 1 else "each process of fio", measurements, job, spent)
 
 
+def md_threads(measurements: Sequence[Measurement], job: Job) -> tuple[Thread, ...]:
+    """The kernel's thread of the array, which handles the stripes of RAID 5 and 6. Empty if there is none."""
+    return _thread("md's thread of the array", measurements, job, lambda counters: counters.md_s)
+
+
 def guest_threads(measurements: Sequence[Measurement], cell: Cell) -> tuple[Thread, ...]:
-    """The same in the guest: fio, the vCPUs, and QEMU's thread that serves the disk. Without those not counted.
+    """The same in the guest: fio, the vCPUs, QEMU's thread that serves the disk, and that of the array on the host.
+
+    Those that were not counted are left out.
 
     `measurements` are of the guest. The host counts the vCPUs together, so one of several may hide among idle ones.
     """
@@ -36,6 +43,7 @@ def guest_threads(measurements: Sequence[Measurement], cell: Cell) -> tuple[Thre
         found.append(Thread("the vCPUs", fmean(known)))
     if isinstance(attach, Attach):
         found += _serving(measurements, job, attach)
+    found += md_threads(measurements, job)
     return tuple(found)
 
 

@@ -73,7 +73,7 @@ def sample(at: float, status: ArrayStatus | None) -> Sample:
 
 
 def counted(before: ArrayStatus | None, after: ArrayStatus | None) -> ArrayCounts | None:
-    return array_counts(sample(10.0, before), sample(12.0, after), "md125")
+    return array_counts(sample(10.0, before), sample(12.0, after), ["md125"])
 
 
 def test_a_slice_has_the_state_of_both_readings_and_what_was_rebuilt_between_them() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from harness.errors import HostError
+from harness.lab.md_devices import MdDevice
 from harness.lab.transport.base import Completed
 from harness.layout import rebuild
 from harness.layout.build import Layouts
@@ -150,13 +151,14 @@ def test_only_the_arms_of_the_mode_on_the_array_start_a_recovery(kernel: Callabl
     bare = BlockSource("/dev/sdb", "block", 0, 1 << 24)
     layouts = Layouts(bare, {"md": bare}, 1 << 24, "sdb", arrays={"md": "md125"}, rebuilds={"md": spare()})
     host: Any = None
-    at = Session(host, layouts, None, {}, {}, ConditioningRecord("fill", None, (), None))
+    md125 = (MdDevice("md125"),)
+    at = Session(host, layouts, None, {}, {}, ConditioningRecord("fill", None, (), None), md={"md125": md125})
     for arm in (Arm(Place.HOST), Arm(Place.GUEST, replace(mode, name="other"))):
         with at.rebuilding(arm, 5.0):
             assert made.read("sync_action") == "idle"
-        assert at.array(arm) == ""
+        assert at.arrays(arm) == ()
     for place in (Place.TWIN, Place.GUEST):
         with at.rebuilding(Arm(place, mode), 5.0):
             assert made.read("sync_action") == "recover"
-        assert at.array(Arm(place, mode)) == "md125"
+        assert at.arrays(Arm(place, mode)) == md125
     assert len([call for call in made.called if "--add" in call]) == 2
