@@ -31,7 +31,7 @@ def kvm(state: HostState, proof: Acceleration | None) -> Finding:
             check, "this user may not open /dev/kvm", Level.PROBLEM, why, "usermod -aG kvm USER, or use root"
         )
     if proof is None:
-        advice = "the next run on this host boots a guest to prove it: pytest --lab=FILE --profile=smoke"
+        advice = "the next run on this host boots a guest to prove it: virt-overhead run --lab=FILE --profile=smoke"
         return Finding(check, "/dev/kvm opens, but no guest has proved it yet", Level.ADVICE, why, advice)
     if proof.accel != "kvm":
         advice = "repair it (dmesg | grep -i kvm); the next run boots a guest again"

@@ -56,12 +56,13 @@ def lab_text(name: str, host: Table, offers: Offers, file: str) -> str:
 def next_steps(offers: Offers, file: str) -> Iterator[str]:
     """The commands to run next with the lab file `file`, each with its purpose as a comment of the shell."""
     lab = f"--lab={shlex.quote(file)}"
+    run = f"virt-overhead run {lab} --profile=smoke"
     yield f"virt-overhead doctor {lab}    # is the host fit for measuring?"
     if offers.ready:
         first = offers.ready[0]
         pattern = f'"storage and {first.layouts[0]}-randread-4k"'
-        yield f"pytest {lab} --profile=smoke --disk={first.name} -k {pattern}    # a first figure, in about a minute"
-        yield f"pytest {lab} --profile=smoke -k storage    # all storages, in all modes that they offer"
+        yield f"{run} --disk={first.name} -k {pattern}    # a first figure, in about a minute"
+        yield f"{run} -k storage    # all storages, in all modes that they offer"
 
 
 def _notes(offers: Offers) -> list[str]:

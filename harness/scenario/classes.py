@@ -64,7 +64,7 @@ def for_lab(
         matching = [disk for disk in offered.values() if disk.has(requested)]
         own = [disk for disk in matching if disk.name in scenarios]
         if named := [disk.name for disk in own if chosen is None or disk.name in chosen]:
-            selected = " or ".join(f"pytest -k {name}" for name in named)
+            selected = " or ".join(f"-k {name}" for name in named)
             notes.append(
                 f"{scenario.file}: not on {', '.join(named)}: measure it with the scenario of its name: {selected}"
             )

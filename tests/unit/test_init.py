@@ -86,9 +86,10 @@ def test_the_file_has_storages_first_and_free_disks_as_comments(
     assert out.endswith(
         "written: lab.toml\nnext:\n"
         "  virt-overhead doctor --lab=lab.toml    # is the host fit for measuring?\n"
-        '  pytest --lab=lab.toml --profile=smoke --disk=pve -k "storage and lvm-randread-4k"    '
+        '  virt-overhead run --lab=lab.toml --profile=smoke --disk=pve -k "storage and lvm-randread-4k"    '
         "# a first figure, in about a minute\n"
-        "  pytest --lab=lab.toml --profile=smoke -k storage    # all storages, in all modes that they offer\n"
+        "  virt-overhead run --lab=lab.toml --profile=smoke -k storage    "
+        "# all storages, in all modes that they offer\n"
     )
 
 

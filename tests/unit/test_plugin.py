@@ -200,7 +200,7 @@ def test_the_collection_says_what_it_assumed_of_a_disk(run_with_others: Run) -> 
 def test_a_selection_without_a_disk_says_why(run_with_others: Run) -> None:
     result = run_with_others("--collect-only", "-q", "-k", "any_disk", "--disk=alpha")
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
-    why = "not on alpha: measure it with the scenario of its name: pytest -k alpha"
+    why = "not on alpha: measure it with the scenario of its name: -k alpha"
     result.stdout.fnmatch_lines([f"any_disk: {why}"])
 
 

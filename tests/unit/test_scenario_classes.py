@@ -85,7 +85,7 @@ def test_a_disk_with_a_scenario_of_its_name_belongs_to_that_scenario(tmp_path: P
     scenarios = files(tmp_path, any_disk='disk = "any"', optane="", stalls='disk = "nvme"')
     found = for_lab(scenarios, [FAST, OfferedDisk("optane", "nvme", "")])
     assert disks_of(found) == {"fast": "fast", "optane": "optane", "fast_stalls": "fast"}
-    why = "not on optane: measure it with the scenario of its name: pytest -k optane"
+    why = "not on optane: measure it with the scenario of its name: -k optane"
     assert found.notes == (f"any_disk: {why}", f"stalls: {why}")
 
 
