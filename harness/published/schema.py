@@ -55,12 +55,21 @@ class Band:
         return max(1.0, self.low / value, value / self.high)
 
 
-class Figure(Table):
-    """What a study found for one job, by arm: `values`, or only the share that the guest loses."""
+class _OfJob(Table):
+    """Something that a study found for one job."""
 
     workload: OneWorkload
     iodepth: Annotated[list[Iodepth], Field(min_length=1)] | None = None
-    """The depths at which the figure applies; None if the source does not state the depth."""
+    """The depths at which it applies; None if the source does not state the depth."""
+
+    def covers(self, job: Job) -> bool:
+        """Whether it is about this job: the same workload and, if the source states the depth, the same depth."""
+        return job.io == self.workload.io and (self.iodepth is None or job.iodepth in self.iodepth)
+
+
+class Figure(_OfJob):
+    """What a study found for one job, by arm: `values`, or only the share that the guest loses."""
+
     metric: Annotated[str, AfterValidator(_metric)]
     values: Annotated[dict[PublishedArm, Value], Field(min_length=1)] | None = None
     lost_percent: dict[Literal["guest"], Annotated[list[Percent], Field(min_length=2, max_length=2)]] | None = None
@@ -84,10 +93,6 @@ class Figure(Table):
     def arms(self) -> tuple[PublishedArm, ...]:
         """The arms that the figure has."""
         return tuple(self.values) if self.values is not None else ("guest",)
-
-    def covers(self, job: Job) -> bool:
-        """Whether it is about this job: the same workload and, if the source states the depth, the same depth."""
-        return job.io == self.workload.io and (self.iodepth is None or job.iodepth in self.iodepth)
 
     def value(self, arm: PublishedArm) -> float | None:
         """The value in the metric's unit: I/Os per second, bytes per second or seconds; None without a number."""
@@ -135,6 +140,15 @@ class PublishedDisk(Table):
         return "host" if arm == "array" or self.array is None else "array"
 
 
+class Gain(_OfJob):
+    """How many times the throughput of one array of a study another one has, in one job. Both have as many disks."""
+
+    disk: Name
+    over: Name
+    times: Annotated[float, Field(gt=0)]
+    note: Line | None = None
+
+
 class Study(Table):
     """One source, and what it measured."""
 
@@ -145,6 +159,15 @@ class Study(Table):
     notes: list[Line] = Field(default_factory=list)
     """What a reader must know about the figures, and figures that belong to no job."""
     disk: Annotated[dict[Name, PublishedDisk], Field(min_length=1)]
+    gain: list[Gain] = Field(default_factory=list)
+    """Its arrays against each other."""
+
+    @model_validator(mode="after")
+    def _of_its_arrays(self) -> Self:
+        for name in (name for gain in self.gain for name in (gain.disk, gain.over)):
+            if name not in self.disk or self.disk[name].array is None:
+                raise ValueError(f"gain: {name} is not an array of this study")
+        return self
 
     @property
     def has_arrays(self) -> bool:

@@ -21,6 +21,7 @@ from harness.report.cells import ArmName, CellView, Outcome
 from harness.report.costs import ArmCosts, arm_costs, cycles_of, parts_of
 from harness.report.disks import DiskView, disk_notes, disk_views
 from harness.report.fio_files import FioFileView, fio_file_views
+from harness.report.gains import gain_sentences
 from harness.report.groups import ConditioningView, GroupView, conditionings, groups
 from harness.report.modes import Comparison, Headline, compare_modes, headline
 from harness.report.notes import Notes, notes_of
@@ -345,6 +346,7 @@ def sections(run: Run, cells: Sequence[CellView]) -> tuple[Section, ...]:
                         *(sentence for each in found_blames for sentence in each.sentences),
                         *answer.details,
                         *existing,
+                        *gain_sentences(run.run.published.get(scenario), built),
                         *state_sentences(states),
                     ),
                 ),
