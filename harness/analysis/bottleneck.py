@@ -15,6 +15,8 @@ SATURATED = 0.95
 """CPUs, or a member, that are busy for more than this share of the time count as always busy."""
 UNEVEN = 1.25
 """The load is uneven if one member moves more than this many times the mean of all members."""
+CACHED = 1.25
+"""An array that delivers more than this share of what its disks can deliver has a cache that answered."""
 EXPLAINS = 0.75
 """A limit explains the result only if the array reaches at least this share of what the limit allows."""
 
@@ -62,6 +64,8 @@ class Evidence:
     threads: Sequence[Thread] = ()
     spread: float = 1.0
     """The number of members that one I/O keeps busy at once, because it is larger than a chunk."""
+    hidden: bool = False
+    """Whether the host does not show the members, because a controller or another machine has them."""
     path: str = ""
     """The figures that show that the array reaches the limit of a path (`path_limits`); empty if nothing shows it."""
 
@@ -137,7 +141,8 @@ def saturated(threads: Sequence[Thread]) -> str:
 def _as_ideal(evidence: Evidence) -> str:
     if evidence.of_ideal < ENOUGH:
         return ""
-    return f"it delivers {evidence.of_ideal:.0%} of what its level can deliver"
+    words = f"it delivers {evidence.of_ideal:.0%} of what its level can deliver"
+    return f"{words}, so a cache answered" if evidence.hidden and evidence.of_ideal > CACHED else words
 
 
 def _cpu(evidence: Evidence) -> str:
@@ -187,7 +192,7 @@ def _queue(evidence: Evidence) -> str:
 
 def _shared(evidence: Evidence) -> str:
     """Members with enough I/Os deliver less than a disk alone: something between them and the user limits them."""
-    if evidence.cpu_busy is None or not evidence.members or evidence.offered is None:
+    if evidence.cpu_busy is None or not (evidence.members or evidence.hidden) or evidence.offered is None:
         return ""
     cpu = f"the CPUs were {evidence.cpu_busy:.0%} busy"
     at_members = [member.in_flight for member in evidence.members if member.in_flight is not None]
@@ -198,7 +203,7 @@ def _shared(evidence: Evidence) -> str:
             f"the others waited above them; {cpu}"
         )
     busy = [member.busy for member in evidence.members if member.busy is not None]
-    if len(busy) == len(evidence.members) and fmean(busy) < ENOUGH and evidence.offered >= 2:
+    if busy and len(busy) == len(evidence.members) and fmean(busy) < ENOUGH and evidence.offered >= 2:
         return f"members were busy {fmean(busy):.0%} of the time, with {evidence.offered:.3g} I/Os for each; {cpu}"
     if evidence.allowed is not None and evidence.of_ideal < EXPLAINS * evidence.allowed:
         return (

@@ -48,6 +48,11 @@ class PcieLink:
     """The number of lanes of the device."""
 
     @property
+    def bytes_per_s(self) -> float:
+        """What it transfers in one direction, with packet headers: 8 of 10 bits up to 5 GT/s, then 128 of 130."""
+        return self.gt_per_s * 1e9 * self.lanes * (0.8 if self.gt_per_s <= 5 else 128 / 130) / 8
+
+    @property
     def is_reduced(self) -> bool:
         """Whether the device could be faster."""
         return self.gt_per_s < (self.most_gt_per_s or 0) or self.lanes < (self.most_lanes or 0)
@@ -71,6 +76,11 @@ class SerialLink:
     """The speed in Gbit/s."""
     most_gbit_per_s: float | None = None
     """The highest speed of the host's port, in Gbit/s."""
+
+    @property
+    def bytes_per_s(self) -> float:
+        """What it transfers in one direction: 8 of 10 bits up to 12 Gbit/s, then 128 of 150 (SAS-4)."""
+        return self.gbit_per_s * 1e9 * (0.8 if self.gbit_per_s <= 12 else 128 / 150) / 8
 
     @property
     def is_reduced(self) -> bool:
@@ -203,6 +213,12 @@ class DiskFacts:
     def link(self) -> PcieLink | SerialLink | None:
         """The link of the disk itself."""
         return self.pcie or self.serial_link
+
+    @property
+    def narrowest_link(self) -> PcieLink | SerialLink | None:
+        """The slower of its own link and that of its controller; None if none is known."""
+        found = [link for link in (self.link, self.controller.link if self.controller else None) if link is not None]
+        return min(found, key=lambda link: link.bytes_per_s, default=None)
 
     @property
     def name(self) -> str | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from harness.analysis import Estimate, PathLimit, PathLoad, Samples, Shape, mean_interval, path_limits
 from harness.model.counters import Counters
+from harness.model.disk import PcieLink, SerialLink
 from harness.model.mode import Cell, Place
 from harness.results.cells import BlockKey, CellRecord
 from harness.results.comparisons import PathLimitRecord
@@ -32,6 +33,8 @@ class MeasuredArray:
     single: Place
     on_host: Sequence[Measurement]
     guests: Sequence[Measurement]
+    link: PcieLink | SerialLink | None = None
+    """The link that all its I/O goes over, of an array that was there already; None if it is not known."""
 
     @property
     def counted(self) -> list[Measurement]:

@@ -32,6 +32,9 @@ from harness.results.threads import fio_threads, guest_threads, md_threads
 
 THROUGHPUTS = tuple(metric.name for metric in METRICS.values() if not metric.is_latency)
 
+LINK_FULL = 0.8
+"""A link is full at this share of what it transfers: headers of packets take up to 16 % of a PCIe link."""
+
 _Curve = Sequence[tuple[float, float]]
 _CurveKey = tuple[str, str, Workload]
 """Scenario, mode and workload."""
@@ -54,14 +57,18 @@ def scalings(
     of_arm: dict[tuple[str, str], list[Measurement]] = {}
     for each in measurements:
         of_arm.setdefault((each.arm, each.job), []).append(each)
-    facts = {disk.name: disk.facts.array for disk in disks if disk.facts.array is not None}
+    facts = {disk.name: disk.facts for disk in disks}
     arrays = []
     for cell in cells:
         record = records.get(cell.id)
-        array = _compared(cell, facts.get(cell.disk)) if _is_compared(cell.job) else None
+        disk = facts.get(cell.disk)
+        array = _compared(cell, disk.array if disk is not None else None) if _is_compared(cell.job) else None
         if array is not None and record is not None and _has_both(record, array):
-            own = [_of_arm(place, cell, record, of_arm) for place in (array.place, Place.GUEST)]
-            arrays.append(MeasuredArray(cell, array.shape, array.chunk, record, array.place, array.single, *own))
+            on_host, guests = (_of_arm(place, cell, record, of_arm) for place in (array.place, Place.GUEST))
+            link = disk.narrowest_link if disk is not None and cell.reference else None
+            arrays.append(
+                MeasuredArray(cell, array.shape, array.chunk, record, array.place, array.single, on_host, guests, link)
+            )
     limits = limits_of([each for each in arrays if not _doubt(each)])
     curves = _curves(arrays)
     return tuple(_record(each, curves[_curve_of(each.cell)], limits.get(each.cell.id)) for each in arrays)
@@ -123,7 +130,8 @@ def _record(measured: MeasuredArray, curve: _Curve, limit: PathLimitRecord | Non
         members=members,
         threads=(*fio_threads(own, job), *md_threads(own, job)),
         spread=_spread(measured),
-        path=limit.words if limit is not None else "",
+        hidden=bool(cell.reference) and not members,
+        path=limit.words if limit is not None else _link_words(measured),
     )
     finding = find_bottleneck(evidence)
     return ScalingRecord(
@@ -142,6 +150,18 @@ def _record(measured: MeasuredArray, curve: _Curve, limit: PathLimitRecord | Non
         guest_limit=saturated(guest_threads(measured.guests, cell)),
         reference=cell.reference,
     )
+
+
+def _link_words(measured: MeasuredArray) -> str:
+    """The figures that show that an array which was there already is at the limit of its link; else empty."""
+    link = measured.link
+    if link is None:
+        return ""
+    moved = fmean(measured.values("bw"))
+    if moved < LINK_FULL * link.bytes_per_s:
+        return ""
+    share = moved / link.bytes_per_s
+    return f"its {moved / 1e6:.0f} MB/s are {share:.0%} of what its link ({link}) transfers"
 
 
 def _doubt(measured: MeasuredArray) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import libvirt
@@ -30,7 +31,7 @@ from harness.measure.reference import session_with_reference
 from harness.measure.session import SetupRequest
 from harness.model.attach import Attach
 from harness.model.base import Device
-from harness.model.disk import ArrayFacts, DiskFacts, DiskRecord
+from harness.model.disk import ArrayFacts, Controller, DiskFacts, DiskRecord, PcieLink
 from harness.model.job import parse_workload
 from harness.model.layout import Lvm, RawFile
 from harness.model.mode import Arm, Cell, Mode, Place
@@ -174,15 +175,14 @@ ARRAY = {"host": 4.2, "twin:lvm": 4.0, "guest:lvm": 2.0}
 FOUND = DiskRecord(name="vms", facts=DiskFacts(device="sda", array=ArrayFacts("RAID5", 64 * 1024, 6)))
 
 
-def cells_of(workload: str = "randread-4k") -> list[Cell]:
-    job = parse_workload(workload).job(32, ramp=0.0, seconds=1.0)
-    return [Cell("vms", "vms", mode, job, "spare") for mode in (HOST_MODE, LVM)]
+def cells_of(workload: str, depths: Sequence[int]) -> list[Cell]:
+    jobs = [parse_workload(workload).job(depth, ramp=0.0, seconds=1.0) for depth in depths]
+    return [Cell("vms", "vms", mode, job, "spare") for job in jobs for mode in (HOST_MODE, LVM)]
 
 
 def measurements(cells: list[Cell]) -> list[Measurement]:
-    job = cells[0].job
     found = []
-    for number in range(1, 5):
+    for job, number in product(dict.fromkeys(cell.job for cell in cells), range(1, 5)):
         of_block = 1 + number / 10  # What all arms of a block share does not change a ratio.
         for arm, times in {"reference": 1.0, **ARRAY}.items():
             iops = SINGLE * times * of_block * math.exp(0.01 * (number - 2.5) * (arm != "reference"))
@@ -190,8 +190,10 @@ def measurements(cells: list[Cell]) -> list[Measurement]:
     return found
 
 
-def measured(workload: str = "randread-4k", failed: str = "", disk: DiskRecord = FOUND) -> Run:
-    cells = cells_of(workload)
+def measured(
+    workload: str = "randread-4k", failed: str = "", disk: DiskRecord = FOUND, depths: Sequence[int] = (32,)
+) -> Run:
+    cells = cells_of(workload, depths)
     own = measurements(cells)
     context = CellContext(host="here", group="g", span_bytes=64 * MIB)
     if failed:
@@ -218,6 +220,30 @@ def test_a_level_that_writes_parity_has_its_own_ideal() -> None:
     bare, _ = measured("randwrite-4k").scalings
     assert bare.ideal == pytest.approx(6 / 4)
     assert bare.bottleneck is Bottleneck.NONE
+
+
+@pytest.mark.parametrize(
+    ("link", "limit", "evidence"),
+    [
+        # 4.2 times 20 000 x 256 KiB, with what the blocks share: 27.5 GB/s, of 31.5 and 63 GB/s.
+        (PcieLink(16, 16), Bottleneck.PATH, "87% of what its link (PCIe 16 GT/s x16) transfers"),
+        (PcieLink(32, 16), Bottleneck.SHARED, "delivers 70% of it; the CPUs were 30% busy"),
+        (None, Bottleneck.SHARED, "each member has enough I/Os for 100% of the single disk's throughput"),
+    ],
+)
+def test_the_link_of_the_controller_or_what_its_disks_share_limits_the_array(
+    link: PcieLink | None, limit: Bottleneck, evidence: str
+) -> None:
+    disk = replace(FOUND, facts=replace(FOUND.facts, controller=Controller(link=link)))
+    # The single disk does as much at depth 1, so each disk of the array has enough I/Os.
+    bare, *_ = measured("seqread-256k", disk=disk, depths=(32, 1)).scalings
+    assert bare.bottleneck is limit
+    assert evidence in bare.evidence
+
+
+def test_more_than_the_disks_can_deliver_is_from_a_cache() -> None:
+    bare, _ = measured("randwrite-4k").scalings
+    assert bare.evidence == "it delivers 280% of what its level can deliver, so a cache answered"
 
 
 @pytest.mark.parametrize(
