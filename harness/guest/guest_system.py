@@ -31,16 +31,17 @@ for dir in /sys/block/*; do
         printf '\t%s' "$(cat "$dir/queue/$key" 2>/dev/null)"
     done
     printf '\t%s\t%s' "$(cat "$dir/ro")" "$(ls "$dir/mq" | wc -l)"
-    drivers=
+    drivers= features=
     # With native multipath, the namespace of an NVMe disk is not below a device, but its controllers are.
     for at in "$dir"/device/nvme[0-9]*/device "$dir/device"; do [ -e "$at" ] && break; done
     at=$(readlink -f "$at")
     while [ "${at#/sys/devices/}" != "$at" ]; do
         driver=$(readlink "$at/driver") && drivers="$drivers ${driver##*/}"
+        features=${features:-$(cat "$at/features" 2>/dev/null)}
         at=${at%/*}
     done
     set -- $drivers
-    printf '\t%s\t%s\n' "$1" "${2:-$1}"
+    printf '\t%s\t%s\t%s\n' "$1" "${2:-$1}" "$features"
 done
 """
 _EVIDENCE = r"""
@@ -54,6 +55,10 @@ echo "clocksource=$(cat /sys/devices/system/clocksource/clocksource0/current_clo
 echo "dmi=$(cat /sys/class/dmi/id/sys_vendor) $(cat /sys/class/dmi/id/product_name)"
 echo "fio=$(fio --version)"
 """
+
+
+_EVENT_IDX, _PACKED = 29, 34
+"""The numbers of virtio's features, in its specification."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +121,7 @@ def parse_disks(printed: str) -> dict[str, BlockDevice]:
     found = {}
     for line in printed.splitlines():
         name, serial, scheduler, rotational, write_cache, logical, physical, requests, discard, *rest = line.split("\t")
-        read_only, queues, driver, controller_driver = rest
+        read_only, queues, driver, controller_driver, features = rest
         found[serial] = BlockDevice(
             f"/dev/{name}",
             Effective(
@@ -131,9 +136,16 @@ def parse_disks(printed: str) -> dict[str, BlockDevice]:
                 guest_queues=_number(queues),
                 guest_driver=driver or None,
                 guest_controller_driver=controller_driver or None,
+                guest_packed=_feature(features, _PACKED),
+                guest_event_idx=_feature(features, _EVENT_IDX),
             ),
         )
     return found
+
+
+def _feature(features: str, bit: int) -> bool | None:
+    """Whether a virtio device has the feature with this number; None for other devices."""
+    return features[bit] == "1" if re.fullmatch(f"[01]{{{bit + 1},64}}", features) else None
 
 
 def _number(text: str) -> int | None:

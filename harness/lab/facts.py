@@ -54,8 +54,12 @@ say user "$(id -u)"
 RAID_TOOLS = ("storcli64", "storcli", "perccli64", "perccli")
 """Programs that describe MegaRAID controllers, of Broadcom and of Dell. They print the same JSON."""
 
-# Programs for every disk, in addition to those that layouts need; the last ones only describe disks.
-_TOOLS = ("sfdisk", "wipefs", "blkid", "losetup", "fallocate", "udevadm", "smartctl", "nvme", *RAID_TOOLS)
+# Programs for every disk, in addition to those that layouts need; the second line only describes disks.
+_TOOLS = (
+    *("sfdisk", "wipefs", "blkid", "losetup", "fallocate", "udevadm"),
+    *("smartctl", "nvme", *RAID_TOOLS),
+    "qemu-storage-daemon",
+)
 _NUMBERS = ("cpus", "memory_bytes", "swap_bytes", "user")
 
 

@@ -7,8 +7,7 @@ from typing import ClassVar, Literal
 
 from harness.lab.created import HostThing
 
-# $1: the variable in the environment of these processes.
-_END = r"""
+END = r"""
 marked() { grep -qzxF "$mark" "/proc/$1/environ" 2>/dev/null; }
 mark=$1 done=absent
 for process in /proc/[0-9]*; do
@@ -21,6 +20,7 @@ for process in /proc/[0-9]*; do
 done
 echo "$done"
 """
+"""Ends all processes that have the variable $1 in their environment."""
 
 
 class Processes(HostThing):
@@ -29,7 +29,7 @@ class Processes(HostThing):
     kind: Literal["processes"] = "processes"
     mark: str
 
-    removal: ClassVar[str] = _END
+    removal: ClassVar[str] = END
 
     @property
     def words(self) -> str:

@@ -8,6 +8,7 @@ from harness.errors import HarnessError, HostError
 from harness.guest.pci import PassedThrough
 from harness.guest.protocol import Remover
 from harness.guest.proxmox.things import KINDS as PROXMOX_THINGS
+from harness.guest.storage_daemon import DaemonProcess
 from harness.lab.created import REMEDY, Entry, HostThing, Removal, forget
 from harness.lab.processes import Processes
 from harness.lab.transport.base import Runner
@@ -26,6 +27,7 @@ from harness.layout.zfs import Pool
 HOST_THINGS: tuple[type[HostThing], ...] = (
     Array,
     BackingFile,
+    DaemonProcess,
     FilesystemMount,
     LoopDevice,
     MemoryDisk,

@@ -19,6 +19,7 @@ Aio = Literal["native", "io_uring", "threads"]
 Controller = Literal["single", "shared"]
 Discard = Literal["ignore", "unmap"]
 DetectZeroes = Literal["off", "on", "unmap"]
+Server = Literal["qemu", "storage-daemon"]
 
 KIB, MIB = 1024, 1024**2
 
@@ -72,6 +73,10 @@ CACHES: Mapping[Cache, CacheFlags] = {
 }
 
 
+VHOST_USER = "vhost-user-blk-pci"
+"""QEMU's device for a disk that another process serves."""
+
+
 @dataclass(frozen=True, slots=True)
 class Attach:
     """A disk that QEMU serves. Proxmox VE calls the default VirtIO SCSI single."""
@@ -116,6 +121,14 @@ class Attach:
     """The most bytes per second in a burst. None is no bursts."""
     burst_seconds: Annotated[Count, Field(ge=1, le=3600)] | None = None
     """How long a burst may last. None is one second."""
+    packed: Flag | None = None
+    """Whether the queues are packed rings. None is the hypervisor's default: split rings."""
+    event_idx: Flag | None = None
+    """Whether guest and host tell each other when to notify. None is the hypervisor's default: they do."""
+    metadata_cache: Size | None = None
+    """The cache of a qcow2 file's tables in bytes. None is QEMU's default."""
+    server: Server = "qemu"
+    """The process that serves the disk: the guest's QEMU, or a storage daemon by vhost-user-blk."""
     device: Literal["disk", "lun"] = "disk"
     """`lun` passes the guest's SCSI commands to a SCSI disk of the host."""
 
@@ -128,6 +141,11 @@ class Attach:
     def threads(self) -> int:
         """How many iothreads serve the disk. 0 is QEMU's main thread."""
         return self.iothread_vq_mapping or int(self.iothread)
+
+    @property
+    def in_qemu(self) -> bool:
+        """Whether the guest's QEMU serves the disk, with its own block layer and iothreads."""
+        return self.server == "qemu"
 
     @property
     def limits(self) -> dict[LimitKind, Limit]:
@@ -156,26 +174,29 @@ class Attach:
         iothread = "iothread" if self.iothread else "no iothread"
         limits = f", at most {self.iops} I/Os per second" if self.iops else ""
         limits += f", at most {format_size(self.bw)}/s" if self.bw else ""
-        return f"{self.bus}, cache {self.cache}, aio {self.aio}, {iothread}{limits}"
+        server = "" if self.in_qemu else f", by a {self.server}"
+        return f"{self.bus}, cache {self.cache}, aio {self.aio}, {iothread}{limits}{server}"
 
     @property
     def expected(self) -> Effective:
         """The settings that must be read back from a disk that is attached in this way."""
         bus, lun, cache = BUSES[self.bus], self.device == "lun", CACHES[self.cache]
+        kind = "scsi-block" if lun else bus.qemu_device if self.in_qemu else VHOST_USER
         return Effective(
             bus=bus.hypervisor,
             guest_driver=bus.guest_driver,
             guest_controller_driver=bus.guest_controller_driver,
-            qemu_device="scsi-block" if lun else bus.qemu_device,
-            cache=self.cache,
+            qemu_device=kind,
+            # libvirt does not know the options of another process. Its own arguments show them.
+            cache=self.cache if self.in_qemu else None,
             qemu_cache_direct=cache.direct,
             qemu_cache_no_flush=cache.no_flush,
             qemu_write_cache=cache.write_cache,
             # A LUN shows the cache of the host's disk. A read-only SCSI disk reports no cache.
             guest_write_cache=None if lun or self.read_only else "write back" if cache.write_cache else "write through",
-            aio=self.aio,
+            aio=self.aio if self.in_qemu else None,
             qemu_aio=self.aio,
-            iothread=self.threads > 0,
+            iothread=self.threads > 0 if self.in_qemu else None,
             qemu_iothread=self.threads > 0,
             qemu_iothreads=self.iothread_vq_mapping or None,
             qemu_poll_max_ns=self.poll_max_ns,
@@ -194,6 +215,11 @@ class Attach:
             qemu_iops_limit=self._limit("iops"),
             qemu_bw_limit=self._limit("bps"),
             host_io_limit=NO_LIMIT,
+            qemu_packed=self.packed,
+            guest_packed=self.packed,
+            qemu_event_idx=self.event_idx,
+            guest_event_idx=self.event_idx,
+            qemu_metadata_cache=self.metadata_cache,
         )
 
     def _limit(self, kind: LimitKind) -> str:

@@ -44,6 +44,10 @@ class Effective:
     qemu_iothreads: int | None = _shows("iothread_vq_mapping")
     qemu_queues: int | None = _shows("queues")
     qemu_queue_size: int | None = _shows("queue_size")
+    qemu_packed: bool | None = _shows("packed")
+    qemu_event_idx: bool | None = _shows("event_idx")
+    qemu_metadata_cache: int | None = _shows("metadata_cache")
+    """The cache of a qcow2 file's tables in bytes, if it is set."""
     qemu_discard: str | None = _shows("discard")
     qemu_detect_zeroes: str | None = _shows("detect_zeroes")
     qemu_read_only: bool | None = _shows("read_only")
@@ -69,6 +73,9 @@ class Effective:
     guest_discard_max_bytes: int | None = None
     guest_read_only: bool | None = _shows("read_only")
     guest_queues: int | None = _shows("queues")
+    guest_packed: bool | None = _shows("packed")
+    """What guest and device agreed on, as the next one."""
+    guest_event_idx: bool | None = _shows("event_idx")
     guest_driver: str | None = _shows("bus")
     guest_controller_driver: str | None = _shows("bus")
     qemu_cpu: str | None = _shows("cpu")

@@ -43,7 +43,7 @@ class Mode:
         """The settings that must be read back from its disk and its guest."""
         if self.attach is None:
             return NOTHING
-        threads = self.attach.threads if isinstance(self.attach, Attach) else 0
+        threads = self.attach.threads if isinstance(self.attach, Attach) and self.attach.in_qemu else 0
         return self.guest.expected(iothreads=threads).merged(self.attach.expected)
 
     def on(self, guest: GuestOptions) -> Mode:

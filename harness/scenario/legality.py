@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from harness.model.attach import Attach, Attachment, Vfio
 from harness.model.base import Device, Md, RaidLevel
-from harness.model.layout import Layout
+from harness.model.layout import Layout, Qcow2
 from harness.model.mode import Mode
 from harness.model.values import shown_field
 from harness.scenario.scenario import Scenario
@@ -38,7 +38,12 @@ def mode_problems(layout: Layout, attach: Attachment, given: Collection[str]) ->
         yield from _ports(attach, option)
         yield from _block_sizes(attach, option)
         yield from _limits(attach, option)
+        yield from _virtio(attach, option)
         yield from _lun(attach, option)
+        yield from _server(attach, option)
+        if attach.metadata_cache is not None and not isinstance(layout, Qcow2):
+            why = "because only qcow2 files have such tables"
+            yield _conflict(option("metadata_cache"), f'layout.kind = "{layout.kind}"', why, "kind qcow2")
     yield from _whole_device(layout, attach)
 
 
@@ -201,10 +206,31 @@ def _limits(attach: Attach, option: _Option) -> Iterator[str]:
         rate, most = getattr(attach, limit), getattr(attach, burst)
         if most is not None and (rate is None or most < rate):
             why = "because a burst is for a while above the limit"
-            yield _conflict(option(burst), option(limit), why, f"{limit}, and a {burst} that is not smaller")
+            yield _conflict(option(burst), option(limit), why, f"{limit}, and {burst} that is not smaller")
     if attach.burst_seconds is not None and attach.iops_burst is None and attach.bw_burst is None:
         allowed = "with iops_burst or bw_burst"
         yield _conflict(option("burst_seconds"), option("iops_burst"), "and bw_burst left out as well", allowed)
+
+
+def _virtio(attach: Attach, option: _Option) -> Iterator[str]:
+    for key in ("packed", "event_idx"):
+        if getattr(attach, key) is not None and attach.bus not in _VIRTIO:
+            yield _conflict(option(key), option("bus"), "which is not a virtio bus", "bus virtio-blk or virtio-scsi")
+
+
+def _server(attach: Attach, option: _Option) -> Iterator[str]:
+    """vhost-user-blk is a device of its own. The daemon has the options of a disk that concern its block layer."""
+    if attach.in_qemu:
+        return
+    if attach.bus != "virtio-blk":
+        why = "which serves disks by vhost-user-blk"
+        yield _conflict(option("bus"), option("server"), why, "bus virtio-blk")
+    usual = Attach()
+    lacking = ("iothread_vq_mapping", "logical_block_size", "physical_block_size", "read_only", "iops", "bw", "packed")
+    for key in (*lacking, "metadata_cache", "device"):
+        if getattr(attach, key) != getattr(usual, key):
+            why = "which does not have this option"
+            yield _conflict(option(key), option("server"), why, f"no {key}, or server qemu")
 
 
 def _lun(attach: Attach, option: _Option) -> Iterator[str]:

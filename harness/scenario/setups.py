@@ -62,6 +62,10 @@ def _fit(modes: Sequence[Mode]) -> bool:
         return False  # One guest has all disks of a setup.
     if any(isinstance(attach, Vfio) for attach in attached):
         return len(attached) == 1  # The host does not have the disk while this guest has it.
+    daemons = [isinstance(attach, Attach) and not attach.in_qemu for attach in attached]
+    if any(daemons) and (not all(daemons) or len(daemons) > 1):
+        # The guest's memory is shared with the daemon, so its pages are others. All daemons give one serial number.
+        return False
     buses = [attach.bus for attach in attached if isinstance(attach, Attach)]
     if "ide" in buses and set(buses) != {"ide"}:
         return False  # IDE needs another machine type, which would be a second difference between the modes.

@@ -23,6 +23,7 @@ EVERY_OPTION: Mapping[str, Attach] = {
     "blk-mapped": Attach("virtio-blk", iothread=False, queues=2, iothread_vq_mapping=2, detect_zeroes="on"),
     "blk-plain": Attach("virtio-blk", "writeback", "threads", iothread=False, physical_block_size=4096),
     "blk-4kn": Attach("virtio-blk", "unsafe", "threads", logical_block_size=4096, physical_block_size=4096),
+    "blk-packed": Attach("virtio-blk", packed=True, event_idx=False),
     "blk-read": Attach("virtio-blk", "writethrough", "io_uring", read_only=True),
     "scsi": Attach(),
     "scsi-tuned": Attach(cache="directsync", aio="io_uring", queues=2, queue_size=512, discard="unmap"),
@@ -30,12 +31,13 @@ EVERY_OPTION: Mapping[str, Attach] = {
     "scsi-plain": Attach(cache="writeback", aio="threads", iothread=False, physical_block_size=4096),
     "scsi-4kn": Attach(cache="unsafe", aio="threads", logical_block_size=4096, physical_block_size=4096),
     "scsi-limit": Attach(iops=1000, iops_burst=2000, bw=100 * MIB, bw_burst=200 * MIB, burst_seconds=5),
+    "scsi-packed": Attach(packed=True, event_idx=False),
     "scsi-read": Attach(cache="writethrough", aio="io_uring", read_only=True),
     "shared": Attach(controller="shared"),
     "shared-beside": Attach(controller="shared", detect_zeroes="on"),
     "sata": Attach("sata", iothread=False, discard="unmap"),
     "sata-plain": Attach("sata", "writethrough", "io_uring", iothread=False, physical_block_size=4096),
-    "qcow2": Attach("virtio-blk"),
+    "qcow2": Attach("virtio-blk", metadata_cache=4 * MIB),
 }
 LUN = Attach(device="lun", aio="threads")
 
@@ -71,6 +73,29 @@ def test_ide_disks_are_on_the_older_machine(lab_host: Lab) -> None:
         found = {name: guest.effective(name) for name in asked}
     assert differences(asked, found) == []
     assert str(found["default"].machine).startswith("pc-i440fx")
+
+
+SERVED = {
+    "daemon": Attach("virtio-blk", queues=1, poll_max_ns=0, server="storage-daemon"),
+    "daemon-cached": Attach("virtio-blk", "writeback", "threads", iothread=False, server="storage-daemon"),
+    "daemon-through": Attach("virtio-blk", "directsync", "io_uring", event_idx=False, server="storage-daemon"),
+    "qcow2": Attach("virtio-blk", discard="unmap", detect_zeroes="unmap", server="storage-daemon"),
+}
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_a_disk_of_a_storage_daemon_works_and_reads_back_as_asked(name: str, lab_host: Lab) -> None:
+    source = source_of(lab_host.host.runner, name)
+    with lab_host.hypervisor.guest(lab_host.log(), [GuestDisk(name, source, SERVED[name])]) as guest:
+        found = {name: guest.effective(name)}
+        write = 'dd if=/dev/urandom of="$1" bs=64k count=1 conv=fsync && head -c 65536 "$1" | sha256sum'
+        printed = guest.runner.run(["sh", "-c", write, "sh", guest.device(name)], deadline=60).stdout
+        assert guest.transferred([name]) == {name: None}
+    assert differences({name: SERVED[name]}, found) == []
+    if source.format == "raw":
+        # What the guest wrote and flushed is in the file.
+        read = 'head -c 65536 "$1" | sha256sum'
+        assert lab_host.host.runner.run(["sh", "-c", read, "sh", source.path], deadline=60).stdout == printed
 
 
 def source_of(runner: Runner, name: str) -> BlockSource:

@@ -27,6 +27,8 @@ NOT_ATA: Mapping[str, Attach] = {
 }
 """What QEMU's ATA disks refuse: other logical blocks than 512 bytes, and a drive that cannot be written to."""
 VIRTIO: Mapping[str, Attach] = {
+    "packed": Attach(packed=True),
+    "no-event-idx": Attach(event_idx=False),
     "no-iothread": Attach(iothread=False),
     "queues": Attach(queues=2),
     "queue-size": Attach(queue_size=256),

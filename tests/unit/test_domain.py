@@ -94,6 +94,12 @@ SPECS = {
         ),
         options=GuestOptions(poll_grow=2),
     ),
+    "qcow2-cache": guest(GuestDisk("qcow2", QCOW2, Attach("virtio-blk", metadata_cache=4 * MIB))),
+    "vhost-user": replace(
+        guest(GuestDisk("vhost", DEVICE, Attach("virtio-blk", queues=2, queue_size=256, server="storage-daemon"))),
+        options=GuestOptions(hugepages=2 * MIB),
+        sockets={"vhost": "/run/voh-a/socket"},
+    ),
     "sata": every_option("sata"),
     "ide-1": every_option("ide", stop=4),
     "ide-2": every_option("ide", start=4, stop=8),
@@ -142,7 +148,8 @@ def source_of(name: str, layout: Layout) -> BlockSource:
 def attached(modes: Sequence[Mode]) -> GuestSpec:
     """The guest of a setup, with as many vCPUs as the most queues of a disk here."""
     disks = [GuestDisk(mode.name, source_of(mode.name, mode.layout), mode.attach) for mode in modes if mode.attach]
-    return replace(guest(*disks), vcpus=4)
+    served = (disk.name for disk in disks if isinstance(disk.attach, Attach) and not disk.attach.in_qemu)
+    return replace(guest(*disks), vcpus=4, sockets={name: f"/run/voh-{name}/socket" for name in served})
 
 
 SITTINGS = {
@@ -180,7 +187,7 @@ def test_every_mode_of_every_scenario_is_in_a_golden_file_with_its_requested_dis
     files = sorted(GOLDEN.glob(f"scenario-{path.stem}-[0-9]*.xml"))
     disks = {disk.findtext("serial"): disk for file in files for disk in ET.parse(file).iterfind("devices/disk")}
     for mode in load_scenario(path).modes:
-        if isinstance(mode.attach, Attach) and mode.attach.device == "disk":
+        if isinstance(mode.attach, Attach) and mode.attach.device == "disk" and mode.attach.in_qemu:
             source = source_of(mode.name, mode.layout)
             disk = disks[GuestDisk(mode.name, source, mode.attach).serial]
             driver, target = disk.find("driver"), disk.find("target")
@@ -311,7 +318,9 @@ def test_a_thread_for_all_queues_and_a_mapping_to_one_thread_are_no_common_contr
 
 def test_nothing_about_a_disk_is_left_to_a_default() -> None:
     for spec in SPECS.values():
-        for driver in ET.fromstring(domain_xml(spec)).iterfind("devices/disk/driver"):
+        disks = ET.fromstring(domain_xml(spec)).iterfind("devices/disk")
+        # A storage daemon has these options instead of libvirt.
+        for driver in (each for disk in disks if disk.get("type") != "vhostuser" for each in disk.iterfind("driver")):
             assert {"cache", "io", "discard", "detect_zeroes", "type"} <= set(driver.keys())
 
 
@@ -420,6 +429,19 @@ def test_a_disk_on_a_machine_type_without_its_bus_is_refused(attach: Attach | Vf
 )
 def test_the_refusal_of_an_old_host_names_the_required_version(attach: Attach, said: str) -> None:
     assert said in (missing_for(attach, DEBIAN_12, cpus=4) or "")
+
+
+def test_rings_caches_and_storage_daemons_need_newer_programs_than_debian_11() -> None:
+    old = Versions(libvirt=5_000_000, qemu=5_002_000)
+    asked = {
+        "packed needs libvirt 6.3.0": Attach(packed=True),
+        "metadata_cache needs libvirt 7.0.0": Attach(metadata_cache=1 << 20),
+        'server = "storage-daemon" needs libvirt 7.1.0': Attach("virtio-blk", server="storage-daemon"),
+        'server = "storage-daemon" needs QEMU 7.0.0': Attach("virtio-blk", server="storage-daemon"),
+    }
+    assert [said for said, attach in asked.items() if said not in (missing_for(attach, old, cpus=4) or "")] == []
+    # A storage daemon's thread polls as its arguments say, whatever libvirt knows.
+    assert missing_for(Attach("virtio-blk", server="storage-daemon", poll_max_ns=0), DEBIAN_12, cpus=4) is None
 
 
 def test_debian_13_has_all_but_nvme() -> None:

@@ -198,7 +198,7 @@ CONFLICTS = [
     ),
     ("", f"{LUN}, iops = 1000", "attach.iops = 1000", 'attach.device = "lun"', "device disk"),
     ("", f'{LUN}, bw = "1 MiB/s"', 'attach.bw = "1 MiB/s"', 'attach.device = "lun"', "device disk"),
-    ("", "iops_burst = 10", "attach.iops_burst = 10", "attach.iops left out", "iops, and a iops_burst"),
+    ("", "iops_burst = 10", "attach.iops_burst = 10", "attach.iops left out", "iops, and iops_burst"),
     ("", "iops = 20, iops_burst = 10", "attach.iops_burst = 10", "attach.iops = 20", "that is not smaller"),
     (
         "",
@@ -208,6 +208,28 @@ CONFLICTS = [
         "not smaller",
     ),
     ("", "iops = 1, burst_seconds = 2", "attach.burst_seconds = 2", "attach.iops_burst left out", "with iops_burst"),
+    ("", 'metadata_cache = "1 MiB"', 'attach.metadata_cache = "1 MiB"', 'layout.kind = "device"', "kind qcow2"),
+    (
+        "",
+        'server = "storage-daemon"',
+        'attach.bus = "virtio-scsi" (the default)',
+        'attach.server = "storage-daemon"',
+        "bus virtio-blk",
+    ),
+    *(
+        (
+            "",
+            f'bus = "virtio-blk", server = "storage-daemon", {key} = {value}',
+            f"attach.{key} = {value}",
+            'attach.server = "storage-daemon"',
+            f"no {key}, or server qemu",
+        )
+        for key, value in (("packed", "true"), ("read_only", "true"), ("iops", "5"))
+    ),
+    *(
+        ("", f'bus = "sata", {NO_THREAD}, {key} = true', f"attach.{key} = true", 'attach.bus = "sata"', "virtio-scsi")
+        for key in ("packed", "event_idx")
+    ),
     ("", f"{LUN}, read_only = true", "attach.read_only = true", 'attach.device = "lun"', "device disk"),
     *(
         (layout, attach, f"layout.{layout.split(',')[0]}", f"attach.{device}", "kind device")

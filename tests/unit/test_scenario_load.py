@@ -472,7 +472,8 @@ def test_a_mistake_in_a_table_is_reported_with_key_and_value(tmp_path: Path, tab
             (
                 'attach.cach = "none": no such key; allowed: bus, cache, aio, iothread, queues, queue_size, '
                 "iothread_vq_mapping, poll_max_ns, controller, discard, detect_zeroes, logical_block_size, "
-                "physical_block_size, read_only, iops, bw, iops_burst, bw_burst, burst_seconds, device "
+                "physical_block_size, read_only, iops, bw, iops_burst, bw_burst, burst_seconds, packed, "
+                "event_idx, metadata_cache, server, device "
                 '(did you mean "cache"?)'
             ),
         ),

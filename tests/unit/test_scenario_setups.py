@@ -53,6 +53,12 @@ def test_a_region_lies_on_the_disk_or_on_an_array() -> None:
     assert regions(layered(Qcow2(on=md), 1)) == [md, md]
 
 
+def test_a_disk_of_a_storage_daemon_is_alone_in_its_guest_whose_memory_is_shared() -> None:
+    served = [Mode(name, Device(), Attach("virtio-blk", server="storage-daemon")) for name in ("vhost", "again")]
+    assert sizes([HOST, *on_bus("virtio-blk", 2), *served, *on_bus("nvme", 1)]) == [3, 1, 1, 1]
+    assert sizes([HOST, served[0]]) == [2]
+
+
 def test_a_guest_has_room_for_twenty_disks_on_its_root_bus() -> None:
     assert sizes([HOST, *on_bus("virtio-blk", 10), *on_bus("virtio-scsi", 10), *on_bus("nvme", 1)]) == [21, 1]
 

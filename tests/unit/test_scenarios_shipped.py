@@ -69,10 +69,12 @@ def test_the_attach_matrix_has_more_than_thirty_combinations_on_any_host() -> No
     assert len(everywhere) >= 30
 
 
-def test_the_attach_matrix_tries_every_option_of_attaching_but_those_with_a_scenario_of_their_own() -> None:
+def test_the_attach_matrix_tries_every_option_of_attaching_but_limits_and_those_of_other_scenarios() -> None:
     tried = [mode.attach for mode in guests(SCENARIOS["attach_matrix"]) if isinstance(mode.attach, Attach)]
     options = [name for name in Attach.__slots__ if len({getattr(attach, name) for attach in tried}) == 1]
-    assert options == ["poll_max_ns", "read_only", "device"]
+    limits = ["iops", "bw", "iops_burst", "bw_burst", "burst_seconds"]
+    virtio = ["packed", "event_idx", "metadata_cache"]
+    assert options == ["poll_max_ns", "read_only", *limits, *virtio, "server", "device"]
 
 
 def test_the_costs_of_an_io_are_asked_at_full_speed_and_at_a_fixed_rate() -> None:

@@ -11,6 +11,8 @@ from harness.guest.libvirt.disks import root_ports
 from harness.guest.libvirt.requirements import Versions, missing_for
 from harness.guest.pci import PciDisk
 from harness.guest.protocol import GuestDisk
+from harness.guest.storage_daemon import PROGRAM, SERIAL
+from harness.lab.facts import HostFacts
 from harness.lab.inventory import AnyDisk, DiskById
 from harness.lab.transport.base import Runner
 from harness.model.attach import Attach, Attachment, Vfio
@@ -52,13 +54,23 @@ def resolved(runner: Runner, host: str, disks: Sequence[GuestDisk]) -> Attachmen
             assert device is not None, "refused above"
             passed[disk.name] = device
             serials[disk.name] = device.serial
+        elif served_by_daemon(disk.attach):
+            serials[disk.name] = SERIAL
         elif disk.attach.device == "lun":
             serials[disk.name] = _scsi_serial(runner, disk.source.path)
     return Attachments({disk.name: disk for disk in disks}, serials, passed, root_ports(tuple(disks)))
 
 
-def missing(runner: Runner, versions: Versions, cpus: int, attach: Attachment, disk: AnyDisk) -> str | None:
+def served_by_daemon(attach: Attachment) -> bool:
+    """Whether a storage daemon serves a disk that is attached in this way."""
+    return isinstance(attach, Attach) and not attach.in_qemu
+
+
+def missing(runner: Runner, facts: HostFacts, versions: Versions, attach: Attachment, disk: AnyDisk) -> str | None:
     """Why the host cannot attach `disk` in this way, with the remedy; None if it can."""
+    cpus = int(facts["cpus"] or 1)
+    if served_by_daemon(attach) and not facts.has_tool(PROGRAM):
+        return f"{PROGRAM} is not installed there: apt-get install qemu-system-common"
     if isinstance(attach, Attach) and (why := missing_for(attach, versions, cpus)):
         return why
     if isinstance(disk, DiskById):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from harness.doctor.findings import Finding
 from harness.errors import Unsupported
 from harness.events import Events
 from harness.guest.booting import Started, booted, logging_in
-from harness.guest.libvirt.attachments import missing, resolved
+from harness.guest.libvirt.attachments import missing, resolved, served_by_daemon
 from harness.guest.libvirt.capabilities import unknown_hardware
 from harness.guest.libvirt.connection import Connection, Refused, connect
 from harness.guest.libvirt.disks import wrong_machine
@@ -31,6 +31,7 @@ from harness.guest.machine_size import too_many_queues, vcpus_for
 from harness.guest.places import no_room
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
 from harness.guest.qemu_process import qemu_threads
+from harness.guest.storage_daemon import storage_daemon
 from harness.lab.created import CreationLog, Entry, Removal, Thing
 from harness.lab.guard import require_leading_to, serial_of
 from harness.lab.hosts import Host, ReachedHost
@@ -119,18 +120,34 @@ class LibvirtHypervisor(LibvirtRemover):
         attached = resolved(self._host.runner, self._host.name, disks)
         self._host.runner.run(["mkdir", "-p", CONSOLE_DIRECTORY], deadline=20)
         made = Domain(disks=_on(disks), name=name, uuid=str(uuid.uuid4()), console=console)
-        with log.making(made, lambda: self._removed(made)):
-            start = partial(self._started, log.run_id, made, disks, options)
-            with booted(start, tries=BOOT_TRIES, expected_s=_EXPECTED_BOOT_SECONDS, events=self._events) as up:
-                pid_file = PID_FILE.format(name=name)
-                threads = qemu_threads(self._host.runner, pid_file, self._events)
-                yield LibvirtGuest(up, threads=threads, host=self._host.runner, log=log, attached=attached)
+        vcpus = vcpus_for(self._host.facts, [disk.attach for disk in disks], options)
+        with ExitStack() as stack:
+            daemons = {
+                disk.name: stack.enter_context(storage_daemon(log, disk, queues=vcpus))
+                for disk in disks
+                if served_by_daemon(disk.attach)
+            }
+            stack.enter_context(log.making(made, lambda: self._removed(made)))
+            sockets = {disk: daemon.socket for disk, daemon in daemons.items()}
+            start = partial(self._started, log.run_id, made, disks, options, sockets)
+            up = stack.enter_context(
+                booted(start, tries=BOOT_TRIES, expected_s=_EXPECTED_BOOT_SECONDS, events=self._events)
+            )
+            pid_file = PID_FILE.format(name=name)
+            threads = qemu_threads(self._host.runner, pid_file, self._events)
+            host = self._host.runner
+            yield LibvirtGuest(up, threads=threads, host=host, log=log, attached=attached, daemons=daemons)
 
     @contextmanager
     def _started(
-        self, run_id: RunId, made: Domain, disks: Sequence[GuestDisk], options: GuestOptions
+        self,
+        run_id: RunId,
+        made: Domain,
+        disks: Sequence[GuestDisk],
+        options: GuestOptions,
+        sockets: Mapping[str, str],
     ) -> Iterator[Started[RunningDomain]]:
-        handle, port = self._create(made, run_id, disks, options)
+        handle, port = self._create(made, run_id, disks, options, sockets)
         domain = RunningDomain(self._connection, handle, made.name, made.console)
         try:
             runner = self._log_in(domain, port)
@@ -164,8 +181,7 @@ class LibvirtHypervisor(LibvirtRemover):
             self._connection.call("report its version", self._connection.handle.getLibVersion),
             self._connection.call("report QEMU's version", self._connection.handle.getVersion),
         )
-        cpus = int(self._host.facts["cpus"] or 1)
-        if why := missing(self._host.runner, versions, cpus, mode.attach, disk):
+        if why := missing(self._host.runner, self._host.facts, versions, mode.attach, disk):
             return why
         return self._no_guest(mode.guest, mode.attach, versions)
 
@@ -203,7 +219,12 @@ class LibvirtHypervisor(LibvirtRemover):
         )
 
     def _create(
-        self, made: Domain, run_id: RunId, disks: Sequence[GuestDisk], options: GuestOptions
+        self,
+        made: Domain,
+        run_id: RunId,
+        disks: Sequence[GuestDisk],
+        options: GuestOptions,
+        sockets: Mapping[str, str],
     ) -> tuple[Any, int]:
         """Start the domain with a free port of the host. Returns the domain and the port."""
         files = self._host.guest_files
@@ -222,6 +243,7 @@ class LibvirtHypervisor(LibvirtRemover):
                 disks=tuple(disks),
                 vcpus=vcpus_for(self._host.facts, [disk.attach for disk in disks], options),
                 options=options,
+                sockets=sockets,
                 # An emulated guest that runs on more than one CPU crashes, and crashes its host (docs/lab.md). It gets
                 # the last CPU, because the first one handles most of the host's interrupts. QEMU's other threads get
                 # the other CPUs. Otherwise, the iothreads run on the vCPU's CPU most of the time.

@@ -73,8 +73,8 @@ class DomainDisks:
 
     def __init__(self, devices: ET.Element, bus: RootBus, machine: MachineType) -> None:
         self.threads = 0
-        self.queue_sizes: dict[str, int] = {}
-        """Queue sizes by libvirt's alias of a SCSI controller. libvirt has no attribute for them."""
+        self.overrides: dict[str, dict[str, int | bool]] = {}
+        """QEMU's properties by libvirt's alias of a SCSI controller. libvirt has no attributes for them."""
         self.polling: dict[int, int] = {}
         """The longest polling in nanoseconds by the number of the iothread, if its disk requests one."""
         self._devices = devices
@@ -85,18 +85,25 @@ class DomainDisks:
         self._ports = count(1)
         self._shared: dict[tuple[object, ...], tuple[int, count[int]]] = {}
 
-    def add(self, disk: GuestDisk, *, shared: bool = False) -> None:
+    def add(self, disk: GuestDisk, *, shared: bool = False, socket: str | None = None) -> None:
         """Add the disk and its controller. For a disk that is passed through, add only the port for it.
 
-        `shared` is for a source that another disk of the guest also uses: QEMU would refuse to open it twice.
+        `shared` is for a source that another disk of the guest also uses: QEMU would refuse to open it twice. `socket`
+        is where a storage daemon serves the disk.
         """
         if not isinstance(disk.attach, Attach):
             # The root bus is number 0.
             self._bus.place(self._controller("pci", next(self._ports), model="pcie-root-port"))
             return
         attach = disk.attach
+        if socket is not None:
+            self._add_served(disk, attach, socket)
+            return
         element = ET.SubElement(self._devices, "disk", type=disk.source.kind, device=attach.device)
         driver = ET.SubElement(element, "driver", _driver(disk, attach))
+        if attach.metadata_cache is not None:
+            size = ET.SubElement(ET.SubElement(driver, "metadata_cache"), "max_size", unit="bytes")
+            size.text = str(attach.metadata_cache)
         ET.SubElement(element, "source", {"dev" if disk.source.kind == "block" else "file": disk.source.path})
         name = self._names.next(_NAME_PREFIX[attach.bus])
         ET.SubElement(element, "target", dev=name, bus=BUSES[attach.bus].hypervisor)
@@ -116,12 +123,22 @@ class DomainDisks:
             ET.SubElement(element, "serial").text = disk.serial
         ET.SubElement(element, "alias", name=alias_of(disk))
 
+    def _add_served(self, disk: GuestDisk, attach: Attach, socket: str) -> None:
+        """A disk of a storage daemon. libvirt accepts only options of the virtio device."""
+        element = ET.SubElement(self._devices, "disk", type="vhostuser", device="disk", snapshot="no")
+        driver = ET.SubElement(element, "driver", name="qemu", type="raw")
+        ET.SubElement(element, "source", type="unix", path=socket)
+        name = self._names.next(_NAME_PREFIX[attach.bus])
+        ET.SubElement(element, "target", dev=name, bus=BUSES[attach.bus].hypervisor)
+        _add_virtio(driver, attach)
+        self._bus.place(element)
+        ET.SubElement(element, "alias", name=alias_of(disk))
+
     def _attached(self, disk: ET.Element, driver: ET.Element, attach: Attach) -> None:
         match attach.bus:
             case "virtio-blk":
-                self._queues(driver, attach)
-                if attach.queue_size:
-                    driver.set("queue_size", str(attach.queue_size))
+                self._threads(driver, attach)
+                _add_virtio(driver, attach)
                 self._bus.place(disk)
             case "virtio-scsi":
                 index, unit = self._scsi_place(attach)
@@ -149,7 +166,10 @@ class DomainDisks:
         """Index and unit on a SCSI controller. Adds the controller if necessary."""
         if attach.controller == "single":
             return self._scsi_controller(attach), 0
-        alike = (attach.queues, attach.queue_size, attach.iothread, attach.iothread_vq_mapping, attach.poll_max_ns)
+        alike = (
+            *(attach.queues, attach.queue_size, attach.packed, attach.event_idx),
+            *(attach.iothread, attach.iothread_vq_mapping, attach.poll_max_ns),
+        )
         if alike not in self._shared:
             self._shared[alike] = self._scsi_controller(attach), count()
         index, units = self._shared[alike]
@@ -159,18 +179,21 @@ class DomainDisks:
         index = next(self._numbers["virtio-scsi"])
         controller = self._controller("scsi", index, model="virtio-scsi")
         driver = ET.SubElement(controller, "driver")
-        self._queues(driver, attach)
+        if attach.queues:
+            driver.set("queues", str(attach.queues))
+        if attach.packed is not None:
+            driver.set("packed", _on_off(attach.packed))
+        self._threads(driver, attach)
         if not driver.attrib and not len(driver):
             controller.remove(driver)
         self._bus.place(controller)
-        if attach.queue_size:
-            self.queue_sizes[f"scsi{index}"] = attach.queue_size
+        properties = {"virtqueue_size": attach.queue_size, "event_idx": attach.event_idx}
+        if given := {name: value for name, value in properties.items() if value is not None}:
+            self.overrides[f"scsi{index}"] = given
         return index
 
-    def _queues(self, driver: ET.Element, attach: Attach) -> None:
-        """Set queues and their iothreads: virtio-blk has them on the disk, virtio-scsi on the controller."""
-        if attach.queues:
-            driver.set("queues", str(attach.queues))
+    def _threads(self, driver: ET.Element, attach: Attach) -> None:
+        """Set the iothreads of the queues: virtio-blk has them on the disk, virtio-scsi on the controller."""
         numbers = range(self.threads + 1, self.threads + attach.threads + 1)
         threads = [str(number) for number in numbers]
         self.threads += len(threads)
@@ -185,6 +208,20 @@ class DomainDisks:
 
     def _controller(self, kind: str, index: int, **model: str) -> ET.Element:
         return ET.SubElement(self._devices, "controller", {"type": kind, "index": str(index), **model})
+
+
+def _add_virtio(driver: ET.Element, attach: Attach) -> None:
+    """Set the options of a virtio-blk device."""
+    for name, number in (("queues", attach.queues), ("queue_size", attach.queue_size)):
+        if number is not None:
+            driver.set(name, str(number))
+    for name, flag in (("packed", attach.packed), ("event_idx", attach.event_idx)):
+        if flag is not None:
+            driver.set(name, _on_off(flag))
+
+
+def _on_off(flag: bool) -> str:
+    return "on" if flag else "off"
 
 
 def _add_limits(disk: ET.Element, attach: Attach) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from xml.etree import ElementTree as ET
 
 from harness.guest.libvirt.addresses import NETWORK_SLOT, MachineType, RootBus
@@ -51,6 +51,8 @@ class GuestSpec:
     pinned_cpu: int | None = None
     memory: int = GUEST_MEMORY
     options: GuestOptions = ANY_GUEST
+    sockets: Mapping[str, str] = field(default_factory=dict)
+    """The socket of each disk that a storage daemon serves, by the disk's name."""
 
 
 def domain_xml(spec: GuestSpec) -> str:
@@ -62,7 +64,7 @@ def domain_xml(spec: GuestSpec) -> str:
     _text(domain, "uuid", spec.uuid)
     _text(ET.SubElement(domain, "metadata"), f"{{{NAMESPACE}}}run", spec.run_id)
     _text(domain, "memory", str((spec.options.memory or spec.memory) >> 20), unit="MiB")
-    add_memory_backing(domain, spec.options)
+    add_memory_backing(domain, spec.options, shared=bool(spec.sockets))
     _text(domain, "vcpu", str(spec.vcpus))
     threads = ET.SubElement(domain, "iothreads")
     thread_ids = ET.SubElement(domain, "iothreadids")
@@ -86,7 +88,7 @@ def domain_xml(spec: GuestSpec) -> str:
     disks = DomainDisks(devices, bus, machine)
     users = Counter(disk.source.path for disk in spec.disks)
     for disk in spec.disks:
-        disks.add(disk, shared=users[disk.source.path] > 1)
+        disks.add(disk, shared=users[disk.source.path] > 1, socket=spec.sockets.get(disk.name))
     bus.settle()
     if disks.threads:
         threads.text = str(disks.threads)
@@ -103,7 +105,7 @@ def domain_xml(spec: GuestSpec) -> str:
     ET.SubElement(devices, "memballoon", model="none")
     ET.SubElement(ET.SubElement(devices, "video"), "model", type="none")
     _user_network(domain, spec.ssh_port, machine)
-    _queue_sizes(domain, disks.queue_sizes)
+    _override(domain, disks.overrides)
     ET.indent(domain)
     return ET.tostring(domain, encoding="unicode")
 
@@ -119,16 +121,18 @@ def _user_network(domain: ET.Element, ssh_port: int, machine: MachineType) -> No
         ET.SubElement(arguments, f"{{{QEMU_NAMESPACE}}}arg", value=value)
 
 
-def _queue_sizes(domain: ET.Element, sizes: Mapping[str, int]) -> None:
-    """Set queue sizes of SCSI controllers, by libvirt's alias: QEMU has a property for it, libvirt no attribute."""
-    if not sizes:
+def _override(domain: ET.Element, devices: Mapping[str, Mapping[str, int | bool]]) -> None:
+    """Set properties of QEMU's devices, by libvirt's alias, for which libvirt has no attribute."""
+    if not devices:
         return
     override = ET.SubElement(domain, f"{{{QEMU_NAMESPACE}}}override")
-    for alias, size in sizes.items():
+    for alias, properties in devices.items():
         device = ET.SubElement(override, f"{{{QEMU_NAMESPACE}}}device", alias=alias)
         frontend = ET.SubElement(device, f"{{{QEMU_NAMESPACE}}}frontend")
-        value = {"name": "virtqueue_size", "type": "unsigned", "value": str(size)}
-        ET.SubElement(frontend, f"{{{QEMU_NAMESPACE}}}property", value)
+        for name, value in properties.items():
+            kind = "bool" if isinstance(value, bool) else "unsigned"
+            given = {"name": name, "type": kind, "value": str(value).lower()}
+            ET.SubElement(frontend, f"{{{QEMU_NAMESPACE}}}property", given)
 
 
 def _text(parent: ET.Element, tag: str, text: str, **attributes: str) -> None:

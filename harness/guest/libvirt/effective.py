@@ -78,6 +78,9 @@ def _effective(connection: Connection, domain: Any, guest: Running, alias: str) 
         qemu_physical_block_size=device.get("physical_block_size"),
         qemu_queues=queues.get("num-queues", "num_queues"),
         qemu_queue_size=queues.get("queue-size", "virtqueue_size"),
+        qemu_packed=queues.get("packed"),
+        qemu_event_idx=queues.get("event_idx"),
+        qemu_metadata_cache=guest.process.nodes.get(node, {}).get("cache-size"),
         qemu_iothread=bool(iothreads),
         qemu_iothreads=len(iothreads),
         qemu_cache_direct=inserted["cache"]["direct"],
@@ -92,6 +95,22 @@ def _effective(connection: Connection, domain: Any, guest: Running, alias: str) 
         qemu_bw_limit=shown_limits(limits, "bps"),
     )
     return found.merged(guest.size.of_disk(iothreads))
+
+
+def read_vhost_user(connection: Connection, domain: Any, guest: Running, alias: str) -> Effective:
+    """The device of a disk that another process serves. QEMU knows nothing about what is behind it."""
+    with reading(f"host {connection.host}: the device of the guest's disk {alias}", GuestError):
+        device = QemuDevice(connection, domain, alias)
+        found = Effective(
+            machine=_attributes(guest.live.find("os/type")).get("machine"),
+            bus=_attributes(disk_of(guest.live, alias).find("target")).get("bus"),
+            qemu_device=device.get("type"),
+            qemu_queues=device.get("num-queues"),
+            qemu_queue_size=device.get("queue-size"),
+            qemu_packed=device.get("packed"),
+            qemu_event_idx=device.get("event_idx"),
+        )
+        return guest.size.of_disk(()).merged(found)
 
 
 def read_passed_through(connection: Connection, domain: Any, host: Runner, disk: PciDisk, alias: str) -> Effective:

@@ -12,16 +12,18 @@ from harness.guest.guest_system import BlockDevice, block_devices, plugged_in
 from harness.guest.io_limits import read_io_limit
 from harness.guest.libvirt.attachments import Attachments
 from harness.guest.libvirt.disks import alias_of
-from harness.guest.libvirt.effective import Running, read_effective, read_passed_through, running
+from harness.guest.libvirt.effective import Running, read_effective, read_passed_through, read_vhost_user, running
 from harness.guest.libvirt.last_words import last_words, qemu_log
 from harness.guest.libvirt.monitor import transferred
 from harness.guest.libvirt.process import PID_FILE
 from harness.guest.libvirt.running import RunningDomain
 from harness.guest.libvirt.vfio import plugged
 from harness.guest.placement import seen_by_guest
+from harness.guest.storage_daemon import Daemon, read_served, turn_on_cache
 from harness.lab.created import CreationLog
 from harness.lab.transport.base import Runner
 from harness.lab.vm_threads import VmThreads
+from harness.model.attach import CACHES, Attach
 from harness.model.counters import Transferred
 from harness.model.effective import Effective
 
@@ -37,6 +39,7 @@ class LibvirtGuest(BootedGuest):
         host: Runner,
         log: CreationLog,
         attached: Attachments,
+        daemons: Mapping[str, Daemon] | None = None,
     ) -> None:
         super().__init__(booted, threads=threads)
         self._running_domain = booted.machine
@@ -45,13 +48,22 @@ class LibvirtGuest(BootedGuest):
         self._host = host
         self._log = log
         self._attached = attached
+        self._daemons = daemons or {}
         self._devices = dict(block_devices(self.system, attached.lasting, self._connection.host))
+
+        for disk in self._daemons:
+            attach = attached.disks[disk].attach
+            if isinstance(attach, Attach) and CACHES[attach.cache].write_cache:
+                turn_on_cache(self.runner, self._device(disk).path)
+        if self._daemons:
+            self._devices = dict(block_devices(self.system, attached.lasting, self._connection.host))
 
     def device(self, disk: str) -> str:
         return self._device(disk).path
 
     def transferred(self, disks: Sequence[str]) -> Mapping[str, Transferred | None]:
-        aliases = {disk: alias_of(self._attached.disks[disk]) for disk in disks if disk not in self._attached.passed}
+        unseen = {*self._attached.passed, *self._daemons}
+        aliases = {disk: alias_of(self._attached.disks[disk]) for disk in disks if disk not in unseen}
         counted = transferred(self._connection, self._domain, aliases.values()) if aliases else {}
         return {disk: counted[aliases[disk]] if disk in aliases else None for disk in disks}
 
@@ -62,10 +74,15 @@ class LibvirtGuest(BootedGuest):
             found = read_passed_through(self._connection, self._domain, self._host, pci, alias)
             found = found.merged(self._running.size.whole)
         else:
-            found = read_effective(self._connection, self._domain, self._running, alias)
             pid_file = PID_FILE.format(name=self._running_domain.name)
-            path = self._attached.disks[disk].source.path
-            found = found.merged(read_io_limit(self._host, pid_file, path))
+            if disk in self._daemons:
+                daemon = self._daemons[disk]
+                pid_file = daemon.pid_file
+                found = read_vhost_user(self._connection, self._domain, self._running, alias)
+                found = found.merged(read_served(self._host, daemon))
+            else:
+                found = read_effective(self._connection, self._domain, self._running, alias)
+            found = found.merged(read_io_limit(self._host, pid_file, self._attached.disks[disk].source.path))
         seen = seen_by_guest(self.evidence, found.qemu_memory)
         return found.merged(self._device(disk).effective).merged(seen)
 

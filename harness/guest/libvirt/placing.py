@@ -15,10 +15,17 @@ CPU_MODES = {"host": "host-passthrough", "max": "maximum"}
 """libvirt's mode of the CPU for the two names that are not models."""
 
 
-def add_memory_backing(domain: ET.Element, options: GuestOptions) -> None:
+def add_memory_backing(domain: ET.Element, options: GuestOptions, *, shared: bool = False) -> None:
+    """The pages of the memory. `shared` lets other processes map it: those that serve disks by vhost-user."""
+    if options.hugepages is None and not shared:
+        return
+    backing = ET.SubElement(domain, "memoryBacking")
     if options.hugepages is not None:
-        pages = ET.SubElement(ET.SubElement(domain, "memoryBacking"), "hugepages")
+        pages = ET.SubElement(backing, "hugepages")
         ET.SubElement(pages, "page", size=str(options.hugepages // 1024), unit="KiB")
+    if shared:
+        ET.SubElement(backing, "source", type="memfd")
+        ET.SubElement(backing, "access", mode="shared")
 
 
 def add_numa(domain: ET.Element, options: GuestOptions) -> None:

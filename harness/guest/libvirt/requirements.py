@@ -21,6 +21,12 @@ _MODEL = re.compile(r"[A-Za-z0-9_.-]+")
 POLLING = 9_004_000
 """libvirt 9.4.0 has the polling of iothreads in its XML. Source: libvirt's "Domain XML format"."""
 
+PACKED = 6_003_000
+"""libvirt 6.3.0 has packed rings. Source of these three: libvirt's "Domain XML format" and NEWS."""
+METADATA_CACHE = 7_000_000
+VHOST_USER = (7_001_000, 7_000_000)
+"""libvirt 7.1.0 has disks of vhost-user-blk. The storage daemon of QEMU 7.0 can become a daemon (`--daemonize`)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Versions:
@@ -57,7 +63,14 @@ def _needs(attach: Attach, has: Versions) -> Iterator[tuple[str, str, int, int]]
     """Each option that needs a version: the option, the program, the oldest suitable version and the host's version."""
     if attach.bus == "nvme":
         yield 'bus = "nvme"', "libvirt", NVME, has.libvirt
-    if attach.poll_max_ns is not None:
+    if attach.packed is not None:
+        yield "packed", "libvirt", PACKED, has.libvirt
+    if attach.metadata_cache is not None:
+        yield "metadata_cache", "libvirt", METADATA_CACHE, has.libvirt
+    if not attach.in_qemu:
+        yield f'server = "{attach.server}"', "libvirt", VHOST_USER[0], has.libvirt
+        yield f'server = "{attach.server}"', "QEMU", VHOST_USER[1], has.qemu
+    if attach.poll_max_ns is not None and attach.in_qemu:
         yield "polling of iothreads", "libvirt", POLLING, has.libvirt
     if attach.iothread_vq_mapping:
         what = f'iothread_vq_mapping with bus = "{attach.bus}"'
