@@ -53,6 +53,7 @@ def add_init(commands: Any) -> argparse.ArgumentParser:
     )
     api.add_argument("--ca-file", type=Path, metavar="FILE", help="the CA that signed the node's certificate")
     api.add_argument("--fingerprint", metavar="SHA256", help="the fingerprint of the node's certificate")
+    api.add_argument("--ssh-port", type=int, metavar="PORT", help="the port of SSH on the node, with --key (default: 22)")
     api.add_argument("--node", metavar="NAME", help="the node's name in its cluster")
     parser.add_argument("--output", type=Path, metavar="FILE", help=f"the file to write (default: {OUTPUT})")
     parser.add_argument("--force", action="store_true", help="replace the file if it exists")
@@ -69,6 +70,8 @@ def init_request(options: argparse.Namespace, reserved: Collection[str]) -> Init
         raise ConfigError(f"--{surplus[0].replace('_', '-')} needs --proxmox", hint="virt-overhead init --help")
     if options.key is not None and options.ssh is None and options.proxmox is None:
         raise ConfigError("--key needs --ssh or --proxmox", hint="virt-overhead init --ssh root@HOST --key FILE")
+    if options.ssh_port is not None and (options.proxmox is None or options.key is None):
+        raise ConfigError("--ssh-port needs --proxmox and --key", hint="virt-overhead init --ssh USER@HOST:PORT")
     if options.ssh is not None:
         name, host = _ssh_host(options)
     elif options.proxmox is not None:
@@ -105,6 +108,7 @@ def _node(options: argparse.Namespace, given: dict[str, Any]) -> tuple[str, dict
     api |= {key: given[key] for key in ("user", "token", "fingerprint") if given[key]} | {"secret": secret}
     api |= {"ca_file": _absolute(given["ca_file"])} if given["ca_file"] else {}
     key = {"key": _absolute(options.key)} if options.key else {}
+    key |= {"port": options.ssh_port} if options.ssh_port is not None else {}
     return _host_name(address), {"kind": "proxmox", **key, "api": api}
 
 

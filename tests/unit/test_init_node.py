@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +31,7 @@ from tests.unit.proxmox_shell import LINK, NodeShell
 __all__ = ["client", "node", "serving", "shell"]
 
 GIB = 1 << 30
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -146,13 +151,15 @@ def test_the_file_for_a_node_loads_as_it_is(
     secret.write_text(f"{PASSWORD}\n")
     secret.chmod(0o600)
     words = ["--proxmox", f"127.0.0.1:{serving.port}", "--secret", f"file:{secret}"]
-    words += ["--ca-file", str(serving.authority)]
+    words += ["--ca-file", str(serving.authority), "--key", str(tmp_path / "key"), "--ssh-port", "2222"]
     assert main(["init", *words]) == 0
     text = (tmp_path / "lab.toml").read_text()
     assert PASSWORD not in text
     (found,) = load_lab(tmp_path / "lab.toml").hosts
     assert found.proxmox is not None
     assert (found.name, found.proxmox.api.node, found.proxmox.api.port) == ("127-0-0-1", "pve", serving.port)
+    assert found.ssh is not None
+    assert (found.ssh.key, found.ssh.port) == (tmp_path / "key", 2222)
     assert found.stored == (
         DiskByStorage("local", key="storage", at="local"),
         DiskByStorage("local-lvm", key="storage", at="local-lvm"),
@@ -160,6 +167,38 @@ def test_the_file_for_a_node_loads_as_it_is(
     (tmp_path / "lab.toml").write_text(re.sub("^## ", "", text, flags=re.M))
     (found,) = load_lab(tmp_path / "lab.toml").hosts
     assert found.disks == (DiskById("sdb", LINK, "PVETEST_disk1", destroy=False),)
+
+
+def test_the_command_writes_a_file_that_loads_and_replaces_none(serving: Serving, tmp_path: Path) -> None:
+    def init(*words: str) -> subprocess.CompletedProcess[str]:
+        given = ["--proxmox", f"127.0.0.1:{serving.port}", "--secret", "env:PVE_PASSWORD"]
+        given += ["--ca-file", str(serving.authority), *words]
+        environment = os.environ | {"PVE_PASSWORD": PASSWORD, "PYTHONPATH": str(ROOT)}
+        return subprocess.run(
+            [sys.executable, "-m", "harness.cli", "init", *given],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    done = init()
+    assert done.returncode == 0, done.stderr
+    assert "storage local-lvm: storage local-lvm, offers lvm-thin\n" in done.stdout
+    assert "not offered: /dev/sdb (" in done.stdout
+    written = (tmp_path / "lab.toml").read_text()
+    assert PASSWORD not in written + done.stdout
+    (found,) = load_lab(tmp_path / "lab.toml").hosts
+    assert [each.at for each in found.stored] == ["local", "local-lvm"]
+
+    again = init()
+    assert again.returncode == 2
+    assert "lab.toml exists already" in again.stderr
+    assert (tmp_path / "lab.toml").read_text() == written
+    printed = init("--json")
+    assert [each["layouts"] for each in json.loads(printed.stdout)["storages"]] == [["raw", "qcow2"], ["lvm-thin"]]
 
 
 PIN = ":".join(["0a"] * 32)
@@ -176,6 +215,8 @@ PIN = ":".join(["0a"] * 32)
         (["--proxmox", "h"], "--proxmox needs --secret env:VARIABLE"),
         (["--proxmox", "h", "--secret", "hunter2"], "--proxmox needs --secret env:VARIABLE"),
         (["--proxmox", "h:99999", "--secret", "env:P"], "--proxmox h:99999: allowed: HOST or HOST:PORT"),
+        (["--proxmox", "h", "--secret", "env:P", "--ssh-port", "2222"], "--ssh-port needs --proxmox and --key"),
+        (["--ssh-port", "2222"], "--ssh-port needs --proxmox and --key"),
         (["--proxmox", "root@h", "--secret", "env:P"], "--proxmox root@h: allowed: HOST or HOST:PORT"),
         (["--proxmox", "h", "--secret", "env:P", "--user", "root"], 'host.h.api.user = "root": allowed: a name with'),
         (

@@ -15,6 +15,8 @@ from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.layout import LvmThin, Qcow2, RawFile
 from harness.model.mode import Mode
+from pve_double.state import Node
+from pve_double.storage.volumes import Storage
 from tests.unit.proxmox_fixtures import client, node, serving, shell
 from tests.unit.proxmox_shell import NodeShell
 from tests.unit.test_proxmox_backend import RUN, SPAN, hypervisor, left
@@ -47,6 +49,7 @@ def named(storage: str) -> DiskByStorage:
         ("nfs", ("raw", "qcow2")),
         ("zfspool", ("zvol",)),
         ("iscsi", ()),
+        ("rbd", ()),
     ],
 )
 def test_the_type_of_a_storage_decides_its_layouts(kind: str, layouts: tuple[str, ...]) -> None:
@@ -62,6 +65,13 @@ def test_layouts_that_the_lab_file_names_are_not_changed(client: Client) -> None
 def test_a_storage_that_the_node_does_not_have_is_refused(client: Client) -> None:
     with pytest.raises(Unsupported, match="storage nowhere: the node has no storage with this name"):
         with_layouts(client, named("nowhere"))
+
+
+def test_a_ceph_pool_is_refused_with_the_reason(node: Node, client: Client) -> None:
+    node.store.storages["ceph"] = Storage("ceph", "rbd", frozenset({"images"}), 1 << 40, pool="vms")
+    with pytest.raises(Unsupported, match="storage ceph is of type rbd: the host would have to map its images") as error:
+        with_layouts(client, named("ceph"))
+    assert error.value.hint == "allowed: a storage of type lvm, lvmthin, dir, nfs, cifs, cephfs, btrfs, zfspool"
 
 
 def test_modes_that_the_storage_does_not_offer_are_skipped_with_the_reason(ours: ProxmoxHypervisor) -> None:

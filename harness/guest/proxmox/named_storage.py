@@ -12,6 +12,9 @@ from harness.lab.storage import DiskByStorage
 
 _LAYOUTS: tuple[StoredLayout, ...] = ("lvm", "lvm-thin", "raw", "qcow2", "zvol")
 
+_NOT_YET = {"rbd": ": the host would have to map its images to measure the baseline, which virt-overhead does not do"}
+"""Why a type that has disk images is not supported."""
+
 
 def offered(kind: str) -> tuple[StoredLayout, ...]:
     """The layouts of volumes on a storage of this type; empty if the type is not supported. Pure."""
@@ -32,5 +35,6 @@ def with_layouts(client: Client, disk: DiskByStorage) -> DiskByStorage:
     layouts = offered(known[disk.at])
     if not layouts:
         types = dict.fromkeys(each for types in STORAGE_TYPES.values() for each in types)
-        raise Unsupported(f"{where} is of type {known[disk.at]}", hint=f"allowed: a storage of type {', '.join(types)}")
+        why = f"{where} is of type {known[disk.at]}{_NOT_YET.get(known[disk.at], '')}"
+        raise Unsupported(why, hint=f"allowed: a storage of type {', '.join(types)}")
     return replace(disk, storages=dict.fromkeys(layouts, disk.at))
