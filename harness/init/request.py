@@ -53,7 +53,7 @@ def add_init(commands: Any) -> argparse.ArgumentParser:
     )
     api.add_argument("--ca-file", type=Path, metavar="FILE", help="the CA that signed the node's certificate")
     api.add_argument("--fingerprint", metavar="SHA256", help="the fingerprint of the node's certificate")
-    api.add_argument("--ssh-port", type=int, metavar="PORT", help="the port of SSH on the node, with --key (default: 22)")
+    api.add_argument("--ssh-port", type=int, metavar="PORT", help="with --key: the port of SSH on the node (22)")
     api.add_argument("--node", metavar="NAME", help="the node's name in its cluster")
     parser.add_argument("--output", type=Path, metavar="FILE", help=f"the file to write (default: {OUTPUT})")
     parser.add_argument("--force", action="store_true", help="replace the file if it exists")
