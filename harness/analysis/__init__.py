@@ -12,7 +12,16 @@ from harness.analysis.bottleneck import (
     saturated,
 )
 from harness.analysis.carryover import CarryOver, Observation, carry_over
-from harness.analysis.change import PRACTICAL, Change, Relation, changes_shown, estimate_change, paired_change
+from harness.analysis.change import (
+    MARGIN,
+    PRACTICAL,
+    Change,
+    Relation,
+    changes_shown,
+    equal_shown,
+    estimate_change,
+    paired_change,
+)
 from harness.analysis.correlation import NO_CORRELATION, Correlation, pooled_correlation
 from harness.analysis.decompose import Costs, StepCost, decompose
 from harness.analysis.drift import drifted, estimate_drift
@@ -47,6 +56,7 @@ from harness.analysis.verdict import Both, Limit, Verdict, judge
 __all__ = [
     "INDEPENDENT",
     "IN_ORDER",
+    "MARGIN",
     "METRICS",
     "MOST_SAMPLES",
     "NO_CORRELATION",
@@ -100,6 +110,7 @@ __all__ = [
     "decided",
     "decompose",
     "drifted",
+    "equal_shown",
     "error_in_time",
     "estimate_added",
     "estimate_change",

@@ -14,12 +14,13 @@ from harness.analysis.many import benjamini_hochberg
 from harness.analysis.samples import IN_ORDER, Caveat, Samples, Spread
 from harness.analysis.student import t_mixture_quantile, t_mixture_survival
 
+MARGIN = 0.05
+"""The margin within which two values count as equal, if none is stated, as a share."""
+PRACTICAL = 1 + MARGIN
+"""Values that differ by less than this factor are equal for the choice between them."""
+
 _NEGLIGIBLE = 1e-6
 """A pair of correlations that is less probable is left out."""
-
-
-PRACTICAL = 1.05
-"""Values that differ by less than this factor are equal for the choice between them."""
 
 
 class Relation(StrEnum):
@@ -51,6 +52,8 @@ class Change:
     """The number of samples afterwards."""
     caveats: tuple[Caveat, ...] = ()
     """What to know about the interval, or why there is none."""
+    equal_p_value: float | None = None
+    """The p value of "the change is the margin or more", in the direction that is closer; null without an interval."""
 
     @property
     def excludes_one(self) -> bool:
@@ -64,7 +67,7 @@ class Change:
             return Relation.UNKNOWN
         if self.excludes_one:
             return Relation.SHOWN
-        return Relation.EQUAL if self.low > 1 / PRACTICAL and self.high < PRACTICAL else Relation.UNDECIDED
+        return Relation.EQUAL if self.is_within(MARGIN) else Relation.UNDECIDED
 
     @property
     def inverse(self) -> Change:
@@ -72,12 +75,17 @@ class Change:
         low, high = (None if end is None else finite_exp(-math.log(end)) for end in (self.high, self.low))
         return replace(self, ratio=1 / self.ratio, low=low, high=high, n_before=self.n_after, n_after=self.n_before)
 
+    def is_within(self, margin: float) -> bool:
+        """Whether the whole interval lies within the margin, which is as wide in both directions: 1 / 1.05 to 1.05."""
+        return self.low is not None and self.high is not None and 1 / (1 + margin) < self.low <= self.high < 1 + margin
+
 
 def estimate_change(
     before: Iterable[float],
     after: Iterable[float],
     *,
     confidence: float = 0.95,
+    margin: float = MARGIN,
     samples_before: Samples = IN_ORDER,
     samples_after: Samples = IN_ORDER,
 ) -> Change:
@@ -88,22 +96,27 @@ def estimate_change(
     of the means of the logarithms, transformed: the variances may differ, and the degrees of freedom are
     Satterthwaite's (1946). `samples_before` and `samples_after` say of which boots the values are and how neighbours
     are correlated, as for `estimate_overhead`; where a correlation was estimated, the interval is averaged over its
-    probable values. ValueError for an empty series, values that are not positive and finite, or a confidence that is
-    not between 0 and 1.
+    probable values. `equal_p_value` is that of the two one-sided tests (Schuirmann 1987) against changes by `margin`, a
+    share: 0.05 is 1 / 1.05 to 1.05. ValueError for an empty series, values that are not positive and finite, a
+    confidence that is not between 0 and 1, or a margin that is not above 0.
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must be a share between 0 and 1, for example 0.95, not {confidence}")
+    if not 0 < margin < math.inf:
+        raise ValueError(f"margin must be a share above 0, for example 0.05, not {margin}")
     first = samples_before.spread([math.log(value) for value in positive(before, "before")])
     second = samples_after.spread([math.log(value) for value in positive(after, "after")])
     log_ratio = second.mean - first.mean
-    low = high = p_value = None
+    low = high = p_value = equal_p_value = None
     if first.has_interval and second.has_interval:
         error = _Error.of(first, second)
         half = error.half_width(confidence)
         low, high = finite_exp(log_ratio - half), finite_exp(log_ratio + half)
         p_value = error.p_value(log_ratio)
+        equal_p_value = error.survival(math.log1p(margin) - abs(log_ratio))
     caveats = tuple(dict.fromkeys(each.caveat for each in (first, second) if each.caveat is not None))
-    return Change(finite_exp(log_ratio), low, high, p_value, first.freedom + 1, second.freedom + 1, caveats)
+    samples = first.freedom + 1, second.freedom + 1
+    return Change(finite_exp(log_ratio), low, high, p_value, *samples, caveats, equal_p_value)
 
 
 def paired_change(
@@ -136,6 +149,16 @@ def changes_shown(changes: Sequence[Change], *, error_rate: float = 0.05) -> lis
     return [shown and each.excludes_one for shown, each in zip(rejected, changes, strict=True)]
 
 
+def equal_shown(changes: Sequence[Change], margin: float, *, error_rate: float = 0.05) -> list[bool]:
+    """Which values are equal within the margin, in their order: the interval lies within it, also as one of many.
+
+    Of the values that are shown to be equal, at most the share `error_rate` is expected to have changed by the margin
+    or more. `margin` must be that of `estimate_change`.
+    """
+    rejected = benjamini_hochberg([each.equal_p_value for each in changes], error_rate)
+    return [shown and each.is_within(margin) for shown, each in zip(rejected, changes, strict=True)]
+
+
 @dataclass(frozen=True, slots=True)
 class _Error:
     """The distribution of the error of a difference of two means: Student's t with one of several scales.
@@ -159,9 +182,15 @@ class _Error:
         )
 
     def p_value(self, distance: float) -> float:
+        return min(1.0, 2 * self.survival(abs(distance))) if distance else 1.0
+
+    def survival(self, distance: float) -> float:
+        """P(error > distance)."""
         if max(self.scales) == 0:
-            return 0.0 if distance else 1.0
-        return min(1.0, 2 * t_mixture_survival(abs(distance), self.freedoms, self.scales, self.weights))
+            return 1.0 if distance <= 0 else 0.0
+        if distance < 0:
+            return 1.0 - self.survival(-distance)
+        return t_mixture_survival(distance, self.freedoms, self.scales, self.weights)
 
     def half_width(self, confidence: float) -> float:
         if max(self.scales) == 0:

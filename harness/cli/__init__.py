@@ -66,6 +66,7 @@ def make_parser() -> argparse.ArgumentParser:
         hosts.add_doctor,
         runs.add_report,
         runs.add_compare,
+        runs.add_baseline,
         runs.add_import,
         runs.add_export,
         hosts.add_calibrate,

@@ -1,12 +1,13 @@
-"""Commands on stored runs: report, compare, import and export."""
+"""Commands on stored runs: report, compare, baseline, import and export."""
 
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 from typing import Any
 
-from harness.analysis import METRICS
+from harness.analysis import MARGIN, METRICS
 from harness.exchange import command as exchange
 from harness.exchange.exporting import export_run
 from harness.exchange.importing import import_run
@@ -24,16 +25,65 @@ def add_report(commands: Any) -> None:
 
 def add_compare(commands: Any) -> None:
     """Add the verb `compare` to the subparsers."""
-    parser = commands.add_parser("compare", help="compare two runs of different disks, or before and after a change")
-    for side in ("before", "after"):
-        name = side.upper()
-        parser.add_argument(side, type=Path, metavar=name, help="a run: reports/RUN-ID, or `latest` for the newest")
-        parser.add_argument(f"--{side}-scenario", metavar="NAME", help=f"only this scenario of {name}")
+    parser = commands.add_parser(
+        "compare",
+        help="compare runs of different disks, or before and after a change",
+        epilog="Exit status: 0 nothing is worse, 1 a run cannot be read, 2 nothing can be compared, 3 something is "
+        "worse, 4 undecided (with --inconclusive=fail), 5 a difference rules the comparison out.",
+    )
+    parser.add_argument(
+        "runs",
+        nargs="+",
+        type=Path,
+        metavar="RUN",
+        help="a run: reports/RUN-ID, or `latest` for the newest. The others are compared with the first one",
+    )
+    parser.add_argument("--baseline", metavar="NAME", help="compare with this baseline instead of the first run")
+    parser.add_argument("--before-scenario", metavar="NAME", help="only this scenario of the first run or the baseline")
+    parser.add_argument("--after-scenario", metavar="NAME", help="only this scenario of the other runs")
     parser.add_argument("--metric", choices=tuple(METRICS), help="show this metric (default: the main one of each job)")
+    parser.add_argument(
+        "--margin",
+        type=_margin,
+        default=MARGIN,
+        metavar="PERCENT",
+        help=f"changes that are smaller do not matter: such figures are equal (default: {MARGIN * 100:g}%%)",
+    )
+    parser.add_argument(
+        "--inconclusive", choices=("fail", "skip"), default="skip", help="whether undecided is a failure (%(default)s)"
+    )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--markdown", action="store_true", help="print Markdown, for example for a CI job summary")
     form.add_argument("--json", action="store_true", help="print the comparison of all metrics as JSON")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page")
+    _add_reports(parser)
     parser.set_defaults(run=_compare)
+
+
+def add_baseline(commands: Any) -> None:
+    """Add the verb `baseline` and its actions to the subparsers."""
+    parser = commands.add_parser("baseline", help="name a run with which others are compared")
+    actions = parser.add_subparsers(required=True, metavar="ACTION")
+    setter = actions.add_parser("set", help="make a run the baseline of this name; a copy of its results is stored")
+    setter.add_argument("name", metavar="NAME")
+    setter.add_argument("path", nargs="?", type=Path, default=Path("latest"), metavar="RUN")
+    lister = actions.add_parser("list", help="print the baselines")
+    for action, run in ((setter, _baseline_set), (lister, _baseline_list)):
+        _add_reports(action)
+        action.set_defaults(run=run)
+
+
+def _add_reports(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--reports", type=Path, default=REPORTS, metavar="DIR", help="the directory of runs and baselines (%(default)s)"
+    )
+
+
+def _margin(text: str) -> float:
+    found = re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]{1,6})?) ?%?", text)
+    if found is None or not 0 < float(found[1]) <= 100:
+        raise argparse.ArgumentTypeError(f"{text!r}: allowed: percent above 0 and up to 100, for example 5 or 2.5%")
+    return float(found[1]) / 100
 
 
 def add_import(commands: Any) -> None:
@@ -63,12 +113,44 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from harness.report.compare_command import Form, chosen_run, print_compared  # noqa: PLC0415 - as for the report
+    from harness.report.compare_command import CompareRequest, Form, compare_runs  # noqa: PLC0415 - as for the report
 
-    before = chosen_run(options.before, REPORTS, options.before_scenario)
-    after = chosen_run(options.after, REPORTS, options.after_scenario)
-    form = Form.JSON if options.json else Form.MARKDOWN if options.markdown else Form.TERMINAL
-    print_compared(before, after, form, options.metric)
+    return compare_runs(
+        CompareRequest(
+            runs=tuple(options.runs),
+            baseline=options.baseline,
+            reports=options.reports,
+            before_scenario=options.before_scenario,
+            after_scenario=options.after_scenario,
+            metric=options.metric,
+            margin=options.margin,
+            form=Form.JSON if options.json else Form.MARKDOWN if options.markdown else Form.TERMINAL,
+            html=options.html,
+            inconclusive=options.inconclusive,
+        )
+    )
+
+
+def _baseline_set(options: argparse.Namespace) -> int:
+    from harness.report.compare_command import chosen_store  # noqa: PLC0415
+    from harness.results.baselines import set_baseline  # noqa: PLC0415
+
+    baseline = set_baseline(options.reports, options.name, chosen_store(options.path, options.reports))
+    print(f"baseline {baseline.name}: run {baseline.run.run.id} on {baseline.run.lab.host}")
+    return 0
+
+
+def _baseline_list(options: argparse.Namespace) -> int:
+    from harness.report.background import moment  # noqa: PLC0415
+    from harness.results import RunStore  # noqa: PLC0415
+    from harness.results.baselines import baselines  # noqa: PLC0415
+
+    found = baselines(options.reports)
+    for name, paths in found.items():
+        for run in (RunStore.open(path).read_results() for path in paths):
+            print(f"{name}: run {run.run.id} of {moment(run.run.started)} on {run.lab.host}, profile {run.run.profile}")
+    if not found:
+        print(f"no baseline in {options.reports}; set one with: virt-overhead baseline set NAME RUN")
     return 0
 
 

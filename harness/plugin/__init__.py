@@ -24,8 +24,9 @@ from harness.errors import (
 from harness.events import Events
 from harness.model.mode import Cell
 from harness.plugin import hooks
+from harness.plugin.after import report_failures, write_comparisons
 from harness.plugin.engine import Engine
-from harness.plugin.options import REQUIRE_VERDICT, Options, add_options, read_options
+from harness.plugin.options import Options, add_options, read_options
 from harness.plugin.project import SCENARIOS, Project, load_scenarios, read_project
 from harness.plugin.scheduling import scheduler
 from harness.plugin.screen import PytestScreen
@@ -205,27 +206,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput[_WORKER] = engine.outcome
     elif exitstatus != pytest.ExitCode.INTERRUPTED and not session.config.option.collectonly:
-        _require_verdict(session, engine)
-
-
-def _require_verdict(session: pytest.Session, engine: Engine) -> None:
-    """With --require-verdict, report a failed test for each host on which nothing was judged."""
-    if not engine.options.require_verdict or not engine.without_verdict:
-        return
-    for place, why in engine.without_verdict.items():
-        name = f"verdict[{place}]"
-        nodeid = f"{SCENARIOS}/test_overhead.py::{name}"
-        failed = pytest.TestReport(
-            nodeid=nodeid,
-            location=(f"{SCENARIOS}/test_overhead.py", None, name),
-            keywords={},
-            outcome="failed",
-            longrepr=f"{REQUIRE_VERDICT}: nothing was judged on {place}: {why}",
-            when="call",
-        )
-        session.config.hook.pytest_runtest_logreport(report=failed)
-    if session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        report_failures(session, engine)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -237,6 +218,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             write_summary(terminalreporter, path)
         except ResultsError as error:
             terminalreporter.write_line(str(error), red=True)
+    write_comparisons(terminalreporter, engine)
     if engine.late:
         terminalreporter.section("exceeds, after the correction for all cells of the run", red=True)
         terminalreporter.write_line(", ".join(engine.late))

@@ -18,6 +18,7 @@ from harness.lab.embedded.lab import inventory as embedded_inventory
 from harness.lab.inventory import HostSpec, Inventory, load_lab
 from harness.model.profile import PROFILES
 from harness.model.wear import OPTION, MaxWrites
+from harness.results.baselines import baseline_store
 from harness.units import parse_duration
 
 LAB_FILE = "lab.toml"
@@ -25,6 +26,7 @@ LAB_VARIABLE = "VIRT_OVERHEAD_LAB"
 EMBEDDED_LAB = "embedded"
 
 REQUIRE_VERDICT = "--require-verdict"
+BASELINE = "--baseline"
 
 LARGEST_SEED = 2**31 - 1
 """The largest seed that a run chooses itself. fio also gets seeds that are slightly larger."""
@@ -57,6 +59,8 @@ class Options:
     require_verdict: bool
     disks: frozenset[str] | None = None
     """The only disks to measure; None for all."""
+    baseline: str | None = None
+    """The name of the baseline to compare the run with; None for none."""
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -140,6 +144,11 @@ def add_options(parser: pytest.Parser) -> None:
         action="store_true",
         help="a run in which no budget was decided (no cell is within or exceeds its budget) is a failure",
     )
+    group.addoption(
+        BASELINE,
+        metavar="NAME",
+        help="compare the run with this baseline (`virt-overhead baseline`); a run that is worse is a failure",
+    )
 
 
 def read_options(config: pytest.Config, project: Path) -> Options:
@@ -150,11 +159,14 @@ def read_options(config: pytest.Config, project: Path) -> Options:
     hosts = inventory.hosts
     if host := config.getoption("--host"):
         inventory = inventory.only(host)
+    reports = config.getoption("--reports") or project / "reports"
+    if baseline := config.getoption(BASELINE):
+        baseline_store(reports, baseline)  # A mistake is reported now, not after hours of measuring.
     return Options(
         inventory=inventory,
         hosts=hosts,
         profile=config.getoption("--profile") or inventory.profile,
-        reports=config.getoption("--reports") or project / "reports",
+        reports=reports,
         seed=config.getoption("--seed"),
         rounds=config.getoption("--rounds"),
         time=config.getoption("--time"),
@@ -164,6 +176,7 @@ def read_options(config: pytest.Config, project: Path) -> Options:
         max_writes=config.getoption(OPTION),
         require_verdict=config.getoption(REQUIRE_VERDICT),
         disks=frozenset(config.getoption("--disk")) if config.getoption("--disk") else None,
+        baseline=baseline,
     )
 
 

@@ -1,4 +1,4 @@
-"""A comparison of two runs in words: rows, the figures over all jobs, what else differs, and what was left out."""
+"""A comparison of runs in words: the outcome, the figures, what else differs, and what was left out."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from harness.analysis import METRICS, Caveat, Change
-from harness.errors import ConfigError
 from harness.model.mode import Place
 from harness.report.background import moment
-from harness.report.numbers import NONE, count, short, significant
+from harness.report.numbers import NONE, count, percent, short, significant
 from harness.results.compare_records import (
     ArmChange,
     ComparedRun,
     Comparison,
     Difference,
+    Effect,
     Finding,
     LeftOut,
+    Outcome,
     OverallChange,
     ScenarioChange,
     Side,
@@ -29,6 +30,12 @@ _MOST_CELLS = 3
 """The largest number of cells named with a reason or a difference. The JSON document has all."""
 _LONGEST = 160
 """Characters of a value or a reason in a list."""
+
+_EFFECTS = {
+    Effect.RULES_OUT: "What rules the comparison out",
+    Effect.CAUSE: "What else differs, and may be the cause of a change",
+    Effect.NONE: "What differs without an influence",
+}
 
 _CAVEATS = {
     Caveat.NOT_ESTIMATED: "Some figures are from too few blocks to see whether neighbours are correlated: their "
@@ -51,6 +58,8 @@ class Row:
     n: str
     """Samples before and afterwards, for example "12, 11"."""
     finding: Finding
+    of: Change
+    """The figures behind the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +81,8 @@ class OverallRow:
     jobs: str
     """For example "4 jobs" or "3 of 4 jobs"."""
     finding: Finding
+    of: Change
+    """The figures behind the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,32 +97,55 @@ class ScenarioRows:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonView:
-    """Everything that an output shows of a comparison."""
+    """Everything that an output shows of one run compared with the first one."""
 
+    title: str
+    """The ids of the two runs."""
+    outcome: Outcome
+    verdict: str
+    """The outcome with the number of figures behind it, as a sentence."""
+    ruled_out: str | None
+    """Why the runs cannot be compared; None if they can be."""
     runs: tuple[str, str]
     """The two runs, with time, host and lab."""
     scenarios: tuple[ScenarioRows, ...]
     notes: tuple[str, ...]
     """What a reader must know before the figures count as a result."""
-    differences: tuple[str, ...]
+    differences: tuple[tuple[str, tuple[str, ...]], ...]
+    """What else differs: a title for each effect, and a line for each difference."""
     left_out: tuple[str, ...]
 
 
 def comparison_view(comparison: Comparison, metric: str | None = None) -> ComparisonView:
-    """The comparison in words, by `metric`, or by each job's headline metric. ConfigError if no cell has the metric."""
+    """One comparison in words, by `metric`, or by each job's headline metric. It has nothing of `further`."""
     scenarios = tuple(_scenario(each, metric) for each in comparison.scenarios)
-    if metric is not None and not any(each.jobs for each in scenarios):
-        raise ConfigError(
-            f'metric "{metric}": no compared cell has it in both runs',
-            hint="choose another metric; a percentile needs enough I/Os in both runs",
-        )
     return ComparisonView(
+        title=f"{comparison.before.id} -> {comparison.after.id}",
+        outcome=comparison.outcome,
+        verdict=_verdict(comparison, scenarios),
+        ruled_out=_ruled_out(comparison),
         runs=(_run("before", comparison.before), _run("after", comparison.after)),
         scenarios=scenarios,
         notes=tuple(_notes(comparison)),
-        differences=tuple(map(_difference, comparison.differences)),
+        differences=tuple(_differences(comparison.differences)),
         left_out=tuple(_left_out(comparison.left_out)),
     )
+
+
+def _verdict(comparison: Comparison, scenarios: Sequence[ScenarioRows]) -> str:
+    findings = [row.finding for scenario in scenarios for job in scenario.jobs for row in job.rows]
+    counts = ", ".join(f"{findings.count(finding)} {finding}" for finding in Finding if finding in findings)
+    margin = f"margin {percent(comparison.margin)} %"
+    return f"{comparison.outcome}: of {count(len(findings), 'figure')}, {counts} ({margin})"
+
+
+def _ruled_out(comparison: Comparison) -> str | None:
+    found = comparison.ruled_out_by
+    if not found:
+        return None
+    named = "; ".join(map(_difference, found[:_MOST_CELLS]))
+    more = f"; and {count(len(found) - _MOST_CELLS, 'further difference')}" if len(found) > _MOST_CELLS else ""
+    return f"The runs cannot be compared, because they were measured differently: {named}{more}."
 
 
 def change_words(change: Change) -> str:
@@ -153,6 +187,7 @@ def _row(arm: ArmChange, metric: str | None) -> Row:
         change=change_words(own.change),
         n=_samples(own.change),
         finding=own.finding,
+        of=own.change,
     )
 
 
@@ -165,6 +200,7 @@ def _overall(overall: OverallChange) -> OverallRow:
         n=_samples(overall.change),
         jobs=jobs,
         finding=overall.finding,
+        of=overall.change,
     )
 
 
@@ -191,7 +227,9 @@ def _notes(comparison: Comparison) -> Iterator[str]:
         yield f"The changes say nothing about real disks, because a lab does not represent real hardware: {why}."
     if comparison.before.lab.host != comparison.after.lab.host:
         yield "The runs are of different hosts: the changes are not those of the disk alone."
-    if comparison.differences:
+    if comparison.outcome is Outcome.NOT_COMPARABLE:
+        yield "The findings of the figures stand for themselves: nothing follows from them about what was measured."
+    if any(each.effect is Effect.CAUSE for each in comparison.differences):
         yield "Everything that differs between the runs, see below, can be the cause of a change."
     arms = [arm for each in comparison.scenarios for arm in each.arms]
     yield (
@@ -201,8 +239,8 @@ def _notes(comparison: Comparison) -> Iterator[str]:
     )
     if len(arms) > 1:
         yield (
-            "better and worse are corrected for the number of arms, so an interval can exclude 1 where no difference "
-            "is shown."
+            "better, worse and equal are corrected for the number of figures, so the interval of an undecided figure "
+            "can exclude 1, or lie within the margin."
         )
     for caveat in dict.fromkeys(each for arm in arms for each in arm.metrics[arm.headline].change.caveats):
         yield _CAVEATS[caveat]
@@ -213,6 +251,12 @@ def _notes(comparison: Comparison) -> Iterator[str]:
 def _confidence(arms: Sequence[ArmChange]) -> str:
     least, most = min(arm.confidence for arm in arms), max(arm.confidence for arm in arms)
     return f"{least * 100:.3g} %" if least == most else f"{least * 100:.3g} to {most * 100:.3g} %"
+
+
+def _differences(differences: Sequence[Difference]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for effect, title in _EFFECTS.items():
+        if own := tuple(_difference(each) for each in differences if each.effect is effect):
+            yield f"{title} ({len(own)})", own
 
 
 def _difference(difference: Difference) -> str:

@@ -1,17 +1,29 @@
-"""`virt-overhead compare`: opens the two runs, compares them, and prints the comparison."""
+"""`virt-overhead compare`: opens the runs, compares them, prints the comparison, and has the exit status."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
+from typing import Literal
 
 from harness.errors import ConfigError, ResultsError
+from harness.files import write_atomically
 from harness.report.compare import comparison_view
 from harness.report.compare_text import comparison_markdown, print_comparison
 from harness.results import Run, RunStore
+from harness.results.baselines import baseline_store
 from harness.results.compare import compare, only_scenario
-from harness.results.compare_records import comparison_json
+from harness.results.compare_records import Comparison, Outcome, comparison_json
+
+WORSE = 3
+"""The exit status if a figure is worse."""
+UNDECIDED = 4
+"""The exit status if the comparison decides nothing, and that counts as a failure."""
+NOT_COMPARABLE = 5
+"""The exit status if a difference rules the comparison out."""
 
 
 class Form(Enum):
@@ -22,31 +34,89 @@ class Form(Enum):
     JSON = auto()
 
 
-def chosen_run(path: Path, reports: Path, scenario: str | None) -> Run:
-    """The run at `path`, or of this name in the directory `reports`; with `scenario`, only the cells of it.
+@dataclass(frozen=True, slots=True)
+class CompareRequest:
+    """What to compare, and how to show it."""
 
-    ConfigError if there is no such run or scenario, ResultsError if its results.json cannot be read.
+    runs: tuple[Path, ...]
+    baseline: str | None
+    """The name of the baseline that is the reference; None: the first run is."""
+    reports: Path
+    before_scenario: str | None
+    after_scenario: str | None
+    metric: str | None
+    margin: float
+    form: Form
+    html: Path | None
+    """The page to write; None for none."""
+    inconclusive: Literal["fail", "skip"]
+    """Whether an undecided comparison is a failure."""
+
+
+def compare_runs(request: CompareRequest) -> int:
+    """Compare the runs, print the comparison, and return the exit status: 0, WORSE, UNDECIDED or NOT_COMPARABLE.
+
+    ConfigError for runs that do not exist, or as for `compare`; ResultsError for files that cannot be used.
     """
+    first, *others = _runs(request)
+    comparison = compare(
+        first, *others, margin=request.margin, metric=request.metric, same_machine=request.baseline is not None
+    )
+    views = [comparison_view(each, request.metric) for each in comparison.each]
+    if request.html is not None:
+        from harness.report.compare_html import comparison_html  # noqa: PLC0415 - plotly takes a second to load
+
+        _write(request.html, comparison_html(views))
+    if request.form is Form.JSON:
+        sys.stdout.write(comparison_json(comparison) + "\n")
+    elif request.form is Form.MARKDOWN:
+        sys.stdout.write("\n".join(map(comparison_markdown, views)))
+    else:
+        for number, view in enumerate(views):
+            sys.stdout.write("\n" if number else "")
+            print_comparison(view)
+        if request.html is not None:
+            sys.stdout.write(f"\npage: {request.html}\n")
+    return exit_status(comparison, request.inconclusive)
+
+
+def exit_status(comparison: Comparison, inconclusive: Literal["fail", "skip"]) -> int:
+    """The exit status for these outcomes: the gravest of them counts."""
+    outcomes = {each.outcome for each in comparison.each}
+    if Outcome.NOT_COMPARABLE in outcomes:
+        return NOT_COMPARABLE
+    if outcomes & {Outcome.WORSE, Outcome.MIXED}:
+        return WORSE
+    return UNDECIDED if Outcome.UNDECIDED in outcomes and inconclusive == "fail" else 0
+
+
+def chosen_store(path: Path, reports: Path) -> RunStore:
+    """The run at `path`, or of this name in the directory `reports`. ConfigError if there is no such run."""
     in_reports = reports / path
     try:
-        store = RunStore.open(path if path.exists() or not in_reports.exists() else in_reports)
+        return RunStore.open(path if path.exists() or not in_reports.exists() else in_reports)
     except ResultsError as error:
         raise ConfigError(error.message, hint=error.hint) from error
-    run = store.read_results()
-    return only_scenario(run, scenario) if scenario is not None else run
 
 
-def print_compared(before: Run, after: Run, form: Form, metric: str | None) -> None:
-    """Print how `after` differs from `before`, by `metric`, or by each job's main metric. JSON has all metrics.
+def _runs(request: CompareRequest) -> Sequence[Run]:
+    """The reference, and the runs to compare with it."""
+    runs = [chosen_store(path, request.reports).read_results() for path in request.runs]
+    if request.baseline is not None:
+        runs.insert(0, baseline_store(request.reports, request.baseline, runs[0].lab.host).read_results())
+    if len(runs) < 2:
+        raise ConfigError(
+            "one run: there is nothing to compare it with", hint="give two runs, or --baseline NAME and a run"
+        )
+    scenarios = [request.before_scenario, *[request.after_scenario] * (len(runs) - 1)]
+    return [run if name is None else only_scenario(run, name) for run, name in zip(runs, scenarios, strict=True)]
 
-    ConfigError and ResultsError as for `compare`; ConfigError if no compared cell has the metric.
-    """
-    comparison = compare(before, after)
-    if form is Form.JSON:
-        sys.stdout.write(comparison_json(comparison) + "\n")
-        return
-    view = comparison_view(comparison, metric)
-    if form is Form.MARKDOWN:
-        sys.stdout.write(comparison_markdown(view))
-    else:
-        print_comparison(view)
+
+def _write(path: Path, page: str) -> None:
+    try:
+        write_atomically(path, page)
+    except OSError as error:
+        raise ConfigError(
+            f"--html {path} cannot be written: {error.strerror or error}",
+            hint=f"check that {path.parent} exists and has space, and that this user may write there",
+        ) from error

@@ -1,4 +1,4 @@
-"""A comparison of two runs for a terminal, and as GitHub-flavoured Markdown."""
+"""A comparison of runs for a terminal, and as GitHub-flavoured Markdown."""
 
 from __future__ import annotations
 
@@ -10,9 +10,17 @@ from rich.text import Text
 
 from harness.report.compare import ComparisonView, JobRows, ScenarioRows
 from harness.report.markdown import code, plain
-from harness.results.compare_records import Finding
+from harness.results.compare_records import Finding, Outcome
 
-_STYLES = {Finding.BETTER: "green", Finding.WORSE: "bold red", Finding.NONE_SHOWN: "dim"}
+_STYLES = {Finding.BETTER: "green", Finding.WORSE: "bold red", Finding.EQUAL: "cyan", Finding.UNDECIDED: "dim"}
+_OUTCOMES = {
+    Outcome.NOT_COMPARABLE: "bold yellow",
+    Outcome.WORSE: "bold red",
+    Outcome.MIXED: "bold red",
+    Outcome.BETTER: "bold green",
+    Outcome.EQUAL: "bold",
+    Outcome.UNDECIDED: "bold",
+}
 _OVERALL = "throughput over all jobs (geometric mean)"
 
 
@@ -25,6 +33,9 @@ def print_comparison(view: ComparisonView, console: Console | None = None) -> No
 
     for run in view.runs:
         line(run)
+    line(f"\n{view.verdict}", _OUTCOMES[view.outcome])
+    if view.ruled_out:
+        line(view.ruled_out)
     for scenario in view.scenarios:
         line(f"\n{scenario.title}", "bold")
         if scenario.overall:
@@ -41,7 +52,10 @@ def print_comparison(view: ComparisonView, console: Console | None = None) -> No
 
 def comparison_markdown(view: ComparisonView) -> str:
     """The same as Markdown, for example for the summary of a CI job."""
-    lines = [f"- {plain(run)}" for run in view.runs]
+    lines = [f"**{plain(view.verdict)}**", ""]
+    if view.ruled_out:
+        lines += [plain(view.ruled_out), ""]
+    lines += [f"- {plain(run)}" for run in view.runs]
     for scenario in view.scenarios:
         lines += ["", f"### {plain(scenario.title)}", ""]
         if scenario.overall:
@@ -68,7 +82,7 @@ def comparison_markdown(view: ComparisonView) -> str:
 def _lists(view: ComparisonView) -> Iterator[tuple[str, Sequence[str]]]:
     for title, sentences in (
         ("What to know", view.notes),
-        (f"What else differs ({len(view.differences)})", view.differences),
+        *view.differences,
         ("Left out", view.left_out),
     ):
         if sentences:
@@ -105,4 +119,4 @@ def _table(*columns: tuple[str, str]) -> Table:
 
 
 def _emphasis(finding: Finding) -> str:
-    return finding.value if finding is Finding.NONE_SHOWN else f"**{finding.value}**"
+    return f"**{finding}**" if finding in (Finding.BETTER, Finding.WORSE) else finding.value

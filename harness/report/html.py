@@ -40,7 +40,7 @@ _TEMPLATES = Path(__file__).parent / "templates"
 def render_html(run: Run) -> str:
     """The report as one page that loads no other file."""
     view = report_view(run)
-    page = _environment().get_template("report.html.j2")
+    page = environment().get_template("report.html.j2")
     parts = Parts(len(run.cells))
     return page.render(
         view=view,
@@ -102,7 +102,8 @@ def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _environment() -> Environment:
+def environment() -> Environment:
+    """The templates of pages, with the filters that they use."""
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,

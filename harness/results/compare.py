@@ -1,4 +1,4 @@
-"""The comparison of two runs: what changed in each arm, what else differs, and what was left out. Pure."""
+"""The comparison of runs: what changed in each arm, what else differs, and what was left out. Pure."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from harness.analysis import METRICS, Better, Change, changes_shown
+from harness.analysis import MARGIN
 from harness.config.names import choices
 from harness.errors import ConfigError
 from harness.model.mode import Place
 from harness.results.cells import CellRecord
 from harness.results.compare_arms import ArmPair, arm_changes, overall_changes
-from harness.results.compare_differences import cell_differences, run_differences
+from harness.results.compare_differences import differences
+from harness.results.compare_findings import arms_of, outcome, with_findings
 from harness.results.compare_matching import NO_SCENARIO, Matched, is_faster, match, same_or_last
 from harness.results.compare_records import (
     COMPARISON_SCHEMA,
     ComparedRun,
     Comparison,
-    Finding,
     LeftOut,
+    Outcome,
     ScenarioChange,
     Side,
 )
@@ -34,13 +35,33 @@ def only_scenario(run: Run, name: str) -> Run:
     return replace(run, cells=tuple(cell for cell in run.cells if cell.scenario == name))
 
 
-def compare(before: Run, after: Run) -> Comparison:
-    """The change of each arm from `before` to `after`, what else differs, and what was left out.
+def compare(
+    before: Run,
+    *after: Run,
+    margin: float = MARGIN,
+    metric: str | None = None,
+    same_machine: bool = False,
+) -> Comparison:
+    """The change of each arm from `before` to each run of `after`, what else differs, and what was left out.
 
     Scenarios of the same name belong together, and if one scenario is left in each run, these two. Void and skipped
-    cells are left out, and guests that are better than their host. ConfigError if both are the same scenario of the
-    same run, or if no cell can be compared; ResultsError for values that no measurement has.
+    cells are left out, and guests that are better than their host. The outcome is that of `metric`, or of the main
+    metric of each job. With `same_machine`, another CPU or disk rules the comparison out. ConfigError if both are the
+    same scenario of the same run, or if no cell can be compared or has the metric; ResultsError for values that no
+    measurement has.
     """
+    compared = [_compared(before, other, margin, same_machine=same_machine) for other in after]
+    first, *others = (replace(each, outcome=outcome(each, metric)) for each in with_findings(compared, margin))
+    if metric is not None and not any(metric in arm.metrics for each in compared for arm in arms_of(each)):
+        raise ConfigError(
+            f'metric "{metric}": no compared cell has it in both runs',
+            hint="choose another metric; a percentile needs enough I/Os in both runs",
+        )
+    return replace(first, further=tuple(others))
+
+
+def _compared(before: Run, after: Run, margin: float, *, same_machine: bool) -> Comparison:
+    """Two runs, without findings yet."""
     own, others = _by_scenario(before), _by_scenario(after)
     names = same_or_last(own, others)
     if before.run.id == after.run.id and any(one == other for one, other in names):
@@ -50,7 +71,8 @@ def compare(before: Run, after: Run) -> Comparison:
         )
     matched = [match(own[one], others[other]) for one, other in names]
     changes = [
-        _scenario_change(own[one], others[other], found) for (one, other), found in zip(names, matched, strict=True)
+        _scenario_change(own[one], others[other], found, margin)
+        for (one, other), found in zip(names, matched, strict=True)
     ]
     compared = [each for each in changes if each.arms]
     left_out = (
@@ -61,16 +83,16 @@ def compare(before: Run, after: Run) -> Comparison:
     if not compared:
         raise _nothing_in_common(before, after, left_out)
     pairs = [pair for found in matched for pair in (*found.hosts, *found.cells)]
+    scenarios = [(each.scenario_before, each.scenario_after) for each in compared]
     return Comparison(
         schema=COMPARISON_SCHEMA,
         before=_compared_run(before),
         after=_compared_run(after),
-        scenarios=tuple(_with_findings(compared)),
-        differences=(
-            *run_differences(before, after, [(each.scenario_before, each.scenario_after) for each in compared]),
-            *cell_differences(pairs),
-        ),
+        scenarios=tuple(compared),
+        differences=differences(before, after, scenarios, pairs, same_machine=same_machine),
         left_out=left_out,
+        margin=margin,
+        outcome=Outcome.UNDECIDED,
     )
 
 
@@ -98,20 +120,22 @@ def _compared_run(run: Run) -> ComparedRun:
     return ComparedRun(run.run.id, run.run.started, run.run.status, run.lab)
 
 
-def _scenario_change(before: Sequence[CellRecord], after: Sequence[CellRecord], matched: Matched) -> ScenarioChange:
+def _scenario_change(
+    before: Sequence[CellRecord], after: Sequence[CellRecord], matched: Matched, margin: float
+) -> ScenarioChange:
     by_job: dict[str, list[ArmPair]] = {cell.job.id: [] for cell in before}
     for pair in matched.hosts:
         by_job[pair[0].job.id].append(ArmPair(Place.HOST, *pair))
     for pair in matched.cells:
         found = (ArmPair(place, *pair) for place in (Place.TWIN, Place.GUEST))
         by_job[pair[0].job.id] += [each for each in found if _is_compared(each)]
-    arms = tuple(chain.from_iterable(map(arm_changes, by_job.values())))
+    arms = tuple(chain.from_iterable(arm_changes(own, margin) for own in by_job.values()))
     return ScenarioChange(
         scenario_before=before[0].scenario,
         scenario_after=after[0].scenario,
         disk_before=before[0].disk,
         disk_after=after[0].disk,
-        overall=tuple(overall_changes(list(chain.from_iterable(by_job.values())), (*before, *after))),
+        overall=tuple(overall_changes(list(chain.from_iterable(by_job.values())), (*before, *after), margin)),
         arms=arms,
     )
 
@@ -119,33 +143,3 @@ def _scenario_change(before: Sequence[CellRecord], after: Sequence[CellRecord], 
 def _is_compared(arm: ArmPair) -> bool:
     faster = arm.place is Place.GUEST and (is_faster(arm.before) or is_faster(arm.after))
     return not faster and arm.has(arm.before.job.headline)
-
-
-def _with_findings(scenarios: Sequence[ScenarioChange]) -> Iterator[ScenarioChange]:
-    """The scenarios with the direction of each change that is more than chance among all changes of its metric."""
-    arms = [arm for each in scenarios for arm in each.arms]
-    shown: dict[str, Iterator[bool]] = {
-        name: iter(changes_shown([arm.metrics[name].change for arm in arms if name in arm.metrics])) for name in METRICS
-    }
-    overall = iter(changes_shown([each.change for scenario in scenarios for each in scenario.overall]))
-    for scenario in scenarios:
-        found = []
-        for arm in scenario.arms:
-            metrics = {
-                name: replace(own, finding=_finding(own.change, own.better, shown=next(shown[name])))
-                for name, own in arm.metrics.items()
-            }
-            found.append(replace(arm, metrics=metrics))
-        yield replace(
-            scenario,
-            arms=tuple(found),
-            overall=tuple(
-                replace(each, finding=_finding(each.change, "higher", shown=next(overall))) for each in scenario.overall
-            ),
-        )
-
-
-def _finding(change: Change, better: Better, *, shown: bool) -> Finding:
-    if not shown:
-        return Finding.NONE_SHOWN
-    return Finding.BETTER if (change.ratio > 1) == (better == "higher") else Finding.WORSE

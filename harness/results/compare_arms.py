@@ -57,7 +57,7 @@ def values(cell: CellRecord, place: Place, metric: str) -> tuple[float, ...]:
     return found
 
 
-def arm_changes(arms: Sequence[ArmPair]) -> Iterator[ArmChange]:
+def arm_changes(arms: Sequence[ArmPair], margin: float) -> Iterator[ArmChange]:
     """The changes of the arms of one job, without findings yet. ResultsError for values that are not positive.
 
     The blocks of a run's arms show together how strongly neighbours are correlated, as in the evaluation of a run.
@@ -76,11 +76,11 @@ def arm_changes(arms: Sequence[ArmPair]) -> Iterator[ArmChange]:
             cell_before=arm.before.id,
             cell_after=arm.after.id,
             confidence=arm.confidence,
-            metrics={name: _metric_change(name, arm, before, after) for name in METRICS if arm.has(name)},
+            metrics={name: _metric_change(name, arm, before, after, margin) for name in METRICS if arm.has(name)},
         )
 
 
-def overall_changes(arms: Sequence[ArmPair], cells: Sequence[CellRecord]) -> Iterator[OverallChange]:
+def overall_changes(arms: Sequence[ArmPair], cells: Sequence[CellRecord], margin: float) -> Iterator[OverallChange]:
     """The throughput of each arm over its jobs, if there are at least two, without findings yet.
 
     `cells` are all cells of the compared scenarios. At a fixed rate, an arm has no throughput of its own.
@@ -108,10 +108,11 @@ def overall_changes(arms: Sequence[ArmPair], cells: Sequence[CellRecord]) -> Ite
                 own.values,
                 other.values,
                 confidence=confidence,
+                margin=margin,
                 samples_before=Samples(own.boots, correlations[0]),
                 samples_after=Samples(other.boots, correlations[1]),
             ),
-            finding=Finding.NONE_SHOWN,
+            finding=Finding.UNDECIDED,
         )
 
 
@@ -130,7 +131,7 @@ def _over_jobs(place: Place, cells: Sequence[CellRecord]) -> _Series:
     return _Series(tuple(means), tuple(boots[block[0]] for block in blocks) if boots else ())
 
 
-def _metric_change(name: str, arm: ArmPair, before: Correlation, after: Correlation) -> MetricChange:
+def _metric_change(name: str, arm: ArmPair, before: Correlation, after: Correlation, margin: float) -> MetricChange:
     own, other = (values(cell, arm.place, name) for cell in arm.cells)
     batches = [cell.metrics[name].batches for cell in arm.cells]
     with _explained(arm.cells):
@@ -138,12 +139,13 @@ def _metric_change(name: str, arm: ArmPair, before: Correlation, after: Correlat
             own,
             other,
             confidence=arm.confidence,
+            margin=margin,
             samples_before=Samples(arm.before.boots, before).in_batches(batches[0]),
             samples_after=Samples(arm.after.boots, after).in_batches(batches[1]),
         )
         means = geometric_mean(own), geometric_mean(other)
     metric = METRICS[name]
-    return MetricChange(metric.unit, metric.better, *means, change, Finding.NONE_SHOWN)
+    return MetricChange(metric.unit, metric.better, *means, change, Finding.UNDECIDED)
 
 
 def _correlation(arms: Iterable[tuple[Place, CellRecord]]) -> Correlation:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from pydantic import JsonValue
 
 from harness.results.cells import CellRecord
+from harness.results.compare_effects import effect_of
 from harness.results.compare_matching import CellPair
-from harness.results.compare_records import Difference
+from harness.results.compare_records import Difference, Effect
 from harness.results.records import FIO_FILES, Run
 from harness.units import format_size
 
@@ -20,21 +21,45 @@ _NO_SETTINGS = frozenset({"calibration", "evaluation", "asked", FIO_FILES})
 files."""
 
 
-def run_differences(before: Run, after: Run, scenarios: Sequence[tuple[str, str]]) -> Iterator[Difference]:
-    """What differs in the runs as a whole. `scenarios` are the pairs of names that are compared."""
+def differences(
+    before: Run,
+    after: Run,
+    scenarios: Sequence[tuple[str, str]],
+    pairs: Iterable[CellPair],
+    *,
+    same_machine: bool,
+) -> tuple[Difference, ...]:
+    """What differs: first what matters most. `scenarios` are the names that are compared, `pairs` their cells.
+
+    With `same_machine`, another CPU or disk rules the comparison out.
+    """
+    found = [*_run_differences(before, after, scenarios), *_cell_differences(pairs)]
+    judged = [replace(each, effect=effect_of(each.what, same_machine=same_machine)) for each in found]
+    gravest = list(Effect)
+    return tuple(sorted(judged, key=lambda each: gravest.index(each.effect)))
+
+
+def run_facts(run: Run) -> dict[str, JsonValue]:
+    """The facts of a run that may affect its values, by name: lab, versions, settings, and each scenario's disks."""
+    scenarios = dict.fromkeys(cell.scenario for cell in run.cells)
+    of_scenarios = {f"{name}.{key}": value for name in scenarios for key, value in _of_scenario(run, name).items()}
+    return _of_run(run) | of_scenarios
+
+
+def _run_differences(before: Run, after: Run, scenarios: Sequence[tuple[str, str]]) -> Iterator[Difference]:
     yield from _different(_of_run(before), _of_run(after))
     for one, other in scenarios:
         yield from _different(_of_scenario(before, one), _of_scenario(after, other), prefix=f"{one}.")
 
 
-def cell_differences(pairs: Iterable[CellPair]) -> Iterator[Difference]:
-    """What differs in the compared cells: each difference once, with the cells that have it."""
+def _cell_differences(pairs: Iterable[CellPair]) -> Iterator[Difference]:
+    """Each difference once, with the cells that have it."""
     found: dict[tuple[str, str, str], Difference] = {}
     for before, after in pairs:
         for each in _different(_of_cell(before), _of_cell(after)):
             key = each.what, repr(each.before), repr(each.after)
             cells = found[key].cells if key in found else ()
-            found[key] = Difference(each.what, each.before, each.after, tuple(dict.fromkeys((*cells, before.id))))
+            found[key] = replace(each, cells=tuple(dict.fromkeys((*cells, before.id))))
     yield from found.values()
 
 
@@ -43,13 +68,14 @@ def _different(
 ) -> Iterator[Difference]:
     for what in dict.fromkeys((*before, *after)):
         if before.get(what) != after.get(what):
-            yield Difference(f"{prefix}{what}", before.get(what), after.get(what), ())
+            yield Difference(f"{prefix}{what}", before.get(what), after.get(what), (), Effect.CAUSE)
 
 
 def _of_run(run: Run) -> dict[str, JsonValue]:
     lab = run.lab
     facts: dict[str, JsonValue] = {
         "run.profile": run.run.profile,
+        "run.seed": run.run.seed,
         "run.status": run.run.status,
         "lab.host": lab.host,
         "lab.kind": lab.kind,

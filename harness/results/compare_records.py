@@ -1,4 +1,4 @@
-"""Records of a comparison of two runs: what changed, what else differs, and what was left out."""
+"""Records of a comparison of runs: what changed, what else differs, and what was left out."""
 
 from __future__ import annotations
 
@@ -14,17 +14,47 @@ from harness.model.mode import ModeDetail, Place
 from harness.model.values import STRICT as _STRICT
 from harness.results.records import LabInfo, RunStatus
 
-COMPARISON_SCHEMA = 1
+COMPARISON_SCHEMA = 2
 
 Side = Literal["before", "after"]
 
 
 class Finding(StrEnum):
-    """The direction of a change, if it is more than chance."""
+    """What is shown about a change, corrected for the number of compared arms."""
 
     BETTER = "better"
     WORSE = "worse"
-    NONE_SHOWN = "no difference shown"
+    EQUAL = "equal"
+    """The change is smaller than the margin, whether there is one or not."""
+    UNDECIDED = "undecided"
+    """Neither is shown: the intervals are too wide for this margin."""
+
+
+class Effect(StrEnum):
+    """What a difference between the runs means for their comparison."""
+
+    RULES_OUT = "rules out"
+    """The runs were measured differently, so no change of the figures says anything about what was measured."""
+    CAUSE = "possible cause"
+    """It may have caused a change."""
+    NONE = "none"
+    """It has no influence on the values."""
+
+
+class Outcome(StrEnum):
+    """What a comparison shows as a whole."""
+
+    NOT_COMPARABLE = "not comparable"
+    WORSE = "worse"
+    """At least one figure is worse, and none is better."""
+    MIXED = "mixed"
+    """Some figures are better and others are worse."""
+    BETTER = "better"
+    """At least one figure is better, and none is worse."""
+    EQUAL = "equal"
+    """All figures are equal within the margin."""
+    UNDECIDED = "undecided"
+    """No figure is better or worse, and not all are equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +90,7 @@ class MetricChange:
     change: Change
     """Afterwards divided by before."""
     finding: Finding
-    """The direction, corrected for the number of compared arms."""
+    """What is shown, corrected for the number of compared arms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +142,7 @@ class OverallChange:
     change: Change
     """The geometric mean of the jobs' ratios."""
     finding: Finding
-    """The direction, corrected for the number of overall figures."""
+    """What is shown, corrected for the number of overall figures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +179,8 @@ class Difference:
     """The value afterwards; null if it was not recorded."""
     cells: tuple[str, ...]
     """The compared cells before that have this difference; empty if it concerns the whole run."""
+    effect: Effect
+    """What it means for the comparison."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +199,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two runs, cell by cell."""
+    """Two runs, cell by cell, and further runs compared with the first one."""
 
     __pydantic_config__ = _STRICT
 
@@ -183,6 +215,22 @@ class Comparison:
     """What else differs, because of which the change may not be that of the disk alone."""
     left_out: tuple[LeftOut, ...]
     """Cells without a counterpart or without values that can be trusted."""
+    margin: float
+    """The share within which figures count as equal: 0.05 is a factor of 1 / 1.05 to 1.05."""
+    outcome: Outcome
+    """What the findings show together, in the main metric of each job or in the chosen one."""
+    further: tuple[Comparison, ...] = ()
+    """The comparisons of the first run with the third and later ones, in their order."""
+
+    @property
+    def each(self) -> tuple[Comparison, ...]:
+        """The comparison of the first run with each of the others."""
+        return (self, *self.further)
+
+    @property
+    def ruled_out_by(self) -> tuple[Difference, ...]:
+        """The differences because of which the runs cannot be compared."""
+        return tuple(each for each in self.differences if each.effect is Effect.RULES_OUT)
 
 
 def comparison_json(comparison: Comparison) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from harness.analysis import INDEPENDENT, Caveat, Change, Samples, changes_shown, estimate_change
+from harness.analysis import INDEPENDENT, Caveat, Change, Samples, changes_shown, equal_shown, estimate_change
 
 
 def series(seed: int, n: int, *, mean: float = 0.0, sd: float = 0.1, rho: float = 0.0) -> list[float]:
@@ -138,3 +138,33 @@ def test_a_change_without_an_interval_is_never_shown_and_counts() -> None:
 
 def test_an_interval_that_includes_1_shows_nothing() -> None:
     assert changes_shown([change(0.04, 0.9)]) == [False]
+
+
+def test_equality_has_the_p_value_of_two_one_sided_tests() -> None:
+    before, after = series(11, 20, sd=0.03), series(12, 20, mean=0.01, sd=0.03)
+    found = estimate_change(before, after, samples_before=INDEPENDENT, samples_after=INDEPENDENT, margin=0.05)
+    bound = math.log(1.05)
+    tests = [
+        stats.ttest_ind(np.log(after) + bound, np.log(before), equal_var=False, alternative="greater"),
+        stats.ttest_ind(np.log(after) - bound, np.log(before), equal_var=False, alternative="less"),
+    ]
+    assert found.equal_p_value == pytest.approx(max(test.pvalue for test in tests), rel=1e-6)
+    far = estimate_change(before, [value * 1.2 for value in after])
+    assert far.equal_p_value is not None
+    assert far.equal_p_value > 0.99
+
+
+def test_a_change_by_the_margin_is_seldom_called_equal() -> None:
+    found = [
+        estimate_change(series(2 * seed, 20, sd=0.03), series(2 * seed + 1, 20, mean=math.log(1.05), sd=0.03))
+        for seed in range(200)
+    ]
+    assert sum(equal_shown([each], 0.05) == [True] for each in found) <= 0.06 * len(found)
+
+
+def test_equal_within_the_margin_is_shown_as_one_of_many() -> None:
+    narrow = Change(1.0, 0.98, 1.02, 0.9, 12, 12, (), 0.04)
+    assert equal_shown([narrow], 0.05) == [True]
+    assert equal_shown([narrow], 0.01) == [False]
+    assert equal_shown([narrow, *[change(0.5, 0.9)] * 19], 0.05) == [False] * 20
+    assert equal_shown([change(None, None, None)], 0.05) == [False]

@@ -48,7 +48,20 @@ def test_help_lists_every_command_and_where_measuring_is() -> None:
         text=True,
         check=True,
     )
-    for command in ("run", "quickstart", "init", "images", "lab", "doctor", "calibrate", "report", "compare", "reap"):
+    commands = (
+        "run",
+        "quickstart",
+        "init",
+        "images",
+        "lab",
+        "doctor",
+        "calibrate",
+        "report",
+        "compare",
+        "baseline",
+        "reap",
+    )
+    for command in commands:
         assert re.search(rf"^ +{command}\s", done.stdout, re.MULTILINE)
     assert "pytest -k optane" in done.stdout
 

@@ -24,6 +24,8 @@ from platformdirs import user_data_path
 from harness.image.cache import Cache, Missing, cache_root
 from harness.image.keys import ensure_key
 from harness.image.recipe import load_recipes
+from harness.results import RunStore
+from harness.results.baselines import set_baseline
 from tests.unit.recorded_campaign import Played, write_recording
 from tests.unit.transport_servers import closed_port, make_key
 from tests.unit.warm_pytest import Request, WarmPytest, warm_pytest
@@ -654,6 +656,37 @@ def test_only_skipped_cells_are_no_verdict(play: Play) -> None:
 
 def test_collecting_needs_no_verdict(play: Play) -> None:
     assert play(FINE)("--collect-only", "--require-verdict").ret == pytest.ExitCode.OK
+
+
+# --- a baseline ---
+
+
+@WORKERS
+def test_a_run_that_is_worse_than_its_baseline_fails(play: Play, pytester: pytest.Pytester, workers: list[str]) -> None:
+    play(FINE, scenario=UNJUDGED)()
+    set_baseline(pytester.path / "reports", "main", RunStore.open(pytester.path / "reports" / "latest"))
+    result = play([0.5, 0.51, 0.5], scenario=UNJUDGED)(*workers, "--baseline=main")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(passed=4, failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "--baseline=main: worse: of 4 figures, * worse, *",
+            "*= compared with the baseline main =*",
+            "guest:passthrough * worse*",
+        ]
+    )
+
+
+def test_a_run_like_its_baseline_succeeds_and_an_unknown_baseline_is_a_usage_error(
+    play: Play, pytester: pytest.Pytester
+) -> None:
+    go = play(FINE, scenario=UNJUDGED)
+    assert 'no baseline "main"' in usage_error(go("--baseline=main"))
+    go()
+    set_baseline(pytester.path / "reports", "main", RunStore.open(pytester.path / "reports" / "latest"))
+    result = go("--baseline=main")
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["*= compared with the baseline main =*"])
 
 
 # --- a limit of the bytes written ---

@@ -197,7 +197,7 @@ def test_one_block_gives_a_ratio_without_an_interval_and_no_direction() -> None:
     iops = arm(compare(one, later(one, times(5))), Place.HOST, "randread-4k-qd1").metrics["iops"]
     assert iops.change.ratio == pytest.approx(5)
     assert iops.change.low is None
-    assert iops.finding is Finding.NONE_SHOWN
+    assert iops.finding is Finding.UNDECIDED
 
 
 def test_jobs_at_a_fixed_rate_are_compared_by_their_latency_and_are_in_no_overall_figure() -> None:
@@ -227,7 +227,7 @@ def test_less_throughput_and_more_latency_are_worse() -> None:
     found = compare(before, later(before, times(0.25)))
     assert arm(found, Place.GUEST, "randread-4k-qd32", "lvm").metrics["iops"].finding is Finding.WORSE
     latency = arm(found, Place.GUEST, "randread-4k-qd32", "lvm").metrics["lat_mean"]
-    assert (latency.better, latency.finding) == ("lower", Finding.NONE_SHOWN)
+    assert (latency.better, latency.finding) == ("lower", Finding.UNDECIDED)
 
 
 def test_a_cell_with_interim_looks_has_the_higher_confidence() -> None:

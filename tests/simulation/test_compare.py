@@ -1,0 +1,44 @@
+"""Comparisons of replayed runs whose truth is known: nothing changed, or every arm changed by 5 % or 10 %."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from harness.results.compare import compare
+from harness.results.compare_findings import arms_of
+from harness.results.compare_records import Finding, Outcome
+from tests.simulation.stated import stated
+from tests.unit.replayed_runs import replayed
+
+PAIRS = 20
+TOLERANCE = 0.03
+"""Three standard deviations of a share of 98 % among the arms of all pairs."""
+
+
+def findings(factor: float, noise: float) -> tuple[Counter[Finding], Counter[Outcome]]:
+    """What 20 comparisons show: of each arm, and together."""
+    arms: Counter[Finding] = Counter()
+    outcomes: Counter[Outcome] = Counter()
+    for number in range(PAIRS):
+        found = compare(replayed(2 * number, noise=noise), replayed(2 * number + 1, factor=factor, noise=noise))
+        arms.update(arm.metrics[arm.headline].finding for arm in arms_of(found))
+        outcomes[found.outcome] += 1
+    return arms, outcomes
+
+
+def test_the_same_twice_is_equal_or_undecided_in_at_least_95_percent_of_cells() -> None:
+    arms, outcomes = findings(1.0, 0.05)
+    assert arms[Finding.EQUAL] + arms[Finding.UNDECIDED] >= 0.95 * arms.total()
+    assert outcomes[Outcome.EQUAL] + outcomes[Outcome.UNDECIDED] >= 0.9 * PAIRS
+
+
+@pytest.mark.parametrize("percent", [5, 10])
+def test_a_planted_loss_is_found_with_the_stated_power(percent: int) -> None:
+    noises = (0.02, 0.05)
+    for noise, power in zip(noises, stated(f"{percent} % slower"), strict=True):
+        arms, outcomes = findings(1 - percent / 100, noise)
+        assert arms[Finding.WORSE] >= (power - TOLERANCE) * arms.total()
+        assert arms[Finding.BETTER] == 0
+        assert outcomes[Outcome.WORSE] >= (power - TOLERANCE) * PAIRS
