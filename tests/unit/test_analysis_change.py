@@ -151,7 +151,7 @@ def test_equality_has_the_p_value_of_two_one_sided_tests() -> None:
     assert found.equal_p_value == pytest.approx(max(test.pvalue for test in tests), rel=1e-6)
     far = estimate_change(before, [value * 1.2 for value in after])
     assert far.equal_p_value is not None
-    assert far.equal_p_value > 0.99
+    assert far.equal_p_value > 0.9
 
 
 def test_a_change_by_the_margin_is_seldom_called_equal() -> None:
