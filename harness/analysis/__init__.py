@@ -22,6 +22,7 @@ from harness.analysis.change import (
     estimate_change,
     paired_change,
 )
+from harness.analysis.changepoints import ChangePoint, change_points
 from harness.analysis.correlation import NO_CORRELATION, Correlation, pooled_correlation
 from harness.analysis.decompose import Costs, StepCost, decompose
 from harness.analysis.drift import drifted, estimate_drift
@@ -70,6 +71,7 @@ __all__ = [
     "CarryOver",
     "Caveat",
     "Change",
+    "ChangePoint",
     "Correlation",
     "Costs",
     "CurvePoint",
@@ -106,6 +108,7 @@ __all__ = [
     "best_slice",
     "boot_variance",
     "carry_over",
+    "change_points",
     "changes_shown",
     "decided",
     "decompose",

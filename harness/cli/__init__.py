@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from harness.cli import hosts, labs, measuring, runs, shell
+from harness.cli import history, hosts, labs, measuring, runs, shell
 from harness.cli.common import FAILED, USAGE
 from harness.errors import ConfigError, HarnessError
 from harness.signals import ended_like_ctrl_c
@@ -67,6 +67,7 @@ def make_parser() -> argparse.ArgumentParser:
         runs.add_report,
         runs.add_compare,
         runs.add_baseline,
+        history.add_history,
         runs.add_import,
         runs.add_export,
         hosts.add_calibrate,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from harness.analysis import METRICS, Verdict
 from harness.model.job import Job
@@ -13,6 +13,7 @@ from harness.results import Journal, Measurement, Run
 from harness.results.carried import split_by_length
 from harness.results.cells import CellRecord
 
+T = TypeVar("T")
 Value = str | int | float | bool | None
 
 
@@ -63,27 +64,27 @@ def rows_of(run: Run, journal: Journal) -> list[Row]:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class Column(Generic[T]):
     """One column of a table: its name, the type of its values, and how a row has it. A value may be None."""
 
     name: str
     type: type
-    of: Callable[[Row], Value]
+    of: Callable[[T], Value]
 
 
-def _job(name: str, of_type: type) -> Column:
+def _job(name: str, of_type: type) -> Column[Row]:
     return Column(name, of_type, lambda row: getattr(row.job, name) if row.job is not None else None)
 
 
-def _measured(name: str, of_type: type) -> Column:
+def _measured(name: str, of_type: type) -> Column[Row]:
     return Column(name, of_type, lambda row: getattr(row.measurement, name))
 
 
-def _metric(name: str) -> Column:
+def _metric(name: str) -> Column[Row]:
     return Column(name, float, lambda row: row.measurement.metrics.get(name))
 
 
-COLUMNS: tuple[Column, ...] = (
+COLUMNS: tuple[Column[Row], ...] = (
     Column("run", str, lambda row: row.run),
     Column("host", str, lambda row: row.host),
     Column("cell", str, lambda row: row.cell.id if row.cell else None),
@@ -118,6 +119,6 @@ COLUMNS: tuple[Column, ...] = (
 """The columns of an exported table, in their order."""
 
 
-def as_columns(rows: list[Row]) -> Mapping[str, list[Any]]:
+def as_columns(rows: Sequence[T], columns: Sequence[Column[T]]) -> Mapping[str, list[Any]]:
     """The values by column."""
-    return {column.name: [column.of(row) for row in rows] for column in COLUMNS}
+    return {column.name: [column.of(row) for row in rows] for column in columns}

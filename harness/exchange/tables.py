@@ -6,11 +6,13 @@ import csv
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from harness.errors import ConfigError
-from harness.exchange.rows import COLUMNS, Row, as_columns
-from harness.files import replacing, write_atomically
+from harness.exchange.rows import COLUMNS, Column, Row, as_columns
+from harness.files import write_atomically
+
+T = TypeVar("T")
 
 
 def write_csv(rows: Sequence[Row], path: Path) -> None:
@@ -26,14 +28,23 @@ def write_csv(rows: Sequence[Row], path: Path) -> None:
 
 def write_parquet(rows: Sequence[Row], path: Path) -> None:
     """Write the rows with typed columns. Raises ConfigError without pyarrow, and OSError."""
+    write_atomically(path, parquet_bytes(rows, COLUMNS, needed_for="--parquet", extra="parquet"))
+
+
+def parquet_bytes(rows: Sequence[T], columns: Sequence[Column[T]], *, needed_for: str, extra: str) -> bytes:
+    """The rows as a Parquet file with these typed columns.
+
+    Raises ConfigError without pyarrow: `needed_for` is what the user requested, `extra` has the package.
+    """
     try:
         import pyarrow as pa  # noqa: PLC0415 - an optional dependency
         from pyarrow import parquet  # noqa: PLC0415
     except ModuleNotFoundError:
         raise ConfigError(
-            "--parquet needs pyarrow, which is not installed", hint="run: pip install 'virt-overhead[parquet]'"
+            f"{needed_for} needs pyarrow, which is not installed", hint=f"run: pip install 'virt-overhead[{extra}]'"
         ) from None
     types: dict[type, Any] = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
-    schema = pa.schema([(column.name, types[column.type]) for column in COLUMNS])
-    with replacing(path) as file:
-        parquet.write_table(pa.table(dict(as_columns(list(rows))), schema=schema), file)
+    schema = pa.schema([(column.name, types[column.type]) for column in columns])
+    file = io.BytesIO()
+    parquet.write_table(pa.table(dict(as_columns(rows, columns)), schema=schema), file)
+    return file.getvalue()

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Literal
 
 from harness.errors import ConfigError, ResultsError
-from harness.files import write_atomically
 from harness.report.compare import comparison_view
 from harness.report.compare_text import comparison_markdown, print_comparison
+from harness.report.files import write_page
 from harness.results import Run, RunStore
 from harness.results.baselines import baseline_store
 from harness.results.compare import compare, only_scenario
@@ -66,7 +66,7 @@ def compare_runs(request: CompareRequest) -> int:
     if request.html is not None:
         from harness.report.compare_html import comparison_html  # noqa: PLC0415 - plotly takes a second to load
 
-        _write(request.html, comparison_html(views))
+        write_page(request.html, comparison_html(views))
     if request.form is Form.JSON:
         sys.stdout.write(comparison_json(comparison) + "\n")
     elif request.form is Form.MARKDOWN:
@@ -110,13 +110,3 @@ def _runs(request: CompareRequest) -> Sequence[Run]:
         )
     scenarios = [request.before_scenario, *[request.after_scenario] * (len(runs) - 1)]
     return [run if name is None else only_scenario(run, name) for run, name in zip(runs, scenarios, strict=True)]
-
-
-def _write(path: Path, page: str) -> None:
-    try:
-        write_atomically(path, page)
-    except OSError as error:
-        raise ConfigError(
-            f"--html {path} cannot be written: {error.strerror or error}",
-            hint=f"check that {path.parent} exists and has space, and that this user may write there",
-        ) from error

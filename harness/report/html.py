@@ -47,8 +47,8 @@ def render_html(run: Run) -> str:
         run=run,
         part=parts.part,
         parts=parts.script,
-        figures=packed(_json(figures(view))),
-        templates=packed(_json(templates())),
+        figures=packed(compact_json(figures(view))),
+        templates=packed(compact_json(templates())),
         plotly_js=packed_plotly(),
         about=background.about_run(run),
         provenance=background.provenance(run),
@@ -63,42 +63,46 @@ def figures(view: ReportView) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for section in view.sections:
         if section.has_overhead:
-            found[f"{section.key}-heat"] = _plain(heat_map(section))
+            found[f"{section.key}-heat"] = plain_figure(heat_map(section))
         for number, workload in enumerate(section.workloads, start=1):
             key = f"{section.key}-w{number}"
             if not any(cell.measured for cell in workload.cells):
                 continue
             if not workload.rated:
-                found[f"{key}-throughput"] = _plain(charts.over_iodepth(section, workload, "throughput"))
-            found[f"{key}-latency"] = _plain(charts.over_iodepth(section, workload, "latency"))
+                found[f"{key}-throughput"] = plain_figure(charts.over_iodepth(section, workload, "throughput"))
+            found[f"{key}-latency"] = plain_figure(charts.over_iodepth(section, workload, "latency"))
             by_depth = {depth: charts.split(section, workload, depth) for depth in workload.depths}
-            found[f"{key}-split"] = {"depths": {str(depth): _plain(figure) for depth, figure in by_depth.items()}}
+            found[f"{key}-split"] = {"depths": {str(depth): plain_figure(figure) for depth, figure in by_depth.items()}}
             costs = {depth: arms for depth in workload.depths if (arms := workload.costs(depth))}
             if costs:
                 by_depth = {depth: cost_chart(arms) for depth, arms in costs.items()}
-                found[f"{key}-costs"] = {"depths": {str(depth): _plain(figure) for depth, figure in by_depth.items()}}
+                found[f"{key}-costs"] = {
+                    "depths": {str(depth): plain_figure(figure) for depth, figure in by_depth.items()}
+                }
         for group in section.waterfalls:
             if group.drawn:
-                drawn = {str(each.iodepth): _plain(waterfall_chart(each)) for each in group.drawn}
+                drawn = {str(each.iodepth): plain_figure(waterfall_chart(each)) for each in group.drawn}
                 found[group.key] = {"depths": drawn}
         for search in section.searches:
-            found[search.key] = _plain(search_chart(search, section.modes))
+            found[search.key] = plain_figure(search_chart(search, section.modes))
     for conditioning in view.conditionings:
         for region in conditioning.regions:
             if not region.record.values:
                 continue
-            found[region.key] = _plain(steadiness(region))
+            found[region.key] = plain_figure(steadiness(region))
     return found
 
 
-def _plain(figure: go.Figure) -> Any:
+def plain_figure(figure: go.Figure) -> Any:
+    """The figure as JSON values, without a template: the page adds the one for light or dark."""
     figure.update_layout(template="none", dragmode=False)
     document = json.loads(figure.to_json())
-    document["layout"].pop("template", None)  # the page adds the template for light or dark
+    document["layout"].pop("template", None)
     return document
 
 
-def _json(value: object) -> str:
+def compact_json(value: object) -> str:
+    """JSON without blanks."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 

@@ -46,6 +46,14 @@ def run_facts(run: Run) -> dict[str, JsonValue]:
     return _of_run(run) | of_scenarios
 
 
+def changed_facts(
+    before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]
+) -> list[tuple[str, JsonValue, JsonValue]]:
+    """The `run_facts` that differ and may have an influence, by name with both values."""
+    found = [(each.what, each.before, each.after) for each in _different(before, after)]
+    return [each for each in found if effect_of(each[0], same_machine=False) is not Effect.NONE]
+
+
 def _run_differences(before: Run, after: Run, scenarios: Sequence[tuple[str, str]]) -> Iterator[Difference]:
     yield from _different(_of_run(before), _of_run(after))
     for one, other in scenarios:

@@ -1,0 +1,108 @@
+"""The command `history`: adds runs to a history, and shows its trends."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+from typing import Any, get_args
+
+from harness.analysis import METRICS
+from harness.cli.common import number_from
+from harness.cli.runs import REPORTS
+from harness.errors import ConfigError
+from harness.history.trends import Quantity
+
+_ADD = "add"
+
+
+def add_history(commands: Any) -> None:
+    """Add the verb `history` to the subparsers."""
+    parser = commands.add_parser(
+        "history",
+        help="add runs to a history, or show the trend of each cell with its change points",
+        usage="virt-overhead history add RUN [RUN ...] [--store URL] [--label NAME=VALUE ...]\n"
+        "       virt-overhead history [CELL] [--store URL] [--value WHAT] [--metric NAME] [--runs N] [--html FILE]",
+    )
+    parser.add_argument("what", nargs="*", metavar="CELL | add RUN", help="the cells to show, by a part of their id")
+    parser.add_argument(
+        "--store",
+        default=str(REPORTS / "history"),
+        metavar="URL",
+        help="the directory of the history, or a URL of fsspec, for example s3://bucket/history (%(default)s)",
+    )
+    parser.add_argument(
+        "--label",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="with add: a further fact of these runs, for example commit=4f1c2a",
+    )
+    parser.add_argument(
+        "--value",
+        choices=get_args(Quantity),
+        default="overhead",
+        help="what to show (default: the overhead; for the bare host, its own values)",
+    )
+    parser.add_argument("--metric", choices=tuple(METRICS), help="show this metric (default: the main one of each job)")
+    parser.add_argument(
+        "--runs", type=number_from(1), default=200, metavar="N", help="the newest runs of each cell (%(default)s)"
+    )
+    parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page with charts")
+    parser.set_defaults(run=_history)
+
+
+def _history(options: argparse.Namespace) -> int:
+    from harness.history.store import HistoryStore  # noqa: PLC0415 - only this command needs it
+
+    store = HistoryStore.at(options.store)
+    if options.what[:1] == [_ADD]:
+        return _add(options, store)
+    if len(options.what) > 1:
+        raise ConfigError(
+            f"history takes one CELL, not {len(options.what)}", hint="to add runs: virt-overhead history add RUN"
+        )
+    return _show(options, store)
+
+
+def _add(options: argparse.Namespace, store: Any) -> int:
+    from harness.report.compare_command import chosen_store  # noqa: PLC0415
+
+    labels = dict(map(_label, options.label))
+    if len(options.what) == 1:
+        raise ConfigError("history add: no run", hint="name the runs, for example: virt-overhead history add latest")
+    for word in options.what[1:]:
+        run = chosen_store(Path(word), REPORTS)
+        added = store.add(run, labels)
+        print(f"{run.path.name}: {'added to' if added else 'is already in'} {store.url}")
+    return 0
+
+
+def _show(options: argparse.Namespace, store: Any) -> int:
+    from harness.history.screen import trend_lines  # noqa: PLC0415
+    from harness.history.trends import trends  # noqa: PLC0415
+    from harness.report.files import write_page  # noqa: PLC0415
+
+    found = trends(
+        store,
+        cell=options.what[0] if options.what else "",
+        metric=options.metric,
+        quantity=options.value,
+        most=options.runs,
+    )
+    for line in trend_lines(found):
+        sys.stdout.write(f"{line}\n")
+    if options.html is not None:
+        from harness.history.page import history_page  # noqa: PLC0415 - plotly takes a second to load
+
+        write_page(options.html, history_page(found, store.url))
+        print(f"page: {options.html}")
+    return 0
+
+
+def _label(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", name) or not value:
+        raise ConfigError(f"--label {text}: it must be NAME=VALUE", hint="for example --label commit=4f1c2a")
+    return name, value

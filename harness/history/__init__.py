@@ -1,0 +1,1 @@
+"""The history of runs: one Parquet file per run, its trends and change points."""

@@ -1,0 +1,80 @@
+"""Trends of a history as text for a terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+from pydantic import JsonValue
+
+from harness.analysis import METRICS
+from harness.history.trends import Nearby, Shift, Trend
+from harness.report.numbers import NONE, count, percent, significant
+
+_MOST_NEARBY = 8
+"""The largest number of changes that are named near a change point."""
+_LONGEST = 80
+"""Characters of a value."""
+
+
+def trend_lines(trends: Sequence[Trend]) -> Iterator[str]:
+    """A line for each trend, and below it each change point with what changed near it."""
+    changed = sum(bool(trend.shifts) for trend in trends)
+    runs = len({run for trend in trends for run in trend.runs})
+    yield f"{count(len(trends), 'cell')}, {count(runs, 'run')}; change points in {changed} of the cells"
+    for trend in trends:
+        yield f"{trend.cell} on {trend.host} ({trend.profile}): {quantity_words(trend)}, {latest(trend)}"
+        for shift in trend.shifts:
+            yield f"  {shift_words(trend, shift)}"
+            yield from (f"    {each}" for each in nearby_words(shift))
+
+
+def quantity_words(trend: Trend) -> str:
+    """What the values are: "iops overhead" or "iops (IOPS)"."""
+    shown = METRICS[trend.metric].shown
+    return f"{trend.metric} overhead, %" if trend.relative else f"{trend.metric}, {shown.unit}"
+
+
+def latest(trend: Trend) -> str:
+    """The newest value, and the number of runs."""
+    return f"{value_words(trend, trend.values[-1])} in the newest of {count(len(trend.values), 'run')}"
+
+
+def value_words(trend: Trend, value: float) -> str:
+    """A value as the user reads it: the overhead in percent, or in the metric's unit."""
+    return percent(shown_value(trend, value) / 100) if trend.relative else significant(shown_value(trend, value))
+
+
+def shown_value(trend: Trend, value: float) -> float:
+    """The overhead in percent, or the value in the shown unit of its metric."""
+    if not trend.relative:
+        return value / METRICS[trend.metric].shown.scale
+    return ((1 - value) if trend.better == "higher" else (value - 1)) * 100
+
+
+def shift_words(trend: Trend, shift: Shift) -> str:
+    """For example "run ID: 10.2 -> 15.9, worse by x 0.937 (p = 0.001)"."""
+    values = f"{value_words(trend, shift.before)} -> {value_words(trend, shift.after)}"
+    what = "share of the host" if trend.relative else "value"
+    direction = "better" if shift.better else "worse"
+    factor = significant(shift.after / shift.before)
+    return f"run {shift.run}: {values}, {direction}: {what} x {factor}, p = {shift.p_value:.3g}"
+
+
+def nearby_words(shift: Shift) -> Iterator[str]:
+    """What changed near the change point, one line each."""
+    for each in shift.nearby[:_MOST_NEARBY]:
+        yield _change_words(each)
+    if (more := len(shift.nearby) - _MOST_NEARBY) > 0:
+        yield f"and {count(more, 'further change')}"
+    if not shift.nearby:
+        yield "no recorded version or setting changed near it"
+
+
+def _change_words(nearby: Nearby) -> str:
+    return f"with run {nearby.run}, {nearby.what}: {_text(nearby.before)} -> {_text(nearby.after)}"
+
+
+def _text(value: JsonValue) -> str:
+    text = NONE if value in (None, "") else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}\N{HORIZONTAL ELLIPSIS}"

@@ -1,0 +1,157 @@
+"""Where the history is stored: a directory or an object store with one immutable Parquet file for each run.
+
+Many machines append to it without a lock, because each run is a file of its own, which is created whole or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from harness.errors import ConfigError, ResultsError
+from harness.exchange.tables import parquet_bytes
+from harness.files import sync, write_atomically
+from harness.history.rows import HISTORY_COLUMNS, history_rows
+from harness.results import RunStore
+
+_EXTRA = "history"
+
+
+class HistoryStore:
+    """The Parquet files at a URL of fsspec (`s3://bucket/history`), or in a directory."""
+
+    def __init__(self, filesystem: Any, directory: str, url: str) -> None:
+        self._filesystem = filesystem
+        self._directory = directory
+        self.url = url
+
+    @classmethod
+    def at(cls, url: str) -> Self:
+        """The history at this URL or in this directory, which may not exist yet.
+
+        Raises ConfigError if fsspec, or its package for this kind of URL, is not installed.
+        """
+        try:
+            import fsspec  # noqa: PLC0415 - an optional dependency
+        except ModuleNotFoundError:
+            raise _missing("fsspec") from None
+        try:
+            filesystem, directory = fsspec.core.url_to_fs(url)
+        except (ImportError, ValueError) as error:
+            raise ConfigError(
+                f"--store {url}: {error}",
+                hint="give a directory, or a URL of fsspec whose package is installed, for example s3fs for s3://",
+            ) from error
+        return cls(filesystem, directory.rstrip("/"), url)
+
+    def add(self, store: RunStore, labels: Mapping[str, str]) -> bool:
+        """Add a run; False if it is there already. `labels` are further facts of the run.
+
+        Raises ConfigError for a run that is not complete, or another run with the same id; ResultsError if a file
+        cannot be read or written.
+        """
+        run = store.read_results()
+        if run.run.status != "complete":
+            raise ConfigError(
+                f"run {run.run.id} is not complete ({run.run.status}), so it is not added to the history",
+                hint=f"complete it with: pytest --resume={store.path}",
+            )
+        digest = hashlib.sha256(store.results_path.read_bytes()).hexdigest()
+        rows = list(history_rows(run, digest, labels))
+        if not rows:
+            raise ConfigError(f"run {run.run.id} has no measured cell, so it is not added to the history")
+        data = parquet_bytes(rows, HISTORY_COLUMNS, needed_for="history", extra=_EXTRA)
+        path = f"{self._directory}/{run.run.id}.parquet"
+        try:
+            self._create(path, data)
+        except FileExistsError:
+            if self._digest(path) != digest:
+                raise ConfigError(
+                    f"{path} has another run with the id {run.run.id}, or this run before it was changed",
+                    hint="the history never changes a run that it has; delete that file if it is wrong",
+                ) from None
+            return False
+        except OSError as error:
+            raise ResultsError(
+                f"{path} cannot be written: {error.strerror or error}",
+                hint=f"check that this user may write to {self.url}, and that there is space",
+            ) from error
+        return True
+
+    def query(self, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        """The rows of a query of DuckDB on the table `history`, which has `HISTORY_COLUMNS`.
+
+        Raises ConfigError if DuckDB is not installed or there is no run, and ResultsError if a file cannot be read.
+        """
+        try:
+            import duckdb  # noqa: PLC0415 - an optional dependency
+        except ModuleNotFoundError:
+            raise _missing("duckdb") from None
+        pattern = self._pattern()
+        with duckdb.connect() as connection:
+            if not self._is_local:
+                connection.register_filesystem(self._filesystem)
+            try:
+                connection.execute(f"CREATE VIEW history AS SELECT * FROM read_parquet({_quoted(pattern)})")
+                found: list[tuple[Any, ...]] = connection.execute(sql, dict(parameters)).fetchall()
+            except duckdb.Error as error:
+                raise ResultsError(
+                    f"the history in {self.url} cannot be read: {error}",
+                    hint="each .parquet file there must be one that `virt-overhead history add` wrote",
+                ) from error
+        return found
+
+    @property
+    def _is_local(self) -> bool:
+        return "file" in _protocols(self._filesystem)
+
+    def _pattern(self) -> str:
+        """The files as DuckDB reads them. ConfigError if there are none."""
+        if not self._filesystem.glob(f"{self._directory}/*.parquet"):
+            raise ConfigError(
+                f"the history in {self.url} has no run", hint="add runs with: virt-overhead history add RUN --store=URL"
+            )
+        path = f"{self._directory}/*.parquet"
+        return path if self._is_local else f"{_protocols(self._filesystem)[0]}://{path.lstrip('/')}"
+
+    def _create(self, path: str, data: bytes) -> None:
+        """Create the file whole or not at all. FileExistsError if it exists, also since a moment ago."""
+        if not self._is_local:
+            self._filesystem.pipe_file(path, data, mode="create")
+            return
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # A link never replaces a file, as a rename would.
+        part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.new")
+        write_atomically(part, data)
+        try:
+            os.link(part, target)
+            sync(target.parent)
+        finally:
+            part.unlink()
+
+    def _digest(self, path: str) -> str | None:
+        from pyarrow import parquet  # noqa: PLC0415
+
+        with self._filesystem.open(path, "rb") as file:
+            found: list[str] = parquet.read_table(file, columns=["digest"]).column("digest").to_pylist()
+        return found[0] if found else None
+
+
+def _protocols(filesystem: Any) -> tuple[str, ...]:
+    found = filesystem.protocol
+    return (found,) if isinstance(found, str) else tuple(found)
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _missing(package: str) -> ConfigError:
+    return ConfigError(
+        f"history needs {package}, which is not installed", hint=f"run: pip install 'virt-overhead[{_EXTRA}]'"
+    )

@@ -1,0 +1,163 @@
+"""The trend of each cell over the runs of a history, its change points, and what else changed near them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Literal
+
+from pydantic import JsonValue
+
+from harness.analysis import Better, change_points
+from harness.errors import ConfigError
+from harness.history.store import HistoryStore
+from harness.results.compare_differences import changed_facts
+
+Quantity = Literal["overhead", "guest", "twin", "host"]
+
+NEAR = 2
+"""Runs before and after a change point in which something else that changed may be its cause: a change point may be
+found that far from the change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nearby:
+    """Something that changed near a change point: with which run, and from what to what."""
+
+    run: str
+    what: str
+    before: JsonValue
+    after: JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """A change point of a trend."""
+
+    at: int
+    """The index of the first run after the change."""
+    run: str
+    """The id of that run."""
+    before: float
+    """The geometric mean of the runs since the change point before."""
+    after: float
+    """The geometric mean of the runs up to the next change point."""
+    p_value: float
+    better: bool
+    nearby: tuple[Nearby, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """One cell over the runs, in the order of time: the same disk on the same host with the same profile."""
+
+    host: str
+    disk_id: str
+    profile: str
+    cell: str
+    metric: str
+    relative: bool
+    """Whether the values are the guest's share of its host, instead of values in the metric's unit."""
+    better: Better
+    runs: tuple[str, ...]
+    started: tuple[float, ...]
+    values: tuple[float, ...]
+    shifts: tuple[Shift, ...] = ()
+
+
+_SERIES = """
+WITH chosen AS (
+  SELECT host, disk_id, profile, cell, metric, better, run, started,
+    CASE $quantity
+      WHEN 'guest' THEN guest_mean
+      WHEN 'twin' THEN twin_mean
+      WHEN 'host' THEN host_mean
+      ELSE CASE WHEN guest_mean IS NULL THEN host_mean
+        WHEN better = 'higher' THEN 1 - overhead ELSE 1 + overhead END
+    END AS value,
+    $quantity = 'overhead' AND guest_mean IS NOT NULL AS relative
+  FROM history
+  WHERE verdict <> 'void' AND (metric = $metric OR ($metric = '' AND main)) AND contains(cell, $cell)
+)
+SELECT host, disk_id, profile, cell, metric, relative, any_value(better),
+  list(run ORDER BY started, run)[-$most:],
+  list(started ORDER BY started, run)[-$most:],
+  list(value ORDER BY started, run)[-$most:]
+FROM chosen
+WHERE value > 0
+GROUP BY host, disk_id, profile, cell, metric, relative
+ORDER BY host, cell, disk_id, profile, metric, relative
+"""
+_FACTS = "SELECT run, any_value(facts) FROM history WHERE list_contains($runs, run) GROUP BY run"
+_CELLS = "SELECT DISTINCT cell FROM history ORDER BY cell"
+
+
+def trends(store: HistoryStore, *, cell: str, metric: str | None, quantity: Quantity, most: int) -> list[Trend]:
+    """The trends of the cells whose id contains `cell`, with the change points of the last `most` runs of each.
+
+    ConfigError if there is no such cell or no run; ResultsError if a file cannot be read.
+    """
+    asked = {"cell": cell, "metric": metric or "", "quantity": quantity, "most": most}
+    found = [_trend(row) for row in store.query(_SERIES, asked)]
+    if not found:
+        known = [name for (name,) in store.query(_CELLS, {})]
+        raise ConfigError(
+            f'the history in {store.url} has no such value of a cell "{cell}"',
+            hint=f"it has {len(known)} cells, for example {', '.join(known[:3])}; any part of an id selects cells",
+        )
+    near = {run for trend in found for shift in trend.shifts for run in _near(trend.runs, shift.at)}
+    facts: dict[str, Mapping[str, JsonValue]] = {}
+    if near:
+        facts = {run: json.loads(text) for run, text in store.query(_FACTS, {"runs": sorted(near)})}
+    return [_with_nearby(trend, facts) for trend in found]
+
+
+def _trend(row: Sequence[Any]) -> Trend:
+    """The trend of a row of `_SERIES`."""
+    *key, better, runs, started, values = row
+    host, disk_id, profile, cell, metric, relative = key
+    # A share of the host, 1 - overhead or 1 + overhead, has the direction of its metric.
+    shifts = tuple(
+        Shift(
+            at=point.at,
+            run=runs[point.at],
+            before=math.exp(point.before),
+            after=math.exp(point.after),
+            p_value=point.p_value,
+            better=(point.after > point.before) == (better == "higher"),
+            nearby=(),
+        )
+        for point in change_points([math.log(value) for value in values])
+    )
+    return Trend(
+        host=host,
+        disk_id=disk_id,
+        profile=profile,
+        cell=cell,
+        metric=metric,
+        relative=relative,
+        better=better,
+        runs=tuple(runs),
+        started=tuple(started),
+        values=tuple(values),
+        shifts=shifts,
+    )
+
+
+def _near(runs: Sequence[str], at: int) -> Sequence[str]:
+    """The runs near a change point, with the one before them."""
+    return runs[max(0, at - NEAR - 1) : at + NEAR + 1]
+
+
+def _with_nearby(trend: Trend, facts: Mapping[str, Mapping[str, JsonValue]]) -> Trend:
+    shifts = (replace(each, nearby=tuple(_changes(_near(trend.runs, each.at), facts))) for each in trend.shifts)
+    return replace(trend, shifts=tuple(shifts))
+
+
+def _changes(runs: Sequence[str], facts: Mapping[str, Mapping[str, JsonValue]]) -> Iterator[Nearby]:
+    for before, after in pairwise(runs):
+        for what, one, other in changed_facts(facts[before], facts[after]):
+            yield Nearby(after, what, one, other)

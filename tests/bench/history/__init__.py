@@ -1,0 +1,1 @@
+"""How long a history of many runs and cells takes to query."""

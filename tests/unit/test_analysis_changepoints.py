@@ -1,0 +1,69 @@
+"""Change points of series whose truth is known: how often there is a false one, and where a planted one is found."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from harness.analysis import change_points
+from harness.analysis.changepoints import LEAST, _energies
+
+
+def noise(seed: int, n: int, sd: float = 0.02) -> list[float]:
+    return [float(value) for value in np.random.default_rng(seed).normal(0, sd, n)]
+
+
+def planted(seed: int, n: int, at: int, change: float) -> list[float]:
+    return [value + (change if number >= at else 0) for number, value in enumerate(noise(seed, n))]
+
+
+def test_the_statistic_is_the_energy_distance_of_all_pairs() -> None:
+    values = np.random.default_rng(1).normal(size=9)
+    distances = abs(values[:, None] - values[None, :])
+
+    def energy(at: int) -> float:
+        own, other = distances[:at, :at].mean(), distances[at:, at:].mean()
+        return float(at * (9 - at) / 9 * (2 * distances[:at, at:].mean() - own - other))
+
+    assert _energies(distances) == pytest.approx([energy(at) for at in range(LEAST, 9 - LEAST + 1)])
+
+
+def test_at_most_one_in_200_series_without_a_change_has_a_change_point() -> None:
+    assert sum(bool(change_points(noise(seed, 60))) for seed in range(200)) <= 1
+
+
+@pytest.mark.parametrize("change", [-0.05, 0.1])
+def test_a_planted_change_is_found_within_three_values(change: float) -> None:
+    for seed in range(8):
+        at = 20 + 5 * seed
+        (found,) = change_points(planted(seed, 80, at, change))
+        assert abs(found.at - at) <= 3
+        assert found.after - found.before == pytest.approx(change, abs=0.02)
+        assert found.p_value <= 0.001
+
+
+def test_a_change_by_five_standard_deviations_is_found_three_values_later() -> None:
+    found = [change_points(planted(seed, 60 + 3, 60, -0.1)) for seed in range(10)]
+    assert [each.at for points in found for each in points] == [60] * 10
+
+
+def test_several_changes_are_found_in_order() -> None:
+    values = [value + (0.2 if 30 <= number < 60 else 0) for number, value in enumerate(noise(3, 90))]
+    assert [point.at for point in change_points(values)] == [30, 60]
+
+
+def test_a_result_can_be_reproduced() -> None:
+    values = planted(5, 50, 25, 0.03)
+    assert change_points(values) == change_points(values)
+
+
+@pytest.mark.parametrize("values", [[], [1.0], [1.0, 2.0, 3.0, 4.0, 5.0], [2.0] * 50])
+def test_few_or_equal_values_have_no_change_point(values: list[float]) -> None:
+    assert change_points(values) == []
+
+
+def test_values_that_are_not_finite_are_refused() -> None:
+    with pytest.raises(ValueError, match="finite"):
+        change_points([1.0] * 10 + [math.nan])
