@@ -1,0 +1,61 @@
+"""An array of md that is there already, with a volume group on it, against a single disk of the same speed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.lab.embedded.disks import NullBlkDisk
+from harness.lab.transport.ssh import SshRunner
+from tests.e2e.conftest import host
+from tests.e2e.machines import ROOT
+from tests.soak.own_disks import measured, own_disks, project
+
+__all__ = ["host"]
+
+DISKS = 4
+# Four requests at a time, 20 ms each: 200 I/Os per second, which cost an emulated CPU next to nothing.
+MEMBERS = tuple(
+    NullBlkDisk(f"member{number}", 512 << 20, completion_ns=20_000_000, queue_depth=4) for number in range(1, DISKS + 1)
+)
+SPARE = NullBlkDisk("spare", 512 << 20, completion_ns=20_000_000, queue_depth=4)
+_MAKE = """
+export PATH="$PATH:/usr/sbin:/sbin"
+mdadm --create /dev/md/there --quiet --run --metadata=1.2 --homehost=any --level=0 --chunk=64 --raid-devices=$# "$@" &&
+vgcreate --quiet there /dev/md/there
+"""
+_REMOVE = """
+export PATH="$PATH:/usr/sbin:/sbin"
+vgremove --yes --quiet --force there
+mdadm --quiet --stop /dev/md/there
+mdadm --quiet --zero-superblock "$@"
+"""
+_STORAGE = """
+[host.lab.storage.vms]
+volume_group = "there"
+array = { reference = "spare" }
+"""
+
+
+def test_the_array_delivers_as_many_times_the_reference_as_it_has_disks(tmp_path: Path, host: SshRunner) -> None:
+    text = (ROOT / "scenarios" / "existing_array_vm.toml").read_text()
+    directory = project(tmp_path, (SPARE,), {"existing_array_vm": text})
+    with (directory / "lab.toml").open("a") as lab:
+        lab.write(_STORAGE)
+    paths = [f"/dev/{disk.device}" for disk in MEMBERS]
+    with own_disks(host, *MEMBERS, SPARE):
+        try:
+            host.run(["sh", "-c", _MAKE, "sh", *paths], deadline=60)
+            run = measured(directory, "-k", "array_vm and lvm and not thin and q32t16")
+        finally:
+            host.run(["sh", "-c", _REMOVE, "sh", *paths], deadline=60, check=False)
+    assert run.scalings
+    for each in run.scalings:
+        # The host has reported level and number of disks: the lab file does not say them.
+        assert (each.level, each.disks, each.reference) == (0, DISKS, "spare")
+        assert each.doubt == ""
+        assert each.metrics["iops"].speedup.point == pytest.approx(DISKS, rel=0.1)
+    (disk,) = [disk for disk in run.disks if disk.name == "vms"]
+    assert disk.facts.array is not None
+    assert disk.facts.array.chunk_bytes == 64 * 1024
