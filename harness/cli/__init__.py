@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 
 from harness.cli import history, hosts, labs, measuring, runs, shell
 from harness.cli.common import FAILED, USAGE
@@ -49,6 +50,14 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+class _Version(argparse.Action):
+    """Prints the installed version, which is looked up only then."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_arguments: object) -> None:
+        print(parser.prog, version(parser.prog))
+        parser.exit()
+
+
 def make_parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
     parser = argparse.ArgumentParser(
@@ -56,6 +65,7 @@ def make_parser() -> argparse.ArgumentParser:
         description="Measure how much disk performance a virtual machine loses in each attach mode, and why.",
         epilog="To measure: virt-overhead run -k optane; in a checkout also: pytest -k optane",
     )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for add in (
         labs.add_quickstart,

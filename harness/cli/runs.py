@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ def add_report(commands: Any) -> None:
     """Add the verb `report` to the subparsers."""
     report = commands.add_parser("report", help="rebuild the HTML report of a run and print its table")
     report.add_argument("path", nargs="?", type=Path, default=REPORTS / "latest", metavar="RUN")
-    report.add_argument("--markdown", action="store_true", help="print Markdown, for example for a CI job summary")
+    form = report.add_mutually_exclusive_group()
+    form.add_argument("--markdown", action="store_true", help="print Markdown, for example for a CI job summary")
+    form.add_argument("--annotations", action="store_true", help="print annotations for GitHub Actions")
     report.set_defaults(run=_report)
 
 
@@ -98,6 +101,7 @@ def add_export(commands: Any) -> None:
 
 def _report(options: argparse.Namespace) -> int:
     from harness.report import write_report  # noqa: PLC0415 - plotly takes a second to load
+    from harness.report.annotations import annotation_lines  # noqa: PLC0415
     from harness.report.markdown import markdown_table  # noqa: PLC0415
     from harness.report.terminal import print_run  # noqa: PLC0415
     from harness.results import RunStore  # noqa: PLC0415
@@ -106,6 +110,9 @@ def _report(options: argparse.Namespace) -> int:
     run = store.read_results()
     if options.markdown:
         print(markdown_table(run))
+        return 0
+    if options.annotations:
+        sys.stdout.writelines(f"{line}\n" for line in annotation_lines(run))
         return 0
     print_run(run)
     print(f"report: {write_report(store)}")
@@ -158,7 +165,7 @@ def _import(options: argparse.Namespace) -> int:
     store, left_out = import_run(exchange.import_request(options, options.words), options.reports)
     for message in left_out:
         print(f"left out: {message}")
-    return _report(argparse.Namespace(path=store.path, markdown=False))
+    return _report(argparse.Namespace(path=store.path, markdown=False, annotations=False))
 
 
 def _export(options: argparse.Namespace) -> int:

@@ -37,15 +37,21 @@ class Installed:
 
 def install(directory: Path) -> Installed:
     """Build the wheel, make an environment below `directory`, and install the wheel with what it needs."""
-    wheels = directory / "wheels"
-    _do([sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", str(wheels), str(ROOT)], directory)
-    (wheel,) = wheels.glob("virt_overhead-*.whl")
+    wheel = build_wheel(directory / "wheels")
     environment = directory / "environment"
     _do([sys.executable, "-m", "venv", str(environment)], directory)
     user = directory / "user"
     user.mkdir()
     _do([str(environment / "bin" / "pip"), "install", "--quiet", "--no-compile", str(wheel)], user)
     return Installed(environment, user)
+
+
+def build_wheel(directory: Path) -> Path:
+    """Build the wheel of this checkout into `directory`, as pip does it."""
+    directory.mkdir()
+    _do([sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", str(directory), str(ROOT)], directory)
+    (wheel,) = directory.glob("virt_overhead-*.whl")
+    return wheel
 
 
 def _do(command: list[str], directory: Path) -> None:

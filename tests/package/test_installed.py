@@ -6,18 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from harness.results import RunStore
 from harness.run_id import RunId
-from tests.package.installed import ROOT, Installed, install
+from tests.package.installed import ROOT, Installed
 from tests.unit.runs import RUN_ID, synthetic_run
-from tests.unit.transport_servers import closed_port, make_key
-
-
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    return install(tmp_path_factory.mktemp("package"))
 
 
 def ids(printed: str) -> list[str]:
@@ -38,19 +30,18 @@ def test_it_collects_the_same_cells_as_the_checkout(installed: Installed) -> Non
     assert len(ids(done.stdout)) > 400
 
 
-def test_two_workers_find_the_plugin_and_the_lab_file(installed: Installed) -> None:
-    with closed_port() as port:
-        key = installed.directory / "key"
-        make_key(key)
-        disk = '[host.node1.disk.optane]\nid = "/dev/disk/by-id/nvme-A"\nserial = "A"\ndestroy = true\n'
-        (installed.directory / "lab.toml").write_text(
-            f'[host.node1]\nkind = "ssh"\naddress = "127.0.0.1"\nport = {port}\nkey = "{key}"\n{disk}'
-        )
-        done = installed.run("virt-overhead", "run", "-n", "2", "-k", "optane and lvm and randread", "--require-lab")
-    (installed.directory / "lab.toml").unlink()
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "node1" in done.stdout
-    assert "Traceback" not in done.stdout + done.stderr
+def test_two_workers_have_the_plugin_and_the_users_directory(installed: Installed) -> None:
+    (installed.directory / "test_mine.py").write_text(
+        "import os, pathlib, pytest\n"
+        "@pytest.mark.parametrize('number', [1, 2])\n"
+        "def test_mine(pytestconfig, number):\n"
+        "    assert os.environ['PYTEST_XDIST_WORKER']\n"
+        "    assert pytestconfig.pluginmanager.has_plugin('harness.plugin')\n"
+        "    assert pytestconfig.getoption('project') == pathlib.Path.cwd()\n"
+    )
+    done = installed.run("virt-overhead", "run", "-n", "2", "-k", "test_mine", "test_mine.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout
 
 
 def test_a_stored_run_is_reported(installed: Installed) -> None:
