@@ -32,6 +32,9 @@ class Effective:
     aio: str | None = _shows("aio")
     iothread: bool | None = _shows("iothread")
     pve_drive: str | None = None
+    """The drive in the VM's configuration of Proxmox VE."""
+    libvirt_disk: str | None = None
+    """The options of the disk and of its SCSI controller in libvirt's XML, without what only this guest has."""
     qemu_device: str | None = _shows("device")
     qemu_host: str | None = None
     qemu_format: str | None = None
@@ -125,6 +128,8 @@ class Effective:
 
 NOTHING = Effective()
 """Nothing was read back."""
+DEFINITIONS = frozenset({"pve_drive", "libvirt_disk"})
+"""Whole definitions, which repeat other settings: how to set a guest up, and not in what two guests differ."""
 
 OPTIONS: dict[str, str] = {
     each.name: each.metadata["option"] for each in fields(Effective) if "option" in each.metadata

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from harness.model.attach import Attachment
 from harness.model.base import Kind
-from harness.model.effective import NOTHING
+from harness.model.effective import DEFINITIONS, NOTHING
 from harness.model.guest import GuestOptions, guest_in_words
 from harness.model.values import names_of, shown_field
 from harness.report.cells import CellView
@@ -48,7 +48,11 @@ def configuration(cells: Sequence[CellView]) -> Table:
         requested = dict(_options("layout", detail.layout)) | dict(_options("attach", detail.attach))
         requested |= dict(_options("guest", detail.guest, only=detail.guest.requested))
         effective = [
-            {f"effective.{name}": _text(value) for name, value in record.effective.settings()}
+            {
+                f"effective.{name}": _text(value)
+                for name, value in record.effective.settings()
+                if name not in DEFINITIONS
+            }
             for record in own
             if record.effective != NOTHING
         ]

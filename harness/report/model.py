@@ -29,6 +29,7 @@ from harness.report.published import PublishedView, published_view
 from harness.report.responsible import BlameView
 from harness.report.scaling import ScalingView, scaling_views
 from harness.report.search import SearchView, search_views
+from harness.report.settings import Setting, setting_of
 from harness.report.verdicts import Verdicts, verdicts
 from harness.report.waterfall import WaterfallGroup, waterfall_groups
 from harness.results import CellRecord, Run
@@ -241,6 +242,13 @@ class Section:
             values=tuple(tuple(cell.overhead if cell and cell.comparable else None for cell in row) for row in rows),
             words=tuple(tuple(_word(cell) if cell else "" for cell in row) for row in rows),
         )
+
+    @property
+    def settings(self) -> tuple[tuple[str, Setting], ...]:
+        """How to set up each recommended mode."""
+        modes = dict.fromkeys(answer.take for answer in self.answers if answer.take)
+        found = ((mode, setting_of([cell.record for cell in self.cells], mode)) for mode in modes)
+        return tuple((mode, setting) for mode, setting in found if setting is not None)
 
     @property
     def never(self) -> tuple[str, ...]:

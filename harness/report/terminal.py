@@ -100,6 +100,7 @@ def answer_lines(section: Section) -> list[str]:
     lines = []
     for answer in section.answers:
         lines += [answer.sentence, *(f"  {detail}" for detail in answer.details)]
+    lines += [f"set up `{mode}`: {setting.text}" for mode, setting in section.settings if "\n" not in setting.text]
     lines += _first([f"{sentence}." for sentence in section.never])
     if section.matrix is not None:
         lines += [

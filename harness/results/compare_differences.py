@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 
 from pydantic import JsonValue
 
+from harness.model.effective import DEFINITIONS
 from harness.results.cells import CellRecord
 from harness.results.compare_effects import effect_of
 from harness.results.compare_matching import CellPair
@@ -141,7 +142,8 @@ def _of_cell(cell: CellRecord) -> dict[str, JsonValue]:
         facts |= {f"job.[{section.name}]": section.text for section in cell.job.from_file.sections}
     if cell.longer_slices is not None:
         facts["discarded_s"] = cell.longer_slices.discarded_s
-    return facts | {f"effective.{name}": value for name, value in cell.effective.settings()}
+    settings = {name: value for name, value in cell.effective.settings() if name not in DEFINITIONS}
+    return facts | {f"effective.{name}": value for name, value in settings.items()}
 
 
 def _flat(value: Mapping[str, JsonValue], prefix: str = "") -> Iterator[tuple[str, JsonValue]]:

@@ -10,6 +10,7 @@ import pytest
 
 from harness.model.attach import Attach
 from harness.model.base import Device
+from harness.model.effective import Effective
 from harness.model.job import Job
 from harness.model.layout import Layout, LvmThin, RawFile
 from harness.model.mode import Arm, Mode, Place
@@ -177,6 +178,28 @@ def test_a_use_without_jobs_says_what_to_measure() -> None:
 def test_every_kind_of_layout_has_a_place_in_the_order_of_simplicity() -> None:
     kinds = {each.__dataclass_fields__["kind"].default for each in Layout.__args__}
     assert kinds == set(SIMPLEST_FIRST)
+
+
+def test_the_mode_to_use_comes_with_a_line_of_qm_set_or_with_xml() -> None:
+    run = a_run((PASSTHROUGH,), SPEEDS)
+    assert "Set up" not in page(run).text
+    drive = "scsi1: local-lvm:vm-9000-disk-0,aio=io_uring,backup=0,cache=none,iothread=1,serial=passthrough,size=1G"
+    xml = '<disk type="block" device="disk">\n  <driver name="qemu" cache="none" />\n</disk>'
+    for found, text in (
+        (
+            Effective(pve_drive=drive),
+            "qm set VMID --scsihw virtio-scsi-single --scsi1 STORAGE:VOLUME,aio=io_uring,cache=none,iothread=1",
+        ),
+        (Effective(libvirt_disk=xml), " ".join(xml.split())),
+    ):
+        read_back = replace(run, cells=tuple(replace(cell, effective=found) for cell in run.cells))
+        assert text in page(read_back).text
+        assert "vm-9000" not in page(read_back).text
+    assert any("qm set VMID" in line for line in summary_lines(with_drive(run, drive)))
+
+
+def with_drive(run: Run, drive: str) -> Run:
+    return replace(run, cells=tuple(replace(cell, effective=Effective(pve_drive=drive)) for cell in run.cells))
 
 
 # --- one option at a time ---

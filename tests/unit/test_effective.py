@@ -133,6 +133,11 @@ def test_a_scsi_disk_has_the_queues_and_the_thread_of_its_controller(
     assert (found.iothread, found.qemu_iothread, found.qemu_iothreads) == (True, True, 1)
     assert (found.qemu_logical_block_size, found.qemu_physical_block_size) == (512, 4096)
     assert found.controller_disks == 1
+    assert found.libvirt_disk is not None
+    disk, controller = ET.fromstring(f"<both>{found.libvirt_disk}</both>")
+    assert (disk.tag, controller.get("model")) == ("disk", "virtio-scsi")
+    assert {each.tag for each in disk} <= {"driver", "target", "blockio", "readonly"}
+    assert [each.get("iothread") for each in controller.iter("driver")] == ["1"]
 
 
 def test_disks_on_one_controller_are_counted(read: Callable[[str], Effective]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -71,6 +73,7 @@ def _effective(connection: Connection, domain: Any, guest: Running, alias: str) 
         bus=_attributes(disk.find("target")).get("bus"),
         cache=driver.get("cache"),
         aio=driver.get("io"),
+        libvirt_disk=definition(disk, controller),
         iothread=_has_thread((disk if controller is None else controller).find("driver")),
         controller_disks=len(sharing) if controller is not None else None,
         qemu_device=device.get("type"),
@@ -137,6 +140,29 @@ def disk_of(live: ET.Element, alias: str) -> ET.Element:
         f"guest {live.findtext('name')}: libvirt shows no disk {alias}; it has {there}",
         hint="it was detached while the guest was running: virsh dumpxml shows the remaining disks",
     )
+
+
+def definition(disk: ET.Element, controller: ET.Element | None) -> str:
+    """The options of a disk, and of its controller, as XML, without what only this guest has."""
+    parts = [_options_of(disk, ("type", "device"), ("driver", "blockio", "readonly"))]
+    target = _attributes(disk.find("target"))
+    ET.SubElement(parts[0], "target", {"bus": target.get("bus", "")})
+    if controller is not None:
+        parts.append(_options_of(controller, ("type", "model"), ("driver",)))
+    for part in parts:
+        for driver in part.iter("driver"):
+            if "iothread" in driver.attrib:
+                driver.set("iothread", "1")
+            for number, thread in enumerate(driver.iterfind("iothreads/iothread"), start=1):
+                thread.set("id", str(number))
+        ET.indent(part)
+    return "\n".join(ET.tostring(part, encoding="unicode").strip() for part in parts)
+
+
+def _options_of(device: ET.Element, attributes: Collection[str], children: Collection[str]) -> ET.Element:
+    kept = ET.Element(device.tag, {name: value for name, value in device.attrib.items() if name in attributes})
+    kept.extend(deepcopy(child) for child in device if child.tag in children)
+    return kept
 
 
 def scsi_controller(live: ET.Element, disk: ET.Element) -> ET.Element | None:
