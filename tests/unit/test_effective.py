@@ -135,7 +135,7 @@ def test_a_scsi_disk_has_the_queues_and_the_thread_of_its_controller(
     assert found.controller_disks == 1
     assert found.libvirt_disk is not None
     disk, controller = ET.fromstring(f"<both>{found.libvirt_disk}</both>")
-    assert (disk.tag, controller.get("model")) == ("disk", "virtio-scsi")
+    assert (disk.tag, controller.tag) == ("disk", "controller")
     assert {each.tag for each in disk} <= {"driver", "target", "blockio", "readonly"}
     assert [each.get("iothread") for each in controller.iter("driver")] == ["1"]
 
