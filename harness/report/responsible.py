@@ -90,16 +90,25 @@ class BlameView:
     def _attachment(self) -> str:
         """What to try of the attachment: first what limits it, then what differs from the defaults."""
         attach, thread = self.record.detail.attach, self.record.thread
-        if not isinstance(attach, Attach):
+        if not isinstance(attach, Attach) or attach.server != "qemu":
             return "compare the guest's kernel and CPU model: QEMU serves no request of this disk"
+        if attach.iops is not None or attach.bw is not None:
+            return "measure the mode without its limit of IOPS or bandwidth"
         if attach.bus not in ("virtio-blk", "virtio-scsi"):
             return _measure("virtio instead of the emulated bus", 'bus = "virtio-scsi", iothread = true')
-        if not attach.iothread and not attach.iothread_vq_mapping:
-            return _measure("an iothread for the disk", "iothread = true")
-        if not attach.direct:
-            return _measure("cache none", 'cache = "none"')
-        if thread is not None and thread.busy >= BUSY and not attach.iothread_vq_mapping:
-            return _measure("several iothreads for its queues", "queues = 4, iothread = false, iothread_vq_mapping = 2")
+        busy = thread is not None and thread.busy >= BUSY
+        levers = (
+            (not attach.threads, "an iothread for the disk", "iothread = true"),
+            (not attach.direct, "cache none", 'cache = "none"'),
+            (
+                busy and not attach.iothread_vq_mapping,
+                "several iothreads for its queues",
+                "queues = 4, iothread = false, iothread_vq_mapping = 2",
+            ),
+        )
+        for applies, what, options in levers:
+            if applies:
+                return _measure(what, options)
         return "measure the options of the attachment one at a time: `pytest scenarios -k attach_matrix`"
 
 
