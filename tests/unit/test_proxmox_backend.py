@@ -407,10 +407,14 @@ def test_a_size_that_pve_does_not_offer_is_skipped_with_the_remedy(
     assert "needs 5 vCPUs, but the host has 4 CPUs" in (ours.missing(large, STORED) or "")
 
 
+NO_FEATURES = ""
+"""The device's sysfs shows no features of virtio."""
+
+
 def guest_with(serial: str, *, queues: int = 1, write_cache: str = "write back") -> PlayedShell:
     """A guest whose only disk has this serial number."""
     attributes = ["none", "0", write_cache, "512", "512", "256", "0", "0", str(queues), "sd", "virtio_scsi"]
-    return PlayedShell({"/sys/block/*": "\t".join(["sda", serial, *attributes])}, name="guest on node1")
+    return PlayedShell({"/sys/block/*": "\t".join(["sda", serial, *attributes, NO_FEATURES])}, name="guest on node1")
 
 
 def test_a_node_that_does_not_show_qemus_threads_is_noted_and_measured_without_them(
