@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -106,8 +107,10 @@ def compact_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
+@cache
 def environment() -> Environment:
-    """The templates of pages, with the filters that they use."""
+    """The templates of pages, with the filters that they use. All pages share it: nobody may change it."""
+    # A run writes its report many times. To compile the templates takes longer than all the rest.
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,

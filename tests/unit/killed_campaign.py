@@ -1,18 +1,23 @@
-"""A played-back campaign that is killed (SIGKILL) at each moment at which it has written something, one after another.
+"""A played-back campaign that is killed (SIGKILL) when it has written something.
 
-`python -m tests.unit.killed_campaign SHARE` leaves in the working directory `killed-N` for the N-th moment, and
-`whole`. SHARE is the share of the time that writing results.json may take.
+What a process that is killed leaves are its files at that moment: `kept_at_every_moment` copies them, so that one
+campaign shows every moment. `python -m tests.unit.killed_campaign STORE STEP` really kills: it resumes the run, and
+again, and each time kills it STEP moments later than before.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+
+import pytest
 
 from harness.events import Event, Events
 from harness.lab.inventory import DiskById, HostSpec
@@ -82,37 +87,61 @@ def measured(campaign: Campaign) -> Run:
     return campaign.close(interrupted=False)
 
 
-def _kill_at(moment: int) -> None:
-    """Have this process end at so manieth of the moments at which something is to be on the disk."""
+@contextmanager
+def at_moments(do: Callable[[int], None]) -> Iterator[None]:
+    """`do` is called, with its number, at each moment at which something is to be on the disk."""
     moments = count(1)
     to_disk = os.fsync
 
     def fsync(file: int) -> None:
-        if next(moments) == moment:
-            os.kill(os.getpid(), signal.SIGKILL)
+        do(next(moments))
         to_disk(file)
 
-    os.fsync = fsync  # type: ignore[assignment]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", fsync)
+        yield
 
 
-def main() -> None:
-    recorder.WRITING_SHARE = float(sys.argv[1])
+def kept_at_every_moment(share: float) -> None:
+    """Leaves in the working directory `killed-N` for the N-th moment, and `whole`.
+
+    `share` is the share of the time that writing results.json may take.
+    """
     record()
-    for moment in count(1):
-        reports = Path(f"killed-{moment}")
+    whole = Path("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recorder, "WRITING_SHARE", share)
+        # What Python has not written yet is in no file: a process that is killed loses it too.
+        with at_moments(lambda moment: _copy(whole, Path(f"killed-{moment}"))):
+            measured(campaign(RunStore.create(whole, RUN_ID), resume=False))
+
+
+def _copy(reports: Path, to: Path) -> None:
+    shutil.copytree(reports, to, symlinks=True)
+
+
+def _kill_at(last: int) -> Callable[[int], None]:
+    def kill(moment: int) -> None:
+        if moment == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return kill
+
+
+def main(store: Path, step: int) -> None:
+    for last in count(step, step):
         child = os.fork()
         if child == 0:
-            _kill_at(moment)
-            measured(campaign(RunStore.create(reports, RUN_ID), resume=False))
+            with at_moments(_kill_at(last)):
+                measured(campaign(RunStore.open(store), resume=True))
             os._exit(0)
         _, status = os.waitpid(child, 0)
         if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
             continue
-        if status != 0:
-            sys.exit(f"the campaign ended with {status}")
-        reports.rename("whole")
+        if status != 0 or last == step:
+            sys.exit(f"the campaign ended with {status}, to be killed at moment {last}")
         return
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections import Counter
@@ -22,7 +21,7 @@ from harness.report import write_report
 from harness.results import Journal, Measurement, Run, RunStore
 from harness.scenario.plan import Group, Plan
 from harness.scenario.timetable import Slice
-from tests.unit.killed_campaign import ROUNDS, campaign, measured, plan, scenario
+from tests.unit.killed_campaign import ROUNDS, campaign, kept_at_every_moment, measured, plan, scenario
 from tests.unit.recorded_campaign import RecordedMeasurer
 from tests.unit.runs import RUN_ID
 
@@ -45,8 +44,9 @@ def campaigns_behind(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def killed_campaigns(here: Path, share: float) -> Path:
-    words = [sys.executable, "-m", "tests.unit.killed_campaign", str(share)]
-    subprocess.run(words, cwd=here, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True, timeout=300)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(here)
+        kept_at_every_moment(share)
     return here
 
 
@@ -146,30 +146,13 @@ def test_a_run_goes_on_if_only_its_journal_has_the_rounds(campaigns_behind: Path
 def test_a_run_that_was_killed_and_killed_again_goes_on(campaigns: Path, tmp_path: Path) -> None:
     reports = [path for path in killed(campaigns) if (path / RUN_ID / "journal.jsonl").exists()][25]
     store = copied(reports, tmp_path)
-    for moment in range(1, 1000):
-        child = subprocess.run(
-            [sys.executable, "-c", AGAIN, str(store.path), str(3 * moment)],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            timeout=60,
-            check=False,
-        )
-        if child.returncode == 0:
-            break
-        assert child.returncode == -signal.SIGKILL
-    assert moment > 1
+    subprocess.run(
+        [sys.executable, "-m", "tests.unit.killed_campaign", str(store.path), "3"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=300,
+        check=True,
+    )
     require_resumed(store)
-
-
-AGAIN = """
-import sys
-from pathlib import Path
-from harness.results import RunStore
-from tests.unit import killed_campaign as one
-
-store = RunStore.open(Path(sys.argv[1]))
-one._kill_at(int(sys.argv[2]))
-one.measured(one.campaign(store, resume=True))
-"""
 
 
 @pytest.mark.parametrize("cut", [0, 1, 40, -1], ids=["between lines", "1 byte", "40 bytes", "all but its end"])
