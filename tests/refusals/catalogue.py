@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MIB = 1024**2
-DISK_BYTES = 64 * MIB
+DISK_BYTES = 32 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,8 @@ _UNKNOWN = "it holds data of an unknown kind"
 _DEFINED = "a virtual machine or a storage is defined with it"
 _DOMAIN = """<domain type='kvm'><name>voh-prod</name><memory>65536</memory><os><type>hvm</type></os><devices>
 <disk type='block' device='disk'><source dev='$source'/><target dev='vda' bus='virtio'/></disk></devices></domain>"""
+# A process that was killed has closed everything once it is a zombie; who reaps it may take seconds.
+_END = 'kill -KILL $pids; for pid in $pids; do while grep -qs "^State:[[:space:]]*[^ZX[:space:]]" "/proc/$pid/status"; do sleep 0.05; done; done'
 _OPEN = """sh -c 'echo $$ >"$2/pid"; exec "$3" "$1"' sh "$1" "$2" "$2/hold" >/dev/null 2>&1 &"""
 
 SIGNATURES = (
@@ -117,7 +119,7 @@ SIGNATURES = (
     ),
     _signature(
         "a partition with a file system",
-        "label=gpt lines=',,L'; " + _PARTITION + ' && mkfs.ext4 -q -F -E offset=1048576 "$1" 32M',
+        "label=gpt lines=',,L'; " + _PARTITION + ' && mkfs.ext4 -q -F -E offset=1048576 "$1" 24M',
         "gpt",
         "sfdisk",
         "mkfs.ext4",
@@ -147,7 +149,7 @@ def _data(name: str, prepare: str, *needs: str, lab: bool = False) -> Case:
 DATA = (
     _data(
         "an encrypted volume without a header (plain dm-crypt, VeraCrypt, a detached LUKS header): random data",
-        f'{_RANDOM} of="$1" count=1024',
+        f'{_RANDOM} of="$1" count=512',
     ),
     _data(
         "random data in the first 512 bytes only", 'dd if=/dev/urandom of="$1" bs=512 count=1 conv=notrunc status=none'
@@ -159,19 +161,19 @@ DATA = (
     _data("a byte other than zero at 900 KiB", 'printf x | dd of="$1" bs=1 seek=921600 conv=notrunc status=none'),
     _data(
         "a raw database over a third of the disk, from the middle on",
-        f'{_RANDOM} of="$1" seek=400 count=340',
+        f'{_RANDOM} of="$1" seek=200 count=170',
     ),
     _data("a tar archive", 'tar -cf - /etc/passwd /etc/hosts 2>/dev/null | dd of="$1" conv=notrunc status=none', "tar"),
     _data("text", 'seq 100000 | dd of="$1" bs=64K conv=notrunc status=none'),
     _data(
         "an image of a virtual machine (qcow2), written to the bare disk",
-        'qemu-img create -q -f qcow2 "$2/image" 64M && dd if="$2/image" of="$1" conv=notrunc status=none',
+        'qemu-img create -q -f qcow2 "$2/image" 32M && dd if="$2/image" of="$1" conv=notrunc status=none',
         "qemu-img",
     ),
     _data(
         "a file system whose superblocks were overwritten",
         'mkfs.ext4 -q -F "$1" && dd if=/dev/zero of="$1" bs=1M count=1 conv=notrunc status=none && wipefs --all -q "$1" && '
-        f'{_RANDOM} of="$1" seek=256 count=512',
+        f'{_RANDOM} of="$1" seek=128 count=256',
         "mkfs.ext4",
     ),
 )
@@ -191,7 +193,7 @@ USED = (
         '\'mount -o ro "$1" "$2" && echo $$ >"$2.pid" && exec sleep 600\' sh "$1" "$2" >/dev/null 2>&1 & '
         'for try in $(seq 100); do [ -s "$2.pid" ] && break; sleep 0.1; done; [ -s "$2.pid" ]',
         "DISK on DIRECTORY is mounted",
-        'kill "$(cat "$2.pid")"; while [ -e "/proc/$(cat "$2.pid")" ]; do sleep 0.1; done; rm "$2.pid"',
+        f'pids=$(cat "$2.pid"); {_END}; rm "$2.pid"',
         ("mkfs.ext4", "unshare"),
     ),
     Case(
@@ -208,14 +210,14 @@ USED = (
         'sh -c \'exec 9<>"$1"; echo $$ >"$2/pid"; exec sleep 600\' sh "$1" "$2" >/dev/null 2>&1 & '
         'while [ ! -s "$2/pid" ]; do sleep 0.1; done',
         "DISK by sleep (process ",
-        'kill "$(cat "$2/pid")"; while [ -e "/proc/$(cat "$2/pid")" ]; do sleep 0.1; done',
+        f'pids=$(cat "$2/pid"); {_END}',
     ),
     Case(
         "a process that has it open for reading",
         'sh -c \'exec 9<"$1"; echo $$ >"$2/pid"; exec sleep 600\' sh "$1" "$2" >/dev/null 2>&1 & '
         'while [ ! -s "$2/pid" ]; do sleep 0.1; done',
         "DISK by sleep (process ",
-        'kill "$(cat "$2/pid")"; while [ -e "/proc/$(cat "$2/pid")" ]; do sleep 0.1; done',
+        f'pids=$(cat "$2/pid"); {_END}',
     ),
     Case(
         "a process in a container, with a device node of its own, that has it open",
@@ -223,8 +225,7 @@ USED = (
         '${number%:*} ${number#*:}; exec 9<"$2/xvda"; rm "$2/xvda"; : >"$2/ready"; exec sleep 600\' sh "$1" "$2" '
         '>/dev/null 2>&1 & echo $! >"$2/pid"; while [ ! -e "$2/ready" ]; do sleep 0.1; done',
         "DISK by sleep (process ",
-        'pid=$(cat "$2/pid"); kill -KILL $(cat "/proc/$pid/task/$pid/children") "$pid"; '
-        'while [ -e "/proc/$pid" ]; do sleep 0.1; done; sleep 0.5',
+        f'pid=$(cat "$2/pid"); pids="$(cat "/proc/$pid/task/$pid/children") $pid"; {_END}',
         ("unshare",),
     ),
     Case(

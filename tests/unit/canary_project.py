@@ -45,7 +45,8 @@ def pytest_configure():
     from harness.plugin import engine
 
     connection.TIMEOUT_SECONDS = @TIMEOUT@
-    client.SETTLE_SECONDS = 0.5
+    client.SETTLE_SECONDS = client._LEAST_SETTLING = 0.3
+    client._FIRST_PAUSE = client._POLL_SECONDS = 0.1
     client.Client.get.__kwdefaults__["deadline"] = @TIMEOUT@
     lease = environment.lease
     environment.lease = lambda runner, host, *more, **options: lease(

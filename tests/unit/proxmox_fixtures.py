@@ -18,6 +18,15 @@ from tests.unit.proxmox_nodes import connected
 from tests.unit.proxmox_shell import NodeShell
 
 
+def impatient(patch: pytest.MonkeyPatch) -> None:
+    """The double answers at once, so nobody has to wait long for it."""
+    client = "harness.guest.proxmox.client"
+    patch.setattr(f"{client}.SETTLE_SECONDS", 1.0)
+    patch.setattr(f"{client}._LEAST_SETTLING", 0.5)
+    patch.setattr(f"{client}._FIRST_PAUSE", 0.05)
+    patch.setattr(f"{client}._POLL_SECONDS", 0.05)
+
+
 @pytest.fixture
 def node() -> Node:
     return memory_node(cpus=4)
@@ -25,7 +34,7 @@ def node() -> Node:
 
 @pytest.fixture
 def serving(node: Node, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
-    monkeypatch.setattr("harness.guest.proxmox.client.SETTLE_SECONDS", 3.0)
+    impatient(monkeypatch)
     with serve(node) as found:
         yield found
 

@@ -14,8 +14,8 @@ import subprocess
 import sys
 import threading
 import xml.etree.ElementTree as ET
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,8 +33,6 @@ LOUD = (
     *("--junitxml=junit.xml", "-o", "junit_logging=all", "-p", "no:cacheprovider", "--require-lab", "--lab=lab.toml"),
 )
 SECONDS = 480.0
-_KTHREADD = 2
-"""The process that is the parent of the kernel's threads."""
 # Stands in PATH for the shell that the harness starts: it writes down what it inherited.
 _SHELL = """#!/bin/sh
 { tr '\\0' '\\n' </proc/$$/environ; tr '\\0' '\\n' </proc/$$/cmdline; } >>"%s/$$"
@@ -96,16 +94,21 @@ def _watched(process: subprocess.Popen[bytes]) -> Iterator[set[str]]:
     ended = threading.Event()
 
     def watch() -> None:
-        kernel_threads: set[int] = set()  # They have no command line.
+        ours, others = {process.pid}, set[int]()
         while not ended.wait(0.02):
-            parents = _parents(kernel_threads)
-            kernel_threads |= {pid for pid, parent in parents.items() if parent == _KTHREADD}
-            ours = {pid for pid in parents if _descends(pid, process.pid, parents)}
-            for pid in parents:
+            running = {int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()}
+            # Reading them takes time from the run: what is not of the run is read twice, as it may be before its exec.
+            for pid in running - ours - others:
+                seen.add(_read(pid, "cmdline"))
+                (ours if _parent(pid) in ours else others).add(pid)
+            for pid in ours & running:
                 seen.add(_read(pid, "cmdline"))
                 # Python's own processes are the run and its workers: /proc shows what they were started with.
-                if pid in ours and "python" not in _read(pid, "comm"):
+                if "python" not in _read(pid, "comm"):
                     seen.add(_read(pid, "environ"))
+            ours &= running
+            others &= running
+        seen.update(_read(pid, "cmdline") for pid in others)
 
     thread = threading.Thread(target=watch)
     thread.start()
@@ -116,19 +119,11 @@ def _watched(process: subprocess.Popen[bytes]) -> Iterator[set[str]]:
         thread.join()
 
 
-def _parents(ignored: Collection[int]) -> dict[int, int]:
-    found = {}
-    for path in Path("/proc").iterdir():
-        if path.name.isdigit() and int(path.name) not in ignored:
-            with suppress(OSError, IndexError, ValueError):
-                found[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-    return found
-
-
-def _descends(pid: int, ancestor: int, parents: Mapping[int, int]) -> bool:
-    while pid in parents and pid != ancestor:
-        pid = parents[pid]
-    return pid == ancestor
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, IndexError):
+        return 0
 
 
 def _read(pid: int, name: str) -> str:

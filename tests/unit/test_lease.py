@@ -30,7 +30,7 @@ from tests.unit.transport_servers import Server, dropbear, sshd
 RUNNER = LocalRunner("host node1")
 SOON = 30.0
 RACERS = 8
-TURNS = 50
+TURNS = 25
 
 
 @dataclass
@@ -64,7 +64,8 @@ class Room:
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Room:
+def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Room:
+    monkeypatch.setattr("harness.lab.lease._POLL_SECONDS", 0.02)
     return Room(tmp_path / "virt-overhead")
 
 
@@ -155,10 +156,7 @@ def test_a_file_without_a_lock_is_ignored(room: Room, text: str) -> None:
     assert not room.file.exists()
 
 
-def test_a_run_that_waits_reports_it_once_and_continues_when_the_host_is_free(
-    room: Room, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("harness.lab.lease._POLL_SECONDS", 0.02)
+def test_a_run_that_waits_reports_it_once_and_continues_when_the_host_is_free(room: Room) -> None:
     with ExitStack() as first:
         first.enter_context(room.lease("run1"))
 
@@ -234,9 +232,9 @@ def test_a_silent_controller_loses_the_host_and_notices(room: Room, server: Serv
 
 
 def test_a_controller_that_does_nothing_keeps_the_host(room: Room) -> None:
-    silence = 2.0
+    silence = 1.5
     with room.lease("run1", beat=0.2, silence=silence) as held:
-        time.sleep(2 * silence)
+        time.sleep(1.5 * silence)
         held.require_held()
 
 

@@ -53,8 +53,8 @@ from tests.unit.runs import RUN_ID
 
 MIB = 1024**2
 SPAN = 16 * MIB
-READ = Job("randread", 4096, iodepth=4, ramp=0, seconds=0.4)
-WRITE = Job("write", 64 * 1024, iodepth=2, ramp=0, seconds=0.4)
+READ = Job("randread", 4096, iodepth=4, ramp=0, seconds=0.25)
+WRITE = Job("write", 64 * 1024, iodepth=2, ramp=0, seconds=0.25)
 LVM = Mode("lvm", Lvm(), Attach())
 ARMS = (Arm(Place.HOST), Arm(Place.TWIN, LVM), Arm(Place.GUEST, LVM))
 HOST_ONLY = ARMS[:1]
@@ -236,7 +236,7 @@ def test_real_slices_of_host_twin_and_guest_alternate_and_the_hosts_disk_shows_t
     with loop(sparse(tmp_path / "disk", 2 * SPAN)) as device:
         version = LocalRunner().run(["fio", "--version"], deadline=10).stdout.strip()
         ran = ran_in(tmp_path, device, Path(device).name, version=version)
-        table = ran.table((READ, WRITE))
+        table = ran.table((replace(READ, seconds=0.4), replace(WRITE, seconds=0.4)))
         found = undisturbed(lambda: ran.measure(table), list)
     assert [(each.arm, each.job, each.block) for each in found] == [
         (each.arm.id, each.job.id, each.block) for each in table.slices
@@ -304,7 +304,7 @@ def test_each_slice_has_the_hosts_counters_between_the_slices(alternated: Altern
         assert each.counters.cycles is None
     # All times between the readings together are at most those of all CPUs.
     busy = sum(each.counters.host.busy_s for each in found if each.counters.host)
-    assert 0 < busy <= 1.1 * sum(0.4 + 0.3 for _ in found) * (os.cpu_count() or 1)
+    assert 0 < busy <= 1.1 * sum(READ.seconds + 0.3 for _ in found) * (os.cpu_count() or 1)
 
 
 def test_udev_may_have_read_in_a_slice_that_writes_on_the_host_and_shortly_after_it(alternated: Alternated) -> None:
@@ -381,7 +381,7 @@ def let_one_be_late(table: Timetable, programs: Path) -> tuple[int, Slice]:
 def test_a_slice_that_starts_late_and_runs_into_the_next_one_is_void_and_so_is_that_one(
     ran: Ran, programs: Path
 ) -> None:
-    table = ran.table(blocks=3)
+    table = ran.table()
     late, planned = let_one_be_late(table, programs)
     found = ran.measure(table)
     assert {number for number, each in enumerate(found) if each.overlap is not None} == {late, late + 1}
@@ -395,7 +395,7 @@ def test_a_slice_that_starts_late_and_runs_into_the_next_one_is_void_and_so_is_t
 
 
 def test_a_slice_that_runs_into_the_ramp_of_the_next_one_is_void_too(ran: Ran, programs: Path) -> None:
-    table = ran.table((replace(READ, ramp=0.6),), blocks=3)
+    table = ran.table((replace(READ, ramp=0.6),))
     late, _ = let_one_be_late(table, programs)
     found = ran.measure(table)
     # It had ended when the next one was measured, but not when its ramp began.

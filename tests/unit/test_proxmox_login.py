@@ -28,6 +28,7 @@ from pve_double.faults import Fault, Kind
 from pve_double.server import Serving, serve
 from pve_double.state import Node
 from pve_double.testing import memory_node
+from tests.unit.proxmox_fixtures import impatient
 from tests.unit.proxmox_nodes import connected
 from tests.unit.transport_servers import USER, Server, make_key, sshd
 
@@ -66,7 +67,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture
-def serving() -> Iterator[Serving]:
+def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
+    impatient(monkeypatch)
     with serve(memory_node(cpus=4)) as found:
         yield found
 
