@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 from harness.events import Events
@@ -41,9 +42,11 @@ def store_run(
     name `disk`.
     """
 
+    slices = count()
+
     class Disk(RecordedMeasurer):
         def disturbed(self, iops: float, previous: str | None, discarded: float) -> float:  # noqa: ARG002
-            chance = random.Random(f"{run_id} {len(self.store.read_journal().measurements)}")
+            chance = random.Random(f"{run_id} {next(slices)}")
             return iops * speed * math.exp(chance.gauss(0, NOISE))
 
     found = draining_scenario(*jobs, runtime=runtime)
