@@ -82,7 +82,7 @@ def parse_placement(printed: str) -> Placement:
 
 
 def seen_by_guest(evidence: Mapping[str, str], memory: int | None) -> Effective:
-    """The number of CPUs and the memory that the guest reports. `memory` is what QEMU gives it, in bytes.
+    """The kernel, the number of CPUs and the memory that the guest reports. `memory` is what QEMU gives it, in bytes.
 
     The guest's memory counts as complete if only the firmware's part is missing. A guest whose kernel hides its memory
     reports a few bytes.
@@ -91,4 +91,8 @@ def seen_by_guest(evidence: Mapping[str, str], memory: int | None) -> Effective:
         cpus, found = int(evidence.get("cpus") or 0), int(evidence.get("memory_bytes") or 0)
     if memory is not None and 0 <= memory - found <= MOST_RESERVED:
         found = memory
-    return Effective(guest_cpus=cpus or None, guest_memory=found if found >= _LEAST else None)
+    return Effective(
+        guest_kernel=evidence.get("kernel") or None,
+        guest_cpus=cpus or None,
+        guest_memory=found if found >= _LEAST else None,
+    )

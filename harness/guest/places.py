@@ -67,6 +67,15 @@ def no_room(guest: GuestOptions, host: Host, *, reserved: bool = True) -> str | 
     return next(why_not(guest, host, read_places(host.runner), reserved=reserved), None)
 
 
+def file_missing(guest: GuestOptions, runner: Runner) -> str | None:
+    """Which requested file the host lacks, with the remedy; None if it has all of them."""
+    for name, path in guest.files.items():
+        test, what = ("-x", "a program") if name == "emulator" else ("-r", "a file that can be read")
+        if runner.run(["test", "-f", path, "-a", test, path], deadline=30, check=False).status != 0:
+            return f'{name} = "{path}": not {what} on {runner.name}: install it there, or correct the path'
+    return None
+
+
 def why_not(guest: GuestOptions, host: Host, places: Places, *, reserved: bool = True) -> Iterator[str]:
     """Each reason why the host cannot have such a guest, with the remedy. Pure."""
     yield from (f"guest.{problem}" for problem in guest_problems(guest))

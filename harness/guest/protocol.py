@@ -37,6 +37,8 @@ class GuestDisk:
     name: str
     source: BlockSource
     attach: Attachment
+    shared: bool = False
+    """Whether another guest has the same source at the same time."""
 
     @property
     def serial(self) -> str:
@@ -111,9 +113,11 @@ class Hypervisor(Remover, Protocol):
     """Makes guests on one host. It records everything in the run's creation log before it creates it."""
 
     def guest(
-        self, log: CreationLog, disks: Sequence[GuestDisk], options: GuestOptions = ANY_GUEST
+        self, log: CreationLog, disks: Sequence[GuestDisk], options: GuestOptions = ANY_GUEST, *, variant: str = ""
     ) -> AbstractContextManager[Guest]:
         """A guest with these disks, of this size, that answers over SSH. It is removed at the end.
+
+        `variant` distinguishes it from the other guests of the run.
 
         Raises GuestError or HostError if it does not start or does not answer, Unsupported if a disk cannot be attached
         in this way.

@@ -32,6 +32,14 @@ class CpuTime:
 
 
 @dataclass(frozen=True, slots=True)
+class GuestCounters:
+    """What the host counts of a guest: of its QEMU, and of KVM."""
+
+    qemu: QemuCounts | None = None
+    kvm: KvmCounts | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class HostCounters:
     """The host's counters at one moment, counted from some start."""
 
@@ -47,6 +55,12 @@ class HostCounters:
     """The limit of each array's recovery in bytes per second and member, by its kernel name."""
     tasks: Mapping[int, float] = field(default_factory=dict)
     """The CPU seconds of each of the kernel's threads, by process id. Without those that ended."""
+    others: Mapping[str, GuestCounters] = field(default_factory=dict)
+    """Of further guests, by variant."""
+
+    def of_guest(self, variant: str) -> GuestCounters:
+        """The counters of the guest of this variant; those of the first guest if there is only one."""
+        return self.others.get(variant, GuestCounters(self.qemu, self.kvm))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +77,16 @@ class CounterFiles:
     """The kernel's names of arrays."""
     tasks: tuple[int, ...] = ()
     """The process ids of the kernel's threads that work for arrays."""
+    others: Mapping[str, VmThreads] = field(default_factory=dict)
+    """Further guests, by variant."""
 
     @property
     def paths(self) -> tuple[str, ...]:
         """The disks come first, because their counters must be read before the next slice starts. Then come the arrays:
         what a recovery does between the two readings is not in both."""
         arrays = (MDSTAT, *map(_limit, self.arrays)) if self.arrays else ()
-        vm = self.vm.files if self.vm else ()
-        return (*map(_stat, self.disks), *arrays, "/proc/stat", "/proc/uptime", *vm, *map(_task, self.tasks))
+        guests = (file for vm in (self.vm, *self.others.values()) if vm is not None for file in vm.files)
+        return (*map(_stat, self.disks), *arrays, "/proc/stat", "/proc/uptime", *guests, *map(_task, self.tasks))
 
     def parse(self, printed: Iterable[str], name: str) -> HostCounters:
         """The counters in lines `PATH:LINE`, for each line of the files that matches LINES. `name` is the host's.
@@ -99,6 +115,9 @@ class CounterFiles:
                     if _limit(array) in lines
                 },
                 tasks={task: cpu_seconds(lines[_task(task)][0]) for task in self.tasks if _task(task) in lines},
+                others={
+                    variant: GuestCounters(vm.counts(lines), vm.exits(lines)) for variant, vm in self.others.items()
+                },
             )
 
 

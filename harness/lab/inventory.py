@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -32,6 +32,7 @@ from harness.lab.proxmox import ApiTable, GuestTable, ProxmoxSpec, StoredLayout
 from harness.lab.storage import DiskByStorage, StorageTable, storage_spec
 from harness.model.disk_class import ARRAY, STORAGE, DiskClass, class_of_link
 from harness.model.guest import ANY_GUEST, GuestOptions, guest_problems
+from harness.model.variant import Variant, VariantName, VariantTable, variant_problems, variants_of
 
 HINT = "docs/lab.md explains every key"
 EMBEDDED = "lab"
@@ -153,6 +154,8 @@ class Inventory:
     source: str
     profile: str
     hosts: tuple[HostSpec, ...]
+    variants: tuple[Variant, ...] = ()
+    """In which variants the modes of scenarios are measured that have none of their own, the reference first."""
 
     def host_of(self, disk: str) -> HostSpec:
         """The only host that has `disk`. Otherwise a ConfigError names the existing disks."""
@@ -187,7 +190,7 @@ class Inventory:
         names = [each.name for each in self.hosts]
         if host not in names:
             raise ConfigError(f'{self.source}: no host "{host}"; {choices(host, names)}')
-        return Inventory(self.source, self.profile, tuple(each for each in self.hosts if each.name == host))
+        return replace(self, hosts=tuple(each for each in self.hosts if each.name == host))
 
 
 class _Table(BaseModel):
@@ -232,6 +235,7 @@ _KINDS: Mapping[str, KindRules] = {
 class _Lab(_Table):
     profile: ProfileName = "smoke"
     host: Annotated[dict[Name, _Host], Field(min_length=1)]
+    variant: dict[VariantName, VariantTable] = Field(default_factory=dict)
 
 
 def load_lab(path: Path) -> Inventory:
@@ -248,9 +252,10 @@ def lab_of(data: dict[str, Any], source: str) -> Inventory:
     problems: list[str] = []
     hosts = tuple(_host(name, host, problems) for name, host in table.host.items())
     problems += _named_twice(table)
+    problems += variant_problems(table.variant)
     if problems:
         raise _refused(source, problems)
-    return Inventory(source, table.profile, hosts)
+    return Inventory(source, table.profile, hosts, variants_of(table.variant))
 
 
 def _named_twice(table: _Lab) -> Iterator[str]:

@@ -58,7 +58,7 @@ class Layouts:
 
     def guest(self, mode: Mode) -> BlockSource:
         """The source that the guest of this mode gets as its disk."""
-        return self.by_mode[mode.name]
+        return self.by_mode[mode.stored.name]
 
     def twin(self, mode: Mode | None) -> BlockSource:
         """The source for fio on the host: the twin of this mode, or with None the bare device.
@@ -68,7 +68,7 @@ class Layouts:
         """
         if mode is None:
             return self.device
-        return self.twins.get(mode.name, self.by_mode[mode.name])
+        return self.twins.get(mode.stored.name, self.by_mode[mode.stored.name])
 
     def disks(self, mode: Mode | None) -> tuple[str, ...]:
         """Kernel names (`nvme0n1`) of the disks below all layers. The sum of their counters is what reached disks.
@@ -77,7 +77,7 @@ class Layouts:
         """
         if self.shared is not None:
             return self.shared.counted(self.twin(mode))
-        return (self.disk,) if mode is None else self.members.get(mode.name, (self.disk,))
+        return (self.disk,) if mode is None else self.members.get(mode.stored.name, (self.disk,))
 
     @property
     def regions(self) -> dict[str, BlockSource]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
+from harness.guest.protocol import Guest
 from harness.lab.md_devices import MdDevice
 from harness.lab.md_status import ArrayStatus
 from harness.lab.sampling import Sample
@@ -145,7 +146,9 @@ def _of_host(counted: Counters, before: Sample, after: Sample, at: Session, arm:
     }
     shared = [since(now.disks[disk], then.disks[disk]) for disk in at.shared_disks]
     busy = now.cpu.busy_since(then.cpu)
-    threads = since(now.qemu, then.qemu)
+    variant = arm.mode.variant_name if arm.mode is not None else ""
+    own, before_it = now.of_guest(variant), then.of_guest(variant)
+    threads = since(own.qemu, before_it.qemu)
     seconds = after.begun - before.begun
     idle = at.idle.of(list(members))
     background = Background(expected=idle.rate * seconds, burst=idle.burst)
@@ -154,11 +157,11 @@ def _of_host(counted: Counters, before: Sample, after: Sample, at: Session, arm:
         disk=_moved(members.values()),
         storage=_moved([change for change in shared if change is not None]),
         background=background if members else None,
-        cpu_busy=_guest_busy(threads, at, seconds) if arm.place is Place.GUEST else busy,
+        cpu_busy=_guest_busy(threads, at.guest(arm), seconds) if arm.in_guest else busy,
         host_cpu_busy=busy,
         host=since(now.host, then.host),
         threads=threads,
-        kvm=since(now.kvm, then.kvm),
+        kvm=since(own.kvm, before_it.kvm),
         members=members if len(members) > 1 else {},
         array=array_counts(before, after, [device.name for device in at.arrays(arm)]),
         md_s=_busiest(before, after, at.arrays(arm)),
@@ -208,9 +211,9 @@ def _moved(counts: Collection[MemberCounts]) -> Transferred | None:
     return sum((Transferred(each.read, each.written) for each in counts), Transferred()) if counts else None
 
 
-def _guest_busy(threads: QemuCounts | None, at: Session, seconds: float) -> float | None:
+def _guest_busy(threads: QemuCounts | None, guest: Guest | None, seconds: float) -> float | None:
     """How busy the guest's CPUs were, 0 to 1: the time for which their threads ran on the host."""
-    vcpus = at.guest.threads.vcpus if at.guest is not None and at.guest.threads is not None else 0
+    vcpus = guest.threads.vcpus if guest is not None and guest.threads is not None else 0
     if threads is None or not vcpus or seconds <= 0:
         return None
     return min((threads.guest_s + threads.vcpu_s) / (seconds * vcpus), 1.0)

@@ -113,4 +113,4 @@ def _share(plan: Plan, group: Group, rounds: int, noise: Noise, metric: str) -> 
 
 def _samples(plan: Plan, group: Group, rounds: int) -> tuple[int, int]:
     """Blocks in each boot, and boots, of this number of rounds."""
-    return (group.blocks, rounds) if plan.reboot else (group.blocks * rounds, 1)
+    return (group.blocks, rounds) if plan.reboots(group) else (group.blocks * rounds, 1)

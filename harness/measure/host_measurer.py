@@ -58,7 +58,7 @@ class HostMeasurer(SessionMeasurer):
             skipped=at.skipped,
             effective=at.effective,
             notes={arm.id: _notes(arm, at) for arm in group.arms},
-            provenance=guest_provenance(at.guest) | disk_provenance(at, disks, request.disks[0]),
+            provenance=guest_provenance(at.guests) | disk_provenance(at, disks, request.disks[0]),
             rotational=at.rotates,
             block=at.block,
             disks=disks,
@@ -107,11 +107,12 @@ def _notes(arm: Arm, at: Session) -> list[str]:
     notes = _of_storage(arm, at)
     if arm.place is Place.REFERENCE:
         return notes
-    if arm.mode is None and at.guest is not None and at.guest.evidence.get("fio") != at.host.facts["fio"]:
-        notes.append(f"fio differs: {at.host.facts['fio']} on the host, {at.guest.evidence.get('fio')} in the guest")
-    fio = at.host.facts["fio"] if arm.place is not Place.GUEST or at.guest is None else at.guest.evidence.get("fio", "")
-    if not reports_start(fio):
-        notes.append(f"{arm.id}: {fio} does not report when a job starts, so overlapping slices cannot be recognised")
+    fio = {variant: found.get("fio", "") for variant, found in at.guests.evidence.items()} if at.guests else {}
+    if arm.mode is None and (others := set(fio.values()) - {at.host.facts["fio"]}):
+        notes.append(f"fio differs: {at.host.facts['fio']} on the host, {', '.join(sorted(others))} in the guest")
+    own = fio.get(arm.mode.variant_name, "") if arm.in_guest and arm.mode is not None else at.host.facts["fio"]
+    if not reports_start(own):
+        notes.append(f"{arm.id}: {own} does not report when a job starts, so overlapping slices cannot be recognised")
     attach = arm.mode.attach if arm.mode else None
     if arm.place is Place.TWIN and attach and not attach.direct:
         notes.append("the host twin runs with direct=0, so libaio is synchronous and its effective iodepth is 1")
@@ -127,4 +128,5 @@ def _of_storage(arm: Arm, at: Session) -> list[str]:
         how = shared.how_counted(layouts.device)
         what = "reference" if arm.place is Place.REFERENCE else "baseline"
         return [f"the {what} is a volume on {shared.words}, which is in use; its bytes are {how}"]
-    return [f"{arm.mode.name}: {shared.notes[arm.mode.name]}"] if arm.mode.name in shared.notes else []
+    stored = arm.mode.stored.name
+    return [f"{arm.mode.name}: {shared.notes[stored]}"] if stored in shared.notes else []

@@ -91,7 +91,7 @@ class Looks:
     def _context(
         self, cell: Cell, progress: GroupProgress, at: Prepared, group: GroupRecord, *, final: bool
     ) -> CellContext:
-        modes = [each.mode for each in progress.group.cells]
+        modes, reference = [each.mode for each in progress.group.cells], cell.mode.against
         return CellContext(
             host=self._spec.host.name,
             group=group.id,
@@ -101,6 +101,7 @@ class Looks:
             final=(final and progress.is_open(cell)) or progress.ended_before(cell),
             validity=tuple(drift_checks(group.drift, cell, modes)),
             effective=at.effective.get(cell.mode.name, NOTHING),
+            against=at.effective.get(reference.name, NOTHING) if reference is not None else NOTHING,
             carried=tuple(each for each in group.carry_over if each.job == cell.job.id),
             notes=(
                 *self._measurer.restarts,

@@ -8,10 +8,10 @@ from importlib.metadata import version
 
 from pydantic import JsonValue
 
-from harness.guest.protocol import Guest
 from harness.image import Image, ImageSet
 from harness.lab.hosts import Host
 from harness.measure.calibration import quoted
+from harness.measure.guests import Guests
 from harness.measure.measurer import LabFound
 from harness.measure.session import Session
 from harness.measure.spec import CampaignSpec
@@ -75,9 +75,14 @@ def disk_provenance(at: Session, disks: Sequence[DiskRecord], first: str) -> dic
     }
 
 
-def guest_provenance(guest: Guest | None) -> dict[str, JsonValue]:
-    """The provenance of the guest. Empty without a guest."""
-    return {"guest": {**guest.evidence, "boot_seconds": round(guest.boot_seconds, 1)}} if guest is not None else {}
+def guest_provenance(guests: Guests | None) -> dict[str, JsonValue]:
+    """The provenance of the guest, or of the guest of each variant as `guest VARIANT`. Empty without a guest."""
+    if guests is None:
+        return {}
+    return {
+        f"guest {variant}".strip(): {**found, "boot_seconds": round(guests.boot_seconds[variant], 1)}
+        for variant, found in guests.evidence.items()
+    }
 
 
 def _image(image: Image) -> dict[str, JsonValue]:

@@ -41,7 +41,8 @@ def out_of_reach(
             continue
         arm, ios = slowest
         needed = {
-            metric: fewest_rounds(ios, metric.fewest_ios, group.blocks, reboot=plan.reboot) for metric in percentiles
+            metric: fewest_rounds(ios, metric.fewest_ios, group.blocks, reboot=plan.reboots(group))
+            for metric in percentiles
         }
         reached = [metric.name for metric, least in needed.items() if least is not None and least <= rounds]
         judged = {rule.metric for cell in own for rule in budgets.get(cell.id, ())}

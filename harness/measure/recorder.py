@@ -104,7 +104,7 @@ class Recorder:
         return self._family
 
     def budgets(self, cell: Cell) -> dict[str, Budget]:
-        """The budgets of the cell in this lab, by metric. Empty until the host was examined."""
+        """The budgets of the cell in this lab, by their keys. Empty until the host was examined."""
         return self._spec.budgets(cell, self._lab_kind) if self._lab_kind else {}
 
     @property

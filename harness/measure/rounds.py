@@ -130,14 +130,14 @@ class Rounds:
         """
         while True:
             this = begin(at)
-            if plan.reboot:
+            if plan.reboots(group):
                 self._boots.clear()
             boot = self._boots.setdefault(group.id, this.number)
             try:
                 if self._limit is not None:
                     self._limit.require_round(plan, group, this.tables)
                 with this.recorded:
-                    if plan.reboot:
+                    if plan.reboots(group):
                         self._measurer.boot_again()
                     self._measure(plan, group, this, boot)
             except (HostError, GuestError) as error:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from harness.errors import GuestError, Unsupported
-from harness.guest.lost import explained
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
 from harness.lab.created import CreationLog
 from harness.lab.disk_facts import read_disks
@@ -16,13 +15,13 @@ from harness.lab.disk_health import HealthFound, read_health
 from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk
 from harness.lab.md_devices import MdDevice, md_devices
-from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
 from harness.layout.layers import BARE
 from harness.layout.source import BlockSource
 from harness.measure.clock import Clocks
 from harness.measure.conditioning import condition, conditioning_job
 from harness.measure.fio import Target
+from harness.measure.guests import Boot, Guests, holding_settings, unsettable
 from harness.measure.idle import Idle, count_idle
 from harness.measure.phases import Phases
 from harness.model.counters import Transferred
@@ -31,6 +30,7 @@ from harness.model.effective import Effective
 from harness.model.job import Job
 from harness.model.mode import REFERENCE_PLACE, Arm, Mode, Place
 from harness.model.profile import Conditioning
+from harness.model.variant import HostSetting
 from harness.results import ConditioningRecord
 from harness.scenario.plan import Group, Plan
 from harness.scenario.setups import disks_in_words, places_needed
@@ -100,31 +100,13 @@ def skipped_modes(host: Host, hypervisor: Hypervisor, disk: AnyDisk, modes: Sequ
 
     Raises NothingToCompare if no guest is left.
     """
-    missing = {mode.name: hypervisor.missing(mode, disk) for mode in modes}
+    missing = {mode.name: hypervisor.missing(mode, disk) or unsettable(host.runner, mode.settings) for mode in modes}
     skipped = {name: f"host {host.name}: {why}" for name, why in missing.items() if why}
+    for mode in modes:
+        if mode.against is not None and mode.name not in skipped and (why := skipped.get(mode.against.name)):
+            skipped[mode.name] = f"it is compared with {mode.against.name}, which is skipped: {why}"
     require_guest(modes, skipped)
     return skipped
-
-
-class GuestSlot:
-    """The guest of a session, which can be booted anew. `guest` is the booted one."""
-
-    def __init__(self, boot: Callable[[], AbstractContextManager[Guest]]) -> None:
-        self._boot = boot
-        self._stack = ExitStack()
-        self.guest = self._stack.enter_context(boot())
-        self.measured = False
-        """Whether something was measured since its boot."""
-
-    def boot_again(self) -> None:
-        """Take the guest down and boot another one. Raises GuestError, HostError."""
-        self.close()
-        self.guest = self._stack.enter_context(self._boot())
-        self.measured = False
-
-    def close(self) -> None:
-        """Take the guest down."""
-        self._stack.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +119,7 @@ class Session:
 
     host: Host
     layouts: Layouts
-    slot: GuestSlot | None
+    guests: Guests | None
     skipped: Mapping[str, str]
     effective: Mapping[str, Effective]
     conditioning: ConditioningRecord
@@ -179,34 +161,23 @@ class Session:
         """The PCI address of the controller of each disk by its kernel name, if the kernel shows one."""
         return {name: disk.path for name, disk in self.disks.items() if disk.path}
 
-    @property
-    def guest(self) -> Guest | None:
-        """The guest; None if no mode needs one."""
-        return self.slot.guest if self.slot else None
+    def guest(self, arm: Arm) -> Guest | None:
+        """The guest in which the arm runs; None if it runs on the host."""
+        return self._guests.of(arm.mode.variant_name) if arm.in_guest and arm.mode is not None else None
 
     def boot_again(self) -> None:
-        """Boot the guest anew, if there is one and something was measured since its boot.
+        """Boot the guests anew, if there are any and something was measured since their boot.
 
-        Raises GuestError if its disks are attached in another way than before.
+        Raises GuestError if their disks are attached in another way than before.
         """
-        if self.slot is None or not self.slot.measured:
-            return
-        self.slot.boot_again()
-        for disk, before in self.effective.items():
-            if (now := _read_back(self.slot.guest, disk)) != before:
-                raise GuestError(
-                    f"guest on {self.host.name}: disk {disk} is attached in another way than at the boot before: {now}",
-                    hint="the rounds of the two boots cannot be compared; find out what changes",
-                )
-
-    def runner(self, arm: Arm) -> Runner:
-        return self._guest.runner if arm.place is Place.GUEST else self.host.runner
+        if self.guests is not None:
+            self.guests.boot_again()
 
     def target(self, arm: Arm) -> Target:
         """The target of fio on this arm. All arms have the same span."""
-        if arm.place is Place.GUEST and arm.mode is not None:
+        if (guest := self.guest(arm)) is not None and arm.mode is not None:
             source = self.layouts.guest(arm.mode)
-            return Target(self._guest.device(arm.mode.name), source.offset, source.size, direct=True, block=self.block)
+            return Target(guest.device(arm.mode.name), source.offset, source.size, direct=True, block=self.block)
         source = self.layouts.twin(arm.mode)
         attach = arm.mode.attach if arm.mode else None
         direct = attach.direct if attach else True
@@ -224,29 +195,39 @@ class Session:
 
     def transferred(self, arms: Sequence[Arm]) -> dict[Arm, Transferred | None]:
         """The bytes that QEMU has counted so far on each arm; None on the host, or if the hypervisor does not count."""
-        names = {arm: arm.mode.name for arm in arms if arm.place is Place.GUEST and arm.mode is not None}
-        counted = self._guest.transferred(list(names.values())) if names else {}
-        return {arm: counted[names[arm]] if arm in names else None for arm in arms}
+        disks: dict[str, list[str]] = {}
+        for arm in arms:
+            if arm.in_guest and arm.mode is not None:
+                disks.setdefault(arm.mode.variant_name, []).append(arm.mode.name)
+        counted = {
+            name: moved
+            for variant, names in disks.items()
+            for name, moved in self._guests.of(variant).transferred(names).items()
+        }
+        return {arm: counted[arm.mode.name] if arm.in_guest and arm.mode is not None else None for arm in arms}
 
     @contextmanager
     def holding(self, arm: Arm) -> Iterator[None]:
         """The arm has its disk during the block. The guest has a passed-through disk only during this time.
 
-        If the guest is lost meanwhile, the error explains what happened to it, also for an arm of the host.
+        If a guest is lost meanwhile, the error explains what happened to it, also for an arm of the host.
         """
-        in_guest = arm.place is Place.GUEST and arm.mode is not None
-        with explained(self.guest), self._guest.holding(arm.mode.name) if in_guest and arm.mode else nullcontext():
-            yield
+        if arm.in_guest and arm.mode is not None:
+            with self._guests.holding(arm.mode.variant_name, arm.mode.name):
+                yield
+        else:
+            with self.guests.without() if self.guests is not None else nullcontext():
+                yield
 
     def arrays(self, arm: Arm) -> tuple[MdDevice, ...]:
         """The md devices that the arm is on: its array, or that of the disk, and the arrays below; empty without."""
-        own = self.layouts.arrays.get(arm.mode.name) if arm.mode else None
+        own = self.layouts.arrays.get(arm.mode.stored.name) if arm.mode else None
         return self.md.get(own or self.layouts.disk, ())
 
     @contextmanager
     def rebuilding(self, arm: Arm, seconds: float) -> Iterator[None]:
         """If the arm's array is to be rebuilding, its recovery runs in the block, for at least `seconds`."""
-        rebuild = self.layouts.rebuilds.get(arm.mode.name) if arm.mode else None
+        rebuild = self.layouts.rebuilds.get(arm.mode.stored.name) if arm.mode else None
         with rebuild.running(seconds) if rebuild else nullcontext():
             yield
 
@@ -256,10 +237,10 @@ class Session:
             self.host.runner.run(["sync", self.layouts.guest(arm.mode).path], deadline=SETTLE_SECONDS)
 
     @property
-    def _guest(self) -> Guest:
-        if self.guest is None:
+    def _guests(self) -> Guests:
+        if self.guests is None:
             raise GuestError(f"host {self.host.name}: no guest was started, because no selected mode needs one")
-        return self.guest
+        return self.guests
 
 
 @contextmanager
@@ -283,10 +264,11 @@ def session(
     elsewhere = dict(extra or {})
     skipped = skipped_modes(host, hypervisor, disks[0], request.modes)
     usable = [mode for mode in request.modes if mode.name not in skipped]
+    stored = list(dict.fromkeys(mode.stored for mode in usable))
     with ExitStack() as stack:
         words = disks_in_words([disks[place].name for place in places_needed(usable)])
         with phases.step("layouts", f"build {words}'s layouts"):
-            layouts = stack.enter_context(hypervisor.layouts(log, disks, usable, span=request.span))
+            layouts = stack.enter_context(hypervisor.layouts(log, disks, stored, span=request.span))
         of_arrays = (name for members in layouts.members.values() for name in members)
         shared = layouts.shared.disks if layouts.shared is not None else ()
         devices = dict.fromkeys([layouts.disk, *of_arrays, *shared])
@@ -307,13 +289,10 @@ def session(
                 events=phases.events,
                 write_limits=_write_limits(request),
             )
-        attached = [GuestDisk(mode.name, layouts.guest(mode), mode.attach) for mode in usable if mode.attach]
-        slot = None
-        if attached:
-            start = partial(hypervisor.guest, log, attached, next(mode.guest for mode in usable if mode.attach))
-            slot = GuestSlot(lambda: _booted(host, start, phases))
-            stack.callback(slot.close)
-        effective = {disk.name: _read_back(slot.guest, disk.name) for disk in attached} if slot else {}
+        guests = _guests(host, layouts, _by_variant(usable), partial(hypervisor.guest, log), phases)
+        if guests is not None:
+            stack.callback(guests.close)
+        effective = guests.effective if guests is not None else {}
         block = _logical_block(found.get(layouts.disk), effective.values())
         clocks, idle = Clocks(), Idle()
         if hypervisor.poll_seconds:
@@ -322,7 +301,7 @@ def session(
         yield Session(
             host,
             layouts,
-            slot,
+            guests,
             skipped,
             effective,
             conditioning,
@@ -345,7 +324,7 @@ def _write_limits(request: SetupRequest) -> dict[str, int]:
     if request.write_rate is None or request.conditioning != "steady":
         return {}
     job = conditioning_job(request.jobs)
-    layouts = {BARE: None, **{mode.name: mode.layout for mode in request.modes}}
+    layouts = {BARE: None, **{mode.stored.name: mode.layout for mode in request.modes}}
     return {name: int(fio_rate(request.write_rate, layout, job)) for name, layout in layouts.items()}
 
 
@@ -359,18 +338,47 @@ def _logical_block(disk: DiskFacts | None, effective: Iterable[Effective]) -> in
     return max([own or 512, *(each.guest_logical_block_size or 512 for each in effective)])
 
 
+def _by_variant(modes: Iterable[Mode]) -> dict[str, list[Mode]]:
+    """The modes whose disks each guest gets, by variant."""
+    found: dict[str, list[Mode]] = {}
+    for mode in modes:
+        if mode.attach is not None:
+            found.setdefault(mode.variant_name, []).append(mode)
+    return found
+
+
+def _guests(
+    host: Host,
+    layouts: Layouts,
+    modes: Mapping[str, Sequence[Mode]],
+    start: Callable[..., AbstractContextManager[Guest]],
+    phases: Phases,
+) -> Guests | None:
+    """The guests with the disks of these modes, by variant; None without modes."""
+    if not modes:
+        return None
+    alternating = any(mode.alternating for own in modes.values() for mode in own)
+    shared = len(modes) > 1 and not alternating
+    boots: dict[str, Boot] = {}
+    for variant, own in modes.items():
+        disks = [GuestDisk(mode.name, layouts.guest(mode), mode.attach, shared) for mode in own if mode.attach]
+        make = partial(start, disks, own[0].guest, variant=variant)
+        boots[variant] = partial(_started, host, own[0].settings, make, phases)
+    names = {variant: [mode.name for mode in own] for variant, own in modes.items()}
+    return Guests(host.name, boots, names, alternating=alternating)
+
+
 @contextmanager
-def _booted(host: Host, start: Callable[[], AbstractContextManager[Guest]], phases: Phases) -> Iterator[Guest]:
+def _started(
+    host: Host, settings: Sequence[HostSetting], make: Callable[[], AbstractContextManager[Guest]], phases: Phases
+) -> Iterator[Guest]:
+    """The guest that `make` starts, while these settings are held on its host."""
     with ExitStack() as stack:
+        stack.enter_context(holding_settings(host, settings))
         with phases.timed("boot"):
-            guest = stack.enter_context(start())
+            guest = stack.enter_context(make())
         _require_evidence(host, guest)
         yield guest
-
-
-def _read_back(guest: Guest, disk: str) -> Effective:
-    with explained(guest), guest.holding(disk):
-        return guest.effective(disk)
 
 
 def _require_evidence(host: Host, guest: Guest) -> None:

@@ -37,9 +37,11 @@ class SessionMeasurer:
 
     def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
         session = self._environment.current
-        if session.slot is not None:
-            session.slot.measured = True
-        return measure_timetable(self._at, session, self._store, group, piece, seed=self._seed, began=began)
+        try:
+            return measure_timetable(self._at, session, self._store, group, piece, seed=self._seed, began=began)
+        finally:
+            if session.guests is not None:
+                session.guests.measured()
 
     def start_again(self, error: HostError | GuestError, what: str) -> None:
         self._environment.start_again(error, what)

@@ -23,7 +23,6 @@ from harness.measure.fio import FIO, JobResult, Section, job_file, parse, report
 from harness.measure.pacing import PIPES, Pacing, Start, without_waits
 from harness.measure.session import Session
 from harness.model.job import Job
-from harness.model.mode import Place
 from harness.results import RunStore
 from harness.scenario.timetable import Slice, Timetable, Turn
 
@@ -152,10 +151,7 @@ def run_timetable(
     with ThreadPoolExecutor() as pool:
         machines = _machines(at, session, table, pool, prepare)
         host = machines[0]
-        threads = session.guest.threads if session.guest else None
-        md = _arrays(at, table)
-        tasks = tuple(device.thread for device in md if device.thread is not None)
-        files = CounterFiles(_disks(at, table), threads, tuple(device.name for device in md), tasks)
+        files = _counter_files(at, session, table)
         start = time.monotonic() + prepare
         moments = [start + moment for moment in _reading_times(table)]
         deadline = prepare + table.seconds * 1.5 + _GRACE_SECONDS
@@ -201,18 +197,18 @@ def _reading_times(table: Timetable) -> Iterator[float]:
 
 
 def _machines(at: At, session: Session, table: Timetable, pool: ThreadPoolExecutor, prepare: float) -> list[_Machine]:
-    """The host, also if no slice runs there, and the guest if one does."""
-    by_place = {
-        name: tuple(each for each in table.slices if (each.arm.place is Place.GUEST) == (name == "guest"))
-        for name in ("host", "guest")
-    }
+    """The host, also if no slice runs there, and each guest in which one does."""
+    by_machine: dict[str, tuple[Slice, ...]] = {"host": ()}
     runners: dict[str, Runner] = {"host": session.host.runner}
     versions = {"host": session.host.facts["fio"]}
-    if by_place["guest"]:
-        runners["guest"] = session.runner(by_place["guest"][0].arm)
-        versions["guest"] = session.guest.evidence.get("fio", "") if session.guest else ""
+    for each in table.slices:
+        name = _machine_of(each)
+        by_machine[name] = (*by_machine.get(name, ()), each)
+        if name not in runners and (guest := session.guest(each.arm)) is not None:
+            runners[name] = guest.runner
+            versions[name] = guest.evidence.get("fio", "")
     clocks = {name: pool.submit(session.clocks.read, runner) for name, runner in runners.items()}
-    devices = list(dict.fromkeys(at(each.turn).layouts.twin(each.arm.mode).writable for each in by_place["host"]))
+    devices = list(dict.fromkeys(at(each.turn).layouts.twin(each.arm.mode).writable for each in by_machine["host"]))
 
     def on_host(argv: Sequence[str], *, stdin: str, deadline: float, check: bool) -> Completed:
         return run_all(devices, argv, stdin=stdin, deadline=deadline, check=check)
@@ -225,11 +221,19 @@ def _machines(at: At, session: Session, table: Timetable, pool: ThreadPoolExecut
             versions[name],
             clocks[name].result(),
             session.clocks.late(runner),
-            by_place[name],
-            tuple(_sections(at, by_place[name], prepare)),
+            by_machine[name],
+            tuple(_sections(at, by_machine[name], prepare)),
         )
         for name, runner in runners.items()
     ]
+
+
+def _machine_of(planned: Slice) -> str:
+    """`host`, `guest`, or with variants `guest-VARIANT`."""
+    if not planned.arm.in_guest:
+        return "host"
+    variant = planned.arm.mode.variant_name if planned.arm.mode is not None else ""
+    return "-".join(filter(None, ("guest", variant)))
 
 
 def _sections(at: At, slices: Sequence[Slice], prepare: float) -> Iterator[Section]:
@@ -249,6 +253,18 @@ def _sections(at: At, slices: Sequence[Slice], prepare: float) -> Iterator[Secti
 def _starts(planned: Slice) -> tuple[float, ...]:
     """When fio's jobs of this slice start, in seconds from the start of the timetable: ramp and job."""
     return (planned.start, planned.measured_from) if planned.job.ramp else (planned.start,)
+
+
+def _counter_files(at: At, session: Session, table: Timetable) -> CounterFiles:
+    """The files with the counters of the disks, of the arrays, and of each guest that runs."""
+    guests = session.guests.running if session.guests is not None else {}
+    threads = {variant: guest.threads for variant, guest in guests.items() if guest.threads is not None}
+    first = next(iter(threads), "")
+    others = {variant: vm for variant, vm in threads.items() if variant != first}
+    md = _arrays(at, table)
+    tasks = tuple(device.thread for device in md if device.thread is not None)
+    names = tuple(device.name for device in md)
+    return CounterFiles(_disks(at, table), threads.get(first), names, tasks, others)
 
 
 def _disks(at: At, table: Timetable) -> tuple[str, ...]:

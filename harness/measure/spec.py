@@ -39,7 +39,7 @@ class CampaignSpec:
         return frozenset(disk for plan in self.plans for disk in plan.disks)
 
     def budgets(self, cell: Cell, lab_kind: LabKind) -> dict[str, Budget]:
-        """The budgets of the cell in such a lab, by metric."""
+        """The budgets of the cell in such a lab, by their keys."""
         return budgets_for(self.scenarios[cell.scenario], cell, lab_kind)
 
     def family(self, lab_kind: LabKind) -> int:

@@ -9,7 +9,7 @@ from harness.analysis import METRICS, Limit, Reason, Samples, Sequential, Verdic
 from harness.model.budget import Budget
 from harness.model.mode import Cell
 from harness.results import DRIFT, CellRecord
-from harness.results.dependence import correlation_of, samples_of
+from harness.results.dependence import correlation_of, of_difference, samples_of
 from harness.results.percentiles import FEWEST_SAMPLES, rounds_needed
 from harness.scenario.plan import Plan
 
@@ -18,8 +18,8 @@ from harness.scenario.plan import Plan
 class Looking:
     """What decides whether a cell needs another round.
 
-    `budgets` (by metric) are by cell id. `family` is the number of budgets that the run judges. No round follows if the
-    time or the bytes are `spent`. `reachable` is the number of rounds that the two allow, if they are limited.
+    `budgets` (by their keys) are by cell id. `family` is the number of budgets that the run judges. No round follows if
+    the time or the bytes are `spent`. `reachable` is the number of rounds that the two allow, if they are limited.
     """
 
     plan: Plan
@@ -52,35 +52,45 @@ def reasons_to_stop(
             continue
         samples = samples_of(record.rounds, record.boots, correlations[cell.job])
         reasons = [
-            _reason(name, budget, record, samples, looking)
-            for name, budget in _questions(cell, looking.budgets[cell.id]).items()
-            if name in record.metrics or METRICS[name].quantile is not None
+            _reason(question, cell, record, samples, looking)
+            for question in _questions(cell, looking.budgets[cell.id])
+            if question.metric in record.metrics or METRICS[question.metric].quantile is not None
         ]
         if all(reasons):
             found[cell.id] = [reason for reason in reasons if reason]
     return found
 
 
-def _reason(name: str, budget: Limit, record: CellRecord, samples: Samples, looking: Looking) -> Reason | None:
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What a cell is measured for: a metric, its limit, and whether the guest is compared with the reference."""
+
+    metric: str
+    limit: Limit
+    difference: bool
+
+
+def _reason(question: _Question, cell: Cell, record: CellRecord, samples: Samples, looking: Looking) -> Reason | None:
     """Why one metric of a cell needs no further round."""
+    name = question.metric
     metric = record.metrics.get(name)
     if metric is None or len(metric.host) < FEWEST_SAMPLES:
-        needed = rounds_needed(record, name, reboot=looking.plan.reboot)
+        needed = rounds_needed(record, name, reboot=looking.plan.reboot or cell.mode.alternating)
         most = looking.sequential.most if looking.reachable is None else looking.reachable
         if METRICS[name].quantile is not None and (needed is None or needed > min(most, looking.sequential.most)):
             return Reason.FEW_IOS
     if metric is None:
         return Reason.FEW_IOS if looking.spent else None
     reason = decided(
-        metric.host,
+        metric.against if question.difference else metric.host,
         metric.guest,
         looking.sequential,
         higher_is_better=METRICS[name].higher_is_better,
-        budget=budget,
+        budget=question.limit,
         target=looking.plan.target,
         cells=max(looking.family, 1),
         time_spent=looking.spent is not None,
-        samples=samples.in_batches(metric.batches),
+        samples=(of_difference(samples) if question.difference else samples).in_batches(metric.batches),
         reachable=looking.reachable,
     )
     return looking.spent if reason is Reason.TIME else reason
@@ -115,10 +125,11 @@ def _stays_void(record: CellRecord) -> bool:
     return any(not check.ok and check.check != DRIFT for check in record.validity)
 
 
-def _questions(cell: Cell, rules: Mapping[str, Budget]) -> dict[str, Limit]:
+def _questions(cell: Cell, rules: Mapping[str, Budget]) -> list[_Question]:
+    """The budgets; without any, how narrow the interval of the overhead is, or of the difference between variants."""
     if not rules:
-        return {cell.job.headline: Limit()}
-    return {name: rule.limit for name, rule in rules.items()}
+        return [_Question(cell.job.headline, Limit(), difference=cell.mode.against is not None)]
+    return [_Question(rule.metric, rule.limit, rule.difference is not None) for rule in rules.values()]
 
 
 def _without_questions(

@@ -52,18 +52,26 @@ class Budget:
     iodepth: Annotated[tuple[Iodepth, ...], Field(min_length=1)] | None = None
     lab: Annotated[tuple[LabKind, ...], Field(min_length=1)] = ("bare-metal",)
     """The kinds of lab that the budget is for. Labs that do not represent real hardware need their own budgets."""
+    difference: Share | None = None
+    """Instead of the other limits: the loss against the reference variant that is allowed, as a share of it."""
 
     @property
     def limit(self) -> Limit:
         """The limit for the analysis."""
-        return Limit(self.share, self.absolute, self.both)
+        return Limit(self.share if self.difference is None else self.difference, self.absolute, self.both)
+
+    @property
+    def key(self) -> str:
+        """What it limits. The last one of several budgets with the same key counts."""
+        return self.metric if self.difference is None else f"difference in {self.metric}"
 
     def covers(self, cell: Cell, lab_kind: LabKind) -> bool:
         """Whether the budget is for this cell in such a lab. No budget covers cells of the host, the baseline."""
         return (
             cell.mode.attach is not None
             and lab_kind in self.lab
-            and (self.modes is None or cell.mode.name in self.modes)
+            and (self.difference is None or cell.mode.against is not None)
+            and (self.modes is None or any(name in self.modes for name in cell.mode.names))
             and (self.workloads is None or cell.job.workload in self.workloads)
             and (self.iodepth is None or cell.job.iodepth in self.iodepth)
         )
@@ -76,8 +84,11 @@ class Budget:
 
     def _problems(self) -> Iterator[str]:
         metric = METRICS[self.metric]
-        if self.share is None and self.absolute is None:
-            yield "has no limit; allowed: share, absolute, or share and absolute with both"
+        if self.share is None and self.absolute is None and self.difference is None:
+            yield "has no limit; allowed: share, absolute, share and absolute with both, or difference"
+        if self.difference is not None and (self.share is not None or self.absolute is not None):
+            other = "share" if self.share is not None else "absolute"
+            yield f"difference conflicts with {other}, which is about the host; allowed: a budget of its own for each"
         if self.absolute is not None and not metric.is_latency:
             yield (
                 f'absolute = "+{format_duration(self.absolute)}" conflicts with metric = "{metric.name}"; '

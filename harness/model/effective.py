@@ -102,6 +102,15 @@ class Effective:
     host_iothread_cpus: str | None = _shows("pin_iothreads")
     """The same of the iothreads that serve the disk."""
     host_emulator_cpus: str | None = _shows("pin_emulator")
+    qemu_emulator: str | None = _shows("emulator")
+    """The program that runs on the host."""
+    qemu_version: str | None = None
+    """What this program reports as its version."""
+    qemu_kernel: str | None = _shows("kernel")
+    """The file of the guest's kernel in its arguments, as the one below."""
+    qemu_initramfs: str | None = _shows("initramfs")
+    guest_kernel: str | None = None
+    """The release of the kernel that runs in the guest."""
     guest_cpus: int | None = _shows("vcpus")
     guest_memory: int | None = _shows("memory")
 

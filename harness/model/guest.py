@@ -27,6 +27,7 @@ GuestPreset = Literal["study-1"]
 NumaMode = Literal["strict", "preferred", "interleave"]
 _MACHINE = re.compile(r"q35|pc|pc-(q35|i440fx)-\d+\.\d+(\.\d+)?(\+pve\d+)?")
 _CPU = re.compile(r"[A-Za-z0-9_.+,=;-]+")
+_FILE = re.compile(r"(/[A-Za-z0-9_.+-]+)+")
 
 
 def _memory(size: int) -> int:
@@ -53,6 +54,13 @@ def _cpu(name: str) -> str:
     return name
 
 
+def _file(path: str) -> str:
+    if not _FILE.fullmatch(path) or ".." in path.split("/"):
+        raise ValueError('not an absolute path of a file on the host; allowed: for example "/opt/qemu/bin/qemu-kvm"')
+    return path
+
+
+HostFile = Annotated[str, Strict(), AfterValidator(_file)]
 Memory = Annotated[int, Strict(), BeforeValidator(from_text(parse_size, "8 GiB")), Bytes, AfterValidator(_memory)]
 PageSize = Annotated[int, Strict(), BeforeValidator(from_text(parse_size, "2 MiB")), Bytes, AfterValidator(_page)]
 Cpus = Annotated[Count, Field(ge=1, le=1024)]
@@ -100,6 +108,13 @@ class GuestOptions:
     """The factor by which that time grows; 0 is QEMU's default."""
     poll_shrink: Factor | None = None
     """The divisor by which it shrinks; 0 is QEMU's default."""
+    emulator: HostFile | None = None
+    """The program of QEMU on the host. None is that of libvirt."""
+    kernel: HostFile | None = None
+    """The guest's kernel on the host, with the storage drivers built in or in `initramfs`. None is that of the guest
+    image."""
+    initramfs: HostFile | None = None
+    """The guest's initramfs on the host. None is that of the guest image."""
 
     @property
     def requested(self) -> tuple[str, ...]:
@@ -119,6 +134,12 @@ class GuestOptions:
         if (topology := self.topology) is not None:
             return topology[0] * topology[1] * topology[2]
         return self.vcpus or (len(self.pin_vcpus) if len(self.pin_vcpus) > 1 else None)
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The requested files of the host, by the names of the options."""
+        found = {"emulator": self.emulator, "kernel": self.kernel, "initramfs": self.initramfs}
+        return {name: path for name, path in found.items() if path is not None}
 
     @property
     def polls(self) -> dict[str, int]:
@@ -156,6 +177,9 @@ class GuestOptions:
             qemu_poll_max_ns=polls.poll_max_ns,
             qemu_poll_grow=polls.poll_grow,
             qemu_poll_shrink=polls.poll_shrink,
+            qemu_emulator=self.emulator,
+            qemu_kernel=self.kernel,
+            qemu_initramfs=self.initramfs,
         )
 
     def _with_preset(self) -> GuestOptions:

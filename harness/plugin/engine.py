@@ -87,9 +87,10 @@ class Engine:
                 problems.append(error)
                 self.left_out[name] = error.message
             else:
-                guest = self._hosts[name].guest
-                self.scenarios = {**self.scenarios, name: self.scenarios[name].on(guest)}
-                self.plans[name] = self._plan(name, [replace(cell, mode=cell.mode.on(guest)) for cell in chosen])
+                guest, one_guest = self._hosts[name].guest, self._hosts[name].proxmox is not None
+                self.scenarios = {**self.scenarios, name: self.scenarios[name].on(guest, one_guest=one_guest)}
+                cells = [replace(cell, mode=cell.mode.on(guest, one_guest=one_guest)) for cell in chosen]
+                self.plans[name] = self._plan(name, cells)
         if problems and not self.plans:
             raise problems[0]
         self.max_writes = self.options.max_writes
@@ -152,7 +153,7 @@ class Engine:
 
     def expects_void(self, cell: Cell) -> bool:
         """Whether the scenario's author expects the cells of this mode to be void."""
-        return cell.mode.name in self.scenarios[cell.scenario].expect_void
+        return any(name in self.scenarios[cell.scenario].expect_void for name in cell.mode.names)
 
     @property
     def without_verdict(self) -> dict[str, str]:

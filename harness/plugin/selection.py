@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from harness.config.names import choices
 from harness.errors import ConfigError
@@ -13,6 +14,7 @@ from harness.scenario.classes import ForLab, OfferedDisk, for_lab
 from harness.scenario.plan import expand
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import places_needed
+from harness.scenario.variants import in_variants, legality_problems
 
 
 def scenarios_for(options: Options, scenarios: Mapping[str, Scenario]) -> ForLab:
@@ -24,7 +26,21 @@ def scenarios_for(options: Options, scenarios: Mapping[str, Scenario]) -> ForLab
         if name not in known:
             allowed = choices(name, known) if known else "it has no disks"
             raise ConfigError(f'--disk={name}: {inventory.source} has no disk "{name}"; {allowed}')
-    return for_lab(scenarios, offered, options.disks)
+    found = for_lab(scenarios, offered, options.disks)
+    return _in_variants(found, inventory) if inventory.variants else found
+
+
+def _in_variants(found: ForLab, inventory: Inventory) -> ForLab:
+    """The scenarios in the variants of the lab file. Those with variants of their own keep them."""
+    scenarios, notes = dict(found.scenarios), list(found.notes)
+    for name, scenario in found.scenarios.items():
+        if scenario.variants:
+            continue
+        if problem := next(legality_problems(scenario, inventory.variants), None):
+            notes.append(f"{name}: measured without the variants of {inventory.source}: {problem}")
+        else:
+            scenarios[name] = in_variants(scenario, inventory.variants)
+    return replace(found, scenarios=scenarios, notes=tuple(notes))
 
 
 def cells_of(options: Options, found: ForLab) -> list[Cell]:

@@ -11,7 +11,7 @@ from harness.analysis import Verdict
 from harness.report.budgets import gravest_first, limit, sentence
 from harness.report.cells import CellView, confidence_words
 from harness.report.numbers import percent, percent_interval
-from harness.report.terminal import overhead_table, summary_lines
+from harness.report.terminal import difference_lines, overhead_table, summary_lines
 from harness.results import CellRecord, RunStore
 
 
@@ -25,20 +25,22 @@ def cell_properties(record: CellRecord) -> list[tuple[str, object]]:
         ("confidence", record.confidence),
     ]
     for budget in record.budget:
-        properties.append((f"{budget.metric}.budget", limit(budget)))
-        properties.append((f"{budget.metric}.verdict", str(budget.verdict)))
+        of = budget.metric if budget.difference is None else f"{budget.metric}.difference"
+        properties.append((f"{of}.budget", limit(budget)))
+        properties.append((f"{of}.verdict", str(budget.verdict)))
         if budget.p_value is not None:
-            properties.append((f"{budget.metric}.p", budget.p_value))
+            properties.append((f"{of}.p", budget.p_value))
     for name, metric in record.metrics.items():
-        for arm in ("host", "twin", "guest"):
+        for arm in ("host", "twin", "against", "guest"):
             values = getattr(metric, arm)
             if values:
                 properties.append((f"{name}.{arm}", sum(values) / len(values)))
-        if metric.overhead is not None:
-            properties.append((f"{name}.overhead", metric.overhead.point))
-            if metric.overhead.low is not None and metric.overhead.high is not None:
-                properties.append((f"{name}.overhead.low", metric.overhead.low))
-                properties.append((f"{name}.overhead.high", metric.overhead.high))
+        for what, found in (("overhead", metric.overhead), ("difference", metric.difference)):
+            if found is not None:
+                properties.append((f"{name}.{what}", found.point))
+                if found.low is not None and found.high is not None:
+                    properties.append((f"{name}.{what}.low", found.low))
+                    properties.append((f"{name}.{what}.high", found.high))
     return properties
 
 
@@ -62,12 +64,14 @@ def explain(record: CellRecord) -> str:
 
 
 def write_summary(reporter: pytest.TerminalReporter, path: Path) -> None:
-    """The overhead table of a run, its efficiency, and the path of its report."""
+    """The differences between variants, the overhead table of a run, its efficiency, and the path of its report."""
     store = RunStore.open(path)
     run = store.read_results()
     reporter.section(f"overhead on {run.lab.host}, profile {run.run.profile}")
     width = 120 if not reporter.isatty() else reporter._tw.fullwidth
     console = Console(width=width, no_color=not reporter.hasmarkup, highlight=False)
+    for line in difference_lines(run):
+        reporter.write_line(line)
     with console.capture() as capture:
         console.print(overhead_table(run, width=width))
     reporter.write(capture.get())

@@ -27,6 +27,8 @@ def gravest_first(budgets: Sequence[BudgetRecord]) -> tuple[BudgetRecord, ...]:
 def limit(budget: BudgetRecord) -> str:
     """ "30 %", "+50 us", "30 % or +50 us" if one of them must be kept, "30 % and +50 us" if both must be kept."""
     parts = []
+    if budget.difference is not None:
+        parts.append(f"{budget.difference * 100:.3g} %")
     if budget.share is not None:
         parts.append(f"{budget.share * 100:.3g} %")
     if budget.absolute is not None:
@@ -40,16 +42,18 @@ def finding(record: CellRecord, budget: BudgetRecord) -> str:
     A percentile from batches also has its samples: "overhead 38.2 % [35.2, 41.0] from 3 samples of 4 blocks each".
     """
     metric = record.metrics.get(budget.metric)
-    if metric is None or metric.overhead is None:
+    found = budget.estimate(metric) if metric is not None else None
+    if metric is None or found is None:
         too_few = METRICS[budget.metric].quantile is not None and record.rounds
         return f"no sample: too few I/Os in {count(len(record.rounds), 'block')}" if too_few else "not measured"
     parts = []
-    if budget.share is not None:
-        parts.append(f"overhead {percent(metric.overhead.point)} % {percent_interval(metric.overhead)}".rstrip())
+    if budget.absolute is None or budget.share is not None:
+        what = "overhead" if budget.difference is None else "difference from the reference"
+        parts.append(f"{what} {percent(found.point)} % {percent_interval(found)}".rstrip())
     if budget.absolute is not None and metric.added is not None:
         added = microseconds(metric.added.point, grouped="")
         parts.append(f"adds {added} us {microseconds_interval(metric.added)}".rstrip())
-    samples = batch_count(metric.batches, metric.overhead.boots)
+    samples = batch_count(metric.batches, found.boots)
     return " and ".join(parts) + (f" from {samples}" if samples else "")
 
 

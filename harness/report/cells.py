@@ -28,7 +28,7 @@ class Outcome(StrEnum):
 CONFIDENCE = 0.95
 """The confidence of the shown intervals. The intervals of a cell have a higher one if there were interim looks."""
 
-ArmName = Literal["host", "twin", "guest", "reference"]
+ArmName = Literal["host", "twin", "guest", "reference", "against"]
 
 
 @dataclass(frozen=True, slots=True)

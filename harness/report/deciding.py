@@ -33,7 +33,7 @@ class _Side:
 def what_decides(record: CellRecord, budget: BudgetRecord, *, judged: int) -> str:
     """What would decide an inconclusive budget of a cell, in words. `judged` is how many budgets the run judges."""
     metric = record.metrics.get(budget.metric)
-    if metric is None or metric.overhead is None:
+    if metric is None or budget.estimate(metric) is None:
         return _what_gives_samples(record, budget.metric)
     boots: Sequence[int] = record.boots if len(set(record.boots)) > 1 else ()
     if boots and metric.batches:
@@ -80,12 +80,12 @@ def samples_to_decide(
 def _sides(metric: MetricRecord, budget: BudgetRecord, boots: Sequence[int]) -> list[_Side]:
     """As in a verdict: a share on the logarithms of the blocks' ratios, an amount on their differences."""
     sides = []
-    if budget.share is not None:
-        ratios = _by_boot(log_ratios(metric.host, metric.guest), boots)
+    if (share := budget.limit.share) is not None:
+        ratios = _by_boot(log_ratios(budget.baseline(metric), metric.guest), boots)
         if metric.better == "lower":
-            sides.append(_side(ratios, math.log1p(budget.share)))
+            sides.append(_side(ratios, math.log1p(share)))
         else:
-            most = -math.log1p(-budget.share) if budget.share < 1 else math.inf
+            most = -math.log1p(-share) if share < 1 else math.inf
             sides.append(_side([-ratio for ratio in ratios], most))
     if budget.absolute is not None:
         differences = [guest - host for host, guest in zip(metric.host, metric.guest, strict=True)]

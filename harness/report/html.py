@@ -204,7 +204,7 @@ def _by_quantity(judged: Sequence[Judged]) -> dict[str, list[Judged]]:
 
 def _verdict_scale(judged: Sequence[Judged]) -> Scale:
     """One scale for all rows of a table of verdicts, with room for their budgets."""
-    limits = [each.budget.share for each in judged if each.budget.share is not None]
+    limits = [share for each in judged if (share := each.budget.limit.share) is not None]
     return Scale.around([each.overhead for each in judged if each.overhead is not None], limits)
 
 

@@ -29,6 +29,7 @@ def markdown_table(run: Run) -> str:
     view = report_view(run)
     lines = [f"> **{banner.title}.** {plain(banner.text)}\n" for banner in view.banners]
     for section in view.sections:
+        lines += _variants(section)
         lines += _answer(section)
     for title, sentences in finding_lists(view.verdicts):
         lines += [f"**{title}**", "", *(f"- {_sentence(sentence)}" for sentence in sentences), ""]
@@ -65,6 +66,21 @@ def _section(section: Section) -> list[str]:
         *_fio_files(section),
         *_published(section),
     ]
+
+
+def _variants(section: Section) -> list[str]:
+    lines = []
+    for group in section.variants:
+        first = group.views[0]
+        columns = ["job", first.reference, first.variant, "unit", "difference %", "n", "latency +%", "verdict"]
+        lines += [f"**{plain(section.name)}: {plain(group.title)}.** {plain(group.basis)}", ""]
+        lines += [f"| {' | '.join(columns)} |", "|:--|--:|--:|:--|--:|--:|--:|:--|"]
+        for view in group.views:
+            before, after, *rest = view.values
+            cells = (f"`{code(view.name)}`", before, after, view.cell.headline_unit, *rest, plain(view.verdict))
+            lines.append(f"| {' | '.join(cells)} |")
+        lines.append("")
+    return lines
 
 
 def _waterfall(group: WaterfallGroup) -> list[str]:

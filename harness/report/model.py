@@ -30,6 +30,7 @@ from harness.report.responsible import BlameView
 from harness.report.scaling import ScalingView, scaling_views
 from harness.report.search import SearchView, search_views
 from harness.report.settings import Setting, setting_of
+from harness.report.variants import VariantGroup, variant_groups
 from harness.report.verdicts import Verdicts, verdicts
 from harness.report.waterfall import WaterfallGroup, waterfall_groups
 from harness.results import CellRecord, Run
@@ -160,7 +161,7 @@ class WorkloadView:
                 metric, name = cell.latency, cell.latency_name
             host = cell.mean(metric, "host")
             for budget in cell.record.budget:
-                if budget.metric == name and host is not None and cell.usable:
+                if budget.metric == name and budget.difference is None and host is not None and cell.usable:
                     by_mode.setdefault(cell.mode, {})[cell.iodepth] = allowed(host.point, budget)
         return tuple(Allowance(mode, tuple(sorted(points.items()))) for mode, points in by_mode.items())
 
@@ -201,6 +202,8 @@ class Section:
     """The tests of CrystalDiskMark, with the best slice beside the mean."""
     fio_files: tuple[FioFileView, ...]
     """The fio files among the workloads: what was measured of each section."""
+    variants: tuple[VariantGroup, ...]
+    """The differences between variants."""
     disks: tuple[DiskView, ...]
     """What its disks are; empty for runs of version 0.1 and imported ones."""
 
@@ -370,6 +373,7 @@ def sections(run: Run, cells: Sequence[CellView]) -> tuple[Section, ...]:
                 published=published_view(run, scenario, own),
                 best=best_rows(own),
                 fio_files=fio_file_views(run, scenario, own),
+                variants=variant_groups(own),
                 disks=disk_views(run, scenario, disk),
             )
         )

@@ -14,6 +14,7 @@ from harness.report.budgets import compact_verdict
 from harness.report.cells import CellView, Outcome, confidence_words
 from harness.report.model import Section, report_view
 from harness.report.numbers import microseconds, percent_with_interval, short
+from harness.report.variants import variant_lines
 from harness.report.verdicts import Verdicts
 from harness.report.waterfall import waterfall_lines
 from harness.results import Run
@@ -24,6 +25,9 @@ ID_WIDTH = 100
 
 MOST_LISTED = 10
 """The largest number of cells listed under one title below the table. The report has all."""
+
+MOST_DIFFERENCES = 40
+"""The largest number of differences between variants listed."""
 
 _STYLES = {
     Outcome.WITHIN: "green",
@@ -57,9 +61,18 @@ def overhead_text(run: Run, *, width: int) -> str:
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 
+def difference_lines(run: Run) -> list[str]:
+    """The differences between variants, which come before the overheads; empty without variants."""
+    return [
+        line for section in report_view(run).sections for line in variant_lines(section.variants, most=MOST_DIFFERENCES)
+    ]
+
+
 def print_run(run: Run, console: Console | None = None) -> None:
     """The table and the lines around it, on standard output. Colours only if it is a terminal."""
     console = console or Console(highlight=False)
+    for line in difference_lines(run):
+        console.print(line, markup=False, soft_wrap=True)
     console.print(overhead_table(run, width=console.width))
     for line in summary_lines(run):
         console.print(line, markup=False, soft_wrap=True)

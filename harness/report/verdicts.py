@@ -28,7 +28,7 @@ class Judged:
     @property
     def overhead(self) -> Estimate | None:
         metric = self.cell.record.metrics.get(self.budget.metric)
-        return metric.overhead if metric else None
+        return self.budget.estimate(metric) if metric else None
 
     @property
     def limit(self) -> str:

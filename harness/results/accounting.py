@@ -11,6 +11,7 @@ from harness.results.cells import CostRecord
 from harness.results.io_costs import IO_COSTS, costs_per_io
 from harness.results.records import Measurement
 
+_IN_GUEST = (Place.GUEST, Place.AGAINST)
 _ByArm = Mapping[Place, Mapping[tuple[int, int], Sequence[Measurement]]]
 
 
@@ -28,7 +29,7 @@ def accounting(by_arm: _ByArm, blocks: Sequence[tuple[int, int]], *, confidence:
     blocks = counted or blocks
     costs = {
         place: [
-            [costs_per_io(each.counters, in_guest=place is Place.GUEST) for each in of_block[block]] for block in blocks
+            [costs_per_io(each.counters, in_guest=place in _IN_GUEST) for each in of_block[block]] for block in blocks
         ]
         for place, of_block in by_arm.items()
     }

@@ -66,7 +66,7 @@ def _record(
     if not set(own.samples) & set(optimal.samples):
         return None
     metrics = {name: found for name in COMPARED if (found := _metric(name, own, optimal)) is not None}
-    arms = [Arm(place, each.mode) for each in (cell, other) for place in (Place.TWIN, Place.GUEST)]
+    arms = [arm for each in (cell, other) for arm in (Arm(Place.TWIN, each.mode.twin), Arm(Place.GUEST, each.mode))]
     raw = set(own.raw)
     slices = [
         each

@@ -25,7 +25,7 @@ from harness.results.accounting import accounting
 from harness.results.array_states import does_not_count, state_checks, state_notes
 from harness.results.carried import carry_over_notes, split_by_length
 from harness.results.cells import BlockKey, CellRecord, LongerSlices, MetricRecord, ValidityCheck
-from harness.results.configuration import configuration_check
+from harness.results.configuration import configuration_check, differences
 from harness.results.dependence import CellBlocks, caveat_note, job_correlation, samples_of
 from harness.results.judging import gravest, judged
 from harness.results.metric_records import has_metric, metric_records, values_of
@@ -38,6 +38,7 @@ from harness.results.percentiles import (
 from harness.results.records import CarryOverRecord, Measurement
 from harness.results.throttles import plateau_notes, throttle_checks
 from harness.results.validity import byte_checks, late_counter_notes, rate_checks, saturation_notes, write_limit_checks
+from harness.scenario.decompose import setting_changes
 
 CONFIDENCE = 0.95
 """The confidence of all intervals of a cell together, for any number of looks at its rounds."""
@@ -69,6 +70,8 @@ class CellContext:
     final: bool = True
     validity: tuple[ValidityCheck, ...] = ()
     effective: Effective = NOTHING
+    against: Effective = NOTHING
+    """What was read back of the guest of the reference variant."""
     carried: tuple[CarryOverRecord, ...] = ()
     """What the cell's job shows about carry-over, the shortest slices first."""
     notes: tuple[str, ...] = ()
@@ -119,7 +122,9 @@ def _by_arm(
     for each in sorted(measurements, key=lambda each: each.started):
         index[each.group, each.job, each.arm][each.round, each.block].append(each)
     return {
-        cell.id: {arm.place: index.get((contexts[cell.id].group, cell.job.id, arm.id), {}) for arm in cell.arms}
+        cell.id: {
+            role: index.get((contexts[cell.id].group, cell.job.id, arm.id), {}) for role, arm in cell.by_role.items()
+        }
         for cell in cells
     }
 
@@ -179,6 +184,7 @@ def _cell_record(
     validity = (
         *context.validity,
         *_configuration(cell.mode, context.effective),
+        *_of_reference(cell, context),
         *impossible,
         *byte_checks(counting, job.depth * job.bs, amplification(cell.mode.layout, job)),
         *rate_checks(own, job),
@@ -221,13 +227,28 @@ def _cell_record(
             *others_notes(own),
             *late_counter_notes(own),
             *saturation_notes(own, depth=job.depth if job.is_saturating else None),
-            *(() if impossible else too_few_ios(tuple(context.budgets), metrics, counts)),
+            *(() if impossible else too_few_ios(_judged_metrics(context), metrics, counts)),
             *_faster_than_host(metrics, validity, cell),
         ),
         skipped=context.skipped,
         accounting=accounting(by_arm, blocks, confidence=confidence),
         ios=counts["ios"],
+        against=f"{cell.scenario}-{cell.mode.against.name}-{job.id}" if cell.mode.against is not None else None,
+        differs=_differs(cell.mode, context),
     )
+
+
+def _differs(mode: Mode, context: CellContext) -> tuple[str, ...]:
+    """In what the stack of a variant differs from that of the reference: what is set, and what was read back."""
+    if mode.against is None:
+        return ()
+    settings = (change.words for change in setting_changes(mode.against, mode))
+    return (*settings, *differences(context.against, context.effective))
+
+
+def _judged_metrics(context: CellContext) -> tuple[str, ...]:
+    """The metrics with a budget, each once."""
+    return tuple(dict.fromkeys(rule.metric for rule in context.budgets.values()))
 
 
 def _slices(by_arm: ByArm) -> list[Measurement]:
@@ -249,6 +270,13 @@ def _look(context: CellContext, rounds: int) -> Look | None:
 def _configuration(mode: Mode, effective: Effective) -> list[ValidityCheck]:
     check = configuration_check(mode, effective) if mode.attach else None
     return [check] if check else []
+
+
+def _of_reference(cell: Cell, context: CellContext) -> list[ValidityCheck]:
+    """The check of the reference variant's configuration: without it, the difference says nothing."""
+    mode = cell.mode.against
+    found = _configuration(mode, context.against) if mode is not None else []
+    return [replace(check, check=f"{check.check} of {mode.name}") for check in found if mode is not None]
 
 
 def _faster_than_host(metrics: Mapping[str, MetricRecord], validity: Sequence[ValidityCheck], cell: Cell) -> list[str]:

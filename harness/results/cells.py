@@ -49,6 +49,13 @@ class MetricRecord:
     """Values of the single disk that the array below `host` is compared with, of the same blocks; empty without one and
     for percentiles."""
 
+    against: tuple[float, ...] = ()
+    """Values in the guest of the reference variant, in the same blocks; empty for the reference, and without
+    variants."""
+    difference: Estimate | None = None
+    """How much worse the guest is than that of the reference variant, as a share of it: 0.02 loses 2 % more. Null for
+    the reference, and without variants."""
+
     def gained(self, mode: ModeDetail) -> bool:
         """Whether the guest is better beyond the interval than the host on the same disks: on an array, the twin."""
         loss = self.virtualisation if mode.on_array else self.overhead
@@ -93,10 +100,21 @@ class BudgetRecord:
     """The p value of "the budget is exceeded", corrected for the looks but not for the other cells; null without an
     interval."""
 
+    difference: float | None = None
+    """The largest loss allowed against the reference variant, as a share of it; null for a budget of the overhead."""
+
     @property
     def limit(self) -> Limit:
         """The limit for the analysis. Its values are stored one by one, because the keys of results.json are stable."""
-        return Limit(self.share, self.absolute, self.both)
+        return Limit(self.share if self.difference is None else self.difference, self.absolute, self.both)
+
+    def estimate(self, metric: MetricRecord) -> Estimate | None:
+        """What it limits: the overhead, or the difference from the reference variant."""
+        return metric.overhead if self.difference is None else metric.difference
+
+    def baseline(self, metric: MetricRecord) -> tuple[float, ...]:
+        """The values with which those of the guest are compared."""
+        return metric.host if self.difference is None else metric.against
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +213,14 @@ class CellRecord:
     longer_slices: LongerSlices | None = None
     """What the first slices gave, if longer ones replaced them because of carry-over, else null."""
 
+    against: str | None = None
+    """The id of the cell that it is compared with: the same mode in the reference variant; null for the reference, and
+    without variants."""
+    differs: tuple[str, ...] = ()
+    """The settings that were read back differently from the two guests, in words; empty without a reference."""
     ios: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """The I/Os in the histogram of each block, by arm (`host`, `twin`, `guest`), in the order of `rounds`. A percentile
-    p(q) needs 10 / (1 - q) of them for a sample. Empty in version 0.1."""
+    """The I/Os in the histogram of each block, by arm (`host`, `twin`, `guest`, `against`), in the order of `rounds`.
+    A percentile p(q) needs 10 / (1 - q) of them for a sample. Empty in version 0.1."""
 
     @property
     def samples(self) -> tuple[BlockKey, ...]:

@@ -9,6 +9,9 @@ from harness.model.effective import NOTHING, OPTIONS, Effective
 from harness.model.mode import Mode
 from harness.results.cells import ValidityCheck
 
+_OF_THE_DISK = ("pve_drive",)
+"""Settings that are names of the disk."""
+
 
 def configuration_check(requested: Attachment | Mode, effective: Effective) -> ValidityCheck | None:
     """The requested attachment, or mode, against what hypervisor and guest report. None if nothing was read back.
@@ -31,6 +34,16 @@ def configuration_check(requested: Attachment | Mode, effective: Effective) -> V
     if unproven:
         detail += f"; not read back: {', '.join(unproven)}"
     return ValidityCheck("configuration", ok=not differ, detail=detail)
+
+
+def differences(before: Effective, after: Effective) -> tuple[str, ...]:
+    """What was read back differently, in words: "qemu_version 10.0.2 -> 10.1.0". Only settings that both have."""
+    one, other = dict(before.settings()), dict(after.settings())
+    return tuple(
+        f"{name} {_shown(value)} -> {_shown(other[name])}"
+        for name, value in one.items()
+        if name in other and other[name] != value and name not in _OF_THE_DISK
+    )
 
 
 def _shown(value: JsonValue) -> str:

@@ -80,6 +80,7 @@ def _by_job(groups: Iterable[Group], records: Mapping[str, CellRecord]) -> dict[
             own = of_group.setdefault(cell.job, {})
             if cell.id in records:
                 own[cell.mode.name] = records[cell.id]
+                own.setdefault(cell.mode.twin.name, records[cell.id])
         for job, by_mode in of_group.items():
             found.setdefault(job, []).append(by_mode)
     return found

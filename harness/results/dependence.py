@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.analysis import Caveat, Correlation, Estimate, Samples, log_ratios, pooled_correlation
 from harness.results.cells import BlockKey, CellRecord
@@ -28,6 +28,11 @@ class CellBlocks:
 def samples_of(rounds: Sequence[int], boots: Sequence[int], correlation: Correlation | None) -> Samples:
     """The samples of a cell whose blocks have these rounds and boots, in a job with this correlation."""
     return Samples(tuple(boots), correlation, rounds=len(set(rounds)))
+
+
+def of_difference(samples: Samples) -> Samples:
+    """The same samples of the difference between two guests. It is correlated in another way than that to the host."""
+    return replace(samples, correlation=None)
 
 
 def job_correlation(cells: Iterable[CellBlocks]) -> Correlation | None:

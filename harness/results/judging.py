@@ -9,6 +9,7 @@ from dataclasses import replace
 from harness.analysis import IN_ORDER, METRICS, Look, Samples, Verdict, judge_look, survivors
 from harness.model.budget import Budget
 from harness.results.cells import BudgetRecord, CellRecord, MetricRecord
+from harness.results.dependence import of_difference
 from harness.results.records import JudgedRecord
 
 SKIPPED = "skipped"
@@ -22,7 +23,7 @@ def judged(
 
     `samples` are the blocks of the cell. A percentile may have batches of them.
     """
-    return tuple(_judged(rule, metrics.get(name), look, samples) for name, rule in rules.items())
+    return tuple(_judged(rule, metrics.get(rule.metric), look, samples) for rule in rules.values())
 
 
 def gravest(budgets: Iterable[BudgetRecord]) -> Verdict:
@@ -98,13 +99,16 @@ def _why_nothing(outcomes: Mapping[str, int], lab_kind: str | None) -> str:
 
 
 def _judged(rule: Budget, metric: MetricRecord | None, look: Look | None, samples: Samples) -> BudgetRecord:
-    record = BudgetRecord(rule.metric, rule.share, rule.absolute, rule.both, Verdict.INCONCLUSIVE, None)
-    if metric is None or look is None or not metric.guest:
+    record = BudgetRecord(
+        rule.metric, rule.share, rule.absolute, rule.both, Verdict.INCONCLUSIVE, None, difference=rule.difference
+    )
+    baseline = () if metric is None else metric.host if rule.difference is None else metric.against
+    if metric is None or look is None or not metric.guest or not baseline:
         return record
     budget = rule.limit
     better = METRICS[rule.metric].higher_is_better
-    own = samples.in_batches(metric.batches)
-    found = judge_look(metric.host, metric.guest, budget, look, higher_is_better=better, samples=own)
+    own = (samples if rule.difference is None else of_difference(samples)).in_batches(metric.batches)
+    found = judge_look(baseline, metric.guest, budget, look, higher_is_better=better, samples=own)
     return replace(record, verdict=found.verdict, p_value=found.p_value)
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from harness.analysis import METRICS, Estimate, Metric, Samples, estimate_added, estimate_overhead
 from harness.model.mode import Place
 from harness.results.cells import BlockKey, MetricRecord
+from harness.results.dependence import of_difference
 from harness.results.percentiles import Blocks, ByArm, Counts, batch_values, batches_of, pooled
 
 
@@ -62,13 +63,15 @@ def _metric_record(
 ) -> MetricRecord:
     """The estimates from each arm's values, which are those of `samples`."""
 
-    def worse(of: Sequence[float], than: Sequence[float]) -> Estimate | None:
+    def worse(of: Sequence[float], than: Sequence[float], samples: Samples = samples) -> Estimate | None:
         if not (of and than):
             return None
         better = metric.higher_is_better
         return estimate_overhead(than, of, higher_is_better=better, confidence=confidence, samples=samples)
 
-    host, twin, guest = (values.get(place, ()) for place in (Place.HOST, Place.TWIN, Place.GUEST))
+    host, twin, guest, against = (
+        values.get(place, ()) for place in (Place.HOST, Place.TWIN, Place.GUEST, Place.AGAINST)
+    )
     added = None
     if guest and metric.is_latency:
         added = estimate_added(host, guest, confidence=confidence, samples=samples)
@@ -82,6 +85,8 @@ def _metric_record(
         layer=worse(twin, than=host),
         virtualisation=worse(guest, than=twin or host),
         added=added,
+        against=against,
+        difference=worse(guest, than=against, samples=of_difference(samples)),
     )
 
 

@@ -19,11 +19,11 @@ _NOT_A_GUEST_MODE = "not a mode with a guest in this scenario"
 
 
 def budgets_for(scenario: Scenario, cell: Cell, lab_kind: LabKind) -> dict[str, Budget]:
-    """The budgets of `cell` in a lab of this kind, by metric. Empty if the cell is not judged.
+    """The budgets of `cell` in a lab of this kind, by their keys. Empty if the cell is not judged.
 
-    If several budgets of one metric match, the last one counts.
+    If several budgets of one metric match, the last one counts. Those of a difference between variants count apart.
     """
-    return {rule.metric: rule for rule in scenario.budgets if rule.covers(cell, lab_kind)}
+    return {rule.key: rule for rule in scenario.budgets if rule.covers(cell, lab_kind)}
 
 
 def reference_problems(scenario: Scenario) -> Iterator[str]:
@@ -31,7 +31,7 @@ def reference_problems(scenario: Scenario) -> Iterator[str]:
 
     The lines have the form of the schema's messages: `budget[0].modes[1] = "lmv": ...; allowed: ...`.
     """
-    modes = [mode.name for mode in scenario.modes if mode.attach is not None]
+    modes = list(dict.fromkeys(name for mode in scenario.modes if mode.attach is not None for name in mode.names))
     workloads = [workload.name for workload in scenario.workloads]
     depths = sorted({depth for profile in scenario.profiles for depth in profile.iodepth})
     unknown = [*_unknown("expect_void", scenario.expect_void, modes, _NOT_A_GUEST_MODE)]
@@ -94,15 +94,19 @@ def _budgets_without_effect(scenario: Scenario) -> Iterator[str]:
         for lab_kind in LAB_KINDS:
             indices = [index for index, rule in enumerate(scenario.budgets) if rule.covers(cell, lab_kind)]
             covering.update(indices)
-            counting.update({scenario.budgets[index].metric: index for index in indices}.values())
+            counting.update({scenario.budgets[index].key: index for index in indices}.values())
     for index, rule in enumerate(scenario.budgets):
-        if index not in covering:
+        if rule.difference is not None and not scenario.variants:
+            continue  # The lab file may have the variants.
+        if index not in covering and rule.difference is not None:
+            yield f"budget[{index}]: matches no cell, because its modes are of the reference; allowed: other variants"
+        elif index not in covering:
             yield (
                 f"budget[{index}]: matches no cell, because only the host is measured; "
                 "add a mode to modes, or remove the budget"
             )
         elif index not in counting:
             yield (
-                f"budget[{index}]: has no effect, because later budgets of {rule.metric} match all its cells; "
+                f"budget[{index}]: has no effect, because later budgets of {rule.key} match all its cells; "
                 "allowed: general budgets first, exceptions after them"
             )

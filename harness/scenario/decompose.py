@@ -11,7 +11,7 @@ from harness.config.names import choices
 from harness.config.problems import shown
 from harness.model.attach import Attach, Attachment
 from harness.model.base import Device, Kind
-from harness.model.mode import Arm, Place
+from harness.model.mode import Arm, Mode, Place, arms_of
 from harness.model.values import names_of, shown_field
 from harness.scenario.scenario import Decomposition, Scenario
 from harness.scenario.setups import setups
@@ -78,11 +78,8 @@ def _arms(scenario: Scenario) -> list[Arm]:
     """Every arm of the scenario's cells, the host first."""
     arms = [Arm(Place.HOST)]
     for mode in scenario.modes:
-        if mode.has_twin:
-            arms.append(Arm(Place.TWIN, mode))
-        if mode.attach is not None:
-            arms.append(Arm(Place.GUEST, mode))
-    return arms
+        arms += arms_of(mode).values()
+    return list(dict.fromkeys(arms))
 
 
 def _workload_problems(key: str, decomposition: Decomposition, scenario: Scenario) -> Iterator[str]:
@@ -162,6 +159,16 @@ def _guest_changes(before: Arm, after: Arm) -> Iterator[Change]:
     """The options in which the guests of two arms differ."""
     if before.place is Place.GUEST is after.place and before.mode is not None and after.mode is not None:
         yield from _option_changes("guest", before.mode.guest, after.mode.guest)
+        yield from setting_changes(before.mode, after.mode)
+
+
+def setting_changes(before: Mode, after: Mode) -> Iterator[Change]:
+    """The settings of the host in which two variants differ."""
+    one, other = ({each.path: each.value for each in mode.settings} for mode in (before, after))
+    for path in dict.fromkeys([*one, *other]):
+        if one.get(path) != other.get(path):
+            values = " -> ".join(values.get(path, "unchanged") for values in (one, other))
+            yield Change(path, f"{path} {values}")
 
 
 def _attached(arm: Arm) -> Attachment | None:

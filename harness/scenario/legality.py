@@ -66,7 +66,7 @@ def scenario_problems(scenario: Scenario) -> Iterator[str]:
         if isinstance(mode.attach, Vfio):
             yield from _conflicts_with_vfio(f'modes[{index}] = "{mode.name}"', mode, scenario)
         if isinstance(mode.attach, Attach):
-            yield from _workloads_for(mode.name, mode.attach, scenario)
+            yield from workload_problems(mode.name, mode.attach, scenario)
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +299,8 @@ def _spans_for(mode: Mode, scenario: Scenario) -> Iterator[str]:
         )
 
 
-def _workloads_for(name: str, attach: Attach, scenario: Scenario) -> Iterator[str]:
+def workload_problems(name: str, attach: Attach, scenario: Scenario) -> Iterator[str]:
+    """The conflicts of a mode with this name and attachment with the workloads of a scenario."""
     for index, workload in enumerate(scenario.workloads):
         shown_workload = f'workloads[{index}] = "{workload.name}"'
         if attach.read_only and workload.rw not in ("read", "randread"):

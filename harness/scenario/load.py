@@ -20,6 +20,7 @@ from harness.model.guest import ANY_GUEST, guest_problems
 from harness.model.job import Workload
 from harness.model.mode import Mode
 from harness.model.profile import PROFILES
+from harness.model.variant import variant_problems, variants_of
 from harness.model.workloads import parse_workloads
 from harness.published import links
 from harness.scenario.budgets import reference_problems
@@ -30,6 +31,7 @@ from harness.scenario.library import PRESETS
 from harness.scenario.scenario import Decomposition, Scenario, Search
 from harness.scenario.schema import ScenarioTable
 from harness.scenario.searches import search_problems
+from harness.scenario.variants import in_variants, legality_problems
 
 _NAME = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 MOST_PROBLEMS = 20
@@ -70,6 +72,10 @@ def load_scenario(path: Path) -> Scenario:
     scenario = replace(_scenario(path.stem, table), fio_files=files.read)
     problems += _guest_problems(table)
     problems += scenario_problems(scenario)
+    problems += variant_problems(table.variant)
+    variants = variants_of(table.variant)
+    problems += legality_problems(scenario, variants)
+    scenario = in_variants(scenario, variants)
     problems += reference_problems(scenario)
     problems += decompose_problems(scenario)
     problems += search_problems(scenario)

@@ -109,7 +109,9 @@ class Setup:
 
     @cached_property
     def modes(self) -> tuple[Mode, ...]:
-        return tuple(dict.fromkeys(cell.mode for group in self.groups for cell in group.cells))
+        """The modes of its cells, and those that they are compared with."""
+        modes = (cell.mode for group in self.groups for cell in group.cells)
+        return tuple(dict.fromkeys(each for mode in modes for each in (mode.against, mode) if each is not None))
 
     @property
     def jobs(self) -> tuple[Job, ...]:
@@ -229,6 +231,13 @@ class Plan:
         searching = sum(each.search.time_limit for each in self.searches) * FIO_SHARE
         rebuilding = sum(self.most_rounds_of(group) * group.recoveries for group in self.groups) * REBUILD_SECONDS
         return self._minutes(rounds + searching, self._steady_rounds[1]) + rebuilding / 60
+
+    def reboots(self, group: Group) -> bool:
+        """Whether the guest is booted anew for each round of the group.
+
+        Guests of variants that run one after the other always are. A round is then a sample.
+        """
+        return self.reboot or any(cell.mode.alternating for cell in group.cells)
 
     def most_rounds_of(self, group: Group) -> int:
         """`most_rounds`, or as many rounds as fit into `time_limit`. Never fewer than `rounds`."""

@@ -11,6 +11,7 @@ from harness.model.guest import GuestOptions
 from harness.model.job import Job, Workload
 from harness.model.mode import Cell, Mode
 from harness.model.profile import Profile
+from harness.model.variant import Variant
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class Search:
     def covers(self, cell: Cell) -> bool:
         """Whether the arms of this cell are searched."""
         same = cell.job.workload == self.workload and cell.job.iodepth == self.iodepth
-        return same and (self.modes is None or cell.mode.name in self.modes)
+        return same and (self.modes is None or any(name in self.modes for name in cell.mode.names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,8 @@ class Scenario:
     `published` is the key of the published figures to compare with. If several `budgets` of one metric
     cover a cell, the last one counts. `expect_void` names modes whose cells the author expects to be void. `fio_files`
     are the fio files among the workloads. `reference` is the single disk that `disk` is compared with, if the lab says
-    that `disk` is an array and names one. It is then the second of `disks`.
+    that `disk` is an array and names one. It is then the second of `disks`. With `variants`, the reference first,
+    `modes` has each mode in each of them.
     """
 
     name: str
@@ -99,6 +101,7 @@ class Scenario:
     disk_class: str | None = None
     file: str = ""
     reference: str = ""
+    variants: tuple[Variant, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.file:
@@ -112,6 +115,9 @@ class Scenario:
             return self
         return replace(self, disks=(self.disk, reference), reference=reference)
 
-    def on(self, guest: GuestOptions) -> Scenario:
-        """The scenario on a host whose guests have these options. The options in its own file win."""
-        return replace(self, modes=tuple(mode.on(guest) for mode in self.modes))
+    def on(self, guest: GuestOptions, *, one_guest: bool = False) -> Scenario:
+        """The scenario on a host whose guests have these options. The options in its own file win.
+
+        `one_guest` as for `Mode.on`.
+        """
+        return replace(self, modes=tuple(mode.on(guest, one_guest=one_guest) for mode in self.modes))

@@ -24,6 +24,7 @@ from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.layout import AnyLayout
 from harness.model.profile import PROFILE_TABLE, PROFILES
 from harness.model.values import Iodepth, Rate, SomeSeconds, Table
+from harness.model.variant import VariantName, VariantTable
 from harness.model.workloads import OneWorkload, WorkloadList
 from harness.published import link_names
 from harness.scenario.legality import mode_problems, vfio_problems
@@ -162,3 +163,4 @@ class ScenarioTable(Table):
     budget: list[Budget] = Field(default_factory=list)
     decompose: dict[DecompositionName, DecomposeTable] = Field(default_factory=dict)
     search: dict[SearchName, SearchTable] = Field(default_factory=dict)
+    variant: dict[VariantName, VariantTable] = Field(default_factory=dict)

@@ -19,23 +19,29 @@ MOST_ON_ROOT_BUS = 20
 def setups(modes: Iterable[Mode]) -> list[tuple[Mode, ...]]:
     """The modes of each setup, in the order given. Each mode joins the last setup, or begins a new one if that is full.
 
-    So modes that are next to each other in the list are measured together, and modes on one file system share it.
+    So modes that are next to each other in the list are measured together, and modes on one file system share it. All
+    variants of a mode are in one setup, also the reference that is not listed itself.
     """
+    several = tuple(dict.fromkeys(each for mode in modes for each in (mode.against, mode) if each is not None))
+    by_stored: dict[Mode, list[Mode]] = {}
+    for mode in several:
+        by_stored.setdefault(mode.stored, []).append(mode)
     found: list[list[Mode]] = []
-    for mode in dict.fromkeys(modes):
-        if found and _fit([*found[-1], mode]):
-            found[-1].append(mode)
+    for own in by_stored.values():
+        if found and _fit([*found[-1], *own]):
+            found[-1] += own
         else:
-            found.append([mode])
+            found.append(own)
     return [tuple(together) for together in found]
 
 
 def regions(modes: Iterable[Mode]) -> list[Base]:
     """The base of each region, without the region of the bare disk: one region for each bare array and each layer.
 
-    A qcow2 file has two regions. fio on the host cannot read the format, so the twin is a separate RAW file.
+    Variants of a mode share its region. A qcow2 file has two regions. fio on the host cannot read the format, so the
+    twin is a separate RAW file.
     """
-    layouts = [mode.layout for mode in modes]
+    layouts = [mode.layout for mode in dict.fromkeys(mode.stored for mode in modes)]
     arrays = dict.fromkeys(layout for layout in layouts if isinstance(layout, Md))
     layers = [layout.base for layout in layouts if not layout.is_base for _ in range(layout.regions)]
     return [*arrays, *layers]
@@ -57,8 +63,18 @@ def disks_in_words(names: Sequence[str]) -> str:
 
 
 def _fit(modes: Sequence[Mode]) -> bool:
-    attached = [mode.attach for mode in modes if mode.attach is not None]
-    if len({mode.guest for mode in modes if mode.attach is not None}) > 1:
+    guests: dict[str, list[Mode]] = {}
+    for mode in modes:
+        if mode.attach is not None:
+            guests.setdefault(mode.variant_name, []).append(mode)
+    alternating = {mode.alternating for own in guests.values() for mode in own}
+    return len(alternating) < 2 and len(regions(modes)) <= MOST_REGIONS and all(map(_fit_one_guest, guests.values()))
+
+
+def _fit_one_guest(modes: Sequence[Mode]) -> bool:
+    """Whether one guest can have the disks of all these modes."""
+    attached = [mode.attach for mode in modes]
+    if len({mode.guest for mode in modes}) > 1:
         return False  # One guest has all disks of a setup.
     if any(isinstance(attach, Vfio) for attach in attached):
         return len(attached) == 1  # The host does not have the disk while this guest has it.
@@ -70,8 +86,4 @@ def _fit(modes: Sequence[Mode]) -> bool:
     if "ide" in buses and set(buses) != {"ide"}:
         return False  # IDE needs another machine type, which would be a second difference between the modes.
     on_root_bus = len(buses) - buses.count("sata") - buses.count("ide")
-    return (
-        len(regions(modes)) <= MOST_REGIONS
-        and on_root_bus <= MOST_ON_ROOT_BUS
-        and all(buses.count(bus) <= BUSES[bus].most for bus in buses)
-    )
+    return on_root_bus <= MOST_ON_ROOT_BUS and all(buses.count(bus) <= BUSES[bus].most for bus in buses)

@@ -113,7 +113,8 @@ def timetables(
 
     These slices have timetables of their own, with one arm in each:
     - writes of an arm with a host cache: what is still in the cache after a slice would be written in the next one;
-    - all slices, if the guest has one of the disks for itself (VFIO), because passing the disk on takes seconds.
+    - all slices, if the guest has one of the disks for itself (VFIO), because passing the disk on takes seconds;
+    - those of each guest, if the guests of variants run one after the other, because a boot takes seconds.
     The arms of a mode on an array that is rebuilding have a timetable for each job, during which the recovery runs: it
     would disturb all other arms on these disks.
     """
@@ -125,11 +126,13 @@ def timetables(
         for turn in _shuffled(turns_of[job], chance)
     ]
     modes = {turn.arm.mode for _, _, turn in blocked if turn.arm.mode is not None}
-    sequential = takes_turns(modes)
+    sequential = any(isinstance(mode.attach, Vfio) for mode in modes)
     alternating: list[_Planned] = []
     apart: dict[Hashable, list[_Planned]] = {}
     for block, job, turn in blocked:
         own: list[Hashable] = [turn] if sequential or stays_in_cache(turn.arm, job) else []
+        if not sequential and turn.arm.in_guest and turn.arm.mode is not None and turn.arm.mode.alternating:
+            own = [turn.arm.mode.variant_name]
         if rebuilds(turn.arm.mode):
             own += [turn.arm.mode, job]
         (apart.setdefault(tuple(own), []) if own else alternating).append((block, job, turn))
@@ -151,8 +154,9 @@ def rebuilds(mode: Mode | None) -> bool:
 
 
 def takes_turns(modes: Iterable[Mode]) -> bool:
-    """Whether arms of these modes cannot alternate within seconds: only one machine has the disk at a time."""
-    return any(isinstance(mode.attach, Vfio) for mode in modes)
+    """Whether arms of these modes cannot alternate within seconds: only one machine has the disk at a time, or only one
+    guest runs at a time."""
+    return any(isinstance(mode.attach, Vfio) or mode.alternating for mode in modes)
 
 
 def _job_orders(jobs: Sequence[Job], blocks: int, chance: random.Random) -> Iterator[list[Job]]:

@@ -259,7 +259,7 @@ def test_a_block_device_that_the_arguments_lack_is_named() -> None:
 
 def test_a_process_without_block_devices_has_none() -> None:
     assert parse_process("native\t0\nio_uring\t0\nargument\tqemu\n") == QemuProcess(
-        {}, Engines({"native": 0, "io_uring": 0})
+        {}, Engines({"native": 0, "io_uring": 0}), ("qemu",)
     )
 
 

@@ -30,10 +30,11 @@ from harness.lab.vm_threads import VmThreads
 from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
 from harness.measure.blocks import measure_timetable
+from harness.measure.guests import Guests
 from harness.measure.idle import Idle, IdleReads
 from harness.measure.measurer import Piece
 from harness.measure.pauses import Pauses
-from harness.measure.session import GuestSlot, Session
+from harness.measure.session import Session
 from harness.model.attach import Attach
 from harness.model.counters import Background, Transferred
 from harness.model.effective import NOTHING, Effective
@@ -118,9 +119,9 @@ def session(device: str, disk: str, *, counted: bool, version: str) -> Session:
     )
     grant = granted(device)
     sources = [BlockSource(device, "file", number * SPAN, SPAN, grant=grant) for number in range(2)]
-    slot = GuestSlot(lambda: nullcontext(LocalGuest(device, evidence={"fio": version})))
+    guests = Guests("here", {"": lambda: nullcontext(LocalGuest(device, evidence={"fio": version}))}, {"": ["lvm"]})
     layouts = Layouts(sources[0], {"lvm": sources[1]}, SPAN, disk)
-    return Session(host, layouts, slot, {}, {}, ConditioningRecord("fill", None, (), None))
+    return Session(host, layouts, guests, {}, {}, ConditioningRecord("fill", None, (), None))
 
 
 @dataclass

@@ -167,7 +167,7 @@ def test_a_mistake_is_reported_with_key_value_and_what_is_allowed(tmp_path: Path
             'metric = "iop"\nshare = "30 %"',
             f'.metric = "iop": no such metric; allowed: {", ".join(METRICS)} (did you mean "iops"?)',
         ),
-        ('metric = "iops"', ": has no limit; allowed: share, absolute, or share and absolute with both"),
+        ('metric = "iops"', ": has no limit; allowed: share, absolute, share and absolute with both, or difference"),
         (
             'metric = "iops"\nshare = "0.3"',
             ".share = \"0.3\": '0.3' is not a valid share. Use a number and %, for example 30 %",

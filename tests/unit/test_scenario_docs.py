@@ -19,6 +19,7 @@ from harness.model.job import PATTERNS
 from harness.model.layout import Layout
 from harness.model.mode import Mode
 from harness.model.profile import PROFILE_TABLE, PROFILES, Profile
+from harness.model.variant import VariantTable
 from harness.model.workloads import NAMED
 from harness.published import link_names
 from harness.scenario.library import PRESETS
@@ -31,13 +32,14 @@ NAMES = [
     *(
         key.alias or name
         for name, key in ScenarioTable.model_fields.items()
-        if name not in ("mode", "profile", "budget", "decompose", "search")
+        if name not in ("mode", "profile", "budget", "decompose", "search", "variant")
     ),
     *REQUESTED_CLASSES,
     *PROFILE_TABLE.model_fields,
     *(f"budget.{key.name}" for key in fields(Budget)),
     *(f"decompose.{key}" for key in DecomposeTable.model_fields),
     *(f"search.{key}" for key in SearchTable.model_fields),
+    *(f"variant.{key}" for key in VariantTable.model_fields),
     *METRICS,
     *LAB_KINDS,
     *(f"attach.{key.name}" for key in fields(Attach)),

@@ -28,7 +28,7 @@ from harness.guest.libvirt.requirements import Versions, guest_missing
 from harness.guest.libvirt.running import RunningDomain
 from harness.guest.libvirt.storages import storage_finding
 from harness.guest.machine_size import too_many_queues, vcpus_for
-from harness.guest.places import no_room
+from harness.guest.places import file_missing, no_room
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
 from harness.guest.qemu_process import qemu_threads
 from harness.guest.storage_daemon import storage_daemon
@@ -113,9 +113,11 @@ class LibvirtHypervisor(LibvirtRemover):
         self._storages: dict[str, FoundStorage] = {}
 
     @contextmanager
-    def guest(self, log: CreationLog, disks: Sequence[GuestDisk], options: GuestOptions = ANY_GUEST) -> Iterator[Guest]:
+    def guest(
+        self, log: CreationLog, disks: Sequence[GuestDisk], options: GuestOptions = ANY_GUEST, *, variant: str = ""
+    ) -> Iterator[Guest]:
         """A guest with these disks that answers over SSH. It is destroyed at the end, also after a failure."""
-        name = f"{TAG}-{log.run_id}"
+        name = "-".join(filter(None, (TAG, log.run_id, variant)))
         console = f"{CONSOLE_DIRECTORY}/{name}.log"
         attached = resolved(self._host.runner, self._host.name, disks)
         self._host.runner.run(["mkdir", "-p", CONSOLE_DIRECTORY], deadline=20)
@@ -215,6 +217,7 @@ class LibvirtHypervisor(LibvirtRemover):
             or too_many_queues(attach, cpus, guest)
             or wrong_machine(attach, guest)
             or no_room(guest, self._host)
+            or file_missing(guest, self._host.runner)
             or unknown_hardware(self._connection, guest, self._host.acceleration.accel)
         )
 
@@ -236,8 +239,8 @@ class LibvirtHypervisor(LibvirtRemover):
                 uuid=made.uuid,
                 run_id=run_id,
                 accel=self._host.acceleration.accel,
-                kernel=files.kernel,
-                initramfs=files.initramfs,
+                kernel=options.kernel or files.kernel,
+                initramfs=options.initramfs or files.initramfs,
                 ssh_port=port,
                 console=made.console,
                 disks=tuple(disks),

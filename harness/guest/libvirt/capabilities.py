@@ -14,13 +14,15 @@ from harness.untrusted import reading
 
 def unknown_hardware(connection: Connection, guest: GuestOptions, accel: str) -> str | None:
     """Why QEMU on the host cannot have the requested machine type or CPU model, with the remedy; None if it can."""
-    if guest.machine is None and (guest.cpu is None or guest.cpu in CPU_MODES):
+    if guest.machine is None and guest.emulator is None and (guest.cpu is None or guest.cpu in CPU_MODES):
         return None
     kind = "kvm" if accel == "kvm" else "qemu"
-    look = partial(connection.handle.getDomainCapabilities, None, "x86_64", guest.machine, kind, 0)
+    look = partial(connection.handle.getDomainCapabilities, guest.emulator, "x86_64", guest.machine, kind, 0)
     try:
         found = connection.call("show what its QEMU can do", look)
     except Refused as error:
+        if guest.emulator is not None:
+            return f'emulator = "{guest.emulator}": {error.message}; see `virsh domcapabilities {guest.emulator}` there'
         return f"{error.message}; `virsh capabilities` on {connection.host} lists the machine types"
     with reading(f"host {connection.host}: libvirt's list of CPU models", GuestError):
         return _unknown_model(ET.fromstring(found), guest, connection.host)

@@ -88,8 +88,8 @@ class DomainDisks:
     def add(self, disk: GuestDisk, *, shared: bool = False, socket: str | None = None) -> None:
         """Add the disk and its controller. For a disk that is passed through, add only the port for it.
 
-        `shared` is for a source that another disk of the guest also uses: QEMU would refuse to open it twice. `socket`
-        is where a storage daemon serves the disk.
+        `shared` is for a source that another disk of this guest or of another one also uses: QEMU would refuse to open
+        it twice. `socket` is where a storage daemon serves the disk.
         """
         if not isinstance(disk.attach, Attach):
             # The root bus is number 0.

@@ -81,14 +81,15 @@ def domain_xml(spec: GuestSpec) -> str:
     ET.SubElement(features, "apic")
     add_cpu(domain, spec.options, accel=spec.accel)
     _text(domain, "on_reboot", "destroy")
-    devices = ET.SubElement(domain, "devices")
+    devices = _devices(domain, spec.options)
     bus = RootBus()
     ET.SubElement(devices, "controller", type="usb", model="none")
     bus.place(ET.SubElement(devices, "controller", type="virtio-serial", index="0"))
     disks = DomainDisks(devices, bus, machine)
     users = Counter(disk.source.path for disk in spec.disks)
     for disk in spec.disks:
-        disks.add(disk, shared=users[disk.source.path] > 1, socket=spec.sockets.get(disk.name))
+        shared = disk.shared or users[disk.source.path] > 1
+        disks.add(disk, shared=shared, socket=spec.sockets.get(disk.name))
     bus.settle()
     if disks.threads:
         threads.text = str(disks.threads)
@@ -108,6 +109,14 @@ def domain_xml(spec: GuestSpec) -> str:
     _override(domain, disks.overrides)
     ET.indent(domain)
     return ET.tostring(domain, encoding="unicode")
+
+
+def _devices(domain: ET.Element, options: GuestOptions) -> ET.Element:
+    """The element for the devices, with the program of QEMU if it is requested."""
+    devices = ET.SubElement(domain, "devices")
+    if options.emulator is not None:
+        _text(devices, "emulator", options.emulator)
+    return devices
 
 
 def _user_network(domain: ET.Element, ssh_port: int, machine: MachineType) -> None:

@@ -34,13 +34,29 @@ class Running:
     process: QemuProcess
     blocks: list[dict[str, Any]]
     size: GuestSize = field(default_factory=GuestSize)
+    version: str | None = None
+    """What QEMU reports as its version."""
+
+    @property
+    def program(self) -> Effective:
+        """The program that runs the guest, and what it boots."""
+        return self.process.files.merged(Effective(qemu_version=self.version))
 
 
 def running(connection: Connection, domain: Any, host: Runner) -> Running:
     """The guest as its host runs it now."""
     process, live = read_process(host, domain.name()), live_xml(connection, domain)
     blocks = ask(connection, domain, "query-block")
-    return Running(live, process, blocks, read_size(connection, domain, host, live))
+    version = version_of(ask(connection, domain, "query-version"), connection.host)
+    return Running(live, process, blocks, read_size(connection, domain, host, live), version)
+
+
+def version_of(answer: Any, host: str) -> str:
+    """For example "10.0.2 (Debian 1:10.0.2+ds-2)"."""
+    with reading(f"host {host}: the version of QEMU", GuestError):
+        numbers = ".".join(str(int(answer["qemu"][part])) for part in ("major", "minor", "micro"))
+        package = str(answer.get("package") or "").strip().removeprefix("(").removesuffix(")")
+        return f"{numbers} ({package})" if package else numbers
 
 
 def live_xml(connection: Connection, domain: Any) -> ET.Element:
@@ -97,7 +113,7 @@ def _effective(connection: Connection, domain: Any, guest: Running, alias: str) 
         qemu_iops_limit=shown_limits(limits, "iops"),
         qemu_bw_limit=shown_limits(limits, "bps"),
     )
-    return found.merged(guest.size.of_disk(iothreads))
+    return found.merged(guest.size.of_disk(iothreads)).merged(guest.program)
 
 
 def read_vhost_user(connection: Connection, domain: Any, guest: Running, alias: str) -> Effective:

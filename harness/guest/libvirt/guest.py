@@ -72,7 +72,7 @@ class LibvirtGuest(BootedGuest):
         if disk in self._attached.passed:
             pci = self._attached.passed[disk]
             found = read_passed_through(self._connection, self._domain, self._host, pci, alias)
-            found = found.merged(self._running.size.whole)
+            found = found.merged(self._running.size.whole).merged(self._running.program)
         else:
             pid_file = PID_FILE.format(name=self._running_domain.name)
             if disk in self._daemons:

@@ -5,7 +5,7 @@ QEMU's monitor reports neither the engine for asynchronous I/O of a disk nor whe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -14,6 +14,7 @@ from harness.errors import GuestError
 from harness.guest.libvirt.last_words import qemu_log
 from harness.guest.qemu_process import Engines, look_at_process, parse_inspected
 from harness.lab.transport.base import Runner
+from harness.model.effective import Effective
 from harness.untrusted import parse_json, reading
 
 PID_FILE = "/run/libvirt/qemu/{name}.pid"
@@ -21,10 +22,18 @@ PID_FILE = "/run/libvirt/qemu/{name}.pid"
 
 @dataclass(frozen=True, slots=True)
 class QemuProcess:
-    """The block devices in QEMU's arguments, by node name, and its AIO engines."""
+    """The block devices in QEMU's arguments, by node name, its AIO engines, and all arguments."""
 
     nodes: Mapping[str, Mapping[str, Any]]
     engines: Engines
+    arguments: Sequence[str] = ()
+
+    @property
+    def files(self) -> Effective:
+        """The program, and the guest's kernel and initramfs, by its arguments."""
+        given = dict(pairwise(self.arguments))
+        program = self.arguments[0] if self.arguments else None
+        return Effective(qemu_emulator=program, qemu_kernel=given.get("-kernel"), qemu_initramfs=given.get("-initrd"))
 
     def aio(self, node: str) -> str:
         """The engine in effect: the requested one, unless QEMU dropped it or never set it up."""
@@ -69,4 +78,4 @@ def parse_process(printed: str) -> QemuProcess:
         if option == "-blockdev" and value.startswith("{"):
             node = parse_json(value, "-blockdev", GuestError)
             nodes[node["node-name"]] = node
-    return QemuProcess(nodes, found.engines)
+    return QemuProcess(nodes, found.engines, found.arguments)

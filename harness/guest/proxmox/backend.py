@@ -31,7 +31,15 @@ from harness.guest.proxmox.process import PID_FILE
 from harness.guest.proxmox.removal import remove
 from harness.guest.proxmox.stores import PveVolume, Stores
 from harness.guest.proxmox.things import CreatedVm
-from harness.guest.proxmox.vm import clone_parameters, marks, of_root, shell_parameters, size_parameters, unplaced
+from harness.guest.proxmox.vm import (
+    clone_parameters,
+    marks,
+    of_root,
+    own_files,
+    shell_parameters,
+    size_parameters,
+    unplaced,
+)
 from harness.guest.qemu_process import qemu_threads
 from harness.lab.created import CreationLog, Entry, Removal
 from harness.lab.hosts import Host, ReachedHost
@@ -97,7 +105,8 @@ class ProxmoxHypervisor(ProxmoxRemover):
         if why or mode.attach is None:
             return why
         guest, spec = mode.guest, self._client.spec
-        if why := too_many_queues(mode.attach, int(self._host.facts["cpus"] or 1), guest) or unplaced(guest):
+        cpus = int(self._host.facts["cpus"] or 1)
+        if why := too_many_queues(mode.attach, cpus, guest) or own_files(guest) or unplaced(guest):
             return why
         if (options := of_root(guest)) and not spec.may_pass_devices:
             return (
@@ -136,8 +145,18 @@ class ProxmoxHypervisor(ProxmoxRemover):
                     yield found
 
     @contextmanager
-    def guest(self, log: CreationLog, disks: Sequence[GuestDisk], options: GuestOptions = ANY_GUEST) -> Iterator[Guest]:
-        """A guest with these disks that answers over SSH. It is stopped at the end; its owner removes the VM."""
+    def guest(
+        self,
+        log: CreationLog,
+        disks: Sequence[GuestDisk],
+        options: GuestOptions = ANY_GUEST,
+        *,
+        variant: str = "",  # noqa: ARG002 - one VM
+    ) -> Iterator[Guest]:
+        """A guest with these disks that answers over SSH. It is stopped at the end; its owner removes the VM.
+
+        Variants have the same VM one after the other.
+        """
         self._require_attachable(disks)
         with self._machine(log, disks) as machine:
             keys = self._attach(machine, disks, options)

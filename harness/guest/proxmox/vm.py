@@ -98,6 +98,17 @@ def size_parameters(guest: GuestOptions, vcpus: int) -> dict[str, object]:
     return found
 
 
+def own_files(guest: GuestOptions) -> str | None:
+    """The requested files of the host, which the API of Proxmox VE does not offer, as for `unplaced`."""
+    for name, path in guest.files.items():
+        what = "starts its own QEMU" if name == "emulator" else "boots the kernel of the guest's own image"
+        return (
+            f'{name} = "{path}": Proxmox VE {what}: leave it out, or measure before and after an upgrade of the node: '
+            "virt-overhead compare"
+        )
+    return None
+
+
 def unplaced(guest: GuestOptions) -> str | None:
     """The options of a guest that Proxmox VE does not have, as a message with the remedy; None if it has all."""
     if guest.topology and guest.topology[2] > 1:
