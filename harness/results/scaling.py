@@ -181,7 +181,7 @@ def _of_arm(
     place: Place, cell: Cell, record: CellRecord, of_arm: Mapping[tuple[str, str], Sequence[Measurement]]
 ) -> list[Measurement]:
     """The measurements of the cell's arm in the blocks that count."""
-    arm, blocks, raw = cell.by_role[place].id, set(record.samples), set(record.raw)
+    arm, blocks, raw = _arm(place, cell).id, set(record.samples), set(record.raw)
     found = of_arm.get((arm, cell.job.id), ())
     return [each for each in found if each.raw in raw and (each.round, each.block) in blocks]
 

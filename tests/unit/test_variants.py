@@ -101,7 +101,7 @@ def test_the_kernels_settings_are_files_of_the_host(tmp_path: Path) -> None:
         (
             "[variant.old]\n\n[variant.new]\n",
             "[variant.old]\nreference = true\n\n[variant.new]\nreference = true\n",
-            "variant.new.against = true: variant.old is the reference already; allowed: one reference",
+            "variant.new.reference = true: variant.old is the reference already; allowed: one reference",
         ),
         (
             'attach.aio = "threads"',

@@ -35,7 +35,6 @@ from harness.guest.proxmox.vm import (
     clone_parameters,
     marks,
     of_root,
-    own_files,
     shell_parameters,
     size_parameters,
     unplaced,
@@ -106,7 +105,7 @@ class ProxmoxHypervisor(ProxmoxRemover):
             return why
         guest, spec = mode.guest, self._client.spec
         cpus = int(self._host.facts["cpus"] or 1)
-        if why := too_many_queues(mode.attach, cpus, guest) or own_files(guest) or unplaced(guest):
+        if why := too_many_queues(mode.attach, cpus, guest) or unplaced(guest):
             return why
         if (options := of_root(guest)) and not spec.may_pass_devices:
             return (

@@ -98,8 +98,12 @@ def size_parameters(guest: GuestOptions, vcpus: int) -> dict[str, object]:
     return found
 
 
-def own_files(guest: GuestOptions) -> str | None:
-    """The requested files of the host, which the API of Proxmox VE does not offer, as for `unplaced`."""
+def unplaced(guest: GuestOptions) -> str | None:
+    """The options of a guest that Proxmox VE does not have, as a message with the remedy; None if it has all."""
+    return _own_files(guest) or _not_offered(guest)
+
+
+def _own_files(guest: GuestOptions) -> str | None:
     for name, path in guest.files.items():
         what = "starts its own QEMU" if name == "emulator" else "boots the kernel of the guest's own image"
         return (
@@ -109,8 +113,7 @@ def own_files(guest: GuestOptions) -> str | None:
     return None
 
 
-def unplaced(guest: GuestOptions) -> str | None:
-    """The options of a guest that Proxmox VE does not have, as a message with the remedy; None if it has all."""
+def _not_offered(guest: GuestOptions) -> str | None:
     if guest.topology and guest.topology[2] > 1:
         return f"threads = {guest.topology[2]}: Proxmox VE has no threads of a core: request more cores"
     if guest.machine and "q35" not in guest.machine:
