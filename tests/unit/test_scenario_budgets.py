@@ -137,8 +137,8 @@ def test_workloads_of_every_form_are_found(tmp_path: Path) -> None:
         (
             'mode = ["lvm"]',
             (
-                '.mode = ["lvm"]: no such key; allowed: metric, share, absolute, both, modes, workloads, iodepth, lab, difference '
-                '(did you mean "modes"?)'
+                '.mode = ["lvm"]: no such key; allowed: metric, share, absolute, both, modes, workloads, iodepth, lab, '
+                'difference (did you mean "modes"?)'
             ),
         ),
         ('both = "looser"', ': both = "looser" needs two limits; allowed: only together with share and absolute'),
