@@ -107,8 +107,8 @@ def _own_files(guest: GuestOptions) -> str | None:
     for name, path in guest.files.items():
         what = "starts its own QEMU" if name == "emulator" else "boots the kernel of the guest's own image"
         return (
-            f'{name} = "{path}": Proxmox VE {what}: leave out {name}, or measure before and after an upgrade of the node: '
-            "virt-overhead compare"
+            f'{name} = "{path}": Proxmox VE {what}: leave out {name}, or measure before and after an upgrade of the '
+            "node: virt-overhead compare"
         )
     return None
 
