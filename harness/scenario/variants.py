@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from harness.config.names import LONGEST_NAME
-from harness.model.attach import Attach, Vfio
+from harness.model.attach import Attach
 from harness.model.guest import guest_problems
 from harness.model.layout import Qcow2
 from harness.model.mode import Mode
@@ -71,9 +71,11 @@ def _made(mode: Mode, variants: Sequence[Variant]) -> Iterator[Mode]:
     if mode.attach is None:
         yield mode
         return
-    # A host setting is for the whole host, VFIO is for one guest, and a qcow2 file is for one QEMU.
+    # A host setting is for the whole host, VFIO and a storage daemon are for one guest, a qcow2 file is for one QEMU.
     settings = any(variant.settings for variant in variants)
-    alternating = settings or isinstance(mode.attach, Vfio) or isinstance(mode.layout, Qcow2)
+    alone = isinstance(mode.layout, Qcow2) or not (isinstance(mode.attach, Attach) and mode.attach.in_qemu)
+    served = any(dict(variant.attach).get("server", "qemu") != "qemu" for variant in variants)
+    alternating = settings or alone or served
     reference = _in(mode, variants[0], None, alternating=alternating)
     yield reference
     for variant in variants[1:]:
