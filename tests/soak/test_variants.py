@@ -1,0 +1,110 @@
+"""Variants in the lab: the same stack twice shows no difference, and a planted one is found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+
+from harness.lab.embedded.disks import NullBlkDisk
+from harness.lab.transport.ssh import SshRunner
+from harness.results import CellRecord
+from tests.e2e.conftest import host
+from tests.e2e.machines import traces
+from tests.soak.own_disks import measured, own_disks, project
+
+__all__ = ["host"]
+
+DISK = NullBlkDisk("varied", 8 << 30, completion_ns=400_000, queue_depth=64)
+PLANTED = 0.1
+"""The share of the IOPS that the throttled variant loses."""
+OTHER_QEMU = "/opt/qemu-new/usr/bin/qemu-system-x86_64"
+"""A second QEMU on the lab host, for example Debian's from backports (docs/variants.md)."""
+HALT_POLL = "/sys/module/kvm/parameters/halt_poll_ns"
+SCENARIO = """
+title = "Two variants"
+disk = "varied"
+modes = ["lvm"]
+workloads = ["randread-4k"]
+write_rate = "500 MiB/s"
+
+[variant.old]
+
+[variant.new]
+{changes}
+
+[profile.smoke]
+iodepth = [1, 8]
+rounds = 8
+most_rounds = 8
+"""
+
+
+@pytest.fixture
+def before(host: SshRunner) -> Iterator[object]:
+    """What is on the lab host before the test; afterwards it has nothing else."""
+    found = traces(host)
+    with own_disks(host, DISK):
+        yield found
+    assert traces(host) == found
+
+
+def new_cells(directory: Path, changes: str) -> dict[str, CellRecord]:
+    """The cells of the variant `new` by job, measured with these changes against `old`."""
+    directory.mkdir()
+    run = measured(project(directory, (DISK,), {"varied": SCENARIO.format(changes=changes)}), "--lab=lab.toml")
+    return {cell.job.id: cell for cell in run.cells if cell.against is not None}
+
+
+def interval(cell: CellRecord) -> tuple[float, float]:
+    """The interval of the difference in IOPS."""
+    found = cell.metrics["iops"].difference
+    assert found is not None
+    assert found.low is not None
+    assert found.high is not None
+    return found.low, found.high
+
+
+@pytest.mark.usefixtures("before")
+def test_the_same_stack_twice_shows_no_difference_and_a_throttled_one_is_found(tmp_path: Path) -> None:
+    same = new_cells(tmp_path / "same", "")
+    for cell in same.values():
+        low, high = interval(cell)
+        # Of 20 intervals, one does not contain 0. So a small distance is no failure.
+        assert low < 0.02, cell.id
+        assert high > -0.02, cell.id
+        assert high - low < 0.2, "the interval says nothing"
+    reached = fmean(same["randread-4k-qd1"].metrics["iops"].guest)
+    throttled = new_cells(tmp_path / "throttled", f"attach.iops = {round(reached * (1 - PLANTED))}")
+    low, high = interval(throttled["randread-4k-qd1"])
+    assert low > 0
+    assert low - 0.03 < PLANTED < high + 0.03
+    assert any("iops" in each for each in throttled["randread-4k-qd1"].differs)
+
+
+@pytest.mark.usefixtures("before")
+def test_a_setting_of_the_host_is_held_while_its_guest_runs_and_restored(tmp_path: Path, host: SshRunner) -> None:
+    if host.run(["test", "-w", HALT_POLL], deadline=20, check=False).status != 0:
+        pytest.skip(f"the lab host has no {HALT_POLL}: its guests are emulated")
+    value = host.run(["cat", HALT_POLL], deadline=20).stdout
+    cells = new_cells(tmp_path / "held", 'module = { "kvm.halt_poll_ns" = 0 }')
+    for cell in cells.values():
+        assert cell.skipped is None
+        assert cell.mode_detail.variant is not None
+        assert cell.mode_detail.variant.alternating
+        assert len(set(cell.boots)) == len(set(cell.rounds)), "each round has a boot of its own"
+        assert any(HALT_POLL in each for each in cell.differs)
+    assert host.run(["cat", HALT_POLL], deadline=20).stdout == value
+
+
+@pytest.mark.usefixtures("before")
+def test_two_versions_of_qemu_run_side_by_side(tmp_path: Path, host: SshRunner) -> None:
+    if host.run(["test", "-x", OTHER_QEMU], deadline=20, check=False).status != 0:
+        pytest.skip(f"the lab host has no second QEMU: unpack one below {OTHER_QEMU} (docs/variants.md)")
+    for cell in new_cells(tmp_path / "qemu", f'guest.emulator = "{OTHER_QEMU}"').values():
+        assert interval(cell)
+        assert any(each.startswith("qemu_version ") for each in cell.differs)
+        check = next(each for each in cell.validity if each.check == "configuration")
+        assert check.ok, check.detail
