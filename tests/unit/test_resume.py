@@ -270,6 +270,7 @@ def test_the_evaluation_is_stored_as_numbers_and_names() -> None:
                     ],
                     "iodepth": [1, 32],
                     "lab": ["bare-metal"],
+                    "difference": None,
                 }
             ],
             "decompositions": [],

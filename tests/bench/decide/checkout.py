@@ -62,7 +62,8 @@ def measured(work: Path, checkout: Path | None, profile: str, minutes: int) -> P
     _write_project(work, checkout, wanted)
     reports = (work / "reports").resolve()
     command = [sys.executable, "-m", "pytest", "scenarios", "--lab=embedded", f"--profile={profile}"]
-    command += [f"--reports={reports}", "-p", "no:cacheprovider", "-c", "pytest.ini", "-q"]
+    # The checkout's plugin is loaded by its conftest.py; the installed package's entry point would look for its own.
+    command += [f"--reports={reports}", "-p", "no:cacheprovider", "-p", "no:virt-overhead", "-c", "pytest.ini", "-q"]
     command += [f"--resume={reports / 'latest'}"] if latest.exists() else []
     print(f"{checkout}: {len(IODEPTHS)} disks, at most about {minutes} min each, and 5 min to prepare", flush=True)
     environment = os.environ | {"PYTHONPATH": str(checkout.resolve())}
