@@ -44,9 +44,14 @@ class Engines:
     rings: Mapping[str, int]
     dropped: frozenset[str] = frozenset()
 
-    def in_effect(self, requested: str) -> str:
-        """The requested engine, or `threads` (QEMU's thread pool) if QEMU dropped it or never set it up."""
-        return "threads" if requested in self.dropped or self.rings.get(requested) == 0 else requested
+    def in_effect(self, requested: str, image_format: str) -> str:
+        """The requested engine, or `threads` (QEMU's thread pool) if QEMU dropped it or never set it up.
+
+        QEMU sets a ring up for the first I/O to the file. A guest that finds a raw disk reads it; an empty image of
+        another format answers that itself, so nothing follows from a missing ring.
+        """
+        missing = image_format == "raw" and self.rings.get(requested) == 0
+        return "threads" if requested in self.dropped or missing else requested
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,7 +137,7 @@ def parse_served(process: Inspected) -> Effective:
     thread: Mapping[str, Any] = found.get(export.get("iothread", ""), {})
     return Effective(
         qemu_block_driver=node["driver"],
-        qemu_aio=process.engines.in_effect(storage["aio"]),
+        qemu_aio=process.engines.in_effect(storage["aio"], node["driver"]),
         qemu_cache_direct=storage["cache"]["direct"],
         qemu_cache_no_flush=storage["cache"]["no-flush"],
         qemu_write_cache=not export["writethrough"],

@@ -237,9 +237,11 @@ def test_an_engine_that_qemus_log_drops_is_not_in_effect() -> None:
 
 
 def test_an_engine_without_a_ring_was_never_set_up() -> None:
-    process = parse_process(COMMAND_LINE.replace("io_uring\t1", "io_uring\t0"))
+    without = COMMAND_LINE.replace("io_uring\t1", "io_uring\t0")
+    process = parse_process(without.replace('"driver":"qcow2"', '"driver":"raw"'))
     assert process.aio("libvirt-4-format") == "threads"
     assert process.aio("libvirt-5-storage") == "native"
+    assert parse_process(without).aio("libvirt-4-format") == "io_uring", "an empty qcow2 image was not read yet"
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def test_every_offered_attachment_is_read_back_as_requested_and_as_with_libvirt(
                 qemu_device=found.device,
                 cache=drive_options(drive)["cache"],
                 aio=drive_options(drive)["aio"],
-                qemu_aio=process.engines.in_effect(found.aio),
+                qemu_aio=process.engines.in_effect(found.aio, found.format),
                 qemu_cache_direct=found.direct,
                 qemu_cache_no_flush=found.no_flush,
                 qemu_write_cache=found.write_cache,
@@ -248,4 +248,6 @@ def test_each_disk_gets_its_own_free_drive() -> None:
 
 def test_an_engine_that_qemu_dropped_is_not_in_effect() -> None:
     engines = parse_inspected("native\t0\nio_uring\t1\nargument\t-machine\nargument\tq35\n").engines
-    assert [engines.in_effect(each) for each in ("native", "io_uring", "threads")] == ["threads", "io_uring", "threads"]
+    asked = ("native", "io_uring", "threads")
+    assert [engines.in_effect(each, "raw") for each in asked] == ["threads", "io_uring", "threads"]
+    assert [engines.in_effect(each, "qcow2") for each in asked] == ["native", "io_uring", "threads"]

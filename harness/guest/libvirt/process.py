@@ -37,14 +37,14 @@ class QemuProcess:
 
     def aio(self, node: str) -> str:
         """The engine in effect: the requested one, unless QEMU dropped it or never set it up."""
-        return self.engines.in_effect(self._protocol(node).get("aio", "threads"))
+        *formats, storage = self._chain(node)
+        # A node that leads to the storage without a format is raw.
+        image_format = formats[0]["driver"] if formats else "raw"
+        return self.engines.in_effect(storage.get("aio", "threads"), image_format)
 
     def discard(self, node: str) -> str:
         """`unmap` if every layer of block devices passes discards on."""
         return "unmap" if all(each.get("discard") == "unmap" for each in self._chain(node)) else "ignore"
-
-    def _protocol(self, node: str) -> Mapping[str, Any]:
-        return list(self._chain(node))[-1]
 
     def _chain(self, node: str) -> Iterator[Mapping[str, Any]]:
         """The node of a device (raw, qcow2) and the nodes below it, down to the file or host device."""

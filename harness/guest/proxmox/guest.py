@@ -91,7 +91,7 @@ def _effective(config: Mapping[str, Any], process: Inspected, key: str) -> Effec
         pve_drive=f"{key}: {config[key]}",
         qemu_device=qemu.device,
         qemu_format=qemu.format,
-        qemu_aio=process.engines.in_effect(qemu.aio),
+        qemu_aio=process.engines.in_effect(qemu.aio, qemu.format),
         qemu_cache_direct=qemu.direct,
         qemu_cache_no_flush=qemu.no_flush,
         qemu_write_cache=qemu.write_cache,
