@@ -15,11 +15,11 @@ from tests.soak.own_disks import measured, own_disks, project
 __all__ = ["host"]
 
 DISKS = 4
-# Four requests at a time, 20 ms each: 200 I/Os per second, which cost an emulated CPU next to nothing.
+# Four requests at a time, 40 ms each: 100 I/Os per second. With 20 ms, the emulated CPUs limited four of them to 3.6 x.
 MEMBERS = tuple(
-    NullBlkDisk(f"member{number}", 512 << 20, completion_ns=20_000_000, queue_depth=4) for number in range(1, DISKS + 1)
+    NullBlkDisk(f"member{number}", 512 << 20, completion_ns=40_000_000, queue_depth=4) for number in range(1, DISKS + 1)
 )
-SPARE = NullBlkDisk("spare", 512 << 20, completion_ns=20_000_000, queue_depth=4)
+SPARE = NullBlkDisk("spare", 512 << 20, completion_ns=40_000_000, queue_depth=4)
 _MAKE = """
 export PATH="$PATH:/usr/sbin:/sbin"
 mdadm --create /dev/md/there --quiet --run --metadata=1.2 --homehost=any --level=0 --chunk=64 --raid-devices=$# "$@" &&
@@ -30,6 +30,7 @@ export PATH="$PATH:/usr/sbin:/sbin"
 vgremove --yes --quiet --force there
 mdadm --quiet --stop /dev/md/there
 mdadm --quiet --zero-superblock "$@"
+rm -f /etc/lvm/archive/there_*.vg /etc/lvm/backup/there
 """
 _STORAGE = """
 [host.lab.storage.vms]
