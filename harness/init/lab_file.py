@@ -75,11 +75,13 @@ def _reasons(title: str, others: tuple[NotOffered, ...]) -> list[str]:
 
 def _host(name: str, host: Table) -> Iterator[str]:
     yield f"[host.{name}]"
-    yield from (f"{key} = {_value(value)}" for key, value in host.items() if key != "api")
-    if "api" in host:
-        yield ""
-        yield f"[host.{name}.api]"
-        yield from (f"{key} = {_value(value)}" for key, value in host["api"].items())
+    tables = ("api", "guest")
+    yield from (f"{key} = {_value(value)}" for key, value in host.items() if key not in tables)
+    for table in tables:
+        if table in host:
+            yield ""
+            yield f"[host.{name}.{table}]"
+            yield from (f"{key} = {_value(value)}" for key, value in host[table].items())
 
 
 def _storage(host: str, storage: StorageOffer, hashes: str = "") -> Iterator[str]:

@@ -17,6 +17,7 @@ OUTPUT = Path("lab.toml")
 UNKNOWN_NODE = "localhost"
 """PVE's name for the node that answers, until its own name is known."""
 _LAST_PORT = 65535
+_OF_NODE = ("user", "token", "secret", "ca_file", "fingerprint", "node", "guest_address")
 _ADDRESS = re.compile(r"(?:(?P<user>[^@\s]+)@)?(?P<address>\[[^\]\s]+\]|[^:@\s]+)(?::(?P<port>[0-9]{1,5}))?")
 
 
@@ -55,6 +56,11 @@ def add_init(commands: Any) -> argparse.ArgumentParser:
     api.add_argument("--fingerprint", metavar="SHA256", help="the fingerprint of the node's certificate")
     api.add_argument("--ssh-port", type=int, metavar="PORT", help="with --key: the port of SSH on the node (22)")
     api.add_argument("--node", metavar="NAME", help="the node's name in its cluster")
+    api.add_argument(
+        "--guest-address",
+        metavar="ADDRESS/PREFIX",
+        help="a free address for the guests, for example 192.0.2.50/24, if their network has no DHCP",
+    )
     parser.add_argument("--output", type=Path, metavar="FILE", help=f"the file to write (default: {OUTPUT})")
     parser.add_argument("--force", action="store_true", help="replace the file if it exists")
     parser.add_argument(
@@ -65,7 +71,7 @@ def add_init(commands: Any) -> argparse.ArgumentParser:
 
 def init_request(options: argparse.Namespace, reserved: Collection[str]) -> InitRequest:
     """The request of the command line. Raises ConfigError if options contradict each other."""
-    of_node = {name: getattr(options, name) for name in ("user", "token", "secret", "ca_file", "fingerprint", "node")}
+    of_node = {name: getattr(options, name) for name in _OF_NODE}
     if surplus := [name for name, value in of_node.items() if value is not None and options.proxmox is None]:
         raise ConfigError(f"--{surplus[0].replace('_', '-')} needs --proxmox", hint="virt-overhead init --help")
     if options.key is not None and options.ssh is None and options.proxmox is None:
@@ -109,7 +115,8 @@ def _node(options: argparse.Namespace, given: dict[str, Any]) -> tuple[str, dict
     api |= {"ca_file": _absolute(given["ca_file"])} if given["ca_file"] else {}
     key = {"key": _absolute(options.key)} if options.key else {}
     key |= {"port": options.ssh_port} if options.ssh_port is not None else {}
-    return _host_name(address), {"kind": "proxmox", **key, "api": api}
+    static = {"network": "static", "address": given["guest_address"]} if given["guest_address"] else None
+    return _host_name(address), {"kind": "proxmox", **key, "api": api} | ({"guest": static} if static else {})
 
 
 def _address(option: str, text: str, allowed: str) -> tuple[str | None, str, int | None]:

@@ -19,7 +19,7 @@ from tests.e2e.machines import latest, measure
 DAEMONS = ("virtlogd", "libvirtd")
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="module")
 def local_libvirt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """libvirt of this machine, started where no service manager has done so, and then ended again."""
     needed = ("libvirtd", "virtlogd", "virsh", "sfdisk", "mkfs.ext4", "losetup")
@@ -60,6 +60,7 @@ def fio_in_path(tmp_path: Path) -> dict[str, str]:
     return {"PATH": f"{wrapper.parent}:{os.environ['PATH']}"}
 
 
+@pytest.mark.usefixtures("local_libvirt")
 def test_a_loop_device_is_measured_and_what_the_host_lacks_is_skipped(
     tmp_path: Path, fio_in_path: dict[str, str]
 ) -> None:

@@ -152,6 +152,7 @@ def test_the_file_for_a_node_loads_as_it_is(
     secret.chmod(0o600)
     words = ["--proxmox", f"127.0.0.1:{serving.port}", "--secret", f"file:{secret}"]
     words += ["--ca-file", str(serving.authority), "--key", str(tmp_path / "key"), "--ssh-port", "2222"]
+    words += ["--guest-address", "10.99.0.50/16"]
     assert main(["init", *words]) == 0
     text = (tmp_path / "lab.toml").read_text()
     assert PASSWORD not in text
@@ -160,6 +161,7 @@ def test_the_file_for_a_node_loads_as_it_is(
     assert (found.name, found.proxmox.api.node, found.proxmox.api.port) == ("127-0-0-1", "pve", serving.port)
     assert found.ssh is not None
     assert (found.ssh.key, found.ssh.port) == (tmp_path / "key", 2222)
+    assert (found.proxmox.guest.network, str(found.proxmox.guest.address)) == ("static", "10.99.0.50/16")
     assert found.stored == (
         DiskByStorage("local", key="storage", at="local"),
         DiskByStorage("local-lvm", key="storage", at="local-lvm"),
@@ -212,6 +214,8 @@ PIN = ":".join(["0a"] * 32)
         (["--ssh", "h:99999", "--key", "/k"], "--ssh h:99999: allowed: USER@HOST or USER@HOST:PORT"),
         (["--key", "/k"], "--key needs --ssh or --proxmox"),
         (["--ca-file", "/ca.pem"], "--ca-file needs --proxmox"),
+        (["--guest-address", "10.0.0.5/8"], "--guest-address needs --proxmox"),
+        (["--proxmox", "h", "--secret", "env:P", "--guest-address", "x"], 'host.h.guest.address = "x": '),
         (["--proxmox", "h"], "--proxmox needs --secret env:VARIABLE"),
         (["--proxmox", "h", "--secret", "hunter2"], "--proxmox needs --secret env:VARIABLE"),
         (["--proxmox", "h:99999", "--secret", "env:P"], "--proxmox h:99999: allowed: HOST or HOST:PORT"),
