@@ -67,9 +67,7 @@ class Verdicts:
 
     @property
     def faster_sentences(self) -> tuple[str, ...]:
-        return tuple(
-            f"{cell.id}: {cell.headline_name} overhead {percent_with_interval(cell.overhead)} %" for cell in self.faster
-        )
+        return tuple(f"{cell.id}: {cell.headline_name} {_gained(cell)}" for cell in self.faster)
 
     @property
     def void_reasons(self) -> tuple[str, ...]:
@@ -91,6 +89,13 @@ def _failed(cell: CellView) -> list[str]:
 def _example(cell: CellView) -> str:
     detail = next((check.detail for check in cell.record.validity if not check.ok), "no reason was stored")
     return f"for example {cell.record.job.id}: {textwrap.shorten(detail, _LINE, placeholder=' ...')}"
+
+
+def _gained(cell: CellView) -> str:
+    mode = cell.record.mode_detail
+    loss = cell.headline.on_same_disks(mode) if cell.headline is not None else None
+    basis = " against the array on the host" if mode.on_array else ""
+    return f"overhead{basis} {percent_with_interval(loss)} %"
 
 
 def verdicts(cells: Sequence[CellView]) -> Verdicts:

@@ -56,9 +56,13 @@ class MetricRecord:
     """How much worse the guest is than that of the reference variant, as a share of it: 0.02 loses 2 % more. Null for
     the reference, and without variants."""
 
+    def on_same_disks(self, mode: ModeDetail) -> Estimate | None:
+        """How much worse the guest is than the host on the same disks: on an array, than the twin."""
+        return self.virtualisation if mode.on_array else self.overhead
+
     def gained(self, mode: ModeDetail) -> bool:
-        """Whether the guest is better beyond the interval than the host on the same disks: on an array, the twin."""
-        loss = self.virtualisation if mode.on_array else self.overhead
+        """Whether the guest is better beyond the interval than the host on the same disks."""
+        loss = self.on_same_disks(mode)
         return loss is not None and loss.high is not None and loss.high < 0
 
 
