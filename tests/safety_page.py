@@ -10,13 +10,14 @@ from functools import cache
 from pathlib import Path
 
 from harness.guest.libvirt.backend import Domain
+from harness.guest.libvirt.borrowed_things import KINDS as BORROWED_THINGS
 from harness.guest.proxmox.things import KINDS as PROXMOX_THINGS
 from harness.lab.created import Thing
 from harness.measure.reap import HOST_THINGS
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "safety.md"
-THINGS: tuple[type[Thing], ...] = (*HOST_THINGS, Domain, *PROXMOX_THINGS)
+THINGS: tuple[type[Thing], ...] = (*HOST_THINGS, Domain, *BORROWED_THINGS, *PROXMOX_THINGS)
 
 WRITING = re.compile(
     r"\b(blkdiscard|cryptsetup|dd|fallocate|fio|losetup -d|lvcreate|lvremove|mdadm|mkfs\.\w+|mkswap|mount|partx|"

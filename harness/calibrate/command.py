@@ -66,6 +66,11 @@ def disk_of(spec: HostSpec, wanted: str | None) -> str:
             f"host {spec.name}: a calibration gives the whole disk to the guest: {why}",
             hint=f"log in as {ROOT} without a token: host.{spec.name}.api.user, .token and .secret",
         )
+    if not spec.hypervisor.boots_guests:
+        raise ConfigError(
+            f"host {spec.name}: a calibration boots guests, but the lab file borrows a VM that already runs",
+            hint=f"calibrate without host.{spec.name}.guest.borrow",
+        )
     return wanted or names[0]
 
 

@@ -30,7 +30,8 @@ class Started(Generic[Machine_co]):
 class Booted(Started[Machine_co]):
     """A guest that is ready: its drivers are loaded. `seconds` is the time from the start to the first answer."""
 
-    seconds: float
+    seconds: float | None
+    """None for a guest that ran already."""
 
 
 @contextmanager

@@ -46,7 +46,7 @@ done
 """
 _EVIDENCE = r"""
 echo "kernel=$(uname -r)"
-echo "hypervisor=$(cat /run/hypervisor)"
+echo "hypervisor=$(cat /run/hypervisor 2>/dev/null || LC_ALL=C lscpu 2>/dev/null | sed -n 's/^Hypervisor vendor: *//p')"
 echo "cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)"
 echo "cpus=$(grep -c ^processor /proc/cpuinfo)"
 ranges=$(sed -n 's/^\([0-9a-f]*\)-\([0-9a-f]*\) : System RAM$/0x\2-0x\1+1/p' /proc/iomem | tr '\n' '+')

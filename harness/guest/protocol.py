@@ -56,8 +56,8 @@ class Guest(Protocol):
     def runner(self) -> Runner: ...
 
     @property
-    def boot_seconds(self) -> float:
-        """Seconds from the start to the first answer over SSH."""
+    def boot_seconds(self) -> float | None:
+        """Seconds from the start to the first answer over SSH; None if it ran already."""
         ...
 
     @property

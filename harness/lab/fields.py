@@ -37,7 +37,8 @@ def _profile(name: str) -> str:
     return name
 
 
-def _address(text: str) -> str:
+def host_address(text: str) -> str:
+    """The name or the address of a machine. Raises ValueError for anything else."""
     if not _NAME_OR_IPV4.fullmatch(text) and not _is_ipv6(text):
         raise ValueError("allowed: only a name or an address; user and port have separate keys")
     return text
@@ -111,7 +112,7 @@ def _endurance(value: object) -> int:
 Name = Annotated[str, AfterValidator(plain_name)]
 ProfileName = Annotated[str, AfterValidator(_profile)]
 Word = Annotated[str, AfterValidator(word)]
-Address = Annotated[str, AfterValidator(_address)]
+Address = Annotated[str, AfterValidator(host_address)]
 HostKey = Annotated[str, AfterValidator(_host_key)]
 HostPath = Annotated[Path, BeforeValidator(absolute_path)]
 DiskLink = Annotated[str, AfterValidator(_disk_link)]

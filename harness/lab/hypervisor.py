@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, Protocol
 
 
@@ -29,19 +30,45 @@ class HypervisorSpec(Protocol):
         """Why a device of the host cannot be attached to a guest by its path; None if it can."""
         ...
 
+    @property
+    def boots_guests(self) -> bool:
+        """Whether runs boot the guests. If not, all rounds are in one boot."""
+        ...
+
     def why_emulated(self, host: str) -> str | None:
         """Why the host with the name `host` emulates the CPU of guests; None if KVM must be probed."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class LibvirtSpec:
-    """libvirt. It has no settings in the lab file."""
+class BorrowedVm:
+    """A running VM of others: its name in libvirt, and the login to it over SSH, through its host or directly.
 
+    Without `host_key`, the key of the first contact is stored.
+    """
+
+    name: str
+    address: str
+    port: int
+    user: str
+    key: Path
+    host_key: str | None
+    through_host: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LibvirtSpec:
+    """libvirt. `borrowed` is the VM that disks are plugged into; None if runs make their own guests."""
+
+    borrowed: BorrowedVm | None = None
     address: None = None
     secret_variables: tuple[str, ...] = ()
     needless_checks: frozenset[str] = frozenset()
     why_no_devices: None = None
+
+    @property
+    def boots_guests(self) -> bool:
+        return self.borrowed is None
 
     def why_emulated(self, host: str) -> None:  # noqa: ARG002 - a HypervisorSpec
         return None

@@ -15,6 +15,7 @@ from harness.config.toml import read_toml
 from harness.errors import ConfigError
 from harness.lab import proxmox
 from harness.lab.array import ArrayTable, StatedArray, reference_problems, stated_array
+from harness.lab.borrowed import borrowed_vm
 from harness.lab.fields import (
     Address,
     BackingFile,
@@ -27,7 +28,7 @@ from harness.lab.fields import (
     ProfileName,
     Word,
 )
-from harness.lab.hypervisor import LIBVIRT, HypervisorSpec, KindRules
+from harness.lab.hypervisor import LIBVIRT, HypervisorSpec, KindRules, LibvirtSpec
 from harness.lab.proxmox import ApiTable, GuestTable, ProxmoxSpec, StoredLayout
 from harness.lab.storage import DiskByStorage, StorageTable, storage_spec
 from harness.model.disk_class import ARRAY, STORAGE, DiskClass, class_of_link
@@ -321,7 +322,8 @@ def _kinds(fit: Callable[[KindRules], bool]) -> str:
 def _hypervisor(where: str, table: _Host, problems: list[str]) -> HypervisorSpec:
     if table.kind == "proxmox":
         return proxmox.proxmox_spec(where, table.api, table.guest, problems) or LIBVIRT
-    return LIBVIRT
+    borrowed = borrowed_vm(f"{where}.guest", table.guest, problems) if table.guest is not None else None
+    return LibvirtSpec(borrowed) if borrowed is not None else LIBVIRT
 
 
 def _guest(where: str, table: _Host, problems: list[str]) -> GuestOptions:
@@ -329,6 +331,10 @@ def _guest(where: str, table: _Host, problems: list[str]) -> GuestOptions:
         return ANY_GUEST
     if table.kind != "proxmox" and (surplus := sorted(table.guest.of_node)):
         why = f'cannot be used with kind = "{table.kind}"; allowed: only with kind = "proxmox"'
+        problems += [f"{where}.{key}: {why}" for key in surplus]
+    if table.kind == "proxmox" and (surplus := sorted(table.guest.of_borrowed)):
+        allowed = _kinds(lambda each: "api" in each.needless)
+        why = f"a VM of Proxmox VE cannot be borrowed; allowed: only with kind = {allowed}"
         problems += [f"{where}.{key}: {why}" for key in surplus]
     problems += [f"{where}.{problem}" for problem in guest_problems(table.guest.options)]
     return table.guest.options

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from harness.config.values import absolute_path
+from harness.lab.fields import HostKey, HostPath, Word, host_address
 from harness.lab.hypervisor import KindRules
 from harness.model.guest import GUEST_MEMORY, OPTION_TYPES, OPTIONS_TABLE, GuestOptions, cpu_type
 
@@ -19,6 +20,7 @@ ROOT = "root@pam"
 """PVE lets only this user attach a device by its path, and only with a password."""
 API_PORT = 8006
 _MASK = "***"
+_WITH_PREFIX = 'allowed: an address with its prefix length, for example "192.0.2.50/24"'
 StoredLayout = Literal["lvm", "lvm-thin", "raw", "qcow2", "zvol"]
 """Kinds of layout that are a volume on a storage."""
 
@@ -115,6 +117,10 @@ class ProxmoxSpec:
     def why_no_devices(self) -> str | None:
         return self.api.why_no_devices
 
+    @property
+    def boots_guests(self) -> bool:
+        return True
+
     def why_emulated(self, host: str) -> str | None:
         return None if self.guest.kvm else f"host.{host}.guest.kvm = false in the lab file"
 
@@ -166,13 +172,14 @@ def _user(text: str) -> str:
     return text
 
 
-def _interface(text: str) -> str:
+def _guest_address(text: str) -> str:
+    """An address with its prefix length, or the name or address of a borrowed VM. The rest of the table decides."""
+    if "/" not in text:
+        return host_address(text)
     try:
         IPv4Interface(text)
     except (AddressValueError, NetmaskValueError, ValueError):
-        raise ValueError('allowed: an address with its prefix length, for example "192.0.2.50/24"') from None
-    if "/" not in text:
-        raise ValueError('allowed: an address with its prefix length, for example "192.0.2.50/24"')
+        raise ValueError(_WITH_PREFIX) from None
     return text
 
 
@@ -229,15 +236,24 @@ class ApiTable(_Discreet):
     fingerprint: str | None = Field(default=None, pattern=r"^([0-9A-Fa-f]{2}:){31}[0-9A-Fa-f]{2}$")
 
 
-class GuestTable(OPTIONS_TABLE):  # type: ignore[misc, valid-type] # it is created from the options of a guest
-    """`[host.NAME.guest]`: the options of a guest, and how a node of Proxmox VE creates it."""
+_OF_BORROWED = frozenset({"borrow", "port", "user", "key", "host_key"})
+_OF_BOTH = frozenset({"address", "reach"})
 
+
+class GuestTable(OPTIONS_TABLE):  # type: ignore[misc, valid-type] # it is created from the options of a guest
+    """`[host.NAME.guest]`: a guest's options, how Proxmox VE creates it, or the VM that is borrowed instead."""
+
+    borrow: Word | None = None
+    port: int = Field(default=22, ge=1, le=65535)
+    user: Word = "root"
+    key: HostPath | None = None
+    host_key: HostKey | None = None
     bridge: str = Field(default="vmbr0", min_length=1)
     iso_storage: str = Field(default="local", min_length=1)
     vmids: Annotated[tuple[int, int], BeforeValidator(_vmids)] = (9000, 9099)
     kvm: bool = True
     network: Network = "agent"
-    address: Annotated[str, AfterValidator(_interface)] | None = None
+    address: Annotated[str, AfterValidator(_guest_address)] | None = None
     gateway: Annotated[str, AfterValidator(_gateway)] | None = None
     reach: Reach = "node"
     template: int | None = Field(default=None, ge=100, le=999_999_999)
@@ -250,7 +266,12 @@ class GuestTable(OPTIONS_TABLE):  # type: ignore[misc, valid-type] # it is creat
     @property
     def of_node(self) -> set[str]:
         """The keys in the file that only a node of Proxmox VE has."""
-        return set(self.model_fields_set) - set(OPTION_TYPES)
+        return set(self.model_fields_set) - set(OPTION_TYPES) - _OF_BORROWED - (_OF_BOTH if self.borrow else set())
+
+    @property
+    def of_borrowed(self) -> set[str]:
+        """The keys in the file that only a borrowed VM has."""
+        return set(self.model_fields_set & _OF_BORROWED)
 
 
 def proxmox_spec(where: str, api: ApiTable | None, guest: GuestTable | None, problems: list[str]) -> ProxmoxSpec | None:
@@ -285,6 +306,8 @@ def _rules(where: str, table: GuestTable, problems: list[str]) -> GuestRules:
         problems.append(f'{where}.cpu = "{table.cpu}": QEMU has it only with KVM; allowed with kvm = false: "max"')
     if table.network == "static" and table.address is None:
         problems.append(f'{where}.address: missing; network = "static" needs it, for example "192.0.2.50/24"')
+    if table.address is not None and "/" not in table.address:
+        problems.append(f'{where}.address = "{table.address}": {_WITH_PREFIX}')
     if table.network == "static" and table.template is not None:
         problems.append(
             f'{where}.network = "static": needs the guest image of virt-overhead; allowed with template: '

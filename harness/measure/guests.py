@@ -59,7 +59,7 @@ class Guests:
         """What was read back of each disk."""
         self.evidence: dict[str, Mapping[str, str]] = {}
         """What each guest reported of its machine, by variant."""
-        self.boot_seconds: dict[str, float] = {}
+        self.boot_seconds: dict[str, float | None] = {}
         try:
             for variant in boots:
                 self._read_back(variant, self.of(variant))

@@ -80,9 +80,13 @@ def guest_provenance(guests: Guests | None) -> dict[str, JsonValue]:
     if guests is None:
         return {}
     return {
-        f"guest {variant}".strip(): {**found, "boot_seconds": round(guests.boot_seconds[variant], 1)}
+        f"guest {variant}".strip(): {**found, **_boot(guests.boot_seconds[variant])}
         for variant, found in guests.evidence.items()
     }
+
+
+def _boot(seconds: float | None) -> dict[str, JsonValue]:
+    return {} if seconds is None else {"boot_seconds": round(seconds, 1)}
 
 
 def _image(image: Image) -> dict[str, JsonValue]:

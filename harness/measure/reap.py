@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from harness.errors import HarnessError, HostError
+from harness.guest.libvirt.borrowed_things import KINDS as BORROWED_THINGS
 from harness.guest.pci import PassedThrough
 from harness.guest.protocol import Remover
 from harness.guest.proxmox.things import KINDS as PROXMOX_THINGS
@@ -64,7 +65,7 @@ def split_by_disks(entries: Sequence[Entry], disks: Collection[str]) -> tuple[li
 
 def described(entry: Entry) -> str:
     """An entry of the log in words, for a list."""
-    thing = entry.parsed((*HOST_THINGS, *PROXMOX_THINGS))
+    thing = entry.parsed((*HOST_THINGS, *BORROWED_THINGS, *PROXMOX_THINGS))
     what = thing.words if thing else str(entry.record.get("name") or entry.kind or "a record that cannot be read")
     return f"{what}, of run {entry.run_id}"
 

@@ -224,6 +224,8 @@ class Engine:
 
     def _plan(self, name: str, cells: Sequence[Cell]) -> Plan:
         plan = plan_for(self.scenarios[name], self.options.profile, cells)
+        if not self._hosts[name].hypervisor.boots_guests:
+            plan = replace(plan, reboot=False)
         if self.options.rounds:
             return plan.with_rounds(self.options.rounds)
         return plan.with_time(self.options.time) if self.options.time else plan

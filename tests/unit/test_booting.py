@@ -47,6 +47,7 @@ def test_a_guest_is_up_within_the_block_and_ended_after_it() -> None:
     assert machines.running == []
     assert events[0] == StepStarted("boot the guest", 12.0)
     assert isinstance(events[1], StepFinished)
+    assert guest.seconds is not None
     assert 0 <= guest.seconds <= events[1].seconds
 
 

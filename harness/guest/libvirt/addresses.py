@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from itertools import count, product
 from string import ascii_lowercase
 from typing import Literal
@@ -45,15 +46,26 @@ class RootBus:
                 address.set("multifunction", "on")
 
 
-class DriveNames:
-    """libvirt's names of disks: `sda` to `sdz`, then `sdaa`. The guest's own names may differ."""
+class AnyPlace(RootBus):
+    """The bus of a guest that runs already: libvirt chooses free places for devices that are plugged in."""
 
-    def __init__(self) -> None:
+    def place(self, device: ET.Element) -> None:
+        """Leave the device without an address."""
+
+
+class DriveNames:
+    """libvirt's names of disks: `sda` to `sdz`, then `sdaa`. The guest's own names may differ. `taken` are left out."""
+
+    def __init__(self, taken: Collection[str] = ()) -> None:
         self._numbers = {prefix: count() for prefix in ("vd", "sd", "hd", "nvme")}
+        self._taken = taken
 
     def next(self, prefix: str) -> str:
-        number = next(self._numbers[prefix])
-        return f"nvme{number}n1" if prefix == "nvme" else prefix + _letters(number)
+        return next(name for name in self._all(prefix) if name not in self._taken)
+
+    def _all(self, prefix: str) -> Iterator[str]:
+        for number in self._numbers[prefix]:
+            yield f"nvme{number}n1" if prefix == "nvme" else prefix + _letters(number)
 
 
 def on_controller(disk: ET.Element, controller: int, *, bus: int = 0, unit: int = 0) -> None:

@@ -16,12 +16,14 @@ from harness.errors import Unsupported
 from harness.events import Events
 from harness.guest.booting import Started, booted, logging_in
 from harness.guest.libvirt.attachments import missing, resolved, served_by_daemon
+from harness.guest.libvirt.borrowed_things import AddedThread, PluggedIn
 from harness.guest.libvirt.capabilities import unknown_hardware
 from harness.guest.libvirt.connection import Connection, Refused, connect
 from harness.guest.libvirt.disks import wrong_machine
 from harness.guest.libvirt.domain import GuestSpec, domain_xml
 from harness.guest.libvirt.guest import LibvirtGuest
 from harness.guest.libvirt.last_words import ended_while_booting, qemu_log
+from harness.guest.libvirt.plugged import remove_thread, unplug
 from harness.guest.libvirt.pools import place_of
 from harness.guest.libvirt.process import PID_FILE
 from harness.guest.libvirt.requirements import Versions, guest_missing
@@ -35,6 +37,7 @@ from harness.guest.storage_daemon import storage_daemon
 from harness.lab.created import CreationLog, Entry, Removal, Thing
 from harness.lab.guard import require_leading_to, serial_of
 from harness.lab.hosts import Host, ReachedHost
+from harness.lab.hypervisor import LibvirtSpec
 from harness.lab.inventory import AnyDisk, HostSpec
 from harness.lab.paths import CONSOLE_DIRECTORY, TAG
 from harness.lab.storage import DiskByStorage
@@ -73,14 +76,18 @@ class Domain(Thing):
 
 
 class LibvirtRemover:
-    """Ends the guests that runs left on one host."""
+    """Ends the guests that runs left on one host, and unplugs what they left in VMs of others."""
 
     def __init__(self, runner: Runner, connection: Connection) -> None:
         self._runner = runner
         self._connection = connection
 
     def remove(self, entry: Entry) -> Removal | None:
-        """End the guest of the entry; None if the entry is not about a guest."""
+        """Remove the thing of the entry; None if libvirt did not make it."""
+        if (plugged := entry.parsed([PluggedIn])) is not None:
+            return unplug(self._connection, plugged)
+        if (thread := entry.parsed([AddedThread])) is not None:
+            return remove_thread(self._connection, self._runner, thread)
         made = entry.parsed([Domain])
         return None if made is None else self._removed(made)
 
@@ -285,8 +292,14 @@ class LibvirtBackend:
 
     @contextmanager
     def hypervisor(self, host: Host, events: Events) -> Iterator[Hypervisor]:
+        from harness.guest.libvirt.borrowing import BorrowingHypervisor  # noqa: PLC0415 - it is derived from this module
+
         with connect(host) as connection:
-            yield LibvirtHypervisor(host, connection, events)
+            spec = host.spec.hypervisor
+            if isinstance(spec, LibvirtSpec) and spec.borrowed is not None:
+                yield BorrowingHypervisor(host, connection, events, spec.borrowed)
+            else:
+                yield LibvirtHypervisor(host, connection, events)
 
     @contextmanager
     def remover(self, host: ReachedHost) -> Iterator[Remover]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import count
 from xml.etree import ElementTree as ET
 
@@ -64,15 +66,28 @@ def root_ports(disks: tuple[GuestDisk, ...]) -> dict[str, int]:
     return {name: number for number, name in enumerate(passed, start=1)}
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a running VM has: the highest id of an iothread, the SCSI controllers by index, and the names of disks."""
+
+    threads: int = 0
+    scsi: frozenset[int] = frozenset()
+    names: frozenset[str] = frozenset()
+
+
+NOTHING_TAKEN = Taken()
+
+
 class DomainDisks:
     """Adds disks to a domain's devices.
 
     Each disk has its own controller, so modes share no queue and no thread. The exception is a mode that requests a
-    shared controller: modes that request the same one share it. `threads` is the number of iothreads in use.
+    shared controller: modes that request the same one share it. `threads` is the highest id of an iothread in use. What
+    is `taken` belongs to the VM that the disks are plugged into.
     """
 
-    def __init__(self, devices: ET.Element, bus: RootBus, machine: MachineType) -> None:
-        self.threads = 0
+    def __init__(self, devices: ET.Element, bus: RootBus, machine: MachineType, taken: Taken = NOTHING_TAKEN) -> None:
+        self.threads = taken.threads
         self.overrides: dict[str, dict[str, int | bool]] = {}
         """QEMU's properties by libvirt's alias of a SCSI controller. libvirt has no attributes for them."""
         self.polling: dict[int, int] = {}
@@ -80,8 +95,10 @@ class DomainDisks:
         self._devices = devices
         self._bus = bus
         self._machine = machine
-        self._names = DriveNames()
-        self._numbers: dict[Bus, count[int]] = {bus: count() for bus in BUSES}
+        self._names = DriveNames(taken.names)
+        self._numbers: dict[Bus, Iterator[int]] = {bus: count() for bus in BUSES}
+        # From the lowest: libvirt adds all controllers that are missing below the one that a new disk is on.
+        self._numbers["virtio-scsi"] = (number for number in count() if number not in taken.scsi)
         self._ports = count(1)
         self._shared: dict[tuple[object, ...], tuple[int, count[int]]] = {}
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -57,6 +57,25 @@ def version_of(answer: Any, host: str) -> str:
         numbers = ".".join(str(int(answer["qemu"][part])) for part in ("major", "minor", "micro"))
         package = str(answer.get("package") or "").strip().removeprefix("(").removesuffix(")")
         return f"{numbers} ({package})" if package else numbers
+
+
+def with_plugged(guest: Running, aliases: Iterable[str]) -> Running:
+    """The guest with these disks, which were plugged in after QEMU was started and are not in its arguments.
+
+    QEMU's monitor reports neither engine nor discard, so these are what libvirt shows that it requested.
+    """
+    nodes = dict(guest.process.nodes)
+    for alias in aliases:
+        with reading(f"guest {guest.live.findtext('name')}: the options of its disk {alias}", GuestError):
+            name = _block_device(guest, alias)["inserted"]["node-name"]
+            driver = disk_of(guest.live, alias).find("driver")
+            options = _attributes(driver)
+            size = driver.findtext("metadata_cache/max_size") if driver is not None else None
+            discard = options.get("discard", "ignore")
+            image = {"driver": options.get("type", "raw"), "discard": discard, "file": f"{alias}-storage"}
+            nodes[name] = image | ({"cache-size": int(size)} if size else {})
+            nodes[f"{alias}-storage"] = {"aio": options.get("io", "threads"), "discard": discard}
+    return replace(guest, process=replace(guest.process, nodes=nodes))
 
 
 def live_xml(connection: Connection, domain: Any) -> ET.Element:

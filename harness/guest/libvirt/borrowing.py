@@ -1,0 +1,230 @@
+"""A running VM of others as the guest: our disks are plugged into it, measured over SSH, and unplugged.
+
+The VM is never started, stopped or reset, its definition never changes, and its own disks are never touched.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+from xml.etree import ElementTree as ET
+
+from platformdirs import user_state_path
+
+from harness.errors import GuestError, HostError, SafetyError, Unsupported
+from harness.events import Events, Note
+from harness.guest.booting import Booted, logging_in
+from harness.guest.guest_system import GuestSystem, block_devices, plugged_in
+from harness.guest.libvirt.attachments import Attachments, resolved
+from harness.guest.libvirt.backend import LibvirtHypervisor
+from harness.guest.libvirt.connection import Connection, Refused
+from harness.guest.libvirt.disks import alias_of
+from harness.guest.libvirt.effective import Running, live_xml, running, with_plugged
+from harness.guest.libvirt.guest import LibvirtGuest
+from harness.guest.libvirt.last_words import last_words, qemu_log
+from harness.guest.libvirt.monitor import ask
+from harness.guest.libvirt.plugged import devices_plugged
+from harness.guest.libvirt.plugging import devices_for, differences, shown, vcpus_of, why_not_plugged
+from harness.guest.libvirt.process import PID_FILE
+from harness.guest.libvirt.requirements import Versions
+from harness.guest.libvirt.running import RunningDomain
+from harness.guest.protocol import Guest, GuestDisk
+from harness.guest.qemu_process import qemu_threads
+from harness.lab.created import CreationLog
+from harness.lab.hosts import Host
+from harness.lab.hypervisor import BorrowedVm
+from harness.lab.transport.base import Runner
+from harness.lab.transport.ssh import SshRunner, SshTarget
+from harness.lab.vm_threads import VmThreads
+from harness.model.attach import Attach, Attachment
+from harness.model.guest import ANY_GUEST, GuestOptions
+from harness.packages import install_command
+
+LOGIN_SECONDS = 30.0
+_DRIVERS = {"virtio-blk": "virtio_blk", "virtio-scsi": "virtio_scsi"}
+"""The driver in the guest of each bus that disks can be plugged into."""
+
+# $1: drivers of virtio. Prints what measuring needs of the system in the VM. `modprobe -n` loads nothing.
+_CHECK = r"""
+export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
+echo "user=$(id -u)"
+echo "fio=$(fio --version 2>/dev/null)"
+echo "os=$(. /etc/os-release 2>/dev/null; echo "$ID $ID_LIKE")"
+for driver in $1; do
+    [ -d "/sys/bus/virtio/drivers/$driver" ] || modprobe -n -q "$driver" 2>/dev/null || continue
+    echo "$driver=yes"
+done
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class LookedAt:
+    """The VM before anything is plugged in: how libvirt runs it, and what its system has, by the words of the check."""
+
+    live: ET.Element
+    system: Mapping[str, str]
+
+
+class BorrowingHypervisor(LibvirtHypervisor):
+    """Plugs disks into one running VM instead of making guests."""
+
+    def __init__(self, host: Host, connection: Connection, events: Events, vm: BorrowedVm) -> None:
+        super().__init__(host, connection, events)
+        self._vm = vm
+
+    @contextmanager
+    def guest(
+        self,
+        log: CreationLog,
+        disks: Sequence[GuestDisk],
+        options: GuestOptions = ANY_GUEST,
+        *,
+        variant: str = "",  # noqa: ARG002 - the names of the disks have it
+    ) -> Iterator[Guest]:
+        """The VM with these disks until the end of the block.
+
+        Raises Unsupported, GuestError or HostError as for every guest, and SafetyError if a disk of the VM's own cannot
+        be told apart from one of ours.
+        """
+        host, vm = self._host, self._vm
+        domain = self._domain()
+        live = live_xml(self._connection, domain)
+        for disk in disks:
+            if why := why_not_plugged(self._words, vcpus_of(live), disk.attach, options):
+                raise Unsupported(f"host {host.name}: {disk.name}: {why}")
+        attached = resolved(host.runner, host.name, disks)
+        with closing(self._vm_login()) as runner:
+            system = GuestSystem(runner)
+            own = block_devices(system, [], host.name)
+            clashes = [serial for serial in attached.serials.values() if serial in own]
+            clashes += [disk.name for disk in disks if shown(live, alias_of(disk))]
+            if clashes:
+                raise SafetyError(
+                    f"host {host.name}: {self._words} has a disk of its own with the serial number or alias of "
+                    f"{', '.join(clashes)}, so a run cannot tell them apart",
+                    hint="give the mode another name ; if a killed run left the disk: virt-overhead reap",
+                )
+            devices = devices_for(live, disks, uuid.uuid4().hex[:8])
+            with devices_plugged(self._connection, domain, log, disks, devices):
+                for serial in attached.serials.values():
+                    plugged_in(system, serial, host.name)
+                machine = RunningDomain(self._connection, domain, vm.name, console="")
+                threads = qemu_threads(host.runner, PID_FILE.format(name=vm.name), self._events)
+                up = Booted(machine, runner, None)
+                guest = BorrowedGuest(up, threads=threads, host=host.runner, log=log, attached=attached)
+                self._compare_fio(guest.evidence.get("fio", ""))
+                yield guest
+        if changed := differences(live, live_xml(self._connection, domain)):
+            # Everything that the run plugged in is out. Only the owner knows whether this was intended.
+            self._events(Note(f"{self._words} was changed by others during the run: {', '.join(changed)}"))
+
+    def _no_guest(self, guest: GuestOptions, attach: Attachment, versions: Versions) -> str | None:  # noqa: ARG002
+        looked = self._looked_at
+        if isinstance(looked, str):
+            return looked
+        if self._host.acceleration.accel == "kvm" and looked.live.get("type") != "kvm":
+            return f"{self._words} is emulated although the host has KVM: change its definition to <domain type='kvm'>"
+        why = why_not_plugged(self._words, vcpus_of(looked.live), attach, guest)
+        return why or lacking(self._words, looked.system, attach)
+
+    @property
+    def _words(self) -> str:
+        return f"the borrowed VM {self._vm.name}"
+
+    @cached_property
+    def _looked_at(self) -> LookedAt | str:
+        """The VM, or why it cannot be borrowed, with the remedy."""
+        try:
+            live = live_xml(self._connection, self._domain())
+            with closing(self._vm_login()) as runner:
+                check = ["sh", "-s", "--", " ".join(_DRIVERS.values())]
+                printed = runner.run(check, stdin=_CHECK, deadline=60, check=False).stdout
+        except (GuestError, HostError, Unsupported) as error:
+            return f"{error.message}; {error.hint}" if error.hint else error.message
+        return LookedAt(live, dict(line.split("=", 1) for line in printed.splitlines() if "=" in line))
+
+    def _domain(self) -> Any:
+        """libvirt's handle of the running VM. Raises Unsupported if there is none, HostError."""
+        name, connection = self._vm.name, self._connection
+        remedy = f"virt-overhead never starts a VM of others: virsh start {name} on {self._host.name}"
+        try:
+            domain: Any = connection.call(f"find the VM {name}", partial(connection.handle.lookupByName, name))
+        except Refused as error:
+            raise Unsupported(error.message, hint="virsh list --all lists the VMs of the host") from error
+        if not connection.call(f"report whether the VM {name} runs", domain.isActive):
+            raise Unsupported(f"host {self._host.name}: {self._words} does not run", hint=remedy)
+        return domain
+
+    def _vm_login(self) -> SshRunner:
+        vm, host = self._vm, self._host
+        known_hosts = user_state_path("virt-overhead") / "known_hosts"
+        target = SshTarget(vm.address, vm.port, vm.user, vm.key, vm.host_key, known_hosts)
+        hint = f"check address, port, user and key in host.{host.name}.guest of the lab file"
+        with logging_in(f"host {host.name}: {self._words}", hint=hint):
+            via = host.ssh if vm.through_host else None
+            return SshRunner.connect(target, name=f"VM {vm.name} on {host.name}", via=via, deadline=LOGIN_SECONDS)
+
+    def _compare_fio(self, of_guest: str) -> None:
+        of_host = self._host.facts["fio"]
+        if of_guest != of_host:
+            self._events(
+                Note(f"{self._words} has {of_guest}, its host has {of_host}: the overhead includes what differs")
+            )
+
+
+def lacking(vm: str, system: Mapping[str, str], attach: Attachment) -> str | None:
+    """What the system in the VM lacks for measuring a disk that is attached in this way, with the remedy; else None."""
+    if system.get("user") != "0":
+        return (
+            f"in {vm}, only root can open disks, but the user id is {system.get('user') or 'unknown'}: log in as root"
+        )
+    if not system.get("fio"):
+        return f"in {vm}, fio is not installed: {install_command(system.get('os', '').strip(), 'fio')}"
+    driver = _DRIVERS.get(attach.bus, "") if isinstance(attach, Attach) else ""
+    if driver and system.get(driver) != "yes":
+        return f"in {vm}, the kernel has no driver {driver}: install a kernel package that has it"
+    return None
+
+
+class BorrowedGuest(LibvirtGuest):
+    """The VM while our disks are plugged in."""
+
+    def __init__(
+        self,
+        booted: Booted[RunningDomain],
+        *,
+        threads: VmThreads | None,
+        host: Runner,
+        log: CreationLog,
+        attached: Attachments,
+    ) -> None:
+        super().__init__(booted, threads=threads, host=host, log=log, attached=attached)
+        self.evidence = {**self.evidence, "borrowed": booted.machine.name}
+        if not self.evidence.get("hypervisor") and ask(self._connection, self._domain, "query-kvm")["enabled"]:
+            # Its system has no program that shows it. QEMU knows it as well.
+            self.evidence["hypervisor"] = "KVM"
+
+    @contextmanager
+    def holding(self, disk: str) -> Iterator[None]:
+        """The disk is still the one that was plugged in: the owner of the VM may have changed its devices meanwhile."""
+        serial, known = self._attached.serials[disk], self.device(disk)
+        if (now := block_devices(self.system, [serial], self._connection.host)[serial].path) != known:
+            raise GuestError(
+                f"{self.runner.name}: {disk} was {known} there, and is now {now}",
+                hint="somebody changed the devices of the VM during the run; run it again",
+            )
+        yield
+
+    def state(self) -> str:
+        domain = self._running_domain
+        log = last_words(self._host, qemu_log(domain.name), "QEMU's log")
+        return f"libvirt reports that the borrowed VM {'still runs' if domain.is_running() else 'has ended'}{log}"
+
+    @cached_property
+    def _running(self) -> Running:
+        found = running(self._connection, self._domain, self._host)
+        return with_plugged(found, [alias_of(disk) for disk in self._attached.disks.values()])

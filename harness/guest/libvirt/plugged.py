@@ -1,0 +1,141 @@
+"""Plugs devices into a running VM of others and unplugs them. Only the running VM changes, never its definition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import libvirt
+
+from harness.errors import HostError
+from harness.guest.libvirt.borrowed_things import AddedThread, PluggedIn
+from harness.guest.libvirt.connection import Connection, Refused
+from harness.guest.libvirt.effective import live_xml
+from harness.guest.libvirt.plugging import Device, Devices, shown, threads_of
+from harness.guest.libvirt.process import PID_FILE
+from harness.guest.protocol import GuestDisk
+from harness.lab.created import CreationLog, Removal
+from harness.lab.guard import require_leading_to
+from harness.lab.transport.base import Runner
+from harness.units import format_duration
+from harness.waiting import wait_until
+
+LIVE = libvirt.VIR_DOMAIN_AFFECT_LIVE
+PLUG_SECONDS = 120.0
+RELEASE_SECONDS = 60.0
+_POLL_SECONDS = 0.2
+
+# $1: the file with the id of a QEMU process. Prints the id, and the start of the process in ticks since the boot.
+_PROCESS = r"""pid=$(cat "$1") && echo "$pid $(sed 's/^.*) //' "/proc/$pid/stat" | cut -d ' ' -f 20)" """
+
+
+@contextmanager
+def devices_plugged(
+    connection: Connection, domain: Any, log: CreationLog, disks: Sequence[GuestDisk], devices: Devices
+) -> Iterator[None]:
+    """The running VM has the iothreads, controllers and disks until the end of the block.
+
+    Each is in the creation log before it is added. Raises HostError if libvirt refuses one, or if the VM does not
+    release one at the end: then it stays in the log, and so does everything below it.
+    """
+    name, uuid = domain.name(), domain.UUIDString()
+    serials = tuple(dict.fromkeys(serial for disk in disks for serial in disk.source.writable.disks))
+    with ExitStack() as stack:
+        if devices.threads:
+            process = _process(log.runner, name)
+            for number in devices.threads:
+                thread = AddedThread(disks=serials, name=name, uuid=uuid, thread=number, process=process)
+                stack.enter_context(log.making(thread, partial(remove_thread, connection, log.runner, thread)))
+                _add(connection, f"add an iothread to {name}", partial(domain.addIOThread, number, LIVE))
+        for controller in devices.controllers:
+            stack.enter_context(_plugged(connection, domain, log, controller, serials))
+        for disk in disks:
+            require_leading_to({disk.source.path: disk.source.writable})
+            own = disk.source.writable.disks
+            stack.enter_context(_plugged(connection, domain, log, devices.disks[disk.name], own))
+        yield
+
+
+@contextmanager
+def _plugged(
+    connection: Connection, domain: Any, log: CreationLog, device: Device, serials: tuple[str, ...]
+) -> Iterator[None]:
+    made = PluggedIn(
+        disks=serials,
+        name=domain.name(),
+        uuid=domain.UUIDString(),
+        alias=device.alias,
+        target=device.target,
+        source=device.source,
+    )
+    with log.making(made, partial(unplug, connection, made)):
+        what = f"plug {device.source or device.alias} into the VM {made.name}"
+        _add(connection, what, partial(domain.attachDeviceFlags, device.xml, LIVE))
+        yield
+
+
+def _add(connection: Connection, what: str, action: Callable[[], object]) -> None:
+    hint = "a VM of the type q35 needs a free pcie-root-port for each disk; select fewer modes with -k"
+    connection.call(what, action, deadline=PLUG_SECONDS, hint=hint)
+
+
+def unplug(connection: Connection, made: PluggedIn) -> Removal:
+    """Unplug the device if the VM still runs and has it. Raises HostError if the VM does not release it."""
+    domain, live = _running(connection, made.name, made.uuid)
+    if live is None or (found := shown(live, made.alias)) is None:
+        return Removal("absent")
+    if found != (made.target, made.source):
+        return Removal(
+            "foreign", f"{made.alias} of the VM {made.name} is now {found[0]} with {found[1] or 'no source'}"
+        )
+    refused = ""
+    try:
+        detach = partial(domain.detachDeviceAlias, made.alias, LIVE)
+        connection.call(f"unplug {made.alias} from the VM {made.name}", detach, deadline=PLUG_SECONDS)
+    except Refused as error:
+        # An earlier request may still be pending. Then libvirt refuses another one.
+        refused = f" ({error.message})"
+
+    def released() -> bool:
+        _, now = _running(connection, made.name, made.uuid)
+        return now is None or shown(now, made.alias) is None
+
+    if not wait_until(released, deadline=RELEASE_SECONDS, every=_POLL_SECONDS):
+        raise HostError(
+            f"host {connection.host}: the VM {made.name} did not release {made.target or made.alias} within "
+            f"{format_duration(RELEASE_SECONDS)}{refused}",
+            hint=f"end what uses it in {made.name} (lsblk, fuser), and run: virt-overhead reap",
+        )
+    return Removal("removed")
+
+
+def remove_thread(connection: Connection, runner: Runner, made: AddedThread) -> Removal:
+    """Remove the iothread if the same QEMU process still has it. Raises HostError if a disk uses it."""
+    domain, live = _running(connection, made.name, made.uuid)
+    if live is None or made.thread not in threads_of(live):
+        return Removal("absent")
+    if _process(runner, domain.name()) != made.process:
+        return Removal("foreign", f"{made.name} was started anew, and has an iothread {made.thread} of its own")
+    delete = partial(domain.delIOThread, made.thread, LIVE)
+    connection.call(f"remove iothread {made.thread} of the VM {made.name}", delete, deadline=PLUG_SECONDS)
+    return Removal("removed")
+
+
+def _running(connection: Connection, name: str, uuid: str) -> tuple[Any, ET.Element | None]:
+    """libvirt's handle of the VM with this UUID and how it runs; None if it is gone or does not run."""
+    try:
+        domain: Any = connection.call(f"look for the VM {name}", partial(connection.handle.lookupByUUIDString, uuid))
+        if not connection.call(f"report whether the VM {name} runs", domain.isActive):
+            return domain, None
+        return domain, live_xml(connection, domain)
+    except Refused as error:
+        if error.gone:
+            return None, None
+        raise
+
+
+def _process(runner: Runner, name: str) -> str:
+    return runner.run(["sh", "-c", _PROCESS, "sh", PID_FILE.format(name=name)], deadline=20).stdout.strip()

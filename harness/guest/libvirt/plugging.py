@@ -1,0 +1,149 @@
+"""Which devices are plugged into a running VM of others so that it gets our disks, and what cannot be. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from xml.etree import ElementTree as ET
+
+from harness.guest.libvirt.addresses import AnyPlace
+from harness.guest.libvirt.disks import DomainDisks, Taken
+from harness.guest.machine_size import too_many_queues
+from harness.guest.protocol import GuestDisk
+from harness.model.attach import Attach, Attachment
+from harness.model.guest import GuestOptions
+
+_HOT_PLUGGED = ("virtio-blk", "virtio-scsi")
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A controller or a disk to plug in. `target` and `source` are empty for a controller."""
+
+    xml: str
+    alias: str
+    target: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """What a VM gets: iothreads by their ids, controllers, and disks by the names of the modes."""
+
+    threads: tuple[int, ...]
+    controllers: tuple[Device, ...]
+    disks: dict[str, Device]
+
+
+def devices_for(live: ET.Element, disks: Sequence[GuestDisk], token: str) -> Devices:
+    """The devices that attach these disks to a VM that runs as `live`, without addresses: libvirt chooses them.
+
+    `token` makes the aliases of the controllers unique.
+    """
+    taken = taken_by(live)
+    root = ET.Element("devices")
+    added = DomainDisks(root, AnyPlace(), "q35", taken)
+    users = Counter(disk.source.path for disk in disks)
+    for disk in disks:
+        added.add(disk, shared=disk.shared or users[disk.source.path] > 1)
+    controllers = []
+    for controller in root.iterfind("controller"):
+        alias = f"ua-voh-{token}-{controller.get('index')}"
+        ET.SubElement(controller, "alias", name=alias)
+        controllers.append(Device(_text(controller), alias))
+    return Devices(
+        tuple(range(taken.threads + 1, added.threads + 1)),
+        tuple(controllers),
+        {disk.name: _device(element) for disk, element in zip(disks, root.iterfind("disk"), strict=True)},
+    )
+
+
+def taken_by(live: ET.Element) -> Taken:
+    """The iothreads, SCSI controllers and names of disks that the VM has."""
+    scsi = frozenset(_numbers(live, "devices/controller[@type='scsi']", "index"))
+    names = frozenset(each.get("dev", "") for each in live.iterfind("devices/disk/target"))
+    return Taken(max(threads_of(live), default=0), scsi, names)
+
+
+def threads_of(live: ET.Element) -> set[int]:
+    """The ids of the VM's iothreads. libvirt leaves them out if it has numbered them from 1."""
+    return set(_numbers(live, "iothreadids/iothread", "id")) or set(range(1, int(live.findtext("iothreads") or 0) + 1))
+
+
+def vcpus_of(live: ET.Element) -> int:
+    """The vCPUs that the running VM has, which may be fewer than it could get."""
+    vcpu = live.find("vcpu")
+    return int(vcpu.get("current") or vcpu.text or 1) if vcpu is not None else 1
+
+
+def shown(live: ET.Element, alias: str) -> tuple[str, str] | None:
+    """Target and source of the VM's disk or controller with this alias; None if it has none."""
+    for tag in ("disk", "controller"):
+        for element in live.iterfind(f"devices/{tag}"):
+            if _attribute(element, "alias", "name") == alias:
+                return _attribute(element, "target", "dev"), source_of(element)
+    return None
+
+
+def differences(before: ET.Element, after: ET.Element) -> list[str]:
+    """The devices and iothreads that the VM has only in one of these two moments."""
+    had, has = _parts(before), _parts(after)
+    return [f"{each} was removed" for each in sorted(had - has)] + [f"{each} was added" for each in sorted(has - had)]
+
+
+def _parts(live: ET.Element) -> set[str]:
+    aliases = {f"{each.tag} {_attribute(each, 'alias', 'name')}" for each in live.iterfind("devices/*[alias]")}
+    return aliases | {f"iothread {number}" for number in threads_of(live)}
+
+
+def source_of(disk: ET.Element) -> str:
+    """The path of the device or file behind a disk; empty if it has none."""
+    return _attribute(disk, "source", "dev") or _attribute(disk, "source", "file")
+
+
+def why_not_plugged(vm: str, vcpus: int, attach: Attachment, options: GuestOptions) -> str | None:
+    """Why a disk cannot be plugged in like this, or the VM cannot have the options, with the remedy; None if it can."""
+    if options.requested:
+        keys = ", ".join(options.requested)
+        return f"{vm} has the size and placement that its owner gave it: leave out {keys} of [guest] in the scenario"
+    if not isinstance(attach, Attach):
+        return f"a device that is passed through to {vm} may come back only when the VM ends: leave out borrow for VFIO"
+    if attach.bus not in _HOT_PLUGGED:
+        allowed = ", ".join(_HOT_PLUGGED)
+        return f'no disk can be plugged into bus = "{attach.bus}" of {vm} while it runs; allowed: {allowed}'
+    if key := _not_while_running(attach):
+        return f"{key} cannot be changed in {vm} while it runs: leave it out"
+    return too_many_queues(attach, vcpus, GuestOptions(vcpus=vcpus))
+
+
+def _not_while_running(attach: Attach) -> str | None:
+    """An option that libvirt has only for a VM that it starts: shared memory, polling, properties of a controller."""
+    if not attach.in_qemu:
+        return f'server = "{attach.server}"'
+    if attach.poll_max_ns is not None:
+        return "poll_max_ns"
+    on_controller = {"queue_size": attach.queue_size, "event_idx": attach.event_idx}
+    if attach.bus == "virtio-scsi":
+        return next(
+            (f'{key} with bus = "virtio-scsi"' for key, value in on_controller.items() if value is not None), None
+        )
+    return None
+
+
+def _device(disk: ET.Element) -> Device:
+    return Device(_text(disk), _attribute(disk, "alias", "name"), _attribute(disk, "target", "dev"), source_of(disk))
+
+
+def _numbers(live: ET.Element, path: str, attribute: str) -> Iterator[int]:
+    yield from (int(each.get(attribute, "0")) for each in live.iterfind(path))
+
+
+def _attribute(element: ET.Element, child: str, name: str) -> str:
+    found = element.find(child)
+    return found.get(name, "") if found is not None else ""
+
+
+def _text(element: ET.Element) -> str:
+    ET.indent(element)
+    return ET.tostring(element, encoding="unicode").strip()

@@ -1,0 +1,29 @@
+"""A VM that a host lends for measuring, in a lab file: the keys of `[host.NAME.guest]` with `borrow`."""
+
+from __future__ import annotations
+
+from harness.lab.hypervisor import BorrowedVm
+from harness.lab.proxmox import GuestTable
+
+
+def borrowed_vm(where: str, table: GuestTable, problems: list[str]) -> BorrowedVm | None:
+    """The VM that the table names; None if it names none. `problems` gets a message for each key that is wrong."""
+    if table.borrow is None:
+        problems += [
+            f'{where}.{key}: needs borrow; allowed: only with borrow = "VM"' for key in sorted(table.of_borrowed)
+        ]
+        return None
+    missing = [key for key in ("address", "key") if getattr(table, key) is None]
+    problems += [f'{where}.{key}: missing; borrow = "{table.borrow}" needs it for SSH' for key in missing]
+    if table.address is not None and "/" in table.address:
+        problems.append(f'{where}.address = "{table.address}": allowed with borrow: a name or an address alone')
+    problems += [
+        f"{where}.{key}: conflicts with borrow, because size and placement of {table.borrow} belong to its owner; "
+        "allowed: one of the two"
+        for key in table.options.requested
+    ]
+    if table.address is None or table.key is None:
+        return None
+    return BorrowedVm(
+        table.borrow, table.address, table.port, table.user, table.key, table.host_key, table.reach == "node"
+    )

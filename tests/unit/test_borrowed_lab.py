@@ -1,0 +1,86 @@
+"""A VM that is borrowed, in a lab file: what the keys mean, and what is refused beside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.calibrate.command import disk_of
+from harness.errors import ConfigError
+from harness.lab.hypervisor import BorrowedVm, LibvirtSpec
+from tests.unit.test_inventory import GOOD, complaint, load
+
+GUEST = """
+[host.node1.guest]
+borrow = "shop"
+address = "192.0.2.50"
+key = "/keys/shop"
+"""
+WHERE = "host.node1.guest"
+
+
+def test_the_keys_name_a_vm_and_the_login_to_it(tmp_path: Path) -> None:
+    spec = load(tmp_path, GOOD + GUEST).hosts[0].hypervisor
+    assert isinstance(spec, LibvirtSpec)
+    assert spec.borrowed == BorrowedVm("shop", "192.0.2.50", 22, "root", Path("/keys/shop"), None, through_host=True)
+    assert not spec.boots_guests
+    other = GUEST + 'port = 2222\nuser = "admin"\nreach = "direct"\nhost_key = "ssh-ed25519 AAAA"\n'
+    spec = load(tmp_path, GOOD + other).hosts[0].hypervisor
+    assert isinstance(spec, LibvirtSpec)
+    assert spec.borrowed == BorrowedVm(
+        "shop", "192.0.2.50", 2222, "admin", Path("/keys/shop"), "ssh-ed25519 AAAA", through_host=False
+    )
+
+
+def test_a_host_without_it_boots_guests(tmp_path: Path) -> None:
+    assert load(tmp_path, GOOD).hosts[0].hypervisor.boots_guests
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "lines"),
+    [
+        (
+            'key = "/keys/shop"',
+            "",
+            [f'{WHERE}.key: missing; borrow = "shop" needs it for SSH'],
+        ),
+        (
+            'borrow = "shop"',
+            "",
+            [
+                f'{WHERE}.address: cannot be used with kind = "ssh"; allowed: only with kind = "proxmox"',
+                f'{WHERE}.key: needs borrow; allowed: only with borrow = "VM"',
+            ],
+        ),
+        (
+            '"192.0.2.50"',
+            '"192.0.2.50/24"',
+            [f'{WHERE}.address = "192.0.2.50/24": allowed with borrow: a name or an address alone'],
+        ),
+        (
+            'borrow = "shop"',
+            'borrow = "shop"\nvcpus = 4\npin_emulator = "1"',
+            [
+                f"{WHERE}.{key}: conflicts with borrow, because size and placement of shop belong to its owner; "
+                "allowed: one of the two"
+                for key in ("vcpus", "pin_emulator")
+            ],
+        ),
+        (
+            'borrow = "shop"',
+            'borrow = "shop"\ntemplate = 900',
+            [f'{WHERE}.template: cannot be used with kind = "ssh"; allowed: only with kind = "proxmox"'],
+        ),
+    ],
+    ids=["no-key", "no-vm", "prefix", "size", "node"],
+)
+def test_a_mistake_is_refused_with_the_key(tmp_path: Path, old: str, new: str, lines: list[str]) -> None:
+    assert sorted(complaint(tmp_path, GOOD + GUEST.replace(old, new))) == sorted(lines)
+
+
+def test_a_calibration_needs_guests_that_are_booted(tmp_path: Path) -> None:
+    host = load(tmp_path, GOOD + GUEST).hosts[0]
+    with pytest.raises(ConfigError) as error:
+        disk_of(host, "optane")
+    assert "host.node1.guest.borrow" in (error.value.hint or "")
