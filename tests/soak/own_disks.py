@@ -6,12 +6,13 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from harness.lab.embedded import lab as embedded
 from harness.lab.embedded.disks import NullBlkDisk
+from harness.lab.inventory import DiskById
 from harness.lab.transport.ssh import SshRunner
 from harness.layout.memory_disk import NULL_BLK
 from harness.results import Run
@@ -33,7 +34,7 @@ def own_disks(host: SshRunner, *disks: NullBlkDisk) -> Iterator[None]:
             host.run(["sh", "-c", _REMOVE, "sh", NULL_BLK, disk.device], deadline=60)
 
 
-def project(directory: Path, disks: tuple[NullBlkDisk, ...], scenarios: Mapping[str, str]) -> Path:
+def project(directory: Path, disks: Iterable[DiskById], scenarios: Mapping[str, str]) -> Path:
     """A directory to run pytest in: its lab has only these disks, and it has only these scenarios, by name."""
     machine = embedded.state().running()
     assert machine is not None, "the embedded lab is not running"
@@ -54,8 +55,7 @@ def project(directory: Path, disks: tuple[NullBlkDisk, ...], scenarios: Mapping[
         f"host_key = {json.dumps(machine.host_key)}",
     ]
     for disk in disks:
-        spec = disk.spec
-        lines += [f"[host.lab.disk.{disk.name}]", f'id = "{spec.id}"', f'serial = "{spec.serial}"', "destroy = true"]
+        lines += [f"[host.lab.disk.{disk.name}]", f'id = "{disk.id}"', f'serial = "{disk.serial}"', "destroy = true"]
     (directory / "lab.toml").write_text("\n".join(lines) + "\n")
     return directory
 

@@ -35,7 +35,9 @@ runtime = "1 s"
 
 def test_the_interval_has_the_factor_between_the_disks(tmp_path: Path, host: SshRunner) -> None:
     disks = (_SLOW, _FAST)
-    directory = project(tmp_path, disks, {disk.name: _SCENARIO.format(disk=disk.name) for disk in disks})
+    directory = project(
+        tmp_path, [disk.spec for disk in disks], {disk.name: _SCENARIO.format(disk=disk.name) for disk in disks}
+    )
     with own_disks(host, *disks):
         runs = [measured(directory, "-k", disk.name).run.id for disk in disks]
     done = command("compare", *(str(directory / "reports" / run) for run in runs), "--json")

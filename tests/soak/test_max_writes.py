@@ -43,7 +43,7 @@ def written(host: SshRunner) -> int:
 def test_the_counter_of_the_disk_stays_below_the_limit(
     *, tmp_path: Path, host: SshRunner, workloads: list[str], rate: int, limit: int, left_out: str
 ) -> None:
-    directory = project(tmp_path, (DISK,), {"worn": _SCENARIO.format(workloads=workloads, rate=rate)})
+    directory = project(tmp_path, [DISK.spec], {"worn": _SCENARIO.format(workloads=workloads, rate=rate)})
     with own_disks(host, DISK):
         before = written(host)
         done = tried(directory, f"--max-writes={limit}MiB", "--rounds=1")

@@ -41,7 +41,7 @@ bound = "{BOUND_S * 1000:g} ms"
 
 def test_the_highest_load_is_what_the_disk_answers(tmp_path: Path, host: SshRunner) -> None:
     with own_disks(host, DISK):
-        run = measured(project(tmp_path, (DISK,), {"known": _SCENARIO}))
+        run = measured(project(tmp_path, [DISK.spec], {"known": _SCENARIO}))
     (search,) = run.searches
     assert {arm.arm for arm in search.arms} == {"host", "guest:passthrough"}
     for arm in search.arms:

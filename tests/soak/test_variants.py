@@ -54,7 +54,7 @@ def before(host: SshRunner) -> Iterator[object]:
 def new_cells(directory: Path, changes: str) -> dict[str, CellRecord]:
     """The cells of the variant `new` by job, measured with these changes against `old`."""
     directory.mkdir()
-    run = measured(project(directory, (DISK,), {"varied": SCENARIO.format(changes=changes)}), "--lab=lab.toml")
+    run = measured(project(directory, [DISK.spec], {"varied": SCENARIO.format(changes=changes)}), "--lab=lab.toml")
     return {cell.job.id: cell for cell in run.cells if cell.against is not None}
 
 
