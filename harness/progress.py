@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 import time
-from typing import Protocol
+from typing import Protocol, TextIO
 
 from harness.events import (
     BlockStarted,
@@ -19,6 +20,9 @@ from harness.units import format_duration
 
 QUIET_SECONDS = 20.0
 """Without a terminal, the shortest time between two progress lines."""
+
+QUIET_IN_CI_SECONDS = 300.0
+"""The same where the variable CI is set: enough lines that a CI system does not give up, and few in its log."""
 
 
 class Screen(Protocol):
@@ -36,25 +40,30 @@ class Screen(Protocol):
 
 
 class StandardOutput:
-    """The screen of a command that runs without pytest."""
+    """The screen of a command that runs without pytest. With `errors`, it is standard error."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, errors: bool = False) -> None:
+        self._errors = errors
         self._pending = False
 
+    @property
+    def _stream(self) -> TextIO:
+        return sys.stderr if self._errors else sys.stdout
+
     def isatty(self) -> bool:
-        return sys.stdout.isatty()
+        return self._stream.isatty()
 
     def write_line(self, line: str) -> None:
         if self._pending:
             self.rewrite("", erase=True)
-            sys.stdout.write("\r")
-        sys.stdout.write(f"{line}\n")
-        sys.stdout.flush()
+            self._stream.write("\r")
+        self._stream.write(f"{line}\n")
+        self._stream.flush()
         self._pending = False
 
     def rewrite(self, line: str, *, erase: bool) -> None:
-        sys.stdout.write(f"\r{line}" + ("\x1b[K" if erase else ""))
-        sys.stdout.flush()
+        self._stream.write(f"\r{line}" + ("\x1b[K" if erase else ""))
+        self._stream.flush()
         self._pending = True
 
 
@@ -64,6 +73,7 @@ class Progress:
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
         self._last_temporary = -math.inf
+        self._quiet_seconds = QUIET_IN_CI_SECONDS if os.environ.get("CI") else QUIET_SECONDS
 
     def __call__(self, event: Event) -> None:
         match event:
@@ -94,6 +104,7 @@ class Progress:
             self._screen.rewrite(f"  {text}", erase=True)
             return
         now = time.monotonic()
-        if important or now - self._last_temporary >= QUIET_SECONDS:
+        often = self._quiet_seconds == QUIET_SECONDS
+        if (important and often) or now - self._last_temporary >= self._quiet_seconds:
             self._last_temporary = now
             self._screen.write_line(f"  {text}")

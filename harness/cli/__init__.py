@@ -5,21 +5,23 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from harness.cli import history, hosts, labs, measuring, runs, shell
-from harness.cli.common import FAILED, USAGE
+from harness.cli import following, history, hosts, labs, measuring, runs, shell, watching
+from harness.cli.common import FAILED, USAGE, add_json
+from harness.cli.parser import Command
 from harness.errors import ConfigError, HarnessError
 from harness.signals import ended_like_ctrl_c
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status. A HarnessError is printed as a message, never as a traceback."""
+    """Run one command and return its exit status. A failure is printed as one message; `--debug` adds the traceback."""
     parser = make_parser()
     options, rest = parser.parse_known_args(arguments)
     if rest and not getattr(options, "takes_rest", False):
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        parser.unknown(rest)
     options.rest = rest
     options.parser = parser
     options.words = sys.argv[1:] if arguments is None else arguments
@@ -27,22 +29,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with ended_like_ctrl_c():
             status: int = options.run(options)
             sys.stdout.flush()
-    except ConfigError as error:
-        sys.stderr.write(f"virt-overhead: {error}\n")
-        return USAGE
-    except HarnessError as error:
-        sys.stderr.write(f"virt-overhead: {error}\n")
-        return FAILED
     except KeyboardInterrupt:
         sys.stderr.write("virt-overhead: interrupted\n")
         return 130
-    except OSError as error:
-        # This includes errors of the output itself: a full disk, or a reader (`| head`) that has ended.
-        if not isinstance(error, BrokenPipeError):
-            sys.stderr.write(f"virt-overhead: {error}\n")
-        _drop_output()
-        return FAILED
+    except Exception as error:
+        if getattr(options, "debug", False):
+            sys.stderr.write(traceback.format_exc())
+        return _failed(error)
     return status
+
+
+def _failed(error: Exception) -> int:
+    """Print the message of a failure, and return the exit status."""
+    # Errors of the output itself are among these: a full disk, or a reader (`| head`) that has ended.
+    if not isinstance(error, HarnessError | OSError):
+        name = type(error).__name__
+        error = HarnessError(f"internal error: {name}: {error}", hint="report it with the output of --debug")
+    if not isinstance(error, BrokenPipeError):
+        sys.stderr.write(f"virt-overhead: {error}\n")
+    if isinstance(error, OSError):
+        _drop_output()
+    return USAGE if isinstance(error, ConfigError) else FAILED
 
 
 def _drop_output() -> None:
@@ -58,15 +65,19 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Command:
     """The parser of all commands."""
-    parser = argparse.ArgumentParser(
+    parser = Command(
         prog="virt-overhead",
-        description="Measure how much disk performance a virtual machine loses in each attach mode, and why.",
+        description="Measure how much disk performance a virtual machine loses in each attach mode, and why. "
+        "Without a command: what to do next on this machine.",
         epilog="To measure: virt-overhead run -k optane; in a checkout also: pytest -k optane",
+        example="virt-overhead quickstart",
     )
+    add_json(parser, "without a command: what to do next")
+    parser.set_defaults(run=following.show)
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(metavar="COMMAND")
     for add in (
         labs.add_quickstart,
         measuring.add_run,
@@ -74,6 +85,7 @@ def make_parser() -> argparse.ArgumentParser:
         labs.add_images,
         labs.add_lab,
         hosts.add_doctor,
+        watching.add_watch,
         runs.add_report,
         runs.add_compare,
         runs.add_baseline,

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
 
 from harness.events import Events
 from harness.lab.embedded import lab as embedded
@@ -11,13 +14,37 @@ from harness.lab.inventory import Inventory, load_lab
 from harness.lab.withdrawn import withdraw_secrets
 from harness.progress import Progress, StandardOutput
 
+REPORTS = Path("reports")
+"""The directory of runs, unless an option names another."""
+
 FAILED = 1
 USAGE = 2
 
 
-def terminal_events() -> Events:
-    """Progress as lines on standard output."""
-    return Events(Progress(StandardOutput()))
+def terminal_events(options: argparse.Namespace) -> Events:
+    """Progress as lines on standard output, or on standard error if that one is for JSON."""
+    return Events(Progress(StandardOutput(errors=wants_json(options))))
+
+
+def wants_json(options: argparse.Namespace) -> bool:
+    """Whether the command prints JSON for programs instead of text."""
+    return bool(getattr(options, "json", False))
+
+
+def print_json(value: object) -> None:
+    """Print what the command found as one JSON document."""
+    print(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False, default=str))
+
+
+class _TakesOptions(Protocol):
+    """A parser, or a group of options of which only one may be given."""
+
+    def add_argument(self, *names: str, **settings: Any) -> argparse.Action: ...
+
+
+def add_json(parser: _TakesOptions, what: str) -> None:
+    """Add `--json`, which prints `what` as JSON."""
+    parser.add_argument("--json", action="store_true", help=f"print {what} as JSON")
 
 
 def chosen_inventory(options: argparse.Namespace) -> Inventory:

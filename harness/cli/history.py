@@ -5,16 +5,17 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
 from harness.analysis import METRICS
-from harness.cli.common import number_from
-from harness.cli.runs import REPORTS
+from harness.cli.common import REPORTS, add_json, number_from, print_json
 from harness.errors import ConfigError
 from harness.history.trends import Quantity
 
 _ADD = "add"
+_SHOW = "show"
 
 
 def add_history(commands: Any) -> None:
@@ -22,10 +23,14 @@ def add_history(commands: Any) -> None:
     parser = commands.add_parser(
         "history",
         help="add runs to a history, or show the trend of each cell with its change points",
-        usage="virt-overhead history add RUN [RUN ...] [--store URL] [--label NAME=VALUE ...]\n"
-        "       virt-overhead history [CELL] [--store URL] [--value WHAT] [--metric NAME] [--runs N] [--html FILE]",
+        example="virt-overhead history show randread-4k --html trends.html",
+        usage="virt-overhead history add RUN [RUN ...] [--store URL] [--label NAME=VALUE ...] [--json]\n"
+        "       virt-overhead history [show] [CELL] [--store URL] [--value WHAT] [--metric NAME] [--runs N]\n"
+        "                                    [--html FILE] [--json]",
     )
-    parser.add_argument("what", nargs="*", metavar="CELL | add RUN", help="the cells to show, by a part of their id")
+    parser.add_argument(
+        "what", nargs="*", metavar="[show] CELL | add RUN", help="the cells to show, by a part of their id"
+    )
     parser.add_argument(
         "--store",
         default=str(REPORTS / "history"),
@@ -50,6 +55,7 @@ def add_history(commands: Any) -> None:
         "--runs", type=number_from(1), default=200, metavar="N", help="the newest runs of each cell (%(default)s)"
     )
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page with charts")
+    add_json(parser, "the trends, or what was added,")
     parser.set_defaults(run=_history)
 
 
@@ -59,11 +65,12 @@ def _history(options: argparse.Namespace) -> int:
     store = HistoryStore.at(options.store)
     if options.what[:1] == [_ADD]:
         return _add(options, store)
-    if len(options.what) > 1:
+    cells = options.what[1:] if options.what[:1] == [_SHOW] else options.what
+    if len(cells) > 1:
         raise ConfigError(
-            f"history takes one CELL, not {len(options.what)}", hint="to add runs: virt-overhead history add RUN"
+            f"history takes one CELL, not {len(cells)}", hint="to add runs: virt-overhead history add RUN"
         )
-    return _show(options, store)
+    return _show(options, store, "".join(cells))
 
 
 def _add(options: argparse.Namespace, store: Any) -> int:
@@ -72,32 +79,39 @@ def _add(options: argparse.Namespace, store: Any) -> int:
     labels = dict(map(_label, options.label))
     if len(options.what) == 1:
         raise ConfigError("history add: no run", hint="name the runs, for example: virt-overhead history add latest")
+    found = []
     for word in options.what[1:]:
         run = chosen_store(Path(word), REPORTS)
         added = store.add(run, labels)
-        print(f"{run.path.name}: {'added to' if added else 'is already in'} {store.url}")
+        found.append({"run": run.path.name, "added": added})
+        if not options.json:
+            print(f"{run.path.name}: {'added to' if added else 'is already in'} {store.url}")
+    if options.json:
+        print_json(found)
     return 0
 
 
-def _show(options: argparse.Namespace, store: Any) -> int:
+def _show(options: argparse.Namespace, store: Any, cell: str) -> int:
     from harness.history.screen import trend_lines  # noqa: PLC0415
     from harness.history.trends import trends  # noqa: PLC0415
     from harness.report.files import write_page  # noqa: PLC0415
 
     found = trends(
         store,
-        cell=options.what[0] if options.what else "",
+        cell=cell,
         metric=options.metric,
         quantity=options.value,
         most=options.runs,
     )
-    for line in trend_lines(found):
-        sys.stdout.write(f"{line}\n")
+    if options.json:
+        print_json([asdict(trend) for trend in found])
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in trend_lines(found))
     if options.html is not None:
         from harness.history.page import history_page  # noqa: PLC0415 - plotly takes a second to load
 
         write_page(options.html, history_page(found, store.url))
-        print(f"page: {options.html}")
+        sys.stderr.write(f"page: {options.html}\n") if options.json else print(f"page: {options.html}")
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from harness.calibrate.assess import doubts
 from harness.calibrate.command import calibrate, disk_of, summary
 from harness.calibrate.trials import LEAST_SLICES, CalibrationSpec
-from harness.cli.common import FAILED, chosen_inventory, number_from, terminal_events
+from harness.cli.common import FAILED, add_json, chosen_inventory, number_from, print_json, terminal_events
 from harness.doctor.command import DoctorRequest, doctor, hosts_of
 from harness.errors import ConfigError
 from harness.events import Events, Note
@@ -27,10 +28,14 @@ from harness.measure.reap import described, reap
 
 def add_doctor(commands: Any) -> None:
     """Add the verb `doctor` to the subparsers."""
-    doctors = commands.add_parser("doctor", help="check whether the lab's hosts or this machine are fit for measuring")
+    doctors = commands.add_parser(
+        "doctor",
+        help="check whether the lab's hosts or this machine are fit for measuring",
+        example="virt-overhead doctor --lab lab.toml",
+    )
     doctors.add_argument("--lab", type=Path, metavar="FILE", help="the lab file (default: this machine)")
     doctors.add_argument("--host", metavar="NAME", help="only this host (`lab`: the embedded lab's)")
-    doctors.add_argument("--json", action="store_true", help="print the findings as JSON")
+    add_json(doctors, "the findings")
     change = doctors.add_mutually_exclusive_group()
     change.add_argument("--tune", action="store_true", help="hold better settings until Ctrl-C or the end of COMMAND")
     change.add_argument("--restore", action="store_true", help="restore the settings that a killed --tune changed")
@@ -41,7 +46,9 @@ def add_doctor(commands: Any) -> None:
 def add_calibrate(commands: Any) -> None:
     """Add the verb `calibrate` to the subparsers."""
     calibrator = commands.add_parser(
-        "calibrate", help="measure how small a difference a lab's hosts can show, and store the result"
+        "calibrate",
+        help="measure how small a difference a lab's hosts can show, and store the result",
+        example="virt-overhead calibrate --lab lab.toml --host node1",
     )
     calibrator.add_argument("--lab", type=Path, metavar="FILE", help="the lab file (default: the embedded lab)")
     calibrator.add_argument("--host", metavar="NAME", help="only this host")
@@ -66,18 +73,24 @@ def add_calibrate(commands: Any) -> None:
     calibrator.add_argument(
         "--seed", type=number_from(0), help="the seed of all random orders, to repeat a calibration"
     )
+    add_json(calibrator, "the calibration of each host")
     calibrator.set_defaults(run=_calibrate)
 
 
 def add_reap(commands: Any) -> None:
     """Add the verb `reap` to the subparsers."""
-    reaper = commands.add_parser("reap", help="list what killed runs left on the lab's hosts, and remove it")
+    reaper = commands.add_parser(
+        "reap",
+        help="list what killed runs left on the lab's hosts, and remove it",
+        example="virt-overhead reap --lab lab.toml --yes",
+    )
     reaper.add_argument("--lab", type=Path, metavar="FILE", help="the lab file (default: the embedded lab)")
     reaper.add_argument("--host", metavar="NAME", help="only this host")
     reaper.add_argument(
         "--yes", action="store_true", help="remove it (default: only list it; in the embedded lab: remove it)"
     )
     reaper.add_argument("--force", action="store_true", help="first stop the run that holds the host")
+    add_json(reaper, "what was left")
     reaper.set_defaults(run=_reap)
 
 
@@ -100,34 +113,37 @@ def _calibrate(options: argparse.Namespace) -> int:
         boots=options.boots,
     )
     seed = random.SystemRandom().getrandbits(31) if options.seed is None else options.seed
-    events = terminal_events()
+    events = terminal_events(options)
     images = ensure_images(events)
-    doubtful = False
+    found: list[dict[str, object]] = []
     for host, disk in disks.items():
         calibration, path = calibrate(host, disk, spec, seed=seed, images=images, events=events)
-        print("\n".join(summary(calibration)))
-        for doubt in doubts(calibration.false_alarms, calibration.groups, calibration.delay):
-            print(f"  not reliable: {doubt}")
-            doubtful = True
-        print(f"calibration: {path}")
-    return FAILED if doubtful else 0
+        lines, why_not = summary(calibration), doubts(calibration.false_alarms, calibration.groups, calibration.delay)
+        found.append({"host": host.name, "disk": disk, "summary": lines, "not_reliable": list(why_not), "path": path})
+        if not options.json:
+            told = (*lines, *(f"  not reliable: {doubt}" for doubt in why_not), f"calibration: {path}")
+            print("\n".join(told))
+    if options.json:
+        print_json(found)
+    return FAILED if any(each["not_reliable"] for each in found) else 0
 
 
 def _reap(options: argparse.Namespace) -> int:
     inventory = chosen_inventory(options)
-    events = terminal_events()
-    found = waiting = False
+    events = terminal_events(options)
+    found: list[dict[str, object]] = []
     for spec in _reachable(inventory):
         # Only this harness creates things on the disposable lab host.
         remove = options.yes or spec.kind == "embedded"
         lines = _reap_host(spec, events, remove=remove, force=options.force)
-        for line in lines:
-            print(f"host {spec.name}: {line}")
-        found = found or bool(lines)
-        waiting = waiting or (bool(lines) and not remove)
-    if not found:
+        found += [{"host": spec.name, "left": line, "removed": remove} for line in lines]
+        if not options.json:
+            sys.stdout.writelines(f"host {spec.name}: {line}\n" for line in lines)
+    if options.json:
+        print_json(found)
+    elif not found:
         print("nothing was left")
-    elif waiting:
+    elif not all(each["removed"] for each in found):
         print("nothing was removed; `virt-overhead reap --yes` removes only what is listed here")
     return 0
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from harness.cli.common import FAILED, terminal_events
+from harness.cli.common import FAILED, add_json, print_json, terminal_events
 from harness.cli.measuring import measure
 from harness.files import write_atomically
 from harness.image import Cache, cache_root, ensure_images
@@ -16,15 +16,24 @@ from harness.image.bundle import export_images, import_images
 from harness.init import request
 from harness.init.command import init
 from harness.lab.embedded import lab as embedded
+from harness.lab.embedded.machine import LabMachine
 from harness.model.disk_class import REQUESTED_CLASSES
 from harness.shipped import shipped
 from harness.units import format_duration
 
+_NOT_RUNNING = 3
+"""The exit status of `lab status` without a lab host."""
+
 
 def add_quickstart(commands: Any) -> None:
     """Add the verb `quickstart` to the subparsers."""
-    quickstart = commands.add_parser("quickstart", help="measure the simulated Optane disk in the embedded lab")
-    quickstart.set_defaults(run=_quickstart, takes_rest=True)
+    commands.add_parser(
+        "quickstart",
+        help="measure the simulated Optane disk in the embedded lab",
+        epilog="All further options go to pytest, as with `run`.",
+        example="virt-overhead quickstart",
+        takes_rest=True,
+    ).set_defaults(run=_quickstart)
 
 
 def add_init(commands: Any) -> None:
@@ -34,15 +43,28 @@ def add_init(commands: Any) -> None:
 
 def add_images(commands: Any) -> None:
     """Add the verb `images` to the subparsers."""
-    images = commands.add_parser("images", help="build the missing images, and print where they are")
+    images = commands.add_parser(
+        "images", help="build the missing images, and print where they are", example="virt-overhead images --verify"
+    )
     images.add_argument("--rebuild", action="store_true", help="build all images again with today's packages")
     images.add_argument("--verify", action="store_true", help="compare every file with its checksum")
+    add_json(images, "where they are")
     images.set_defaults(run=_images)
     actions = images.add_subparsers(metavar="ACTION")
-    export = actions.add_parser("export", help="write all images and their private SSH key into one file")
+    export = actions.add_parser(
+        "export",
+        help="write all images and their private SSH key into one file",
+        example="virt-overhead images export images.tar",
+    )
+    add_json(export, "the file and its digest")
     export.add_argument("file", nargs="?", type=Path, metavar="FILE", help="default: a name with the digest")
     export.set_defaults(run=_export_images)
-    importing = actions.add_parser("import", help="use the images of such a file, instead of building them here")
+    importing = actions.add_parser(
+        "import",
+        help="use the images of such a file, instead of building them here",
+        example="virt-overhead images import images.tar",
+    )
+    add_json(importing, "the directories and the digest")
     importing.add_argument("file", type=Path, metavar="FILE", help="what `images export` wrote")
     importing.add_argument("--digest", metavar="SHA256", help="refuse the file if its digest is another")
     importing.set_defaults(run=_import_images)
@@ -50,16 +72,24 @@ def add_images(commands: Any) -> None:
 
 def add_lab(commands: Any) -> None:
     """Add the verb `lab` and its actions to the subparsers."""
-    lab = commands.add_parser("lab", help="the embedded lab: a KVM host in QEMU on this machine")
+    lab = commands.add_parser(
+        "lab", help="the embedded lab: a KVM host in QEMU on this machine", example="virt-overhead lab up"
+    )
     actions = lab.add_subparsers(required=True, metavar="ACTION")
     for name, action, text in (
         ("up", _lab_up, "start the lab host, and leave it running"),
         ("down", _lab_down, "stop the lab host"),
         ("status", _lab_status, "print whether the lab host runs; exit status 3 if not"),
     ):
-        actions.add_parser(name, help=text).set_defaults(run=action)
-    ssh = actions.add_parser("ssh", help="log in to the lab host, or run the command that follows")
-    ssh.set_defaults(run=_lab_ssh, takes_rest=True)
+        parser = actions.add_parser(name, help=text, example=f"virt-overhead lab {name}")
+        add_json(parser, "the state of the lab host")
+        parser.set_defaults(run=action)
+    actions.add_parser(
+        "ssh",
+        help="log in to the lab host, or run the command that follows",
+        example="virt-overhead lab ssh lsblk",
+        takes_rest=True,
+    ).set_defaults(run=_lab_ssh)
 
 
 def _quickstart(options: argparse.Namespace) -> int:
@@ -75,29 +105,43 @@ def _init(options: argparse.Namespace) -> int:
 
 
 def _images(options: argparse.Namespace) -> int:
-    for image in ensure_images(terminal_events(), rebuild=options.rebuild, verify=options.verify).all:
+    found = ensure_images(terminal_events(options), rebuild=options.rebuild, verify=options.verify).all
+    if options.json:
+        print_json([{"name": image.name, "path": image.path} for image in found])
+        return 0
+    for image in found:
         print(f"{image.name:6} {image.path}")
     return 0
 
 
 def _export_images(options: argparse.Namespace) -> int:
-    images = ensure_images(terminal_events(), rebuild=options.rebuild, verify=options.verify)
+    images = ensure_images(terminal_events(options), rebuild=options.rebuild, verify=options.verify)
     path, digest = export_images(images.all, images.key, options.file)
+    if options.json:
+        print_json({"path": path, "digest": digest})
+        return 0
     print(f"digest {digest}")
     print(f"{path}   (keep it private: who has its SSH key can log in to the guests and the labs)")
     return 0
 
 
 def _import_images(options: argparse.Namespace) -> int:
-    directories, digest = import_images(options.file, Cache(cache_root()), terminal_events(), digest=options.digest)
+    events = terminal_events(options)
+    directories, digest = import_images(options.file, Cache(cache_root()), events, digest=options.digest)
+    if options.json:
+        print_json({"paths": directories, "digest": digest})
+        return 0
     print(f"digest {digest}")
     for directory in directories:
         print(directory)
     return 0
 
 
-def _lab_up(_options: argparse.Namespace) -> int:
-    machine = embedded.up(ensure_images(terminal_events()), terminal_events())
+def _lab_up(options: argparse.Namespace) -> int:
+    machine = embedded.up(ensure_images(terminal_events(options)), terminal_events(options))
+    if options.json:
+        print_json(_described(machine))
+        return 0
     print(
         f"lab host is running under {machine.accel}: SSH on 127.0.0.1:{machine.port}; "
         "stop it with: virt-overhead lab down"
@@ -105,20 +149,37 @@ def _lab_up(_options: argparse.Namespace) -> int:
     return 0
 
 
-def _lab_down(_options: argparse.Namespace) -> int:
-    print("lab host stopped" if embedded.down() else "no lab host was running")
+def _lab_down(options: argparse.Namespace) -> int:
+    stopped = embedded.down()
+    if options.json:
+        print_json({"running": False, "stopped": stopped})
+        return 0
+    print("lab host stopped" if stopped else "no lab host was running")
     return 0
 
 
-def _lab_status(_options: argparse.Namespace) -> int:
+def _lab_status(options: argparse.Namespace) -> int:
     machine = embedded.state().running()
-    if machine is None:
+    if options.json:
+        print_json({"running": False} if machine is None else _described(machine))
+    elif machine is None:
         print("not running")
-        return 3
-    up = format_duration(time.time() - machine.started)
-    print(f"running for {up} under {machine.accel} (process {machine.pid}), SSH on 127.0.0.1:{machine.port}")
-    print(f"{machine.accel}, because {machine.why}")
-    return 0
+    else:
+        up = format_duration(time.time() - machine.started)
+        print(f"running for {up} under {machine.accel} (process {machine.pid}), SSH on 127.0.0.1:{machine.port}")
+        print(f"{machine.accel}, because {machine.why}")
+    return _NOT_RUNNING if machine is None else 0
+
+
+def _described(machine: LabMachine) -> dict[str, object]:
+    return {
+        "running": True,
+        "pid": machine.pid,
+        "port": machine.port,
+        "accel": machine.accel,
+        "why": machine.why,
+        "started": machine.started,
+    }
 
 
 def _lab_ssh(options: argparse.Namespace) -> int:

@@ -19,8 +19,10 @@ def add_run(commands: Any) -> None:
         "run",
         help="measure: pytest with all its options, from any directory (`run -- --help` lists them)",
         epilog="All further options go to pytest: -k optane, --collect-only, --profile=standard, --scenarios=DIR",
+        example="virt-overhead run -k optane --profile=standard",
+        takes_rest=True,
     )
-    run.set_defaults(run=_run, takes_rest=True)
+    run.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> NoReturn:

@@ -9,21 +9,33 @@ from pathlib import Path
 from typing import Any
 
 from harness.analysis import MARGIN, METRICS
+from harness.cli.common import REPORTS, add_json, print_json
 from harness.exchange import command as exchange
 from harness.exchange.exporting import export_run
 from harness.exchange.importing import import_run
 
-REPORTS = Path("reports")
-
 
 def add_report(commands: Any) -> None:
     """Add the verb `report` to the subparsers."""
-    report = commands.add_parser("report", help="rebuild the HTML report of a run and print its table")
-    report.add_argument("path", nargs="?", type=Path, default=REPORTS / "latest", metavar="RUN")
+    report = commands.add_parser(
+        "report",
+        help="rebuild the HTML report of a run and print its answers",
+        example="virt-overhead report latest --verbose",
+    )
+    report.add_argument(
+        "path",
+        nargs="?",
+        type=Path,
+        default=Path("latest"),
+        metavar="RUN",
+        help="a run: reports/RUN-ID, or `latest` for the newest (%(default)s)",
+    )
+    report.add_argument("-v", "--verbose", action="store_true", help="also print the table of all cells")
     form = report.add_mutually_exclusive_group()
     form.add_argument("--markdown", action="store_true", help="print Markdown, for example for a CI job summary")
     form.add_argument("--annotations", action="store_true", help="print annotations for GitHub Actions")
-    report.set_defaults(run=_report)
+    add_json(form, "the answers and the path of the report")
+    report.set_defaults(run=_report, left_out=())
 
 
 def add_compare(commands: Any) -> None:
@@ -31,6 +43,7 @@ def add_compare(commands: Any) -> None:
     parser = commands.add_parser(
         "compare",
         help="compare runs of different disks, or before and after a change",
+        example="virt-overhead compare 20260901-101500-1f2e latest",
         epilog="Exit status: 0 nothing is worse, 1 a run cannot be read, 2 nothing can be compared, 3 something is "
         "worse, 4 undecided (with --inconclusive=fail), 5 a difference rules the comparison out.",
     )
@@ -57,7 +70,7 @@ def add_compare(commands: Any) -> None:
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--markdown", action="store_true", help="print Markdown, for example for a CI job summary")
-    form.add_argument("--json", action="store_true", help="print the comparison of all metrics as JSON")
+    add_json(form, "the comparison of all metrics")
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page")
     _add_reports(parser)
     parser.set_defaults(run=_compare)
@@ -65,14 +78,21 @@ def add_compare(commands: Any) -> None:
 
 def add_baseline(commands: Any) -> None:
     """Add the verb `baseline` and its actions to the subparsers."""
-    parser = commands.add_parser("baseline", help="name a run with which others are compared")
+    parser = commands.add_parser(
+        "baseline", help="name a run with which others are compared", example="virt-overhead baseline list"
+    )
     actions = parser.add_subparsers(required=True, metavar="ACTION")
-    setter = actions.add_parser("set", help="make a run the baseline of this name; a copy of its results is stored")
+    setter = actions.add_parser(
+        "set",
+        help="make a run the baseline of this name; a copy of its results is stored",
+        example="virt-overhead baseline set before-upgrade latest",
+    )
     setter.add_argument("name", metavar="NAME")
     setter.add_argument("path", nargs="?", type=Path, default=Path("latest"), metavar="RUN")
-    lister = actions.add_parser("list", help="print the baselines")
+    lister = actions.add_parser("list", help="print the baselines", example="virt-overhead baseline list")
     for action, run in ((setter, _baseline_set), (lister, _baseline_list)):
         _add_reports(action)
+        add_json(action, "the baselines" if action is lister else "the baseline")
         action.set_defaults(run=run)
 
 
@@ -91,22 +111,27 @@ def _margin(text: str) -> float:
 
 def add_import(commands: Any) -> None:
     """Add the verb `import` to the subparsers."""
-    exchange.add_import(commands).set_defaults(run=_import)
+    parser = exchange.add_import(commands)
+    add_json(parser, "the answers of the run and the path of its report")
+    parser.set_defaults(run=_import)
 
 
 def add_export(commands: Any) -> None:
     """Add the verb `export` to the subparsers."""
-    exchange.add_export(commands).set_defaults(run=_export)
+    parser = exchange.add_export(commands)
+    add_json(parser, "what was written")
+    parser.set_defaults(run=_export)
 
 
 def _report(options: argparse.Namespace) -> int:
     from harness.report import write_report  # noqa: PLC0415 - plotly takes a second to load
     from harness.report.annotations import annotation_lines  # noqa: PLC0415
     from harness.report.markdown import markdown_table  # noqa: PLC0415
+    from harness.report.short import answers_json  # noqa: PLC0415
     from harness.report.terminal import print_run  # noqa: PLC0415
     from harness.results import RunStore  # noqa: PLC0415
 
-    store = RunStore.open(options.path)
+    store = RunStore.named(options.path, REPORTS)
     run = store.read_results()
     if options.markdown:
         print(markdown_table(run))
@@ -114,8 +139,11 @@ def _report(options: argparse.Namespace) -> int:
     if options.annotations:
         sys.stdout.writelines(f"{line}\n" for line in annotation_lines(run))
         return 0
-    print_run(run)
-    print(f"report: {write_report(store)}")
+    page = write_report(store)
+    if options.json:
+        print_json(answers_json(run, page) | {"left_out": options.left_out})
+        return 0
+    print_run(run, page, verbose=options.verbose)
     return 0
 
 
@@ -143,6 +171,9 @@ def _baseline_set(options: argparse.Namespace) -> int:
     from harness.results.baselines import set_baseline  # noqa: PLC0415
 
     baseline = set_baseline(options.reports, options.name, chosen_store(options.path, options.reports))
+    if options.json:
+        print_json({"name": baseline.name, "run": baseline.run.run.id, "host": baseline.run.lab.host})
+        return 0
     print(f"baseline {baseline.name}: run {baseline.run.run.id} on {baseline.run.lab.host}")
     return 0
 
@@ -153,21 +184,40 @@ def _baseline_list(options: argparse.Namespace) -> int:
     from harness.results.baselines import baselines  # noqa: PLC0415
 
     found = baselines(options.reports)
-    for name, paths in found.items():
-        for run in (RunStore.open(path).read_results() for path in paths):
-            print(f"{name}: run {run.run.id} of {moment(run.run.started)} on {run.lab.host}, profile {run.run.profile}")
-    if not found:
+    named = [(name, RunStore.open(path).read_results()) for name, paths in found.items() for path in paths]
+    if options.json:
+        print_json(
+            [
+                {
+                    "name": name,
+                    "run": run.run.id,
+                    "started": run.run.started,
+                    "host": run.lab.host,
+                    "profile": run.run.profile,
+                }
+                for name, run in named
+            ]
+        )
+        return 0
+    for name, run in named:
+        print(f"{name}: run {run.run.id} of {moment(run.run.started)} on {run.lab.host}, profile {run.run.profile}")
+    if not named:
         print(f"no baseline in {options.reports}; set one with: virt-overhead baseline set NAME RUN")
     return 0
 
 
 def _import(options: argparse.Namespace) -> int:
     store, left_out = import_run(exchange.import_request(options, options.words), options.reports)
-    for message in left_out:
-        print(f"left out: {message}")
-    return _report(argparse.Namespace(path=store.path, markdown=False, annotations=False))
+    if not options.json:
+        sys.stdout.writelines(f"left out: {message}\n" for message in left_out)
+    form = {"markdown": False, "annotations": False, "verbose": True, "json": options.json}
+    return _report(argparse.Namespace(path=store.path, left_out=left_out, **form))
 
 
 def _export(options: argparse.Namespace) -> int:
-    print("\n".join(export_run(exchange.export_request(options))))
+    written = export_run(exchange.export_request(options))
+    if options.json:
+        print_json({"written": written})
+    else:
+        print("\n".join(written))
     return 0

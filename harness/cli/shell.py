@@ -14,14 +14,17 @@ SHELLS = ("bash", "zsh", "tcsh")
 
 def add_completion(commands: Any) -> None:
     """Add the verb `completion` to the subparsers."""
-    completion = commands.add_parser("completion", help="print the completion for a shell")
+    completion = commands.add_parser(
+        "completion", help="print the completion for a shell", example="virt-overhead completion bash"
+    )
     completion.add_argument("shell", choices=SHELLS, help="the shell to write it for")
     completion.set_defaults(run=_completion)
 
 
 def add_man(commands: Any) -> None:
     """Add the verb `man` to the subparsers."""
-    commands.add_parser("man", help="print the manual page, for: man -l -").set_defaults(run=_man)
+    man = commands.add_parser("man", help="print the manual page, for: man -l -", example="virt-overhead man")
+    man.set_defaults(run=_man)
 
 
 def _completion(options: argparse.Namespace) -> int:
@@ -65,6 +68,8 @@ def _commands(parser: argparse.ArgumentParser) -> Iterator[str]:
                     yield from (".TP", _names(each), _text((each.help or "") % _values(each)))
             if command.epilog:
                 yield from (".PP", _text(command.epilog))
+            if example := getattr(command, "example", ""):
+                yield from (".PP", f"Example: {_text(example)}")
             yield from _commands(command)
 
 

@@ -15,8 +15,13 @@ _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 def choices(word: str, allowed: Iterable[str]) -> str:
     """For example `allowed: host, lvm, raw (did you mean "lvm"?)`."""
     names = list(allowed)
-    near = difflib.get_close_matches(word.lower(), names, n=1)
-    return f"allowed: {', '.join(names)}" + (f' (did you mean "{near[0]}"?)' if near else "")
+    return f"allowed: {', '.join(names)}{near(word, names)}"
+
+
+def near(word: str, names: Iterable[str]) -> str:
+    """For example ` (did you mean "lvm"?)`. Empty if no name is like the word."""
+    found = difflib.get_close_matches(word.lower(), list(names), n=1)
+    return f' (did you mean "{found[0]}"?)' if found else ""
 
 
 def plain_name(name: str) -> str:

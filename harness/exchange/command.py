@@ -18,7 +18,9 @@ REPORTS = Path("reports")
 def add_import(commands: Any) -> argparse.ArgumentParser:
     """Add the verb `import` to the subparsers."""
     parser: argparse.ArgumentParser = commands.add_parser(
-        "import", help="read fio's JSON output from elsewhere into a run that can be reported and compared"
+        "import",
+        help="read fio's JSON output from elsewhere into a run that can be reported and compared",
+        example="virt-overhead import --host results/host --guest lvm=results/guest",
     )
     parser.add_argument(
         "--host",
@@ -54,7 +56,9 @@ def add_import(commands: Any) -> argparse.ArgumentParser:
 def add_export(commands: Any) -> argparse.ArgumentParser:
     """Add the verb `export` to the subparsers."""
     parser: argparse.ArgumentParser = commands.add_parser(
-        "export", help="write the measurements of a run as CSV or Parquet, or as a tree that fio-plot can draw"
+        "export",
+        help="write the measurements of a run as CSV or Parquet, or as a tree that fio-plot can draw",
+        example="virt-overhead export latest --csv run.csv",
     )
     parser.add_argument("path", nargs="?", type=Path, default=REPORTS / "latest", metavar="RUN")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="a row for each measurement")

@@ -38,7 +38,9 @@ class InitRequest:
 def add_init(commands: Any) -> argparse.ArgumentParser:
     """Add the verb `init` to the subparsers."""
     parser: argparse.ArgumentParser = commands.add_parser(
-        "init", help="find the storages and disks of a host that can be measured, and write lab.toml"
+        "init",
+        help="find the storages and disks of a host that can be measured, and write lab.toml",
+        example="virt-overhead init --ssh root@192.0.2.7 --key ~/.ssh/id_ed25519",
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--ssh", metavar="USER@HOST[:PORT]", help="a host over SSH (default: this machine)")

@@ -30,7 +30,7 @@ from harness.plugin.options import Options, add_options, read_options
 from harness.plugin.project import SCENARIOS, Project, load_scenarios, read_project
 from harness.plugin.scheduling import scheduler
 from harness.plugin.screen import PytestScreen
-from harness.plugin.selection import cells_of, choice_lines, scenarios_for
+from harness.plugin.selection import cells_of, choice_lines, nearest_lines, scenarios_for
 from harness.plugin.summary import cell_properties, explain, write_summary
 from harness.progress import Progress
 from harness.results import CellRecord, Measurement, ValidityCheck
@@ -136,11 +136,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         session.config.add_cleanup(stack.close)
 
 
-def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
+def pytest_report_collectionfinish(config: pytest.Config, items: Sequence[pytest.Item]) -> list[str]:
     engine, verbose = config.stash.get(_ENGINE, None), config.get_verbosity() > 0
     notes = list(config.stash[_FOR_LAB].notes) if _FOR_LAB in config.stash else []
     if engine is None:
-        return notes
+        keyword = config.option.keyword if _CELLS in config.stash and not items else ""
+        return [*notes, *(nearest_lines(keyword, _all_cells(config)) if keyword else ())]
     chosen = [engine.scenarios[name] for name in engine.plans]
     lines = choice_lines(engine.options.inventory, chosen) + engine.describe(verbose=verbose)
     return lines + notes if verbose else lines
@@ -215,7 +216,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         return
     for path in engine.runs:
         try:
-            write_summary(terminalreporter, path)
+            write_summary(terminalreporter, path, verbose=config.get_verbosity() > 0)
         except ResultsError as error:
             terminalreporter.write_line(str(error), red=True)
     write_comparisons(terminalreporter, engine)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from harness.config.names import choices
+from harness.config.names import choices, near
 from harness.errors import ConfigError
 from harness.lab.inventory import DiskById, HostSpec, Inventory, array_of, class_known
 from harness.model.mode import Cell
@@ -60,6 +61,14 @@ def cells_of(options: Options, found: ForLab) -> list[Cell]:
             hint='scenarios with disk = "any" measure every disk (docs/scenarios.md)',
         )
     return usable
+
+
+def nearest_lines(keyword: str, cells: Sequence[Cell]) -> list[str]:
+    """For `-k` that selects no cell: what its words that match nothing may have meant."""
+    names = list(dict.fromkeys(name for cell in cells for name in (cell.scenario, cell.disk, cell.mode.name)))
+    words = [word for word in re.findall(r"[\w.-]+", keyword) if word not in ("and", "or", "not")]
+    unknown = [word for word in words if not any(word.lower() in cell.id.lower() for cell in cells)]
+    return [f'-k: no cell has "{word}" in its id{near(word, names)}' for word in unknown]
 
 
 def choice_lines(inventory: Inventory, scenarios: Iterable[Scenario]) -> list[str]:

@@ -11,7 +11,7 @@ from harness.analysis import Verdict
 from harness.report.budgets import gravest_first, limit, sentence
 from harness.report.cells import CellView, confidence_words
 from harness.report.numbers import percent, percent_interval
-from harness.report.terminal import difference_lines, overhead_table, summary_lines
+from harness.report.terminal import print_run
 from harness.results import CellRecord, RunStore
 
 
@@ -63,18 +63,13 @@ def explain(record: CellRecord) -> str:
     return f"{record.id}: {'; '.join(parts)}; {basis}"
 
 
-def write_summary(reporter: pytest.TerminalReporter, path: Path) -> None:
-    """The differences between variants, the overhead table of a run, its efficiency, and the path of its report."""
+def write_summary(reporter: pytest.TerminalReporter, path: Path, *, verbose: bool) -> None:
+    """The answers of a run and the path of its report; with `verbose`, also the table of its cells and all findings."""
     store = RunStore.open(path)
     run = store.read_results()
     reporter.section(f"overhead on {run.lab.host}, profile {run.run.profile}")
     width = 120 if not reporter.isatty() else reporter._tw.fullwidth
     console = Console(width=width, no_color=not reporter.hasmarkup, highlight=False)
-    for line in difference_lines(run):
-        reporter.write_line(line)
     with console.capture() as capture:
-        console.print(overhead_table(run, width=width))
+        print_run(run, store.report_path, verbose=verbose, console=console)
     reporter.write(capture.get())
-    for line in summary_lines(run):
-        reporter.write_line(line)
-    reporter.write_line(f"report: {store.report_path}")

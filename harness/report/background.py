@@ -16,6 +16,7 @@ from harness.model.guest import GuestOptions, guest_in_words
 from harness.model.values import names_of, shown_field
 from harness.report.cells import CellView
 from harness.results import FIO_FILES, CellRecord, Run
+from harness.results.records import PLAN
 from harness.units import format_size
 
 
@@ -121,7 +122,8 @@ def provenance(run: Run) -> Table:
     It leaves out the requested settings and the fio files, which the page shows above, and the settings of the
     evaluation.
     """
-    found = {key: value for key, value in run.provenance.items() if key not in ("asked", "evaluation", FIO_FILES)}
+    internal = ("asked", "evaluation", FIO_FILES, PLAN)
+    found = {key: value for key, value in run.provenance.items() if key not in internal}
     return Table(("what", "value"), tuple(_flat(found)))
 
 

@@ -92,9 +92,8 @@ def exit_status(comparison: Comparison, inconclusive: Literal["fail", "skip"]) -
 
 def chosen_store(path: Path, reports: Path) -> RunStore:
     """The run at `path`, or of this name in the directory `reports`. ConfigError if there is no such run."""
-    in_reports = reports / path
     try:
-        return RunStore.open(path if path.exists() or not in_reports.exists() else in_reports)
+        return RunStore.named(path, reports)
     except ResultsError as error:
         raise ConfigError(error.message, hint=error.hint) from error
 

@@ -12,12 +12,12 @@ from harness.results.cells import CellRecord
 from harness.results.compare_effects import effect_of
 from harness.results.compare_matching import CellPair
 from harness.results.compare_records import Difference, Effect
-from harness.results.records import FIO_FILES, Run
+from harness.results.records import FIO_FILES, PLAN, Run
 from harness.units import format_size
 
 _CHANGES_EACH_TIME = frozenset({"acceleration.why", "cycles.why", "guest.boot_seconds"})
 """Facts that differ between any two runs, or that only explain another fact."""
-_NO_SETTINGS = frozenset({"calibration", "evaluation", "asked", FIO_FILES})
+_NO_SETTINGS = frozenset({"calibration", "evaluation", "asked", FIO_FILES, PLAN})
 """Subjects of the provenance that do not affect the values. Of `asked`, see `_requested`. It has the digests of fio
 files."""
 

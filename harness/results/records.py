@@ -21,6 +21,8 @@ IMPORTED = "imported"
 """The kind of lab and the profile of an imported run, and the key of its provenance with the origin of its files."""
 FIO_FILES = "fio_files"
 """The key of the provenance with the texts of fio files, by scenario, file and path of each text."""
+PLAN = "plan"
+"""The key of the provenance with what the run plans to measure: `results/planned.py`."""
 
 RunStatus = Literal["running", "complete", "interrupted", "failed"]
 

@@ -15,6 +15,7 @@ from typing import IO, Any, Self
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
+from harness.config.names import near
 from harness.errors import ResultsError
 from harness.files import move, sync, write_atomically
 from harness.model.values import STORED
@@ -63,11 +64,18 @@ class RunStore:
         """The run at `path`: its directory, a link to it such as `reports/latest`, or its results.json."""
         directory = path.parent if path.name == "results.json" else path
         if not directory.is_dir():
+            others = [each.name for each in directory.parent.glob("*") if each.is_dir()]
             raise ResultsError(
-                f"{directory} is not the directory of a run",
+                f"{directory} is not the directory of a run{near(directory.name, others)}",
                 hint="give reports/RUN-ID, or reports/latest for the newest run",
             )
         return cls(directory.resolve())
+
+    @classmethod
+    def named(cls, path: Path, reports_dir: Path) -> Self:
+        """The run at `path`, or of this name in `reports_dir`: `latest` is the newest."""
+        inside = reports_dir / path
+        return cls.open(path if path.exists() or not inside.exists() else inside)
 
     def save_raw(self, name: str, text: str, *, command: str | None = None) -> str:
         """Store an output exactly as it was printed, before it is parsed, and return its path relative to the run.
@@ -113,31 +121,7 @@ class RunStore:
 
     def read_journal(self) -> Journal:
         """The lines so far. A line that a crash truncated is left out, with a note. A missing journal has no lines."""
-        measurements: list[Measurement] = []
-        rounds: list[RoundEvent] = []
-        writes: list[WritesEvent] = []
-        notes: list[str] = []
-        with _explained(self.journal_path, "read"):
-            data = self.journal_path.read_bytes() if self.journal_path.exists() else b""
-        for number, line in enumerate(data.split(b"\n"), start=1):
-            if not line.strip():
-                continue
-            try:
-                document = parse_json(line, f"line {number}", ResultsError, most_bytes=_DOCUMENT_BYTES)
-            except ResultsError:
-                name = self.journal_path.name
-                notes.append(f"{name}: line {number} is truncated and was left out; the other lines are complete")
-                continue
-            try:
-                if isinstance(document, dict) and document.get("event") == "writes":
-                    writes.append(_writes_events().validate_json(line))
-                elif isinstance(document, dict) and "event" in document:
-                    rounds.append(_round_events().validate_json(line))
-                else:
-                    measurements.append(_measurements().validate_json(line))
-            except ValidationError as error:
-                raise _unreadable(self.journal_path, f"line {number}: {first_problem(error)}") from None
-        return Journal(tuple(measurements), tuple(rounds), tuple(notes), tuple(writes))
+        return JournalTail(self).read()
 
     def write_results(self, run: Run) -> None:
         """Write results.json whole or not at all: the old file stays until the new one is complete."""
@@ -176,6 +160,63 @@ class RunStore:
     def _replace(self, target: Path, text: str) -> None:
         with _explained(target, "written"):
             write_atomically(target, text)
+
+
+class JournalTail:
+    """Reads a journal again and again while a run writes it: each time only the lines that are new."""
+
+    def __init__(self, store: RunStore) -> None:
+        self._path = store.journal_path
+        self._offset = 0
+        self._lines = 0
+        self._journal = Journal()
+
+    def read(self) -> Journal:
+        """All lines so far, as `RunStore.read_journal`. A last line without its end is read again the next time."""
+        with _explained(self._path, "read"):
+            if not self._path.exists():
+                return Journal()
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                whole, newline, last = file.read().rpartition(b"\n")
+        self._journal = _joined(self._journal, self._parsed(whole.split(b"\n") if newline else []))
+        self._offset += len(whole) + len(newline)
+        self._lines += (whole + newline).count(b"\n")
+        return _joined(self._journal, self._parsed([last]))
+
+    def _parsed(self, lines: list[bytes]) -> Journal:
+        measurements: list[Measurement] = []
+        rounds: list[RoundEvent] = []
+        writes: list[WritesEvent] = []
+        notes: list[str] = []
+        for number, line in enumerate(lines, start=self._lines + 1):
+            if not line.strip():
+                continue
+            try:
+                document = parse_json(line, f"line {number}", ResultsError, most_bytes=_DOCUMENT_BYTES)
+            except ResultsError:
+                name = self._path.name
+                notes.append(f"{name}: line {number} is truncated and was left out; the other lines are complete")
+                continue
+            try:
+                if isinstance(document, dict) and document.get("event") == "writes":
+                    writes.append(_writes_events().validate_json(line))
+                elif isinstance(document, dict) and "event" in document:
+                    rounds.append(_round_events().validate_json(line))
+                else:
+                    measurements.append(_measurements().validate_json(line))
+            except ValidationError as error:
+                raise _unreadable(self._path, f"line {number}: {first_problem(error)}") from None
+        return Journal(tuple(measurements), tuple(rounds), tuple(notes), tuple(writes))
+
+
+def _joined(first: Journal, then: Journal) -> Journal:
+    return Journal(
+        first.measurements + then.measurements,
+        first.rounds + then.rounds,
+        first.notes + then.notes,
+        first.writes + then.writes,
+    )
 
 
 @cache

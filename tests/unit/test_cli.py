@@ -201,7 +201,9 @@ def test_an_output_that_cannot_be_written_is_one_message_and_a_failure(tmp_path:
     ("arguments", "said"),
     [
         (["measure"], "invalid choice: 'measure'"),
-        ([], "the following arguments are required: COMMAND"),
+        (["reprot"], '(did you mean "report"?)'),
+        (["doctor", "--jsn"], '(did you mean "--json"?)'),
+        (["compare", "a", "b", "--metric=iop"], '(did you mean "iops"?)'),
         (["lab"], "the following arguments are required: ACTION"),
         (["lab", "restart"], "invalid choice: 'restart'"),
         (["lab", "status", "--verbose"], "unrecognized arguments: --verbose"),

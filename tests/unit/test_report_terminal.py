@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import pytest
 
 from harness.report import markdown_table, overhead_text, print_run, summary_lines
 from harness.report.numbers import microseconds, percent, short, significant
-from harness.results import Run
+from harness.report.terminal import SHORT_LINES, short_lines
+from harness.results import CellRecord, Run
 from tests.unit.runs import synthetic_run
 
 LVM = "optane-lvm-randread-4k-qd32"
@@ -89,10 +91,44 @@ def test_summary_has_headline_efficiency_and_path(run: Run) -> None:
 
 
 def test_printed_run_is_the_table_and_its_summary(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    print_run(run)
+    print_run(run, verbose=True)
     printed = capsys.readouterr().out
     assert "\x1b" not in printed
     assert printed.index("qd32 lvm") < printed.index("optane: `passthrough` loses least (55.6 %")
+
+
+def test_a_run_ends_with_ten_lines_that_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    run = synthetic_run(profile="standard", void=[LVM], budget=0.01)
+    page = Path("reports/one/index.html")
+    print_run(run, page, verbose=False)
+    printed = capsys.readouterr().out
+    lines = short_lines(run, page)
+    assert len(lines) <= SHORT_LINES < len(summary_lines(run, page))
+    assert len(printed.splitlines()) == len(lines)
+    assert any(line.startswith("optane: `") for line in lines)
+    assert any(line.startswith("exceeds (") for line in lines)
+    assert any(line.startswith("void, left out of all comparisons (1): ") for line in lines)
+    assert lines[-2].startswith("cells: ")
+    assert lines[-1] == f"report: {page}"
+
+
+def test_lines_without_room_are_counted() -> None:
+    run = synthetic_run()
+    many = replace(run, run=replace(run.run, status="interrupted"), cells=_on_disks(run, 12))
+    *_, more, counts = short_lines(many)
+    assert re.fullmatch(r"and [0-9]+ more lines: -v, or the report", more)
+    assert counts.startswith("cells: ")
+    assert len(short_lines(many)) == SHORT_LINES
+
+
+def _on_disks(run: Run, number: int) -> tuple[CellRecord, ...]:
+    """The run's cells on so many disks, each in a scenario of its own."""
+    names = [f"disk{each}" for each in range(number)]
+    return tuple(
+        replace(cell, id=cell.id.replace("optane", name, 1), scenario=name, disk=name)
+        for name in names
+        for cell in run.cells
+    )
 
 
 def test_interrupted_run_says_first_how_much_was_measured() -> None:
