@@ -27,7 +27,7 @@ class PlannedGroup:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """All groups in the order of measuring. `fio_s`: seconds of fio in their fewest rounds, `seconds` also of the rest."""
+    """All groups in the order of measuring. `fio_s`: seconds of fio in their fewest rounds; `seconds`: of all work."""
 
     __pydantic_config__ = _STRICT
 
