@@ -22,7 +22,7 @@ QUIET_SECONDS = 20.0
 """Without a terminal, the shortest time between two progress lines."""
 
 QUIET_IN_CI_SECONDS = 300.0
-"""The same where the variable CI is set: enough lines that a CI system does not give up, and few in its log."""
+"""The same where the variable CI is set, and then for all but notes: a CI system that sees no output may give up."""
 
 
 class Screen(Protocol):
@@ -73,7 +73,7 @@ class Progress:
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
         self._last_temporary = -math.inf
-        self._quiet_seconds = QUIET_IN_CI_SECONDS if os.environ.get("CI") else QUIET_SECONDS
+        self._in_ci = bool(os.environ.get("CI"))
 
     def __call__(self, event: Event) -> None:
         match event:
@@ -84,7 +84,8 @@ class Progress:
                 still = f"; at most {format_duration(max(round(left, -1), 10))} left" if left is not None else ""
                 self._write_temporary(f"{what}: {how_far}{still}")
             case StepFinished(what, seconds):
-                self._write_permanent(f"{what}: {format_duration(seconds)}")
+                finished = f"{what}: {format_duration(seconds)}"
+                self._write_temporary(finished) if self._in_ci else self._write_permanent(finished)
             case Note(text):
                 self._write_permanent(text)
             case BlockStarted(group, number, rounds, block, left):
@@ -94,17 +95,20 @@ class Progress:
                 of = f" of {rounds}" if number <= rounds else ""
                 self._write_temporary(f"{group}, round {number}{of}, {block}; about {about} left")
 
+    @property
+    def _rewrites(self) -> bool:
+        return self._screen.isatty() and not self._in_ci
+
     def _write_permanent(self, text: str) -> None:
-        if self._screen.isatty():
+        if self._rewrites:
             self._screen.rewrite("", erase=True)
         self._screen.write_line(f"  {text}")
 
     def _write_temporary(self, text: str, *, important: bool = False) -> None:
-        if self._screen.isatty():
+        if self._rewrites:
             self._screen.rewrite(f"  {text}", erase=True)
             return
-        now = time.monotonic()
-        often = self._quiet_seconds == QUIET_SECONDS
-        if (important and often) or now - self._last_temporary >= self._quiet_seconds:
+        now, quiet = time.monotonic(), QUIET_IN_CI_SECONDS if self._in_ci else QUIET_SECONDS
+        if (important and not self._in_ci) or now - self._last_temporary >= quiet:
             self._last_temporary = now
             self._screen.write_line(f"  {text}")

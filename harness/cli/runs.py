@@ -127,8 +127,7 @@ def _report(options: argparse.Namespace) -> int:
     from harness.report import write_report  # noqa: PLC0415 - plotly takes a second to load
     from harness.report.annotations import annotation_lines  # noqa: PLC0415
     from harness.report.markdown import markdown_table  # noqa: PLC0415
-    from harness.report.short import answers_json  # noqa: PLC0415
-    from harness.report.terminal import print_run  # noqa: PLC0415
+    from harness.report.short import answers_json, print_run  # noqa: PLC0415
     from harness.results import RunStore  # noqa: PLC0415
 
     store = RunStore.named(options.path, REPORTS)

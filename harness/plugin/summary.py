@@ -11,7 +11,7 @@ from harness.analysis import Verdict
 from harness.report.budgets import gravest_first, limit, sentence
 from harness.report.cells import CellView, confidence_words
 from harness.report.numbers import percent, percent_interval
-from harness.report.terminal import print_run
+from harness.report.short import print_run
 from harness.results import CellRecord, RunStore
 
 

@@ -31,10 +31,15 @@ class AnswerView:
         return self.answer.mode or ""
 
     @property
+    def measured(self) -> bool:
+        """Whether a job of this use was measured."""
+        return self.answer.judge is not None
+
+    @property
     def verdict(self) -> str:
         """What to do and why, as the end of a sentence."""
         answer = self.answer
-        if answer.judge is None:
+        if not self.measured:
             return f"not measured: add the workload `{answer.use.to_measure}`"
         if answer.mode is None:
             return f"no recommendation: {answer.why}"
@@ -42,9 +47,27 @@ class AnswerView:
             return f"`{answer.mode}` is the only mode to choose from"
         if not answer.equals:
             return f"use `{answer.mode}`: {self.difference}"
-        told = "cannot be told apart" if self.open else f"are equal within {_WITHIN}"
         why = f": {answer.why}" if answer.why else ", the first of them in the plan"
-        return f"{named((answer.mode, *(each.mode for each in answer.equals)))} {told}; use `{answer.mode}`{why}"
+        return f"{named((answer.mode, *(each.mode for each in answer.equals)))} {self._alike}; use `{answer.mode}`{why}"
+
+    @property
+    def _alike(self) -> str:
+        return "cannot be told apart" if self.open else f"are equal within {_WITHIN}"
+
+    @property
+    def short(self) -> str:
+        """For one of ten lines: "low latency: use `raw`; `raw` and `lvm` cannot be told apart; +4.1 % ..."."""
+        if not self.take:
+            return f"{self.title}: {self.verdict}"
+        parts = [f"use `{self.take}`"]
+        if self.answer.equals:
+            parts.append(f"{named((self.take, *(each.mode for each in self.answer.equals)))} {self._alike}")
+        elif self.answer.worse:
+            parts.append(self.difference)
+        else:
+            parts = [self.verdict]
+        parts += [f"{self.against_host} against the host"] if self.against_host else []
+        return f"{self.title}: {'; '.join(parts)}"
 
     @property
     def difference(self) -> str:

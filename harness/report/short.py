@@ -1,13 +1,72 @@
-"""The answers of a run as a JSON document, for programs that need no figures of single cells."""
+"""The answers of a run in at most ten lines, or as JSON for programs that need no figures of single cells."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from harness.report.model import report_view
-from harness.report.terminal import finding_lists
+from rich.console import Console
+
+from harness.report.model import ReportView, Section, report_view
+from harness.report.terminal import difference_lines, efficiency_line, finding_lists, overhead_table, summary_lines
 from harness.results import Run
+
+SHORT_LINES = 10
+"""The lines at the end of a run, without -v."""
+
+
+def print_run(run: Run, path: Path | None = None, *, verbose: bool, console: Console | None = None) -> None:
+    """The run on standard output: its answers in short or, with `verbose`, the table and all lines around it.
+
+    Colours only if it is a terminal.
+    """
+    console = console or Console(highlight=False)
+    if verbose:
+        for line in difference_lines(run):
+            console.print(line, markup=False, soft_wrap=True)
+        console.print(overhead_table(run, width=console.width))
+    for line in summary_lines(run, path) if verbose else short_lines(run, path):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def short_lines(run: Run, path: Path | None = None) -> list[str]:
+    """At most SHORT_LINES lines that answer, the most important first, then counts and the path of the report.
+
+    What has no room is in the report, and in the lines of `summary_lines`.
+    """
+    view = report_view(run)
+    counts = ", ".join(f"{number} {outcome}" for outcome, number in view.counts.items())
+    last = [f"cells: {counts}; {efficiency_line(run)}" if counts else efficiency_line(run)]
+    last += [f"report: {path}"] if path is not None else []
+    first = list(dict.fromkeys(_answers(view)))
+    room = SHORT_LINES - len(last)
+    if len(first) > room:
+        first = [*first[: room - 1], f"and {len(first) - room + 1} more lines: -v, or the report"]
+    return first + last
+
+
+def _answers(view: ReportView) -> Iterator[str]:
+    """Warnings, the differences between variants, the answer for each disk, what is no result, and what to use."""
+    yield from (f"{banner.title}: {banner.text}" for banner in view.banners)
+    yield from (group.short for section in view.sections for group in section.variants)
+    yield from (section.headline.sentence for section in view.sections)
+    for title, sentences in finding_lists(view.verdicts):
+        yield f"{title}: {sentences[0]}"
+    for section in view.sections:
+        yield from _uses(section, f"{section.name}, " if len(view.sections) > 1 else "")
+    yield from (" ".join(blame.sentences) for section in view.sections for blame in section.blames)
+    blamed = {sentence for section in view.sections for blame in section.blames for sentence in blame.sentences}
+    yield from (each for section in view.sections for each in section.headline.details if each not in blamed)
+
+
+def _uses(section: Section, of: str) -> Iterator[str]:
+    """The mode for each use that was measured, and below them the uses that were not."""
+    yield from (f"{of}{answer.short}" for answer in section.answers if answer.measured)
+    absent = [answer for answer in section.answers if not answer.measured]
+    if absent:
+        words = ", ".join(f"{answer.title} (add the workload `{answer.answer.use.to_measure}`)" for answer in absent)
+        yield f"{of}not measured: {words}"
 
 
 def answers_json(run: Run, page: Path) -> dict[str, Any]:

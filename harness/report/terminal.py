@@ -29,9 +29,6 @@ MOST_LISTED = 10
 MOST_DIFFERENCES = 40
 """The largest number of differences between variants listed."""
 
-SHORT_LINES = 10
-"""The lines at the end of a run, without -v."""
-
 _STYLES = {
     Outcome.WITHIN: "green",
     Outcome.EXCEEDS: "bold red",
@@ -71,20 +68,6 @@ def difference_lines(run: Run) -> list[str]:
     ]
 
 
-def print_run(run: Run, path: Path | None = None, *, verbose: bool, console: Console | None = None) -> None:
-    """The run on standard output: its answers in short or, with `verbose`, the table and all lines around it.
-
-    Colours only if it is a terminal.
-    """
-    console = console or Console(highlight=False)
-    if verbose:
-        for line in difference_lines(run):
-            console.print(line, markup=False, soft_wrap=True)
-        console.print(overhead_table(run, width=console.width))
-    for line in summary_lines(run, path) if verbose else short_lines(run, path):
-        console.print(line, markup=False, soft_wrap=True)
-
-
 def summary_lines(run: Run, path: Path | None = None) -> list[str]:
     """The lines around the table: warnings, the answer for each disk, what exceeds and what is void, further findings,
     counts, efficiency, the smallest overhead that this lab can show, and the path of the report."""
@@ -113,24 +96,6 @@ def summary_lines(run: Run, path: Path | None = None) -> list[str]:
     if path is not None:
         lines.append(f"report: {path}")
     return lines
-
-
-def short_lines(run: Run, path: Path | None = None) -> list[str]:
-    """At most SHORT_LINES lines that answer: warnings, the answer for each disk and use, what exceeds or is void,
-    counts, and the path of the report. What has no room is in the report, and in the lines of `summary_lines`."""
-    view = report_view(run)
-    counts = ", ".join(f"{number} {outcome}" for outcome, number in view.counts.items())
-    last = [f"cells: {counts}; {efficiency_line(run)}" if counts else efficiency_line(run)]
-    last += [f"report: {path}"] if path is not None else []
-    first = [f"{banner.title}: {banner.text}" for banner in view.banners]
-    first += [section.headline.sentence for section in view.sections]
-    first += [f"{title}: {sentences[0]}" for title, sentences in finding_lists(view.verdicts)]
-    first += [answer.sentence for section in view.sections for answer in section.answers]
-    first += [detail for section in view.sections for detail in section.headline.details]
-    room = SHORT_LINES - len(last)
-    if len(first) > room:
-        first = [*first[: room - 1], f"and {len(first) - room + 1} more lines: -v, or the report"]
-    return first + last
 
 
 def answer_lines(section: Section) -> list[str]:

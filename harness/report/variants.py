@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -116,6 +117,14 @@ class VariantGroup:
         differs = dict.fromkeys(text for view in self.views for text in view.cell.record.differs)
         words = "; ".join(differs) or "nothing that was read back"
         return f"The guests ran {' and '.join(ways)}. What differs: {words}."
+
+    @property
+    def short(self) -> str:
+        """For one of ten lines: "new against old: 2 exceeds 1 %, 4 within 1 %; new loses 2.1 % [1.6, 2.6] more ..."."""
+        verdicts = [view.verdict for view in self.views]
+        counts = ", ".join(f"{verdicts.count(each)} {each}" for each in dict.fromkeys(verdicts))
+        worst = max(self.views, key=lambda view: view.difference.point if view.difference else -math.inf)
+        return f"{self.title}: {counts}; the worst: {worst.sentence}"
 
 
 def shown(difference: Estimate) -> str:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from harness.events import BlockStarted, Events, Note, StepAdvanced, StepFinished, StepStarted
-from harness.progress import QUIET_SECONDS, Progress, StandardOutput
+from harness.progress import QUIET_IN_CI_SECONDS, QUIET_SECONDS, Progress, StandardOutput
 
 
 class Stream(io.StringIO):
@@ -51,6 +51,7 @@ def output(monkeypatch: pytest.MonkeyPatch, *, terminal: bool) -> Output:
     stream = Stream(terminal=terminal)
     # Not sys.stdout itself: pytest puts its own there before each phase of a test.
     monkeypatch.setattr("harness.progress.sys", SimpleNamespace(stdout=stream))
+    monkeypatch.delenv("CI", raising=False)
     return Output(stream, Events(Progress(StandardOutput())))
 
 
@@ -116,6 +117,23 @@ def test_in_a_log_blocks_are_told_once_in_a_while(log: Output, monkeypatch: pyte
         now += 1
     assert told[-1] == 60 / QUIET_SECONDS
     assert [second for second in range(1, 60) if told[second] > told[second - 1]] == [20, 40]
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_in_ci_notes_alone_are_told_at_once(monkeypatch: pytest.MonkeyPatch, *, terminal: bool) -> None:
+    now = 1000.0
+    monkeypatch.setattr("harness.progress.time.monotonic", lambda: now)
+    log = output(monkeypatch, terminal=terminal)
+    monkeypatch.setenv("CI", "true")
+    events = Events(Progress(StandardOutput()))
+    for _ in range(660):  # eleven minutes
+        for event in (StepStarted("boot", 12), StepFinished("boot", 3), started(1)):
+            events(event)
+        now += 1
+    events(Note("raw is left out"))
+    assert len(log.text.splitlines()) == 1 + 660 // QUIET_IN_CI_SECONDS + 1
+    assert log.text.endswith("  raw is left out\n")
+    assert "\x1b" not in log.text
 
 
 def test_in_a_log_every_step_is_told(log: Output) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from harness.report import markdown_table, overhead_text, print_run, summary_lines
 from harness.report.numbers import microseconds, percent, short, significant
-from harness.report.terminal import SHORT_LINES, short_lines
+from harness.report.short import SHORT_LINES, short_lines
 from harness.results import CellRecord, Run
 from tests.unit.runs import synthetic_run
 
@@ -106,6 +106,7 @@ def test_a_run_ends_with_ten_lines_that_answer(capsys: pytest.CaptureFixture[str
     assert len(lines) <= SHORT_LINES < len(summary_lines(run, page))
     assert len(printed.splitlines()) == len(lines)
     assert any(line.startswith("optane: `") for line in lines)
+    assert any(line.startswith("general VM storage: use `passthrough`; +") for line in lines)
     assert any(line.startswith("exceeds (") for line in lines)
     assert any(line.startswith("void, left out of all comparisons (1): ") for line in lines)
     assert lines[-2].startswith("cells: ")
@@ -161,3 +162,10 @@ def test_narrow_values_use_a_letter_and_percent_has_no_negative_zero() -> None:
     assert [short(999.9), short(35123), short(2.15e6), short(None)] == ["1.00k", "35.1k", "2.15M", "-"]
     assert [percent(-0.0002), percent(0.9999), percent(-12.0), percent(1e300)] == ["0.0", "100", "<-999", ">999"]
     assert microseconds(0.000213, signed=True) == "+213"
+
+
+def test_uses_that_were_not_measured_share_a_line() -> None:
+    run = synthetic_run()
+    few = replace(run, cells=tuple(cell for cell in run.cells if cell.job.id == "randread-4k-qd32"))
+    (line,) = (line for line in short_lines(few) if line.startswith("not measured: "))
+    assert line.count("(add the workload `") == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,7 @@ from harness.plugin.selection import scenarios_for
 from harness.plugin.summary import explain
 from harness.report.html import render_html
 from harness.report.markdown import markdown_table
+from harness.report.short import short_lines
 from harness.report.terminal import difference_lines
 from harness.results import Run
 from harness.scenario.plan import expand, plan_for
@@ -332,6 +334,8 @@ def test_terminal_markdown_and_page_show_the_difference_first() -> None:
     assert title.startswith("slow against old. The guests ran side by side")
     assert "qemu_version 10.0.2 -> 10.1.0" in title
     assert first.startswith("  slow loses ")
+    short = next(line for line in short_lines(shown) if line.startswith("slow against old: "))
+    assert re.match(r"slow against old: [0-9]+ [a-z].*; the worst: slow (loses|takes) ", short)
     text = markdown_table(shown)
     assert text.index("slow against old") < text.index("### ")
     assert "| `lvm-randread-4k-qd1` |" in text
