@@ -28,7 +28,7 @@ from harness.model.counters import (
 )
 from harness.model.mode import Arm, Place
 from harness.results import Measurement, RunStore
-from harness.results.validity import PROBED
+from harness.results.byte_accounting import PROBED
 from harness.scenario.plan import Group
 from harness.scenario.timetable import Slice, stays_in_cache
 

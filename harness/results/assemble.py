@@ -23,6 +23,7 @@ from harness.model.layout import amplification
 from harness.model.mode import Cell, Mode, Place
 from harness.results.accounting import accounting
 from harness.results.array_states import does_not_count, state_checks, state_notes
+from harness.results.byte_accounting import byte_checks
 from harness.results.carried import carry_over_notes, split_by_length
 from harness.results.cells import BlockKey, CellRecord, LongerSlices, MetricRecord, ValidityCheck
 from harness.results.configuration import configuration_check, differences
@@ -37,7 +38,7 @@ from harness.results.percentiles import (
 )
 from harness.results.records import CarryOverRecord, Measurement
 from harness.results.throttles import plateau_notes, throttle_checks
-from harness.results.validity import byte_checks, late_counter_notes, rate_checks, saturation_notes, write_limit_checks
+from harness.results.validity import late_counter_notes, rate_checks, saturation_notes, write_limit_checks
 from harness.scenario.decompose import setting_changes
 
 CONFIDENCE = 0.95

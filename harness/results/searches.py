@@ -11,12 +11,12 @@ from harness.model.amplification import NONE
 from harness.model.layout import amplification
 from harness.model.mode import Arm, Place
 from harness.results.assemble import CONFIDENCE
+from harness.results.byte_accounting import byte_checks
 from harness.results.cells import CellRecord
 from harness.results.decomposition import doubt
 from harness.results.io_costs import TOTAL, costs_per_io
 from harness.results.records import Measurement
 from harness.results.search_records import SearchArm, SearchedRate, SearchRecord
-from harness.results.validity import byte_checks
 from harness.scenario.searches import PlannedSearch
 
 

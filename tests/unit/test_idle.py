@@ -14,7 +14,7 @@ from harness.measure.clock import Clock
 from harness.measure.idle import LEAST_AT_ONCE, MOST_AT_ONCE, Idle, IdleReads, count_idle, idle_reads
 from harness.model.counters import Background, FioCounts, HostCounts, MemberCounts, Transferred
 from harness.results import Measurement, ValidityCheck
-from harness.results.validity import PROBED, byte_checks
+from harness.results.byte_accounting import PROBED, byte_checks
 from pve_double.pvestatd import INTERVAL_SECONDS, READS
 from pve_double.state import Node
 from pve_double.storage.volumes import Storage

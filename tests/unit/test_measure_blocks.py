@@ -42,8 +42,8 @@ from harness.model.job import Job
 from harness.model.layout import Lvm
 from harness.model.mode import Arm, Cell, Mode, Place
 from harness.results import ConditioningRecord, Measurement, RunStore
+from harness.results.byte_accounting import PROBED
 from harness.results.io_costs import costs_per_io
-from harness.results.validity import PROBED
 from harness.scenario.plan import Group
 from harness.scenario.timetable import Slice, Timetable, Turn, timetables
 from tests.unit import paced_fio

@@ -12,7 +12,8 @@ from harness.model.counters import ArmBytes, ArrayCounts, Transferred
 from harness.model.job import Job
 from harness.model.layout import Layout, Lvm, LvmThin, Partition, Qcow2, RawFile, ZfsFile, Zvol, amplification
 from harness.results import Measurement, ValidityCheck
-from harness.results.validity import byte_checks, rate_checks, saturation_notes
+from harness.results.byte_accounting import byte_checks
+from harness.results.validity import rate_checks, saturation_notes
 from tests.unit.counted import counters as counters_of
 from tests.unit.measurements import A_SLICE
 
