@@ -15,7 +15,7 @@
   const depthOf = (form) => form?.querySelector("select")?.value;
 
   function hidden(form, arm) {
-    const off = new Set([...form.querySelectorAll("input:not(:checked)")].map((box) => box.value));
+    const off = new Set([...form.querySelectorAll("input[type=checkbox]:not(:checked)")].map((box) => box.value));
     if (arm === "host") return off.has("host");
     const [place, mode] = [arm.slice(0, arm.indexOf(":")), arm.slice(arm.indexOf(":") + 1)];
     return off.has(`mode:${mode}`) || (place === "twin" && off.has("twin"));
@@ -42,6 +42,11 @@
   function draw(node) {
     const figure = figureFor(node);
     if (!figure) return;
+    if (!node.offsetParent) {  // hidden, so it has no width: draw it once it is shown
+      delete node.dataset.drawn;
+      seen.observe(node);
+      return;
+    }
     const form = legendOf(node);
     const data = figure.data.map((trace) =>
       trace.meta && form ? { ...trace, visible: !hidden(form, trace.meta) } : { ...trace });
@@ -76,13 +81,28 @@
     }
     root.querySelectorAll("figure.chart").forEach(savableChart);
     root.querySelectorAll("table").forEach(savableTable);
+    for (const box of root.querySelectorAll(".scroll")) [box, box.firstElementChild].forEach((each) => sizes.observe(each));
   }
+
+  // A table that is wider than its place takes the focus, because the keyboard cannot scroll it otherwise.
+  const sizes = new ResizeObserver((entries) => {
+    for (const box of new Set(entries.map(({ target }) => target.closest(".scroll")))) {
+      const wide = box?.scrollWidth > box?.clientWidth;
+      const name = box?.querySelector("caption")?.textContent ?? box?.querySelector("[aria-label]")?.ariaLabel ?? "table";
+      for (const [attribute, value] of [["tabindex", "0"], ["role", "group"], ["aria-label", name]]) {
+        if (wide) box.setAttribute(attribute, value);
+        else box?.removeAttribute(attribute);
+      }
+    }
+  });
 
   function insert(place) {
     const key = place.dataset.part;
     if (!(key in parts)) return;
     delete place.dataset.part;
     place.innerHTML = parts[key];  // escaped when the page was made, like the rest of it
+    const form = place.closest(".disk")?.querySelector("form.legend");
+    if (form) showMatching(place, wordsOf(form));
     watch(place);
   }
 
@@ -147,19 +167,71 @@
     outside.after(bar);
   }
 
-  // --- links to single cells: #cell=ID, or #cell-ID as in the page itself ---
+  // --- the filter of a disk's cells: each word must be in the cell's id or outcome ---
+
+  // The number of a word is whole: qd1 is not in qd16.
+  const pattern = (word) => new RegExp(word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&") + (/\d$/.test(word) ? "(?!\\d)" : ""), "i");
+  const wordsOf = (form) => form.querySelector("[type=search]").value.split(/\s+/).filter(Boolean).map(pattern);
+  const matches = (cell, words) => words.every((word) => word.test(cell));
+
+  function showMatching(root, words) {
+    for (const node of root.querySelectorAll("[data-cell], [data-of]")) node.hidden = !matches(node.dataset.cell ?? node.dataset.of, words);
+    for (const body of root.querySelectorAll("tbody:has(> [data-cell])")) body.hidden = [...body.rows].every((row) => row.hidden);
+  }
+
+  function cellsOf(workload) {
+    const place = workload.querySelector('[data-part$="-all"]');
+    if (!place) return [...workload.querySelectorAll("[data-cell]")].map((row) => row.dataset.cell);
+    return cellsOf[place.dataset.part] ??= [...parts[place.dataset.part].matchAll(/ data-cell="([^"]*)"/g)].map((found) => found[1]);
+  }
+
+  function filter(form) {
+    const words = wordsOf(form), disk = form.closest(".disk");
+    let shown = 0, all = 0;
+    for (const workload of disk.querySelectorAll(".workload")) {
+      const cells = cellsOf(workload);
+      const found = cells.filter((cell) => matches(cell, words)).length;
+      workload.hidden = cells.length > 0 && found === 0;
+      shown += found;
+      all += cells.length;
+    }
+    showMatching(disk, words);
+    disk.classList.toggle("filtered", words.length > 0);
+    form.querySelector("output").textContent = words.length ? `${shown} of ${all} cells` : "";
+  }
+
+  function setFilter(text) {
+    for (const form of document.querySelectorAll("form.legend")) {
+      form.querySelector("[type=search]").value = text;
+      filter(form);
+    }
+  }
+
+  // --- links to single cells: #cell=ID, or #cell-ID as in the page itself; to a filter: #filter=WORDS ---
+
+  function address() {
+    try {
+      return decodeURIComponent(location.hash.slice(1));
+    } catch {  // not made by this page
+      return "";
+    }
+  }
 
   function reveal() {
-    const name = decodeURIComponent(location.hash.slice(1)).replace(/^cell=(.*)$/, (_, id) => `cell-${id.replace(/[^A-Za-z0-9._-]+/g, "-")}`);
+    const here = address();
+    if (here.startsWith("filter=")) setFilter(here.slice(7));
+    const name = here.replace(/^cell=(.*)$/, (_, id) => `cell-${id.replace(/[^A-Za-z0-9._-]+/g, "-")}`);
     if (!name) return;
     if (name.startsWith("cell-") && !document.getElementById(name)) document.querySelectorAll('[data-part$="-proofs"]').forEach(insert);
     const target = document.getElementById(name);
     const proof = target?.closest("details");
     if (!proof) return;
+    if (proof.hidden) setFilter("");
     proof.querySelectorAll("[data-part]").forEach(insert);
     if (target.dataset.part) insert(target);
     proof.open = true;
-    proof.scrollIntoView();
+    proof.scrollIntoView({ behavior: "instant" });
+    proof.querySelector("summary").focus({ preventScroll: true });
   }
 
   document.querySelectorAll("form.legend").forEach((form) => form.addEventListener("submit", (event) => event.preventDefault()));
@@ -175,7 +247,13 @@
     document.querySelector("main").prepend(said);
     return;
   }
-  document.addEventListener("change", (event) => { if (event.target.closest("form.legend")) drawn(); });
+  document.addEventListener("change", (event) => { if (event.target.closest("form.legend") && event.target.type !== "search") drawn(); });
+  document.addEventListener("input", (event) => {
+    const form = event.target.type === "search" && event.target.closest("form.legend");
+    if (!form) return;
+    filter(form);
+    history.replaceState(null, "", event.target.value ? `#filter=${encodeURIComponent(event.target.value)}` : "#");
+  });
   dark.addEventListener("change", drawn);
   addEventListener("beforeprint", () => {
     insertAll();

@@ -1,0 +1,94 @@
+"""Pages in a real Chromium without a window: the system's own, or the one that `playwright install chromium` brings."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from harness.report import render_html
+from harness.results import Run, RunStore
+from tests.unit.runs import synthetic_run
+
+STORED = Path(__file__).parents[1] / "unit" / "data" / "run_0_1"
+HOSTILE = '</script><img src=x onerror="alert(1)"><script>alert(1)</script>'
+LARGE = ("randread-4k", "seqread-256k", "randwrite-4k", "seqwrite-256k", "randread-8k")
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A page in the browser. `said` is everything that appeared on its console, errors of its script included."""
+
+    page: Page
+    said: list[str] = field(default_factory=list)
+
+    def go(self, url: str) -> None:
+        """Opens the address, and waits until the page's script has unpacked the charts."""
+        self.page.goto(url)
+        self.page.locator("html.scripted").wait_for()
+
+    def visit_all(self) -> None:
+        """Scrolls to the end and back, as a reader does, so that everything is inserted and drawn."""
+        at = 0
+        while at < self.page.evaluate("document.documentElement.scrollHeight"):
+            self.page.evaluate("top => scrollTo({ top, behavior: 'instant' })", at)
+            self.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+            at += 700
+        self.page.evaluate("() => scrollTo({ top: 0, behavior: 'instant' })")
+
+
+Open = Callable[..., Opened]
+
+
+def runs() -> dict[str, Run]:
+    """What the pages show: a run that an older version stored, played-back ones, a large one, one with hostile names."""
+    return {
+        "stored": RunStore(STORED).read_results(),
+        "smoke": synthetic_run(void=["optane-lvm-randread-4k-qd32"], faster=["raw-cached"], ready="not steady", calibrated=True),
+        "large": synthetic_run(profile="standard", workloads=LARGE),
+        "hostile": synthetic_run(disk=HOSTILE, modes=["host", "lvm"]),
+    }
+
+
+@pytest.fixture(scope="session")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The addresses of the pages by name."""
+    directory = tmp_path_factory.mktemp("pages")
+    found = {}
+    for name, run in runs().items():
+        path = directory / f"{name}.html"
+        path.write_text(render_html(run))
+        found[name] = path.as_uri()
+    return found
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        # Root has no sandbox in Chromium. The pages are our own files.
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(chromium: Browser, pages: dict[str, str]) -> Iterator[Open]:
+    """Opens a page in a window of its own, which is closed after the test."""
+    contexts = []
+
+    def open_page(name: str, *, theme: str = "light", width: int = 1280, at: str = "") -> Opened:
+        context = chromium.new_context(color_scheme=theme, viewport={"width": width, "height": 900})  # type: ignore[arg-type]
+        contexts.append(context)
+        found = Opened(context.new_page())
+        found.page.on("console", lambda message: found.said.append(message.text))
+        found.page.on("pageerror", lambda error: found.said.append(str(error)))
+        found.go(pages[name] + at)
+        return found
+
+    yield open_page
+    for context in contexts:
+        context.close()
