@@ -67,9 +67,18 @@ def configuration(cells: Sequence[CellView]) -> Table:
 
 
 def differing(table: Table) -> tuple[Table, Table]:
-    """The rows in which the columns differ, and those in which all are the same, with one column for all."""
-    apart = [row for row in table.rows if len(set(row[1:])) > 1]
-    same = [row[:2] for row in table.rows if len(set(row[1:])) == 1]
+    """The rows in which the columns differ, and those in which all are the same, with one column for all.
+
+    A disk that is passed through as a PCI device has none of the options of QEMU's disks. That it is passed through is
+    one difference, so each option counts as the same if the other modes agree.
+    """
+    apart, same = [], []
+    for heading, *values in table.rows:
+        agreed = set(values) - ({""} if heading.startswith(_heading("attach.")) else set())
+        if len(agreed) > 1:
+            apart.append((heading, *values))
+        else:
+            same.append((heading, *agreed))
     return Table(table.header, tuple(apart)), Table(("", "every mode"), tuple(same))
 
 
@@ -116,15 +125,19 @@ def _from_to(numbers: Sequence[int]) -> str:
     return " to ".join(map(str, dict.fromkeys((numbers[0], numbers[-1])))) if numbers else "none"
 
 
-def provenance(run: Run) -> Table:
-    """Every recorded version and setting. Dots join nested keys.
+def provenance(run: Run) -> tuple[Table, Table]:
+    """Every recorded version and setting, and apart from them the checksums of images. Dots join nested keys.
 
     It leaves out the requested settings and the fio files, which the page shows above, and the settings of the
     evaluation.
     """
     internal = ("asked", "evaluation", FIO_FILES, PLAN)
     found = {key: value for key, value in run.provenance.items() if key not in internal}
-    return Table(("what", "value"), tuple(_flat(found)))
+    apart: dict[bool, list[tuple[str, str]]] = {True: [], False: []}
+    for name, value in _flat(found):
+        apart[".sha256." in name].append((name, value))
+    header = ("what", "value")
+    return Table(header, tuple(apart[False])), Table(header, tuple(apart[True]))
 
 
 def phases(run: Run) -> tuple[Phase, ...]:

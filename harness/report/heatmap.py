@@ -111,8 +111,8 @@ def _annotations(view: HeatMap, centres: Sequence[float]) -> Iterator[dict[str, 
     for row, words in enumerate(view.words):
         for centre, value, word in zip(centres, view.values[row], words, strict=True):
             if value is None and word:
-                font = {"size": 9 if len(word) > 4 else 11}
-                yield {"x": centre, "y": row, "text": word, "showarrow": False, "opacity": 0.6, "font": font}
+                font = {"size": 10 if len(word) > 4 else 11}
+                yield {"x": centre, "y": row, "text": word, "showarrow": False, "opacity": 0.75, "font": font}
     by_workload: dict[str, list[float]] = {}
     for centre, (name, _) in zip(centres, view.columns, strict=True):
         by_workload.setdefault(name, []).append(centre)

@@ -43,6 +43,7 @@ def render_html(run: Run) -> str:
     view = report_view(run)
     page = environment().get_template("report.html.j2")
     parts = Parts(len(run.cells))
+    facts, checksums = background.provenance(run)
     return page.render(
         view=view,
         run=run,
@@ -53,7 +54,8 @@ def render_html(run: Run) -> str:
         templates=packed(compact_json(templates())),
         plotly_js=packed_plotly(),
         about=background.about_run(run),
-        provenance=background.provenance(run),
+        provenance=facts,
+        checksums=checksums,
         phases=background.phases(run),
         efficiency=efficiency_line(run),
         why_no_cycles=why_no_cycles(run),

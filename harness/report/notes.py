@@ -1,9 +1,9 @@
-"""Notes on cells: a note on a whole mode appears once, a note on a single cell appears next to its figures."""
+"""Notes on cells: a note on whole modes appears once, a note on a single cell appears next to its figures."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from harness.report.cells import CellView
@@ -19,31 +19,37 @@ class ReportNote:
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """The notes of a disk's cells: `general` is for every cell, or every cell of a mode; `own` is by cell id."""
+    """The notes of a disk's cells: `general` is for every cell, or every cell of some modes; `own` is by cell id."""
 
     general: tuple[ReportNote, ...]
     own: Mapping[str, tuple[str, ...]]
 
 
 def notes_of(cells: Sequence[CellView]) -> Notes:
-    """The notes of these cells: those that all of a mode's cells (two or more) share, and those of single cells."""
-    of_modes = Counter(cell.mode for cell in cells)
-    holders: dict[str, list[CellView]] = {}
-    for cell in cells:
+    """The notes of these cells: those that all measured cells of some modes (two or more) share, and those of a cell.
+
+    Cells without a measurement, for example skipped ones, count only if their mode has no other cells.
+    """
+    measured = {cell.mode for cell in cells if cell.measured}
+    counted = [cell for cell in cells if cell.measured or cell.mode not in measured]
+    of_modes = Counter(cell.mode for cell in counted)
+    guests = {cell.mode for cell in counted if not cell.is_baseline}
+    holders: dict[str, list[str]] = {}
+    for cell in counted:
         for text in cell.record.notes:
-            holders.setdefault(text, []).append(cell)
-    general = {text: about for text, own in holders.items() if (about := _all_of(own, of_modes))}
+            holders.setdefault(text, []).append(cell.mode)
+    general = {text: about for text, own in holders.items() if (about := _all_of(own, of_modes, guests))}
     return Notes(
         general=tuple(ReportNote(text, about) for text, about in general.items()),
         own={cell.id: tuple(text for text in cell.record.notes if text not in general) for cell in cells},
     )
 
 
-def _all_of(own: Sequence[CellView], of_modes: Counter[str]) -> str:
-    """ "every cell" or "every cell of MODE"; empty if the note is about only some cells or one."""
-    if len(own) < 2:
+def _all_of(own: Sequence[str], of_modes: Counter[str], guests: Set[str]) -> str:
+    """The cells of a note that is in one cell for each of the modes `own`, in words; empty if other cells lack it."""
+    modes = dict.fromkeys(own)
+    if len(own) < 2 or len(own) != sum(of_modes[mode] for mode in modes):
         return ""
-    if len(own) == of_modes.total():
+    if modes.keys() == of_modes.keys():
         return "every cell"
-    mode, *others = {cell.mode for cell in own}
-    return f"every cell of {mode}" if not others and len(own) == of_modes[mode] else ""
+    return "every cell of a guest" if modes.keys() == guests else f"every cell of {', '.join(modes)}"

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
@@ -41,14 +42,17 @@ class Opened:
         self.page.evaluate("() => scrollTo({ top: 0, behavior: 'instant' })")
 
 
+Theme = Literal["light", "dark"]
 Open = Callable[..., Opened]
 
 
 def runs() -> dict[str, Run]:
-    """What the pages show: a run that an older version stored, played-back ones, a large one, one with hostile names."""
+    """What the pages show: an older run from disk, a played-back and a large one, and one with hostile names."""
     return {
         "stored": RunStore(STORED).read_results(),
-        "smoke": synthetic_run(void=["optane-lvm-randread-4k-qd32"], faster=["raw-cached"], ready="not steady", calibrated=True),
+        "smoke": synthetic_run(
+            void=["optane-lvm-randread-4k-qd32"], faster=["raw-cached"], ready="not steady", calibrated=True
+        ),
         "large": synthetic_run(profile="standard", workloads=LARGE),
         "hostile": synthetic_run(disk=HOSTILE, modes=["host", "lvm"]),
     }
@@ -80,8 +84,8 @@ def opened(chromium: Browser, pages: dict[str, str]) -> Iterator[Open]:
     """Opens a page in a window of its own, which is closed after the test."""
     contexts = []
 
-    def open_page(name: str, *, theme: str = "light", width: int = 1280, at: str = "") -> Opened:
-        context = chromium.new_context(color_scheme=theme, viewport={"width": width, "height": 900})  # type: ignore[arg-type]
+    def open_page(name: str, *, theme: Theme = "light", width: int = 1280, at: str = "") -> Opened:
+        context = chromium.new_context(color_scheme=theme, viewport={"width": width, "height": 900})
         contexts.append(context)
         found = Opened(context.new_page())
         found.page.on("console", lambda message: found.said.append(message.text))

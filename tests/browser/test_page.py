@@ -1,4 +1,4 @@
-"""The page of a report as a reader uses it, in Chromium: how it looks, reads, links, saves and prints."""
+"""The page of a report as a reader uses it, in Chromium: how it looks, reads, links, filters, saves and prints."""
 
 from __future__ import annotations
 
@@ -9,46 +9,55 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Dialog, Locator, Page, expect
 
-from tests.browser.conftest import HOSTILE, Open
+from tests.browser.conftest import HOSTILE, Open, Theme
 
-APPEARANCES = (("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390))
+APPEARANCES: tuple[tuple[Theme, int], ...] = (("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390))
+SECTIONS = "header.page, main > section, .disk > *, section.workload"
+LEAST_HEIGHT = 40
+"""In pixels. What is smaller, as a heading, is in the picture of its section."""
+# The legend stays in view while a reader scrolls. In a picture, it would cover what is below.
+IN_PICTURES = ".legend { position: static !important }"
+UNDRAWN = """() => [...document.querySelectorAll(".plot")]
+    .filter((plot) => plot.offsetParent && !plot.querySelector(".main-svg")).map((plot) => plot.id)"""
+CHART = "disk1-w3-throughput"
 
 
 @pytest.mark.parametrize(("theme", "width"), APPEARANCES)
 @pytest.mark.parametrize("name", ["stored", "smoke"])
 def test_each_section_is_drawn_within_the_window_and_the_console_stays_empty(
-    opened: Open, tmp_path: Path, name: str, theme: str, width: int
+    opened: Open, tmp_path: Path, name: str, theme: Theme, width: int
 ) -> None:
     """The pictures are in the directory VIRT_OVERHEAD_SCREENSHOTS, if it is set: look at them after a change."""
     report = opened(name, theme=theme, width=width)
     report.visit_all()
+    assert report.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert report.page.evaluate(UNDRAWN) == []
     pictures = Path(os.environ.get("VIRT_OVERHEAD_SCREENSHOTS", tmp_path))
     pictures.mkdir(parents=True, exist_ok=True)
-    for number, section in enumerate(report.page.locator("header.page, main > section, .disk > *").all()):
+    for number, section in enumerate(report.page.locator(SECTIONS).all()):
         box = section.bounding_box()
-        if box is None or box["height"] < 1:
+        if box is None or box["height"] < LEAST_HEIGHT:
             continue
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= width
-        section.screenshot(path=pictures / f"{name}-{theme}-{width}-{number:02}.png")
-    assert report.page.evaluate("document.documentElement.scrollWidth") <= width
-    undrawn = "[...document.querySelectorAll('.plot')].filter((node) => !node.querySelector('.main-svg')).map((node) => node.id)"
-    assert report.page.evaluate(undrawn) == []
+        section.screenshot(path=pictures / f"{name}-{theme}-{width}-{number:02}.png", style=IN_PICTURES)
     assert report.said == []
 
 
 @pytest.mark.parametrize(("theme", "width"), APPEARANCES)
 @pytest.mark.parametrize("name", ["stored", "smoke", "large"])
-def test_axe_has_no_serious_findings(opened: Open, name: str, theme: str, width: int) -> None:
+def test_axe_has_no_serious_findings(opened: Open, name: str, theme: Theme, width: int) -> None:
     report = opened(name, theme=theme, width=width)
     report.visit_all()
     report.page.evaluate("document.querySelectorAll('details').forEach((each, at) => { each.open = at < 40; })")
     report.page.wait_for_timeout(100)
-    found = Axe().run(report.page).response["violations"]
     grave = [
-        (each["id"], node["html"][:200]) for each in found if each["impact"] in ("serious", "critical") for node in each["nodes"]
+        (finding["id"], node["html"][:200])
+        for finding in Axe().run(report.page).response["violations"]
+        if finding["impact"] in ("serious", "critical")
+        for node in finding["nodes"]
     ]
     assert grave == []
 
@@ -63,20 +72,44 @@ def test_a_link_to_a_cell_opens_its_evidence_in_view(opened: Open, name: str) ->
     assert report.said == []
 
 
+@pytest.mark.parametrize("at", ["#cell=no-such-cell", "#cell=%E0%A4%A"])
 @pytest.mark.parametrize("name", ["smoke", "large"])
-def test_a_link_to_no_cell_and_a_damaged_one_show_the_page(opened: Open, name: str) -> None:
-    for at in ("#cell=no-such-cell", "#cell=%E0%A4%A"):
-        report = opened(name, at=at)
-        expect(report.page.locator("h1")).to_be_in_viewport()
-        assert report.said == []
+def test_a_link_to_no_cell_and_a_damaged_one_show_the_page(opened: Open, name: str, at: str) -> None:
+    report = opened(name, at=at)
+    expect(report.page.locator("h1")).to_be_in_viewport()
+    assert report.said == []
+
+
+@pytest.mark.parametrize(("name", "found"), [("smoke", "2 of 40 cells"), ("large", "9 of 225 cells")])
+def test_the_filter_leaves_the_cells_with_every_word_and_is_a_link(opened: Open, name: str, found: str) -> None:
+    report = opened(name)
+    page = report.page
+    page.get_by_role("searchbox").fill("optane-lvm randread-4k")
+    expect(page.locator("form.legend output")).to_have_text(found)
+    expect(page.locator(".workload:visible h4")).to_have_text(["randread-4k"])
+    modes = page.locator(".workload [data-cell] .mode:visible")
+    modes.first.scroll_into_view_if_needed()
+    assert set(modes.all_inner_texts()) == {"lvm"}
+    assert page.url.endswith("#filter=optane-lvm%20randread-4k")
+    again = opened(name, at="#filter=optane-lvm%20randread-4k")
+    expect(again.page.locator("form.legend output")).to_have_text(found)
+    again.page.get_by_role("searchbox").fill("")
+    expect(again.page.locator(".workload").last).to_be_visible()
+    assert report.said + again.said == []
 
 
 def test_hostile_names_are_text(opened: Open) -> None:
     report = opened("hostile")
     dialogs: list[str] = []
-    report.page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+
+    def dismiss(dialog: Dialog) -> None:
+        dialogs.append(dialog.message)
+        dialog.dismiss()
+
+    report.page.on("dialog", dismiss)
     report.visit_all()
     expect(report.page.locator("h1")).to_contain_text(HOSTILE)
+    report.page.get_by_role("searchbox").fill(HOSTILE)
     assert dialogs == []
     assert report.page.locator("img").count() == 0
     assert report.said == []
@@ -84,55 +117,81 @@ def test_hostile_names_are_text(opened: Open) -> None:
 
 def test_a_chart_is_saved_as_svg_png_and_csv(opened: Open, tmp_path: Path) -> None:
     report = opened("smoke")
-    chart = report.page.locator("figure.chart:has(#disk1-w3-throughput)")
+    chart = report.page.locator(f"figure.chart:has(#{CHART})")
     chart.scroll_into_view_if_needed()
-    saved = {kind: _saved(report.page, chart.get_by_role("button", name=kind), tmp_path) for kind in ("SVG", "PNG", "CSV")}
-    assert ET.fromstring(saved["SVG"]).tag == "{http://www.w3.org/2000/svg}svg"
-    assert saved["PNG"].startswith(b"\x89PNG\r\n")
-    rows = list(csv.reader(saved["CSV"].decode().splitlines()))
+    svg, png, values = (
+        _saved(report.page, chart.get_by_role("button", name=kind), tmp_path) for kind in ("SVG", "PNG", "CSV")
+    )
+    assert ET.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"
+    assert png.startswith(b"\x89PNG\r\n")
+    rows = list(csv.reader(values.decode().splitlines()))
     assert rows[0] == ["series", "x", "y"]
-    drawn = "document.getElementById('disk1-w3-throughput').data.filter((each) => each.name === 'host')[0].y"
+    drawn = f"document.getElementById('{CHART}').data.filter((each) => each.name === 'host')[0].y"
     assert [float(y) for series, _, y in rows if series == "host"] == report.page.evaluate(drawn)
     assert report.said == []
 
 
 def test_a_table_is_saved_as_csv_as_it_reads(opened: Open, tmp_path: Path) -> None:
     report = opened("smoke")
-    table = report.page.locator("table.cells").first
-    content = _saved(report.page, report.page.locator(".scroll:has(table.cells) + .save button").first, tmp_path)
+    workload = report.page.locator(".workload").first
+    content = _saved(report.page, workload.locator(".scroll + .save button"), tmp_path)
     rows = list(csv.reader(content.decode().splitlines()))
     assert rows[0][:3] == ["iodepth", "mode", "host MB/s"]
-    assert len(rows) == table.locator("tr").count()
+    assert len(rows) == workload.locator("tr").count()
     assert {row[1] for row in rows if row[12] == "baseline"} == {"host"}
 
 
 def test_the_keyboard_reaches_the_arms_the_filter_and_wide_tables(opened: Open) -> None:
     report = opened("smoke", width=390)
     page = report.page
-    box = page.get_by_role("checkbox", name="raw-cached").first
-    page.locator("#disk1-w3-throughput").scroll_into_view_if_needed()
-    page.locator("#disk1-w3-throughput .main-svg").first.wait_for()
+    box = page.get_by_role("checkbox", name="raw-cached")
+    page.locator(f"#{CHART}").scroll_into_view_if_needed()
+    page.locator(f"#{CHART} .main-svg").first.wait_for()
     box.focus()
     page.keyboard.press("Space")
-    hidden = "document.getElementById('disk1-w3-throughput').data.filter((each) => each.visible === false).map((each) => each.meta)"
-    assert set(page.evaluate(hidden)) == {"twin:raw-cached", "guest:raw-cached", "budget:raw-cached"}
+    hidden = f"document.getElementById('{CHART}').data.filter(({{ visible }}) => visible === false)"
+    assert {trace["meta"] for trace in page.evaluate(hidden)} == {
+        "twin:raw-cached",
+        "guest:raw-cached",
+        "budget:raw-cached",
+    }
     for _ in range(8):
         page.keyboard.press("Tab")
         if page.evaluate("document.activeElement.type") == "search":
             break
     page.keyboard.type("lvm qd1")
     expect(page.locator("form.legend output").first).to_have_text("4 of 40 cells")
-    wide = page.locator(".scroll:has(table.cells)").first
+    wide = page.locator(".workload .scroll:has(table.cells)").first
+    expect(wide).to_have_attribute("tabindex", "0")
     wide.focus()
     page.keyboard.press("ArrowRight")
-    expect(wide).to_have_attribute("tabindex", "0")
-    scrolled = "box => new Promise((done) => box.scrollLeft ? done(true) : box.addEventListener('scroll', () => done(true)))"
-    assert wide.evaluate(scrolled)
+    page.wait_for_function("box => box.scrollLeft > 0", arg=wide.element_handle())
 
 
-def _saved(page: Page, button: object, directory: Path) -> bytes:
+@pytest.mark.parametrize("name", ["smoke", "large"])
+def test_a_print_has_every_chart_and_table_on_white(opened: Open, name: str) -> None:
+    report = opened(name, theme="dark")
+    page = report.page
+    page.evaluate(
+        f"""addEventListener("beforeprint", () => {{ window.atPrint = {{
+            undrawn: ({UNDRAWN})(),
+            missing: document.querySelectorAll("[data-part]").length,
+            widest: Math.max(...[...document.querySelectorAll(".main-svg")].map((svg) => svg.width.baseVal.value)),
+            folded: document.querySelectorAll("#verdicts details:not([open])").length,
+        }}; }})"""
+    )
+    assert page.pdf().startswith(b"%PDF")
+    printed = page.evaluate("window.atPrint")
+    assert printed["widest"] <= 703  # A4 without margins: 186 mm at 96 dpi
+    assert (printed["undrawn"], printed["missing"], printed["folded"]) == ([], 0, 0)
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert report.said == []
+
+
+def _saved(page: Page, button: Locator, directory: Path) -> bytes:
     with page.expect_download() as download:
-        button.click()  # type: ignore[attr-defined]
-    path = directory / download.value.suggested_filename
+        button.click()
+    path: Path = directory / download.value.suggested_filename
     download.value.save_as(path)
     return path.read_bytes()

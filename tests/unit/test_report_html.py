@@ -17,8 +17,9 @@ from harness.model.effective import Effective
 from harness.model.guest import GIB, GuestOptions
 from harness.model.mode import ModeDetail
 from harness.report import packing, render_html, write_report
-from harness.report.background import about_run, configuration
+from harness.report.background import Table, about_run, configuration, differing, provenance
 from harness.report.model import report_view
+from harness.report.notes import Notes, ReportNote, notes_of
 from harness.results import CellRecord, Run, RunStore
 from tests.unit.pages import Page, page
 from tests.unit.runs import RUN_ID, synthetic_run
@@ -214,6 +215,45 @@ def test_time_configuration_and_provenance_are_shown(smoke_page: Page) -> None:
     assert ["cpu.mitigations.spectre_v2", "IBRS"] in smoke_page.rows
     assert ["governor", "not known"] in smoke_page.rows
     assert "raw is not aligned with the others (every cell of raw)" in smoke_page.text
+
+
+def test_a_note_is_once_for_all_cells_of_some_modes_and_beside_the_figures_if_a_measured_one_lacks_it() -> None:
+    note, left_out = "the fan was loud", "optane-lvm-seqread-256k-qd1"
+    cells = tuple(
+        cell if cell.mode == "host" or cell.id == left_out else replace(cell, notes=(note,))
+        for cell in synthetic_run().cells
+    )
+    scattered = _notes(cells)
+    assert note not in {each.text for each in scattered.general}
+    assert scattered.own["optane-raw-seqread-256k-qd1"] == (note,)
+    skipped = tuple(replace(cell, metrics={}) if cell.id == left_out else cell for cell in cells)
+    assert ReportNote(note, "every cell of a guest") in _notes(skipped).general
+
+
+def _notes(cells: tuple[CellRecord, ...]) -> Notes:
+    return notes_of(report_view(replace(synthetic_run(), cells=cells)).cells)
+
+
+def test_options_that_a_passed_through_disk_does_not_have_are_no_differences_of_the_others() -> None:
+    table = Table(
+        ("", "lvm", "raw", "vfio"),
+        (
+            ("requested, layout: filesystem", "", "ext4", ""),
+            ("requested, attach: device", "disk", "disk", "vfio"),
+            ("requested, attach: cache", "none", "none", ""),
+            ("requested, attach: aio", "native", "io_uring", ""),
+        ),
+    )
+    apart, same = differing(table)
+    assert [row[0].split(": ")[1] for row in apart.rows] == ["filesystem", "device", "aio"]
+    assert same.rows == (("requested, attach: cache", "none"),)
+
+
+def test_checksums_of_images_are_apart_from_other_versions(smoke: Run) -> None:
+    images: JsonValue = {"guest": {"fio": "fio-3.39", "sha256": {"vmlinux": "00ff"}}}
+    facts, checksums = provenance(replace(smoke, provenance={"images": images}))
+    assert facts.rows == (("images.guest.fio", "fio-3.39"),)
+    assert checksums.rows == (("images.guest.sha256.vmlinux", "00ff"),)
 
 
 def test_the_guests_size_is_one_line_of_the_run(smoke: Run) -> None:

@@ -84,6 +84,12 @@
     for (const box of root.querySelectorAll(".scroll")) [box, box.firstElementChild].forEach((each) => sizes.observe(each));
   }
 
+  // What takes the focus is scrolled to below the legend, which stays in view.
+  const legends = new ResizeObserver(() => {
+    const heights = [...document.querySelectorAll("form.legend")].map((form) => getComputedStyle(form).position === "sticky" ? form.offsetHeight : 0);
+    document.documentElement.style.scrollPaddingTop = `${Math.max(0, ...heights)}px`;
+  });
+
   // A table that is wider than its place takes the focus, because the keyboard cannot scroll it otherwise.
   const sizes = new ResizeObserver((entries) => {
     for (const box of new Set(entries.map(({ target }) => target.closest(".scroll")))) {
@@ -234,7 +240,10 @@
     proof.querySelector("summary").focus({ preventScroll: true });
   }
 
-  document.querySelectorAll("form.legend").forEach((form) => form.addEventListener("submit", (event) => event.preventDefault()));
+  for (const form of document.querySelectorAll("form.legend")) {
+    form.addEventListener("submit", (event) => event.preventDefault());
+    legends.observe(form);
+  }
   try {
     [figures, templates, parts] = (await Promise.all(["figures", "templates", "parts"].map(unpack))).map((text) => JSON.parse(text));
     const library = document.createElement("script");
