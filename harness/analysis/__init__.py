@@ -36,6 +36,7 @@ from harness.analysis.estimate import (
     proven_below,
 )
 from harness.analysis.exceedance import exceeds_p_value
+from harness.analysis.fairness import fairness, jain_index
 from harness.analysis.futility import power_to_decide
 from harness.analysis.histogram import PercentileInterval, merged, percentile, percentile_interval
 from harness.analysis.judgement import Judgement, judge_look
@@ -121,11 +122,13 @@ __all__ = [
     "estimate_mean",
     "estimate_overhead",
     "exceeds_p_value",
+    "fairness",
     "fewest_rounds",
     "find_bottleneck",
     "first_blocks",
     "holm",
     "ideal_speedup",
+    "jain_index",
     "judge",
     "judge_look",
     "load_curve",

@@ -108,6 +108,21 @@ class Metric:
         return SHOWN[self.unit]
 
 
+@dataclass(frozen=True, slots=True)
+class _OfAll:
+    mean: float
+    bins: Mapping[int, int]
+
+
+def all_syncs(several: Sequence[Latencies]) -> Latencies | None:
+    """The latencies of the calls of jobs that ran at the same time, together; None without calls."""
+    calls = [sum(each.bins.values()) for each in several]
+    if not sum(calls):
+        return None
+    mean = sum(each.mean * number for each, number in zip(several, calls, strict=True)) / sum(calls)
+    return _OfAll(mean, merged(each.bins for each in several))
+
+
 def _mean(done: Completed, of: Callable[[Direction], Latencies]) -> float:
     """The mean latency of the I/Os of all directions, in seconds."""
     sides = done.sides

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from harness.guest.protocol import Guest
@@ -12,8 +12,9 @@ from harness.lab.md_devices import MdDevice
 from harness.lab.md_status import ArrayStatus
 from harness.lab.sampling import Sample
 from harness.measure.measurer import Piece
+from harness.measure.ran_slices import RanPart, RanSlice
 from harness.measure.session import Session
-from harness.measure.slices import At, RanSlice, run_timetable
+from harness.measure.slices import At, run_timetable
 from harness.model.base import ArrayState
 from harness.model.counters import (
     ArmBytes,
@@ -25,10 +26,12 @@ from harness.model.counters import (
     QemuCounts,
     Transferred,
     since,
+    total,
 )
 from harness.model.mode import Arm, Place
 from harness.results import Measurement, RunStore
 from harness.results.byte_accounting import PROBED
+from harness.results.records import PartRecord
 from harness.scenario.plan import Group
 from harness.scenario.timetable import Slice, stays_in_cache
 
@@ -58,11 +61,11 @@ def measure_timetable(
         before = session.transferred(arms)
         zero = time.time() - time.monotonic()
         ran = run_timetable(at, session, store, table, name=name, seed=fio_seed, began=began)
-        qemu = {arm: since(moved, before[arm]) for arm, moved in session.transferred(arms).items()}
+        by_qemu = {arm: since(moved, before[arm]) for arm, moved in session.transferred(arms).items()}
         for arm in arms:
             if any(stays_in_cache(arm, each.job) for each in table.slices if each.arm == arm):
                 session.settle(arm)
-    by_arm = {arm: _bytes(arm, ran, moved) for arm, moved in qemu.items()}
+    by_arm = {arm: _bytes(arm, ran, by_qemu) for arm in arms}
     probed = [_probed(number, ran) for number in range(len(ran))]
     ramps = {job.id: job.ramp for job in group.jobs}
     measurements = [
@@ -88,6 +91,8 @@ def measure_timetable(
             overlap=each.overlap or None,
             discarded_s=round(each.planned.job.ramp - ramps[each.result.job], 6),
             write_limit=each.planned.write_limit,
+            parts=tuple(_part(part) for part in each.parts) if len(each.parts) > 1 else (),
+            together=round(each.together, 4) if len(each.parts) > 1 else None,
         )
         for each, may_read in zip(ran, probed, strict=True)
     ]
@@ -96,33 +101,64 @@ def measure_timetable(
     return measurements
 
 
-def _bytes(arm: Arm, ran: Sequence[RanSlice], qemu: Transferred | None) -> ArmBytes | None:
-    """The bytes of all slices of the arm together; None if QEMU did not count."""
+def _part(part: RanPart) -> PartRecord:
+    result = part.result
+    return PartRecord(
+        number=part.planned.number,
+        neighbour=part.planned.neighbour,
+        job=result.job,
+        seconds=result.seconds,
+        metrics=dict(result.metrics),
+        io_bytes=result.io_bytes,
+        raw=part.raw,
+        histogram=dict(result.histogram),
+    )
+
+
+def _bytes(arm: Arm, ran: Sequence[RanSlice], by_qemu: Mapping[Arm, Transferred | None]) -> ArmBytes | None:
+    """The bytes of all slices on the disks of the arm together; None if QEMU did not count.
+
+    An arm with a neighbour uses the same disk as the arm without, so the slices of both count.
+    """
+    sharing = [other for other in by_qemu if _same_disk(arm, other)]
+    # The arm with the most disks has all that the others use.
+    qemu = by_qemu[max(sharing, key=lambda other: len(other.mode.volumes) if other.mode else 0)]
     if qemu is None:
         return None
-    by_fio = (each.result.transferred for each in ran if each.planned.arm == arm)
+    by_fio = (part.result.transferred for each in ran if each.planned.arm in sharing for part in each.parts)
     return ArmBytes(qemu=qemu, fio=sum(by_fio, Transferred()))
 
 
+def _same_disk(arm: Arm, other: Arm) -> bool:
+    if arm == other or arm.mode is None or other.mode is None:
+        return arm == other
+    return arm.place is other.place and arm.mode.attached == other.mode.attached
+
+
 def _probed(number: int, ran: Sequence[RanSlice]) -> int:
-    """Bytes that udev may read in this slice: it looks for signatures when a program closes a disk after writing.
+    """Bytes that udev may read in this slice: it looks for signatures when a program closes a disk after writing, on
+    each of the volumes that were used at the same time.
 
     fio on the host does so at the end of each slice that writes, and when it starts, for all of its jobs.
     """
     writes = [each.planned.arm.place is not Place.GUEST and each.planned.job.writes for each in ran]
-    closed = [ran[earlier].ended for earlier in range(number + 1) if writes[earlier]]
+    closed = [(ran[earlier].ended, len(ran[earlier].parts)) for earlier in range(number + 1) if writes[earlier]]
     if any(writes):
-        closed.append(ran[0].first)
-    return PROBED if any(ran[number].first <= moment + PROBE_SECONDS for moment in closed) else 0
+        closed.append((ran[0].first, max(len(each.parts) for each in ran)))
+    recent = (disks for moment, disks in closed if ran[number].first <= moment + PROBE_SECONDS)
+    return PROBED * max(recent, default=0)
 
 
 def _counters(at: Session, ran: RanSlice, arm: ArmBytes | None, probed: int) -> Counters:
     result = ran.result
+    # The disks also move the bytes of a neighbour. What an I/O costs the host cannot be told then.
+    moved = sum((part.result.transferred for part in ran.parts), Transferred())
+    alone = not any(part.planned.neighbour for part in ran.parts)
     counted = Counters(
         fio=FioCounts(
-            read=result.transferred.read,
-            written=result.transferred.written,
-            ios=result.ios,
+            read=moved.read,
+            written=moved.written,
+            ios=result.ios if alone else None,
             user_s=result.user_seconds,
             system_s=result.system_seconds,
             switches=result.switches,
@@ -132,12 +168,13 @@ def _counters(at: Session, ran: RanSlice, arm: ArmBytes | None, probed: int) -> 
     )
     if ran.before is None or ran.after is None:
         return counted
-    found = _of_host(counted, ran.before, ran.after, at, ran.planned.arm)
+    found = _of_host(counted, ran.before, ran.after, at, ran.planned)
     return found if found.background is None else replace(found, background=replace(found.background, probed=probed))
 
 
-def _of_host(counted: Counters, before: Sample, after: Sample, at: Session, arm: Arm) -> Counters:
+def _of_host(counted: Counters, before: Sample, after: Sample, at: Session, planned: Slice) -> Counters:
     """Adds what the host counted between the two samples."""
+    arm, parts = planned.arm, [part for part in planned.parts if not part.neighbour]
     then, now = before.counters, after.counters
     members = {
         disk: replace(change, path=at.paths.get(disk))
@@ -146,9 +183,9 @@ def _of_host(counted: Counters, before: Sample, after: Sample, at: Session, arm:
     }
     shared = [since(now.disks[disk], then.disks[disk]) for disk in at.shared_disks]
     busy = now.cpu.busy_since(then.cpu)
-    variant = arm.mode.variant_name if arm.mode is not None else ""
-    own, before_it = now.of_guest(variant), then.of_guest(variant)
-    threads = since(own.qemu, before_it.qemu)
+    guests = list(dict.fromkeys(part.guest for part in parts)) if arm.in_guest else [parts[0].guest]
+    own = [(now.of_guest(guest), then.of_guest(guest)) for guest in guests]
+    threads = total([since(later.qemu, earlier.qemu) for later, earlier in own])
     seconds = after.begun - before.begun
     idle = at.idle.of(list(members))
     background = Background(expected=idle.rate * seconds, burst=idle.burst)
@@ -157,11 +194,11 @@ def _of_host(counted: Counters, before: Sample, after: Sample, at: Session, arm:
         disk=_moved(members.values()),
         storage=_moved([change for change in shared if change is not None]),
         background=background if members else None,
-        cpu_busy=_guest_busy(threads, at.guest(arm), seconds) if arm.in_guest else busy,
+        cpu_busy=_guest_busy(threads, [at.guest(part.arm) for part in parts], seconds) if arm.in_guest else busy,
         host_cpu_busy=busy,
         host=since(now.host, then.host),
         threads=threads,
-        kvm=since(own.kvm, before_it.kvm),
+        kvm=total([since(later.kvm, earlier.kvm) for later, earlier in own]),
         members=members if len(members) > 1 else {},
         array=array_counts(before, after, [device.name for device in at.arrays(arm)]),
         md_s=_busiest(before, after, at.arrays(arm)),
@@ -211,9 +248,9 @@ def _moved(counts: Collection[MemberCounts]) -> Transferred | None:
     return sum((Transferred(each.read, each.written) for each in counts), Transferred()) if counts else None
 
 
-def _guest_busy(threads: QemuCounts | None, guest: Guest | None, seconds: float) -> float | None:
-    """How busy the guest's CPUs were, 0 to 1: the time for which their threads ran on the host."""
-    vcpus = guest.threads.vcpus if guest is not None and guest.threads is not None else 0
+def _guest_busy(threads: QemuCounts | None, guests: Sequence[Guest | None], seconds: float) -> float | None:
+    """How busy the guests' CPUs were, 0 to 1: the time for which their threads ran on the host."""
+    vcpus = sum(guest.threads.vcpus for guest in guests if guest is not None and guest.threads is not None)
     if threads is None or not vcpus or seconds <= 0:
         return None
     return min((threads.guest_s + threads.vcpu_s) / (seconds * vcpus), 1.0)

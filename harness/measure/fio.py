@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.analysis import merged
-from harness.analysis.metrics import QUANTILES, Completed, metrics_of
+from harness.analysis.metrics import QUANTILES, Completed, all_syncs, metrics_of
 from harness.errors import MeasurementError
 from harness.lab.fio_path import fio_path
 from harness.lab.paths import MARK
@@ -88,6 +88,33 @@ class JobResult:
     user_seconds: float
     system_seconds: float
     switches: int
+    completed: Completed
+    """What the metrics are from."""
+
+
+def together(results: Sequence[JobResult]) -> JobResult:
+    """The result of jobs that ran at the same time: the sum of their throughputs, and the latencies of all their I/Os.
+
+    `job`, `seconds` and the starts are those of the first one.
+    """
+    first, *others = results
+    if not others:
+        return first
+    syncs = [each.completed.syncs for each in results if each.completed.syncs is not None]
+    completed = Completed([side for each in results for side in each.completed.sides], all_syncs(syncs))
+    return replace(
+        first,
+        io_bytes=sum(each.io_bytes for each in results),
+        metrics=metrics_of(completed),
+        histogram=merged(each.histogram for each in results),
+        sync_histogram=merged(each.sync_histogram for each in results),
+        transferred=sum((each.transferred for each in results), Transferred()),
+        ios=sum(each.ios for each in results),
+        user_seconds=sum(each.user_seconds for each in results),
+        system_seconds=sum(each.system_seconds for each in results),
+        switches=sum(each.switches for each in results),
+        completed=completed,
+    )
 
 
 def job_file(sections: Sequence[Section], seed: int, *, reports_start: bool = True) -> str:
@@ -289,13 +316,14 @@ def _result(section: Section, entries: Sequence[JobEntry], where: str) -> JobRes
     sides = [side for side in entry.directions if side.total_ios]
     if not sides:
         raise MeasurementError(f"{where}: fio's job {section.name} completed no I/O")
+    completed = Completed(sides, entry.syncs)
     return JobResult(
         job=section.job.id,
         seconds=max(side.runtime for side in sides) / 1000,
         started=_seconds(entry.job_start),
         ramp_started=_seconds(entries[0].job_start),
         io_bytes=sum(side.io_bytes for side in sides),
-        metrics=metrics_of(Completed(sides, entry.syncs)),
+        metrics=metrics_of(completed),
         histogram=merged(side.clat_ns.bins for side in sides),
         sync_histogram=entry.syncs.bins if entry.syncs is not None else {},
         transferred=Transferred(
@@ -306,4 +334,5 @@ def _result(section: Section, entries: Sequence[JobEntry], where: str) -> JobRes
         user_seconds=sum(each.usr_cpu * each.job_runtime for each in entries) / 100_000,
         system_seconds=sum(each.sys_cpu * each.job_runtime for each in entries) / 100_000,
         switches=sum(each.ctx for each in entries),
+        completed=completed,
     )

@@ -56,7 +56,7 @@ class GroupProgress:
             time.monotonic(),
             self.elapsed + self.before,
             discarded,
-            bytes_left if any(job.writes for job in discarded) else math.inf,
+            bytes_left if any(cell.writes for cell in self.group.cells if cell.job in discarded) else math.inf,
             self.left_out,
             self.pauses,
             _settled=others,

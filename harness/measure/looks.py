@@ -102,6 +102,7 @@ class Looks:
             validity=tuple(drift_checks(group.drift, cell, modes)),
             effective=at.effective.get(cell.mode.name, NOTHING),
             against=at.effective.get(reference.name, NOTHING) if reference is not None else NOTHING,
+            others=tuple(at.effective.get(each.name, NOTHING) for each in cell.mode.volumes[1:]),
             carried=tuple(each for each in group.carry_over if each.job == cell.job.id),
             notes=(
                 *self._measurer.restarts,

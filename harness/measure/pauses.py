@@ -36,7 +36,8 @@ class Pauses:
     def learn(self, timetable: Sequence[Measurement]) -> None:
         """Take the measurements of a timetable into account. They are in the order of time, and at least one."""
         for each in timetable:
-            self._seconds.setdefault(each.job, []).append(each.seconds)
+            longest = max([each.seconds, *(part.seconds for part in each.parts)])
+            self._seconds.setdefault(each.job, []).append(longest)
         if self._last and self._last[-1][0].round != timetable[0].round:
             self._last = []
         self._last.append(timetable)

@@ -79,7 +79,8 @@ def _cost(plan: Plan, group: Group, job: Job, measured: Iterable[Measurement]) -
     seconds = plan.rounds * group.blocks * job.wall
     ran = ((written(own, plan.span), fio_seconds(group, own)) for own in by_arm.values())
     rate = sum(moved / took for moved, took in ran if took > 0)
-    return Cost(rate * seconds if job.writes else 0.0, len(by_arm) * seconds / FIO_SHARE)
+    writes = any(cell.writes for cell in group.cells if cell.job.id == job.id)
+    return Cost(rate * seconds if writes else 0.0, len(by_arm) * seconds / FIO_SHARE)
 
 
 def _too_much(again: Again, plan: Plan, job: Job, cost: Cost, left: Cost) -> str | None:

@@ -135,14 +135,14 @@ class GroupSeries:
             if not self._recorder.of_group(group.id):
                 raise
             progress.stopped, progress.last_look = Reason.WRITES, True
-            progress.left_out |= {cell.job: error.message for cell in progress.open_cells if cell.job.writes}
+            progress.left_out |= {cell.job: error.message for cell in progress.open_cells if cell.writes}
         finally:
             self._looks.assemble(progress, at, final=progress.stopped is None or progress.last_look)
         return at
 
     def _only_reads(self, progress: GroupProgress, lacking: WritesSpent) -> bool:
         """End the jobs that write, and continue with those that only read. False if none can continue."""
-        writing = [cell for cell in progress.open_cells if cell.job.writes]
+        writing = [cell for cell in progress.open_cells if cell.writes]
         last = progress.rounds >= progress.plan.most_rounds_of(progress.group)
         if last or len(writing) == len(progress.open_cells):
             return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -33,7 +34,7 @@ from harness.model.profile import Conditioning
 from harness.model.variant import HostSetting
 from harness.results import ConditioningRecord
 from harness.scenario.plan import Group, Plan
-from harness.scenario.setups import disks_in_words, places_needed
+from harness.scenario.setups import by_guest, disks_in_words, places_needed, stored_volumes
 from harness.scenario.wear import fio_rate
 
 SETTLE_SECONDS = 600.0
@@ -163,7 +164,7 @@ class Session:
 
     def guest(self, arm: Arm) -> Guest | None:
         """The guest in which the arm runs; None if it runs on the host."""
-        return self._guests.of(arm.mode.variant_name) if arm.in_guest and arm.mode is not None else None
+        return self._guests.of(arm.mode.guest_name) if arm.in_guest and arm.mode is not None else None
 
     def boot_again(self) -> None:
         """Boot the guests anew, if there are any and something was measured since their boot.
@@ -177,7 +178,9 @@ class Session:
         """The target of fio on this arm. All arms have the same span."""
         if (guest := self.guest(arm)) is not None and arm.mode is not None:
             source = self.layouts.guest(arm.mode)
-            return Target(guest.device(arm.mode.name), source.offset, source.size, direct=True, block=self.block)
+            return Target(
+                guest.device(arm.mode.attached.name), source.offset, source.size, direct=True, block=self.block
+            )
         source = self.layouts.twin(arm.mode)
         attach = arm.mode.attach if arm.mode else None
         direct = attach.direct if attach else True
@@ -186,7 +189,10 @@ class Session:
     def counted_disks(self, arm: Arm) -> tuple[str, ...]:
         """The kernel names of the bare disks whose counters show the arm's I/O. Empty if the guest has the disk."""
         attach = arm.mode.attach if arm.place is Place.GUEST and arm.mode else None
-        return self.layouts.disks(arm.mode) if attach is None or attach.host_counts else ()
+        if attach is not None and not attach.host_counts:
+            return ()
+        volumes = arm.mode.volumes if arm.mode else (None,)
+        return tuple(dict.fromkeys(disk for volume in volumes for disk in self.layouts.disks(volume)))
 
     @property
     def shared_disks(self) -> tuple[str, ...]:
@@ -194,17 +200,15 @@ class Session:
         return self.layouts.shared.disks if self.layouts.shared else ()
 
     def transferred(self, arms: Sequence[Arm]) -> dict[Arm, Transferred | None]:
-        """The bytes that QEMU has counted so far on each arm; None on the host, or if the hypervisor does not count."""
-        disks: dict[str, list[str]] = {}
-        for arm in arms:
-            if arm.in_guest and arm.mode is not None:
-                disks.setdefault(arm.mode.variant_name, []).append(arm.mode.name)
+        """The bytes that QEMU has counted so far on the disks of each arm, with those of a neighbour; None on the host,
+        or if the hypervisor does not count."""
+        disks = by_guest(arm.mode for arm in arms if arm.in_guest and arm.mode is not None)
         counted = {
             name: moved
-            for variant, names in disks.items()
-            for name, moved in self._guests.of(variant).transferred(names).items()
+            for guest, own in disks.items()
+            for name, moved in self._guests.of(guest).transferred([mode.name for mode in own]).items()
         }
-        return {arm: counted[arm.mode.name] if arm.in_guest and arm.mode is not None else None for arm in arms}
+        return {arm: _together(counted, arm.mode) if arm.in_guest and arm.mode else None for arm in arms}
 
     @contextmanager
     def holding(self, arm: Arm) -> Iterator[None]:
@@ -213,7 +217,7 @@ class Session:
         If a guest is lost meanwhile, the error explains what happened to it, also for an arm of the host.
         """
         if arm.in_guest and arm.mode is not None:
-            with self._guests.holding(arm.mode.variant_name, arm.mode.name):
+            with self._guests.holding(arm.mode.guest_name, arm.mode.attached.name):
                 yield
         else:
             with self.guests.without() if self.guests is not None else nullcontext():
@@ -234,7 +238,8 @@ class Session:
     def settle(self, arm: Arm) -> None:
         """Write the host's cached data of a buffered arm to the disk, before the next arm uses the disk."""
         if arm.mode is not None and arm.mode.attach is not None and not arm.mode.attach.direct:
-            self.host.runner.run(["sync", self.layouts.guest(arm.mode).path], deadline=SETTLE_SECONDS)
+            paths = [self.layouts.guest(volume).path for volume in arm.mode.volumes]
+            self.host.runner.run(["sync", *paths], deadline=SETTLE_SECONDS)
 
     @property
     def _guests(self) -> Guests:
@@ -264,7 +269,7 @@ def session(
     elsewhere = dict(extra or {})
     skipped = skipped_modes(host, hypervisor, disks[0], request.modes)
     usable = [mode for mode in request.modes if mode.name not in skipped]
-    stored = list(dict.fromkeys(mode.stored for mode in usable))
+    stored = stored_volumes(usable)
     with ExitStack() as stack:
         words = disks_in_words([disks[place].name for place in places_needed(usable)])
         with phases.step("layouts", f"build {words}'s layouts"):
@@ -289,10 +294,10 @@ def session(
                 events=phases.events,
                 write_limits=_write_limits(request),
             )
-        guests = _guests(host, layouts, _by_variant(usable), partial(hypervisor.guest, log), phases)
+        guests = _guests(host, layouts, by_guest(usable), partial(hypervisor.guest, log), phases)
         if guests is not None:
             stack.callback(guests.close)
-        effective = guests.effective if guests is not None else {}
+        effective = _effective(guests.effective, usable) if guests is not None else {}
         block = _logical_block(found.get(layouts.disk), effective.values())
         clocks, idle = Clocks(), Idle()
         if hypervisor.poll_seconds:
@@ -324,7 +329,7 @@ def _write_limits(request: SetupRequest) -> dict[str, int]:
     if request.write_rate is None or request.conditioning != "steady":
         return {}
     job = conditioning_job(request.jobs)
-    layouts = {BARE: None, **{mode.stored.name: mode.layout for mode in request.modes}}
+    layouts = {BARE: None, **{mode.name: mode.layout for mode in stored_volumes(request.modes)}}
     return {name: int(fio_rate(request.write_rate, layout, job)) for name, layout in layouts.items()}
 
 
@@ -338,13 +343,16 @@ def _logical_block(disk: DiskFacts | None, effective: Iterable[Effective]) -> in
     return max([own or 512, *(each.guest_logical_block_size or 512 for each in effective)])
 
 
-def _by_variant(modes: Iterable[Mode]) -> dict[str, list[Mode]]:
-    """The modes whose disks each guest gets, by variant."""
-    found: dict[str, list[Mode]] = {}
-    for mode in modes:
-        if mode.attach is not None:
-            found.setdefault(mode.variant_name, []).append(mode)
-    return found
+def _together(counted: Mapping[str, Transferred | None], mode: Mode) -> Transferred | None:
+    """The bytes of all disks that the mode uses at the same time; None if one of them is not counted."""
+    found = [counted[volume.name] for volume in mode.volumes]
+    known = [each for each in found if each is not None]
+    return sum(known, Transferred()) if len(known) == len(found) else None
+
+
+def _effective(by_disk: Mapping[str, Effective], modes: Iterable[Mode]) -> dict[str, Effective]:
+    """What was read back of each disk by its name, also under the names of modes that have no disk of their own."""
+    return {**by_disk, **{mode.name: by_disk[mode.attached.name] for mode in modes if mode.attach is not None}}
 
 
 def _guests(
@@ -354,17 +362,21 @@ def _guests(
     start: Callable[..., AbstractContextManager[Guest]],
     phases: Phases,
 ) -> Guests | None:
-    """The guests with the disks of these modes, by variant; None without modes."""
+    """The guests with the disks of these modes, by name; None without modes."""
     if not modes:
         return None
     alternating = any(mode.alternating for own in modes.values() for mode in own)
-    shared = len(modes) > 1 and not alternating
+    users = Counter(volume for own in modes.values() for volume in {mode.stored for mode in own})
     boots: dict[str, Boot] = {}
-    for variant, own in modes.items():
-        disks = [GuestDisk(mode.name, layouts.guest(mode), mode.attach, shared) for mode in own if mode.attach]
-        make = partial(start, disks, own[0].guest, variant=variant)
-        boots[variant] = partial(_started, host, own[0].settings, make, phases)
-    names = {variant: [mode.name for mode in own] for variant, own in modes.items()}
+    for name, own in modes.items():
+        disks = [
+            GuestDisk(mode.name, layouts.guest(mode), mode.attach, users[mode.stored] > 1 and not alternating)
+            for mode in own
+            if mode.attach
+        ]
+        make = partial(start, disks, own[0].guest, variant=name)
+        boots[name] = partial(_started, host, own[0].settings, make, phases)
+    names = {name: [mode.name for mode in own] for name, own in modes.items()}
     return Guests(host.name, boots, names, alternating=alternating)
 
 

@@ -7,22 +7,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from harness.errors import HostError, MeasurementError
+from harness.guest.protocol import Guest
 from harness.lab.counters import CounterFiles
-from harness.lab.cycles import NO_CYCLES, Cycles, CycleSeries, count_cycles
-from harness.lab.guard import run_all
+from harness.lab.cycles import NO_CYCLES, CycleSeries, count_cycles
+from harness.lab.guard import Writable, run_all
 from harness.lab.md_devices import MdDevice
 from harness.lab.paths import MARK
 from harness.lab.processes import Processes
 from harness.lab.sampling import Sample, parse_samples, sample
 from harness.lab.transport.base import Completed, Runner
 from harness.measure.clock import Clock
-from harness.measure.fio import FIO, JobResult, Section, job_file, parse, reports_start
+from harness.measure.fio import FIO, JobResult, Section, job_file, parse, reports_start, together
 from harness.measure.pacing import PIPES, Pacing, Start, without_waits
+from harness.measure.ran_slices import RanPart, RanSlice
 from harness.measure.session import Session
 from harness.model.job import Job
+from harness.model.mode import Part
 from harness.results import RunStore
 from harness.scenario.timetable import Slice, Timetable, Turn
 
@@ -43,34 +47,18 @@ _GRACE_SECONDS = 60.0
 _WATCH_SECONDS = 0.5
 _STOP_SECONDS = 5.0
 
+_OTHER_THREADS = 4
+"""Threads beside those that run fio: for the host's clock, its counters and its cycles, and one to spare."""
+
+_SliceJob = tuple[Slice, Part]
+"""A job and the slice in which it runs."""
 At = Callable[[Turn], Session]
 """The session of a turn. In a calibration on the host, the turns have different disks."""
 
 
 @dataclass(frozen=True, slots=True)
-class RanSlice:
-    """One slice as it ran. `begun` and `ended` are moments of this process's monotonic clock, without the ramp. At
-    `first`, its ramp began, if there is one.
-
-    `before` and `after` are the host's counters around it; None if one of them was read while a slice ran. `raw` is the
-    path of fio's output. `overlap` names a slice that ran at the same time, else it is empty.
-    """
-
-    planned: Slice
-    result: JobResult
-    first: float
-    begun: float
-    ended: float
-    before: Sample | None
-    after: Sample | None
-    cycles: Cycles
-    raw: str
-    overlap: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class _Machine:
-    """The slices of a timetable that run on one machine, host or guest."""
+    """The jobs of a timetable that one fio on a machine runs, host or guest. Each runs in a slice."""
 
     runner: Runner
     run: Callable[..., Completed]
@@ -79,15 +67,15 @@ class _Machine:
     clock: Clock
     late: float
     """How long before its planned time a job is released, in seconds: it starts so much later."""
-    slices: tuple[Slice, ...]
+    jobs: tuple[_SliceJob, ...]
     sections: tuple[Section, ...]
 
     def pacing(self, token: str, start: float) -> Pacing:
         """Its fio, with the first slice of the timetable at the moment `start`."""
         starts = []
-        for each in self.slices:
+        for each, part in self.jobs:
             moments = (self.clock.uptime(start + moment - self.late) for moment in _starts(each))
-            starts += [Start(moment, each.job.numjobs) for moment in moments]
+            starts += [Start(moment, part.job.numjobs) for moment in moments]
         return Pacing.of(f"{token}-{self.name}", FIO, starts)
 
 
@@ -148,14 +136,15 @@ def run_timetable(
     lost, and SafetyError if a device is no longer the same one.
     """
     prepare = PREPARE_SECONDS + PREPARE_SECONDS_PER_SLICE * len(table.slices) + session.clocks.startup
-    with ThreadPoolExecutor() as pool:
+    several = {part.machine for each in table.slices for part in each.parts}
+    with ThreadPoolExecutor(len(several) + _OTHER_THREADS) as pool:
         machines = _machines(at, session, table, pool, prepare)
         host = machines[0]
         files = _counter_files(at, session, table)
         start = time.monotonic() + prepare
         moments = [start + moment for moment in _reading_times(table)]
         deadline = prepare + table.seconds * 1.5 + _GRACE_SECONDS
-        working = [machine for machine in machines if machine.slices]
+        working = [machine for machine in machines if machine.jobs]
         fios = {machine.name: _Fio(machine, machine.pacing(name, start), seed, store, name) for machine in working}
         running = {fio: pool.submit(fio.run, deadline=deadline) for fio in fios.values()}
         times = [host.clock.uptime(moment) for moment in moments]
@@ -165,11 +154,11 @@ def run_timetable(
             _wait([*running.values(), sampled, counted], table, start, began)
     store.save_raw(f"{name}-counters.txt", sampled.result(), command=f"{' '.join(files.paths)}")
     samples = parse_samples(sampled.result(), files, session.host.runner.name, expected=len(times))
-    found: dict[Slice, tuple[_Machine, JobResult, str]] = {}
+    found: dict[_SliceJob, tuple[_Machine, JobResult, str]] = {}
     for fio, done in running.items():
         raw = fio.save(done.result())
         results = parse(done.result().stdout, fio.machine.sections, fio.machine.runner.name)
-        for each, result in zip(fio.machine.slices, results, strict=True):
+        for each, result in zip(fio.machine.jobs, results, strict=True):
             found[each] = fio.machine, result, raw
     ran = _ran(table, found, _Readings(start, host.clock, samples, counted.result()))
     for machine in working:
@@ -178,12 +167,12 @@ def run_timetable(
 
 
 def _late(machine: _Machine, ran: Sequence[RanSlice], start: float) -> list[float]:
-    """Seconds by which the slices of a machine started late; empty if its fio does not report starts."""
-    own = set(machine.slices)
+    """Seconds by which the jobs of a machine started late; empty if its fio does not report starts."""
     return [
-        each.first - start - each.planned.start
+        part.first - start - each.planned.start
         for each in ran
-        if each.planned in own and each.result.started is not None
+        for part in each.parts
+        if part.planned.machine == machine.name and part.result.started is not None
     ]
 
 
@@ -197,57 +186,58 @@ def _reading_times(table: Timetable) -> Iterator[float]:
 
 
 def _machines(at: At, session: Session, table: Timetable, pool: ThreadPoolExecutor, prepare: float) -> list[_Machine]:
-    """The host, also if no slice runs there, and each guest in which one does."""
-    by_machine: dict[str, tuple[Slice, ...]] = {"host": ()}
-    runners: dict[str, Runner] = {"host": session.host.runner}
-    versions = {"host": session.host.facts["fio"]}
+    """The host, also if no slice runs there, and each guest in which one does. Each has its own fio, and so has each
+    of the jobs that run on the host at the same time."""
+    by_machine: dict[str, list[_SliceJob]] = {"host": []}
+    guests: dict[str, Guest | None] = {"host": None}
     for each in table.slices:
-        name = _machine_of(each)
-        by_machine[name] = (*by_machine.get(name, ()), each)
-        if name not in runners and (guest := session.guest(each.arm)) is not None:
-            runners[name] = guest.runner
-            versions[name] = guest.evidence.get("fio", "")
-    clocks = {name: pool.submit(session.clocks.read, runner) for name, runner in runners.items()}
-    devices = list(dict.fromkeys(at(each.turn).layouts.twin(each.arm.mode).writable for each in by_machine["host"]))
+        for part in each.parts:
+            by_machine.setdefault(part.machine, []).append((each, part))
+            if part.machine not in guests:
+                guests[part.machine] = session.guest(part.arm)
+    host = session.host
+    runners = {name: guest.runner if guest is not None else host.runner for name, guest in guests.items()}
+    clocks = {runner: pool.submit(session.clocks.read, runner) for runner in dict.fromkeys(runners.values())}
 
-    def on_host(argv: Sequence[str], *, stdin: str, deadline: float, check: bool) -> Completed:
-        return run_all(devices, argv, stdin=stdin, deadline=deadline, check=check)
-
-    return [
-        _Machine(
+    def machine(name: str, guest: Guest | None, jobs: Sequence[_SliceJob]) -> _Machine:
+        runner = runners[name]
+        return _Machine(
             runner,
-            on_host if name == "host" else runner.run,
+            partial(run_all, _devices(at, jobs)) if guest is None else runner.run,
             name,
-            versions[name],
-            clocks[name].result(),
+            host.facts["fio"] if guest is None else guest.evidence.get("fio", ""),
+            clocks[runner].result(),
             session.clocks.late(runner),
-            by_machine[name],
-            tuple(_sections(at, by_machine[name], prepare)),
+            tuple(jobs),
+            tuple(_sections(at, jobs, prepare)),
         )
-        for name, runner in runners.items()
-    ]
+
+    return [machine(name, guest, by_machine[name]) for name, guest in guests.items()]
 
 
-def _machine_of(planned: Slice) -> str:
-    """`host`, `guest`, or with variants `guest-VARIANT`."""
-    if not planned.arm.in_guest:
-        return "host"
-    variant = planned.arm.mode.variant_name if planned.arm.mode is not None else ""
-    return "-".join(filter(None, ("guest", variant)))
+def _devices(at: At, jobs: Sequence[_SliceJob]) -> list[Writable]:
+    """The devices that these jobs on the host write to."""
+    return list(dict.fromkeys(at(each.turn).layouts.twin(part.arm.mode).writable for each, part in jobs))
 
 
-def _sections(at: At, slices: Sequence[Slice], prepare: float) -> Iterator[Section]:
+def _sections(at: At, jobs: Sequence[_SliceJob], prepare: float) -> Iterator[Section]:
     """The sections of fio on one machine, which starts at most `prepare` seconds after its command.
 
     So fio creates each job up to `prepare` seconds before its start, but not before the pipe is free at which it waits.
     """
     released: list[float] = []
-    for number, each in enumerate(slices, start=1):
+    for number, (each, part) in enumerate(jobs, start=1):
         released += _starts(each)
         before = len(released) - 1 - PIPES
         delay = max(each.start, released[before] + prepare if before >= 0 else 0.0)
-        name = f"{number}-{each.turn}-{each.job.id}".replace(":", "-")
-        yield Section(name, each.job, at(each.turn).target(each.arm), delay, each.write_limit)
+        name = f"{number}-{each.turn}-{part.job.id}".replace(":", "-")
+        yield Section(name, part.job, at(each.turn).target(part.arm), delay, _write_limit(each))
+
+
+def _write_limit(planned: Slice) -> int | None:
+    """The limit for each job of a slice: an equal part for those that write."""
+    writing = sum(part.job.writes for part in planned.parts)
+    return planned.write_limit // writing if planned.write_limit is not None and writing else planned.write_limit
 
 
 def _starts(planned: Slice) -> tuple[float, ...]:
@@ -315,21 +305,13 @@ def _wait(futures: Sequence[Future[Any]], table: Timetable, start: float, began:
 
 def _ran(
     table: Timetable,
-    found: Mapping[Slice, tuple[_Machine, JobResult, str]],
+    found: Mapping[_SliceJob, tuple[_Machine, JobResult, str]],
     read: _Readings,
 ) -> list[RanSlice]:
     """The slices in their order, with the counters that were read between them."""
-    first, begun, ended = [], [], []
-    for each in table.slices:
-        machine, result, _ = found[each]
-        planned = read.start + each.start, read.start + each.measured_from
-        moments = [
-            plan if uptime is None else machine.clock.moment(uptime)
-            for plan, uptime in zip(planned, (result.ramp_started, result.started), strict=True)
-        ]
-        first.append(moments[0])
-        begun.append(moments[1])
-        ended.append(moments[1] + result.seconds)
+    parts = [tuple(_ran_part(each, part, found[each, part], read) for part in each.parts) for each in table.slices]
+    first = [min(part.first for part in own) for own in parts]
+    ended = [max(part.ended for part in own) for own in parts]
     quiet: list[Sample | None] = []
     for number, taken in enumerate(read.samples):
         after = read.host.moment(taken.begun) >= ended[number - 1] - _TOLERANCE if number else True
@@ -338,18 +320,29 @@ def _ran(
     return [
         RanSlice(
             planned=each,
-            result=found[each][1],
+            result=together([part.result for part in parts[number] if not part.planned.neighbour]),
             first=first[number],
-            begun=begun[number],
+            begun=parts[number][0].begun,
             ended=ended[number],
             before=quiet[number],
             after=quiet[number + 1],
-            cycles=read.cycles.between(read.host.uptime(begun[number]), read.host.uptime(ended[number])),
-            raw=found[each][2],
+            cycles=read.cycles.between(read.host.uptime(parts[number][0].begun), read.host.uptime(ended[number])),
+            raw=parts[number][0].raw,
             overlap=_overlap(table, first, ended, number),
+            parts=parts[number],
         )
         for number, each in enumerate(table.slices)
     ]
+
+
+def _ran_part(planned: Slice, part: Part, found: tuple[_Machine, JobResult, str], read: _Readings) -> RanPart:
+    machine, result, raw = found
+    moments = read.start + planned.start, read.start + planned.measured_from
+    first, begun = (
+        plan if uptime is None else machine.clock.moment(uptime)
+        for plan, uptime in zip(moments, (result.ramp_started, result.started), strict=True)
+    )
+    return RanPart(part, result, first, begun, begun + result.seconds, raw)
 
 
 def _overlap(table: Timetable, first: Sequence[float], ended: Sequence[float], number: int) -> str:

@@ -214,15 +214,18 @@ class WriteLimit:
         for each in self.recorder.ran(group.id):
             ran.setdefault((each.arm, each.job), []).append(each)
         for arm, job in slices:
-            if not job.writes:
+            writing = [part.job for part in arm.parts(job) if part.job.writes]
+            if not writing:
                 continue
-            own = [] if is_paced(job) else ran.get((arm.id, job.id), [])
+            paced = all(map(is_paced, writing))
+            own = [] if paced else ran.get((arm.id, job.id), [])
             rate = slice_rate(plan, arm, job)
-            fastest = fio_rate(plan.write_rate, arm.mode.layout if arm.mode else None, job)
+            layout = arm.mode.layout if arm.mode else None
+            fastest = min(fio_rate(plan.write_rate, layout, each) for each in writing)
             if own:
                 rate = MARGIN * max(written([each], plan.span) / _seconds(each) for each in own) / len(arm.places)
                 fastest = MARGIN * max(each.counters.fio.written / _seconds(each) for each in own)
-            if not is_paced(job):
+            if not paced:
                 rates[arm, job] = fastest
             for place in arm.places:
                 disk = plan.disks[place]

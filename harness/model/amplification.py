@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,13 @@ NONE = Amplification()
 METADATA = 0.03
 """Metadata as a share of the bytes written: a journal, file times, mappings of a thin pool, tables of an image."""
 WITH_METADATA = Amplification(most_written=1 + METADATA)
+
+
+def widest(several: Iterable[Amplification]) -> Amplification:
+    """What the disks may move for jobs that run at the same time: the least of all minima, and the most of the rest."""
+    found = list(several)
+    values = {each.name: [getattr(one, each.name) for one in found] for each in fields(Amplification)}
+    return Amplification(**{name: min(own) if name.startswith("fewest") else max(own) for name, own in values.items()})
 
 
 def of_records(record_bytes: int, block_bytes: int, *, times_written: float) -> Amplification:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -283,3 +283,17 @@ def since(now: T | None, earlier: T | None) -> T | None:
     pairs = {name: (getattr(now, name), getattr(earlier, name)) for name in names_of(now)}
     change = {name: None if None in pair else pair[0] - pair[1] for name, pair in pairs.items()}
     return replace(now, **change)  # type: ignore[type-var]
+
+
+def total(counts: Sequence[T | None]) -> T | None:
+    """The sum of several counts of the same kind. None if one is missing, also for each single counter."""
+    first, *others = counts
+    if first is None:
+        return None
+    for other in others:
+        if other is None:
+            return None
+        pairs = {name: (getattr(first, name), getattr(other, name)) for name in names_of(first)}
+        sums = {name: None if None in pair else pair[0] + pair[1] for name, pair in pairs.items()}
+        first = replace(first, **sums)  # type: ignore[type-var]
+    return first

@@ -14,9 +14,13 @@ from harness.model.effective import NOTHING, Effective
 from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.job import Job
 from harness.model.layout import AnyLayout, Layout
+from harness.model.neighbour import Neighbour
 from harness.model.values import VALUE
 from harness.model.variant import HostSetting, ModeVariant
 from harness.units import short_size
+
+BESIDE_NEIGHBOUR = "neighbour"
+"""The end of the name of a mode with a neighbour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,14 @@ class Mode:
     base: Mode | None = None
     """The mode of which it is a variant. All variants of a mode use the same data on the disk."""
     against: Mode | None = None
-    """The same mode in the variant that this one is compared with; None for the reference, and without variants."""
+    """The mode that this one is compared with in the same blocks: the same one in the reference variant, or without a
+    neighbour. None for the reference, and without variants and neighbours."""
+    guests: int = 1
+    """How many guests run a job at the same time, each on a volume of its own."""
+    neighbour: Neighbour | None = None
+    """What a second guest does while the guest of this mode is measured; None if it is alone."""
+    number: int = 1
+    """The number of its guest: 1, or that of a further guest."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -44,6 +55,29 @@ class Mode:
     def variant_name(self) -> str:
         """The name of its variant; empty without variants."""
         return self.variant.name if self.variant else ""
+
+    @property
+    def guest_name(self) -> str:
+        """The name of its guest among those of a session: that of the variant, or `g2` for a second guest."""
+        return f"g{self.number}" if self.number > 1 else self.variant_name
+
+    @property
+    def attached(self) -> Mode:
+        """The mode under whose name the guest has its disk: with a neighbour, that of the mode without."""
+        return self.base if self.neighbour is not None and self.base is not None else self
+
+    @property
+    def volumes(self) -> tuple[Mode, ...]:
+        """A mode for each volume that it uses at the same time: its own first, then that of each further guest."""
+        own = self.attached
+        last = 2 if self.neighbour is not None else self.guests
+        further = (replace(own, name=f"{own.name}-g{n}", guests=1, number=n) for n in range(2, last + 1))
+        return (own, *further)
+
+    @property
+    def runs_with_others(self) -> bool:
+        """Whether other guests do I/O while it is measured."""
+        return self.guests > 1 or self.neighbour is not None
 
     @property
     def alternating(self) -> bool:
@@ -71,13 +105,14 @@ class Mode:
 
     @property
     def has_twin(self) -> bool:
-        """Whether fio on the host uses another device than the bare one."""
-        return not isinstance(self.layout, Device)
+        """Whether fio on the host uses another device than its baseline. That of several guests is on their volumes."""
+        return not isinstance(self.layout, Device) and self.guests == 1
 
     @property
     def detail(self) -> ModeDetail:
         """The meaning of its name, as stored in a run."""
-        return ModeDetail(self.layout, self.attach, self.guest, self.variant)
+        neighbour = self.neighbour.id if self.neighbour else None
+        return ModeDetail(self.layout, self.attach, self.guest, self.variant, self.guests, neighbour)
 
     @property
     def expected(self) -> Effective:
@@ -99,7 +134,13 @@ class Mode:
             guest=self.guest.over(guest),
             variant=replace(self.variant, alternating=True) if self.variant and one_guest else self.variant,
             against=self.against.on(guest, one_guest=one_guest) if self.against else None,
+            base=self.base.on(guest, one_guest=one_guest) if self.base else None,
         )
+
+    def beside(self, neighbour: Neighbour) -> Mode:
+        """The same mode while a neighbour runs, which is compared with this one."""
+        name = f"{self.name}-{BESIDE_NEIGHBOUR}"
+        return replace(self, name=name, neighbour=neighbour, base=self, against=self)
 
 
 def _of_schema_1(value: object) -> object:
@@ -122,6 +163,15 @@ class ModeDetail:
     """The size and placement that were requested for its guest. Two runs can be compared if only these differ."""
     variant: ModeVariant | None = None
     """The variant of a mode; null for a mode without variants."""
+    guests: int = 1
+    """How many guests run a job at the same time, each on a volume of its own."""
+    neighbour: str | None = None
+    """The job of a second guest that runs beside this one, for example `randwrite-4k-qd32`; null without one."""
+
+    @property
+    def runs_with_others(self) -> bool:
+        """Whether other guests do I/O while it is measured. Then its figures are not those of the attachment alone."""
+        return self.guests > 1 or self.neighbour is not None
 
     @property
     def on_array(self) -> bool:
@@ -133,7 +183,8 @@ class Place(StrEnum):
     """Where an arm runs: on the host's bare device, on the host with the mode's layout, in the guest, or on the host on
     the single disk that an array which was there already is compared with.
 
-    `against` is only a role in a cell: it is the guest of another variant, with which the cell's own guest is compared.
+    `against` is only a role in a cell: it is the guest with which the cell's own guest is compared, that of another
+    variant or without a neighbour.
     """
 
     HOST = "host"
@@ -171,10 +222,55 @@ class Arm:
             return (REFERENCE_PLACE,)
         return self.mode.layout.base.places if self.mode else (0,)
 
+    def parts(self, job: Job) -> tuple[Part, ...]:
+        """What runs at the same time in a slice of this arm with this job, the arm's own guest first."""
+        if self.mode is None or not self.mode.runs_with_others:
+            return (Part(self, job),)
+        own, *others = (Arm(self.place, volume) for volume in self.mode.volumes)
+        neighbour = self.mode.neighbour
+        if neighbour is None:
+            return tuple(Part(arm, job) for arm in (own, *others))
+        beside = neighbour.beside(seconds=job.seconds, ramp=job.ramp)
+        return (Part(own, job), *(Part(arm, beside, neighbour=True) for arm in others))
+
+    def writes(self, job: Job) -> bool:
+        """Whether anything writes in a slice of this arm with this job."""
+        return any(part.job.writes for part in self.parts(job))
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of the jobs that run at the same time in a slice, on a volume of its own."""
+
+    arm: Arm
+    job: Job
+    neighbour: bool = False
+    """Whether it is the job of a neighbour, which is not part of the arm's figures."""
+
+    @property
+    def number(self) -> int:
+        """The number of its guest, or of its fio on the host."""
+        return self.arm.mode.number if self.arm.mode else 1
+
+    @property
+    def guest(self) -> str:
+        """The name of its guest among those of a session."""
+        return self.arm.mode.guest_name if self.arm.mode else ""
+
+    @property
+    def machine(self) -> str:
+        """What its fio is called: `host`, `host-2`, `guest`, `guest-g2`, or with variants `guest-VARIANT`."""
+        if not self.arm.in_guest:
+            return f"host-{self.number}" if self.number > 1 else "host"
+        return "-".join(filter(None, ("guest", self.guest)))
+
 
 def arms_of(mode: Mode) -> dict[Place, Arm]:
-    """The arms that a cell of this mode needs, by their role."""
-    arms = {Place.HOST: Arm(Place.HOST)}
+    """The arms that a cell of this mode needs, by their role.
+
+    The baseline of several guests is fio on the host as often as there are guests, on the same volumes at once.
+    """
+    arms = {Place.HOST: Arm(Place.TWIN, mode) if mode.guests > 1 else Arm(Place.HOST)}
     if mode.has_twin:
         arms[Place.TWIN] = Arm(Place.TWIN, mode.twin)
     if mode.against is not None:
@@ -211,6 +307,11 @@ class Cell:
     def by_role(self) -> dict[Place, Arm]:
         """Its arms by their role in the cell, in the order in which they are listed."""
         return arms_of(self.mode) | ({Place.REFERENCE: Arm(Place.REFERENCE)} if self.reference else {})
+
+    @property
+    def writes(self) -> bool:
+        """Whether anything writes while it is measured."""
+        return any(arm.writes(self.job) for arm in self.arms)
 
     @property
     def places(self) -> frozenset[int]:

@@ -16,11 +16,12 @@ from harness.analysis import (
     estimate_overhead,
 )
 from harness.errors import ResultsError
+from harness.model.amplification import Amplification, widest
 from harness.model.budget import Budget
 from harness.model.effective import NOTHING, Effective
 from harness.model.job import Job
 from harness.model.layout import amplification
-from harness.model.mode import Cell, Mode, Place
+from harness.model.mode import Arm, Cell, Mode, Place
 from harness.results.accounting import accounting
 from harness.results.array_states import does_not_count, state_checks, state_notes
 from harness.results.byte_accounting import byte_checks
@@ -38,6 +39,7 @@ from harness.results.percentiles import (
 )
 from harness.results.records import CarryOverRecord, Measurement
 from harness.results.throttles import plateau_notes, throttle_checks
+from harness.results.together import neighbour_record, several_guests, together_checks
 from harness.results.validity import late_counter_notes, rate_checks, saturation_notes, write_limit_checks
 from harness.scenario.decompose import setting_changes
 
@@ -73,6 +75,8 @@ class CellContext:
     effective: Effective = NOTHING
     against: Effective = NOTHING
     """What was read back of the guest of the reference variant."""
+    others: tuple[Effective, ...] = ()
+    """What was read back of the further guests that run at the same time."""
     carried: tuple[CarryOverRecord, ...] = ()
     """What the cell's job shows about carry-over, the shortest slices first."""
     notes: tuple[str, ...] = ()
@@ -186,12 +190,14 @@ def _cell_record(
         *context.validity,
         *_configuration(cell.mode, context.effective),
         *_of_reference(cell, context),
+        *_of_others(cell, context),
         *impossible,
-        *byte_checks(counting, job.depth * job.bs, amplification(cell.mode.layout, job)),
+        *byte_checks(counting, *_moved(cell)),
         *rate_checks(own, job),
         *write_limit_checks(own),
         *state_checks(own, cell),
         *throttle_checks(own, cell),
+        *together_checks(own),
         *context.check(cell, own),
     )
     counts = counts_of({place: own for place, own in by_arm.items() if place is not Place.REFERENCE}, blocks)
@@ -215,7 +221,7 @@ def _cell_record(
         budget=budgets,
         validity=validity,
         effective=context.effective,
-        raw=tuple(dict.fromkeys(measurement.raw for measurement in own)),
+        raw=tuple(dict.fromkeys(raw for each in own for raw in (each.raw, *(part.raw for part in each.parts)))),
         span_bytes=context.span_bytes,
         longer_slices=longer,
         notes=(
@@ -236,7 +242,17 @@ def _cell_record(
         ios=counts["ios"],
         against=f"{cell.scenario}-{cell.mode.against.name}-{job.id}" if cell.mode.against is not None else None,
         differs=_differs(cell.mode, context),
+        several=several_guests(cell, by_arm, blocks, samples, confidence) if not impossible else None,
+        neighbour=neighbour_record(cell, by_arm, blocks),
     )
+
+
+def _moved(cell: Cell) -> tuple[int, Amplification]:
+    """The bytes in flight of all jobs at the same time, and what the layout may make of their bytes."""
+    arm = cell.by_role.get(Place.GUEST, Arm(Place.HOST))
+    jobs = [part.job for part in arm.parts(cell.job)]
+    layout = cell.mode.layout
+    return sum(job.depth * job.bs for job in jobs), widest(amplification(layout, job) for job in dict.fromkeys(jobs))
 
 
 def _differs(mode: Mode, context: CellContext) -> tuple[str, ...]:
@@ -278,6 +294,15 @@ def _of_reference(cell: Cell, context: CellContext) -> list[ValidityCheck]:
     mode = cell.mode.against
     found = _configuration(mode, context.against) if mode is not None else []
     return [replace(check, check=f"{check.check} of {mode.name}") for check in found if mode is not None]
+
+
+def _of_others(cell: Cell, context: CellContext) -> list[ValidityCheck]:
+    """The checks of the other guests' configuration."""
+    return [
+        replace(check, check=f"{check.check} of guest {number}")
+        for number, effective in enumerate(context.others, start=2)
+        for check in _configuration(cell.mode, effective)
+    ]
 
 
 def _faster_than_host(metrics: Mapping[str, MetricRecord], validity: Sequence[ValidityCheck], cell: Cell) -> list[str]:

@@ -50,11 +50,10 @@ class MetricRecord:
     for percentiles."""
 
     against: tuple[float, ...] = ()
-    """Values in the guest of the reference variant, in the same blocks; empty for the reference, and without
-    variants."""
+    """Values of the guest that this one is compared with, in the same blocks: that of the reference variant, or the
+    same guest without its neighbour. Empty for the reference, and without variants and neighbours."""
     difference: Estimate | None = None
-    """How much worse the guest is than that of the reference variant, as a share of it: 0.02 loses 2 % more. Null for
-    the reference, and without variants."""
+    """How much worse the guest is than that one, as a share of it: 0.02 loses 2 % more. Null if there is none."""
 
     def on_same_disks(self, mode: ModeDetail) -> Estimate | None:
         """How much worse the guest is than the host on the same disks: on an array, than the twin."""
@@ -105,7 +104,8 @@ class BudgetRecord:
     interval."""
 
     difference: float | None = None
-    """The largest loss allowed against the reference variant, as a share of it; null for a budget of the overhead."""
+    """The largest loss allowed against the reference variant, or against the guest without its neighbour, as a share of
+    it; null for a budget of the overhead."""
 
     @property
     def limit(self) -> Limit:
@@ -165,6 +165,58 @@ class LongerSlices:
 
 
 @dataclass(frozen=True, slots=True)
+class GuestShare:
+    """What one of several guests got, and fio on the host on the same volume at the same load."""
+
+    __pydantic_config__ = _STRICT
+
+    number: int
+    """The number of the guest, from 1."""
+    guest: tuple[float, ...]
+    """Its values of the headline metric, in the order of the cell's rounds."""
+    host: tuple[float, ...]
+    """The values of fio on the host on its volume, while fio also ran on the other volumes."""
+    share: Estimate
+    """Its share of what all guests got, 0 to 1: the mean over the blocks."""
+    host_share: Estimate
+    """The same of fio on the host."""
+    p99: PooledPercentile | None = None
+    """Its p99 of the latency from submission to completion, in seconds; null with too few I/Os."""
+    host_p99: PooledPercentile | None = None
+    """The same of fio on the host."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeveralGuests:
+    """How several guests shared a storage, beside as many fio on the host."""
+
+    __pydantic_config__ = _STRICT
+
+    metric: str
+    """The throughput that is shared: `iops` or `bw`. The cell's own metrics are those of all guests together."""
+    guests: tuple[GuestShare, ...]
+    """One entry per guest."""
+    fairness: Estimate
+    """Jain's fairness index of what the guests got: 1 if all got the same, 1/n if one of n got everything."""
+    host_fairness: Estimate
+    """The same of fio on the host."""
+
+
+@dataclass(frozen=True, slots=True)
+class NeighbourRecord:
+    """What the neighbour did while the cell's guest was measured."""
+
+    __pydantic_config__ = _STRICT
+
+    job: str
+    """The neighbour's job, for example `randwrite-4k-qd32`."""
+    iops: tuple[float, ...]
+    """Its I/Os per second, in the order of the cell's rounds."""
+    bw: tuple[float, ...]
+    """Its bytes per second."""
+
+
+@dataclass(frozen=True, slots=True)
 class CellRecord:
     """disk x mode x job: one pytest item with its values, estimates and verdict."""
 
@@ -218,10 +270,14 @@ class CellRecord:
     """What the first slices gave, if longer ones replaced them because of carry-over, else null."""
 
     against: str | None = None
-    """The id of the cell that it is compared with: the same mode in the reference variant; null for the reference, and
-    without variants."""
+    """The id of the cell that it is compared with: the same mode in the reference variant, or without a neighbour; null
+    for the reference, and without variants and neighbours."""
     differs: tuple[str, ...] = ()
     """The settings that were read back differently from the two guests, in words; empty without a reference."""
+    several: SeveralGuests | None = None
+    """What each of several guests got; null for a mode with one guest."""
+    neighbour: NeighbourRecord | None = None
+    """What the neighbour did meanwhile; null without one."""
     ios: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """The I/Os in the histogram of each block, by arm (`host`, `twin`, `guest`, `against`), in the order of `rounds`.
     A percentile p(q) needs 10 / (1 - q) of them for a sample. Empty in version 0.1."""

@@ -28,6 +28,30 @@ RunStatus = Literal["running", "complete", "interrupted", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
+class PartRecord:
+    """One of the jobs that ran at the same time in a slice: that of one guest, or of one fio on the host."""
+
+    __pydantic_config__ = _STRICT
+
+    number: int
+    """The number of the guest, from 1, or of the guest whose volume fio on the host used."""
+    neighbour: bool
+    """Whether it is a neighbour, which is not part of the measurement's own metrics."""
+    job: str
+    """The job's id; a neighbour has a job of its own."""
+    seconds: float
+    """The measured time by fio's clock, without the ramp."""
+    metrics: dict[str, float]
+    """Values by metric name, as in the measurement."""
+    io_bytes: int
+    """Bytes that fio counted."""
+    raw: str
+    """fio's output, as a path relative to the run's directory."""
+    histogram: dict[int, int] = field(default_factory=dict)
+    """Completions by latency in nanoseconds: fio's own bins."""
+
+
+@dataclass(frozen=True, slots=True)
 class Measurement:
     """One slice, which is one arm running one job for a short time: one line of journal.jsonl."""
 
@@ -75,6 +99,16 @@ class Measurement:
     """I/Os per second requested; null for as many as possible, and in version 0.1."""
     write_limit: int | None = None
     """Bytes per second that fio could write at most, so that the run keeps its `max_writes`; null for none."""
+    parts: tuple[PartRecord, ...] = ()
+    """Each of the jobs that ran at the same time: of several guests, or of a guest and its neighbour. `metrics` and
+    histograms are those of all guests together, without the neighbour. Empty for a job that ran alone."""
+    together: float | None = None
+    """The share of the time in which all of them ran, 0 to 1; null for a job that ran alone."""
+
+    @property
+    def neighbour(self) -> PartRecord | None:
+        """The job of the neighbour; None without one."""
+        return next((part for part in self.parts if part.neighbour), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,20 +42,21 @@ def throttle_checks(measurements: Iterable[Measurement], cell: Cell) -> list[Val
     guest = Arm(Place.GUEST, cell.mode).id
     own = [each for each in measurements if each.arm == guest]
     return [
-        _check(kind, limit, own)
+        _check(kind, limit, own, cell.mode.guests)
         for kind, limit in limits.items()
         if own and (kind == "bps" or cell.job.is_random) and all(_METRICS[kind] in each.metrics for each in own)
     ]
 
 
-def _check(kind: LimitKind, limit: Limit, own: Sequence[Measurement]) -> ValidityCheck:
+def _check(kind: LimitKind, limit: Limit, own: Sequence[Measurement], guests: int) -> ValidityCheck:
     name = _METRICS[kind]
     amount = sum(each.metrics[name] * each.seconds for each in own)
     seconds = sum(each.seconds for each in own)
-    used = amount / sum(limit.allowed(each.seconds) for each in own)
+    used = amount / guests / sum(limit.allowed(each.seconds) for each in own)
+    each_of = f" for each of {guests} guests" if guests > 1 else ""
     detail = (
-        f"{_shown(kind, amount / seconds)} with a limit of {_shown(kind, limit.rate)}: {used:.1%} of what QEMU lets "
-        f"through in slices of {seconds / len(own):.3g} s, with {_amount(kind, limit.at_once())} at once"
+        f"{_shown(kind, amount / seconds)} with a limit of {_shown(kind, limit.rate)}{each_of}: {used:.1%} of what QEMU "
+        f"lets through in slices of {seconds / len(own):.3g} s, with {_amount(kind, limit.at_once())} at once"
     )
     return ValidityCheck(f"throttle {name}", ok=used <= 1 + HOLDS, detail=detail)
 

@@ -96,10 +96,14 @@ def _budgets_without_effect(scenario: Scenario) -> Iterator[str]:
             covering.update(indices)
             counting.update({scenario.budgets[index].key: index for index in indices}.values())
     for index, rule in enumerate(scenario.budgets):
-        if rule.difference is not None and not scenario.variants:
+        compared = any(mode.against is not None for mode in scenario.modes)
+        if rule.difference is not None and not compared:
             continue  # The lab file may have the variants.
         if index not in covering and rule.difference is not None:
-            yield f"budget[{index}]: matches no cell, because its modes are of the reference; allowed: other variants"
+            yield (
+                f"budget[{index}]: matches no cell, because its modes are compared with no other; "
+                "allowed: a variant that is not the reference, or a mode with a neighbour"
+            )
         elif index not in covering:
             yield (
                 f"budget[{index}]: matches no cell, because only the host is measured; "

@@ -160,6 +160,16 @@ def _guest_changes(before: Arm, after: Arm) -> Iterator[Change]:
     if before.place is Place.GUEST is after.place and before.mode is not None and after.mode is not None:
         yield from _option_changes("guest", before.mode.guest, after.mode.guest)
         yield from setting_changes(before.mode, after.mode)
+        yield from _other_guest_changes(before.mode, after.mode)
+
+
+def _other_guest_changes(before: Mode, after: Mode) -> Iterator[Change]:
+    """The other guests that run at the same time."""
+    if before.guests != after.guests:
+        yield Change("guests", f"guests {before.guests} -> {after.guests}")
+    if before.neighbour != after.neighbour:
+        one, other = (mode.neighbour.id if mode.neighbour else "none" for mode in (before, after))
+        yield Change("neighbour", f"neighbour {one} -> {other}")
 
 
 def setting_changes(before: Mode, after: Mode) -> Iterator[Change]:

@@ -28,6 +28,7 @@ from harness.scenario.decompose import decompose_problems
 from harness.scenario.fio_files import read_fio_files
 from harness.scenario.legality import scenario_problems
 from harness.scenario.library import PRESETS
+from harness.scenario.neighbours import neighbour_problems, with_neighbours
 from harness.scenario.scenario import Decomposition, Scenario, Search
 from harness.scenario.schema import ScenarioTable
 from harness.scenario.searches import search_problems
@@ -74,6 +75,9 @@ def load_scenario(path: Path) -> Scenario:
     problems += scenario_problems(scenario)
     problems += variant_problems(table.variant)
     variants = variants_of(table.variant)
+    neighbours = {name: mode.neighbour.neighbour for name, mode in table.mode.items() if mode.neighbour}
+    scenario = with_neighbours(scenario, neighbours)
+    problems += neighbour_problems(scenario)
     problems += legality_problems(scenario, variants)
     scenario = in_variants(scenario, variants)
     problems += reference_problems(scenario)
@@ -200,7 +204,7 @@ def _published_problems(scenario: Scenario) -> Iterator[str]:
 
 
 def _scenario(name: str, table: ScenarioTable) -> Scenario:
-    own = {key: Mode(key, mode.layout, mode.attach, mode.guest) for key, mode in table.mode.items()}
+    own = {key: Mode(key, mode.layout, mode.attach, mode.guest, guests=mode.guests) for key, mode in table.mode.items()}
     modes = {mode.name: mode for mode in PRESETS} | own
     disks = tuple(table.disks or [table.disk or name])
     return Scenario(

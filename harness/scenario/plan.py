@@ -73,7 +73,7 @@ class Group:
             job.wall * (arm.mode.layout.base.disks if arm.mode else 1)
             for arm, jobs in self._jobs_by_arm.items()
             for job in jobs
-            if job.writes
+            if arm.writes(job)
         )
         spares = self.blocks * sum(
             job.wall for arm, jobs in self._jobs_by_arm.items() if rebuilds(arm.mode) for job in jobs

@@ -67,6 +67,8 @@ class Search:
     def covers(self, cell: Cell) -> bool:
         """Whether the arms of this cell are searched."""
         same = cell.job.workload == self.workload and cell.job.iodepth == self.iodepth
+        if cell.mode.runs_with_others:
+            return False
         return same and (self.modes is None or any(name in self.modes for name in cell.mode.names))
 
 

@@ -22,6 +22,7 @@ from harness.model.budget import Budget
 from harness.model.disk_class import RequestedClass
 from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.layout import AnyLayout
+from harness.model.neighbour import MOST_GUESTS, NeighbourTable
 from harness.model.profile import PROFILE_TABLE, PROFILES
 from harness.model.values import Iodepth, Rate, SomeSeconds, Table
 from harness.model.variant import VariantName, VariantTable
@@ -29,6 +30,7 @@ from harness.model.workloads import OneWorkload, WorkloadList
 from harness.published import link_names
 from harness.scenario.legality import mode_problems, vfio_problems
 from harness.scenario.library import PRESETS
+from harness.scenario.neighbours import together_problems
 
 _PRESET_NAMES = tuple(mode.name for mode in PRESETS)
 _PROFILE_NAMES = tuple(profile.name for profile in PROFILES)
@@ -105,6 +107,8 @@ class ModeTable(Table):
     layout: AnyLayout
     attach: AnyAttachment
     guest: GuestOptions = ANY_GUEST
+    guests: Annotated[int, Field(ge=1, le=MOST_GUESTS)] = 1
+    neighbour: NeighbourTable | None = None
 
     @model_validator(mode="wrap")
     @classmethod
@@ -112,7 +116,8 @@ class ModeTable(Table):
         if problems := list(vfio_problems(data.get("attach") if isinstance(data, dict) else None)):
             raise ValueError("\n".join(problems))
         table = handler(data)
-        if problems := list(mode_problems(table.layout, table.attach, frozenset(_keys(data)))):
+        problems = list(mode_problems(table.layout, table.attach, frozenset(_keys(data))))
+        if problems := [*problems, *together_problems(table.layout, table.guests, neighbour=bool(table.neighbour))]:
             raise ValueError("\n".join(problems))
         return table
 

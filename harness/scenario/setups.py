@@ -38,13 +38,27 @@ def setups(modes: Iterable[Mode]) -> list[tuple[Mode, ...]]:
 def regions(modes: Iterable[Mode]) -> list[Base]:
     """The base of each region, without the region of the bare disk: one region for each bare array and each layer.
 
-    Variants of a mode share its region. A qcow2 file has two regions. fio on the host cannot read the format, so the
-    twin is a separate RAW file.
+    Variants of a mode share its region. Each of several guests has a region. A qcow2 file has two regions. fio on the
+    host cannot read the format, so the twin is a separate RAW file.
     """
-    layouts = [mode.layout for mode in dict.fromkeys(mode.stored for mode in modes)]
+    layouts = [mode.layout for mode in stored_volumes(modes)]
     arrays = dict.fromkeys(layout for layout in layouts if isinstance(layout, Md))
     layers = [layout.base for layout in layouts if not layout.is_base for _ in range(layout.regions)]
     return [*arrays, *layers]
+
+
+def stored_volumes(modes: Iterable[Mode]) -> list[Mode]:
+    """The modes whose layouts are built for these modes: one for each volume."""
+    return list(dict.fromkeys(volume.stored for mode in modes for volume in mode.volumes))
+
+
+def by_guest(modes: Iterable[Mode]) -> dict[str, list[Mode]]:
+    """The modes whose disks each guest of a setup gets, by the guest's name. Each disk once."""
+    found: dict[str, dict[Mode, None]] = {}
+    for mode in modes:
+        for volume in mode.volumes if mode.attach is not None else ():
+            found.setdefault(volume.guest_name, {})[volume] = None
+    return {name: list(own) for name, own in found.items()}
 
 
 def places_needed(modes: Iterable[Mode]) -> tuple[int, ...]:
@@ -63,10 +77,7 @@ def disks_in_words(names: Sequence[str]) -> str:
 
 
 def _fit(modes: Sequence[Mode]) -> bool:
-    guests: dict[str, list[Mode]] = {}
-    for mode in modes:
-        if mode.attach is not None:
-            guests.setdefault(mode.variant_name, []).append(mode)
+    guests = by_guest(modes)
     alternating = {mode.alternating for own in guests.values() for mode in own}
     return len(alternating) < 2 and len(regions(modes)) <= MOST_REGIONS and all(map(_fit_one_guest, guests.values()))
 

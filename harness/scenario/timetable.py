@@ -11,7 +11,7 @@ from typing import TypeVar
 from harness.model.attach import Vfio
 from harness.model.base import Md
 from harness.model.job import Job
-from harness.model.mode import Arm, Mode
+from harness.model.mode import Arm, Mode, Part
 
 GUARD_SECONDS = 0.05
 """The shortest time between the ramp of a slice and its measured time."""
@@ -58,6 +58,11 @@ class Slice:
     @property
     def arm(self) -> Arm:
         return self.turn.arm
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The jobs that run at the same time in it."""
+        return self.turn.arm.parts(self.job)
 
     @property
     def of_block(self) -> tuple[int, Job]:
@@ -144,7 +149,7 @@ def timetables(
 def stays_in_cache(arm: Arm, job: Job) -> bool:
     """Whether data that the job writes on this arm may still be in the host's cache afterwards."""
     attach = arm.mode.attach if arm.mode else None
-    return job.writes and attach is not None and not attach.direct
+    return attach is not None and not attach.direct and arm.writes(job)
 
 
 def rebuilds(mode: Mode | None) -> bool:

@@ -38,6 +38,14 @@ def legality_problems(scenario: Scenario, variants: Sequence[Variant]) -> Iterat
     for mode in scenario.modes:
         if mode.attach is None:
             continue
+        if mode.runs_with_others:
+            if variants:
+                of, key = mode.attached.name, "neighbour" if mode.neighbour else "guests"
+                yield (
+                    f"variant.{variants[0].name}: conflicts with mode.{of}.{key}, because the guests of variants use "
+                    "the same volume; allowed: another scenario for one of them"
+                )
+            continue
         for variant in variants:
             key, name = f"variant.{variant.name}", f"{mode.name}-{variant.name}"
             if name in names:

@@ -55,13 +55,15 @@ def group_bytes(plan: Plan, group: Group, place: int, *, rounds: int | None = No
 
 
 def slice_rate(plan: Plan, arm: Arm, job: Job) -> float:
-    """The bytes per second that the job on this arm writes at most to each of its disks."""
-    if not job.writes:
-        return 0.0
-    if not is_paced(job):
+    """The bytes per second that the jobs of a slice of this arm write at most to each of its disks."""
+    writing = [part.job for part in arm.parts(job) if part.job.writes]
+    if not all(map(is_paced, writing)):
         return plan.write_rate
-    requested = (job.rate or 0) * job.bs * (1 - (job.share_of_reads or 0.0))
-    return min(plan.write_rate, MARGIN * requested * _amplified(_layout(arm), job) / len(arm.places))
+    requested = sum(
+        (each.rate or 0) * each.bs * (1 - (each.share_of_reads or 0.0)) * _amplified(_layout(arm), each)
+        for each in writing
+    )
+    return min(plan.write_rate, MARGIN * requested / len(arm.places))
 
 
 def fio_rate(write_rate: int, layout: Layout | None, job: Job) -> float:
@@ -129,7 +131,7 @@ class _Reduction:
             plan = replace(plan, searches=tuple(each for each in plan.searches if each not in writing))
         if self.depths:
             gone = _left_out_by_depth(plan, self.depths)
-            cells = tuple(cell for cell in plan.cells if cell.job.writes and (cell.job.name, cell.job.iodepth) in gone)
+            cells = tuple(cell for cell in plan.cells if cell.writes and (cell.job.name, cell.job.iodepth) in gone)
             depths = ", ".join(map(str, sorted(self.depths)))
             left_out.append(LeftOut(f"iodepth {depths} of jobs that write", cells))
             plan = plan.without(cells)
@@ -153,7 +155,7 @@ def _reductions(plan: Plan) -> Iterator[Plan]:
     if any(each.job.writes for each in plan.searches):
         reduction = replace(reduction, searches=True)
         yield reduction.of(plan)
-    writing = [cell for cell in plan.cells if cell.job.writes]
+    writing = [cell for cell in plan.cells if cell.writes]
     for depth in _least_wanted(cell.job.iodepth for cell in writing):
         reduction = replace(reduction, depths=(*reduction.depths, depth))
         yield reduction.of(plan)
@@ -183,7 +185,7 @@ def _left_out_by_depth(plan: Plan, depths: Sequence[int]) -> set[tuple[str, int]
     """The workloads that write, with the depths that are left out of each. One of its depths always stays."""
     own: dict[str, set[int]] = {}
     for cell in plan.cells:
-        if cell.job.writes:
+        if cell.writes:
             own.setdefault(cell.job.name, set()).add(cell.job.iodepth)
     found = set()
     for name, has in own.items():

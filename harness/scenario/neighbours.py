@@ -1,0 +1,63 @@
+"""Several guests at once, and neighbours: the modes of a scenario that have them, and what conflicts. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from harness.config.names import LONGEST_NAME
+from harness.model.layout import Layout
+from harness.model.neighbour import Neighbour
+from harness.scenario.scenario import Scenario
+
+
+def with_neighbours(scenario: Scenario, neighbours: Mapping[str, Neighbour]) -> Scenario:
+    """The scenario with a further mode for each mode that has a neighbour: after `lvm` comes `lvm-neighbour`.
+
+    Both are measured in the same blocks, on the same volume. `neighbours` are by the name of the mode.
+    """
+    if not neighbours:
+        return scenario
+    modes = []
+    for mode in scenario.modes:
+        modes.append(mode)
+        if (neighbour := neighbours.get(mode.name)) is not None:
+            modes.append(mode.beside(neighbour))
+    return replace(scenario, modes=tuple(modes))
+
+
+def together_problems(layout: Layout, guests: int, *, neighbour: bool) -> Iterator[str]:
+    """The conflicts of several guests, or of a neighbour, with a mode's layout and with each other."""
+    if guests > 1 and neighbour:
+        yield (
+            f"guests = {guests} conflicts with neighbour, which is beside one guest; allowed: one of the two, in a "
+            "mode of its own"
+        )
+    if (guests > 1 or neighbour) and layout.is_base:
+        key = f"guests = {guests}" if guests > 1 else "neighbour"
+        yield (
+            f'{key} conflicts with layout.kind = "{layout.kind}", because each guest needs a volume of its own; '
+            "allowed: a layout with volumes or files, for example lvm or raw"
+        )
+
+
+def neighbour_problems(scenario: Scenario) -> Iterator[str]:
+    """What the modes with several guests, or with a neighbour, conflict with in this scenario."""
+    together = [mode for mode in scenario.modes if mode.runs_with_others]
+    names = [mode.name for mode in scenario.modes]
+    for mode in together:
+        own = [mode.name] if mode.neighbour else []
+        made = [*own, *(volume.name for volume in mode.volumes[1:])]
+        of = mode.attached.name
+        for name in made:
+            if names.count(name) > own.count(name):
+                yield f'mode.{of}: needs the name "{name}" for itself; rename the mode {name}'
+            elif len(name) > LONGEST_NAME:
+                yield f'mode.{of}: the name "{name}" has {len(name)} characters; allowed: at most {LONGEST_NAME}'
+    for search in scenario.searches:
+        for number, name in enumerate(search.modes or ()):
+            if any(mode.name == name for mode in together):
+                yield (
+                    f'search.{search.name}.modes[{number}] = "{name}": other guests do I/O beside it; allowed: modes '
+                    "with one guest and without a neighbour"
+                )
