@@ -67,6 +67,14 @@ def no_room(guest: GuestOptions, host: Host, *, reserved: bool = True) -> str | 
     return next(why_not(guest, host, read_places(host.runner), reserved=reserved), None)
 
 
+def no_memory(number: int, guest: GuestOptions, host: Host) -> str | None:
+    """Why the host has too little memory for so many guests at once, with the remedy; None if it has enough."""
+    needs, has = number * (guest.memory or GUEST_MEMORY), int(host.facts["memory_bytes"] or 0)
+    if number == 1 or not has or needs < has:
+        return None
+    return f"{number} guests need {format_size(needs)}, but the host has {format_size(has)}: request less memory"
+
+
 def file_missing(guest: GuestOptions, runner: Runner) -> str | None:
     """Which requested file the host lacks, with the remedy; None if it has all of them."""
     for name, path in guest.files.items():

@@ -25,6 +25,7 @@ from harness.report.costs import why_no_cycles
 from harness.report.heatmap import colour_limit, heat_map
 from harness.report.intervals import Scale
 from harness.report.model import ReportView, Section, report_view
+from harness.report.neighbours import NEIGHBOUR_COLUMNS, SHARED_COLUMNS
 from harness.report.packing import Parts, packed, packed_plotly
 from harness.report.search_chart import search_chart
 from harness.report.steadiness import steadiness
@@ -163,6 +164,8 @@ def environment() -> Environment:
         "LAYER": LAYER,
         "VIRTUALISATION": VIRTUALISATION,
         "part_colours": PART_COLOURS,
+        "NEIGHBOUR_COLUMNS": NEIGHBOUR_COLUMNS,
+        "SHARED_COLUMNS": SHARED_COLUMNS,
     }
     return environment
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from harness.report.cells import CellView, Outcome
 from harness.report.model import Section, report_view
+from harness.report.neighbours import NEIGHBOUR_COLUMNS, SHARED_COLUMNS
 from harness.report.numbers import percent_with_interval
 from harness.report.search import SearchView
 from harness.report.terminal import (
@@ -30,6 +31,8 @@ def markdown_table(run: Run) -> str:
     lines = [f"> **{banner.title}.** {plain(banner.text)}\n" for banner in view.banners]
     for section in view.sections:
         lines += _variants(section)
+        lines += _neighbours(section)
+        lines += _shared(section)
         lines += _answer(section)
     for title, sentences in finding_lists(view.verdicts):
         lines += [f"**{title}**", "", *(f"- {_sentence(sentence)}" for sentence in sentences), ""]
@@ -80,6 +83,26 @@ def _variants(section: Section) -> list[str]:
             cells = (f"`{code(view.name)}`", before, after, view.cell.headline_unit, *rest, plain(view.verdict))
             lines.append(f"| {' | '.join(cells)} |")
         lines.append("")
+    return lines
+
+
+def _neighbours(section: Section) -> list[str]:
+    if not section.neighbours:
+        return []
+    rows = [
+        f"| `{code(name)}` | `{code(neighbour)}` | {' | '.join(map(plain, rest))} |"
+        for name, neighbour, *rest in (view.values for view in section.neighbours)
+    ]
+    head = [f"**{plain(section.name)}: with a neighbour.**", "", f"| {' | '.join(NEIGHBOUR_COLUMNS)} |"]
+    return [*head, "|:--|:--|:--|--:|--:|--:|--:|--:|:--|", *rows, ""]
+
+
+def _shared(section: Section) -> list[str]:
+    lines = []
+    for view in section.shared:
+        lines += [f"**{plain(section.name)}: {plain(view.sentence)}**", ""]
+        lines += [f"| {' | '.join(SHARED_COLUMNS)} |", "|:--|--:|--:|--:|--:|--:|--:|"]
+        lines += [f"| {' | '.join(map(plain, row))} |" for row in (*view.rows, view.total)] + [""]
     return lines
 
 

@@ -24,6 +24,7 @@ from harness.report.fio_files import FioFileView, fio_file_views
 from harness.report.gains import gain_sentences
 from harness.report.groups import ConditioningView, GroupView, conditionings, groups
 from harness.report.modes import Comparison, Headline, compare_modes, headline
+from harness.report.neighbours import NeighbourView, SharedView, neighbour_views, shared_views
 from harness.report.notes import Notes, notes_of
 from harness.report.published import PublishedView, published_view
 from harness.report.responsible import BlameView
@@ -204,6 +205,10 @@ class Section:
     """The fio files among the workloads: what was measured of each section."""
     variants: tuple[VariantGroup, ...]
     """The differences between variants."""
+    shared: tuple[SharedView, ...]
+    """What each of several guests got."""
+    neighbours: tuple[NeighbourView, ...]
+    """What neighbours cost."""
     disks: tuple[DiskView, ...]
     """What its disks are; empty for runs of version 0.1 and imported ones."""
 
@@ -334,14 +339,15 @@ def sections(run: Run, cells: Sequence[CellView]) -> tuple[Section, ...]:
             name += f" ({scenario})"
         if len({other[0] for other in by_key}) > 1:
             name += f" on {host}"
-        comparison = compare_modes(own)
+        alone = _alone(own)
+        comparison = compare_modes(alone)
         searched = [each for each in run.searches if (each.host, each.disk, each.scenario) == key]
         scalings = scaling_views(run.scalings, own)
         states = array_state_views(run.array_states, own)
         built = [view for view in scalings if not view.record.reference]
         existing = existing_array_sentences(scalings) if scalings and not built else ()
         answer = array_headline(name, built, comparison) if built else headline(name, comparison)
-        results = [] if built else [cell.record for cell in own if cell.comparable and not cell.is_baseline]
+        results = [] if built else [cell.record for cell in alone if cell.comparable and not cell.is_baseline]
         matrix = option_matrix(results)
         found_answers = answers(results, slice_seconds) if results else ()
         found_blames = _blames(results, found_answers)
@@ -370,14 +376,22 @@ def sections(run: Run, cells: Sequence[CellView]) -> tuple[Section, ...]:
                 scalings=scalings,
                 array_states=states,
                 searches=search_views(f"disk{number}", searched, list(dict.fromkeys(cell.mode for cell in own))),
-                published=published_view(run, scenario, own),
+                published=published_view(run, scenario, alone),
                 best=best_rows(own),
                 fio_files=fio_file_views(run, scenario, own),
                 variants=variant_groups(own),
+                shared=shared_views(own),
+                neighbours=neighbour_views(own),
                 disks=disk_views(run, scenario, disk),
             )
         )
     return tuple(found)
+
+
+def _alone(cells: tuple[CellView, ...]) -> tuple[CellView, ...]:
+    """The cells whose guest runs alone: only these are figures of an attach mode. All cells, if none of them is."""
+    alone = tuple(cell for cell in cells if not cell.record.mode_detail.runs_with_others)
+    return alone if any(not cell.is_baseline for cell in alone) else cells
 
 
 def _blames(cells: Sequence[CellRecord], found: Sequence[Answer]) -> tuple[BlameView, ...]:

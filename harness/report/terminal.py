@@ -27,7 +27,7 @@ MOST_LISTED = 10
 """The largest number of cells listed under one title below the table. The report has all."""
 
 MOST_DIFFERENCES = 40
-"""The largest number of differences between variants listed."""
+"""The largest number of differences between guests listed."""
 
 _STYLES = {
     Outcome.WITHIN: "green",
@@ -62,10 +62,14 @@ def overhead_text(run: Run, *, width: int) -> str:
 
 
 def difference_lines(run: Run) -> list[str]:
-    """The differences between variants, which come before the overheads; empty without variants."""
-    return [
-        line for section in report_view(run).sections for line in variant_lines(section.variants, most=MOST_DIFFERENCES)
-    ]
+    """What comes before the overheads: the differences between variants, what neighbours cost, and how several guests
+    share a storage; empty without any."""
+    lines = []
+    for section in report_view(run).sections:
+        lines += variant_lines(section.variants, most=MOST_DIFFERENCES)
+        lines += _first([each.sentence for each in section.neighbours], MOST_DIFFERENCES)
+        lines += _first([each.sentence for each in section.shared], MOST_DIFFERENCES)
+    return lines
 
 
 def summary_lines(run: Run, path: Path | None = None) -> list[str]:
@@ -151,9 +155,9 @@ def finding_lists(verdicts: Verdicts) -> list[tuple[str, list[str]]]:
     return found
 
 
-def _first(sentences: Sequence[str]) -> list[str]:
-    more = len(sentences) - MOST_LISTED
-    return [*sentences[:MOST_LISTED], *([f"and {more} more: see the report"] if more > 0 else [])]
+def _first(sentences: Sequence[str], most: int = MOST_LISTED) -> list[str]:
+    more = len(sentences) - most
+    return [*sentences[:most], *([f"and {more} more: see the report"] if more > 0 else [])]
 
 
 def efficiency_line(run: Run) -> str:

@@ -138,7 +138,7 @@ def shown(difference: Estimate) -> str:
 
 def variant_groups(cells: Sequence[CellView]) -> tuple[VariantGroup, ...]:
     """The cells that are compared with a reference, by variant, in the order of the plan."""
-    views = [VariantView(cell) for cell in cells if cell.record.against is not None]
+    views = [VariantView(cell) for cell in cells if cell.record.against is not None and cell.record.mode_detail.variant]
     ordered = list(dict.fromkeys(view.variant for view in views))
     views.sort(key=lambda view: ordered.index(view.variant))
     return tuple(VariantGroup(tuple(own)) for _, own in groupby(views, key=lambda view: view.variant))

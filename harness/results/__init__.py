@@ -4,7 +4,17 @@ from harness.model.job import Job
 from harness.model.mode import ModeDetail
 from harness.results.array_costs import array_costs
 from harness.results.assemble import CONFIDENCE, CellContext, assemble
-from harness.results.cells import BudgetRecord, CellRecord, CostRecord, MetricRecord, PooledPercentile, ValidityCheck
+from harness.results.cells import (
+    BudgetRecord,
+    CellRecord,
+    CostRecord,
+    GuestShare,
+    MetricRecord,
+    NeighbourRecord,
+    PooledPercentile,
+    SeveralGuests,
+    ValidityCheck,
+)
 from harness.results.comparisons import (
     ArrayStateMetric,
     ArrayStateRecord,
@@ -27,6 +37,7 @@ from harness.results.records import (
     GroupRecord,
     LabInfo,
     Measurement,
+    PartRecord,
     RegionSteadiness,
     RoundEvent,
     Run,
@@ -54,6 +65,7 @@ __all__ = [
     "DriftRecord",
     "Efficiency",
     "GroupRecord",
+    "GuestShare",
     "Job",
     "Journal",
     "LabInfo",
@@ -61,6 +73,8 @@ __all__ = [
     "MemberRecord",
     "MetricRecord",
     "ModeDetail",
+    "NeighbourRecord",
+    "PartRecord",
     "PooledPercentile",
     "RegionSteadiness",
     "RoundEvent",
@@ -73,6 +87,7 @@ __all__ = [
     "SearchArm",
     "SearchRecord",
     "SearchedRate",
+    "SeveralGuests",
     "StepRecord",
     "ValidityCheck",
     "array_costs",

@@ -90,6 +90,8 @@ class _Compared:
 
 def _compared(cell: Cell, existing: ArrayFacts | None) -> _Compared | None:
     """The array of the cell and its single disk; None without one of them. `existing` is what the cell's disk is."""
+    if cell.mode.runs_with_others:
+        return None
     base = cell.mode.layout.base
     if isinstance(base, Md):
         return _Compared(base.shape, base.chunk, Place.TWIN, Place.HOST) if base.is_optimal else None

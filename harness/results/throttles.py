@@ -55,8 +55,8 @@ def _check(kind: LimitKind, limit: Limit, own: Sequence[Measurement], guests: in
     used = amount / guests / sum(limit.allowed(each.seconds) for each in own)
     each_of = f" for each of {guests} guests" if guests > 1 else ""
     detail = (
-        f"{_shown(kind, amount / seconds)} with a limit of {_shown(kind, limit.rate)}{each_of}: {used:.1%} of what QEMU "
-        f"lets through in slices of {seconds / len(own):.3g} s, with {_amount(kind, limit.at_once())} at once"
+        f"{_shown(kind, amount / seconds)} with a limit of {_shown(kind, limit.rate)}{each_of}: {used:.1%} of what "
+        f"QEMU lets through in slices of {seconds / len(own):.3g} s, with {_amount(kind, limit.at_once())} at once"
     )
     return ValidityCheck(f"throttle {name}", ok=used <= 1 + HOLDS, detail=detail)
 

@@ -15,7 +15,7 @@ from harness.model.attach import BUSES, Attach
 from harness.model.budget import Budget
 from harness.model.effective import NOTHING, Effective
 from harness.model.job import Job, Workload, parse_workload
-from harness.model.mode import Arm, Cell, Mode, Place
+from harness.model.mode import Arm, Cell, Mode, Part, Place
 from harness.model.profile import Profile
 from harness.model.variant import Variant
 from harness.model.workloads import parse_workloads
@@ -27,6 +27,7 @@ from harness.results import (
     GroupRecord,
     LabInfo,
     Measurement,
+    PartRecord,
     RegionSteadiness,
     Run,
     RunInfo,
@@ -235,7 +236,8 @@ def _measurement(
     clat = job.iodepth * job.numjobs / iops * 0.97
     iops = min(iops, job.rate or math.inf)
     ios = iops * job.seconds
-    return Measurement(
+    raw = f"raw/{group}-round{number}-{arm.id.replace(':', '-')}-{job.id}"
+    measured = Measurement(
         group=group,
         round=number,
         arm=arm.id,
@@ -253,12 +255,36 @@ def _measurement(
             "clat_p99": clat * 3.1,
         },
         io_bytes=round(iops * job.bs * job.seconds),
-        raw=f"raw/{group}-round{number}-{arm.id.replace(':', '-')}-{job.id}.json",
+        raw=f"{raw}.json",
         counters=counters_of(_counters(arm, job, ios * job.bs, seen=seen)),
         histogram={
             round(clat * factor * 1e9): round(ios * share)
             for factor, share in ((0.9, 0.6), (1.1, 0.385), (3.1, 0.01), (6.0, 0.005))
         },
+    )
+    parts = arm.parts(job)
+    if len(parts) == 1:
+        return measured
+    return replace(measured, together=0.99, parts=tuple(_part(part, measured, parts) for part in parts))
+
+
+_GOT = (0.4, 0.3, 0.2, 0.1)
+"""What each of four guests gets. fio on the host gets the same on each volume."""
+
+
+def _part(part: Part, measured: Measurement, parts: Sequence[Part]) -> PartRecord:
+    share = 1.0
+    if not any(each.neighbour for each in parts):
+        share = _GOT[part.number - 1] if part.arm.in_guest else 1 / len(parts)
+    return PartRecord(
+        number=part.number,
+        neighbour=part.neighbour,
+        job=part.job.id,
+        seconds=measured.seconds,
+        metrics={**measured.metrics, **{name: measured.metrics[name] * share for name in ("iops", "bw")}},
+        io_bytes=round(measured.io_bytes * share),
+        raw=measured.raw.replace(".json", f"-{part.machine}.json"),
+        histogram={latency: round(number * share) for latency, number in measured.histogram.items()},
     )
 
 

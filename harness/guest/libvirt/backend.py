@@ -30,7 +30,7 @@ from harness.guest.libvirt.requirements import Versions, guest_missing
 from harness.guest.libvirt.running import RunningDomain
 from harness.guest.libvirt.storages import storage_finding
 from harness.guest.machine_size import too_many_queues, vcpus_for
-from harness.guest.places import file_missing, no_room
+from harness.guest.places import file_missing, no_memory, no_room
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
 from harness.guest.qemu_process import qemu_threads
 from harness.guest.storage_daemon import storage_daemon
@@ -192,7 +192,8 @@ class LibvirtHypervisor(LibvirtRemover):
         )
         if why := missing(self._host.runner, self._host.facts, versions, mode.attach, disk):
             return why
-        return self._no_guest(mode.guest, mode.attach, versions)
+        number = len(mode.volumes)
+        return no_memory(number, mode.guest, self._host) or self._no_guest(mode.guest, mode.attach, versions)
 
     @property
     def _is_emulated(self) -> bool:

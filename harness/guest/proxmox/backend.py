@@ -103,6 +103,8 @@ class ProxmoxHypervisor(ProxmoxRemover):
             why = missing_requirement(mode.layout, self._host.facts)
         if why or mode.attach is None:
             return why
+        if mode.runs_with_others:
+            return "virt-overhead runs one guest at a time on Proxmox VE: measure this mode on a host with libvirt"
         guest, spec = mode.guest, self._client.spec
         cpus = int(self._host.facts["cpus"] or 1)
         if why := too_many_queues(mode.attach, cpus, guest) or unplaced(guest):
