@@ -19,8 +19,8 @@ from tests.soak.own_disks import measured, own_disks, project
 __all__ = ["host"]
 
 DISK = NullBlkDisk("crowded", 1 << 30, completion_ns=1_000_000, queue_depth=4)
-"""Four requests at a time, 1 ms each: 4,000 IOPS for all guests together, which the emulated CPUs can do. Further requests
-wait, so a neighbour with a depth of 16 makes each I/O wait for several others."""
+"""Four requests at a time, 1 ms each: 4,000 IOPS for all guests together, which the emulated CPUs can do. Further
+requests wait, so a neighbour with a depth of 16 makes each I/O wait for several others."""
 SCENARIO = """
 title = "Guests that share a disk"
 disk = "crowded"

@@ -38,9 +38,10 @@ from harness.measure.session import Session
 from harness.model.attach import Attach
 from harness.model.counters import Background, Transferred
 from harness.model.effective import NOTHING, Effective
-from harness.model.job import Job
+from harness.model.job import Job, parse_workload
 from harness.model.layout import Lvm
 from harness.model.mode import Arm, Cell, Mode, Place
+from harness.model.neighbour import Neighbour
 from harness.results import ConditioningRecord, Measurement, RunStore
 from harness.results.byte_accounting import PROBED
 from harness.results.io_costs import costs_per_io
@@ -57,6 +58,8 @@ SPAN = 16 * MIB
 READ = Job("randread", 4096, iodepth=4, ramp=0, seconds=0.25)
 WRITE = Job("write", 64 * 1024, iodepth=2, ramp=0, seconds=0.25)
 LVM = Mode("lvm", Lvm(), Attach())
+SEVERAL = replace(LVM, guests=2)
+BESIDE = LVM.beside(Neighbour(parse_workload("randwrite-4k"), 8))
 ARMS = (Arm(Place.HOST), Arm(Place.TWIN, LVM), Arm(Place.GUEST, LVM))
 HOST_ONLY = ARMS[:1]
 DISK = next((path.name for path in Path("/sys/class/block").iterdir()), "")
@@ -84,7 +87,7 @@ class LocalGuest:
     asked: int = 0
 
     def device(self, disk: str) -> str:
-        assert disk == "lvm"
+        assert disk in ("lvm", "lvm-g2")
         return self.path
 
     def transferred(self, disks: Sequence[str]) -> Mapping[str, Transferred]:
@@ -352,6 +355,56 @@ def test_the_outputs_of_host_and_guest_and_the_counters_are_stored(alternated: A
 
 def test_nothing_is_left_where_the_pipes_were(alternated: Alternated) -> None:
     assert list(alternated.ran.pipes.iterdir()) == []
+
+
+def with_two_guests(ran: Ran) -> Ran:
+    """Each guest has a volume of its own. QEMU reads a MiB from each between two questions."""
+    device, span = ran.at.layouts.device, ran.at.layouts.by_mode["lvm"]
+    host, disks = LocalGuest(device.path, evidence={"fio": "fio-3.39"}), {"": ["lvm"], "g2": ["lvm-g2"]}
+    # The same process has all threads, so the counters of both guests are the same.
+    guests = Guests("here", {name: lambda: nullcontext(replace(host)) for name in disks}, disks)
+    layouts = replace(ran.at.layouts, by_mode={"lvm": span, "lvm-g2": replace(span, offset=0)})
+    return replace(ran, at=replace(ran.at, guests=guests, layouts=layouts))
+
+
+def test_jobs_of_several_guests_and_of_fio_on_their_volumes_run_at_the_same_time(ran: Ran) -> None:
+    arms = [Arm(Place.TWIN, SEVERAL), Arm(Place.GUEST, SEVERAL)]
+    twin, guest = sorted(with_two_guests(ran).measure(ran.table((READ,), arms, blocks=1)), key=lambda each: each.arm)[
+        ::-1
+    ]
+    assert [(each.arm, len(each.parts)) for each in (twin, guest)] == [("twin:lvm", 2), ("guest:lvm", 2)]
+    for each in (twin, guest):
+        assert each.overlap is None
+        assert each.together is not None
+        assert each.together > 0.5
+        one, other = each.parts
+        assert (one.number, other.number, one.job, other.job) == (1, 2, READ.id, READ.id)
+        assert each.metrics["iops"] == pytest.approx(one.metrics["iops"] + other.metrics["iops"])
+        assert each.io_bytes == one.io_bytes + other.io_bytes == each.counters.fio.read
+    assert [part.raw.rpartition("round4-")[2] for part in twin.parts] == ["host.json", "host-2.json"]
+    assert [part.raw.rpartition("round4-")[2] for part in guest.parts] == ["guest.json", "guest-g2.json"]
+    assert guest.counters.arm is not None
+    assert (guest.counters.arm.qemu.read, guest.counters.arm.fio.read) == (2 * MIB, guest.io_bytes)
+    assert ran.store.path.joinpath(twin.parts[1].raw).exists()
+
+
+def test_a_neighbour_runs_beside_the_guest_and_is_not_in_its_figures(ran: Ran) -> None:
+    alone, beside = Arm(Place.GUEST, LVM), Arm(Place.GUEST, BESIDE)
+    found = {each.arm: each for each in with_two_guests(ran).measure(ran.table((READ,), [alone, beside], blocks=1))}
+    with_it, without = found["guest:lvm-neighbour"], found["guest:lvm"]
+    assert (without.parts, without.together, without.neighbour) == ((), None, None)
+    own, other = with_it.parts
+    assert with_it.neighbour == other
+    assert (own.neighbour, other.neighbour, other.job) == (False, True, "randwrite-4k-qd8")
+    assert with_it.metrics == own.metrics
+    assert with_it.io_bytes == own.io_bytes
+    # The disks move the bytes of both, so these are compared. What an I/O costs cannot be told.
+    assert (with_it.counters.fio.read, with_it.counters.fio.written) == (own.io_bytes, other.io_bytes)
+    assert with_it.counters.fio.ios is None
+    bytes_of_both = with_it.counters.arm
+    assert bytes_of_both is not None
+    assert bytes_of_both == without.counters.arm, "both arms use the same disk"
+    assert bytes_of_both.fio == Transferred(own.io_bytes + without.io_bytes, other.io_bytes)
 
 
 def test_a_machine_without_a_slice_runs_no_fio(ran: Ran) -> None:
