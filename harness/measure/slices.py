@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from harness.errors import HostError, MeasurementError
 from harness.guest.protocol import Guest
 from harness.lab.counters import CounterFiles
 from harness.lab.cycles import NO_CYCLES, CycleSeries, count_cycles
-from harness.lab.guard import Writable, run_all
+from harness.lab.guard import run_all
 from harness.lab.md_devices import MdDevice
 from harness.lab.paths import MARK
 from harness.lab.processes import Processes
@@ -203,7 +202,7 @@ def _machines(at: At, session: Session, table: Timetable, pool: ThreadPoolExecut
         runner = runners[name]
         return _Machine(
             runner,
-            partial(run_all, _devices(at, jobs)) if guest is None else runner.run,
+            _on_host(at, jobs) if guest is None else runner.run,
             name,
             host.facts["fio"] if guest is None else guest.evidence.get("fio", ""),
             clocks[runner].result(),
@@ -215,9 +214,14 @@ def _machines(at: At, session: Session, table: Timetable, pool: ThreadPoolExecut
     return [machine(name, guest, by_machine[name]) for name, guest in guests.items()]
 
 
-def _devices(at: At, jobs: Sequence[_SliceJob]) -> list[Writable]:
-    """The devices that these jobs on the host write to."""
-    return list(dict.fromkeys(at(each.turn).layouts.twin(part.arm.mode).writable for each, part in jobs))
+def _on_host(at: At, jobs: Sequence[_SliceJob]) -> Callable[..., Completed]:
+    """Runs fio on the host, if all devices of these jobs are still the same."""
+    devices = list(dict.fromkeys(at(each.turn).layouts.twin(part.arm.mode).writable for each, part in jobs))
+
+    def on_host(argv: Sequence[str], *, stdin: str, deadline: float, check: bool) -> Completed:
+        return run_all(devices, argv, stdin=stdin, deadline=deadline, check=check)
+
+    return on_host
 
 
 def _sections(at: At, jobs: Sequence[_SliceJob], prepare: float) -> Iterator[Section]:
