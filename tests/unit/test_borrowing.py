@@ -27,6 +27,7 @@ from harness.layout.source import BlockSource
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.guest import GuestOptions
+from harness.model.layout import Lvm
 from harness.model.mode import Mode
 from harness.run_id import RunId
 from tests.unit.granted import granted
@@ -168,3 +169,8 @@ def test_what_its_system_lacks_or_cannot_get_is_the_reason(make: Make) -> None:
     assert 'bus = "sata"' in (borrowed.why(Attach("sata", iothread=False)) or "")
     mode = Mode("raw", Device(), BLK, GuestOptions(vcpus=4))
     assert "leave out vcpus" in (borrowed.hypervisor.missing(mode, DISK) or "")
+
+
+def test_several_guests_cannot_be_one_vm(make: Make) -> None:
+    why = make().hypervisor.missing(Mode("four", Lvm(), BLK, guests=4), DISK)
+    assert why == "the VM shop runs alone: measure several guests, or a neighbour, without borrow in the lab file"

@@ -37,11 +37,13 @@ from harness.guest.qemu_process import qemu_threads
 from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
 from harness.lab.hypervisor import BorrowedVm
+from harness.lab.inventory import AnyDisk
 from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner, SshTarget
 from harness.lab.vm_threads import VmThreads
 from harness.model.attach import Attach, Attachment
 from harness.model.guest import ANY_GUEST, GuestOptions
+from harness.model.mode import Mode
 from harness.packages import install_command
 
 LOGIN_SECONDS = 30.0
@@ -121,6 +123,12 @@ class BorrowingHypervisor(LibvirtHypervisor):
         if changed := differences(live, live_xml(self._connection, domain)):
             # Everything that the run plugged in is out. Only the owner knows whether this was intended.
             self._events(Note(f"{self._words} was changed by others during the run: {', '.join(changed)}"))
+
+    def missing(self, mode: Mode, disk: AnyDisk) -> str | None:
+        """As for guests that the run makes. There is only one VM."""
+        if mode.runs_with_others:
+            return f"{self._words} runs alone: measure several guests, or a neighbour, without borrow in the lab file"
+        return super().missing(mode, disk)
 
     def _no_guest(self, guest: GuestOptions, attach: Attachment, versions: Versions) -> str | None:  # noqa: ARG002
         looked = self._looked_at
