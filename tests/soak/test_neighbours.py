@@ -63,7 +63,7 @@ def before(host: SshRunner) -> Iterator[object]:
 
 def measure(directory: Path, mode: str, tables: str, depth: int) -> Run:
     scenario = SCENARIO.format(modes=f'"host", "{mode}"', tables=tables, depth=depth)
-    return measured(project(directory, (DISK,), {"crowded": scenario}), "--lab=lab.toml")
+    return measured(project(directory, [DISK.spec], {"crowded": scenario}), "--lab=lab.toml")
 
 
 def cell(run: Run, mode: str) -> CellRecord:
