@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -183,6 +183,16 @@ def shared_views(cells: Sequence[CellView]) -> tuple[SharedView, ...]:
 def neighbour_views(cells: Sequence[CellView]) -> tuple[NeighbourView, ...]:
     """The cells with a neighbour, in the order of the plan."""
     return tuple(NeighbourView(cell) for cell in cells if cell.record.mode_detail.neighbour is not None)
+
+
+def worst_sentences(neighbours: Sequence[NeighbourView], shared: Sequence[SharedView]) -> Iterator[str]:
+    """The neighbour that costs most, and the least fair cell of several guests; nothing without any."""
+    shown_neighbours = [view for view in neighbours if view.difference is not None]
+    if shown_neighbours:
+        yield max(shown_neighbours, key=lambda view: view.difference.point if view.difference else 0.0).sentence
+    usable = [view for view in shared if view.cell.usable]
+    if usable:
+        yield min(usable, key=lambda view: view.several.fairness.point).sentence
 
 
 def _factor(difference: Estimate | None, *, falls: bool = False) -> str:

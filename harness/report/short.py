@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from harness.report.model import ReportView, Section, report_view
+from harness.report.neighbours import worst_sentences
 from harness.report.terminal import difference_lines, efficiency_line, finding_lists, overhead_table, summary_lines
 from harness.results import Run
 
@@ -47,9 +48,11 @@ def short_lines(run: Run, path: Path | None = None) -> list[str]:
 
 
 def _answers(view: ReportView) -> Iterator[str]:
-    """Warnings, the differences between variants, the answer for each disk, what is no result, and what to use."""
+    """Warnings, the differences between variants, what neighbours and other guests cost, the answer for each disk, what is no result, and what to use."""
     yield from (f"{banner.title}: {banner.text}" for banner in view.banners)
     yield from (group.short for section in view.sections for group in section.variants)
+    for section in view.sections:
+        yield from worst_sentences(section.neighbours, section.shared)
     yield from (section.headline.sentence for section in view.sections)
     for title, sentences in finding_lists(view.verdicts):
         yield f"{title}: {sentences[0]}"

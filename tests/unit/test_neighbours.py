@@ -21,6 +21,7 @@ from harness.report.cells import CellView
 from harness.report.html import render_html
 from harness.report.markdown import markdown_table
 from harness.report.neighbours import shared_views
+from harness.report.short import short_lines
 from harness.report.terminal import difference_lines, overhead_text, summary_lines
 from harness.results import CellRecord, Run
 from harness.results.together import together_checks
@@ -237,6 +238,7 @@ def test_the_neighbour_is_named_with_what_it_costs() -> None:
     assert line.startswith("alone-randread-4k-qd32: p99 with the neighbour randwrite-4k-qd32: x 3.")
     assert "; IOPS x 0.3" in line
     assert line.endswith("exceeds 50 % in iops")
+    assert line in short_lines(shown)
     text = markdown_table(shown)
     assert "| `alone-randread-4k-qd32` | `randwrite-4k-qd32` | p99 |" in text
     page = render_html(shown)
@@ -260,6 +262,7 @@ def test_total_share_tail_and_fairness_of_several_guests() -> None:
     assert line.startswith("four-randread-4k-qd32: 4 guests got ")
     assert "fairness 0.833" in line
     assert "shares 10.0 to 40.0 %" in line
+    assert any(each.startswith("four-randread-4k-qd") for each in short_lines(shown))
     (view,) = (view for view in shared_views([CellView(cell)]))
     assert len(view.rows) == 4
     assert "| guest 4 |" in markdown_table(shown)
