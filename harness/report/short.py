@@ -48,7 +48,8 @@ def short_lines(run: Run, path: Path | None = None) -> list[str]:
 
 
 def _answers(view: ReportView) -> Iterator[str]:
-    """Warnings, the differences between variants, what neighbours and other guests cost, the answer for each disk, what is no result, and what to use."""
+    """Warnings, the differences between variants, what other guests cost, the answer for each disk, what
+    is no result, and what to use."""
     yield from (f"{banner.title}: {banner.text}" for banner in view.banners)
     yield from (group.short for section in view.sections for group in section.variants)
     for section in view.sections:
