@@ -14,7 +14,7 @@ from tests.soak.own_disks import measured, own_disks, project
 
 __all__ = ["host"]
 
-# 200 I/Os per second each. With a depth of 4 in place of 16, the array delivers 3.5 times a member at any speed: fio waits
+# 200 I/Os per second each. With a depth of 4, the array delivers 3.5 times a member at any speed: fio waits
 # while the queue of one member is full, and the others run empty meanwhile.
 FACTS = {"size_bytes": 2 << 30, "completion_ns": 80_000_000, "queue_depth": 16}
 MEMBERS = tuple(NullBlkDisk(f"member{number}", **FACTS) for number in range(1, 5))
