@@ -74,7 +74,7 @@ def make_parser() -> Command:
         epilog="To measure: virt-overhead run -k optane; in a checkout also: pytest -k optane",
         example="virt-overhead quickstart",
     )
-    add_json(parser, "without a command: what to do next")
+    add_json(parser, "what to do next (without a command)")
     parser.set_defaults(run=following.show)
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = parser.add_subparsers(metavar="COMMAND")

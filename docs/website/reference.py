@@ -1,0 +1,111 @@
+"""The pages of the reference that are made from the code: the commands, and the keys of results.json."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from harness.cli.parser import commands
+
+
+def command_page(parser: argparse.ArgumentParser) -> str:
+    """Every command with its help, options and example."""
+    return "\n".join(
+        [
+            "# Commands",
+            "",
+            "Made from the command line itself. [running.md](running.md#the-virt-overhead-command) is the overview.",
+            "",
+            *(line for command in commands(parser) for line in _command(command)),
+        ]
+    )
+
+
+def _command(parser: argparse.ArgumentParser) -> Iterator[str]:
+    yield from (f"## {parser.prog}", "")
+    usage = parser.format_usage().removeprefix("usage: ").rstrip()
+    yield from ("```", usage, "```", "")
+    for text in (parser.description, parser.epilog):
+        if text:
+            yield from (_escaped(text), "")
+    rows = [each for each in parser._actions if not isinstance(each, argparse._HelpAction | argparse._SubParsersAction)]
+    if rows:
+        yield from ("| argument | meaning |", "|---|---|")
+        yield from (f"| {_names(each)} | {_escaped(_help(each, parser))} |" for each in rows)
+        yield ""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            yield from ("| command | what it does |", "|---|---|")
+            yield from (f"| `{each.dest}` | {_escaped(each.help or '')} |" for each in action._choices_actions)
+            yield ""
+    if example := getattr(parser, "example", ""):
+        yield from ("Example:", "", "```", example, "```", "")
+
+
+def _names(action: argparse.Action) -> str:
+    metavar = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
+    value = "{" + ",".join(map(str, action.choices)) + "}" if action.choices else metavar
+    if not action.option_strings:
+        return f"`{value}`".replace("|", "\\|")
+    words = "" if action.nargs == 0 else f" {value}"
+    return ", ".join(f"`{name}{words}`" for name in action.option_strings).replace("|", "\\|")
+
+
+def _help(action: argparse.Action, parser: argparse.ArgumentParser) -> str:
+    return (action.help or "") % {**vars(action), "prog": parser.prog, "type": getattr(action.type, "__name__", "")}
+
+
+def schema_page(text: str) -> str:
+    """Every object of results.json with its keys, from the JSON Schema `text`."""
+    schema = json.loads(text)
+    lines = [
+        "# Keys of results.json",
+        "",
+        "Made from the [JSON Schema](results.schema.json). [results.md](results.md) explains the format.",
+        "",
+        *_object("The document", schema),
+    ]
+    for name, definition in sorted(schema["$defs"].items()):
+        lines += _object(name, definition)
+    return "\n".join(lines)
+
+
+def _object(name: str, definition: Mapping[str, Any]) -> Iterator[str]:
+    yield from (f"## {name}", "")
+    if text := definition.get("description"):
+        yield from (_escaped(text.partition("\n\n")[0].replace("\n", " ")), "")
+    if properties := definition.get("properties"):
+        yield from ("| key | type | meaning |", "|---|---|---|")
+        required = definition.get("required", ())
+        for key, value in properties.items():
+            optional = "" if key in required else ", optional"
+            meaning = " ".join(value.get("description", "").split())
+            yield f"| `{key}` | {_type(value)}{optional} | {_escaped(meaning)} |"
+        yield ""
+    elif kind := _type(definition):
+        yield from (f"Type: {kind}", "")
+
+
+def _type(value: Mapping[str, Any]) -> str:
+    """The type of a key in words, with links to other objects."""
+    if reference := value.get("$ref"):
+        name = reference.rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    for combined in ("anyOf", "oneOf"):
+        if combined in value:
+            return " or ".join(dict.fromkeys(_type(each) for each in value[combined]))
+    if allowed := value.get("enum", [value["const"]] if "const" in value else []):
+        return ", ".join(f"`{each}`" for each in allowed)
+    kind, inside = value.get("type", "any"), {}
+    if kind == "array":
+        kind, inside = "list", value.get("items") or (value.get("prefixItems") or [{}])[0]
+    elif kind == "object":
+        inside = value.get("additionalProperties") or {}
+    return f"{kind} of {_type(inside)}" if inside else kind
+
+
+def _escaped(text: str) -> str:
+    """Text in a cell of a table: no bar ends it, and `<` begins no HTML."""
+    return text.replace("|", "\\|").replace("<", "&lt;")

@@ -1,0 +1,88 @@
+"""The documentation as a site: its pages, their links, and the pages that are made from the code. Sphinx is in tox."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from docs.website.pages import in_site, navigation, write_source
+from docs.website.reference import command_page, schema_page
+from harness.cli import make_parser
+from harness.cli.parser import commands
+
+ROOT = Path(__file__).parents[2]
+SCHEMA = (ROOT / "docs" / "results.schema.json").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    source = tmp_path_factory.mktemp("site")
+    write_source(ROOT, source)
+    return source
+
+
+def test_every_page_is_in_the_navigation_once(site: Path) -> None:
+    index = (site / "index.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^[a-z-]+$", "\n".join(re.findall(r"```\{toctree\}\n(.*?)```", index, re.S)), re.M)
+    assert sorted(listed) == sorted(path.stem for path in site.glob("*.md") if path.name != "index.md")
+
+
+def test_links_lead_to_pages_of_the_site(site: Path) -> None:
+    missing = [
+        f"{page.name}: {link}"
+        for page in site.glob("*.md")
+        for link in re.findall(r"\]\((?!https?:|mailto:)([^)#\s]+)", page.read_text(encoding="utf-8"))
+        if not (site / link).exists()
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "shown"),
+    [
+        ("docs/ci.md", "[a](../README.md#start)", "[a](start.md#start)"),
+        ("docs/ci.md", "[a](README.md)", "[a](index.md)"),
+        ("README.md", "[a](docs/lab.md#keys)", "[a](lab.md#keys)"),
+        ("README.md", "![a](docs/img/overhead.svg)", "![a](img/overhead.svg)"),
+        ("pve_double/README.md", "[a](../docs/lab.md)", "[a](lab.md)"),
+        ("README.md", "[a](tox.ini)", "a (`tox.ini`)"),
+        ("README.md", "[a](https://example.org/x.md) [b](#start)", "[a](https://example.org/x.md) [b](#start)"),
+    ],
+)
+def test_a_link_of_the_repository_is_one_of_the_site(name: str, text: str, shown: str) -> None:
+    assert in_site(text, name, ROOT) == shown
+
+
+def test_a_link_that_leads_nowhere_is_an_error() -> None:
+    with pytest.raises(FileNotFoundError, match=r"docs/ci.md: the link to absent.md leads nowhere"):
+        in_site("[a](absent.md)", "docs/ci.md", ROOT)
+
+
+def test_a_page_is_listed_under_its_first_heading_alone() -> None:
+    tree = navigation("## How-to guides\n| [a](lab.md) |\n## Reference\n| [b](lab.md) |\n| [c](ci.md) |\n")
+    assert tree.count("\nlab\n") == 1
+    assert tree.index("\nlab\n") < tree.index(":caption: Reference") < tree.index("\nci\n")
+
+
+def test_the_page_of_commands_has_each_with_its_options_and_example() -> None:
+    page = command_page(make_parser())
+    for command in commands(make_parser()):
+        own = page.partition(f"\n## {command.prog}\n")[2].partition("\n## ")[0]
+        assert [option for option in command._option_string_actions if f"`{option}" not in own] in (
+            [],
+            ["-h", "--help"],
+        )
+        assert getattr(command, "example", None) in own.splitlines()
+
+
+def test_the_page_of_keys_has_each_object_with_its_keys() -> None:
+    page = schema_page(SCHEMA)
+    definitions = json.loads(SCHEMA)["$defs"]
+    for name, definition in definitions.items():
+        own = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+        assert re.findall(r"^\| `(.+?)` \|", own, re.M) == list(definition.get("properties", ()))
+    anchors = {name.lower() for name in definitions}
+    assert set(re.findall(r"\]\(#(.+?)\)", page)) <= anchors
