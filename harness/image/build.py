@@ -103,6 +103,7 @@ def _command(recipe: Recipe, mode: str, sources: list[Path], out: Path) -> list[
         "mmdebstrap",
         f"--mode={mode}",
         f"--variant={recipe.variant}",
+        f"--components={','.join(recipe.components)}",
         f"--include={','.join(recipe.packages)}",
         *(f"--{when}-hook={hook}" for hook in hooks),
         "--format=null",

@@ -17,6 +17,7 @@ BUILD_VERSION = 1
 """Increase it when harness/image/build.py changes how it treats a recipe."""
 
 _MIB = 1 << 20
+_COMPONENTS = ("main",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,8 @@ class Recipe:
 
     `files` are the contents of images/NAME except `packages`. `takes` maps each file from another image to that image's
     recipe. `outputs` are the files that the build must create. `scratch_bytes` and `size_bytes` are the space that it
-    needs during the build and in the cache. `expected_s` is the duration of the first build in seconds.
+    needs during the build and in the cache. `expected_s` is the duration of the first build in seconds. `components`
+    are the parts of Debian's archive with the packages.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Recipe:
     size_bytes: int = 100 * _MIB
     expected_s: float = 20.0
     suite: str = SUITE
+    components: tuple[str, ...] = _COMPONENTS
 
     @property
     def digest(self) -> str:
@@ -50,6 +53,8 @@ class Recipe:
             ("authorized_key", self.authorized_key.encode()),
             *(("file " + name, content) for name, content in sorted(self.files.items())),
             *((f"takes {name} from", base.digest.encode()) for name, base in sorted(self.takes.items())),
+            # Only other ones: images that were built before recipes had this field are still those of their recipes.
+            *([("components", " ".join(self.components).encode())] if self.components != _COMPONENTS else []),
         ]
         for label, content in parts:
             digest.update(f"{label} {len(content)}\n".encode() + content)

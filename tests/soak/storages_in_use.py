@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 from harness.lab.storage import StorageKey
+from harness.lab.transport.base import Runner
+from tests.soak.zfs_on_host import zfs_installed
 
 MIB = 1024**2
 BYSTANDER_BYTES = 128 * MIB
@@ -36,6 +40,8 @@ class StorageInUse:
     disks: int = 1
     needs: str = "true"
     """A command that succeeds if the lab host can have this storage."""
+    installed: Callable[[Runner], AbstractContextManager[object]] = nullcontext
+    """Installs on the lab host what its image lacks, for the time of a block. Raises LabUnavailable."""
 
     def script(self, text: str) -> str:
         return _PATH + text
@@ -146,7 +152,7 @@ ZFS = StorageInUse(
 zpool create -f -m none use "$1" && zfs create -V {BYSTANDER_BYTES} use/bystander && udevadm settle &&
 dd if=/dev/urandom of=/dev/zvol/use/bystander bs=1M count={BYSTANDER_BYTES // MIB} oflag=direct status=none
 """,
-    remove="zpool destroy -f use",
+    remove="udevadm settle; zpool destroy -f use",
     space="""
 set -- $(zfs list -Hp -o available,used use)
 echo "$1 $(($1 + $2))"
@@ -155,6 +161,6 @@ echo "$1 $(($1 + $2))"
     # Its reservation takes the space at once.
     fill="zfs create -V $(($(zfs list -Hp -o available use) * 9 / 10 / 1048576 * 1048576)) use/neighbour",
     free="zfs destroy use/neighbour",
-    needs="modprobe zfs && command -v zpool",
+    installed=zfs_installed,
 )
 STORAGES = (VOLUME_GROUP, THIN_POOL, EXT4, XFS, NFS, ARRAY, ZFS)

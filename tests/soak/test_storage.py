@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.errors import LabUnavailable
 from harness.lab.embedded.disks import NullBlkDisk
 from harness.lab.space import reserve_bytes
 from harness.lab.transport.base import Runner
@@ -97,6 +98,10 @@ def used(request: pytest.FixtureRequest, host: SshRunner, lab_host: Lab) -> Iter
     ]
     before = elsewhere(host)
     with ExitStack() as stack:
+        try:
+            stack.enter_context(storage.installed(host))
+        except LabUnavailable as error:
+            pytest.skip(f"the lab host cannot have {storage.name}: {error}")
         stack.enter_context(own_disks(host, *disks))
         remove = ["sh", "-c", storage.script(storage.remove)]
         stack.callback(host.run, remove, deadline=SCRIPT_SECONDS, check=False)
