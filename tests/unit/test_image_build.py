@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,13 @@ def test_a_build_creates_the_files_of_the_recipe(workshop: Workshop) -> None:
     workshop.build()
     assert (workshop.out / "result").read_text() == "it\n"
     assert f"made in {workshop.scratch}/virt-overhead-build-" in workshop.log.read_text()
+
+
+def test_packages_come_from_the_parts_of_the_archive_that_the_recipe_names(workshop: Workshop) -> None:
+    script = f'for word; do case $word in --components=*) echo "${{word#*=}}" >"{workshop.out}/result";; esac; done'
+    workshop.program("mmdebstrap", script)
+    workshop.build(replace(RECIPE, components=("main", "contrib")))
+    assert (workshop.out / "result").read_text() == "main,contrib\n"
 
 
 def test_a_sparse_file_stays_sparse(workshop: Workshop) -> None:
