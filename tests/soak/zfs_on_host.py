@@ -45,7 +45,7 @@ def zfs_recipe(kernel: str) -> Recipe:
         outputs=("zfs.tar",),
         scratch_bytes=1200 * _MIB,
         size_bytes=20 * _MIB,
-        expected_s=300.0,
+        expected_s=600.0,
         components=("main", "contrib"),
     )
 
