@@ -144,7 +144,8 @@ def overhead_head(cells: Sequence[CellView]) -> str:
 
 
 def finding_lists(verdicts: Verdicts) -> list[tuple[str, list[str]]]:
-    """What exceeds, what is faster than its host, and why cells are void: each title with its first sentences."""
+    """What exceeds, what is faster than its host, and why cells are void or were not measured: each title with its
+    first sentences."""
     lists = (
         ("exceeds", tuple(judged.sentence for judged in verdicts.exceeds)),
         ("faster than the host beyond the interval, and no check explains it", verdicts.faster_sentences),
@@ -152,6 +153,8 @@ def finding_lists(verdicts: Verdicts) -> list[tuple[str, list[str]]]:
     found = [(f"{title} ({len(sentences)})", _first(sentences)) for title, sentences in lists if sentences]
     if verdicts.void:
         found.append((f"void, left out of all comparisons ({len(verdicts.void)})", _first(verdicts.void_reasons)))
+    if verdicts.not_measured:
+        found.append((f"not measured ({len(verdicts.not_measured)})", _first(verdicts.skip_reasons)))
     return found
 
 

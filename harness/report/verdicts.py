@@ -59,6 +59,7 @@ class Verdicts:
     void: tuple[CellView, ...]
     faster: tuple[CellView, ...]
     """Cells that are not void and whose guest is faster than its host beyond the interval."""
+    not_measured: tuple[CellView, ...]
 
     @property
     def judged(self) -> int:
@@ -79,6 +80,14 @@ class Verdicts:
             f"`{mode}`, {count(len(cells), 'cell')}: {checks} failed, {_example(cells[0])}"
             for (mode, checks), cells in alike.items()
         )
+
+    @property
+    def skip_reasons(self) -> tuple[str, ...]:
+        """A line for each mode and reason why nothing was measured."""
+        alike: dict[tuple[str, str], list[CellView]] = {}
+        for cell in self.not_measured:
+            alike.setdefault((cell.mode, "; ".join(cell.remarks)), []).append(cell)
+        return tuple(f"`{mode}`, {count(len(cells), 'cell')}: {reason}" for (mode, reason), cells in alike.items())
 
 
 def _failed(cell: CellView) -> list[str]:
@@ -121,4 +130,5 @@ def verdicts(cells: Sequence[CellView]) -> Verdicts:
         within=tuple(those(Verdict.WITHIN)),
         void=tuple(cell for cell in cells if cell.outcome is Outcome.VOID),
         faster=tuple(cell for cell in cells if cell.usable and cell.faster_than_host),
+        not_measured=tuple(cell for cell in cells if cell.outcome in (Outcome.SKIPPED, Outcome.NOT_MEASURED)),
     )

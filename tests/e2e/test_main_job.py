@@ -13,7 +13,7 @@ from tests.e2e.machines import latest, measure
 
 
 def test_every_cell_of_the_smoke_profile_is_measured_under_kvm(tmp_path: Path) -> None:
-    done = measure(tmp_path, "-k", "optane", "--profile=smoke", "--rounds=1", f"--junit-xml={tmp_path}/junit.xml")
+    done = measure(tmp_path, "-k", "optane", "--profile=smoke", "--rounds=1", "-v", f"--junit-xml={tmp_path}/junit.xml")
     assert done.returncode == 0, done.stdout
     run = latest(tmp_path)
     assert (run.run.status, run.lab.accel, run.lab.representative) == ("complete", "kvm", False)

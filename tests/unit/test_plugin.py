@@ -853,6 +853,7 @@ def test_the_supported_modes_are_measured_without_the_others(play: Play, pyteste
     result = play(FINE, scenario=TWO_MODES, lacks=("lvm",))()
     assert result.ret == pytest.ExitCode.OK
     result.assert_outcomes(passed=4, skipped=2)
+    result.stdout.fnmatch_lines(["not measured (2): `lvm`, 2 cells: *"])
     assert measured(pytester.path / "reports") == {"host", "guest:passthrough"}
 
 
