@@ -28,6 +28,8 @@ from harness.plugin.after import report_failures, write_comparisons
 from harness.plugin.engine import Engine
 from harness.plugin.options import Options, add_options, read_options
 from harness.plugin.project import SCENARIOS, Project, load_scenarios, read_project
+from harness.plugin.relay import KEY as RELAY
+from harness.plugin.relay import Relay, Sender
 from harness.plugin.scheduling import scheduler
 from harness.plugin.screen import PytestScreen
 from harness.plugin.selection import cells_of, choice_lines, nearest_lines, scenarios_for
@@ -80,10 +82,20 @@ class _XdistHooks:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
+        self._relay: Relay | None = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> LoadScopeScheduling:
         return scheduler(config, log, self._host_of)
+
+    @pytest.hookimpl
+    def pytest_configure_node(self, node: Any) -> None:
+        if self._relay is None and (reporter := self._config.pluginmanager.get_plugin("terminalreporter")):
+            # The controller runs no test, so its output is not captured.
+            self._relay = Relay(PytestScreen(reporter, None))
+            self._config.add_cleanup(self._relay.close)
+        if self._relay is not None:
+            node.workerinput[RELAY] = self._relay.path
 
     @pytest.hookimpl
     def pytest_testnodedown(self, node: Any) -> None:
@@ -294,8 +306,11 @@ def _checks(config: pytest.Config) -> Check:
 
 
 def _events(config: pytest.Config) -> Events:
+    if hasattr(config, "workerinput"):
+        path = config.workerinput.get(RELAY)
+        return Events(Sender(path, config.workerinput["workerid"])) if path else Events()
     reporter = config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is None or hasattr(config, "workerinput"):
+    if reporter is None:
         return Events()
     return Events(Progress(PytestScreen(reporter, config.pluginmanager.get_plugin("capturemanager"))))
 

@@ -571,6 +571,8 @@ def test_a_cell_that_exceeds_only_once_the_others_are_known_is_reported_at_the_e
     play: Play, workers: list[str]
 ) -> None:
     result = play(BARELY, HALF)(*workers)
+    # The progress of a worker is shown by its controller.
+    result.stdout.re_match_lines([r"  \[gw[01]\]  measure alpha-batch1 " if workers else r"  measure alpha-batch1 "])
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     counted = result.parseoutcomes()
     assert (counted["passed"], counted["failed"], counted["inconclusive"]) == (2, 1, 1)
