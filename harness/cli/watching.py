@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.cli.common import REPORTS, add_json, print_json
 
-PAUSE = 2.0
+PAUSE = 5.0
 """Seconds between two looks. A look reads what is new, and takes little time from the machine that measures."""
 
 
@@ -53,7 +53,7 @@ def _watch(options: argparse.Namespace) -> int:
     return 0
 
 
-def looks(store: Any, pause: Callable[[float], None] = time.sleep) -> Iterator[Any]:
+def looks(store: Any, pause: Callable[[float], object] = time.sleep) -> Iterator[Any]:
     """The state of the run again and again; the last one is of the run that has ended."""
     from harness.report.watched import watched  # noqa: PLC0415
     from harness.results.store import JournalTail  # noqa: PLC0415

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from harness.report.cells import CellView, Outcome
-from harness.report.numbers import percent_with_interval
+from harness.report.numbers import count, percent_with_interval
 from harness.report.terminal import outcome_words
 from harness.results import CellRecord, Journal, Run
 from harness.results.planned import Planned
@@ -67,11 +67,12 @@ def watched(run: Run, journal: Journal, now: float) -> Watched:
 
 def watch_lines(state: Watched) -> Iterator[str]:
     """The state as lines of text."""
-    of = f" of {state.planned_groups}" if state.planned_groups is not None else ""
     yield f"run {state.run}: {state.status}"
     if not state.ended:
         yield f"now: {state.current or 'preparing, or between two rounds'}"
-    yield f"done: {state.rounds} rounds in {state.groups}{of} groups"
+    planned = state.planned_groups
+    groups = count(state.groups, "group") if planned is None else f"{state.groups} of {planned} groups"
+    yield f"done: {count(state.rounds, 'round')} in {groups}"
     if not state.ended and state.left_s is not None:
         yield f"remaining: {_remaining(state.left_s)}"
     if not state.ended and state.silent_s is not None and state.silent_s > QUIET_SECONDS:
@@ -109,7 +110,7 @@ def _left(journal: Journal, plan: Planned | None) -> float | None:
     """The plan's time, less the part of its fio time that has passed."""
     if plan is None or plan.fio_s <= 0:
         return None
-    spent = sum(each.wall for each in journal.measurements)
+    spent = sum(each.seconds for each in journal.measurements)
     return max(plan.seconds * (1 - spent / plan.fio_s), 0.0)
 
 
