@@ -34,6 +34,7 @@ def add_report(commands: Any) -> None:
     form = report.add_mutually_exclusive_group()
     form.add_argument("--markdown", action="store_true", help="print Markdown, for example for a CI job summary")
     form.add_argument("--annotations", action="store_true", help="print annotations for GitHub Actions")
+    form.add_argument("--card", action="store_true", help="draw card.png for a forum post, and print its Markdown")
     add_json(form, "the answers and the path of the report")
     report.set_defaults(run=_report, left_out=())
 
@@ -126,6 +127,7 @@ def add_export(commands: Any) -> None:
 def _report(options: argparse.Namespace) -> int:
     from harness.report import write_report  # noqa: PLC0415 - plotly takes a second to load
     from harness.report.annotations import annotation_lines  # noqa: PLC0415
+    from harness.report.card import write_card  # noqa: PLC0415
     from harness.report.markdown import markdown_table  # noqa: PLC0415
     from harness.report.short import answers_json, print_run  # noqa: PLC0415
     from harness.results import RunStore  # noqa: PLC0415
@@ -137,6 +139,11 @@ def _report(options: argparse.Namespace) -> int:
         return 0
     if options.annotations:
         sys.stdout.writelines(f"{line}\n" for line in annotation_lines(run))
+        return 0
+    if options.card:
+        picture, text = write_card(store, run)
+        print(text, end="")
+        print(f"picture: {picture}", file=sys.stderr)
         return 0
     page = write_report(store)
     if options.json:
@@ -209,7 +216,7 @@ def _import(options: argparse.Namespace) -> int:
     store, left_out = import_run(exchange.import_request(options, options.words), options.reports)
     if not options.json:
         sys.stdout.writelines(f"left out: {message}\n" for message in left_out)
-    form = {"markdown": False, "annotations": False, "verbose": True, "json": options.json}
+    form = {"markdown": False, "annotations": False, "card": False, "verbose": True, "json": options.json}
     return _report(argparse.Namespace(path=store.path, left_out=left_out, **form))
 
 

@@ -35,7 +35,7 @@ def markdown_table(run: Run) -> str:
         lines += _shared(section)
         lines += _answer(section)
     for title, sentences in finding_lists(view.verdicts):
-        lines += [f"**{title}**", "", *(f"- {_sentence(sentence)}" for sentence in sentences), ""]
+        lines += [f"**{title}**", "", *(f"- {marked(sentence)}" for sentence in sentences), ""]
     for section in view.sections:
         lines += _section(section)
     lines.append(" ".join((f"{efficiency_line(run)}.", *map(plain, view.calibration))))
@@ -44,11 +44,11 @@ def markdown_table(run: Run) -> str:
 
 def _answer(section: Section) -> list[str]:
     """The headline, which mode to use for what, and what single options do."""
-    lines = [f"### {_sentence(section.headline.sentence)}", ""]
+    lines = [f"### {marked(section.headline.sentence)}", ""]
     if section.headline.details:
-        lines += [" ".join(map(_sentence, section.headline.details)), ""]
+        lines += [" ".join(map(marked, section.headline.details)), ""]
     indented = [(line, len(line) - len(line.lstrip())) for line in answer_lines(section)]
-    return lines + [f"{' ' * indent}- {_sentence(line.strip())}" for line, indent in indented] + [""] * bool(indented)
+    return lines + [f"{' ' * indent}- {marked(line.strip())}" for line, indent in indented] + [""] * bool(indented)
 
 
 def _section(section: Section) -> list[str]:
@@ -179,7 +179,7 @@ def _verdict(cell: CellView) -> str:
     return f"**{words}**" if cell.outcome in (Outcome.EXCEEDS, Outcome.VOID) else words
 
 
-def _sentence(text: str) -> str:
+def marked(text: str) -> str:
     """A sentence of the report, in which backticks mark the names of modes."""
     return "".join(f"`{code(part)}`" if number % 2 else plain(part) for number, part in enumerate(text.split("`")))
 

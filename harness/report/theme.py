@@ -29,6 +29,8 @@ _LOW = {"light": "#74b0dc", "dark": "#1f6fb2"}
 _HIGH = {"light": "#ea9550", "dark": "#b4530f"}
 _SURFACE = {"light": "#f3f2ee", "dark": "#2c3036"}
 _INK = {"light": "#22262b", "dark": "#dfe3e6"}
+INK, SOFT, PAPER, RULE = _INK["light"], "#5a636b", "#fdfdfb", "#e4e5e2"
+"""Text, secondary text, surface and lines of pictures, which have one theme."""
 _GRID = {"light": "#e4e5e2", "dark": "#33383f"}
 _PAPER = {"light": "#ffffff", "dark": "#1b1e22"}
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"

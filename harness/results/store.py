@@ -132,6 +132,12 @@ class RunStore:
         self._replace(self.report_path, html)
         return self.report_path
 
+    def write_card(self, png: bytes) -> Path:
+        """Write card.png whole or not at all, and return its path."""
+        target = self.path / "card.png"
+        self._replace(target, png)
+        return target
+
     def read_results(self) -> Run:
         """The run of results.json."""
         with _explained(self.results_path, "read"):
@@ -157,7 +163,7 @@ class RunStore:
         except ValidationError as error:
             raise _unreadable(self.results_path, first_problem(error)) from None
 
-    def _replace(self, target: Path, text: str) -> None:
+    def _replace(self, target: Path, text: str | bytes) -> None:
         with _explained(target, "written"):
             write_atomically(target, text)
 

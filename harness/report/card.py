@@ -1,0 +1,134 @@
+"""The card of a run for a forum post: what its picture shows, and the Markdown beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.report.answers import AnswerView, named
+from harness.report.background import moment
+from harness.report.markdown import code, marked, plain
+from harness.report.model import ReportView, Section, report_view
+from harness.report.modes import ModeSummary
+from harness.report.numbers import percent_with_interval
+from harness.results import Run, RunStore
+
+MOST_MODES = 7
+"""Modes that the card shows, in the order of the plan. Of more, it gives the number of the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class CardAnswer:
+    """The mode for one use."""
+
+    use: str
+    mode: str
+    alike: str
+    """The modes that cannot be told apart from it, with backticks; else empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What the picture shows, in plain text. Backticks mark the names of modes."""
+
+    run: str
+    measured: str
+    """Where and when."""
+    headline: str
+    warnings: tuple[str, ...]
+    """First that the lab is not real hardware, if it is not."""
+    answers: tuple[CardAnswer, ...]
+    """Each typical use that has a recommendation."""
+    modes: tuple[ModeSummary, ...]
+    jobs: int
+    confidence: str
+    others: tuple[str, ...]
+    """What the run has and the card does not show."""
+    method: str
+
+
+def write_card(store: RunStore, run: Run) -> tuple[Path, str]:
+    """Draw card.png beside the run's results. Returns its path, and the Markdown of the post.
+
+    The first disk with a comparison of modes is shown. Raises ConfigError if the library for pictures is missing, and
+    ResultsError if the file cannot be written.
+    """
+    from harness.report.card_picture import drawn  # noqa: PLC0415 - an optional library, of which only this has a use
+
+    found = card(run)
+    path = store.write_card(drawn(found))
+    return path, markdown(found, path.name)
+
+
+def card(run: Run) -> Card:
+    """The card of a run."""
+    view = report_view(run)
+    section = next((each for each in view.sections if each.comparison.modes), next(iter(view.sections), None))
+    comparison = section.comparison if section else None
+    answers = section.answers if section else ()
+    return Card(
+        run=run.run.id,
+        measured=f"{run.lab.host}, {moment(run.run.started)}",
+        headline=section.headline.sentence if section else "This run has no cells",
+        warnings=tuple(
+            f"{banner.title}: {banner.text}" for banner in sorted(view.banners, key=lambda banner: banner.kind != "lab")
+        ),
+        answers=tuple(map(_answer, (each for each in answers if each.take))),
+        modes=comparison.modes[:MOST_MODES] if comparison else (),
+        jobs=comparison.jobs if comparison else 0,
+        confidence=comparison.confidence if comparison else "",
+        others=tuple(_others(view, section)),
+        method=_method(run),
+    )
+
+
+def markdown(found: Card, picture: str) -> str:
+    """The post: the picture, the headline, warnings, the mode for each use, a table of modes, and the method."""
+    lines = [
+        f"![{plain(found.headline.replace('`', ''))}]({picture})",
+        "",
+        f"**{marked(found.headline)}**",
+        "",
+    ]
+    lines += [line for warning in found.warnings for line in (f"> {plain(warning)}", "")]
+    lines += [
+        f"- {plain(each.use)}: `{code(each.mode)}`"
+        + (f" (not told apart from {marked(each.alike)})" if each.alike else "")
+        for each in found.answers
+    ]
+    lines += [""] * bool(found.answers)
+    if found.modes:
+        lines += [f"| mode | throughput lost, % [{found.confidence}] | n |", "|:--|--:|--:|"]
+        lines += [
+            f"| `{code(mode.mode)}` | {percent_with_interval(mode.overhead)} | {mode.overhead.n} |"
+            for mode in found.modes
+        ]
+        lines.append("")
+    lines += [f"{plain(other)}.\n" for other in found.others]
+    lines.append(
+        f"{plain(found.measured)}. {plain(found.method)}. Measured with virt-overhead, run {plain(found.run)}."
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _answer(view: AnswerView) -> CardAnswer:
+    equals = view.answer.equals
+    return CardAnswer(view.title, view.take, named([each.mode for each in equals], "or") if equals else "")
+
+
+def _others(view: ReportView, section: Section | None) -> list[str]:
+    found = []
+    more = len(section.comparison.modes) - MOST_MODES if section else 0
+    if more > 0:
+        found.append(f"{more} more modes are in the report")
+    if len(view.sections) > 1:
+        names = ", ".join(each.name for each in view.sections if each is not section)
+        found.append(f"The run also has results of {names}")
+    return found
+
+
+def _method(run: Run) -> str:
+    """How it was measured, and with what: "profile smoke, QEMU 10.0.2, ..."."""
+    host = run.provenance.get("host")
+    tools = [str(host[name]) for name in ("qemu", "kernel", "fio") if name in host] if isinstance(host, dict) else []
+    return ", ".join((f"Each guest against its host in short alternating slices, profile {run.run.profile}", *tools))
