@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 from sphinx.cmd.build import build_main
 
 from docs.website.pages import write_source
+from harness.report import write_report
+from harness.results import RunStore
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,7 +22,11 @@ def main(target: str) -> int:
         source = Path(directory)
         write_source(ROOT, source)
         options = ["--builder=html", "--nitpicky", "--fail-on-warning", "--keep-going", "--quiet", "--fresh-env"]
-        return int(build_main([*options, f"--conf-dir={Path(__file__).parent}", str(source), target]))
+        status = int(build_main([*options, f"--conf-dir={Path(__file__).parent}", str(source), target]))
+        for results in (source / "gallery").glob("*/results.json"):
+            write_report(RunStore.open(results))
+        shutil.copytree(source / "gallery", Path(target, "gallery"), dirs_exist_ok=True)
+    return status
 
 
 if __name__ == "__main__":

@@ -17,8 +17,9 @@ OUTSIDE = {
     "SECURITY.md": "security.md",
     "CHANGELOG.md": "changelog.md",
     "pve_double/README.md": "pve-double.md",
+    "docs/gallery/README.md": "gallery.md",
 }
-"""Files outside of docs/ that are pages, and their names in the site."""
+"""Files elsewhere than in docs/ itself that are pages, and their names in the site."""
 
 INDEX = "README.md"
 """The page in docs/ whose tables are the navigation."""
@@ -26,7 +27,7 @@ INDEX = "README.md"
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:|mailto:|#)([^)#\s]+)(#[^)\s]*)?\)")
 _IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
 _FURTHER = {
-    "Tutorial": ("start",),
+    "Tutorial": ("start", "gallery"),
     "Reference": ("commands", "results-keys"),
     "For maintainers": ("contributing", "security", "changelog", "pve-double"),
 }
@@ -38,7 +39,7 @@ def write_source(root: Path, target: Path) -> None:
     docs = root / "docs"
     for path in docs.iterdir():
         if path.is_dir() and path.name not in ("website", "__pycache__"):
-            shutil.copytree(path, target / path.name)
+            shutil.copytree(path, target / path.name, ignore=shutil.ignore_patterns(INDEX))
         elif path.suffix == ".json":
             shutil.copy(path, target)
     for path in docs.glob("*.md"):
@@ -63,6 +64,8 @@ def in_site(text: str, name: str, root: Path) -> str:
         if not (root / path).exists():
             raise FileNotFoundError(f"{name}: the link to {found[2]} leads nowhere")
         page = _page(path)
+        if page is not None and page.endswith(".html"):  # Sphinx would make it a download
+            return f'<a href="{page}">{found[1]}</a>'
         return f"{found[1]} (`{path}`)" if page is None else f"[{found[1]}]({page}{found[3] or ''})"
 
     def image(found: re.Match[str]) -> str:
@@ -79,7 +82,7 @@ def _page(path: str) -> str | None:
     """The page of a file of the repository; None if it has none."""
     if path == f"docs/{INDEX}":
         return "index.md"
-    return path.removeprefix("docs/") if path.startswith("docs/") else OUTSIDE.get(path)
+    return OUTSIDE.get(path) or (path.removeprefix("docs/") if path.startswith("docs/") else None)
 
 
 def navigation(index: str) -> str:

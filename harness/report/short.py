@@ -50,13 +50,15 @@ def short_lines(run: Run, path: Path | None = None) -> list[str]:
 def _answers(view: ReportView) -> Iterator[str]:
     """Warnings, the differences between variants, what other guests cost, the answer for each disk, what
     is no result, and what to use."""
-    yield from (f"{banner.title}: {banner.text}" for banner in view.banners)
+    for banner in view.banners:
+        # What the lab is; the report says what that means.
+        yield f"{banner.title}: {banner.text.partition('. ')[0] if banner.kind == 'lab' else banner.text}"
     yield from (group.short for section in view.sections for group in section.variants)
     for section in view.sections:
         yield from worst_sentences(section.neighbours, section.shared)
     yield from (section.headline.sentence for section in view.sections)
     for title, sentences in finding_lists(view.verdicts):
-        yield f"{title}: {sentences[0]}"
+        yield f"{title}: {sentences[0].partition(', for example ')[0]}"
     for section in view.sections:
         yield from _uses(section, f"{section.name}, " if len(view.sections) > 1 else "")
     yield from (" ".join(blame.sentences) for section in view.sections for blame in section.blames)

@@ -12,9 +12,11 @@ from docs.website.pages import in_site, navigation, write_source
 from docs.website.reference import command_page, schema_page
 from harness.cli import make_parser
 from harness.cli.parser import commands
+from harness.results import RunStore
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = (ROOT / "docs" / "results.schema.json").read_text(encoding="utf-8")
+REPORT = "20261123-044004-d594/index.html"
 
 
 @pytest.fixture(scope="module")
@@ -30,11 +32,18 @@ def test_every_page_is_in_the_navigation_once(site: Path) -> None:
     assert sorted(listed) == sorted(path.stem for path in site.glob("*.md") if path.name != "index.md")
 
 
+def test_the_gallery_has_the_report_of_a_real_run(site: Path) -> None:
+    run = RunStore.open(site / "gallery" / Path(REPORT).parent).read_results()
+    assert (run.run.status, run.lab.kind, len(run.cells)) == ("complete", "embedded", 20)
+    page = (site / "gallery" / REPORT).read_text(encoding="utf-8")
+    assert [cell.id for cell in run.cells if cell.id not in page] == []
+
+
 def test_links_lead_to_pages_of_the_site(site: Path) -> None:
     missing = [
         f"{page.name}: {link}"
         for page in site.glob("*.md")
-        for link in re.findall(r"\]\((?!https?:|mailto:)([^)#\s]+)", page.read_text(encoding="utf-8"))
+        for link in re.findall(r"(?:\]\(|href=\")(?!https?:|mailto:)([^)#\"\s]+)", page.read_text(encoding="utf-8"))
         if not (site / link).exists()
     ]
     assert missing == []
@@ -49,6 +58,8 @@ def test_links_lead_to_pages_of_the_site(site: Path) -> None:
         ("README.md", "![a](docs/img/overhead.svg)", "![a](img/overhead.svg)"),
         ("pve_double/README.md", "[a](../docs/lab.md)", "[a](lab.md)"),
         ("README.md", "[a](tox.ini)", "a (`tox.ini`)"),
+        ("docs/lab.md", "[a](gallery/README.md)", "[a](gallery.md)"),
+        ("docs/gallery/README.md", f"[a]({REPORT})", f'<a href="gallery/{REPORT}">a</a>'),
         ("README.md", "[a](https://example.org/x.md) [b](#start)", "[a](https://example.org/x.md) [b](#start)"),
     ],
 )
