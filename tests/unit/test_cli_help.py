@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -49,6 +50,20 @@ def test_the_help_of_each_command_has_an_example_that_is_valid(command: Command)
     assert command.example.startswith(command.prog)
     assert not rest or getattr(options, "takes_rest", False)
     assert callable(options.run)
+
+
+def test_every_command_line_in_the_docs_is_valid() -> None:
+    root = Path(__file__).parents[2]
+    found = []
+    for page in (root / "README.md", *root.glob("docs/*.md")):
+        for block in re.findall(r"^ *```(?:sh|bash)?\n(.*?)^ *```", page.read_text(encoding="utf-8"), re.M | re.S):
+            found += re.findall(r"(?:^|\s)(virt-overhead(?: [^\n|&;>#]*)?)", block.replace("\\\n", " "))
+    lines = [line.strip() for line in found if not re.search(r"virt-overhead:|\[|[A-Z]{3}", line)]
+    assert len(lines) > 40
+    for line in lines:
+        words = shlex.split(line)[1:]
+        options, rest = make_parser().parse_known_args(words)
+        assert not rest or getattr(options, "takes_rest", False), line
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda each: str(each.prog))
