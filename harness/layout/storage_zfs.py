@@ -12,7 +12,7 @@ from harness.lab.guard import Room, created, created_directory
 from harness.lab.paths import MOUNT_DIRECTORY, TAG
 from harness.layout.source import BlockSource, Sources
 from harness.layout.storage_files import made_in
-from harness.layout.zfs import SHARE_OVERHEAD
+from harness.layout.zfs import SHARE_OVERHEAD, UNCACHED
 from harness.model.layout import Layout, ZfsFile, Zvol
 
 _TOKEN = "voh:token"
@@ -91,7 +91,7 @@ def _dataset(log: CreationLog, room: Room, thing: StoredDataset, layout: Layout,
     known = [thing]
     with log.making(thing, lambda: known[-1].remove(runner)) as entry:
         # A snapshot of it would keep it from being removed.
-        common = ["-o", f"{_TOKEN}={thing.token}", "-o", "com.sun:auto-snapshot=false"]
+        common = ["-o", f"{_TOKEN}={thing.token}", "-o", "com.sun:auto-snapshot=false", *UNCACHED]
         if isinstance(layout, Zvol):
             own = ["-V", str(span), "-o", f"volblocksize={layout.volblocksize}"]
         else:

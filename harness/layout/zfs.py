@@ -20,6 +20,8 @@ FIXED_OVERHEAD = 256 * MIB
 """Labels, the log, and the part of a pool that ZFS reserves: at least 128 MiB."""
 SHARE_OVERHEAD = 0.15
 """Checksums and trees of block pointers, and the reserved part: 1/32 of a large pool."""
+UNCACHED = ("-o", "primarycache=metadata")
+"""Properties of what a run creates: reads come from the disks and not from ZFS's own cache (ARC)."""
 
 # $1: the pool, $2: the mount point of its datasets, $3: the UUID of its partition. A pool cannot be given a UUID: it
 # belongs to the run if it is on that partition and on nothing else.
@@ -107,10 +109,11 @@ def _made(device: Writable, layout: Zvol | ZfsFile, pool: Pool, mode: str, span:
     dataset = f"{pool.name}/{mode}"
     if isinstance(layout, Zvol):
         device.run(
-            ["zfs", "create", "-V", str(span), "-o", f"volblocksize={layout.volblocksize}", dataset], deadline=60
+            ["zfs", "create", "-V", str(span), "-o", f"volblocksize={layout.volblocksize}", *UNCACHED, dataset],
+            deadline=60,
         )
         return f"/dev/zvol/{dataset}"
-    device.run(["zfs", "create", "-o", f"recordsize={layout.recordsize}", dataset], deadline=60)
+    device.run(["zfs", "create", "-o", f"recordsize={layout.recordsize}", *UNCACHED, dataset], deadline=60)
     path = f"{pool.point}/{mode}/disk.raw"
     # Not allocated: each write goes to a new place anyway.
     device.run(["truncate", "-s", str(span), path], deadline=20)

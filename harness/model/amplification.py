@@ -51,6 +51,11 @@ def widest(several: Iterable[Amplification]) -> Amplification:
 
 
 def of_records(record_bytes: int, block_bytes: int, *, times_written: float) -> Amplification:
-    """The amplification of a format that always reads and writes whole records."""
+    """The amplification of a file system that reads and writes whole records, and writes them seconds later.
+
+    What it writes after a slice is not counted for it, so nothing follows from too few bytes written.
+    """
     records = max(1.0, record_bytes / block_bytes)
-    return Amplification(most_read=records, most_written=records * times_written, read_for_write=records)
+    return Amplification(
+        most_read=records, fewest_written=0.0, most_written=records * times_written, read_for_write=records
+    )

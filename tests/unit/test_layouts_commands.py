@@ -208,7 +208,7 @@ def test_volumes_and_files_of_zfs_share_a_pool_that_no_boot_imports() -> None:
     create, zvol, dataset, file, _, destroy = host.commands
     assert create.startswith("zpool create -o ashift=12 -o cachefile=none ")
     assert create.endswith(f" -m {MOUNT_DIRECTORY}/{pool} {pool} /dev/sda3")
-    assert zvol == f"zfs create -V {64 * MIB} -o volblocksize=16384 {pool}/zvol"
-    assert dataset == f"zfs create -o recordsize=65536 {pool}/file"
+    assert zvol == f"zfs create -V {64 * MIB} -o volblocksize=16384 -o primarycache=metadata {pool}/zvol"
+    assert dataset == f"zfs create -o recordsize=65536 -o primarycache=metadata {pool}/file"
     assert file == f"truncate -s {64 * MIB} {MOUNT_DIRECTORY}/{pool}/file/disk.raw"
     assert destroy == f"remove {pool} {MOUNT_DIRECTORY}/{pool} partuuid-a"
