@@ -33,7 +33,11 @@ class WritesSpent(Unsupported):
     """The next step would write more to `disk` than the limit allows: it is not measured."""
 
     def __init__(self, disk: str, message: str) -> None:
-        super().__init__(message, hint=f"{OPTION} with a larger limit and --resume continue the run")
+        super().__init__(
+            message,
+            hint=f"{OPTION} with a larger limit and --resume continue the run; a disk that is faster than the scenario's "
+            "write_rate needs more than was planned",
+        )
         self.disk = disk
 
 
