@@ -35,8 +35,8 @@ class WritesSpent(Unsupported):
     def __init__(self, disk: str, message: str) -> None:
         super().__init__(
             message,
-            hint=f"{OPTION} with a larger limit and --resume continue the run; a disk that is faster than the scenario's "
-            "write_rate needs more than was planned",
+            hint=f"{OPTION} with a larger limit and --resume continue the run; a disk that is faster than the "
+            "scenario's write_rate needs more than was planned",
         )
         self.disk = disk
 
