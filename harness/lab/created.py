@@ -63,7 +63,7 @@ class Thing(BaseModel):
     `disks` holds the serial numbers of the disks under test that it is on; it is empty if it is on none.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     kind: str
     disks: tuple[str, ...] = ()

@@ -97,7 +97,7 @@ def _dataset(text: str) -> str:
 class StorageTable(BaseModel):
     """`[host.NAME.storage.X]`: exactly one of the keys in WORDS, the endurance of its disk, and its array."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     volume_group: Annotated[str, AfterValidator(_group)] | None = None
     thin_pool: Annotated[str, AfterValidator(_thin_pool)] | None = None

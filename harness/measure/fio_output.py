@@ -20,7 +20,7 @@ _Nanoseconds = Annotated[int, Field(strict=False, ge=0, lt=1 << 63)]
 class Part(BaseModel):
     """A part of fio's output. Keys that nothing reads are ignored."""
 
-    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True, defer_build=True)
 
 
 class Latency(Part):

@@ -30,7 +30,7 @@ STORED: Mapping[str, bool] = {"stored": True}
 
 # A domain value is one frozen dataclass for the table of a TOML file, the record in results.json, and the code.
 # pydantic refuses unknown keys. Strict mode would not accept a table of a file, so the single fields are strict.
-VALUE = ConfigDict(extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+VALUE = ConfigDict(extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True, defer_build=True)
 STRICT = ConfigDict(**VALUE, strict=True)
 """For values that are only in records, not in TOML files: nothing is converted."""
 
@@ -38,7 +38,7 @@ STRICT = ConfigDict(**VALUE, strict=True)
 class Table(BaseModel):
     """A table of a file. It refuses unknown keys, and "4" is not a number."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 def from_text(parse: Callable[[str], T], example: str) -> Callable[[object, ValidationInfo], T]:

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
+
+
+class _Collection(list[str]):
+    """The ids of a worker's tests. It finds each at once: xdist looks every test up, and a lab may have 100,000."""
+
+    def __init__(self, ids: Sequence[str]) -> None:
+        super().__init__(ids)
+        self._places = {nodeid: place for place, nodeid in enumerate(ids)}
+
+    def index(self, nodeid: str, *_: Any) -> int:
+        return self._places[nodeid]
 
 
 class HostScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
@@ -19,7 +32,12 @@ class HostScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no
 
     def __init__(self, config: pytest.Config, log: Producer, host_of: Callable[[str], str | None]) -> None:
         super().__init__(config, log)
-        self._host_of = host_of
+        self._host_of = cache(host_of)
+
+    def add_node_collection(self, node: WorkerController, collection: Sequence[str]) -> None:
+        super().add_node_collection(node, collection)
+        if node in self.registered_collections:
+            self.registered_collections[node] = _Collection(collection)
 
     def _split_scope(self, nodeid: str) -> str:
         if host := self._host_of(nodeid):

@@ -941,3 +941,39 @@ def test_a_run_that_was_killed_has_a_report_and_goes_on(play: Play, pytester: py
     stored = json.loads((run / "results.json").read_text())
     assert stored["run"]["status"] == "complete"
     assert [len(cell["rounds"]) for cell in stored["cells"]] == [3] * 4
+
+
+# --- several hosts ---
+
+SECOND_HOST = """
+[host.node2]
+kind = "ssh"
+address = "127.0.0.2"
+port = {port}
+key = "{key}"
+[host.node2.disk.gamma]
+id = "/dev/disk/by-id/nvme-gamma"
+serial = "G"
+destroy = true
+"""
+
+
+def test_losing_a_host_does_not_stop_the_others(play: Play, pytester: pytest.Pytester) -> None:
+    run = play(FINE, [], scenario=JUDGED.replace(', "randwrite-4k"', ""))
+    (pytester.path / "scenarios" / "gamma.toml").write_text(JUDGED.replace('"randread-4k", ', ""))
+    with (pytester.path / "lab.toml").open("a") as lab:
+        lab.write(SECOND_HOST.format(port=22, key=pytester.path / "key"))
+    result = run("-n", "2")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(passed=2, errors=1, skipped=1)
+    result.stdout.fnmatch_lines(
+        [
+            "host node2: connection lost",
+            "*SKIPPED [[]1] *not tried: host node2 failed before: host node2: connection lost",
+        ]
+    )
+    paths = [path for path in (pytester.path / "reports").iterdir() if not path.is_symlink()]
+    runs = {run.lab.host: run for run in (RunStore.open(path).read_results() for path in paths if path.is_dir())}
+    assert {host: run.run.status for host, run in runs.items()} == {"node1": "complete", "node2": "failed"}
+    assert len(runs["node1"].cells) == 2
+    assert str(runs["node2"].run.cause).startswith("host node2: connection lost")
