@@ -80,14 +80,22 @@ def _add(options: argparse.Namespace, store: Any) -> int:
     if len(options.what) == 1:
         raise ConfigError("history add: no run", hint="name the runs, for example: virt-overhead history add latest")
     found = []
-    for word in options.what[1:]:
-        run = chosen_store(Path(word), REPORTS)
-        added = store.add(run, labels)
+    refused: list[ConfigError] = []
+    for run in [chosen_store(Path(word), REPORTS) for word in options.what[1:]]:
+        try:
+            added = store.add(run, labels)
+        except ConfigError as error:
+            refused.append(error)
+            continue
         found.append({"run": run.path.name, "added": added})
         if not options.json:
             print(f"{run.path.name}: {'added to' if added else 'is already in'} {store.url}")
     if options.json:
         print_json(found)
+    if refused:
+        # The runs of the other hosts are added although one host was lost.
+        first, *others = refused
+        raise ConfigError("\n".join([first.message, *map(str, others)]), hint=first.hint)
     return 0
 
 

@@ -34,6 +34,7 @@ from harness.plugin.scheduling import scheduler
 from harness.plugin.screen import PytestScreen
 from harness.plugin.selection import cells_of, choice_lines, nearest_lines, scenarios_for
 from harness.plugin.summary import cell_properties, explain, write_summary
+from harness.plugin.together import add_to_history, write_hosts
 from harness.progress import Progress
 from harness.results import CellRecord, Measurement, ValidityCheck
 from harness.results.assemble import Check
@@ -224,13 +225,15 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     engine = config.stash.get(_ENGINE, None)
-    if engine is None:
-        return
+    if engine is None or hasattr(config, "workerinput"):
+        return  # A worker calls this as well, and nobody sees what it writes.
     for path in engine.runs:
         try:
             write_summary(terminalreporter, path, verbose=config.get_verbosity() > 0)
         except ResultsError as error:
             terminalreporter.write_line(str(error), red=True)
+    write_hosts(terminalreporter, engine.runs)
+    add_to_history(terminalreporter, engine.runs, engine.options.history)
     write_comparisons(terminalreporter, engine)
     if engine.late:
         terminalreporter.section("exceeds, after the correction for all cells of the run", red=True)

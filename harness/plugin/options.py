@@ -14,6 +14,7 @@ from typing import Literal, TypeVar, get_args
 import pytest
 
 from harness.errors import ConfigError
+from harness.history.store import HistoryStore
 from harness.lab.embedded.lab import inventory as embedded_inventory
 from harness.lab.inventory import HostSpec, Inventory, load_lab
 from harness.model.profile import PROFILES
@@ -61,6 +62,8 @@ class Options:
     """The only disks to measure; None for all."""
     baseline: str | None = None
     """The name of the baseline to compare the run with; None for none."""
+    history: str | None = None
+    """The directory or URL of the history that gets the complete runs; None for none."""
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -149,6 +152,12 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="NAME",
         help="compare the run with this baseline (`virt-overhead baseline`); a run that is worse is a failure",
     )
+    group.addoption(
+        "--history",
+        metavar="URL",
+        help="add the complete runs, one of each host, to the history in this directory or at this URL "
+        "(`virt-overhead history`)",
+    )
 
 
 def read_options(config: pytest.Config, project: Path) -> Options:
@@ -162,6 +171,8 @@ def read_options(config: pytest.Config, project: Path) -> Options:
     reports = config.getoption("--reports") or project / "reports"
     if baseline := config.getoption(BASELINE):
         baseline_store(reports, baseline)  # A mistake is reported now, not after hours of measuring.
+    if history := config.getoption("--history"):
+        HistoryStore.at(history)
     return Options(
         inventory=inventory,
         hosts=hosts,
@@ -177,6 +188,7 @@ def read_options(config: pytest.Config, project: Path) -> Options:
         require_verdict=config.getoption(REQUIRE_VERDICT),
         disks=frozenset(config.getoption("--disk")) if config.getoption("--disk") else None,
         baseline=baseline,
+        history=history,
     )
 
 

@@ -963,13 +963,18 @@ def test_losing_a_host_does_not_stop_the_others(play: Play, pytester: pytest.Pyt
     (pytester.path / "scenarios" / "gamma.toml").write_text(JUDGED.replace('"randread-4k", ', ""))
     with (pytester.path / "lab.toml").open("a") as lab:
         lab.write(SECOND_HOST.format(port=22, key=pytester.path / "key"))
-    result = run("-n", "2")
+    result = run("-n", "2", "--history=history")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(passed=2, errors=1, skipped=1)
     result.stdout.fnmatch_lines(
         [
             "host node2: connection lost",
-            "*SKIPPED [[]1] *not tried: host node2 failed before: host node2: connection lost",
+            "*= 1 of 2 hosts complete: 4 cells =*",
+            "node1: complete, 2 cells: 1 within, 1 baseline",
+            "node2: failed, 2 cells: 2 not measured; host node2: connection lost",
+            "not added to the history: run * is not complete (failed), *",
+            "*history: 1 of 2 runs added",
+            "SKIPPED [[]1] *not tried: host node2 failed before: host node2: connection lost",
         ]
     )
     paths = [path for path in (pytester.path / "reports").iterdir() if not path.is_symlink()]
@@ -977,3 +982,8 @@ def test_losing_a_host_does_not_stop_the_others(play: Play, pytester: pytest.Pyt
     assert {host: run.run.status for host, run in runs.items()} == {"node1": "complete", "node2": "failed"}
     assert len(runs["node1"].cells) == 2
     assert str(runs["node2"].run.cause).startswith("host node2: connection lost")
+    (page,) = (pytester.path / "reports").glob("hosts-*.html")
+    text = page.read_text()
+    assert all(cell.id in text for run in runs.values() for cell in run.cells)
+    assert "host node2: connection lost" in text
+    assert [path.stem for path in (pytester.path / "history").glob("*.parquet")] == [runs["node1"].run.id]

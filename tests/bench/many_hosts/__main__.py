@@ -42,7 +42,7 @@ def main() -> int:
                 print(f"wall time of {options.hosts} hosts: {every.wall / one.wall:.3f} of that of one", flush=True)
             if options.only != "walls":
                 lost = measure(here / "loss", hosts, options.rounds, loses=hosts[-1])
-                print("\n".join((lost.line, *_left(lost, here / "history"))), flush=True)
+                print("\n".join((lost.line, *_left(lost, here / "loss" / "history"))), flush=True)
     return 0
 
 

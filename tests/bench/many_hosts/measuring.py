@@ -51,7 +51,7 @@ class Measured:
     cpu: float
     hosts_cpu: float
     status: int
-    stores: tuple[RunStore, ...]
+    page: Path
     runs: tuple[Run, ...]
 
     @property
@@ -85,7 +85,14 @@ def measure(
     """Measure these hosts of the project. `loses` dies when its first blocks are measured."""
     disks = [f"--disk=of_{host.name}" for host in hosts]
     command = [sys.executable, "-m", "pytest", "scenarios", "-q", "-p", "tests.bench.many_hosts.simulation"]
-    command += [f"-n{len(hosts)}", f"--reports={directory}", f"--rounds={rounds}", "--seed=1", *disks]
+    command += [
+        f"-n{len(hosts)}",
+        f"--reports={directory}",
+        f"--history={directory}/history",
+        f"--rounds={rounds}",
+        "--seed=1",
+        *disks,
+    ]
     directory.mkdir()
     before, started = sum(map(_cpu_of, hosts)), time.monotonic()
     with (directory / "output.txt").open("wb") as output:
@@ -101,10 +108,9 @@ def measure(
         pytest.returncode = os.waitstatus_to_exitcode(status)
     wall = time.monotonic() - started
     hosts_cpu = sum(map(_cpu_of, hosts)) - before
-    stores = tuple(RunStore(path.parent) for path in sorted(directory.glob("2*/results.json")))
-    runs = tuple(store.read_results() for store in stores)
-    cpu = used.ru_utime + used.ru_stime
-    return Measured(len(hosts), wall, cpu, hosts_cpu, pytest.returncode, stores, runs)
+    runs = tuple(RunStore(path.parent).read_results() for path in sorted(directory.glob("2*/results.json")))
+    page = next(directory.glob("hosts-*.html"), Path())
+    return Measured(len(hosts), wall, used.ru_utime + used.ru_stime, hosts_cpu, pytest.returncode, page, runs)
 
 
 @contextmanager

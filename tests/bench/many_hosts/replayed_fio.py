@@ -16,7 +16,7 @@ _UPTIME = time.CLOCK_BOOTTIME
 
 
 def main() -> None:
-    with open(sys.argv[1], encoding="utf-8") as file:
+    with open(sys.argv[1], encoding="utf-8") as file:  # noqa: PTH123 - pathlib takes long to load
         recorded = json.load(file)
     common, jobs = _sections(sys.stdin.read())
     seed = int(common.get("randseed", "0"))
@@ -47,11 +47,11 @@ def _noise(seed: int, number: int) -> float:
 
 def _run(name: str, job: dict[str, str], recorded: dict[str, Any], noise: float) -> dict[str, Any]:
     pipe = job["exec_prerun"].rpartition("<")[2]
-    with open(pipe, encoding="ascii") as waiting:
+    with open(pipe, encoding="ascii") as waiting:  # noqa: PTH123
         waiting.readline()
     started, seconds = time.clock_gettime(_UPTIME), int(job["runtime"].removesuffix("ms")) / 1000
     time.sleep(seconds)
-    entry = json.loads(json.dumps(recorded["guest" if "-guest-" in name else "host"]))
+    entry: dict[str, Any] = json.loads(json.dumps(recorded["guest" if "-guest-" in name else "host"]))
     share = seconds / (entry["read"]["runtime"] / 1000) * noise
     bs, side = int(job["bs"]), entry["read"]
     ios = round(side["total_ios"] * share)
@@ -66,7 +66,8 @@ def _run(name: str, job: dict[str, str], recorded: dict[str, Any], noise: float)
     side["clat_ns"]["bins"] = {latency: round(number * share) for latency, number in bins.items()}
     if "write" in job["rw"]:
         entry["read"], entry["write"] = entry["write"], side
-    return entry | {"jobname": name, "job_start": round(started * 1000), "job_runtime": round(seconds * 1000)}
+    entry |= {"jobname": name, "job_start": round(started * 1000), "job_runtime": round(seconds * 1000)}
+    return entry
 
 
 if __name__ == "__main__":

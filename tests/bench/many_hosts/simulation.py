@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import pytest
+
 from harness.events import Events
 from harness.guest.protocol import GuestDisk
 from harness.lab.accel import Acceleration
@@ -85,9 +87,11 @@ class SimulatedHypervisor:
 
     def missing(self, mode: Mode, disk: AnyDisk) -> str | None:
         del mode, disk
+        return None
 
     def remove(self, entry: Entry) -> Removal | None:
         del entry
+        return None
 
     @contextmanager
     def layouts(
@@ -139,7 +143,8 @@ def examine(host: Host, images: object) -> LabFound:
 
 def pytest_configure() -> None:
     """Has the harness of this process use them."""
-    engine.ensure_images = lambda _: None  # type: ignore[assignment,return-value]
-    environment.open_host = open_host  # type: ignore[assignment]
-    environment.hypervisor_of = hypervisor_of  # type: ignore[assignment]
-    host_measurer.examine = examine  # type: ignore[assignment]
+    patch = pytest.MonkeyPatch()
+    patch.setattr(engine, "ensure_images", lambda _: None)
+    patch.setattr(environment, "open_host", open_host)
+    patch.setattr(environment, "hypervisor_of", hypervisor_of)
+    patch.setattr(host_measurer, "examine", examine)
