@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from harness.cli import following, history, hosts, labs, measuring, runs, shell, watching
+from harness.cli import advising, following, history, hosts, labs, measuring, runs, shell, watching
 from harness.cli.common import FAILED, USAGE, add_json
 from harness.cli.parser import Command
 from harness.errors import ConfigError, HarnessError
@@ -87,6 +87,7 @@ def make_parser() -> Command:
         hosts.add_doctor,
         watching.add_watch,
         runs.add_report,
+        advising.add_advise,
         runs.add_compare,
         runs.add_baseline,
         history.add_history,

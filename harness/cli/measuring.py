@@ -36,14 +36,15 @@ def measure(arguments: Sequence[str]) -> NoReturn:
     os.execv(sys.executable, command)
 
 
-def pytest_arguments(project: Path, arguments: Sequence[str]) -> list[str]:
-    """What pytest gets to measure for the directory `project`.
+def pytest_arguments(project: Path, arguments: Sequence[str], cells: Sequence[str] = ()) -> list[str]:
+    """What pytest gets to measure for the directory `project`; only the cells with these ids, if there are some.
 
     pytest's configuration files in that directory do not apply: they are for the user's own tests.
     """
     bodies = shipped("scenarios")
     # With this rootdir, the ids of cells are the same here and in a checkout: scenarios/test_overhead.py::...
     root = bodies.parent
+    body = str(bodies / "test_overhead.py")
     return [
         *("-p", PLUGIN),
         *("-c", os.devnull),
@@ -52,6 +53,6 @@ def pytest_arguments(project: Path, arguments: Sequence[str]) -> list[str]:
         *("-o", f"cache_dir={project / '.pytest_cache'}"),
         "-rfEs",
         f"--project={project}",
-        str(bodies / "test_overhead.py"),
+        *([f"{body}::test_overhead[{cell}]" for cell in cells] or [body]),
         *arguments,
     ]

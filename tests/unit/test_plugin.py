@@ -796,7 +796,7 @@ def test_a_report_that_cannot_be_written_does_not_prevent_the_end_of_other_hosts
     result = go()
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(passed=8)
-    runs = [path for path in (pytester.path / "reports").iterdir() if not path.is_symlink()]
+    runs = [path.parent for path in (pytester.path / "reports").glob("2*/results.json")]
     stored = [json.loads((path / "results.json").read_text()) for path in runs]
     assert {run["lab"]["host"]: run["run"]["status"] for run in stored} == {"node1": "complete", "node2": "complete"}
     for path in runs:

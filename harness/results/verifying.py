@@ -1,0 +1,132 @@
+"""Whether a recommendation holds when its two modes are measured again: the first blocks against fresh ones. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from harness.analysis import MARGIN, METRICS, Change, Relation
+from harness.results.answers import Answer, Rival
+from harness.results.cells import CellRecord
+from harness.results.mode_changes import mode_changes
+
+
+class Held(StrEnum):
+    """What fresh blocks say about a recommendation."""
+
+    HELD = "held"
+    NOT_HELD = "did not hold"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """A recommendation that can be measured again: the mode, and the one that it is compared with."""
+
+    answer: Answer
+    rival: Rival
+    cells: tuple[str, ...]
+    """The ids of the cells of both modes in the jobs that the use is judged by."""
+
+    @property
+    def mode(self) -> str:
+        return str(self.answer.mode)
+
+    @property
+    def change(self) -> Change:
+        """The recommended mode as a multiple of the other."""
+        return self.rival.than.change.inverse
+
+    @property
+    def confidence(self) -> float:
+        """Of its interval, which holds together with those of the other modes. So it is also one of a selected mode."""
+        return self.rival.than.confidence
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What fresh blocks showed of a recommendation."""
+
+    advice: Advice
+    held: Held
+    why: str
+    fresh: Change | None = None
+    """The recommended mode as a multiple of the other in the fresh blocks; None if it cannot be compared there."""
+    low: float | None = None
+    """The lower end of the interval in which the fresh ratio is expected if nothing changed."""
+    high: float | None = None
+    """The upper end of that interval."""
+
+
+def advice_of(answer: Answer, cells: Sequence[CellRecord]) -> Advice | None:
+    """What to measure again of an answer: the change to make if there is one, else the best of the other modes.
+
+    `cells` are the results that the answer is from. None if it recommends nothing, or has nothing to compare with.
+    """
+    rival = answer.step or next(iter((*answer.worse, *answer.equals)), None)
+    if answer.mode is None or rival is None or rival.than.change.low is None:
+        return None
+    jobs = {job.id for job in answer.jobs}
+    found = [cell.id for cell in cells if cell.job.id in jobs and cell.mode in (answer.mode, rival.mode)]
+    return Advice(answer, rival, tuple(found))
+
+
+def verify(advice: Advice, fresh: Mapping[str, CellRecord]) -> Verified:
+    """Compare the recommendation with the results of fresh blocks, by the ids of their cells.
+
+    Both runs have an error. So the fresh ratio is not expected in the interval of the recommendation, but in that of
+    the difference of two estimates, as wide as the root of the sum of the squares of both (MOVER: Zou & Donner 2008).
+    If nothing changed, it is in there with the confidence of the recommendation's interval.
+    """
+    found = _change(advice, fresh)
+    if isinstance(found, str):
+        return Verified(advice, Held.UNDECIDED, found)
+    low, high = _expected(advice.change, found)
+    held, why = _outcome(advice, found, inside=low <= found.ratio <= high)
+    return Verified(advice, held, why, found, low, high)
+
+
+def _change(advice: Advice, fresh: Mapping[str, CellRecord]) -> Change | str:
+    """The recommended mode as a multiple of the other in the fresh blocks, or why it is not known."""
+    of_mode: dict[str, dict[str, CellRecord]] = {advice.mode: {}, advice.rival.mode: {}}
+    metric = advice.answer.metric
+    for name in advice.cells:
+        cell = fresh.get(name)
+        if cell is None or metric not in cell.metrics:
+            return f"{name} was not measured again, or is no result: see the report of the fresh run"
+        of_mode[cell.mode][cell.job.id] = cell
+    than, own = of_mode[advice.rival.mode], of_mode[advice.mode]
+    pairs = [(than[job], own[job]) for job in than]
+    change = mode_changes({advice.mode: pairs}, metric, advice.confidence)[advice.mode].change
+    return change if change.low is not None else "the fresh blocks are too few for an interval"
+
+
+def _expected(first: Change, fresh: Change) -> tuple[float, float]:
+    """The interval in which the fresh ratio is expected if both measured the same."""
+    assert first.low is not None
+    assert first.high is not None
+    assert fresh.low is not None
+    assert fresh.high is not None
+    point = math.log(first.ratio)
+    below = math.hypot(point - math.log(first.low), math.log(fresh.high / fresh.ratio))
+    above = math.hypot(math.log(first.high) - point, math.log(fresh.ratio / fresh.low))
+    return math.exp(point - below), math.exp(point + above)
+
+
+def _outcome(advice: Advice, fresh: Change, *, inside: bool) -> tuple[Held, str]:
+    higher = METRICS[advice.answer.metric].higher_is_better
+    better, worse = ((fresh.ratio > 1) == wanted and fresh.excludes_one for wanted in (higher, not higher))
+    if not inside:
+        return Held.NOT_HELD, "the fresh blocks differ from it by more than both errors explain"
+    if worse and not fresh.is_within(MARGIN):
+        return Held.NOT_HELD, "in the fresh blocks, the recommended mode is worse"
+    match advice.rival.shown:
+        case Relation.SHOWN if better:
+            return Held.HELD, "the fresh blocks alone show it again"
+        case Relation.EQUAL if fresh.is_within(MARGIN):
+            return Held.HELD, "the fresh blocks alone show again that the modes are equal"
+        case Relation.UNDECIDED:
+            return Held.HELD, "the fresh blocks do not show that the recommended mode is worse"
+    return Held.UNDECIDED, "the fresh blocks agree with it, but are too few to show it alone: measure more rounds"

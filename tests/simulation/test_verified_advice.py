@@ -1,0 +1,78 @@
+"""How often an advice holds that is measured again, with known truth."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from harness.analysis import Change, paired_change
+from harness.analysis.samples import IN_ORDER, INDEPENDENT, Samples
+from harness.results.verifying import _expected
+
+PAIRS = 1000
+STATED = 0.95
+TOLERANCE = 3 * math.sqrt(STATED * (1 - STATED) / PAIRS)
+"""Three standard deviations of the share among so many."""
+
+
+def measured(
+    chance: random.Random, blocks: int, noise: float, ratio: float = 1.1, samples: Samples = INDEPENDENT
+) -> Change:
+    """One mode as a multiple of another, in so many blocks."""
+    after = [ratio * chance.lognormvariate(0, noise) for _ in range(blocks)]
+    return paired_change([1.0] * blocks, after, samples=samples)
+
+
+def shares(
+    first: int,
+    fresh: int,
+    noises: tuple[float, float] = (0.03, 0.03),
+    *,
+    pairs: int = PAIRS,
+    samples: Samples = INDEPENDENT,
+) -> tuple[float, float]:
+    """How often the fresh estimate is where it is expected, and how often in the interval of the first run."""
+    chance = random.Random(first * 1000 + fresh)
+    expected = within = 0
+    for _ in range(pairs):
+        one = measured(chance, first, noises[0], samples=samples)
+        other = measured(chance, fresh, noises[1], samples=samples)
+        low, high = _expected(one, other)
+        expected += low <= other.ratio <= high
+        assert one.low is not None
+        assert one.high is not None
+        within += one.low <= other.ratio <= one.high
+    return expected / pairs, within / pairs
+
+
+@pytest.mark.parametrize(("first", "fresh"), [(3, 3), (12, 12), (12, 4), (4, 12)])
+def test_the_fresh_estimate_is_where_it_is_expected_as_often_as_stated(first: int, fresh: int) -> None:
+    expected, _ = shares(first, fresh)
+    assert expected >= STATED - TOLERANCE
+
+
+def test_the_interval_of_the_first_run_alone_has_the_fresh_estimate_less_often() -> None:
+    expected, within = shares(12, 12)
+    assert within < 0.9 < STATED - TOLERANCE <= expected
+
+
+def test_fresh_blocks_that_scatter_more_are_no_change() -> None:
+    expected, _ = shares(12, 12, noises=(0.02, 0.08))
+    assert expected >= STATED - TOLERANCE
+
+
+def test_a_correlation_that_is_estimated_from_few_blocks_makes_it_wider_and_not_narrower() -> None:
+    expected, _ = shares(12, 12, pairs=200, samples=IN_ORDER)
+    assert expected >= STATED
+
+
+def test_a_change_is_noticed() -> None:
+    chance = random.Random(3)
+    missed = 0
+    for _ in range(PAIRS):
+        one, other = measured(chance, 12, 0.03), measured(chance, 12, 0.03, ratio=1.0)
+        low, high = _expected(one, other)
+        missed += low <= other.ratio <= high
+    assert missed < 0.01 * PAIRS

@@ -1,0 +1,82 @@
+"""The advice of a run in the lab, measured again: over 10 seeds, the fresh blocks stay where they are expected.
+
+If nothing changes between two runs, each stays there with a probability of at least 95 %, so 9 or more of 10 do with a
+probability of at least 91 % (`tests/simulation/test_verified_advice.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.lab.embedded.disks import NullBlkDisk
+from harness.lab.transport.ssh import SshRunner
+from tests.e2e.conftest import host
+from tests.e2e.machines import ROOT, traces
+from tests.soak.own_disks import SECONDS, measured, own_disks, project
+
+__all__ = ["host"]
+
+DISK = NullBlkDisk("advised", 8 << 30, completion_ns=400_000, queue_depth=64)
+SEEDS = 10
+LEAST_INSIDE = 9
+SCENARIO = """
+title = "Three ways to attach a disk"
+disk = "advised"
+modes = ["passthrough", "threads", "sata"]
+workloads = ["randread-4k"]
+write_rate = "500 MiB/s"
+
+[mode.threads]
+attach = { aio = "threads" }
+
+[mode.sata]
+attach = { bus = "sata", iothread = false }
+
+[profile.smoke]
+iodepth = [8]
+rounds = 1
+most_rounds = 1
+blocks = 12
+"""
+
+
+@pytest.fixture
+def lab(host: SshRunner) -> Iterator[None]:
+    """The disk, on a lab host that has nothing else afterwards."""
+    before = traces(host)
+    with own_disks(host, DISK):
+        yield
+    assert traces(host) == before
+
+
+def verified(directory: Path) -> dict[str, Any]:
+    """What `virt-overhead advise latest --verify --json` prints in a project, of the only advice."""
+    command = [sys.executable, "-m", "harness.cli", "advise", "latest", "--verify", "--json"]
+    command += ["--lab=lab.toml", "--scenarios=scenarios"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, cwd=directory, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert done.stdout, done.stderr
+    (advice,) = json.loads(done.stdout)["advice"]
+    return dict(advice)
+
+
+@pytest.mark.usefixtures("lab")
+def test_the_advice_stays_within_its_interval_when_it_is_measured_again(tmp_path: Path) -> None:
+    directory = project(tmp_path, [DISK.spec], {"advised": SCENARIO})
+    found = []
+    for seed in range(1, SEEDS + 1):
+        measured(directory, "--lab=lab.toml", f"--seed={seed}")
+        found.append(verified(directory))
+        print(json.dumps({key: found[-1][key] for key in ("mode", "against", "ratio", "fresh", "expected", "held")}))  # noqa: T201
+    inside = [each["inside"] for each in found]
+    assert inside.count(True) >= LEAST_INSIDE, found
