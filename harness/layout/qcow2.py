@@ -5,6 +5,10 @@ The overhead of the guest relative to the twin therefore includes the cost of th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise
+
 from harness.lab.guard import Writable, built_on, run_all
 from harness.layout import raw_file
 from harness.layout.regions import Need
@@ -18,32 +22,50 @@ _FIXED_CLUSTERS = 8
 
 
 def need(layout: Qcow2) -> Need:
-    """The space for both files."""
-    return Need(_FIXED_CLUSTERS * layout.cluster_size, 2 + _BYTES_PER_CLUSTER / layout.cluster_size)
+    """The space for both files, and for what the guest writes on top of snapshots."""
+    fixed = _FIXED_CLUSTERS * layout.cluster_size * (1 + layout.snapshots)
+    image = 1 + _BYTES_PER_CLUSTER / layout.cluster_size
+    return Need(fixed, 1 + image * (2 if layout.snapshots else 1))
+
+
+def image_names(name: str, layout: Qcow2) -> list[str]:
+    """The files of the image: the one with the data, then each snapshot. The guest has the last one."""
+    return [f"{name}.qcow2", *(f"{name}-{number}.qcow2" for number in range(1, layout.snapshots + 1))]
 
 
 def make(region: Writable, path: str, size: int, layout: Qcow2) -> Sources:
     """`path`.qcow2 for the guest and `path`.raw for the host, `size` bytes each, on the file system on `region`.
 
+    With snapshots, the guest has the last of them. They are empty: all data is in `path`.qcow2.
+
     Raises SafetyError if `path` is not on `region`, and HostError.
     """
-    image = f"{path}.qcow2"
-    options = {
-        "cluster_size": str(layout.cluster_size),
-        "preallocation": layout.preallocation,
-        "lazy_refcounts": "on" if layout.lazy_refcounts else "off",
-    }
-    words = ",".join(f"{key}={value}" for key, value in options.items())
-    create = ["qemu-img", "create", "-q", "-f", "qcow2", "-o", words, image, str(size)]
-    region.run(create, deadline=60 + size / raw_file.SLOWEST_WRITE)
-    (file,) = built_on([region], [image])
+    image, *snapshots = image_names(path, layout)
+    always = {"cluster_size": str(layout.cluster_size), "lazy_refcounts": "on" if layout.lazy_refcounts else "off"}
+    create = _create(image, always | {"preallocation": layout.preallocation})
+    region.run([*create, str(size)], deadline=60 + size / raw_file.SLOWEST_WRITE)
+    for below, snapshot in pairwise([image, *snapshots]):
+        # An image on top of another one has the size of that one, and cannot be preallocated.
+        region.run([*_create(snapshot, always), "-b", below, "-F", "qcow2"], deadline=60)
+    data, *others = [
+        BlockSource(each, "file", 0, size, "qcow2", grant=file)
+        for each, file in zip([image, *snapshots], built_on([region], [image, *snapshots]), strict=True)
+    ]
     twin = raw_file.make(region, f"{path}.raw", size, layout.twin.preallocation)
-    return Sources(BlockSource(image, "file", 0, size, "qcow2", grant=file), twin)
+    return Sources(replace(others[-1], data=data) if others else data, twin)
+
+
+def _create(image: str, options: Mapping[str, str]) -> list[str]:
+    words = ",".join(f"{key}={value}" for key, value in options.items())
+    return ["qemu-img", "create", "-q", "-f", "qcow2", "-o", words, image]
 
 
 def fill(sources: Sources) -> None:
-    """Copy the twin's data into every cluster of the image: the host cannot fill it otherwise. Raises HostError."""
+    """Copy the twin's data into every cluster of the image: the host cannot fill it otherwise. Raises HostError.
+
+    Below snapshots, which are still empty, this is the image at the bottom.
+    """
+    image = sources.guest.data or sources.guest
     copy = ["qemu-img", "convert", "-q", "-n", "-S", "0", "-T", "none", "-t", "none", "-f", "raw", "-O", "qcow2"]
     deadline = 60 + 2 * sources.twin.size / raw_file.SLOWEST_WRITE
-    writable = [sources.twin.writable, sources.guest.writable]
-    run_all(writable, [*copy, sources.twin.path, sources.guest.path], deadline=deadline)
+    run_all([sources.twin.writable, image.writable], [*copy, sources.twin.path, image.path], deadline=deadline)

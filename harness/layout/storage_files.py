@@ -120,4 +120,4 @@ def made_in(directory: Writable, path: str, layout: Layout, span: int, *, preall
 
 
 def _names(name: str, layout: Layout) -> list[str]:
-    return [f"{name}.raw", *([f"{name}.qcow2"] if isinstance(layout, Qcow2) else [])]
+    return [f"{name}.raw", *(qcow2.image_names(name, layout) if isinstance(layout, Qcow2) else [])]

@@ -64,7 +64,8 @@ def condition(
                 _fill([part], block=block, times=times)
     for image in layouts.images:
         if room is not None:
-            room.require_for(image.guest.path, image.guest.size, image.guest.size)
+            filled = image.guest.data or image.guest
+            room.require_for(filled.path, filled.size, filled.size)
         qcow2.fill(image)
     if not steady:
         return ConditioningRecord("fill", None, (), None)

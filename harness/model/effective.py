@@ -64,6 +64,8 @@ class Effective:
     qemu_physical_block_size: int | None = _shows("physical_block_size")
     controller_disks: int | None = _shows("controller")
     """How many disks share its controller."""
+    qemu_backing_files: int | None = _shows("snapshots")
+    """The images below a qcow2 image, down to the one with the data."""
     pci_address: str | None = None
     iommu_group: str | None = None
     host_driver: str | None = _shows("device")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal, get_args
 
-from pydantic import AfterValidator, Discriminator
+from pydantic import AfterValidator, Discriminator, Field, Strict
 
 from harness.model.amplification import METADATA, WITH_METADATA, Amplification, of_records
 from harness.model.base import Base, Device, Kind, Md, OnBase, RaidLevel
@@ -145,6 +145,8 @@ class Qcow2(Layer):
     """What is allocated when the image is made."""
     lazy_refcounts: Flag = False
     """Whether reference counts are written later."""
+    snapshots: Annotated[int, Strict(), Field(ge=0, le=64)] = 0
+    """External snapshots: images on top of the one with the data, each on the one before. The guest has the last."""
     on: OnBase = field(default_factory=Device)
     """What it lies on: the disk, or an array."""
     kind: Literal["qcow2"] = "qcow2"
@@ -165,8 +167,17 @@ class Qcow2(Layer):
         yield from _of_filesystem(self.filesystem)
         yield Tools(("qemu-img",), "qemu-img is", "qemu-utils")
 
-    def amplification(self, job: Job) -> Amplification:  # noqa: ARG002
-        return Amplification(most_written=1 + METADATA, most_read=1 + _QCOW2_TABLES, read_for_write=_QCOW2_TABLES)
+    def amplification(self, job: Job) -> Amplification:
+        tables = _QCOW2_TABLES * (1 + self.snapshots)
+        if not self.snapshots:
+            return Amplification(most_written=1 + METADATA, most_read=1 + tables, read_for_write=tables)
+        # The first write to a cluster copies it to the last image.
+        copied = of_records(self.cluster_size, min(job.block_sizes), times_written=1)
+        return Amplification(
+            most_written=copied.most_written + METADATA,
+            most_read=1 + tables,
+            read_for_write=copied.read_for_write + tables,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from harness.model.base import Device, Md
 from harness.model.effective import NOTHING, Effective
 from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.job import Job
-from harness.model.layout import AnyLayout, Layout
+from harness.model.layout import AnyLayout, Layout, Qcow2
 from harness.model.neighbour import Neighbour
 from harness.model.values import VALUE
 from harness.model.variant import HostSetting, ModeVariant
@@ -120,7 +120,9 @@ class Mode:
         if self.attach is None:
             return NOTHING
         threads = self.attach.threads if isinstance(self.attach, Attach) and self.attach.in_qemu else 0
-        return self.guest.expected(iothreads=threads).merged(self.attach.expected)
+        below = self.layout.snapshots if isinstance(self.layout, Qcow2) else 0
+        chain = Effective(qemu_backing_files=below) if below else NOTHING
+        return self.guest.expected(iothreads=threads).merged(self.attach.expected).merged(chain)
 
     def on(self, guest: GuestOptions, *, one_guest: bool = False) -> Mode:
         """The same mode on a host whose guests have these options. The mode's own ones win.

@@ -67,6 +67,8 @@ def scenario_problems(scenario: Scenario) -> Iterator[str]:
             yield from _conflicts_with_vfio(f'modes[{index}] = "{mode.name}"', mode, scenario)
         if isinstance(mode.attach, Attach):
             yield from workload_problems(mode.name, mode.attach, scenario)
+        if isinstance(mode.layout, Qcow2) and mode.layout.snapshots:
+            yield from _snapshots_for(mode, mode.layout, scenario)
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +298,18 @@ def _spans_for(mode: Mode, scenario: Scenario) -> Iterator[str]:
         yield (
             f'mode.{mode.name}.{key} = "{size}": conflicts with profile.{profile.name}.span = "{span}", which has '
             f"fewer chunks than the array has disks ({md.disks}); allowed: a smaller chunk, or a larger span"
+        )
+
+
+def _snapshots_for(mode: Mode, layout: Qcow2, scenario: Scenario) -> Iterator[str]:
+    """Reads beside writes: what is written is in the last image, so later reads do not pass through the chain."""
+    reading = [workload.name for workload in scenario.workloads if workload.reads]
+    writing = [workload.name for workload in scenario.workloads if workload.writes]
+    if reading and writing:
+        yield (
+            f'mode.{mode.name}.layout.snapshots = {layout.snapshots}: conflicts with "{writing[0]}" beside '
+            f'"{reading[0]}", because what is written is no longer read through the chain; allowed: workloads that '
+            "only read, or workloads that only write"
         )
 
 

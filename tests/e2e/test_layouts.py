@@ -41,6 +41,7 @@ ON_ONE_DISK: dict[str, Layout] = {
     "full": RawFile(preallocation="full"),
     "xfs": RawFile("xfs"),
     "qcow2": Qcow2(),
+    "qcow2-chain": Qcow2(snapshots=3),
     "qcow2-lazy": Qcow2("xfs", cluster_size=2 * MIB, preallocation="falloc", lazy_refcounts=True),
 }
 # RAID 1 is that of the two legs.
@@ -84,7 +85,7 @@ def test_every_layer_of_one_disk_holds_what_is_written(host: SshRunner, facts: H
         assert layouts.span == SPAN
         # The bare device once, and each of the other modes.
         assert len(layouts.regions) == len(ON_ONE_DISK)
-        assert set(layouts.twins) == {"qcow2", "qcow2-lazy"}
+        assert set(layouts.twins) == {"qcow2", "qcow2-chain", "qcow2-lazy"}
         hold_what_is_written(host, layouts)
         for image in layouts.images:
             qcow2.fill(image)

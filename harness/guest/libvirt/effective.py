@@ -129,6 +129,7 @@ def _effective(connection: Connection, domain: Any, guest: Running, alias: str) 
         qemu_detect_zeroes=inserted["detect_zeroes"],
         qemu_read_only=inserted["ro"],
         qemu_block_driver=inserted["drv"],
+        qemu_backing_files=inserted.get("backing_file_depth") if inserted["drv"] == "qcow2" else None,
         qemu_iops_limit=shown_limits(limits, "iops"),
         qemu_bw_limit=shown_limits(limits, "bps"),
     )

@@ -35,12 +35,14 @@ def not_made(layout: Layout) -> str | None:
     chunk = isinstance(layout, LvmThin) and layout != LvmThin()
     clusters = isinstance(layout, Qcow2) and layout.cluster_size != Qcow2().cluster_size
     refcounts = isinstance(layout, Qcow2) and layout.lazy_refcounts
+    chain = isinstance(layout, Qcow2) and layout.snapshots > 0
     refused = {
         "Proxmox VE does not support md arrays": not isinstance(layout.base, Device),
         "Proxmox VE stores volumes of VMs on ZFS as zvols, not as files: use the layout zvol": layout.kind == "zfs",
         "Proxmox VE has no option for the chunk of a thin pool: LVM chooses it": chunk,
         "Proxmox VE uses its default volblocksize here": isinstance(layout, Zvol) and layout != Zvol(),
         "Proxmox VE creates qcow2 files with clusters of 64 KiB and without lazy_refcounts": clusters or refcounts,
+        "virt-overhead makes chains of snapshots only on a host with libvirt": chain,
         f"Proxmox VE has no storage for the layout {layout.kind}": not isinstance(layout, Device | Partition | Stored),
     }
     return next((why for why, applies in refused.items() if applies), None)
