@@ -5,7 +5,6 @@ The overhead of the guest relative to the twin therefore includes the cost of th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 
@@ -41,23 +40,20 @@ def make(region: Writable, path: str, size: int, layout: Qcow2) -> Sources:
     Raises SafetyError if `path` is not on `region`, and HostError.
     """
     image, *snapshots = image_names(path, layout)
-    always = {"cluster_size": str(layout.cluster_size), "lazy_refcounts": "on" if layout.lazy_refcounts else "off"}
-    create = _create(image, always | {"preallocation": layout.preallocation})
-    region.run([*create, str(size)], deadline=60 + size / raw_file.SLOWEST_WRITE)
+    always = f"cluster_size={layout.cluster_size},lazy_refcounts={'on' if layout.lazy_refcounts else 'off'}"
+    words = f"{always},preallocation={layout.preallocation}"
+    create = ["qemu-img", "create", "-q", "-f", "qcow2", "-o", words, image, str(size)]
+    region.run(create, deadline=60 + size / raw_file.SLOWEST_WRITE)
     for below, snapshot in pairwise([image, *snapshots]):
         # An image on top of another one has the size of that one, and cannot be preallocated.
-        region.run([*_create(snapshot, always), "-b", below, "-F", "qcow2"], deadline=60)
+        create = ["qemu-img", "create", "-q", "-f", "qcow2", "-o", always, "-b", below, "-F", "qcow2", snapshot]
+        region.run(create, deadline=60)
     data, *others = [
         BlockSource(each, "file", 0, size, "qcow2", grant=file)
         for each, file in zip([image, *snapshots], built_on([region], [image, *snapshots]), strict=True)
     ]
     twin = raw_file.make(region, f"{path}.raw", size, layout.twin.preallocation)
     return Sources(replace(others[-1], data=data) if others else data, twin)
-
-
-def _create(image: str, options: Mapping[str, str]) -> list[str]:
-    words = ",".join(f"{key}={value}" for key, value in options.items())
-    return ["qemu-img", "create", "-q", "-f", "qcow2", "-o", words, image]
 
 
 def fill(sources: Sources) -> None:
@@ -68,4 +64,5 @@ def fill(sources: Sources) -> None:
     image = sources.guest.data or sources.guest
     copy = ["qemu-img", "convert", "-q", "-n", "-S", "0", "-T", "none", "-t", "none", "-f", "raw", "-O", "qcow2"]
     deadline = 60 + 2 * sources.twin.size / raw_file.SLOWEST_WRITE
-    run_all([sources.twin.writable, image.writable], [*copy, sources.twin.path, image.path], deadline=deadline)
+    writable = [sources.twin.writable, image.writable]
+    run_all(writable, [*copy, sources.twin.path, image.path], deadline=deadline)

@@ -23,7 +23,7 @@ class BlockSource:
     format: Literal["raw", "qcow2"] = "raw"
     grant: Writable | None = field(default=None, compare=False, repr=False)
     """The guard's permission to write there. A source without it cannot be written to."""
-    data: BlockSource | None = field(default=None, compare=False, repr=False)
+    data: BlockSource | None = field(default=None, compare=False, repr=False, kw_only=True)
     """The image that holds the data, if `path` is a snapshot on top of it."""
 
     @property
