@@ -18,9 +18,9 @@ from tests.soak.own_disks import measured, own_disks, project
 
 __all__ = ["host"]
 
-DISK = NullBlkDisk("crowded", 1 << 30, completion_ns=1_000_000, queue_depth=4)
-"""Four requests at a time, 1 ms each: 4,000 IOPS for all guests together, which the emulated CPUs can do. Further
-requests wait, so a neighbour with a depth of 16 makes each I/O wait for several others."""
+DISK = NullBlkDisk("crowded", 1 << 30, completion_ns=10_000_000, queue_depth=4)
+"""Four requests at a time, 10 ms each: 400 IOPS for all guests together, which leaves the emulated CPUs mostly idle.
+Further requests wait, so a neighbour with a depth of 16 makes each I/O wait for several others."""
 SCENARIO = """
 title = "Guests that share a disk"
 disk = "crowded"
@@ -31,10 +31,11 @@ guest = {{ vcpus = 1, memory = "384 MiB" }}
 
 [profile.smoke]
 iodepth = [{depth}]
-runtime = "1 s"
+runtime = "6 s"
 span = "32 MiB"
-rounds = 4
-most_rounds = 4
+blocks = 3
+rounds = 2
+most_rounds = 2
 
 {tables}
 """
