@@ -13,12 +13,20 @@ from functools import cached_property, partial
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from platformdirs import user_state_path
-
-from harness.errors import GuestError, HostError, SafetyError, Unsupported
+from harness.errors import GuestError, HostError, Unsupported
 from harness.events import Events, Note
-from harness.guest.booting import Booted, logging_in
-from harness.guest.guest_system import GuestSystem, block_devices, plugged_in
+from harness.guest.booting import Booted
+from harness.guest.borrowed import (
+    in_words,
+    lacking,
+    log_in,
+    look_inside,
+    other_fio,
+    require_distinct,
+    require_same,
+    words_of,
+)
+from harness.guest.guest_system import GuestSystem, plugged_in
 from harness.guest.libvirt.attachments import Attachments, resolved
 from harness.guest.libvirt.backend import LibvirtHypervisor
 from harness.guest.libvirt.connection import Connection, Refused
@@ -39,28 +47,10 @@ from harness.lab.hosts import Host
 from harness.lab.hypervisor import BorrowedVm
 from harness.lab.inventory import AnyDisk
 from harness.lab.transport.base import Runner
-from harness.lab.transport.ssh import SshRunner, SshTarget
 from harness.lab.vm_threads import VmThreads
-from harness.model.attach import Attach, Attachment
+from harness.model.attach import Attachment
 from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.mode import Mode
-from harness.packages import install_command
-
-LOGIN_SECONDS = 30.0
-_DRIVERS = {"virtio-blk": "virtio_blk", "virtio-scsi": "virtio_scsi"}
-"""The driver in the guest of each bus that disks can be plugged into."""
-
-# $1: drivers of virtio. Prints what measuring needs of the system in the VM. `modprobe -n` loads nothing.
-_CHECK = r"""
-export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
-echo "user=$(id -u)"
-echo "fio=$(fio --version 2>/dev/null)"
-echo "os=$(. /etc/os-release 2>/dev/null; echo "$ID $ID_LIKE")"
-for driver in $1; do
-    [ -d "/sys/bus/virtio/drivers/$driver" ] || modprobe -n -q "$driver" 2>/dev/null || continue
-    echo "$driver=yes"
-done
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,17 +89,10 @@ class BorrowingHypervisor(LibvirtHypervisor):
             if why := why_not_plugged(self._words, vcpus_of(live), disk.attach, options):
                 raise Unsupported(f"host {host.name}: {disk.name}: {why}")
         attached = resolved(host.runner, host.name, disks)
-        with closing(self._vm_login()) as runner:
+        with closing(log_in(self._host, self._vm)) as runner:
             system = GuestSystem(runner)
-            own = block_devices(system, [], host.name)
-            clashes = [serial for serial in attached.serials.values() if serial in own]
-            clashes += [disk.name for disk in disks if shown(live, alias_of(disk))]
-            if clashes:
-                raise SafetyError(
-                    f"host {host.name}: {self._words} has a disk of its own with the serial number or alias of "
-                    f"{', '.join(clashes)}, so a run cannot tell them apart",
-                    hint="give the mode another name ; if a killed run left the disk: virt-overhead reap",
-                )
+            clashes = [disk.name for disk in disks if shown(live, alias_of(disk))]
+            require_distinct(host.name, self._words, system, list(attached.serials.values()), clashes)
             devices = devices_for(live, disks, uuid.uuid4().hex[:8])
             with devices_plugged(self._connection, domain, log, disks, devices):
                 for serial in attached.serials.values():
@@ -118,7 +101,8 @@ class BorrowingHypervisor(LibvirtHypervisor):
                 threads = qemu_threads(host.runner, PID_FILE.format(name=vm.name), self._events)
                 up = Booted(machine, runner, None)
                 guest = BorrowedGuest(up, threads=threads, host=host.runner, log=log, attached=attached)
-                self._compare_fio(guest.evidence.get("fio", ""))
+                if note := other_fio(self._words, guest.evidence.get("fio", ""), host.facts["fio"]):
+                    self._events(Note(note))
                 yield guest
         if changed := differences(live, live_xml(self._connection, domain)):
             # Everything that the run plugged in is out. Only the owner knows whether this was intended.
@@ -141,19 +125,17 @@ class BorrowingHypervisor(LibvirtHypervisor):
 
     @property
     def _words(self) -> str:
-        return f"the borrowed VM {self._vm.name}"
+        return words_of(self._vm)
 
     @cached_property
     def _looked_at(self) -> LookedAt | str:
         """The VM, or why it cannot be borrowed, with the remedy."""
         try:
             live = live_xml(self._connection, self._domain())
-            with closing(self._vm_login()) as runner:
-                check = ["sh", "-s", "--", " ".join(_DRIVERS.values())]
-                printed = runner.run(check, stdin=_CHECK, deadline=60, check=False).stdout
+            with closing(log_in(self._host, self._vm)) as runner:
+                return LookedAt(live, look_inside(runner))
         except (GuestError, HostError, Unsupported) as error:
-            return f"{error.message}; {error.hint}" if error.hint else error.message
-        return LookedAt(live, dict(line.split("=", 1) for line in printed.splitlines() if "=" in line))
+            return in_words(error)
 
     def _domain(self) -> Any:
         """libvirt's handle of the running VM. Raises Unsupported if there is none, HostError."""
@@ -166,36 +148,6 @@ class BorrowingHypervisor(LibvirtHypervisor):
         if not connection.call(f"report whether the VM {name} runs", domain.isActive):
             raise Unsupported(f"host {self._host.name}: {self._words} does not run", hint=remedy)
         return domain
-
-    def _vm_login(self) -> SshRunner:
-        vm, host = self._vm, self._host
-        known_hosts = user_state_path("virt-overhead") / "known_hosts"
-        target = SshTarget(vm.address, vm.port, vm.user, vm.key, vm.host_key, known_hosts)
-        hint = f"check address, port, user and key in host.{host.name}.guest of the lab file"
-        with logging_in(f"host {host.name}: {self._words}", hint=hint):
-            via = host.ssh if vm.through_host else None
-            return SshRunner.connect(target, name=f"VM {vm.name} on {host.name}", via=via, deadline=LOGIN_SECONDS)
-
-    def _compare_fio(self, of_guest: str) -> None:
-        of_host = self._host.facts["fio"]
-        if of_guest != of_host:
-            self._events(
-                Note(f"{self._words} has {of_guest}, its host has {of_host}: the overhead includes what differs")
-            )
-
-
-def lacking(vm: str, system: Mapping[str, str], attach: Attachment) -> str | None:
-    """What the system in the VM lacks for measuring a disk that is attached in this way, with the remedy; else None."""
-    if system.get("user") != "0":
-        return (
-            f"in {vm}, only root can open disks, but the user id is {system.get('user') or 'unknown'}: log in as root"
-        )
-    if not system.get("fio"):
-        return f"in {vm}, fio is not installed: {install_command(system.get('os', '').strip(), 'fio')}"
-    driver = _DRIVERS.get(attach.bus, "") if isinstance(attach, Attach) else ""
-    if driver and system.get(driver) != "yes":
-        return f"in {vm}, the kernel has no driver {driver}: install a kernel package that has it"
-    return None
 
 
 class BorrowedGuest(LibvirtGuest):
@@ -219,12 +171,8 @@ class BorrowedGuest(LibvirtGuest):
     @contextmanager
     def holding(self, disk: str) -> Iterator[None]:
         """The disk is still the one that was plugged in: the owner of the VM may have changed its devices meanwhile."""
-        serial, known = self._attached.serials[disk], self.device(disk)
-        if (now := block_devices(self.system, [serial], self._connection.host)[serial].path) != known:
-            raise GuestError(
-                f"{self.runner.name}: {disk} was {known} there, and is now {now}",
-                hint="somebody changed the devices of the VM during the run; run it again",
-            )
+        serial = self._attached.serials[disk]
+        require_same(self.system, self._connection.host, disk, serial, self.device(disk))
         yield
 
     def state(self) -> str:

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
+from harness.guest.borrowed import never_plugged
 from harness.guest.libvirt.addresses import AnyPlace
 from harness.guest.libvirt.disks import DomainDisks, Taken
 from harness.guest.machine_size import too_many_queues
 from harness.guest.protocol import GuestDisk
 from harness.model.attach import Attach, Attachment
 from harness.model.guest import GuestOptions
-
-_HOT_PLUGGED = ("virtio-blk", "virtio-scsi")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +103,8 @@ def source_of(disk: ET.Element) -> str:
 
 def why_not_plugged(vm: str, vcpus: int, attach: Attachment, options: GuestOptions) -> str | None:
     """Why a disk cannot be plugged in like this, or the VM cannot have the options, with the remedy; None if it can."""
-    if options.requested:
-        keys = ", ".join(options.requested)
-        return f"{vm} has the size and placement that its owner gave it: leave out {keys} of [guest] in the scenario"
-    if not isinstance(attach, Attach):
-        return f"a device that is passed through to {vm} may come back only when the VM ends: leave out borrow for VFIO"
-    if attach.bus not in _HOT_PLUGGED:
-        allowed = ", ".join(_HOT_PLUGGED)
-        return f'no disk can be plugged into bus = "{attach.bus}" of {vm} while it runs; allowed: {allowed}'
+    if (why := never_plugged(vm, attach, options)) or not isinstance(attach, Attach):
+        return why
     if key := _not_while_running(attach):
         return f"{key} cannot be changed in {vm} while it runs: leave it out"
     return too_many_queues(attach, vcpus, GuestOptions(vcpus=vcpus))
