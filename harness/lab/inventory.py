@@ -15,7 +15,7 @@ from harness.config.toml import read_toml
 from harness.errors import ConfigError
 from harness.lab import proxmox
 from harness.lab.array import ArrayTable, StatedArray, reference_problems, stated_array
-from harness.lab.borrowed import borrowed_vm
+from harness.lab.borrowed import borrowed_vm, require_id
 from harness.lab.fields import (
     Address,
     BackingFile,
@@ -320,9 +320,14 @@ def _kinds(fit: Callable[[KindRules], bool]) -> str:
 
 
 def _hypervisor(where: str, table: _Host, problems: list[str]) -> HypervisorSpec:
+    guest = table.guest
+    borrowed = borrowed_vm(f"{where}.guest", guest, problems) if guest is not None else None
     if table.kind == "proxmox":
-        return proxmox.proxmox_spec(where, table.api, table.guest, problems) or LIBVIRT
-    borrowed = borrowed_vm(f"{where}.guest", table.guest, problems) if table.guest is not None else None
+        if guest is not None and guest.borrow is not None:
+            require_id(f"{where}.guest", guest, problems)
+            guest = guest.beside_borrowed
+        spec = proxmox.proxmox_spec(where, table.api, guest, problems)
+        return LIBVIRT if spec is None else replace(spec, borrowed=borrowed)
     return LibvirtSpec(borrowed) if borrowed is not None else LIBVIRT
 
 
@@ -331,10 +336,6 @@ def _guest(where: str, table: _Host, problems: list[str]) -> GuestOptions:
         return ANY_GUEST
     if table.kind != "proxmox" and (surplus := sorted(table.guest.of_node)):
         why = f'cannot be used with kind = "{table.kind}"; allowed: only with kind = "proxmox"'
-        problems += [f"{where}.{key}: {why}" for key in surplus]
-    if table.kind == "proxmox" and (surplus := sorted(table.guest.of_borrowed)):
-        allowed = _kinds(lambda each: "api" in each.needless)
-        why = f"a VM of Proxmox VE cannot be borrowed; allowed: only with kind = {allowed}"
         problems += [f"{where}.{key}: {why}" for key in surplus]
     problems += [f"{where}.{problem}" for problem in guest_problems(table.guest.options)]
     return table.guest.options

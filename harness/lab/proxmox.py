@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from harness.config.values import absolute_path
 from harness.lab.fields import HostKey, HostPath, Word, host_address
-from harness.lab.hypervisor import KindRules
+from harness.lab.hypervisor import BorrowedVm, KindRules
 from harness.model.guest import GUEST_MEMORY, OPTION_TYPES, OPTIONS_TABLE, GuestOptions, cpu_type
 
 ROOT = "root@pam"
@@ -99,6 +99,8 @@ class ProxmoxSpec:
 
     api: ApiSpec
     guest: GuestRules
+    borrowed: BorrowedVm | None = None
+    """The VM that disks are plugged into, by its id; None if runs make their own guests."""
 
     @property
     def address(self) -> str:
@@ -119,7 +121,7 @@ class ProxmoxSpec:
 
     @property
     def boots_guests(self) -> bool:
-        return True
+        return self.borrowed is None
 
     def why_emulated(self, host: str) -> str | None:
         return None if self.guest.kvm else f"host.{host}.guest.kvm = false in the lab file"
@@ -238,6 +240,8 @@ class ApiTable(_Discreet):
 
 _OF_BORROWED = frozenset({"borrow", "port", "user", "key", "host_key"})
 _OF_BOTH = frozenset({"address", "reach"})
+_BESIDE_BORROWED = frozenset({"vmids", "kvm"})
+"""The keys of a node that count also if a VM is borrowed: its volumes belong to a VM of the run, which never starts."""
 
 
 class GuestTable(OPTIONS_TABLE):  # type: ignore[misc, valid-type] # it is created from the options of a guest
@@ -267,6 +271,18 @@ class GuestTable(OPTIONS_TABLE):  # type: ignore[misc, valid-type] # it is creat
     def of_node(self) -> set[str]:
         """The keys in the file that only a node of Proxmox VE has."""
         return set(self.model_fields_set) - set(OPTION_TYPES) - _OF_BORROWED - (_OF_BOTH if self.borrow else set())
+
+    @property
+    def of_booted(self) -> set[str]:
+        """The keys in the file that only a guest of a node that is booted has."""
+        return self.of_node - _BESIDE_BORROWED
+
+    @property
+    def beside_borrowed(self) -> GuestTable:
+        """The table without everything that is about a guest that is booted, or about the login to a borrowed VM."""
+        kept = {key: getattr(self, key) for key in self.model_fields_set & _BESIDE_BORROWED}
+        found: GuestTable = GuestTable.model_construct(**kept)
+        return found
 
     @property
     def of_borrowed(self) -> set[str]:

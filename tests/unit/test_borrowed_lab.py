@@ -9,6 +9,7 @@ import pytest
 from harness.calibrate.command import disk_of
 from harness.errors import ConfigError
 from harness.lab.hypervisor import BorrowedVm, LibvirtSpec
+from harness.lab.proxmox import ProxmoxSpec
 from tests.unit.test_inventory import GOOD, complaint, load
 
 GUEST = """
@@ -77,6 +78,57 @@ def test_a_host_without_it_boots_guests(tmp_path: Path) -> None:
 )
 def test_a_mistake_is_refused_with_the_key(tmp_path: Path, old: str, new: str, lines: list[str]) -> None:
     assert sorted(complaint(tmp_path, GOOD + GUEST.replace(old, new))) == sorted(lines)
+
+
+NODE = """
+[host.node1]
+kind = "proxmox"
+address = "192.0.2.7"
+key = "/keys/node1"
+
+[host.node1.api]
+url = "https://192.0.2.7:8006"
+node = "pve"
+secret = { env = "PVE_PASSWORD" }
+
+[host.node1.guest]
+borrow = "100"
+address = "192.0.2.50"
+key = "/keys/shop"
+vmids = [8000, 8001]
+
+[host.node1.disk.optane]
+id = "/dev/disk/by-id/nvme-INTEL_900P"
+serial = "PHM1"
+destroy = true
+"""
+
+
+def test_a_vm_of_proxmox_ve_is_named_by_its_id(tmp_path: Path) -> None:
+    spec = load(tmp_path, NODE).hosts[0].hypervisor
+    assert isinstance(spec, ProxmoxSpec)
+    assert spec.borrowed == BorrowedVm("100", "192.0.2.50", 22, "root", Path("/keys/shop"), None, through_host=True)
+    assert not spec.boots_guests
+    assert (spec.guest.vmids, spec.guest.address) == ((8000, 8001), None)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ('"100"', '"shop"', 'borrow = "shop": allowed: the id of a VM of the node, for example "100"'),
+        (
+            "vmids = [8000, 8001]",
+            "template = 900",
+            "template: conflicts with borrow, because no guest is booted; allowed: one of the two",
+        ),
+        ('borrow = "100"', "", 'key: needs borrow; allowed: only with borrow = "VM"'),
+    ],
+    ids=["name", "template", "no-vm"],
+)
+def test_a_mistake_in_the_table_of_a_node_is_refused_with_the_key(
+    tmp_path: Path, old: str, new: str, line: str
+) -> None:
+    assert f"{WHERE}.{line}" in complaint(tmp_path, NODE.replace(old, new))
 
 
 def test_a_calibration_needs_guests_that_are_booted(tmp_path: Path) -> None:

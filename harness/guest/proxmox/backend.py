@@ -47,7 +47,7 @@ from harness.lab.proxmox import ROOT, GuestRules, ProxmoxSpec
 from harness.lab.storage import DiskByStorage
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
-from harness.model.attach import Attach
+from harness.model.attach import Attach, Attachment
 from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.layout import Zvol, missing_requirement
 from harness.model.mode import Mode
@@ -105,9 +105,13 @@ class ProxmoxHypervisor(ProxmoxRemover):
             return why
         if mode.runs_with_others:
             return "virt-overhead runs one guest at a time on Proxmox VE: measure this mode on a host with libvirt"
-        guest, spec = mode.guest, self._client.spec
+        return self._no_guest(mode.guest, mode.attach)
+
+    def _no_guest(self, guest: GuestOptions, attach: Attachment) -> str | None:
+        """Why the node cannot have a guest with these options for a disk that is attached in this way."""
+        spec = self._client.spec
         cpus = int(self._host.facts["cpus"] or 1)
-        if why := too_many_queues(mode.attach, cpus, guest) or unplaced(guest):
+        if why := too_many_queues(attach, cpus, guest) or unplaced(guest):
             return why
         if (options := of_root(guest)) and not spec.may_pass_devices:
             return (
@@ -232,7 +236,7 @@ class ProxmoxHypervisor(ProxmoxRemover):
         def strings() -> dict[str, Any]:
             buses = {disk.name: disk.attach.bus for disk in disks if isinstance(disk.attach, Attach)}
             keys.update(drive_keys(buses, machine.config()))
-            drives = {keys[disk.name]: drive_string(_source(disk), disk.attach, disk.serial) for disk in disks}
+            drives = {keys[disk.name]: drive_string(source_of(disk), disk.attach, disk.serial) for disk in disks}
             vcpus = vcpus_for(self._host.facts, [disk.attach for disk in disks], options)
             return size_parameters(options, vcpus) | drives
 
@@ -267,8 +271,14 @@ class ProxmoxBackend:
 
     @contextmanager
     def hypervisor(self, host: Host, events: Events) -> Iterator[Hypervisor]:
-        with logged_in(host.name, self._spec) as client:
-            yield ProxmoxHypervisor(host, client, self._spec.guest, events)
+        from harness.guest.proxmox.borrowing import BorrowingProxmox  # noqa: PLC0415 - it is derived from this module
+
+        spec = self._spec
+        with logged_in(host.name, spec) as client:
+            if spec.borrowed is not None:
+                yield BorrowingProxmox(host, client, spec.guest, events, spec.borrowed)
+            else:
+                yield ProxmoxHypervisor(host, client, spec.guest, events)
 
     @contextmanager
     def remover(self, host: ReachedHost) -> Iterator[Remover]:
@@ -279,5 +289,6 @@ class ProxmoxBackend:
         return node_findings(host, self._spec, runner)
 
 
-def _source(disk: GuestDisk) -> str:
+def source_of(disk: GuestDisk) -> str:
+    """How a VM's configuration names the disk."""
     return disk.source.volid if isinstance(disk.source, PveVolume) else disk.source.path

@@ -61,14 +61,19 @@ class ProxmoxGuest(BootedGuest):
             )
         process = read_process(self._node, vmid)
         with reading(f"{self._node.name}: VM {vmid}: how QEMU serves the drive {key}", GuestError):
-            found = _effective(config, process, key)
+            drives = self._with_drives(process)
+            found = _effective(config, drives, key)
             size = read_size(self._node, vmid, process, self.threads)
             with suppress(HostError):
                 # Without the process, only the arguments that it would get are known.
-                filename = drive_of(process, key).filename
+                filename = drive_of(drives, key).filename
                 found = found.merged(read_io_limit(self._node, PID_FILE.format(vmid=vmid), filename))
         seen = seen_by_guest(self.evidence, size.qemu_memory)
         return found.merged(size).merged(self._devices[self._disks[disk].serial].effective).merged(seen)
+
+    def _with_drives(self, process: Inspected) -> Inspected:
+        """The process with the arguments that show its drives."""
+        return process
 
     @contextmanager
     def holding(self, disk: str) -> Iterator[None]:  # noqa: ARG002 - a Guest

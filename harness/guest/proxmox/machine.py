@@ -76,18 +76,18 @@ class VirtualMachine:
             )
         except PveError:
             with suppress(HarnessError):
-                self._revert(self.pending())
+                self.revert(self.pending())
             raise
         require_all(self, end, "configure")
         if pending := self.pending():
-            self._revert(pending)
+            self.revert(pending)
             raise GuestError(
                 f"host {self.client.host}: VM {self.vmid} was not changed as requested, only at its next start: "
                 + "; ".join(f"{key}: {value}" for key, value in pending.items()),
                 hint="the change was reverted; it can be made while the VM does not run",
             )
 
-    def _revert(self, pending: Mapping[str, str]) -> None:
+    def revert(self, pending: Mapping[str, str]) -> None:
         """Revert the changes that wait for the VM's next start."""
         if not pending:
             return

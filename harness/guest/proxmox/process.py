@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import replace
+
 from harness.errors import GuestError
 from harness.guest.proxmox.resolved import Resolved, resolved
 from harness.guest.qemu_process import Inspected, look_at_process, parse_inspected
@@ -26,6 +29,16 @@ def read_process(runner: Runner, vmid: int) -> Inspected:
             f"{done.stderr.strip()}"
         )
     return process
+
+
+def with_plugged(runner: Runner, vmid: int, process: Inspected) -> Inspected:
+    """The process with the arguments that `qm showcmd` prints: drives that were plugged in later are only there.
+
+    The engines are those of the process itself.
+    """
+    printed = runner.run(["qm", "showcmd", str(vmid)], deadline=60).stdout
+    with reading(f"{runner.name}: the output of qm showcmd {vmid}", GuestError):
+        return replace(process, arguments=tuple(shlex.split(printed)))
 
 
 def drive_of(process: Inspected, key: str) -> Resolved:

@@ -7,9 +7,10 @@ from typing import Any
 from harness.errors import HostError
 from harness.guest.proxmox.client import Client, PveError
 from harness.guest.proxmox.machine import VirtualMachine, exists
+from harness.guest.proxmox.plugged import unplug
 from harness.guest.proxmox.refusals import is_lock_timeout
 from harness.guest.proxmox.store_removal import remove_store, require_node
-from harness.guest.proxmox.things import CreatedStore, CreatedVm, CreatedVolume, volumes_of
+from harness.guest.proxmox.things import CreatedStore, CreatedVm, CreatedVolume, PluggedDrive, volumes_of
 from harness.guest.proxmox.vmids import require_sight
 from harness.lab.created import Entry, Removal
 from harness.lab.transport.base import Runner
@@ -31,10 +32,16 @@ identity_of() {
 """
 _IDENTITY = IDENTITY + '\nidentity_of "$1"\n'
 
-# $1: the volume, $2: its identity, empty if the run was killed before it recorded it.
+# Of all nodes of the cluster: a shared storage may have volumes of their guests.
+CONFIGURATIONS = "/etc/pve/nodes"
+
+# $1: the volume, $2: its identity, empty if the run was killed before it recorded it, $3: where guests are configured.
 _FREE = (
     IDENTITY
     + r"""
+# Without containers, grep does not find their files, and its status says nothing.
+users=$(grep -slwF -e "$1" "$3"/*/qemu-server/*.conf "$3"/*/lxc/*.conf)
+[ -z "$users" ] || { echo "it is still attached:" $users "on the node" >&2; exit 1; }
 if [ -n "$2" ]; then
     path=$(pvesm path "$1") && now=$(identity_of "$path") || exit
     [ "$now" = "$2" ] || { echo "foreign: $path is ($now), but ($2) was created"; exit 0; }
@@ -46,7 +53,7 @@ pvesm free "$1" >&2 && echo removed
 
 def remove(client: Client, runner: Runner, entry: Entry) -> Removal | None:
     """Remove what the entry records; None if Proxmox VE did not create it. Raises HostError, GuestError."""
-    thing = entry.parsed((CreatedVm, CreatedVolume, CreatedStore))
+    thing = entry.parsed((CreatedVm, CreatedVolume, CreatedStore, PluggedDrive))
     match thing:
         case CreatedVm():
             return remove_vm(client, runner, thing)
@@ -54,6 +61,8 @@ def remove(client: Client, runner: Runner, entry: Entry) -> Removal | None:
             return remove_volume(client, runner, thing)
         case CreatedStore():
             return remove_store(client, runner, thing)
+        case PluggedDrive():
+            return unplug(client, thing)
     return None
 
 
@@ -174,7 +183,9 @@ def _free(runner: Runner, volume: CreatedVolume) -> str:
     """Run the command, again if it did not get the storage's lock, which PVE holds while it changes a volume there."""
     for attempt in attempts(Deadline.after(_FREE_SECONDS), growing(0.5, 8.0)):
         try:
-            return runner.run(["sh", "-c", _FREE, "sh", volume.volid, volume.identity], deadline=_FREE_SECONDS).stdout
+            return runner.run(
+                ["sh", "-c", _FREE, "sh", volume.volid, volume.identity, CONFIGURATIONS], deadline=_FREE_SECONDS
+            ).stdout
         except HostError as error:
             if not is_lock_timeout(error.message) or attempt.is_last:
                 raise

@@ -133,7 +133,30 @@ class CreatedStore(Thing):
         ]
 
 
-KINDS: tuple[type[Thing], ...] = (CreatedVm, CreatedVolume, CreatedStore)
+class PluggedDrive(Thing):
+    """A drive in the running VM of others with this SMBIOS UUID. Source and serial number identify the drive."""
+
+    kind: Literal["pve-drive"] = "pve-drive"
+    node: str
+    vmid: int
+    uuid: str
+    key: str
+    source: str
+    serial: str
+
+    @property
+    def words(self) -> str:
+        return f"the drive {self.key} ({self.source}) in the borrowed VM {self.vmid}"
+
+    def in_config(self, config: Mapping[str, Any]) -> list[str]:
+        """The drives of a VM with this configuration that have the same source and serial number."""
+        return [key for key, value in config.items() if _DRIVE.fullmatch(key) and self._is(drive_options(str(value)))]
+
+    def _is(self, options: Mapping[str, str]) -> bool:
+        return (options["file"], options.get("serial")) == (self.source, self.serial)
+
+
+KINDS: tuple[type[Thing], ...] = (CreatedVm, CreatedVolume, CreatedStore, PluggedDrive)
 
 
 def smbios_uuid(config: Mapping[str, Any]) -> str:

@@ -1,0 +1,115 @@
+"""A running VM of others as the guest, on any hypervisor: the login to it, and what measuring needs of its system."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from platformdirs import user_state_path
+
+from harness.errors import GuestError, HarnessError, SafetyError
+from harness.guest.booting import logging_in
+from harness.guest.guest_system import GuestSystem, block_devices
+from harness.lab.hosts import Host
+from harness.lab.hypervisor import BorrowedVm
+from harness.lab.transport.base import Runner
+from harness.lab.transport.ssh import SshRunner, SshTarget
+from harness.model.attach import Attach, Attachment
+from harness.model.guest import GuestOptions
+from harness.packages import install_command
+
+LOGIN_SECONDS = 30.0
+_DRIVERS = {"virtio-blk": "virtio_blk", "virtio-scsi": "virtio_scsi"}
+"""The driver in the VM of each bus that disks can be plugged into."""
+
+# $1: drivers of virtio. Prints what measuring needs of the system in the VM. `modprobe -n` loads nothing.
+_CHECK = r"""
+export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
+echo "user=$(id -u)"
+echo "fio=$(fio --version 2>/dev/null)"
+echo "os=$(. /etc/os-release 2>/dev/null; echo "$ID $ID_LIKE")"
+for driver in $1; do
+    [ -d "/sys/bus/virtio/drivers/$driver" ] || modprobe -n -q "$driver" 2>/dev/null || continue
+    echo "$driver=yes"
+done
+"""
+
+
+def words_of(vm: BorrowedVm) -> str:
+    """The VM in messages."""
+    return f"the borrowed VM {vm.name}"
+
+
+def log_in(host: Host, vm: BorrowedVm) -> SshRunner:
+    """A runner in the VM. Raises GuestError, with the remedy, if it does not answer."""
+    known_hosts = user_state_path("virt-overhead") / "known_hosts"
+    target = SshTarget(vm.address, vm.port, vm.user, vm.key, vm.host_key, known_hosts)
+    hint = f"check address, port, user and key in host.{host.name}.guest of the lab file"
+    with logging_in(f"host {host.name}: {words_of(vm)}", hint=hint):
+        via = host.ssh if vm.through_host else None
+        return SshRunner.connect(target, name=f"VM {vm.name} on {host.name}", via=via, deadline=LOGIN_SECONDS)
+
+
+def look_inside(runner: Runner) -> Mapping[str, str]:
+    """What the system in the VM has, by the words of the check."""
+    printed = runner.run(["sh", "-s", "--", " ".join(_DRIVERS.values())], stdin=_CHECK, deadline=60, check=False).stdout
+    return dict(line.split("=", 1) for line in printed.splitlines() if "=" in line)
+
+
+def lacking(vm: str, system: Mapping[str, str], attach: Attachment) -> str | None:
+    """What the system in the VM lacks for measuring a disk that is attached in this way, with the remedy; else None."""
+    if system.get("user") != "0":
+        return (
+            f"in {vm}, only root can open disks, but the user id is {system.get('user') or 'unknown'}: log in as root"
+        )
+    if not system.get("fio"):
+        return f"in {vm}, fio is not installed: {install_command(system.get('os', '').strip(), 'fio')}"
+    driver = _DRIVERS.get(attach.bus, "") if isinstance(attach, Attach) else ""
+    if driver and system.get(driver) != "yes":
+        return f"in {vm}, the kernel has no driver {driver}: install a kernel package that has it"
+    return None
+
+
+def never_plugged(vm: str, attach: Attachment, options: GuestOptions) -> str | None:
+    """Why no hypervisor can plug a disk in like this, or give a running VM these options; None if one may."""
+    if options.requested:
+        keys = ", ".join(options.requested)
+        return f"{vm} has the size and placement that its owner gave it: leave out {keys} of [guest] in the scenario"
+    if not isinstance(attach, Attach):
+        return f"a device that is passed through to {vm} may come back only when the VM ends: leave out borrow for VFIO"
+    if attach.bus not in _DRIVERS:
+        allowed = ", ".join(_DRIVERS)
+        return f'no disk can be plugged into bus = "{attach.bus}" of {vm} while it runs; allowed: {allowed}'
+    return None
+
+
+def in_words(error: HarnessError) -> str:
+    """An error as the reason why a mode is skipped, with the remedy."""
+    return f"{error.message}; {error.hint}" if error.hint else error.message
+
+
+def require_distinct(host: str, vm: str, system: GuestSystem, serials: Sequence[str], clashes: Sequence[str]) -> None:
+    """Raises SafetyError if the VM has disks with these serial numbers, or if there are `clashes` of another kind."""
+    own = block_devices(system, [], host)
+    found = [*(serial for serial in serials if serial in own), *clashes]
+    if found:
+        raise SafetyError(
+            f"host {host}: {vm} has a disk of its own with the serial number or alias of {', '.join(found)}, so a run "
+            "cannot tell them apart",
+            hint="give the mode another name; if a killed run left the disk: virt-overhead reap",
+        )
+
+
+def require_same(system: GuestSystem, host: str, disk: str, serial: str, known: str) -> None:
+    """Raises GuestError if the disk is no longer at the path `known`: its owner may have changed the VM's devices."""
+    if (now := block_devices(system, [serial], host)[serial].path) != known:
+        raise GuestError(
+            f"{system.runner.name}: {disk} was {known} there, and is now {now}",
+            hint="somebody changed the devices of the VM during the run; run it again",
+        )
+
+
+def other_fio(vm: str, of_guest: str, of_host: str) -> str | None:
+    """A note if the VM has another fio than its host."""
+    if of_guest == of_host:
+        return None
+    return f"{vm} has {of_guest}, its host has {of_host}: the overhead includes what differs"
