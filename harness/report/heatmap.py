@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import plotly.graph_objects as go
@@ -20,9 +21,27 @@ _T = TypeVar("_T")
 _Row = Sequence[Estimate | None]
 
 
-def heat_map(section: Section) -> go.Figure:
-    """Where the guests of a disk lose: orange is slower than the host, blue is faster within the limits of chance."""
-    view = section.heat_map
+MOST_COLUMNS = 90
+"""Of one heat-map. plotly.js needs a minute for 2,000 columns, and nobody scrolls that far to the side."""
+
+
+def heat_maps(section: Section) -> tuple[HeatMap, ...]:
+    """The heat-map of a disk in parts of whole workloads, each of at most MOST_COLUMNS columns or one workload."""
+    whole = section.heat_map
+    parts = [0]
+    for number, (workload, _) in enumerate(whole.columns):
+        begins = number == 0 or whole.columns[number - 1][0] != workload
+        own = sum(name == workload for name, _ in whole.columns[number:]) if begins else 0
+        if begins and number > parts[-1] and number + own - parts[-1] > MOST_COLUMNS:
+            parts.append(number)
+    return tuple(whole.of(begin, end) for begin, end in pairwise([*parts, len(whole.columns)]))
+
+
+def heat_map(view: HeatMap, limit: float) -> go.Figure:
+    """Where the guests of a disk lose: orange is slower than the host, blue is faster within the limits of chance.
+
+    `limit` is the overhead of the full colour.
+    """
     edges, fields = _grid(view.columns)
     figure = go.Figure(
         go.Heatmap(
@@ -41,7 +60,6 @@ def heat_map(section: Section) -> go.Figure:
         )
     )
     centres = [(edges[field] + edges[field + 1]) / 2 for field in fields]
-    limit = colour_limit(view.values)
     figure.update_layout(
         height=88 + 34 * len(view.modes),
         margin={"l": label_room(view.modes), "r": 4, "t": 34, "b": 44},

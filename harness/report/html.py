@@ -22,7 +22,7 @@ from harness.report.best import BEST_HEAD
 from harness.report.cells import CellView, confidence_words
 from harness.report.cost_chart import cost_chart
 from harness.report.costs import why_no_cycles
-from harness.report.heatmap import colour_limit, heat_map
+from harness.report.heatmap import colour_limit, heat_map, heat_maps
 from harness.report.intervals import Scale
 from harness.report.model import ReportView, Section, report_view
 from harness.report.neighbours import NEIGHBOUR_COLUMNS, SHARED_COLUMNS
@@ -68,7 +68,7 @@ def figures(view: ReportView) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for section in view.sections:
         if section.has_overhead:
-            found[f"{section.key}-heat"] = plain_figure(heat_map(section))
+            found |= _heat_maps(section)
         for number, workload in enumerate(section.workloads, start=1):
             key = f"{section.key}-w{number}"
             if not any(cell.measured for cell in workload.cells):
@@ -96,6 +96,12 @@ def figures(view: ReportView) -> dict[str, Any]:
                 continue
             found[region.key] = plain_figure(steadiness(region))
     return found
+
+
+def _heat_maps(section: Section) -> dict[str, Any]:
+    limit = colour_limit(section.heat_map.values)
+    parts = enumerate(heat_maps(section), start=1)
+    return {f"{section.key}-heat{number}": plain_figure(heat_map(part, limit)) for number, part in parts}
 
 
 def plain_figure(figure: go.Figure) -> Any:
@@ -156,6 +162,7 @@ def environment() -> Environment:
         "pooled": _pooled,
         "pooled_percentiles": _pooled_percentiles,
         "colour_limit": colour_limit,
+        "heat_maps": heat_maps,
         "mode_colours": mode_colours,
         "mode_symbols": mode_symbols,
         "metrics": METRICS,

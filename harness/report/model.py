@@ -54,6 +54,11 @@ class HeatMap:
     words: tuple[tuple[str, ...], ...]
     """By field: "void", "faster", "skip", or a dot if nothing was measured; empty if there is a value."""
 
+    def of(self, begin: int, end: int) -> HeatMap:
+        """Only the columns from `begin` to before `end`."""
+        values, words = (tuple(row[begin:end] for row in self.values), tuple(row[begin:end] for row in self.words))
+        return HeatMap(self.modes, self.columns[begin:end], values, words)
+
 
 @dataclass(frozen=True, slots=True)
 class Series:

@@ -1,18 +1,18 @@
-"""Pages in a real Chromium without a window: the system's own, or the one that `playwright install chromium` brings."""
+"""The pages of some runs, and how a test opens them."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from harness.report import render_html
 from harness.results import Run, RunStore
+from tests.browser.chromium import started_chromium
 from tests.unit.runs import synthetic_run
 
 STORED = Path(__file__).parents[1] / "unit" / "data" / "run_0_1"
@@ -72,11 +72,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        # Root has no sandbox in Chromium. The pages are our own files.
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+    with started_chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture

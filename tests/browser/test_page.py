@@ -98,6 +98,22 @@ def test_the_filter_leaves_the_cells_with_every_word_and_is_a_link(opened: Open,
     assert report.said + again.said == []
 
 
+def test_a_workload_far_from_the_window_is_taken_away_and_comes_back(opened: Open) -> None:
+    report = opened("large")
+    workload = report.page.locator(".workload").first
+    workload.scroll_into_view_if_needed()
+    rows = workload.locator("[data-cell]")
+    expect(rows).to_have_count(45)
+    height = workload.evaluate("node => node.offsetHeight")
+    report.page.evaluate("scrollTo({ top: document.documentElement.scrollHeight, behavior: 'instant' })")
+    expect(rows).to_have_count(0)
+    assert abs(workload.evaluate("node => node.offsetHeight") - height) < 2
+    workload.scroll_into_view_if_needed()
+    expect(rows).to_have_count(45)
+    expect(workload.locator(".main-svg").first).to_be_visible()
+    assert report.said == []
+
+
 def test_hostile_names_are_text(opened: Open) -> None:
     report = opened("hostile")
     dialogs: list[str] = []

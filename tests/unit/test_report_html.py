@@ -16,8 +16,9 @@ from harness.model.base import Md
 from harness.model.effective import Effective
 from harness.model.guest import GIB, GuestOptions
 from harness.model.mode import ModeDetail
-from harness.report import packing, render_html, write_report
+from harness.report import heatmap, packing, render_html, write_report
 from harness.report.background import Table, about_run, configuration, differing, provenance
+from harness.report.heatmap import heat_maps
 from harness.report.model import report_view
 from harness.report.notes import Notes, ReportNote, notes_of
 from harness.results import CellRecord, Run, RunStore
@@ -78,7 +79,7 @@ def test_every_cell_is_in_a_table_with_its_overhead_and_verdict(smoke: Run, smok
 
 def test_charts_and_heat_map_hold_the_same_overheads(smoke: Run, smoke_page: Page) -> None:
     figures = smoke_page.json("figures")
-    shown = [text for row in figures["disk1-heat"]["data"][0]["text"] for text in row if text]
+    shown = [text for row in figures["disk1-heat1"]["data"][0]["text"] for text in row if text]
     expected = [f"{found.point * 100:.1f}" for cell in smoke.cells if (found := overhead(cell)) is not None]
     assert sorted(shown) == sorted(expected)
     arms = {trace.get("meta") for trace in figures["disk1-w3-throughput"]["data"]}
@@ -130,7 +131,7 @@ def test_names_from_results_never_become_markup() -> None:
     assert len(found.scripts) == 5
     assert f"{HOSTILE}: lvm{HOSTILE} loses 57.4 %" in found.text
     assert not [each for _, each in found.tags if "javascript" in (each.get("href") or "")]
-    labels = found.json("figures")["disk1-heat"]["layout"]["yaxis"]["ticktext"]
+    labels = found.json("figures")["disk1-heat1"]["layout"]["yaxis"]["ticktext"]
     assert all("<" not in label for label in labels)
 
 
@@ -247,6 +248,19 @@ def test_options_that_a_passed_through_disk_does_not_have_are_no_differences_of_
     apart, same = differing(table)
     assert [row[0].split(": ")[1] for row in apart.rows] == ["filesystem", "device", "aio"]
     assert same.rows == (("requested, attach: cache", "none"),)
+
+
+def test_a_wide_heat_map_is_in_parts_of_whole_workloads(monkeypatch: pytest.MonkeyPatch, smoke: Run) -> None:
+    section = report_view(smoke).sections[0]
+    assert [part.columns for part in heat_maps(section)] == [section.heat_map.columns]
+    monkeypatch.setattr(heatmap, "MOST_COLUMNS", 5)
+    parts = heat_maps(section)
+    assert [len(part.columns) for part in parts] == [4, 4]
+    assert parts[0].columns + parts[1].columns == section.heat_map.columns
+    assert parts[1].values[0] == section.heat_map.values[0][4:]
+    found = page(smoke)
+    assert {"disk1-heat1", "disk1-heat2"} <= found.json("figures").keys()
+    assert "seqread-256k to seqwrite-256k" in found.text
 
 
 def test_checksums_of_images_are_apart_from_other_versions(smoke: Run) -> None:

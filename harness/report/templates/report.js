@@ -74,6 +74,22 @@
     }
   }, { rootMargin: "600px" });
 
+  // The charts and tables of a workload are taken away when they are far from the window, so a page of thousands of
+  // cells does not grow while somebody reads it. Print needs all of them.
+  const inserted = new Map();
+  const far = new IntersectionObserver((entries) => {
+    for (const { isIntersecting, target } of entries) {
+      if (isIntersecting || printing || target.contains(document.activeElement)) continue;
+      far.unobserve(target);
+      target.style.minHeight = `${target.offsetHeight}px`;
+      target.querySelectorAll(".plot[data-drawn]").forEach((plot) => Plotly.purge(plot));
+      target.replaceChildren();
+      target.dataset.part = inserted.get(target);
+      inserted.delete(target);
+      seen.observe(target);
+    }
+  }, { rootMargin: "4000px" });
+
   function watch(root) {
     for (const node of root.querySelectorAll(".plot, [data-part]")) {
       if (node.classList.contains("plot")) node.style.height = `${figureFor(node)?.layout.height ?? 0}px`;
@@ -107,6 +123,11 @@
     if (!(key in parts)) return;
     delete place.dataset.part;
     place.innerHTML = parts[key];  // escaped when the page was made, like the rest of it
+    place.style.minHeight = "";
+    if (key.endsWith("-all")) {
+      inserted.set(place, key);
+      far.observe(place);
+    }
     const form = place.closest(".disk")?.querySelector("form.legend");
     if (form) showMatching(place, wordsOf(form));
     watch(place);
