@@ -51,7 +51,17 @@ class BlockStarted:
     left_s: float
 
 
-Event = StepStarted | StepAdvanced | StepFinished | Note | BlockStarted
+@dataclass(frozen=True, slots=True)
+class GroupMeasured:
+    """A group is done. So far `done` of `cells` cells of the campaign are. `verdicts`: of the group's, in words."""
+
+    group: str
+    done: int
+    cells: int
+    verdicts: str
+
+
+Event = StepStarted | StepAdvanced | StepFinished | Note | BlockStarted | GroupMeasured
 Listener = Callable[[Event], None]
 
 

@@ -11,6 +11,7 @@ from typing import Protocol, TextIO
 from harness.events import (
     BlockStarted,
     Event,
+    GroupMeasured,
     Note,
     StepAdvanced,
     StepFinished,
@@ -84,8 +85,9 @@ class Progress:
                 still = f"; at most {format_duration(max(round(left, -1), 10))} left" if left is not None else ""
                 self._write_temporary(f"{what}: {how_far}{still}")
             case StepFinished(what, seconds):
-                finished = f"{what}: {format_duration(seconds)}"
-                self._write_temporary(finished) if self._in_ci else self._write_permanent(finished)
+                self._write_lasting(f"{what}: {format_duration(seconds)}")
+            case GroupMeasured(group, done, cells, verdicts):
+                self._write_lasting(f"{group}: {verdicts}; {done} of {cells} cells done")
             case Note(text):
                 self._write_permanent(text)
             case BlockStarted(group, number, rounds, block, left):
@@ -98,6 +100,10 @@ class Progress:
     @property
     def _rewrites(self) -> bool:
         return self._screen.isatty() and not self._in_ci
+
+    def _write_lasting(self, text: str) -> None:
+        """What a CI system's log need not have."""
+        self._write_temporary(text) if self._in_ci else self._write_permanent(text)
 
     def _write_permanent(self, text: str) -> None:
         if self._rewrites:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import replace
 
 from harness.errors import MeasurementError, NotTried, Unsupported
-from harness.events import Note
+from harness.events import GroupMeasured, Note
 from harness.measure.measurer import LabFound, Measurer, Prepared
 from harness.measure.phases import Phases
 from harness.measure.provenance import fio_texts
@@ -157,6 +158,18 @@ class Campaign:
         self._series.measure(group, plan, at, ended=self._measured)
         self._recorder.disks(at.disks_afterwards())
         self._measured.add(group.id)
+        self._events(self._progress(group))
+
+    def _progress(self, group: Group) -> GroupMeasured:
+        groups = {each.id: each for plan in self.spec.plans for each in plan.groups}
+        records = self._recorder.records_of(cell for cell in group.cells if cell.mode.attach is not None)
+        counted = Counter("skipped" if record.skipped else str(record.verdict) for record in records.values())
+        return GroupMeasured(
+            group.id,
+            sum(len(each.cells) for each in groups.values() if each.id in self._measured),
+            sum(len(each.cells) for each in groups.values()),
+            ", ".join(f"{number} {verdict}" for verdict, number in counted.items()) or "measured",
+        )
 
     def _skip(self, group: Group, plan: Plan, refused: Unsupported) -> None:
         """Record the reason for every cell of the group. The group is not measured.

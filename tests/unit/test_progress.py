@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.events import BlockStarted, Events, Note, StepAdvanced, StepFinished, StepStarted
+from harness.events import BlockStarted, Events, GroupMeasured, Note, StepAdvanced, StepFinished, StepStarted
 from harness.progress import QUIET_IN_CI_SECONDS, QUIET_SECONDS, Progress, StandardOutput
 
 
@@ -93,6 +93,13 @@ def test_a_step_that_comes_further_says_how_far_and_how_long_still(terminal: Out
     assert terminal.left == ["  copy the image: half of it"]
 
 
+def test_a_group_that_is_measured_leaves_a_line_with_its_verdicts(terminal: Output) -> None:
+    terminal.events(started(8))
+    terminal.events(GroupMeasured("optane-batch1", 4, 20, "2 within, 1 void"))
+    terminal.events(StepStarted("boot"))
+    assert terminal.left == ["  optane-batch1: 2 within, 1 void; 4 of 20 cells done", "  boot ..."]
+
+
 def test_a_line_of_a_shorter_text_leaves_nothing_of_the_longer_one(terminal: Output) -> None:
     terminal.events(StepStarted("a step with a long name indeed"))
     terminal.events(StepStarted("short"))
@@ -127,7 +134,7 @@ def test_in_ci_notes_alone_are_told_at_once(monkeypatch: pytest.MonkeyPatch, *, 
     monkeypatch.setenv("CI", "true")
     events = Events(Progress(StandardOutput()))
     for _ in range(660):  # eleven minutes
-        for event in (StepStarted("boot", 12), StepFinished("boot", 3), started(1)):
+        for event in (StepStarted("boot", 12), StepFinished("boot", 3), started(1), GroupMeasured("a", 1, 2, "1 void")):
             events(event)
         now += 1
     events(Note("raw is left out"))

@@ -12,7 +12,7 @@ import pytest
 
 from harness.cli import main
 from harness.cli.watching import log_lines, looks
-from harness.events import Events
+from harness.events import Event, Events, GroupMeasured
 from harness.measure import recorder
 from harness.measure.campaign import Campaign
 from harness.measure.phases import Phases
@@ -31,7 +31,12 @@ OLD_RUN = Path(__file__).parent / "data" / "run_0_1"
 
 
 @pytest.fixture
-def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Campaign:
+def heard() -> list[Event]:
+    return []
+
+
+@pytest.fixture
+def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heard: list[Event]) -> Campaign:
     """Two scenarios on one host; nothing is measured yet."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(recorder, "WRITING_SHARE", math.inf)  # results.json is always up to date
@@ -39,7 +44,7 @@ def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Campaign:
     scenarios = {name: replace(killed_campaign.scenario(), name=name) for name in ("first", "second")}
     plans = tuple(map(plan, scenarios.values()))
     spec = CampaignSpec(RUN_ID, HOST, plans, scenarios, "smoke", seed=7, command="pytest")
-    store, phases = RunStore.create(tmp_path / "reports", RUN_ID), Phases(Events())
+    store, phases = RunStore.create(tmp_path / "reports", RUN_ID), Phases(Events(heard.append))
     return Campaign(spec, store, RecordedMeasurer(spec, store, None, phases), phases, Earlier())
 
 
@@ -71,6 +76,17 @@ def test_the_state_is_that_of_the_stored_files(campaign: Campaign) -> None:
     assert not any(line.startswith("no new measurement") for line in lines)
     silent = watched(store.read_results(), store.read_journal(), now=last + QUIET_SECONDS + 1)
     assert any(line.startswith("no new measurement for 10 min 1 s: ") for line in watch_lines(silent))
+
+
+def test_after_each_group_the_listeners_hear_its_verdicts_and_how_far_the_run_is(
+    campaign: Campaign, heard: list[Event]
+) -> None:
+    measure(campaign, 0, 2)
+    groups = [group.id for each in campaign.spec.plans for group in each.groups]
+    assert [each for each in heard if isinstance(each, GroupMeasured)] == [
+        GroupMeasured(groups[0], 2, 8, "1 within"),
+        GroupMeasured(groups[2], 4, 8, "1 within"),
+    ]
 
 
 def test_the_round_that_is_measured_is_named_with_its_newest_slice(campaign: Campaign, tmp_path: Path) -> None:
