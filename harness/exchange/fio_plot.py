@@ -74,7 +74,8 @@ def _slices(store: RunStore, rows: Sequence[Row]) -> dict[_Key, list[tuple[Docum
         if any(row.counts for row in own):
             document = _read(store.path / raw)
             for row, ran in zip(own, _matched(raw, own, document.jobs), strict=True):
-                if row.counts and row.job is not None:
+                # fio-plot shows one fio. What several guests did together is in no output of fio.
+                if row.counts and row.job is not None and not row.measurement.of_several:
                     mode = row.cell.mode_detail if row.cell and row.measurement.arm != Place.HOST else None
                     found[_Key(row.disk, row.measurement.arm, mode, row.job)].append((document, ran))
     return found
@@ -97,10 +98,11 @@ def _matched(raw: str, rows: Sequence[Row], jobs: Iterable[ReportedJob]) -> list
     left = [group for group in groups if not is_ramp(group[0].jobname)]
     found = []
     for row in rows:
-        fitting = [group for group in left if _figures(group) == (row.measurement.io_bytes, row.measurement.seconds)]
+        first = row.measurement.parts[0] if row.measurement.parts else row.measurement
+        fitting = [group for group in left if _figures(group) == (first.io_bytes, first.seconds)]
         if not fitting:
             raise ResultsError(
-                f"{raw} has no result with {row.measurement.io_bytes} bytes in {row.measurement.seconds:g} s, which "
+                f"{raw} has no result with {first.io_bytes} bytes in {first.seconds:g} s, which "
                 f"the journal has for {row.measurement.arm}, {row.measurement.job}",
                 hint="the files of the run were changed; restore them from a backup",
             )

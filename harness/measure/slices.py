@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -160,18 +160,20 @@ def run_timetable(
         for each, result in zip(fio.machine.jobs, results, strict=True):
             found[each] = fio.machine, result, raw
     ran = _ran(table, found, _Readings(start, host.clock, samples, counted.result()))
-    for machine in working:
-        session.clocks.started(machine.runner, _late(machine, ran, start))
+    # All fio of one machine together: its clock is corrected once.
+    for runner in dict.fromkeys(machine.runner for machine in working):
+        names = {machine.name for machine in working if machine.runner is runner}
+        session.clocks.started(runner, _late(names, ran, start))
     return ran
 
 
-def _late(machine: _Machine, ran: Sequence[RanSlice], start: float) -> list[float]:
-    """Seconds by which the jobs of a machine started late; empty if its fio does not report starts."""
+def _late(names: Collection[str], ran: Sequence[RanSlice], start: float) -> list[float]:
+    """Seconds by which the jobs of these fio started late; empty if fio does not report starts."""
     return [
         part.first - start - each.planned.start
         for each in ran
         for part in each.parts
-        if part.planned.machine == machine.name and part.result.started is not None
+        if part.planned.machine in names and part.result.started is not None
     ]
 
 

@@ -106,6 +106,11 @@ class Measurement:
     """The share of the time in which all of them ran, 0 to 1; null for a job that ran alone."""
 
     @property
+    def of_several(self) -> bool:
+        """Whether its metrics are those of several guests together, or of several fio on the host."""
+        return sum(not part.neighbour for part in self.parts) > 1
+
+    @property
     def neighbour(self) -> PartRecord | None:
         """The job of the neighbour; None without one."""
         return next((part for part in self.parts if part.neighbour), None)

@@ -27,7 +27,7 @@ disk = "crowded"
 modes = [{modes}]
 workloads = ["randread-4k"]
 write_rate = "500 MiB/s"
-guest = {{ vcpus = 1, memory = "384 MiB" }}
+guest = {{ vcpus = 1, memory = "512 MiB" }}
 
 [profile.smoke]
 iodepth = [{depth}]

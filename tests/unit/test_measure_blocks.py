@@ -25,11 +25,13 @@ from harness.lab.cycles import CycleCounting
 from harness.lab.facts import HostFacts
 from harness.lab.hosts import GuestFiles, Host
 from harness.lab.inventory import HostSpec
+from harness.lab.transport.base import Runner
 from harness.lab.transport.local import LocalRunner
 from harness.lab.vm_threads import VmThreads
 from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
 from harness.measure.blocks import measure_timetable
+from harness.measure.clock import Clocks
 from harness.measure.guests import Guests
 from harness.measure.idle import Idle, IdleReads
 from harness.measure.measurer import Piece
@@ -367,7 +369,21 @@ def with_two_guests(ran: Ran) -> Ran:
     return replace(ran, at=replace(ran.at, guests=guests, layouts=layouts))
 
 
+class NotedClocks(Clocks):
+    """Notes how often each machine's jobs were late."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noted: list[int] = []
+
+    def started(self, runner: Runner, late: Sequence[float]) -> None:
+        self.noted.append(len(late))
+        super().started(runner, late)
+
+
 def test_jobs_of_several_guests_and_of_fio_on_their_volumes_run_at_the_same_time(ran: Ran) -> None:
+    clocks = NotedClocks()
+    ran = replace(ran, at=replace(ran.at, clocks=clocks))
     arms = [Arm(Place.TWIN, SEVERAL), Arm(Place.GUEST, SEVERAL)]
     twin, guest = sorted(with_two_guests(ran).measure(ran.table((READ,), arms, blocks=1)), key=lambda each: each.arm)[
         ::-1
@@ -375,6 +391,7 @@ def test_jobs_of_several_guests_and_of_fio_on_their_volumes_run_at_the_same_time
     assert [(each.arm, len(each.parts)) for each in (twin, guest)] == [("twin:lvm", 2), ("guest:lvm", 2)]
     for each in (twin, guest):
         assert each.overlap is None
+        assert each.of_several
         assert each.together is not None
         assert each.together > 0.5
         one, other = each.parts
@@ -386,6 +403,7 @@ def test_jobs_of_several_guests_and_of_fio_on_their_volumes_run_at_the_same_time
     assert guest.counters.arm is not None
     assert (guest.counters.arm.qemu.read, guest.counters.arm.fio.read) == (2 * MIB, guest.io_bytes)
     assert ran.store.path.joinpath(twin.parts[1].raw).exists()
+    assert clocks.noted == [2, 2], "the clock of a machine is corrected once, however many fio it runs"
 
 
 def test_a_neighbour_runs_beside_the_guest_and_is_not_in_its_figures(ran: Ran) -> None:
@@ -395,6 +413,7 @@ def test_a_neighbour_runs_beside_the_guest_and_is_not_in_its_figures(ran: Ran) -
     assert (without.parts, without.together, without.neighbour) == ((), None, None)
     own, other = with_it.parts
     assert with_it.neighbour == other
+    assert not with_it.of_several
     assert (own.neighbour, other.neighbour, other.job) == (False, True, "randwrite-4k-qd8")
     assert with_it.metrics == own.metrics
     assert with_it.io_bytes == own.io_bytes
