@@ -75,7 +75,7 @@ class RunStore:
     def named(cls, path: Path, reports_dir: Path) -> Self:
         """The run at `path`, or of this name in `reports_dir`: `latest` is the newest."""
         inside = reports_dir / path
-        return cls.open(path if path.exists() or not inside.exists() else inside)
+        return cls.open(path if path.exists() or len(path.parts) > 1 else inside)
 
     def save_raw(self, name: str, text: str, *, command: str | None = None) -> str:
         """Store an output exactly as it was printed, before it is parsed, and return its path relative to the run.

@@ -125,6 +125,8 @@ def test_a_run_is_found_by_its_name_and_a_misspelt_one_is_suggested(
 ) -> None:
     assert main(["report", run.path.name]) == 0
     assert capsys.readouterr().out.endswith(f"report: {run.report_path}\n")
+    assert main(["report", "absent"]) == 1
+    assert "reports/absent is not the directory of a run" in capsys.readouterr().err
     assert main(["report", "reports/lates"]) == 1
     assert '(did you mean "latest"?)' in capsys.readouterr().err
 
