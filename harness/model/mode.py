@@ -176,6 +176,11 @@ class ModeDetail:
         return self.guests > 1 or self.neighbour is not None
 
     @property
+    def has_bare_host(self) -> bool:
+        """Whether its baseline is the bare host, which modes share. That of several guests is on their volumes."""
+        return self.guests == 1
+
+    @property
     def on_array(self) -> bool:
         """Whether it is on an array of disks. Then the speed of one disk is not an upper bound."""
         return isinstance(self.layout.base, Md)

@@ -52,7 +52,8 @@ def arm_costs(cells: Sequence[CellView]) -> tuple[ArmCosts, ...]:
     The cells share the host. Its values come from the cell with the most blocks.
     """
     usable = [cell for cell in cells if cell.usable]
-    hosts = [ArmCosts.of(cell, "host") for cell in sorted(usable, key=lambda cell: -len(cell.record.rounds))[:1]]
+    bare = [cell for cell in usable if cell.record.mode_detail.has_bare_host]
+    hosts = [ArmCosts.of(cell, "host") for cell in sorted(bare, key=lambda cell: -len(cell.record.rounds))[:1]]
     places: tuple[ArmName, ...] = ("twin", "guest")
     modes = [ArmCosts.of(cell, place) for cell in usable for place in places]
     return tuple(arm for arm in (*hosts, *modes) if arm.total is not None)

@@ -144,7 +144,10 @@ class WorkloadView:
             for place in ("host", "twin", "guest"):
                 mean = cell.mean(metric, place)  # the shared host's values come from the cell with the most blocks
                 if mean is not None:
-                    arms.setdefault((place, None if place == "host" else cell.mode), {})[cell.iodepth] = mean
+                    shared = place == "host" and cell.record.mode_detail.has_bare_host
+                    # The baseline of several guests is fio on their volumes, as a twin.
+                    arm: ArmName = "twin" if place == "host" and not shared else place
+                    arms.setdefault((arm, None if shared else cell.mode), {})[cell.iodepth] = mean
         order = {mode: number for number, mode in enumerate(dict.fromkeys(cell.mode for cell in self.cells))}
         ranked = sorted(arms, key=lambda arm: (-1 if arm[1] is None else order[arm[1]], arm[0] == "guest"))
         doubtful = {(cell.mode, cell.iodepth) for cell in self.cells if cell.faster_than_host}

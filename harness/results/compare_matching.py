@@ -135,7 +135,8 @@ def _host(cells: Iterable[CellRecord], job: str) -> CellRecord | None:
 
     None if no cell has usable values.
     """
-    usable = [cell for cell in cells if cell.job.id == job and why_unusable(cell) is None]
+    own = [cell for cell in cells if cell.job.id == job and cell.mode_detail.has_bare_host]
+    usable = [cell for cell in own if why_unusable(cell) is None]
     return max(usable, key=lambda cell: (_is_bare_host(cell), len(cell.rounds)), default=None)
 
 

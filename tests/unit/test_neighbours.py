@@ -18,8 +18,10 @@ from harness.model.layout import Lvm, Qcow2
 from harness.model.mode import Arm, Mode, Place
 from harness.model.neighbour import Neighbour
 from harness.report.cells import CellView
+from harness.report.costs import arm_costs
 from harness.report.html import render_html
 from harness.report.markdown import markdown_table
+from harness.report.model import report_view
 from harness.report.neighbours import shared_views
 from harness.report.short import short_lines
 from harness.report.terminal import difference_lines, overhead_text, summary_lines
@@ -207,9 +209,9 @@ def scenario(modes: tuple[Mode, ...], budgets: tuple[Budget, ...] = ()) -> Scena
 
 
 def speed(arm: Arm, job: Job) -> float:
-    """The guest beside a neighbour is three times as slow."""
+    """The guest beside a neighbour is three times as slow. Four guests do four times as much, and so do four fio."""
     slow = arm.in_guest and arm.mode is not None and arm.mode.neighbour is not None
-    return 10_000.0 * job.iodepth / (3 if slow else 1)
+    return 10_000.0 * job.iodepth * (arm.mode.guests if arm.mode else 1) / (3 if slow else 1)
 
 
 def run(mode: Mode, *others: Mode, budgets: tuple[Budget, ...] = ()) -> Run:
@@ -273,6 +275,18 @@ def test_guests_that_share_are_not_compared_as_ways_to_attach() -> None:
     text = "\n".join(summary_lines(run(ALONE, BESIDE, FOUR)))
     assert "four" not in text.partition("cells:")[0]
     assert "alone-neighbour" in overhead_text(run(ALONE, BESIDE), width=120)
+
+
+def test_fio_on_all_volumes_is_not_shown_as_the_bare_host() -> None:
+    (workload,) = report_view(run(ALONE, FOUR)).sections[0].workloads
+    series = {(each.place, each.mode): dict(each.points) for each in workload.series("throughput")}
+    assert set(series) == {
+        ("host", None),
+        *((place, mode) for place in ("twin", "guest") for mode in ("alone", "four")),
+    }
+    assert series["host", None][32].point == pytest.approx(320_000, rel=0.05)
+    assert series["twin", "four"][32].point == pytest.approx(4 * 320_000, rel=0.05)
+    assert not [arm for arm in arm_costs([cell for cell in workload.cells if cell.mode == "four"]) if arm.mode is None]
 
 
 def test_a_slice_has_the_jobs_of_its_arm() -> None:
