@@ -21,6 +21,8 @@ LEAST_HEIGHT = 40
 IN_PICTURES = ".legend { position: static !important }"
 UNDRAWN = """() => [...document.querySelectorAll(".plot")]
     .filter((plot) => plot.offsetParent && !plot.querySelector(".main-svg")).map((plot) => plot.id)"""
+A4 = 703
+"""The width of the paper without margins, in pixels: 186 mm at 96 dpi."""
 CHART = "disk1-w3-throughput"
 
 
@@ -198,10 +200,15 @@ def test_a_print_has_every_chart_and_table_on_white(opened: Open, name: str) -> 
     )
     assert page.pdf().startswith(b"%PDF")
     printed = page.evaluate("window.atPrint")
-    assert printed["widest"] <= 703  # A4 without margins: 186 mm at 96 dpi
+    assert printed["widest"] <= A4
     assert (printed["undrawn"], printed["missing"], printed["folded"]) == ([], 0, 0)
     page.emulate_media(media="print")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    page.set_viewport_size({"width": A4, "height": 1000})
+    widths = (
+        "Object.fromEntries([...document.querySelectorAll('table')].map((each) => [each.innerText, each.offsetWidth]))"
+    )
+    assert [text[:200] for text, width in page.evaluate(widths).items() if width > A4] == []
     assert report.said == []
 
 
