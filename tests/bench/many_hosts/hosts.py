@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,8 +43,9 @@ class SimulatedHost:
 
     def die(self) -> None:
         """End the server and all of its connections and commands at once, as when the power fails."""
-        for process in reversed(_with_descendants(self.server.pid)):
-            os.kill(process, signal.SIGKILL)
+        for process in _with_descendants(self.server.pid):
+            with suppress(ProcessLookupError):  # A command may just have ended.
+                os.kill(process, signal.SIGKILL)
 
 
 @contextmanager

@@ -62,6 +62,8 @@ def _run(name: str, job: dict[str, str], recorded: dict[str, Any], noise: float)
         "iops": ios / seconds,
         "runtime": round(seconds * 1000),
     }
+    for latency in ("slat_ns", "clat_ns", "lat_ns"):
+        side[latency]["mean"] /= noise
     bins = side["clat_ns"]["bins"]
     side["clat_ns"]["bins"] = {latency: round(number * share) for latency, number in bins.items()}
     if "write" in job["rw"]:
