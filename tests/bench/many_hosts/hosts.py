@@ -25,8 +25,8 @@ FILES = "/mnt"
 """Where a simulated host has its storage."""
 _UP_SECONDS = 20.0
 
-# $1: the server, $2: its configuration. Nothing that a host writes is on this machine's disks. Each command of a host has
-# a shell, which must not read the user's own files: they may start programs that lock each other out.
+# $1: the server, $2: its configuration. Nothing that a host writes is on this machine's disks. Each command of a host
+# has a shell, which must not read the user's own files: they may start programs that lock each other out.
 _SERVE = f"""
 for each in /run /var/lib {FILES}; do mount -t tmpfs none "$each" || exit; done
 for each in ~/.bashrc ~/.ssh/rc /etc/bash.bashrc; do [ ! -e "$each" ] || mount --bind /dev/null "$each" || exit; done
