@@ -44,15 +44,6 @@ ON_ONE_DISK: dict[str, Layout] = {
     "qcow2-chain": Qcow2(snapshots=3),
     "qcow2-lazy": Qcow2("xfs", cluster_size=2 * MIB, preallocation="falloc", lazy_refcounts=True),
 }
-# RAID 1 is that of the two legs.
-ARRAYS = {
-    "raid0": Md(0, 4),
-    "raid5": Md(5, 4, chunk=64 * KIB),
-    "raid6": Md(6, 4),
-    "raid10": Md(10, 4),
-    "two-legs": Md(1, 4, legs=2),
-    "last-disks": Md(0, 2, starts=(3,)),
-}
 
 
 @pytest.fixture(scope="module")
@@ -91,34 +82,6 @@ def test_every_layer_of_one_disk_holds_what_is_written(host: SshRunner, facts: H
             qcow2.fill(image)
             compare = ["qemu-img", "compare", "-f", "qcow2", "-F", "raw", image.guest.path, image.twin.path]
             host.run(compare, deadline=60)
-
-
-def test_arrays_of_every_level_and_what_stands_on_one_hold_what_is_written(host: SshRunner, facts: HostFacts) -> None:
-    five = ARRAYS["raid5"]
-    on_five: dict[str, Layout] = {
-        "md-lvm": Lvm(on=five),
-        "md-raw": RawFile(on=five),
-        "md-qcow2": Qcow2(on=five),
-    }
-    with build(host, facts, DISKS, {"plain": Device(), **ARRAYS, **on_five}) as layouts:
-        assert layouts.disks(None) == ("sim_ssd1",)
-        assert len(layouts.regions) == 1 + len(ARRAYS) + len(on_five)
-        hold_what_is_written(host, layouts)
-        for name, array in ARRAYS.items():
-            mode = Mode(name, array, Attach())
-            assert layouts.disks(mode) == tuple(f"sim_ssd{place + 1}" for place in array.places)
-            device = layouts.guest(mode).path.rpartition("/")[2]
-            level = "raid0" if array.legs == 2 else f"raid{array.level}"
-            assert host.run(["cat", f"/sys/block/{device}/md/level"], deadline=10).stdout.strip() == level
-            if array.level in (5, 6):
-                assert mismatches(host, device) == 0
-
-
-def mismatches(host: Runner, name: str) -> int:
-    """Sectors whose parity is not that of their data, of the whole array."""
-    script = """cd "/sys/block/$1/md" && echo check >sync_action &&
-        while [ "$(cat sync_action)" != idle ]; do sleep 0.1; done; cat mismatch_cnt"""
-    return int(host.run(["sh", "-c", script, "sh", name], deadline=60).stdout)
 
 
 def status(host: Runner, layouts: Layouts, mode: str) -> ArrayStatus:

@@ -203,18 +203,6 @@ def test_the_scenario_of_the_study_is_measured_through_the_api(tmp_path: Path, n
     assert PASSWORD not in done.stdout + (tmp_path / "latest" / "results.json").read_text()
 
 
-def test_a_token_gets_every_mode_but_passthrough(tmp_path: Path, node: Node) -> None:
-    selected = "optane and (passthrough or raw) and not cached and randread"
-    done = measure(tmp_path, f"--lab={node.lab(tmp_path, token=True)}", "-k", selected, *ONE_JOB, env=SECRETS)
-    assert done.returncode == 0, done.stdout
-    run = latest(tmp_path)
-    refused = run.cell("optane-passthrough-randread-4k-qd32")
-    assert refused.skipped is not None
-    assert "only from root@pam with a password, not from root@pam!voh" in refused.skipped
-    assert refused.skipped in " ".join(done.stdout.split())
-    assert run.cell("optane-raw-randread-4k-qd32").metrics["iops"].guest
-
-
 def test_reap_removes_the_vm_and_the_storages_of_a_killed_run(tmp_path: Path, node: Node) -> None:
     lab = node.lab(tmp_path)
     selected = ("-k", "optane and (passthrough or lvm or raw) and not cached and randread", *ONE_JOB)
