@@ -4,11 +4,27 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.lab.transport.ssh import SshRunner
-from tests.e2e.conftest import host
-from tests.e2e.machines import latest, measure
+import pytest
 
-__all__ = ["host"]
+from harness.lab.transport.ssh import SshRunner
+from harness.model.attach import Attach
+from tests.e2e.attaching import Lab
+from tests.e2e.conftest import host, lab_host
+from tests.e2e.machines import latest, measure
+from tests.e2e.test_attach import served
+
+__all__ = ["host", "lab_host"]
+
+OPTIONS = {
+    "daemon-cached": Attach("virtio-blk", "writeback", "threads", iothread=False, server="storage-daemon"),
+    "daemon-through": Attach("virtio-blk", "directsync", "io_uring", event_idx=False, server="storage-daemon"),
+    "qcow2": Attach("virtio-blk", discard="unmap", detect_zeroes="unmap", server="storage-daemon"),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_each_option_of_a_storage_daemon_works_and_reads_back(name: str, lab_host: Lab) -> None:
+    served(lab_host, name, OPTIONS[name])
 
 
 def test_a_storage_daemon_is_measured_against_qemu(host: SshRunner, tmp_path: Path) -> None:
