@@ -103,8 +103,10 @@ def _watched(process: subprocess.Popen[bytes]) -> Iterator[set[str]]:
                 (ours if _parent(pid) in ours else others).add(pid)
             for pid in ours & running:
                 seen.add(_read(pid, "cmdline"))
-                # Python's own processes are the run and its workers: /proc shows what they were started with.
-                if "python" not in _read(pid, "comm"):
+                # Python's own processes are the run and its workers: /proc shows what they were started with. A process
+                # without a name has just ended, and its id may be another's when its environment is read.
+                name = _read(pid, "comm")
+                if name and "python" not in name:
                     seen.add(_read(pid, "environ"))
             ours &= running
             others &= running
