@@ -39,7 +39,11 @@ def main() -> int:
                 print(one.line, flush=True)
                 every = measure(here / "every", hosts, options.rounds)
                 print(every.line, flush=True)
-                print(f"wall time of {options.hosts} hosts: {every.wall / one.wall:.3f} of that of one", flush=True)
+                print(
+                    f"wall time of {options.hosts} hosts: {every.wall / one.wall:.3f} of that of one; "
+                    f"measuring on the median host: {every.measuring / one.measuring:.3f}",
+                    flush=True,
+                )
             if options.only != "walls":
                 lost = measure(here / "loss", hosts, options.rounds, loses=hosts[-1])
                 print("\n".join((lost.line, *_left(lost, here / "loss" / "history"))), flush=True)
