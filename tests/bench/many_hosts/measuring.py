@@ -66,7 +66,7 @@ class Measured:
         longest = max((run.run.efficiency.wall_s for run in self.runs), default=0.0)
         share = (self.cpu + self.hosts_cpu) / self.wall
         return (
-            f"{self.hosts:3} hosts {self.wall:7.1f} s wall, {self.measuring:6.1f} s of them measuring (the longest host "
+            f"{self.hosts:3} hosts {self.wall:7.1f} s wall, {self.measuring:6.1f} s of them measuring (longest host "
             f"{longest:.1f} s); CPU s per host: "
             f"{self.cpu / self.hosts:.1f} controller, {self.hosts_cpu / self.hosts:.1f} simulated host; "
             f"{share:4.0%} of one CPU; {min(cells, default=0)} to {max(cells, default=0)} cells per host, "
