@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from harness.cli.common import REPORTS, add_json, number_from, print_json
+from harness.cli.common import REPORTS, add_json, add_run, number_from, print_json
 from harness.cli.measuring import pytest_arguments
 from harness.errors import ConfigError, HarnessError
 
@@ -24,17 +24,10 @@ def add_advise(commands: Any) -> None:
         "advise",
         help="say which mode to use for what, as libvirt's XML or a line of qm set; measure it again with --verify",
         example="virt-overhead advise latest --verify",
-        epilog="Exit status: 0 (with --verify: all held), 1 failed, 2 there is no advice, 3 an advice did not hold, "
-        "4 undecided.",
+        epilog="Exit status: 0 (with --verify: all held), 1 failed, 2 the run recommends nothing, 3 an advice did not "
+        "hold, 4 undecided.",
     )
-    parser.add_argument(
-        "path",
-        nargs="?",
-        type=Path,
-        default=Path("latest"),
-        metavar="RUN",
-        help="a run: reports/RUN-ID, or `latest` for the newest (%(default)s)",
-    )
+    add_run(parser)
     parser.add_argument("--use", metavar="NAME", help="only for this use: general, database, sequential, latency")
     parser.add_argument(
         "--verify",
@@ -110,7 +103,7 @@ def _measured(options: argparse.Namespace, store: Any, run: Any, cells: list[str
     before = {path.parent for path in reports.glob("*/results.json")}
     command = [sys.executable, "-P", "-m", "pytest", *pytest_arguments(Path.cwd(), arguments, cells)]
     sys.stdout.flush()
-    # A cell that exceeds its budget is no obstacle: only the differences between the modes matter.
+    # Budgets do not matter here, so neither does the exit status. Only the differences between the modes do.
     status = subprocess.run(command, check=False, stdout=sys.stderr if options.json else None).returncode
     new = [path.parent for path in reports.glob("*/results.json") if path.parent not in before]
     found = [RunStore(path) for path in new if not path.is_symlink()]

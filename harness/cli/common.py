@@ -42,6 +42,18 @@ class _TakesOptions(Protocol):
     def add_argument(self, *names: str, **settings: Any) -> argparse.Action: ...
 
 
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Add the argument RUN as `path`: the run that the command reads, by default the newest one."""
+    parser.add_argument(
+        "path",
+        nargs="?",
+        type=Path,
+        default=Path("latest"),
+        metavar="RUN",
+        help="a run: reports/RUN-ID, or `latest` for the newest (%(default)s)",
+    )
+
+
 def add_json(parser: _TakesOptions, what: str) -> None:
     """Add `--json`, which prints `what` as JSON."""
     parser.add_argument("--json", action="store_true", help=f"print {what} as JSON")

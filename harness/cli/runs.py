@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.analysis import MARGIN, METRICS
-from harness.cli.common import REPORTS, add_json, print_json
+from harness.cli.common import REPORTS, add_json, add_run, print_json
 from harness.exchange import command as exchange
 from harness.exchange.exporting import export_run
 from harness.exchange.importing import import_run
@@ -22,14 +22,7 @@ def add_report(commands: Any) -> None:
         help="rebuild the HTML report of a run and print its answers",
         example="virt-overhead report latest --verbose",
     )
-    report.add_argument(
-        "path",
-        nargs="?",
-        type=Path,
-        default=Path("latest"),
-        metavar="RUN",
-        help="a run: reports/RUN-ID, or `latest` for the newest (%(default)s)",
-    )
+    add_run(report)
     report.add_argument("-v", "--verbose", action="store_true", help="also print the table of all cells")
     form = report.add_mutually_exclusive_group()
     form.add_argument("--markdown", action="store_true", help="print Markdown, for example for a CI job summary")
@@ -89,7 +82,7 @@ def add_baseline(commands: Any) -> None:
         example="virt-overhead baseline set before-upgrade latest",
     )
     setter.add_argument("name", metavar="NAME")
-    setter.add_argument("path", nargs="?", type=Path, default=Path("latest"), metavar="RUN")
+    add_run(setter)
     lister = actions.add_parser("list", help="print the baselines", example="virt-overhead baseline list")
     for action, run in ((setter, _baseline_set), (lister, _baseline_list)):
         _add_reports(action)

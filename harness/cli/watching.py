@@ -7,10 +7,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from harness.cli.common import REPORTS, add_json, print_json
+from harness.cli.common import REPORTS, add_json, add_run, print_json
 
 PAUSE = 5.0
 """Seconds between two looks. A look reads what is new, and takes little time from the machine that measures."""
@@ -24,14 +23,7 @@ def add_watch(commands: Any) -> None:
         epilog="It ends with the run. Without a terminal, it prints a line for each round.",
         example="virt-overhead watch latest",
     )
-    parser.add_argument(
-        "path",
-        nargs="?",
-        type=Path,
-        default=Path("latest"),
-        metavar="RUN",
-        help="a run: reports/RUN-ID, or `latest` for the newest (%(default)s)",
-    )
+    add_run(parser)
     parser.add_argument("--once", action="store_true", help="print the state and exit")
     add_json(parser, "the state, once,")
     parser.set_defaults(run=_watch)
