@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from platformdirs import user_state_path
 
 from harness.errors import GuestError, HarnessError, SafetyError
+from harness.events import Note
 from harness.guest.booting import logging_in
 from harness.guest.guest_system import GuestSystem, block_devices
 from harness.lab.hosts import Host
@@ -100,7 +101,7 @@ def require_distinct(host: str, vm: str, system: GuestSystem, serials: Sequence[
 
 
 def require_same(system: GuestSystem, host: str, disk: str, serial: str, known: str) -> None:
-    """Raises GuestError if the disk is no longer at the path `known`: its owner may have changed the VM's devices."""
+    """Raises GuestError if the disk is no longer at the path `known`: somebody changed the VM's devices."""
     if (now := block_devices(system, [serial], host)[serial].path) != known:
         raise GuestError(
             f"{system.runner.name}: {disk} was {known} there, and is now {now}",
@@ -108,8 +109,13 @@ def require_same(system: GuestSystem, host: str, disk: str, serial: str, known: 
         )
 
 
-def other_fio(vm: str, of_guest: str, of_host: str) -> str | None:
+def other_fio(vm: str, of_guest: str, of_host: str) -> Note | None:
     """A note if the VM has another fio than its host."""
     if of_guest == of_host:
         return None
-    return f"{vm} has {of_guest}, its host has {of_host}: the overhead includes what differs"
+    return Note(f"{vm} has {of_guest}, its host has {of_host}: the overhead includes what differs")
+
+
+def changed_by_others(vm: str, changed: Sequence[str]) -> Note:
+    """The note on `changed`, what is different after the run has unplugged everything. Only the owner knows why."""
+    return Note(f"{vm} was changed by others during the run: {', '.join(changed)}")

@@ -14,9 +14,10 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from harness.errors import GuestError, HostError, Unsupported
-from harness.events import Events, Note
+from harness.events import Events
 from harness.guest.booting import Booted
 from harness.guest.borrowed import (
+    changed_by_others,
     in_words,
     lacking,
     log_in,
@@ -102,11 +103,10 @@ class BorrowingHypervisor(LibvirtHypervisor):
                 up = Booted(machine, runner, None)
                 guest = BorrowedGuest(up, threads=threads, host=host.runner, log=log, attached=attached)
                 if note := other_fio(self._words, guest.evidence.get("fio", ""), host.facts["fio"]):
-                    self._events(Note(note))
+                    self._events(note)
                 yield guest
         if changed := differences(live, live_xml(self._connection, domain)):
-            # Everything that the run plugged in is out. Only the owner knows whether this was intended.
-            self._events(Note(f"{self._words} was changed by others during the run: {', '.join(changed)}"))
+            self._events(changed_by_others(self._words, changed))
 
     def missing(self, mode: Mode, disk: AnyDisk) -> str | None:
         """As for guests that the run makes. There is only one VM."""

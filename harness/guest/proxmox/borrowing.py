@@ -13,9 +13,10 @@ from functools import cached_property
 from typing import Any
 
 from harness.errors import GuestError, HostError, Unsupported
-from harness.events import Events, Note
+from harness.events import Events
 from harness.guest.booting import Booted
 from harness.guest.borrowed import (
+    changed_by_others,
     in_words,
     lacking,
     log_in,
@@ -107,11 +108,10 @@ class BorrowingProxmox(ProxmoxHypervisor):
                 up = Booted(machine, runner, None)
                 guest = BorrowedGuest(up, threads=threads, node=host.runner, disks=disks, keys=keys)
                 if note := other_fio(self._words, guest.evidence.get("fio", ""), host.facts["fio"]):
-                    self._events(Note(note))
+                    self._events(note)
                 yield guest
         if changed := differences(before, machine.config()):
-            # Everything that the run plugged in is out. Only the owner knows whether this was intended.
-            self._events(Note(f"{self._words} was changed by others during the run: {', '.join(changed)}"))
+            self._events(changed_by_others(self._words, changed))
 
     def _no_guest(self, guest: GuestOptions, attach: Attachment) -> str | None:
         looked = self._looked_at
