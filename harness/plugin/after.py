@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from rich.console import Console
 
 from harness.errors import ConfigError, ResultsError
 from harness.plugin.engine import Engine
-from harness.plugin.options import BASELINE, REQUIRE_VERDICT, Options
+from harness.plugin.options import BASELINE, REQUIRE_VERDICT
 from harness.plugin.project import SCENARIOS
 from harness.report.compare import comparison_view
 from harness.report.compare_text import print_comparison
@@ -41,10 +42,12 @@ def report_failures(session: pytest.Session, engine: Engine) -> None:
 
 def write_comparisons(reporter: pytest.TerminalReporter, engine: Engine) -> None:
     """Print how each run differs from the baseline."""
-    for path in engine.runs if engine.options.baseline is not None else ():
+    if engine.options.baseline is None:
+        return
+    for path in engine.runs:
         reporter.section(f"compared with the baseline {engine.options.baseline}")
         try:
-            comparison = _compared(path, engine.options)
+            comparison = _compared(path, engine.options.reports, engine.options.baseline)
         except (ConfigError, ResultsError) as error:
             reporter.write_line(str(error), red=True)
             continue
@@ -68,7 +71,7 @@ def _worse(engine: Engine) -> Iterator[tuple[str, str]]:
     for path in engine.runs:
         name = f"baseline[{options.baseline}-{path.name}]"
         try:
-            comparison = _compared(path, options)
+            comparison = _compared(path, options.reports, options.baseline)
         except (ConfigError, ResultsError) as error:
             yield name, f"{BASELINE}: {error}"
             continue
@@ -78,8 +81,9 @@ def _worse(engine: Engine) -> Iterator[tuple[str, str]]:
             yield name, f"{BASELINE}={options.baseline}: {view.ruled_out or view.verdict}"
 
 
-def _compared(path: Path, options: Options) -> Comparison:
-    assert options.baseline is not None
+@cache
+def _compared(path: Path, reports: Path, baseline: str) -> Comparison:
+    """The complete run against the baseline. It is judged first, and printed later."""
     after = RunStore.open(path).read_results()
-    before = baseline_store(options.reports, options.baseline, after.lab.host).read_results()
+    before = baseline_store(reports, baseline, after.lab.host).read_results()
     return compare(before, after, same_machine=True)
