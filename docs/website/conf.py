@@ -8,7 +8,7 @@ release = version_of("virt-overhead")
 extensions = ["myst_parser"]
 # The anchors that links to headings name, as GitHub makes them.
 myst_heading_anchors = 5
-# A block without a language is a command or an output. Excerpts with "..." are no valid JSON or TOML.
+# A block without a language is a command or an output. Excerpts with "..." are not valid JSON or TOML.
 highlight_language = "none"
 suppress_warnings = ["misc.highlighting_failure"]
 html_theme = "furo"

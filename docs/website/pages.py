@@ -56,7 +56,7 @@ def write_source(root: Path, target: Path) -> None:
 def in_site(text: str, name: str, root: Path) -> str:
     """The Markdown of the file `name` of the repository, with links as they are in the site.
 
-    A link to a file that is no page becomes the name of that file. Raises FileNotFoundError if there is no such file.
+    A link to a file outside the site becomes the name of that file. Raises FileNotFoundError if there is no such file.
     """
 
     def link(found: re.Match[str]) -> str:
