@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from harness.guest.protocol import Guest, GuestDisk, Hypervisor
+from harness.guest.protocol import GuestDisk, Hypervisor
 from harness.lab.created import CreationLog
 from harness.lab.guard.writable import issue
 from harness.lab.pin import BlockPin, read_pins
@@ -53,9 +53,10 @@ cat /run/live.out >&2; cat /run/live.json
 class Bystander:
     """The running guest. A check raises HostError if its data is not intact, AssertionError if it does no I/O."""
 
-    def __init__(self, guest: Guest) -> None:
-        self._runner = guest.runner
-        self._disk = guest.device(_NAME)
+    def __init__(self, runner: Runner, disk: str) -> None:
+        """`runner` runs commands in the guest, and `disk` is the device there."""
+        self._runner = runner
+        self._disk = disk
         self._run(_BEGIN)
         self._done = (-1, -1)
         self.check()
@@ -88,6 +89,6 @@ def bystander(hypervisor: Hypervisor, host: Runner, path: str, size: int) -> Ite
     source = BlockSource(path, kind, 0, size, grant=issue(host, pin, []))
     log = CreationLog(host, RunId.new(), LOG)
     with hypervisor.guest(log, [GuestDisk(_NAME, source, Attach())]) as guest:
-        found = Bystander(guest)
+        found = Bystander(guest.runner, guest.device(_NAME))
         yield found
         found.end()

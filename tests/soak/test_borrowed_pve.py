@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,9 +72,9 @@ class OwnVm:
         return f"--lab={path}"
 
 
-@pytest.fixture(scope="module")
-def vm(node: Node) -> Iterator[OwnVm]:
-    """It boots the guest image, and has a disk of its own with random data."""
+@contextmanager
+def own_vm(node: Node, disk_mib: int) -> Iterator[OwnVm]:
+    """A running VM of somebody else, which boots the guest image and has a disk of its own with random data."""
     spec = ApiSpec("127.0.0.1", node.port, "pve", ROOT_USER, SecretSource("env", "PVE_PASSWORD"), None, node.authority)
     with ExitStack() as stack:
         lab = stack.enter_context(opened())
@@ -82,7 +82,7 @@ def vm(node: Node) -> Iterator[OwnVm]:
         stack.callback(client.close)
         files = lab.host.guest_files
         iso = ensure_iso(client, "local", files, Events())
-        own = {"vmid": VMID, "name": "shop", "scsi0": f"local:{DISK_MIB / 1024},format=raw,serial=own"}
+        own = {"vmid": VMID, "name": "shop", "scsi0": f"local:{disk_mib / 1024},format=raw,serial=own"}
         machine = VirtualMachine(client, VMID)
         client.task(
             "post",
@@ -93,13 +93,19 @@ def vm(node: Node) -> Iterator[OwnVm]:
             deadline=120,
         )
         stack.callback(machine.destroy)
-        fill = f"dd if=/dev/urandom of={OWN_DISK} bs=1M count={DISK_MIB} conv=notrunc,fsync status=none"
+        fill = f"dd if=/dev/urandom of={OWN_DISK} bs=1M count={disk_mib} conv=notrunc,fsync status=none"
         node.runner.run(["sh", "-c", fill], deadline=60)
         stack.callback(machine.end)
         machine.start()
         inside = log_in(machine, lab.host, _RULES)
         stack.callback(inside.close)
         yield OwnVm(client, node.runner, inside, files)
+
+
+@pytest.fixture(scope="module")
+def vm(node: Node) -> Iterator[OwnVm]:
+    with own_vm(node, DISK_MIB) as found:
+        yield found
 
 
 def test_it_is_measured_and_is_as_before(tmp_path: Path, node: Node, vm: OwnVm) -> None:

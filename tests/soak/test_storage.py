@@ -48,7 +48,7 @@ MODES = {
 }
 SCRIPT_SECONDS = 180.0
 _LOOK_SECONDS = 2.0
-_FULL = "must stay free for others|No space left|[Ii]nsufficient free space|is full"
+FULL = "must stay free for others|No space left|[Ii]nsufficient free space|is full"
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +213,6 @@ def test_a_run_ends_without_traces_on_a_storage_that_becomes_full(tmp_path: Path
     if moment == "while-filled":
         assert run.returncode == 1, output
         # The guard refuses the next part. A part that is being written meanwhile finds the storage full.
-        assert re.search(_FULL, output), output
+        assert re.search(FULL, output), output
     assert used.left() == before
     used.bystander.check()
