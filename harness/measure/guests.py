@@ -1,4 +1,4 @@
-"""The guests of a session: one, or one for each variant, which run side by side or one after the other."""
+"""The guests of a session: one, several, or one for each variant, which run side by side or one after the other."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ class GuestSlot:
 
 
 class Guests:
-    """The guests of a session by variant; without variants, one with an empty name. All of them are booted at first.
+    """The guests of a session by name: that of the variant, or `g2` and so on for further guests of a mode.
+
+    The first guest without a variant has an empty name. All of them are booted at first.
 
     `disks` are the names of the disks of each guest. With `alternating`, at most one guest runs at a time: it is booted
     when an arm needs it, and taken down before another one, or the host, is measured.
@@ -58,34 +60,34 @@ class Guests:
         self.effective: dict[str, Effective] = {}
         """What was read back of each disk."""
         self.evidence: dict[str, Mapping[str, str]] = {}
-        """What each guest reported of its machine, by variant."""
+        """What each guest reported of its machine, by name."""
         self.boot_seconds: dict[str, float | None] = {}
         try:
-            for variant in boots:
-                self._read_back(variant, self.of(variant))
+            for name in boots:
+                self._read_back(name, self.of(name))
         except BaseException:
             self.close()
             raise
 
     @property
     def running(self) -> dict[str, Guest]:
-        """The guests that run now, by variant."""
-        return {variant: slot.guest for variant, slot in self._slots.items()}
+        """The guests that run now, by name."""
+        return {name: slot.guest for name, slot in self._slots.items()}
 
-    def of(self, variant: str) -> Guest:
-        """The guest of this variant, which is booted if it does not run. Raises GuestError, HostError."""
-        if variant not in self._slots:
+    def of(self, name: str) -> Guest:
+        """The guest of this name, which is booted if it does not run. Raises GuestError, HostError."""
+        if name not in self._slots:
             if self._alternating:
                 self.close()
-            self._slots[variant] = GuestSlot(self._boots[variant])
-            if variant in self.evidence:
-                self._read_back(variant, self._slots[variant].guest)
-        return self._slots[variant].guest
+            self._slots[name] = GuestSlot(self._boots[name])
+            if name in self.evidence:
+                self._read_back(name, self._slots[name].guest)
+        return self._slots[name].guest
 
     @contextmanager
-    def holding(self, variant: str, disk: str) -> Iterator[None]:
-        """The guest of this variant has its disk during the block, and runs alone if the guests alternate."""
-        guest = self.of(variant)
+    def holding(self, name: str, disk: str) -> Iterator[None]:
+        """The guest of this name has its disk during the block, and runs alone if the guests alternate."""
+        guest = self.of(name)
         with self.explained(), guest.holding(disk):
             yield
 
@@ -115,14 +117,14 @@ class Guests:
 
         Raises GuestError if their disks are attached in another way than before.
         """
-        for variant, slot in list(self._slots.items()):
+        for name, slot in list(self._slots.items()):
             if not slot.measured:
                 continue
             if self._alternating:
                 self.close()
                 return
             slot.boot_again()
-            self._read_back(variant, slot.guest)
+            self._read_back(name, slot.guest)
 
     def close(self) -> None:
         """Take all guests down, also after a failure."""
@@ -131,9 +133,9 @@ class Guests:
                 stack.callback(slot.close)
             self._slots = {}
 
-    def _read_back(self, variant: str, guest: Guest) -> None:
-        self.evidence[variant], self.boot_seconds[variant] = guest.evidence, guest.boot_seconds
-        for disk in self._disks[variant]:
+    def _read_back(self, name: str, guest: Guest) -> None:
+        self.evidence[name], self.boot_seconds[name] = guest.evidence, guest.boot_seconds
+        for disk in self._disks[name]:
             with explained(guest), guest.holding(disk):
                 now = guest.effective(disk)
             if now != self.effective.setdefault(disk, now):

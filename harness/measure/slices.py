@@ -254,9 +254,9 @@ def _starts(planned: Slice) -> tuple[float, ...]:
 def _counter_files(at: At, session: Session, table: Timetable) -> CounterFiles:
     """The files with the counters of the disks, of the arrays, and of each guest that runs."""
     guests = session.guests.running if session.guests is not None else {}
-    threads = {variant: guest.threads for variant, guest in guests.items() if guest.threads is not None}
+    threads = {name: guest.threads for name, guest in guests.items() if guest.threads is not None}
     first = next(iter(threads), "")
-    others = {variant: vm for variant, vm in threads.items() if variant != first}
+    others = {name: vm for name, vm in threads.items() if name != first}
     md = _arrays(at, table)
     tasks = tuple(device.thread for device in md if device.thread is not None)
     names = tuple(device.name for device in md)
