@@ -49,7 +49,7 @@ blocks = 12
 
 
 @pytest.fixture
-def lab(host: SshRunner) -> Iterator[None]:
+def advised_disk(host: SshRunner) -> Iterator[None]:
     """The disk, on a lab host that has nothing else afterwards."""
     before = traces(host)
     with own_disks(host, DISK):
@@ -70,7 +70,7 @@ def verified(directory: Path) -> dict[str, Any]:
     return dict(advice)
 
 
-@pytest.mark.usefixtures("lab")
+@pytest.mark.usefixtures("advised_disk")
 def test_the_advice_stays_within_its_interval_when_it_is_measured_again(tmp_path: Path) -> None:
     directory = project(tmp_path, [DISK.spec], {"advised": SCENARIO})
     found = []
