@@ -109,6 +109,7 @@ def _command(recipe: Recipe, mode: str, sources: list[Path], out: Path) -> list[
         "--format=null",
         recipe.suite,
         os.devnull,
+        *recipe.archives,
     ]
 
 

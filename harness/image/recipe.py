@@ -27,7 +27,8 @@ class Recipe:
     `files` are the contents of images/NAME except `packages`. `takes` maps each file from another image to that image's
     recipe. `outputs` are the files that the build must create. `scratch_bytes` and `size_bytes` are the space that it
     needs during the build and in the cache. `expected_s` is the duration of the first build in seconds. `components`
-    are the parts of Debian's archive with the packages.
+    are the parts of Debian's archive with the packages. `archives` are lines of apt's sources.list, which replace the
+    default archive of the suite.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Recipe:
     expected_s: float = 20.0
     suite: str = SUITE
     components: tuple[str, ...] = _COMPONENTS
+    archives: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -53,8 +55,9 @@ class Recipe:
             ("authorized_key", self.authorized_key.encode()),
             *(("file " + name, content) for name, content in sorted(self.files.items())),
             *((f"takes {name} from", base.digest.encode()) for name, base in sorted(self.takes.items())),
-            # Only other ones: images that were built before recipes had this field are still those of their recipes.
+            # Only other ones: images that were built before recipes had these fields are still those of their recipes.
             *([("components", " ".join(self.components).encode())] if self.components != _COMPONENTS else []),
+            *(("archive", archive.encode()) for archive in self.archives),
         ]
         for label, content in parts:
             digest.update(f"{label} {len(content)}\n".encode() + content)

@@ -13,6 +13,7 @@ from harness.lab.transport.ssh import SshRunner
 from harness.results import CellRecord
 from tests.e2e.conftest import host
 from tests.e2e.machines import traces
+from tests.soak.other_qemu import other_qemu
 from tests.soak.own_disks import measured, own_disks, project
 
 __all__ = ["host"]
@@ -20,8 +21,6 @@ __all__ = ["host"]
 DISK = NullBlkDisk("varied", 8 << 30, completion_ns=400_000, queue_depth=64)
 PLANTED = 0.1
 """The share of the IOPS that the throttled variant loses."""
-OTHER_QEMU = "/opt/qemu-new/usr/bin/qemu-system-x86_64"
-"""A second QEMU on the lab host, for example Debian's from backports (docs/variants.md)."""
 HALT_POLL = "/sys/module/kvm/parameters/halt_poll_ns"
 SCENARIO = """
 title = "Two variants"
@@ -37,8 +36,9 @@ write_rate = "500 MiB/s"
 
 [profile.smoke]
 iodepth = [1, 8]
-rounds = 8
-most_rounds = 8
+rounds = 2
+most_rounds = 2
+blocks = 16
 """
 
 
@@ -101,9 +101,9 @@ def test_a_setting_of_the_host_is_held_while_its_guest_runs_and_restored(tmp_pat
 
 @pytest.mark.usefixtures("before")
 def test_two_versions_of_qemu_run_side_by_side(tmp_path: Path, host: SshRunner) -> None:
-    if host.run(["test", "-x", OTHER_QEMU], deadline=20, check=False).status != 0:
-        pytest.skip(f"the lab host has no second QEMU: unpack one below {OTHER_QEMU} (docs/variants.md)")
-    for cell in new_cells(tmp_path / "qemu", f'guest.emulator = "{OTHER_QEMU}"').values():
+    with other_qemu(host) as emulator:
+        cells = new_cells(tmp_path / "qemu", f'guest.emulator = "{emulator}"')
+    for cell in cells.values():
         assert interval(cell)
         assert any(each.startswith("qemu_version ") for each in cell.differs)
         check = next(each for each in cell.validity if each.check == "configuration")

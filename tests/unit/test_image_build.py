@@ -70,6 +70,13 @@ def test_packages_come_from_the_parts_of_the_archive_that_the_recipe_names(works
     assert (workshop.out / "result").read_text() == "main,contrib\n"
 
 
+def test_packages_come_from_the_archives_that_the_recipe_names(workshop: Workshop) -> None:
+    workshop.program("mmdebstrap", f'for word; do :; done; echo "$word" >"{workshop.out}/result"')
+    archive = "deb http://deb.debian.org/debian trixie-backports main"
+    workshop.build(replace(RECIPE, archives=(archive,)))
+    assert (workshop.out / "result").read_text() == f"{archive}\n"
+
+
 def test_a_sparse_file_stays_sparse(workshop: Workshop) -> None:
     script = f'cd "{workshop.out}" && truncate -s 64M root.img && tar --sparse --remove-files -cf root.img.tar root.img'
     workshop.program("mmdebstrap", script)

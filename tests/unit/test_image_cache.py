@@ -221,6 +221,7 @@ def test_the_digest_covers_all_that_decides_the_result() -> None:
         replace(guest, authorized_key="ssh-ed25519 BBBB"),
         replace(guest, suite="forky"),
         replace(guest, components=("main", "contrib")),
+        replace(guest, archives=("deb http://deb.debian.org/debian trixie main",)),
         replace(guest, takes={"fio.tar": replace(fio, files={"build": b""})}),
     ]
     digests = {recipe.digest for recipe in [guest, *changed]}

@@ -1,0 +1,55 @@
+"""A second QEMU for the lab host, from Debian's backports, beside the one of its image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from harness.events import Events
+from harness.image import Cache, cache_root
+from harness.image.build import build
+from harness.image.provide import provide
+from harness.image.recipe import SUITE, Recipe
+from harness.lab.transport.base import Runner
+
+ROOT = "/opt/qemu-new"
+EMULATOR = f"{ROOT}/usr/bin/qemu-system-x86_64"
+
+_MIB = 1 << 20
+_SECONDS = 120.0
+_ARCHIVE = "/root/qemu.tar"
+_BACKPORTS = f"{SUITE}-backports"
+_FROM_BACKPORTS = ("qemu-system-x86", "qemu-system-common", "qemu-system-data", "seabios")
+# QEMU finds its firmware relative to its program. The lab host has the libraries, for its own QEMU.
+_BUILD = b"""#!/bin/sh
+set -eu
+cd /
+tar --owner=0 --group=0 -cf /out/qemu.tar usr/bin/qemu-system-x86_64 usr/share/qemu usr/share/seabios
+"""
+RECIPE = Recipe(
+    "qemu-backports",
+    "extract",
+    (*(f"{package}/{_BACKPORTS}" for package in _FROM_BACKPORTS), "base-files", "coreutils", "dash", "tar"),
+    {"build": _BUILD},
+    outputs=("qemu.tar",),
+    scratch_bytes=500 * _MIB,
+    size_bytes=60 * _MIB,
+    archives=tuple(f"deb http://deb.debian.org/debian {suite} main" for suite in (SUITE, _BACKPORTS)),
+)
+
+
+@contextmanager
+def other_qemu(host: Runner) -> Iterator[str]:
+    """The path of the second QEMU on the host. It is removed at the end.
+
+    Raises LabUnavailable if Debian's archive cannot be reached. Raises HostError if the program does not run there.
+    """
+    image = provide(Cache(cache_root()), [RECIPE], build, Events())[RECIPE.name]
+    with ExitStack() as stack:
+        stack.callback(host.run, ["rm", "-rf", ROOT, _ARCHIVE], deadline=_SECONDS)
+        host.put(image.path / "qemu.tar", _ARCHIVE, deadline=_SECONDS)
+        host.run(["mkdir", "-p", ROOT], deadline=_SECONDS)
+        host.run(["tar", "-C", ROOT, "-xf", _ARCHIVE], deadline=_SECONDS)
+        host.run(["rm", _ARCHIVE], deadline=_SECONDS)
+        host.run([EMULATOR, "--version"], deadline=_SECONDS)
+        yield EMULATOR
