@@ -18,7 +18,8 @@ from tests.soak.own_disks import measured, own_disks, project
 
 __all__ = ["host"]
 
-DISK = NullBlkDisk("varied", 8 << 30, completion_ns=400_000, queue_depth=64)
+# Slow, so that the disk decides the figures and not the emulated CPU, whose speed varies from slice to slice.
+DISK = NullBlkDisk("varied", 8 << 30, completion_ns=10_000_000, queue_depth=64)
 PLANTED = 0.1
 """The share of the IOPS that the throttled variant loses."""
 HALT_POLL = "/sys/module/kvm/parameters/halt_poll_ns"
