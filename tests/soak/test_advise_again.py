@@ -35,9 +35,11 @@ workloads = ["randread-4k"]
 write_rate = "500 MiB/s"
 
 [mode.threads]
+layout = { kind = "device" }
 attach = { aio = "threads" }
 
 [mode.sata]
+layout = { kind = "device" }
 attach = { bus = "sata", iothread = false }
 
 [profile.smoke]
