@@ -182,8 +182,10 @@ def record(cell: Cell, request: pytest.FixtureRequest) -> CellRecord:
         pytest.xfail(explain(found))
     if found.verdict is Verdict.VOID:
         pytest.fail(explain(found), pytrace=False)
+    if found.verdict is Verdict.INCONCLUSIVE and engine.options.inconclusive == "skip":
+        pytest.skip(explain(found))
     if found.verdict is Verdict.INCONCLUSIVE:
-        (pytest.skip if engine.options.inconclusive == "skip" else pytest.fail)(explain(found))
+        pytest.fail(explain(found), pytrace=False)
     return found
 
 
@@ -197,7 +199,7 @@ def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] 
 
 @pytest.fixture
 def verdict(record: CellRecord) -> str:
-    """The cell's verdict in words, for the message of a failed assertion."""
+    """The cell's verdict in words, for the message of a failed test."""
     return explain(record)
 
 

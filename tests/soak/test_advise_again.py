@@ -24,26 +24,24 @@ from tests.soak.own_disks import SECONDS, measured, own_disks, project
 
 __all__ = ["host"]
 
-DISK = NullBlkDisk("advised", 8 << 30, completion_ns=400_000, queue_depth=64)
+# So slow that the disk decides the figures and not the emulated CPU, whose speed varies from slice to slice. AHCI has at
+# most 32 requests at the disk, half as many as the others.
+DISK = NullBlkDisk("advised", 8 << 30, completion_ns=80_000_000, queue_depth=64)
 SEEDS = 10
 LEAST_INSIDE = 9
 SCENARIO = """
-title = "Three ways to attach a disk"
+title = "Two ways to attach a disk"
 disk = "advised"
-modes = ["passthrough", "threads", "sata"]
+modes = ["passthrough", "sata"]
 workloads = ["randread-4k"]
 write_rate = "500 MiB/s"
-
-[mode.threads]
-layout = { kind = "device" }
-attach = { aio = "threads" }
 
 [mode.sata]
 layout = { kind = "device" }
 attach = { bus = "sata", iothread = false }
 
 [profile.smoke]
-iodepth = [8]
+iodepth = [64]
 rounds = 1
 most_rounds = 1
 blocks = 12
@@ -80,5 +78,7 @@ def test_the_advice_stays_within_its_interval_when_it_is_measured_again(tmp_path
         measured(directory, "--lab=lab.toml", f"--seed={seed}")
         found.append(verified(directory))
         print(json.dumps({key: found[-1][key] for key in ("mode", "against", "ratio", "fresh", "expected", "held")}))  # noqa: T201
+    assert all(each["against"] == "sata" for each in found), found
+    assert all(each["expected"]["high"] < 2 * each["expected"]["low"] for each in found), "the interval says nothing"
     inside = [each["inside"] for each in found]
     assert inside.count(True) >= LEAST_INSIDE, found
