@@ -24,8 +24,8 @@ from tests.soak.own_disks import SECONDS, measured, own_disks, project
 
 __all__ = ["host"]
 
-# So slow that the disk decides the figures and not the emulated CPU, whose speed varies from slice to slice. AHCI has at
-# most 32 requests at the disk, half as many as the others.
+# So slow that the disk decides the figures and not the emulated CPU, whose speed varies from slice to slice. AHCI has
+# at most 32 requests at the disk, half as many as the others.
 DISK = NullBlkDisk("advised", 8 << 30, completion_ns=80_000_000, queue_depth=64)
 SEEDS = 10
 LEAST_INSIDE = 9
