@@ -16,6 +16,7 @@ from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner, SshTarget
 from harness.model.attach import Attach, Attachment
 from harness.model.guest import GuestOptions
+from harness.model.mode import Mode
 from harness.packages import install_command
 
 LOGIN_SECONDS = 30.0
@@ -81,6 +82,13 @@ def never_plugged(vm: str, attach: Attachment, options: GuestOptions) -> str | N
         allowed = ", ".join(_DRIVERS)
         return f'no disk can be plugged into bus = "{attach.bus}" of {vm} while it runs; allowed: {allowed}'
     return None
+
+
+def alone(vm: str, mode: Mode) -> str | None:
+    """Why the VM cannot be measured beside other guests; None if the mode has no others."""
+    if not mode.runs_with_others:
+        return None
+    return f"{vm} runs alone: measure several guests, or a neighbour, without borrow in the lab file"
 
 
 def in_words(error: HarnessError) -> str:

@@ -25,17 +25,18 @@ def borrowed_vm(where: str, table: GuestTable, problems: list[str]) -> BorrowedV
             f'{where}.{key}: needs borrow; allowed: only with borrow = "VM"' for key in sorted(table.of_borrowed)
         ]
         return None
-    missing = [key for key in ("address", "key") if getattr(table, key) is None]
+    missing = [key for key in ("address", "key") if not getattr(table, key)]
     problems += [f'{where}.{key}: missing; borrow = "{table.borrow}" needs it for SSH' for key in missing]
-    if table.address is not None and "/" in table.address:
-        problems.append(f'{where}.address = "{table.address}": allowed with borrow: a name or an address alone')
+    if any("/" in each for each in table.address) or len(table.address) > 1:
+        given = ", ".join(table.address)
+        problems.append(f'{where}.address = "{given}": allowed with borrow: a name or an address alone')
     problems += [
         f"{where}.{key}: conflicts with borrow, because size and placement of {table.borrow} belong to its owner; "
         "allowed: one of the two"
         for key in table.options.requested
     ]
-    if table.address is None or table.key is None:
+    if not table.address or table.key is None:
         return None
     return BorrowedVm(
-        table.borrow, table.address, table.port, table.user, table.key, table.host_key, table.reach == "node"
+        table.borrow, table.address[0], table.port, table.user, table.key, table.host_key, table.reach == "node"
     )

@@ -77,7 +77,7 @@ class GuestRules:
 
     With `kvm` False, the node emulates the CPU. `cpu` and `memory` are for guests that request none. With `template`, a
     guest is a clone of that VM. Without it, the guest boots the harness's ISO from `iso_storage`. `address` (with its
-    prefix length) and `gateway` are for networks without DHCP.
+    prefix length) and `gateway` are for networks without DHCP, and `further_addresses` for guests that run beside it.
     """
 
     bridge: str = "vmbr0"
@@ -91,6 +91,12 @@ class GuestRules:
     gateway: str | None = None
     reach: Reach = "node"
     template: int | None = None
+    further_addresses: tuple[str, ...] = ()
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The addresses in the lab file, one for each guest that runs at the same time; empty with DHCP."""
+        return (self.address, *self.further_addresses) if self.address else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +178,17 @@ def _user(text: str) -> str:
     if "@" not in text.strip("@"):
         raise ValueError('allowed: a name with its realm, for example "root@pam"')
     return text
+
+
+def _guest_addresses(value: object) -> object:
+    """One text is a list of one."""
+    listed = value if isinstance(value, list) else [value]
+    if not listed or not all(isinstance(each, str) for each in listed):
+        raise ValueError(f"{_WITH_PREFIX}, or a list of them")
+    found = tuple(_guest_address(each) for each in listed)
+    if len(set(found)) < len(found):
+        raise ValueError("allowed: each address once")
+    return found
 
 
 def _guest_address(text: str) -> str:
@@ -257,7 +274,7 @@ class GuestTable(OPTIONS_TABLE):  # type: ignore[misc, valid-type] # it is creat
     vmids: Annotated[tuple[int, int], BeforeValidator(_vmids)] = (9000, 9099)
     kvm: bool = True
     network: Network = "agent"
-    address: Annotated[str, AfterValidator(_guest_address)] | None = None
+    address: Annotated[tuple[str, ...], BeforeValidator(_guest_addresses)] = ()
     gateway: Annotated[str, AfterValidator(_gateway)] | None = None
     reach: Reach = "node"
     template: int | None = Field(default=None, ge=100, le=999_999_999)
@@ -320,10 +337,10 @@ def proxmox_spec(where: str, api: ApiTable | None, guest: GuestTable | None, pro
 def _rules(where: str, table: GuestTable, problems: list[str]) -> GuestRules:
     if not table.kvm and table.cpu is not None and cpu_type(table.cpu) == "host":
         problems.append(f'{where}.cpu = "{table.cpu}": QEMU has it only with KVM; allowed with kvm = false: "max"')
-    if table.network == "static" and table.address is None:
+    if table.network == "static" and not table.address:
         problems.append(f'{where}.address: missing; network = "static" needs it, for example "192.0.2.50/24"')
-    if table.address is not None and "/" not in table.address:
-        problems.append(f'{where}.address = "{table.address}": {_WITH_PREFIX}')
+    bare = [each for each in table.address if "/" not in each]
+    problems += [f'{where}.address = "{each}": {_WITH_PREFIX}' for each in bare]
     if table.network == "static" and table.template is not None:
         problems.append(
             f'{where}.network = "static": needs the guest image of virt-overhead; allowed with template: '
@@ -335,7 +352,7 @@ def _rules(where: str, table: GuestTable, problems: list[str]) -> GuestRules:
             "agent, static, or a template"
         )
     if table.network == "agent":
-        surplus = [key for key in ("address", "gateway") if getattr(table, key) is not None]
+        surplus = [key for key in ("address", "gateway") if getattr(table, key)]
         why = 'cannot be used with network = "agent"; allowed: with static and cloud-init'
         problems += [f"{where}.{key}: {why}" for key in surplus]
     return GuestRules(
@@ -346,8 +363,9 @@ def _rules(where: str, table: GuestTable, problems: list[str]) -> GuestRules:
         cpu=table.cpu or ("host" if table.kvm else "max"),
         memory=table.memory or GUEST_MEMORY,
         network=table.network,
-        address=table.address,
+        address=next(iter(table.address), None),
         gateway=table.gateway,
         reach=table.reach,
         template=table.template,
+        further_addresses=table.address[1:],
     )

@@ -70,7 +70,9 @@ def command(*arguments: str, env: Mapping[str, str] | None = None) -> subprocess
 
 
 @contextmanager
-def background(command: Sequence[str], *, env: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
+def background(
+    command: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path = ROOT
+) -> Iterator[subprocess.Popen[str]]:
     """The command, running; ended, if it still goes on, by its own process id.
 
     Ctrl-C reaches it also where the tests themselves were started in the background: a shell lets such a process
@@ -80,7 +82,7 @@ def background(command: Sequence[str], *, env: Mapping[str, str] | None = None) 
     try:
         process = subprocess.Popen(
             command,
-            cwd=ROOT,
+            cwd=cwd,
             env=os.environ | dict(env or {}),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

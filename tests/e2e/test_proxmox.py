@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +16,7 @@ import pytest
 
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.secrets import Secret
-from harness.lab.embedded.disks import DISKS
+from harness.lab.embedded.disks import DISKS, SimulatedDisk
 from harness.lab.proxmox import ROOT as ROOT_USER
 from harness.lab.proxmox import ApiSpec, SecretSource
 from harness.lab.transport.base import Runner
@@ -61,12 +61,12 @@ class Node:
     authority: Path
     runner: Runner = field(repr=False)
 
-    def lab(self, directory: Path, *, token: bool = False) -> Path:
-        """A lab.toml that names the double's node, as an owner of Proxmox VE writes it."""
+    def lab(self, directory: Path, *, token: bool = False, **changes: str) -> Path:
+        """A lab.toml that names the double's node, as an owner of Proxmox VE writes it. `changes` as for `lab_file`."""
         login = 'user = "root@pam"\ntoken = "voh"\nsecret = { env = "PVE_TOKEN" }'
         if not token:
             login = 'secret = { env = "PVE_PASSWORD" }'
-        path = lab_file(directory)
+        path = lab_file(directory, **changes)
         over_ssh = path.read_text().replace('kind = "ssh"', 'kind = "proxmox"').replace("kvm1", "pve1")
         path.write_text(
             f'{over_ssh}[host.pve1.api]\nurl = "https://127.0.0.1:{self.port}"\nnode = "pve"\n'
@@ -97,19 +97,30 @@ class Node:
 
 @pytest.fixture(scope="module")
 def node(lab: None) -> Iterator[Node]:  # noqa: ARG001 - it has to be up
-    """The double, at the end of which the lab host is as before."""
+    """The double, with the lab's disks."""
+    with running_node(DISKS) as found:
+        yield found
+
+
+@contextmanager
+def running_node(disks: Iterable[SimulatedDisk]) -> Iterator[Node]:
+    """The double with these disks, at the end of which the lab host is as before."""
     with on_lab_host() as runner:
         before = traces(runner) + _shell(runner, _OF_THE_DOUBLE)
-        with _double(runner) as said, _node_commands(runner, int(said["node port"])):
+        with _double(runner, disks) as said, _node_commands(runner, int(said["node port"])):
             yield Node(int(said["ready"].rpartition(":")[2]), Path(said["CA"]), runner)
         assert traces(runner) + _shell(runner, _OF_THE_DOUBLE) == before
 
 
 @contextmanager
-def _double(runner: Runner) -> Iterator[Mapping[str, str]]:
+def _double(runner: Runner, disks: Iterable[SimulatedDisk]) -> Iterator[Mapping[str, str]]:
     """`python -m pve_double` on a free port, with guests in the lab; yields what it prints, by key."""
     words = [sys.executable, "-m", "pve_double", "--listen=127.0.0.1:0", f"--password={PASSWORD}"]
-    words += [f"--token={ROOT_USER}!voh={TOKEN}", *(f"--disk={disk}" for disk in _disks(runner)), "--executor=qemu"]
+    words += [
+        f"--token={ROOT_USER}!voh={TOKEN}",
+        *(f"--disk={disk}" for disk in _disks(runner, disks)),
+        "--executor=qemu",
+    ]
     with lab_ssh() as ssh, background([*words, f"--ssh={shlex.join(ssh)}"]) as process:
         assert process.stdout is not None
         said: dict[str, str] = {}
@@ -127,9 +138,9 @@ def _double(runner: Runner) -> Iterator[Mapping[str, str]]:
         assert process.returncode == 0, output
 
 
-def _disks(runner: Runner) -> Iterator[str]:
-    """The lab's disks as `--disk` has them: BY_ID,SERIAL,SIZE,DEVICE."""
-    for each in (disk.spec for disk in DISKS):
+def _disks(runner: Runner, disks: Iterable[SimulatedDisk]) -> Iterator[str]:
+    """These disks as `--disk` has them: BY_ID,SERIAL,SIZE,DEVICE."""
+    for each in (disk.spec for disk in disks):
         device, size = _shell(runner, f"readlink -f {each.id}; blockdev --getsize64 {each.id}").split()
         yield f"{each.id},{each.serial},{size},{device}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -60,11 +61,12 @@ def project(directory: Path, disks: Iterable[DiskById], scenarios: Mapping[str, 
     return directory
 
 
-def tried(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def tried(directory: Path, *arguments: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """`pytest ARGUMENTS` in a project."""
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
         cwd=directory,
+        env=os.environ | dict(env or {}),
         capture_output=True,
         text=True,
         timeout=SECONDS,
@@ -72,8 +74,8 @@ def tried(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def measured(directory: Path, *arguments: str) -> Run:
+def measured(directory: Path, *arguments: str, env: Mapping[str, str] | None = None) -> Run:
     """The run of `pytest ARGUMENTS` in a project, stored in its `reports`."""
-    done = tried(directory, *arguments)
+    done = tried(directory, *arguments, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     return latest(directory / "reports")

@@ -62,9 +62,13 @@ def before(host: SshRunner) -> Iterator[object]:
     assert traces(host) == found
 
 
+def scenario(mode: str, tables: str, depth: int) -> str:
+    return SCENARIO.format(modes=f'"host", "{mode}"', tables=tables, depth=depth)
+
+
 def measure(directory: Path, mode: str, tables: str, depth: int) -> Run:
-    scenario = SCENARIO.format(modes=f'"host", "{mode}"', tables=tables, depth=depth)
-    return measured(project(directory, [DISK.spec], {"crowded": scenario}), "--lab=lab.toml")
+    texts = {"crowded": scenario(mode, tables, depth)}
+    return measured(project(directory, [DISK.spec], texts), "--lab=lab.toml")
 
 
 def cell(run: Run, mode: str) -> CellRecord:

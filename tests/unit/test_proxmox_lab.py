@@ -73,6 +73,16 @@ def test_a_node_is_its_api_its_guests_and_its_disks(tmp_path: Path) -> None:
     assert node.target("vmstore") == node.stored[0]
 
 
+def test_each_of_several_guests_has_an_address_of_a_list(tmp_path: Path) -> None:
+    several = '["192.0.2.50/24", "192.0.2.51/24"]'
+    (listed,) = load(tmp_path, good_but('"192.0.2.50/24"', several)).hosts
+    assert listed.proxmox is not None
+    assert listed.proxmox.guest.addresses == ("192.0.2.50/24", "192.0.2.51/24")
+    (one,) = load(tmp_path, GOOD).hosts
+    assert one.proxmox is not None
+    assert one.proxmox.guest.addresses == ("192.0.2.50/24",)
+
+
 def test_ssh_goes_to_the_address_of_the_api_unless_another_is_named(tmp_path: Path) -> None:
     (node,) = load(tmp_path, GOOD).hosts
     assert node.ssh == SshAddress("pve1.example", 22, "root", Path("/keys/pve1"), None)
@@ -140,6 +150,21 @@ STORE = "host.pve1.disk.vmstore"
         ("[900, 909]", "[909, 900]", f"{GUEST}.vmids = [909, 900]: allowed: from 100 to 999999999, the smaller one"),
         ("[900, 909]", "[900]", f"{GUEST}.vmids = [900]: allowed: the first and the last id"),
         ("192.0.2.50/24", "192.0.2.50", f'{GUEST}.address = "192.0.2.50": allowed: an address with its prefix length'),
+        (
+            '"192.0.2.50/24"',
+            '["192.0.2.50/24", 5]',
+            f"{GUEST}.address = ['192.0.2.50/24', 5]: allowed: an address with",
+        ),
+        (
+            '"192.0.2.50/24"',
+            '["192.0.2.50/24", "192.0.2.51"]',
+            f'{GUEST}.address = "192.0.2.51": allowed: an address with its prefix length',
+        ),
+        (
+            '"192.0.2.50/24"',
+            '["192.0.2.50/24", "192.0.2.50/24"]',
+            f"{GUEST}.address = ['192.0.2.50/24', '192.0.2.50/24']: allowed: each address once",
+        ),
         ("192.0.2.1", "gateway", f'{GUEST}.gateway = "gateway": allowed: an address'),
         ('address = "192.0.2.50/24"\n', "", f'{GUEST}.address: missing; network = "static" needs it'),
         ('"static"', '"agent"', f'{GUEST}.address: cannot be used with network = "agent"'),

@@ -17,6 +17,7 @@ from harness.errors import GuestError, HostError, Unsupported
 from harness.events import Events
 from harness.guest.booting import Booted
 from harness.guest.borrowed import (
+    alone,
     changed_by_others,
     in_words,
     lacking,
@@ -110,9 +111,7 @@ class BorrowingHypervisor(LibvirtHypervisor):
 
     def missing(self, mode: Mode, disk: AnyDisk) -> str | None:
         """As for guests that the run makes. There is only one VM."""
-        if mode.runs_with_others:
-            return f"{self._words} runs alone: measure several guests, or a neighbour, without borrow in the lab file"
-        return super().missing(mode, disk)
+        return alone(self._words, mode) or super().missing(mode, disk)
 
     def _no_guest(self, guest: GuestOptions, attach: Attachment, versions: Versions) -> str | None:  # noqa: ARG002
         looked = self._looked_at

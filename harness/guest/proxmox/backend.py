@@ -13,7 +13,7 @@ from harness.errors import Unsupported
 from harness.events import Events
 from harness.guest.booting import Started, booted
 from harness.guest.machine_size import too_many_queues, vcpus_for
-from harness.guest.places import no_room
+from harness.guest.places import no_memory, no_room
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.drive import drive_keys, drive_string, not_offered
@@ -31,6 +31,7 @@ from harness.guest.proxmox.process import PID_FILE
 from harness.guest.proxmox.removal import remove
 from harness.guest.proxmox.stores import PveVolume, Stores
 from harness.guest.proxmox.things import CreatedVm
+from harness.guest.proxmox.together import Together, no_places
 from harness.guest.proxmox.vm import (
     clone_parameters,
     marks,
@@ -85,6 +86,7 @@ class ProxmoxHypervisor(ProxmoxRemover):
         self._host = host
         self._rules = rules
         self._events = events
+        self._together = Together(rules)
 
     @property
     def poll_seconds(self) -> float:
@@ -103,9 +105,14 @@ class ProxmoxHypervisor(ProxmoxRemover):
             why = missing_requirement(mode.layout, self._host.facts)
         if why or mode.attach is None:
             return why
-        if mode.runs_with_others:
-            return "virt-overhead runs one guest at a time on Proxmox VE: measure this mode on a host with libvirt"
-        return self._no_guest(mode.guest, mode.attach)
+        return self._too_many(mode) or self._no_guest(mode.guest, mode.attach)
+
+    def _too_many(self, mode: Mode) -> str | None:
+        """Why the node cannot run all guests of the mode at the same time, with the remedy; None if it can."""
+        number = len(mode.volumes)
+        if number == 1:
+            return None
+        return no_memory(number, mode.guest, self._host) or no_places(number, self._client, self._rules)
 
     def _no_guest(self, guest: GuestOptions, attach: Attachment) -> str | None:
         """Why the node cannot have a guest with these options for a disk that is attached in this way."""
@@ -156,14 +163,14 @@ class ProxmoxHypervisor(ProxmoxRemover):
         disks: Sequence[GuestDisk],
         options: GuestOptions = ANY_GUEST,
         *,
-        variant: str = "",  # noqa: ARG002 - one VM
+        variant: str = "",  # noqa: ARG002 - the id of the VM distinguishes it
     ) -> Iterator[Guest]:
         """A guest with these disks that answers over SSH. It is stopped at the end; its owner removes the VM.
 
-        Variants have the same VM one after the other.
+        Variants have the same VM one after the other. A guest that runs beside others has a VM of its own.
         """
         self._require_attachable(disks)
-        with self._machine(log, disks) as machine:
+        with self._machine(log, disks) as machine, self._together.as_guest(machine.vmid):
             keys = self._attach(machine, disks, options)
             start = partial(self._started, machine)
             with booted(start, tries=BOOT_TRIES, expected_s=_EXPECTED_BOOT_SECONDS, events=self._events) as up:
@@ -178,7 +185,7 @@ class ProxmoxHypervisor(ProxmoxRemover):
             # An earlier try failed.
             machine.stop()
         machine.start()
-        runner = log_in(machine, self._host, self._rules)
+        runner = log_in(machine, self._host, self._together.of(machine.vmid))
         try:
             if self._rules.template is not None:
                 runner.run(["sh", "-s"], stdin=_ADOPT, deadline=60)
@@ -197,12 +204,13 @@ class ProxmoxHypervisor(ProxmoxRemover):
 
     @contextmanager
     def _machine(self, log: CreationLog, disks: Sequence[GuestDisk]) -> Iterator[VirtualMachine]:
-        holders = {disk.source.vmid for disk in disks if isinstance(disk.source, PveVolume)}
-        if not holders:
+        """The VM that owns the disks' volumes, or a new one if there is none or if it is a guest already."""
+        owners = {disk.source.vmid for disk in disks if isinstance(disk.source, PveVolume)}
+        if not owners or all(map(self._together.is_guest, owners)):
             with self._shell(log) as (machine, _):
                 yield machine
             return
-        (vmid,) = holders
+        (vmid,) = owners
         machine = VirtualMachine(self._client, vmid)
         with self._client.cleanup() as cleanup:
             # The layouts remove the volumes and the VM.
@@ -212,14 +220,18 @@ class ProxmoxHypervisor(ProxmoxRemover):
     @contextmanager
     def _shell(self, log: CreationLog) -> Iterator[tuple[VirtualMachine, CreatedVm]]:
         """A VM without disks under test. It is removed at the end."""
-        rules, vcpus, client = self._rules, vcpus_for(self._host.facts), self._client
+        rules, vcpus, client = self._together.following, vcpus_for(self._host.facts), self._client
         if rules.template is None:
             iso = ensure_iso(client, rules.iso_storage, self._host.guest_files, self._events)
-            with created(client, log, rules, shell_parameters(rules, iso, vcpus)) as (machine, vm):
+            with (
+                created(client, log, rules, shell_parameters(rules, iso, vcpus)) as (machine, vm),
+                self._together.having(machine.vmid, rules),
+            ):
                 yield machine, vm
             return
         with (
             cloned(client, log, rules) as (machine, vm),
+            self._together.having(machine.vmid, rules),
             Stores(client, log, vm).of_clone(machine.config()),
         ):
             public = Path(f"{self._host.guest_files.key}.pub").read_text(encoding="utf-8").strip()

@@ -16,6 +16,7 @@ from harness.errors import GuestError, HostError, Unsupported
 from harness.events import Events
 from harness.guest.booting import Booted
 from harness.guest.borrowed import (
+    alone,
     changed_by_others,
     in_words,
     lacking,
@@ -49,6 +50,7 @@ from harness.lab.transport.base import Runner
 from harness.lab.vm_threads import VmThreads
 from harness.model.attach import Attach, Attachment
 from harness.model.guest import ANY_GUEST, GuestOptions
+from harness.model.mode import Mode
 
 _OWNER: Mapping[str, object] = {"memory": 16, "onboot": 0}
 """The settings of the VM that owns the volumes of a run. It never starts."""
@@ -112,6 +114,9 @@ class BorrowingProxmox(ProxmoxHypervisor):
                 yield guest
         if changed := differences(before, machine.config()):
             self._events(changed_by_others(self._words, changed))
+
+    def _too_many(self, mode: Mode) -> str | None:
+        return alone(self._words, mode)
 
     def _no_guest(self, guest: GuestOptions, attach: Attachment) -> str | None:
         looked = self._looked_at
