@@ -183,9 +183,10 @@ def _user(text: str) -> str:
 def _guest_addresses(value: object) -> object:
     """One text is a list of one."""
     listed = value if isinstance(value, list) else [value]
-    if not listed or not all(isinstance(each, str) for each in listed):
+    texts = [each for each in listed if isinstance(each, str)]
+    if not texts or len(texts) < len(listed):
         raise ValueError(f"{_WITH_PREFIX}, or a list of them")
-    found = tuple(_guest_address(each) for each in listed)
+    found = tuple(map(_guest_address, texts))
     if len(set(found)) < len(found):
         raise ValueError("allowed: each address once")
     return found
