@@ -153,7 +153,7 @@ STORE = "host.pve1.disk.vmstore"
         (
             '"192.0.2.50/24"',
             '["192.0.2.50/24", 5]',
-            f"{GUEST}.address = ['192.0.2.50/24', 5]: allowed: an address with",
+            f'{GUEST}.address = ["192.0.2.50/24", 5]: allowed: an address with',
         ),
         (
             '"192.0.2.50/24"',
@@ -163,7 +163,7 @@ STORE = "host.pve1.disk.vmstore"
         (
             '"192.0.2.50/24"',
             '["192.0.2.50/24", "192.0.2.50/24"]',
-            f"{GUEST}.address = ['192.0.2.50/24', '192.0.2.50/24']: allowed: each address once",
+            f'{GUEST}.address = ["192.0.2.50/24", "192.0.2.50/24"]: allowed: each address once',
         ),
         ("192.0.2.1", "gateway", f'{GUEST}.gateway = "gateway": allowed: an address'),
         ('address = "192.0.2.50/24"\n', "", f'{GUEST}.address: missing; network = "static" needs it'),
