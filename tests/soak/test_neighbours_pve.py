@@ -38,17 +38,16 @@ def node(crowded: Node) -> Iterator[Node]:
 
 def directory_of(node: Node, directory: Path, text: str) -> Path:
     """A project that measures this scenario on the node, whose guests have an address each."""
-    # Each round boots all guests, one after the other, and a boot takes half a minute here.
-    found = project(
-        directory, [], {"crowded": text.replace('"crowded"', '"optane"').replace("rounds = 2", "rounds = 1")}
-    )
+    found = project(directory, [], {"crowded": text.replace('"crowded"', '"optane"')})
     path = node.lab(found, id=DISK.spec.id, serial=DISK.spec.serial)
     path.write_text(path.read_text().replace('"10.99.0.50/16"', f"[{ADDRESSES}]"))
     return found
 
 
 def test_four_vms_share_a_disk(tmp_path: Path, node: Node) -> None:
-    run = measured(directory_of(node, tmp_path, scenario("four", FOUR, 8)), "--lab=lab.toml", env=SECRETS)
+    # Each round boots all guests, one after the other, and a boot takes half a minute here.
+    text = scenario("four", FOUR, 8).replace("rounds = 2", "rounds = 1")
+    run = measured(directory_of(node, tmp_path, text), "--lab=lab.toml", env=SECRETS)
     found = cell(run, "four")
     several = found.several
     assert several is not None
