@@ -111,7 +111,7 @@ def _notes(arm: Arm, at: Session) -> list[str]:
     if arm.mode is None and (others := set(fio.values()) - {at.host.facts["fio"]}):
         notes.append(f"fio differs: {at.host.facts['fio']} on the host, {', '.join(sorted(others))} in the guest")
     own = fio.get(arm.mode.variant_name, "") if arm.in_guest and arm.mode is not None else at.host.facts["fio"]
-    if not reports_start(own):
+    if own and not reports_start(own):  # there is none if the guest could not start
         notes.append(f"{arm.id}: {own} does not report when a job starts, so overlapping slices cannot be recognised")
     attach = arm.mode.attach if arm.mode else None
     if arm.place is Place.TWIN and attach and not attach.direct:
