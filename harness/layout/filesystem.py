@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 from harness.lab.created import CreationLog, HostThing
 from harness.lab.guard import Writable
 from harness.lab.paths import MOUNT_DIRECTORY
-from harness.layout import qcow2, raw_file
+from harness.layout import luks, qcow2, raw_file
 from harness.layout.identity import FIND
 from harness.layout.regions import Need, Region
 from harness.layout.source import Sources
@@ -87,38 +87,48 @@ class FilesystemMount(HostThing):
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The files of all modes on one file system, as (mode, layout)."""
+    """The files of all modes on one file system, as (mode, layout). With `encrypted`, it is on an encrypted device."""
 
     filesystem: Filesystem
     modes: tuple[tuple[str, RawFile | Qcow2], ...]
+    encrypted: bool = False
 
     @property
     def region(self) -> str:
-        return self.filesystem
+        return f"{self.filesystem}-luks" if self.encrypted else self.filesystem
 
     @property
     def need(self) -> Need:
         needs = [raw_file.NEED if isinstance(layout, RawFile) else qcow2.need(layout) for _, layout in self.modes]
         files = Need(sum(need.fixed for need in needs), sum(need.shares for need in needs))
-        return Need(files.fixed + FIXED_OVERHEAD[self.filesystem], files.shares * (1 + SHARE_OVERHEAD))
+        fixed = FIXED_OVERHEAD[self.filesystem] + (luks.NEED.fixed if self.encrypted else 0)
+        return Need(files.fixed + fixed, files.shares * (1 + SHARE_OVERHEAD))
 
     @contextmanager
     def built(self, log: CreationLog, region: Region, name: str, span: int) -> Iterator[Mapping[str, Sources]]:
         mount = FilesystemMount(
             disks=region.device.disks,
-            point=f"{MOUNT_DIRECTORY}/{name}-{self.filesystem}",
+            point=f"{MOUNT_DIRECTORY}/{name}-{self.region}",
             uuid=str(uuid.uuid4()),
             partuuid=region.partuuid,
         )
-        device = region.device
         identity = mount.uuid if self.filesystem == "ext4" else f"uuid={mount.uuid}"
-        with log.making_here(mount):
+        with self._device(log, region, name) as device, log.making_here(mount):
             device.run([*_MAKE[self.filesystem], identity, device.path], deadline=300)
             log.runner.run(["mkdir", "-p", MOUNT_DIRECTORY], deadline=20)
             # Fails if the directory already exists.
             log.runner.run(["mkdir", mount.point], deadline=20)
             device.run(["mount", "-t", self.filesystem, "-o", "noatime", device.path, mount.point], deadline=60)
             yield {mode: _made(device, layout, f"{mount.point}/{mode}", span) for mode, layout in self.modes}
+
+    @contextmanager
+    def _device(self, log: CreationLog, region: Region, name: str) -> Iterator[Writable]:
+        """The device of the file system."""
+        if not self.encrypted:
+            yield region.device
+            return
+        with luks.encrypted(log, region.device, f"{name}.{self.region}", region.partuuid) as device:
+            yield device
 
 
 def _made(region: Writable, layout: RawFile | Qcow2, path: str, span: int) -> Sources:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 
 from harness.lab.created import CreationLog
+from harness.layout import luks
 from harness.layout.filesystem import Files
 from harness.layout.layer import Layer
 from harness.layout.lvm import ThinVolumes, Volumes
@@ -24,18 +26,24 @@ _FILESYSTEMS: tuple[Filesystem, ...] = ("ext4", "xfs")
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """A partition for one mode, on which nothing is built."""
+    """A partition for one mode, on which nothing is built unless it is encrypted."""
 
     mode: str
     region: str
+    encrypted: bool = False
 
     @property
     def need(self) -> Need:
-        return Need(0, 1)
+        return Need(luks.NEED.fixed if self.encrypted else 0, 1)
 
     @contextmanager
-    def built(self, log: CreationLog, region: Region, name: str, span: int) -> Iterator[Mapping[str, Sources]]:  # noqa: ARG002
-        yield {self.mode: Sources.same(BlockSource(region.device.path, "block", 0, span, grant=region.device))}
+    def built(self, log: CreationLog, region: Region, name: str, span: int) -> Iterator[Mapping[str, Sources]]:
+        if not self.encrypted:
+            yield {self.mode: Sources.same(BlockSource(region.device.path, "block", 0, span, grant=region.device))}
+            return
+        name = f"{name}.{self.mode}"
+        with luks.encrypted(log, region.device, name, region.partuuid) as device:
+            yield {self.mode: Sources.same(BlockSource(f"/dev/mapper/{name}", "block", 0, span, grant=device))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +78,25 @@ def base_plans(modes: Sequence[Mode]) -> list[BasePlan]:
 def _layers_on(base: Base, modes: Sequence[Mode]) -> list[Layer]:
     """The layers of the modes whose layout is built on this base, in the order of their regions."""
     on_base = [(mode.name, mode.layout) for mode in modes if mode.layout.base == base]
+    encrypted = frozenset(name for name, layout in on_base if layout.encrypted)
     partitions = [name for name, layout in on_base if isinstance(layout, Partition)]
     volumes = tuple(name for name, layout in on_base if isinstance(layout, Lvm))
     thin = tuple((name, layout.chunk) for name, layout in on_base if isinstance(layout, LvmThin))
     files = [(name, layout) for name, layout in on_base if isinstance(layout, RawFile | Qcow2)]
     datasets = tuple((name, layout) for name, layout in on_base if isinstance(layout, Zvol | ZfsFile))
 
-    layers: list[Layer] = [Alone(name, f"part{number}") for number, name in enumerate(partitions, start=1)]
+    layers: list[Layer] = [
+        Alone(name, f"part{number}", name in encrypted) for number, name in enumerate(partitions, start=1)
+    ]
     if volumes:
-        layers.append(Volumes(volumes))
+        layers.append(Volumes(volumes, encrypted.intersection(volumes)))
     if thin:
-        layers.append(ThinVolumes(thin))
-    for filesystem in _FILESYSTEMS:
-        on_it = tuple((name, layout) for name, layout in files if layout.filesystem == filesystem)
+        layers.append(ThinVolumes(thin, encrypted.intersection(name for name, _ in thin)))
+    for filesystem, below in product(_FILESYSTEMS, (False, True)):
+        wanted = (filesystem, below)
+        on_it = tuple((name, layout) for name, layout in files if (layout.filesystem, layout.encrypted) == wanted)
         if on_it:
-            layers.append(Files(filesystem, on_it))
+            layers.append(Files(filesystem, on_it, below))
     if datasets:
         layers.append(Datasets(datasets))
     return layers

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from harness.lab.created import CreationLog, HostThing
 from harness.lab.guard import Writable, built_on
+from harness.layout import luks
 from harness.layout.identity import FIND, lvm_uuid
 from harness.layout.regions import Need, Region
 from harness.layout.source import BlockSource, Sources
@@ -90,34 +91,39 @@ class VolumeGroup(HostThing):
 
 @dataclass(frozen=True, slots=True)
 class Volumes:
-    """Linear volumes, one per mode."""
+    """Linear volumes, one per mode. Those of the modes in `encrypted` are."""
 
     modes: tuple[str, ...]
+    encrypted: frozenset[str] = frozenset()
     region: str = "lvm"
 
     @property
     def need(self) -> Need:
-        return Need(OVERHEAD, len(self.modes))
+        return Need(OVERHEAD + len(self.encrypted) * luks.NEED.fixed, len(self.modes))
 
     @contextmanager
     def built(self, log: CreationLog, region: Region, name: str, span: int) -> Iterator[Mapping[str, Sources]]:
         with _group(log, name, region, self.modes):
             for mode in self.modes:
-                create = ["lvcreate", *_QUIET, *_UNWIPED, "--size", f"{span}b", "--name", mode, name]
+                size = span + _header(mode, self.encrypted)
+                create = ["lvcreate", *_QUIET, *_UNWIPED, "--size", f"{size}b", "--name", mode, name]
                 region.device.run(create, deadline=60)
-            yield _volumes(region.device, name, self.modes, span)
+            wanted = {mode: mode in self.encrypted for mode in self.modes}
+            with _volumes(log, region.device, name, wanted, span) as sources:
+                yield sources
 
 
 @dataclass(frozen=True, slots=True)
 class ThinVolumes:
-    """Thin volumes as (mode, bytes of a chunk). Volumes with equal chunks share a pool."""
+    """Thin volumes as (mode, bytes of a chunk). Volumes with equal chunks share a pool. `encrypted` as above."""
 
     modes: tuple[tuple[str, int], ...]
+    encrypted: frozenset[str] = frozenset()
     region: str = "lvm-thin"
 
     @property
     def need(self) -> Need:
-        pools = [_pool_need(len(modes), chunk) for chunk, modes in self._pools.items()]
+        pools = [_pool_need(modes, chunk, self.encrypted) for chunk, modes in self._pools.items()]
         return Need(OVERHEAD + sum(pool.fixed for pool in pools), sum(pool.shares for pool in pools))
 
     @contextmanager
@@ -127,14 +133,17 @@ class ThinVolumes:
         with _group(log, group, region, [*names, *(_pool_name(chunk) for chunk in self._pools)]):
             for chunk, modes in self._pools.items():
                 pool = _pool_name(chunk)
-                chunks = len(modes) * -(-span // chunk)
+                chunks = sum(-(-(span + _header(mode, self.encrypted)) // chunk) for mode in modes)
                 size = ["--size", f"{chunks * chunk}b", "--poolmetadatasize", f"{_metadata_bytes(chunks)}b"]
                 options = ["--type", "thin-pool", "--chunksize", f"{chunk}b", *size, "--name", pool]
                 region.device.run(["lvcreate", *_QUIET, *options, group], deadline=60)
                 for mode in modes:
-                    options = ["--type", "thin", "--virtualsize", f"{span}b", "--thinpool", pool, "--name", mode]
+                    virtual = span + _header(mode, self.encrypted)
+                    options = ["--type", "thin", "--virtualsize", f"{virtual}b", "--thinpool", pool, "--name", mode]
                     region.device.run(["lvcreate", *_QUIET, *options, group], deadline=60)
-            yield _volumes(region.device, group, names, span)
+            wanted = {mode: mode in self.encrypted for mode in names}
+            with _volumes(log, region.device, group, wanted, span) as sources:
+                yield sources
 
     @property
     def _pools(self) -> dict[int, list[str]]:
@@ -144,10 +153,15 @@ class ThinVolumes:
         return pools
 
 
-def _pool_need(volumes: int, chunk: int) -> Need:
+def _header(mode: str, encrypted: Collection[str]) -> int:
+    return luks.NEED.fixed if mode in encrypted else 0
+
+
+def _pool_need(modes: Sequence[str], chunk: int, encrypted: Collection[str]) -> Need:
+    headers = sum(_header(mode, encrypted) for mode in modes)
     # Twice the metadata: LVM reserves a spare of the same size, to repair a pool.
-    fixed = volumes * chunk + 2 * (_SMALLEST_METADATA + EXTENT) + EXTENT
-    return Need(fixed, volumes * (1 + 2 * _METADATA_PER_CHUNK / chunk))
+    fixed = headers + len(modes) * chunk + 2 * (_SMALLEST_METADATA + EXTENT) + EXTENT
+    return Need(fixed, len(modes) * (1 + 2 * _METADATA_PER_CHUNK / chunk))
 
 
 def _metadata_bytes(chunks: int) -> int:
@@ -173,10 +187,15 @@ def _pool_name(chunk: int) -> str:
     return f"pool-{chunk // 1024}k"
 
 
-def _volumes(device: Writable, group: str, modes: Sequence[str], span: int) -> dict[str, Sources]:
-    paths = [f"/dev/{group}/{mode}" for mode in modes]
-    granted = built_on([device], paths)
-    return {
-        mode: Sources.same(BlockSource(path, "block", 0, span, grant=grant))
-        for mode, path, grant in zip(modes, paths, granted, strict=True)
-    }
+@contextmanager
+def _volumes(
+    log: CreationLog, device: Writable, group: str, wanted: Mapping[str, bool], span: int
+) -> Iterator[dict[str, Sources]]:
+    """The source of each mode in `wanted`, which says whether its volume is encrypted."""
+    paths = {mode: f"/dev/{group}/{mode}" for mode in wanted}
+    granted = dict(zip(wanted, built_on([device], list(paths.values())), strict=True))
+    with ExitStack() as stack:
+        for mode in filter(wanted.get, wanted):
+            granted[mode] = stack.enter_context(luks.encrypted(log, granted[mode], f"{group}.{mode}"))
+            paths[mode] = f"/dev/mapper/{group}.{mode}"
+        yield {mode: Sources.same(BlockSource(paths[mode], "block", 0, span, grant=granted[mode])) for mode in wanted}

@@ -51,6 +51,8 @@ def why_not(mode: Mode, found: FoundStorage, facts: HostFacts) -> str | None:
         return None if mode.attach is None else f"{words} is not a device; {offered}"
     if layout.kind not in found.layouts or isinstance(layout.base, Md):
         return f"its layout is {layout.kind} on {layout.base.words}; {offered}"
+    if layout.encrypted:
+        return f"virt-overhead encrypts only on disks of its own, and {words} is in use; {offered}"
     return _other_options(layout, found) or (
         f"qemu-img is not installed there: {facts.install('qemu-utils')}"
         if isinstance(layout, Qcow2) and not facts.has_tool("qemu-img")

@@ -64,7 +64,7 @@ def rules(run_id: RunId, disk: str = "") -> str:
     # device-mapper doubles a dash in the names of volume groups and volumes.
     partition = f"{disk}p" if disk[-1:].isdigit() else disk
     volume = name.replace("-", "--")
-    devices = [f'ENV{{DM_NAME}}=="*{volume}*"', f'ENV{{MD_DEVNAME}}=="{name}*"']
+    devices = [f'ENV{{DM_NAME}}=="*{volume}*|{name}*"', f'ENV{{MD_DEVNAME}}=="{name}*"']
     if disk:
         devices.insert(0, f'KERNEL=="{disk}|{partition}[0-9]*"')
     return "".join(f'ACTION!="remove", SUBSYSTEM=="block", {device}, OPTIONS:="nowatch"\n' for device in devices)

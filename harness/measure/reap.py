@@ -15,6 +15,7 @@ from harness.lab.processes import Processes
 from harness.lab.transport.base import Runner
 from harness.layout.device import BackingFile, LoopDevice
 from harness.layout.filesystem import FilesystemMount
+from harness.layout.luks import CryptDevice
 from harness.layout.lvm import VolumeGroup
 from harness.layout.md import Array
 from harness.layout.memory_disk import MemoryDisk
@@ -28,6 +29,7 @@ from harness.layout.zfs import Pool
 HOST_THINGS: tuple[type[HostThing], ...] = (
     Array,
     BackingFile,
+    CryptDevice,
     DaemonProcess,
     FilesystemMount,
     LoopDevice,

@@ -18,6 +18,7 @@ from harness.lab.inventory import AnyDisk
 from harness.lab.md_devices import MdDevice, md_devices
 from harness.layout.build import Layouts
 from harness.layout.layers import BARE
+from harness.layout.luks import read_encryption
 from harness.layout.source import BlockSource
 from harness.measure.clock import Clocks
 from harness.measure.conditioning import condition, conditioning_job
@@ -298,6 +299,11 @@ def session(
         if guests is not None:
             stack.callback(guests.close)
         effective = _effective(guests.effective, usable) if guests is not None else {}
+        effective |= {
+            mode.name: effective[mode.name].merged(read_encryption(host.runner, layouts.guest(mode).path))
+            for mode in usable
+            if mode.layout.encrypted
+        }
         block = _logical_block(found.get(layouts.disk), effective.values())
         clocks, idle = Clocks(), Idle()
         if hypervisor.poll_seconds:
@@ -338,9 +344,10 @@ def _health(host: Host, disks: Iterable[DiskFacts]) -> dict[str, HealthFound]:
 
 
 def _logical_block(disk: DiskFacts | None, effective: Iterable[Effective]) -> int:
-    """The largest logical block size, in bytes, of the host's disk and of the guest's disks."""
+    """The largest logical block size, in bytes, of the host's disk, of the guest's disks and of what encrypts them."""
     own = disk.logical_block_bytes if disk is not None else None
-    return max([own or 512, *(each.guest_logical_block_size or 512 for each in effective)])
+    found = (size for each in effective for size in (each.guest_logical_block_size, each.host_encryption_sector))
+    return max([own or 512, *(size or 512 for size in found)])
 
 
 def _together(counted: Mapping[str, Transferred | None], mode: Mode) -> Transferred | None:

@@ -40,6 +40,11 @@ class Kind:
         return False
 
     @property
+    def encrypted(self) -> bool:
+        """Whether the host encrypts what its user writes."""
+        return False
+
+    @property
     def twin(self) -> Kind:
         """The layout that fio uses on the host for the twin."""
         return self

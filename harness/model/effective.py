@@ -69,6 +69,13 @@ class Effective:
     pci_address: str | None = None
     iommu_group: str | None = None
     host_driver: str | None = _shows("device")
+    host_encryption: str | None = _shows("encryption")
+    """What dm-crypt reports of the device below: `luks2`."""
+    host_cipher: str | None = None
+    """Its cipher, for example `aes-xts-plain64`."""
+    host_key_bits: int | None = None
+    host_encryption_sector: int | None = None
+    """The bytes that it encrypts at once, which are its logical blocks."""
     guest_scheduler: str | None = None
     guest_rotational: bool | None = None
     guest_write_cache: str | None = _shows("cache")

@@ -22,6 +22,7 @@ from harness.units import format_size
 Filesystem = Literal["ext4", "xfs"]
 Preallocation = Literal["off", "falloc", "full"]
 Qcow2Preallocation = Literal["off", "metadata", "falloc", "full"]
+Encryption = Literal["none", "luks2"]
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 
@@ -57,26 +58,42 @@ class Layer(Kind):
         return self.on
 
 
+class Encryptable(Layer):
+    """A layer that dm-crypt can encrypt: the partition or the volume itself, or what is below the file system."""
+
+    __slots__ = ()
+
+    encryption: Encryption
+
+    @property
+    def encrypted(self) -> bool:
+        return self.encryption != "none"
+
+
 @dataclass(frozen=True, slots=True)
-class Partition(Layer):
+class Partition(Encryptable):
     """A GPT partition."""
 
     __pydantic_config__ = VALUE
 
     on: OnBase = field(default_factory=Device)
     """What it lies on: the disk, or an array."""
+    encryption: Encryption = "none"
+    """`luks2`: dm-crypt encrypts the partition."""
     kind: Literal["partition"] = "partition"
     """Which layout it is."""
 
 
 @dataclass(frozen=True, slots=True)
-class Lvm(Layer):
+class Lvm(Encryptable):
     """A thick LVM volume."""
 
     __pydantic_config__ = VALUE
 
     on: OnBase = field(default_factory=Device)
     """What it lies on: the disk, or an array."""
+    encryption: Encryption = "none"
+    """`luks2`: dm-crypt encrypts the volume."""
     kind: Literal["lvm"] = "lvm"
     """Which layout it is."""
 
@@ -86,7 +103,7 @@ class Lvm(Layer):
 
 
 @dataclass(frozen=True, slots=True)
-class LvmThin(Layer):
+class LvmThin(Encryptable):
     """An LVM volume in a thin pool that allocates by `chunk`."""
 
     __pydantic_config__ = VALUE
@@ -95,6 +112,8 @@ class LvmThin(Layer):
     """Bytes that the thin pool allocates at once."""
     on: OnBase = field(default_factory=Device)
     """What it lies on: the disk, or an array."""
+    encryption: Encryption = "none"
+    """`luks2`: dm-crypt encrypts the volume."""
     kind: Literal["lvm-thin"] = "lvm-thin"
     """Which layout it is."""
 
@@ -109,7 +128,7 @@ class LvmThin(Layer):
 
 
 @dataclass(frozen=True, slots=True)
-class RawFile(Layer):
+class RawFile(Encryptable):
     """A RAW file on a file system."""
 
     __pydantic_config__ = VALUE
@@ -120,6 +139,8 @@ class RawFile(Layer):
     """What is allocated when the file is made."""
     on: OnBase = field(default_factory=Device)
     """What it lies on: the disk, or an array."""
+    encryption: Encryption = "none"
+    """`luks2`: dm-crypt encrypts what the file system is on."""
     kind: Literal["raw"] = "raw"
     """Which layout it is."""
 
@@ -132,7 +153,7 @@ class RawFile(Layer):
 
 
 @dataclass(frozen=True, slots=True)
-class Qcow2(Layer):
+class Qcow2(Encryptable):
     """A qcow2 file on a file system. Its twin is a separate RAW file, because fio cannot read the qcow2 format."""
 
     __pydantic_config__ = VALUE
@@ -149,6 +170,8 @@ class Qcow2(Layer):
     """External snapshots: images on top of the one with the data, each on the one before. The guest has the last."""
     on: OnBase = field(default_factory=Device)
     """What it lies on: the disk, or an array."""
+    encryption: Encryption = "none"
+    """`luks2`: dm-crypt encrypts what the file system is on."""
     kind: Literal["qcow2"] = "qcow2"
     """Which layout it is."""
 
@@ -156,7 +179,7 @@ class Qcow2(Layer):
     def twin(self) -> RawFile:
         # `metadata` allocates the image's tables. The file's data blocks are allocated when they are written.
         preallocation = "off" if self.preallocation == "metadata" else self.preallocation
-        return RawFile(self.filesystem, preallocation, self.on)
+        return RawFile(self.filesystem, preallocation, self.on, self.encryption)
 
     @property
     def regions(self) -> int:
@@ -227,6 +250,11 @@ AnyLayout = Annotated[Layout, Discriminator("kind")]
 """A layout in a file or in a record. `kind` selects the type."""
 
 _LVM: tuple[Requirement, ...] = (Tools(("lvm",), "LVM is", "lvm2"), DeviceMapper())
+_LUKS: tuple[Requirement, ...] = (
+    Tools(("cryptsetup",), "cryptsetup is", "cryptsetup-bin"),
+    DeviceMapper(),
+    Module("dm_crypt", "dm-crypt"),
+)
 _ZFS: tuple[Requirement, ...] = (
     Tools(("zpool", "zfs"), "ZFS is", "zfsutils-linux"),
     Module("zfs", "ZFS", "apt-get install zfs-dkms, or measure on a Proxmox VE node, which has it"),
@@ -239,6 +267,8 @@ def requirements(layout: Layout) -> Iterator[Requirement]:
     if not layout.is_base:
         yield from layout.base.requirements
     yield from layout.requirements
+    if layout.encrypted:
+        yield from _LUKS
 
 
 def missing_requirement(layout: Layout, host: HostFeatures) -> str | None:
@@ -267,6 +297,7 @@ def every_requirement() -> Iterator[Requirement]:
     files = [RawFile(filesystem) for filesystem in get_args(Filesystem)]
     for layout in (*arrays, *files, Lvm(), LvmThin(), Qcow2(), Zvol(), ZfsFile()):
         yield from layout.requirements
+    yield from _LUKS
 
 
 def _of_filesystem(filesystem: Filesystem) -> Iterator[Requirement]:

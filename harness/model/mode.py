@@ -122,7 +122,8 @@ class Mode:
         threads = self.attach.threads if isinstance(self.attach, Attach) and self.attach.in_qemu else 0
         below = self.layout.snapshots if isinstance(self.layout, Qcow2) else 0
         chain = Effective(qemu_backing_files=below) if below else NOTHING
-        return self.guest.expected(iothreads=threads).merged(self.attach.expected).merged(chain)
+        luks = Effective(host_encryption="luks2") if self.layout.encrypted else NOTHING
+        return self.guest.expected(iothreads=threads).merged(self.attach.expected).merged(chain).merged(luks)
 
     def on(self, guest: GuestOptions, *, one_guest: bool = False) -> Mode:
         """The same mode on a host whose guests have these options. The mode's own ones win.

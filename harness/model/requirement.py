@@ -59,7 +59,7 @@ class DeviceMapper:
         """What the host lacks, with the remedy. None if it has device-mapper."""
         if host.has_device_mapper:
             return None
-        return "its kernel has no device-mapper, which LVM needs: load dm_mod, or measure on another host"
+        return "its kernel has no device-mapper, which LVM and LUKS need: load dm_mod, or measure on another host"
 
 
 Requirement = Tools | Module | DeviceMapper

@@ -90,9 +90,9 @@ def _lies_on(arm: PublishedArm, layout: Layout) -> bool:
         case "passthrough":
             return layout.is_base
         case "lvm":
-            return isinstance(layout, Lvm)
+            return isinstance(layout, Lvm) and not layout.encrypted
         case "raw":
-            return isinstance(layout, RawFile) and layout.filesystem == "ext4"
+            return isinstance(layout, RawFile) and layout.filesystem == "ext4" and not layout.encrypted
         case "guest":
             return True
     return False

@@ -16,10 +16,13 @@ FIRST = "# virt-overhead 0: no probes"
 NO_DISK = "voh-no-such-disk"
 
 
+VOLUMES = "*voh--20260101--000000--abcd*|voh-20260101-000000-abcd*"
+
+
 def test_the_rules_are_for_the_disk_and_what_the_run_builds_only() -> None:
     assert rules(RUN, "sdb").splitlines() == [
         'ACTION!="remove", SUBSYSTEM=="block", KERNEL=="sdb|sdb[0-9]*", OPTIONS:="nowatch"',
-        'ACTION!="remove", SUBSYSTEM=="block", ENV{DM_NAME}=="*voh--20260101--000000--abcd*", OPTIONS:="nowatch"',
+        f'ACTION!="remove", SUBSYSTEM=="block", ENV{{DM_NAME}}=="{VOLUMES}", OPTIONS:="nowatch"',
         'ACTION!="remove", SUBSYSTEM=="block", ENV{MD_DEVNAME}=="voh-20260101-000000-abcd*", OPTIONS:="nowatch"',
     ]
 

@@ -32,11 +32,12 @@ Stored = Lvm | LvmThin | RawFile | Qcow2 | Zvol
 
 def not_made(layout: Layout) -> str | None:
     """Why PVE cannot create a layout; None if it can."""
-    chunk = isinstance(layout, LvmThin) and layout != LvmThin()
+    chunk = isinstance(layout, LvmThin) and layout.chunk != LvmThin().chunk
     clusters = isinstance(layout, Qcow2) and layout.cluster_size != Qcow2().cluster_size
     refcounts = isinstance(layout, Qcow2) and layout.lazy_refcounts
     chain = isinstance(layout, Qcow2) and layout.snapshots > 0
     refused = {
+        "Proxmox VE has no option for LUKS below its storages: use a host with libvirt": layout.encrypted,
         "Proxmox VE does not support md arrays": not isinstance(layout.base, Device),
         "Proxmox VE stores volumes of VMs on ZFS as zvols, not as files: use the layout zvol": layout.kind == "zfs",
         "Proxmox VE has no option for the chunk of a thin pool: LVM chooses it": chunk,
