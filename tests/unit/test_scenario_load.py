@@ -455,7 +455,11 @@ def test_a_mistake_in_a_table_is_reported_with_key_and_value(tmp_path: Path, tab
         ("", "", f"layout.kind: missing; allowed: {ALL_KINDS}"),
         ("kind = 3", "", f"layout.kind = 3: no such kind; allowed: {ALL_KINDS}"),
         ('kind = ["lvm"]', "", f'layout.kind = ["lvm"]: no such kind; allowed: {ALL_KINDS}'),
-        ('kind = "lvm", filesystem = "ext4"', "", 'layout.filesystem = "ext4": no such key; allowed: on, kind'),
+        (
+            'kind = "lvm", filesystem = "ext4"',
+            "",
+            'layout.filesystem = "ext4": no such key; allowed: on, encryption, kind',
+        ),
         ('kind = "raw", filesystem = "zfs"', "", 'layout.filesystem = "zfs": allowed: ext4, xfs (did you mean "xfs"?)'),
         ('kind = "raw"', 'iothread = "yes"', 'attach.iothread = "yes": must be true or false, without quotes'),
         (
