@@ -20,8 +20,8 @@ PAGE = ROOT / "docs" / "safety.md"
 THINGS: tuple[type[Thing], ...] = (*HOST_THINGS, Domain, *BORROWED_THINGS, *PROXMOX_THINGS)
 
 WRITING = re.compile(
-    r"\b(blkdiscard|cryptsetup(?! status)|dd|fallocate|fio|losetup -d|lvcreate|lvremove|mdadm|mkfs\.\w+|mkswap|mount|partx|"
-    r"pvcreate|pvremove|qemu-img (?:create|convert)|rm|rmdir|sfdisk|truncate|umount|vgcreate|vgremove|wipefs|"
+    r"\b(blkdiscard|cryptsetup(?! status)|dd|fallocate|fio|losetup -d|lvcreate|lvremove|mdadm|mkfs\.\w+|mkswap|mount|"
+    r"partx|pvcreate|pvremove|qemu-img (?:create|convert)|rm|rmdir|sfdisk|truncate|umount|vgcreate|vgremove|wipefs|"
     r"zfs create|"
     r"zpool (?:create|destroy|labelclear))(?![\w./])"
 )
