@@ -40,7 +40,8 @@ def test_every_encrypted_layout_holds_what_is_written_and_no_plain_text_is_below
         }
         assert patterns == {"plain": str((1 << 20) // 16), "lvm": "0"}
         # raw has ext4 and qcow2 has xfs: each file system is on an encrypted partition of its own.
-        assert host.run(["lsblk", "-n", "-r", "-o", "TYPE"], deadline=30).stdout.split().count("crypt") == 5
+        listed = host.run(["lsblk", "-n", "-r", "-o", "NAME,TYPE"], deadline=30).stdout.splitlines()
+        assert len({line for line in listed if line.endswith(" crypt")}) == 5
 
 
 def test_it_is_measured_and_read_back(tmp_path: Path, host: SshRunner) -> None:  # noqa: ARG001 - nothing is left there
