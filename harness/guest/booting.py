@@ -10,7 +10,9 @@ from typing import Generic, TypeVar
 
 from harness.errors import GuestError, HostError, LabUnavailable
 from harness.events import Events, Note
-from harness.guest.guest_system import GuestSystem, evidence
+from harness.guest.guest_system import GuestSystem
+from harness.guest.system import System
+from harness.guest.windows.system import WindowsSystem
 from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner
 from harness.lab.vm_threads import VmThreads
@@ -68,19 +70,28 @@ def logging_in(what: str, *, hint: str, last_words: Callable[[], str] = lambda: 
         raise GuestError(f"{what} did not answer over SSH: {error.message}{last_words()}", hint=hint) from error
 
 
+def system_of(runner: SshRunner) -> System:
+    """The operating system of the guest, which its SSH server reports at the login."""
+    return WindowsSystem(runner) if runner.windows else GuestSystem(runner)
+
+
 class BootedGuest(ABC):
     """The part of a running guest that is the same for all hypervisors."""
 
     def __init__(self, booted: Booted[object], *, threads: VmThreads | None) -> None:
         self.boot_seconds = booted.seconds
         self.threads = threads
-        self.system = GuestSystem(booted.runner)
-        self.evidence = evidence(self.system)
+        self.system = system_of(booted.runner)
+        self.evidence = self.system.evidence()
         self._ssh = booted.runner
 
     @property
     def runner(self) -> Runner:
         return self.system.runner
+
+    @property
+    def windows(self) -> bool:
+        return self.system.windows
 
     def post_mortem(self) -> str | None:
         """The state of a lost guest, as text for the end of a message; None if it still answers."""

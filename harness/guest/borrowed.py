@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 from platformdirs import user_state_path
 
 from harness.errors import GuestError, HarnessError, SafetyError
-from harness.events import Note
+from harness.events import Events, Note
 from harness.guest.booting import logging_in
-from harness.guest.guest_system import GuestSystem, block_devices
+from harness.guest.system import Inside, System, block_devices, plugged_in
+from harness.guest.windows.system import look_inside_windows
 from harness.lab.hosts import Host
 from harness.lab.hypervisor import BorrowedVm
-from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner, SshTarget
 from harness.model.attach import Attach, Attachment
 from harness.model.guest import GuestOptions
@@ -51,24 +53,31 @@ def log_in(host: Host, vm: BorrowedVm) -> SshRunner:
         return SshRunner.connect(target, name=f"VM {vm.name} on {host.name}", via=via, deadline=LOGIN_SECONDS)
 
 
-def look_inside(runner: Runner) -> Mapping[str, str]:
-    """What the system in the VM has, by the words of the check."""
+@dataclass(frozen=True, slots=True)
+class LinuxInside:
+    """What a Linux in the VM has, by the words of the check."""
+
+    system: Mapping[str, str]
+
+    def lacking(self, vm: str, attach: Attachment) -> str | None:
+        system = self.system
+        if system.get("user") != "0":
+            found = system.get("user") or "unknown"
+            return f"in {vm}, only root can open disks, but the user id is {found}: log in as root"
+        if not system.get("fio"):
+            return f"in {vm}, fio is not installed: {install_command(system.get('os', '').strip(), 'fio')}"
+        driver = _DRIVERS.get(attach.bus, "") if isinstance(attach, Attach) else ""
+        if driver and system.get(driver) != "yes":
+            return f"in {vm}, the kernel has no driver {driver}: install a kernel package that has it"
+        return None
+
+
+def look_inside(runner: SshRunner) -> Inside:
+    """What the system in the VM has. Raises HostError, GuestError."""
+    if runner.windows:
+        return look_inside_windows(runner)
     printed = runner.run(["sh", "-s", "--", " ".join(_DRIVERS.values())], stdin=_CHECK, deadline=60, check=False).stdout
-    return dict(line.split("=", 1) for line in printed.splitlines() if "=" in line)
-
-
-def lacking(vm: str, system: Mapping[str, str], attach: Attachment) -> str | None:
-    """What the system in the VM lacks for measuring a disk that is attached in this way, with the remedy; else None."""
-    if system.get("user") != "0":
-        return (
-            f"in {vm}, only root can open disks, but the user id is {system.get('user') or 'unknown'}: log in as root"
-        )
-    if not system.get("fio"):
-        return f"in {vm}, fio is not installed: {install_command(system.get('os', '').strip(), 'fio')}"
-    driver = _DRIVERS.get(attach.bus, "") if isinstance(attach, Attach) else ""
-    if driver and system.get(driver) != "yes":
-        return f"in {vm}, the kernel has no driver {driver}: install a kernel package that has it"
-    return None
+    return LinuxInside(dict(line.split("=", 1) for line in printed.splitlines() if "=" in line))
 
 
 def never_plugged(vm: str, attach: Attachment, options: GuestOptions) -> str | None:
@@ -96,7 +105,7 @@ def in_words(error: HarnessError) -> str:
     return f"{error.message}; {error.hint}" if error.hint else error.message
 
 
-def require_distinct(host: str, vm: str, system: GuestSystem, serials: Sequence[str], clashes: Sequence[str]) -> None:
+def require_distinct(host: str, vm: str, system: System, serials: Sequence[str], clashes: Sequence[str]) -> None:
     """Raises SafetyError if the VM has disks with these serial numbers, or if there are `clashes` of another kind."""
     own = block_devices(system, [], host)
     found = [*(serial for serial in serials if serial in own), *clashes]
@@ -108,7 +117,7 @@ def require_distinct(host: str, vm: str, system: GuestSystem, serials: Sequence[
         )
 
 
-def require_same(system: GuestSystem, host: str, disk: str, serial: str, known: str) -> None:
+def require_same(system: System, host: str, disk: str, serial: str, known: str) -> None:
     """Raises GuestError if the disk is no longer at the path `known`: somebody changed the VM's devices."""
     if (now := block_devices(system, [serial], host)[serial].path) != known:
         raise GuestError(
@@ -117,11 +126,22 @@ def require_same(system: GuestSystem, host: str, disk: str, serial: str, known: 
         )
 
 
-def other_fio(vm: str, of_guest: str, of_host: str) -> Note | None:
-    """A note if the VM has another fio than its host."""
-    if of_guest == of_host:
-        return None
-    return Note(f"{vm} has {of_guest}, its host has {of_host}: the overhead includes what differs")
+@contextmanager
+def opened(host: str, vm: str, system: System, disks: Mapping[str, Attachment], events: Events) -> Iterator[None]:
+    """The disks that were plugged in, by serial number, take fio's I/O until the end of the block."""
+    for serial in disks:
+        plugged_in(system, serial, host)
+    writes = {serial: not attach.read_only for serial, attach in disks.items()}
+    with system.opened(writes, lambda text: events(Note(f"{vm}: {text}"))):
+        yield
+
+
+def notes(vm: str, system: System, evidence: Mapping[str, str], of_host: str) -> Iterator[Note]:
+    """What makes the figures of the VM differ from those of its host, beside virtualisation."""
+    if (own := evidence.get("fio", "")) != of_host:
+        yield Note(f"{vm} has {own}, its host has {of_host}: the overhead includes what differs")
+    for text in system.notes(evidence):
+        yield Note(f"{vm}: {text}")
 
 
 def changed_by_others(vm: str, changed: Sequence[str]) -> Note:

@@ -1,21 +1,20 @@
-"""What a guest reports over SSH: whether it is ready, its disks, and the machine that it runs on."""
+"""Linux in a guest: whether it is ready, its disks, and the machine that it runs on."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from itertools import repeat
+from typing import ClassVar
 
 from harness.errors import GuestError, HostError
+from harness.guest.system import BlockDevice
 from harness.lab.transport.base import Runner
 from harness.model.effective import Effective
 from harness.untrusted import reading
-from harness.waiting import Deadline, attempts
 
 READY_SECONDS = 60
-APPEAR_SECONDS = 30.0
-_POLL_SECONDS = 0.2
 
 _WAIT = "i=0; until [ -e /run/ready ]; do i=$((i+1)); [ $i -gt $(($1 * 10)) ] && exit 1; usleep 100000; done"
 
@@ -62,18 +61,11 @@ _EVENT_IDX, _PACKED = 29, 34
 
 
 @dataclass(frozen=True, slots=True)
-class BlockDevice:
-    """A disk as the guest sees it. Sizes in bytes."""
-
-    path: str
-    effective: Effective
-
-
-@dataclass(frozen=True, slots=True)
 class GuestSystem:
-    """The system of the guest image, reached over SSH."""
+    """A `System`: Linux, reached over SSH."""
 
     runner: Runner
+    windows: ClassVar[bool] = False
 
     def wait_ready(self) -> None:
         """Wait until all storage drivers are loaded. Raises GuestError if they are not in time, or the guest hangs."""
@@ -90,30 +82,24 @@ class GuestSystem:
     def shell(self, script: str) -> str:
         return self.runner.run(["sh", "-s"], stdin=script, deadline=60).stdout
 
+    def disks(self) -> Mapping[str, BlockDevice]:
+        printed = self.shell(_DISKS)
+        with reading(f"{self.runner.name}: its list of disks", GuestError):
+            return parse_disks(printed)
 
-def block_devices(system: GuestSystem, serials: Sequence[str], host: str) -> Mapping[str, BlockDevice]:
-    """The guest's disks by serial. Raises GuestError if the guest does not have one of `serials`."""
-    printed = system.shell(_DISKS)
-    with reading(f"guest on {host}: its list of disks", GuestError):
-        found = parse_disks(printed)
-    missing = [serial for serial in serials if serial not in found]
-    if missing:
-        raise GuestError(
-            f"guest on {host}: no disk with serial {', '.join(missing)}; it sees {', '.join(found) or 'none'}",
-            hint="the guest image lacks the driver of this bus, or the hypervisor did not attach the disk",
-        )
-    return found
+    def evidence(self) -> dict[str, str]:
+        return dict(line.split("=", 1) for line in self.shell(_EVIDENCE).splitlines() if "=" in line)
 
+    def opened(
+        self,
+        serials: Mapping[str, bool],  # noqa: ARG002 - a System
+        tell: Callable[[str], None],  # noqa: ARG002 - a System
+    ) -> AbstractContextManager[None]:
+        """Nothing to do: root may read and write every disk."""
+        return nullcontext()
 
-def plugged_in(system: GuestSystem, serial: str, host: str) -> BlockDevice:
-    """The disk with this serial. Waits for it, because its driver takes a moment after it was plugged in."""
-    for attempt in attempts(Deadline.after(APPEAR_SECONDS), repeat(_POLL_SECONDS)):
-        try:
-            return block_devices(system, [serial], host)[serial]
-        except GuestError:
-            if attempt.is_last:
-                raise
-    raise AssertionError("unreachable: the attempts have no end")
+    def notes(self, evidence: Mapping[str, str]) -> tuple[str, ...]:  # noqa: ARG002 - a System
+        return ()
 
 
 def parse_disks(printed: str) -> dict[str, BlockDevice]:
@@ -150,8 +136,3 @@ def _feature(features: str, bit: int) -> bool | None:
 
 def _number(text: str) -> int | None:
     return int(text) if re.fullmatch("[0-9]{1,18}", text) else None
-
-
-def evidence(system: GuestSystem) -> dict[str, str]:
-    """The facts that the guest reports of its machine. `hypervisor` is from CPUID: `KVM`, or empty under emulation."""
-    return dict(line.split("=", 1) for line in system.shell(_EVIDENCE).splitlines() if "=" in line)

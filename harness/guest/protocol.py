@@ -56,6 +56,11 @@ class Guest(Protocol):
     def runner(self) -> Runner: ...
 
     @property
+    def windows(self) -> bool:
+        """Whether it runs Windows."""
+        ...
+
+    @property
     def boot_seconds(self) -> float | None:
         """Seconds from the start to the first answer over SSH; None if it ran already."""
         ...

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 
 from harness.lab.transport.base import Runner
@@ -78,8 +80,10 @@ class Clocks:
         else:
             self._late[runner] = max(found, 0.0)
 
-    def read(self, runner: Runner) -> Clock:
-        """Compare the machine's clock with that of this process, with a few readings of /proc/uptime. Raises HostError.
+    def read(self, runner: Runner, asking: AbstractContextManager[Callable[[], Clock]] | None = None) -> Clock:
+        """Compare the machine's clock with that of this process, with a few readings. Raises HostError.
+
+        `asking` makes one reading; by default, it reads /proc/uptime.
 
         The machine reads its clock between the request and the answer. So the error of one reading is at most half of
         that time (Cristian 1989, "Probabilistic clock synchronization"), and the offset lies where the intervals of all
@@ -89,17 +93,19 @@ class Clocks:
         if runner in self._known:
             clock, at = self._known[runner]
             clock = clock.older(time.monotonic() - at)
-        for _ in range(MOST_READINGS):
-            new = _reading(runner)
-            clock = new if clock is None else clock.narrowed(new)
-            if clock.error <= GOOD_SECONDS:
-                break
+        with asking or nullcontext(partial(read_uptime, runner)) as ask:
+            for _ in range(MOST_READINGS):
+                new = ask()
+                clock = new if clock is None else clock.narrowed(new)
+                if clock.error <= GOOD_SECONDS:
+                    break
         assert clock is not None
         self._known[runner] = clock, time.monotonic()
         return clock
 
 
-def _reading(runner: Runner) -> Clock:
+def read_uptime(runner: Runner) -> Clock:
+    """One reading of /proc/uptime. Raises HostError."""
     asked = time.monotonic()
     printed = runner.run(["cat", "/proc/uptime"], deadline=_DEADLINE).stdout
     answered = time.monotonic()

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.analysis import merged
 from harness.analysis.metrics import QUANTILES, Completed, all_syncs, metrics_of
 from harness.errors import MeasurementError
-from harness.lab.fio_path import fio_path
 from harness.lab.paths import MARK
 from harness.measure.fio_output import JobEntry, read_entries
+from harness.measure.linux import ENGINE, FIO
 from harness.measure.pacing import waits
+from harness.measure.platform import LINUX, Platform
 from harness.model.counters import Transferred
 from harness.model.job import BlockShare, Job
 from harness.untrusted import reading
 
-FIO = ("fio", "--output-format=json+", "-")
 ARGV = ("env", MARK, *FIO)
-"""Only fio, with the same arguments on host and guest. The job file is on standard input."""
-
-ENGINE = "libaio"
 _RAMP = "-ramp"
-_BOOT_TIME = 7
-"""The kernel's number of the clock of /proc/uptime, which no adjustment of the time of day changes."""
+_LIBAIO = f"ioengine={ENGINE}"
+"""The option in a user's own file for the asynchronous I/O of the system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +114,15 @@ def together(results: Sequence[JobResult]) -> JobResult:
     )
 
 
-def job_file(sections: Sequence[Section], seed: int, *, reports_start: bool = True) -> str:
-    """A fio job file with these sections, each of which waits for its start.
+def job_file(
+    sections: Sequence[Section],
+    seed: int,
+    *,
+    reports_start: bool = True,
+    platform: Platform = LINUX,
+    waits: Callable[[int], str] = waits,
+) -> str:
+    """A fio job file for the platform with these sections, each of which waits for its start by `waits`.
 
     `reports_start` is true for a fio that reports when a job started: version 3.36 and later. Raises MeasurementError
     if fio does not accept a path.
@@ -127,7 +131,7 @@ def job_file(sections: Sequence[Section], seed: int, *, reports_start: bool = Tr
         "[global]",
         # Without this, fio would create a file in RAM for a missing device, which would be very fast.
         "allow_file_create=0",
-        f"ioengine={ENGINE}",
+        f"ioengine={platform.engine}",
         "thread=1",
         "time_based=1",
         "norandommap=1",
@@ -140,13 +144,13 @@ def job_file(sections: Sequence[Section], seed: int, *, reports_start: bool = Tr
         f"percentile_list={':'.join(f'{quantile * 100:g}' for quantile in QUANTILES)}",
         "exitall_on_error=1",
         # virt-overhead reads the host's counters itself. At its end, fio would wait 0.25 s for a last sample.
-        "disk_util=0",
-        *([f"job_start_clock_id={_BOOT_TIME}"] if reports_start else []),
+        *(["disk_util=0"] if platform.disk_util else []),
+        *([f"job_start_clock_id={platform.start_clock}"] if reports_start else []),
     ]
     number = 0
     for section in sections:
         for name, seconds in section.parts:
-            lines += _released_together(name, section, seconds, number)
+            lines += _released_together(name, section, seconds, waits(number), platform)
             number += 1
     return "\n".join(lines) + "\n"
 
@@ -162,21 +166,21 @@ def reports_start(version: str) -> bool:
     return found is not None and (int(found[1]), int(found[2])) >= (3, 36)
 
 
-def _released_together(name: str, section: Section, seconds: float, number: int) -> Iterator[str]:
-    """The sections of fio that wait for the same start: one, or those of a user's own file.
+def _released_together(name: str, section: Section, seconds: float, wait: str, platform: Platform) -> Iterator[str]:
+    """The sections of fio that wait for the same start: one, or those of a user's own file. `wait` is the option.
 
     They are one group, so fio reports their sums, means and histograms together, under the first name.
     """
     start = ["stonewall"]
     if section.delay is not None:
-        start = [f"startdelay={_milliseconds(section.delay)}", waits(number)]
+        start = [f"startdelay={_milliseconds(section.delay)}", wait]
     for place, pattern in enumerate(_patterns(section.job, section.target.block)):
         yield from ("", f"[{name}+{place}]" if place else f"[{name}]")
         if place == 0:
             yield "new_group"
-        yield from pattern
+        yield from (f"ioengine={platform.engine}" if line == _LIBAIO else line for line in pattern)
         yield from _write_limit(section, pattern)
-        yield from _place(section, seconds)
+        yield from _place(section, seconds, platform)
         if place == 0 or section.delay is not None:
             yield from start
 
@@ -193,11 +197,11 @@ def _write_limit(section: Section, pattern: Sequence[str]) -> Iterator[str]:
     yield f"rate=,{max(section.write_limit // processes, 1)}"
 
 
-def _place(section: Section, seconds: float) -> list[str]:
+def _place(section: Section, seconds: float, platform: Platform) -> list[str]:
     """Where and how long fio runs. Nothing in a user's own file changes this."""
     job, target = section.job, section.target
     return [
-        f"filename={_filename(target.path)}",
+        f"filename={_filename(target.path, platform)}",
         f"offset={target.offset}",
         f"size={min(target.size, job.region or target.size)}",
         f"direct={int(target.direct)}",
@@ -276,7 +280,7 @@ def fill_file(targets: Sequence[tuple[str, int, int]], *, block: int, times: int
     lines = [
         "[global]",
         "allow_file_create=0",
-        f"ioengine={ENGINE}",
+        f"ioengine={LINUX.engine}",
         "direct=1",
         "rw=write",
         f"bs={block}",
@@ -288,13 +292,20 @@ def fill_file(targets: Sequence[tuple[str, int, int]], *, block: int, times: int
         "disk_util=0",
     ]
     for number, (path, offset, size) in enumerate(targets):
-        lines += ["", f"[fill{number}]", "stonewall", f"filename={_filename(path)}", f"offset={offset}", f"size={size}"]
+        lines += [
+            "",
+            f"[fill{number}]",
+            "stonewall",
+            f"filename={_filename(path, LINUX)}",
+            f"offset={offset}",
+            f"size={size}",
+        ]
     return "\n".join(lines) + "\n"
 
 
-def _filename(path: str) -> str:
+def _filename(path: str, platform: Platform) -> str:
     try:
-        return fio_path(path)
+        return platform.filename(path)
     except ValueError as error:
         raise MeasurementError(
             f"{path!r} cannot be measured: {error}",

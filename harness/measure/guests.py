@@ -61,6 +61,8 @@ class Guests:
         """What was read back of each disk."""
         self.evidence: dict[str, Mapping[str, str]] = {}
         """What each guest reported of its machine, by name."""
+        self.windows: dict[str, bool] = {}
+        """Whether each guest runs Windows, by name."""
         self.boot_seconds: dict[str, float | None] = {}
         try:
             for name in boots:
@@ -135,6 +137,7 @@ class Guests:
 
     def _read_back(self, name: str, guest: Guest) -> None:
         self.evidence[name], self.boot_seconds[name] = guest.evidence, guest.boot_seconds
+        self.windows[name] = guest.windows
         for disk in self._disks[name]:
             with explained(guest), guest.holding(disk):
                 now = guest.effective(disk)

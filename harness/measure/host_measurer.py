@@ -17,9 +17,10 @@ from harness.measure.fio import reports_start
 from harness.measure.measurer import LabFound, Piece, Prepared
 from harness.measure.meter import Meter
 from harness.measure.phases import Phases
+from harness.measure.platform import LINUX
 from harness.measure.provenance import disk_provenance, examine, guest_provenance
 from harness.measure.reference import session_with_reference
-from harness.measure.session import Session, SetupRequest
+from harness.measure.session import NothingToCompare, Session, SetupRequest
 from harness.measure.session_measurer import SessionMeasurer
 from harness.measure.spec import CampaignSpec
 from harness.model.mode import Arm, Place
@@ -56,6 +57,7 @@ class HostMeasurer(SessionMeasurer):
             span=at.layouts.span,
             conditioning=at.conditioning,
             skipped=at.skipped,
+            unable=_unable(group, at),
             effective=at.effective,
             notes={arm.id: _notes(arm, at) for arm in group.arms},
             provenance=guest_provenance(at.guests) | disk_provenance(at, disks, request.disks[0]),
@@ -102,6 +104,18 @@ class HostMeasurer(SessionMeasurer):
         return self._environment.session_for(request, make)
 
 
+def _unable(group: Group, at: Session) -> dict[str, str]:
+    """Why fio cannot run the job of a cell in its guest, by the cell's id. NothingToCompare if no cell is left."""
+    found = {}
+    guests = [cell for cell in group.cells if cell.mode.attach is not None and cell.mode.name not in at.skipped]
+    for cell in guests:
+        if why := next(filter(None, (at.platform(arm).lacking(cell.job) for arm in cell.arms)), None):
+            found[cell.id] = f"host {at.host.name}: {why}"
+    if found and len(found) == len(guests):
+        raise NothingToCompare({cell.mode.name: found[cell.id] for cell in guests})
+    return found
+
+
 def _notes(arm: Arm, at: Session) -> list[str]:
     """Other differences between the arms of a cell, and what is not exclusive to them."""
     notes = _of_storage(arm, at)
@@ -113,6 +127,8 @@ def _notes(arm: Arm, at: Session) -> list[str]:
     own = fio.get(arm.mode.variant_name, "") if arm.in_guest and arm.mode is not None else at.host.facts["fio"]
     if own and not reports_start(own):  # there is none if the guest could not start
         notes.append(f"{arm.id}: {own} does not report when a job starts, so overlapping slices cannot be recognised")
+    if (engine := at.platform(arm).engine) != LINUX.engine:
+        notes.append(f"fio's engine differs: {LINUX.engine} on the host, {engine} in the guest")
     attach = arm.mode.attach if arm.mode else None
     if arm.place is Place.TWIN and attach and not attach.direct:
         notes.append("the host twin runs with direct=0, so libaio is synchronous and its effective iodepth is 1")

@@ -111,7 +111,7 @@ class Looks:
                 *drift_notes(group.drift, cell, modes),
                 *(note for arm in cell.arms for note in at.notes.get(arm.id, ())),
             ),
-            skipped=at.skipped.get(cell.mode.name),
+            skipped=at.why_skipped(cell),
             check=self._spec.check,
         )
 

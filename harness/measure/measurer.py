@@ -12,7 +12,7 @@ from harness.errors import GuestError, HostError
 from harness.model.budget import LabKind
 from harness.model.disk import DiskRecord
 from harness.model.effective import Effective
-from harness.model.mode import Arm
+from harness.model.mode import Arm, Cell
 from harness.results import ConditioningRecord, LabInfo, Measurement
 from harness.scenario.plan import Group, Plan
 from harness.scenario.timetable import Slice, Timetable
@@ -33,13 +33,15 @@ class LabFound:
 class Prepared:
     """A group that is ready to be measured. Each arm uses `span` bytes.
 
-    `skipped` has the reason for each mode that the host does not support. `effective` has the effective attachment of
-    each mode. `notes` has other differences between the arms, by the arm's id. `provenance` is of guest and disks.
+    `skipped` has the reason for each mode that the host does not support, and `unable` for each cell, by its id, whose
+    job its guest cannot run. `effective` has the effective attachment of each mode. `notes` has other differences
+    between the arms, by the arm's id. `provenance` is of guest and disks.
     """
 
     span: int
     conditioning: ConditioningRecord
     skipped: Mapping[str, str] = field(default_factory=dict)
+    unable: Mapping[str, str] = field(default_factory=dict)
     effective: Mapping[str, Effective] = field(default_factory=dict)
     notes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     provenance: Mapping[str, JsonValue] = field(default_factory=dict)
@@ -55,6 +57,10 @@ class Prepared:
     def supports(self, arm: Arm) -> bool:
         """Whether the host supports the arm's mode."""
         return arm.mode is None or arm.mode.name not in self.skipped
+
+    def why_skipped(self, cell: Cell) -> str | None:
+        """Why the cell is not measured; None if it is."""
+        return self.skipped.get(cell.mode.name) or self.unable.get(cell.id)
 
 
 @dataclass(frozen=True, slots=True)

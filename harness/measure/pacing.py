@@ -90,6 +90,9 @@ class Pacing:
     def argv(self) -> tuple[str, ...]:
         return ("env", MARK, "sh", "-c", _PACE, "sh", self.directory, *self.fio)
 
+    def waits(self, number: int) -> str:
+        return waits(number)
+
     def stdin(self, job_file: str) -> str:
         """The standard input of the command: the starts, then fio's job file."""
         starts = (f"{start.at * 100:.0f}:{pipe_of(i)}:{start.processes}" for i, start in enumerate(self.starts))

@@ -191,11 +191,11 @@ def _begun(again: Again, stored: Iterable[Sequence[Measurement]]) -> list[Measur
 def _turns(progress: GroupProgress, at: Prepared) -> dict[Job, list[Turn]]:
     """The arms of each job that a further round needs: those of cells that are not settled.
 
-    Modes that this host does not support have no arms.
+    Modes that this host does not support have no arms, and so have cells whose job their guest cannot run.
     """
     turns: dict[Job, list[Turn]] = {}
     for cell in progress.open_cells:
-        for arm in cell.arms:
+        for arm in cell.arms if cell.id not in at.unable else ():
             turn = Turn(arm)
             if at.supports(arm) and turn not in (own := turns.setdefault(progress.as_run(cell.job), [])):
                 own.append(turn)

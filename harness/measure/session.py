@@ -26,6 +26,7 @@ from harness.measure.fio import Target
 from harness.measure.guests import Boot, Guests, holding_settings, unsettable
 from harness.measure.idle import Idle, count_idle
 from harness.measure.phases import Phases
+from harness.measure.platform import Platform, platform_of
 from harness.model.counters import Transferred
 from harness.model.disk import DiskFacts
 from harness.model.effective import Effective
@@ -166,6 +167,12 @@ class Session:
     def guest(self, arm: Arm) -> Guest | None:
         """The guest in which the arm runs; None if it runs on the host."""
         return self._guests.of(arm.mode.guest_name) if arm.in_guest and arm.mode is not None else None
+
+    def platform(self, arm: Arm) -> Platform:
+        """That of the machine on which the arm runs. Boots nothing."""
+        if not arm.in_guest or arm.mode is None or self.guests is None:
+            return platform_of(windows=False)
+        return platform_of(windows=self.guests.windows[arm.mode.guest_name])
 
     def boot_again(self) -> None:
         """Boot the guests anew, if there are any and something was measured since their boot.

@@ -20,8 +20,9 @@ from harness.lab.processes import Processes
 from harness.lab.sampling import Sample, parse_samples, sample
 from harness.lab.transport.base import Completed, Runner
 from harness.measure.clock import Clock
-from harness.measure.fio import FIO, JobResult, Section, job_file, parse, reports_start, together
-from harness.measure.pacing import PIPES, Pacing, Start, without_waits
+from harness.measure.fio import JobResult, Section, job_file, parse, reports_start, together
+from harness.measure.pacing import PIPES, Start, without_waits
+from harness.measure.platform import Paced, Platform, platform_of
 from harness.measure.ran_slices import RanPart, RanSlice
 from harness.measure.session import Session
 from harness.model.job import Job
@@ -62,6 +63,7 @@ class _Machine:
     runner: Runner
     run: Callable[..., Completed]
     name: str
+    platform: Platform
     fio: str
     clock: Clock
     late: float
@@ -69,13 +71,13 @@ class _Machine:
     jobs: tuple[_SliceJob, ...]
     sections: tuple[Section, ...]
 
-    def pacing(self, token: str, start: float) -> Pacing:
+    def pacing(self, token: str, start: float) -> Paced:
         """Its fio, with the first slice of the timetable at the moment `start`."""
         starts = []
         for each, part in self.jobs:
             moments = (self.clock.uptime(start + moment - self.late) for moment in _starts(each))
             starts += [Start(moment, part.job.numjobs) for moment in moments]
-        return Pacing.of(f"{token}-{self.name}", FIO, starts)
+        return self.platform.pacing(f"{token}-{self.name}", starts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,14 +85,18 @@ class _Fio:
     """fio on one machine, for all of its slices."""
 
     machine: _Machine
-    pacing: Pacing
+    pacing: Paced
     seed: int
     store: RunStore
     name: str
 
     @property
     def jobs(self) -> str:
-        return job_file(self.machine.sections, self.seed, reports_start=reports_start(self.machine.fio))
+        machine = self.machine
+        starts = reports_start(machine.fio)
+        return job_file(
+            machine.sections, self.seed, reports_start=starts, platform=machine.platform, waits=self.pacing.waits
+        )
 
     def run(self, *, deadline: float) -> Completed:
         """Run it. Raises MeasurementError at once if it fails, because the other machine still runs then."""
@@ -198,7 +204,13 @@ def _machines(at: At, session: Session, table: Timetable, pool: ThreadPoolExecut
                 guests[part.machine] = session.guest(part.arm)
     host = session.host
     runners = {name: guest.runner if guest is not None else host.runner for name, guest in guests.items()}
-    clocks = {runner: pool.submit(session.clocks.read, runner) for runner in dict.fromkeys(runners.values())}
+    platforms = {
+        runners[name]: platform_of(windows=guest is not None and guest.windows) for name, guest in guests.items()
+    }
+    clocks = {
+        runner: pool.submit(session.clocks.read, runner, platform.clock(runner))
+        for runner, platform in platforms.items()
+    }
 
     def machine(name: str, guest: Guest | None, jobs: Sequence[_SliceJob]) -> _Machine:
         runner = runners[name]
@@ -206,6 +218,7 @@ def _machines(at: At, session: Session, table: Timetable, pool: ThreadPoolExecut
             runner,
             _on_host(at, jobs) if guest is None else runner.run,
             name,
+            platforms[runner],
             host.facts["fio"] if guest is None else guest.evidence.get("fio", ""),
             clocks[runner].result(),
             session.clocks.late(runner),

@@ -40,19 +40,21 @@ class BusFacts(NamedTuple):
     qemu_device: str
     guest_driver: str
     guest_controller_driver: str
+    windows_driver: str
+    """The driver of the controller in Windows."""
     most: int
     """Disks of one guest. This is the smallest limit of all hypervisors, because a setup must fit on each of them."""
 
 
 BUSES: Mapping[Bus, BusFacts] = {
     # Proxmox VE has virtio0 to virtio15 and scsi0 to scsi30. The root bus of the guest may have room for fewer.
-    "virtio-blk": BusFacts("virtio", "virtio-blk-pci", "virtio_blk", "virtio-pci", 16),
-    "virtio-scsi": BusFacts("scsi", "scsi-hd", "sd", "virtio_scsi", 31),
+    "virtio-blk": BusFacts("virtio", "virtio-blk-pci", "virtio_blk", "virtio-pci", "viostor", 16),
+    "virtio-scsi": BusFacts("scsi", "scsi-hd", "sd", "virtio_scsi", "vioscsi", 31),
     # The ports of the controller in QEMU's q35. Proxmox VE has the same number.
-    "sata": BusFacts("sata", "ide-hd", "sd", "ahci", 6),
+    "sata": BusFacts("sata", "ide-hd", "sd", "ahci", "storahci", 6),
     # Two channels with two disks each.
-    "ide": BusFacts("ide", "ide-hd", "sd", "ata_piix", 4),
-    "nvme": BusFacts("nvme", "nvme-ns", "nvme", "nvme", 20),
+    "ide": BusFacts("ide", "ide-hd", "sd", "ata_piix", "atapi", 4),
+    "nvme": BusFacts("nvme", "nvme-ns", "nvme", "nvme", "stornvme", 20),
 }
 
 
@@ -186,6 +188,7 @@ class Attach:
             bus=bus.hypervisor,
             guest_driver=bus.guest_driver,
             guest_controller_driver=bus.guest_controller_driver,
+            guest_windows_driver=bus.windows_driver,
             qemu_device=kind,
             # libvirt does not know the options of another process. Its own arguments show them.
             cache=self.cache if self.in_qemu else None,

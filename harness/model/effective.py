@@ -90,6 +90,8 @@ class Effective:
     guest_event_idx: bool | None = _shows("event_idx")
     guest_driver: str | None = _shows("bus")
     guest_controller_driver: str | None = _shows("bus")
+    guest_windows_driver: str | None = _shows("bus")
+    """The driver of its controller in Windows."""
     qemu_cpu: str | None = _shows("cpu")
     qemu_vcpus: int | None = _shows("vcpus")
     qemu_sockets: int | None = _shows("sockets")

@@ -52,6 +52,7 @@ class PlayedShell:
 
     prints: dict[str, str]
     name: str = "host node1"
+    windows: bool = False
     fails: str = ""
     asked: list[str] = field(default_factory=list)
 

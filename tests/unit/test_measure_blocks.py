@@ -86,6 +86,7 @@ class LocalGuest:
     threads: VmThreads | None = field(default_factory=lambda: VmThreads(os.getpid(), {os.getpid(): "vcpu"}, None))
     evidence: Mapping[str, str] = field(default_factory=dict)
     boot_seconds: float = 1.0
+    windows: bool = False
     asked: int = 0
 
     def device(self, disk: str) -> str:

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 import libvirt
 import pytest
 
-from harness.guest.borrowed import lacking
+from harness.guest.borrowed import LinuxInside
 from harness.guest.libvirt.effective import Running, with_plugged
 from harness.guest.libvirt.plugging import devices_for, differences, why_not_plugged
 from harness.guest.libvirt.process import QemuProcess
@@ -100,7 +100,7 @@ SYSTEM = {"user": "0", "fio": "fio-3.39", "os": "debian ", "virtio_scsi": "yes"}
     ids=["nothing", "root", "fio", "driver"],
 )
 def test_what_its_system_lacks_is_reported_with_the_remedy(changed: dict[str, str], why: str | None) -> None:
-    found = lacking("the borrowed VM shop", SYSTEM | changed, Attach())
+    found = LinuxInside(SYSTEM | changed).lacking("the borrowed VM shop", Attach())
     assert (found is None) if why is None else (found is not None and why in found)
 
 

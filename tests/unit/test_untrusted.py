@@ -11,12 +11,13 @@ import pytest
 
 from harness.doctor.record import Record
 from harness.errors import GuestError, HarnessError, HostError
-from harness.guest.guest_system import GuestSystem, block_devices
+from harness.guest.guest_system import GuestSystem
 from harness.guest.libvirt.monitor import answer_of
 from harness.guest.libvirt.process import read_process
 from harness.guest.pci import behind
 from harness.guest.proxmox.process import drive_of
 from harness.guest.proxmox.process import read_process as read_pve_process
+from harness.guest.system import block_devices
 from harness.lab.accel import Acceleration, read_answers, stored_or_probed
 from harness.lab.counters import CounterFiles
 from harness.lab.cycles import CycleSeries, count_cycles, cycle_counting

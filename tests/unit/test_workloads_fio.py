@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from harness.measure.fio import FIO, JobResult, Section, Target, job_file, parse
+from harness.measure.fio import JobResult, Section, Target, job_file, parse
+from harness.measure.linux import FIO
 from harness.model.job import Job
 from harness.model.workloads import NAMED
 

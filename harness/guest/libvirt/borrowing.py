@@ -6,7 +6,7 @@ The VM is never started, stopped or reset, its definition never changes, and its
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -15,20 +15,19 @@ from xml.etree import ElementTree as ET
 
 from harness.errors import GuestError, HostError, Unsupported
 from harness.events import Events
-from harness.guest.booting import Booted
+from harness.guest.booting import Booted, system_of
 from harness.guest.borrowed import (
     alone,
     changed_by_others,
     in_words,
-    lacking,
     log_in,
     look_inside,
-    other_fio,
+    notes,
+    opened,
     require_distinct,
     require_same,
     words_of,
 )
-from harness.guest.guest_system import GuestSystem, plugged_in
 from harness.guest.libvirt.attachments import Attachments, resolved
 from harness.guest.libvirt.backend import LibvirtHypervisor
 from harness.guest.libvirt.connection import Connection, Refused
@@ -44,6 +43,7 @@ from harness.guest.libvirt.requirements import Versions
 from harness.guest.libvirt.running import RunningDomain
 from harness.guest.protocol import Guest, GuestDisk
 from harness.guest.qemu_process import qemu_threads
+from harness.guest.system import Inside
 from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
 from harness.lab.hypervisor import BorrowedVm
@@ -57,10 +57,10 @@ from harness.model.mode import Mode
 
 @dataclass(frozen=True, slots=True)
 class LookedAt:
-    """The VM before anything is plugged in: how libvirt runs it, and what its system has, by the words of the check."""
+    """The VM before anything is plugged in: how libvirt runs it, and what its system has."""
 
     live: ET.Element
-    system: Mapping[str, str]
+    system: Inside
 
 
 class BorrowingHypervisor(LibvirtHypervisor):
@@ -92,18 +92,20 @@ class BorrowingHypervisor(LibvirtHypervisor):
                 raise Unsupported(f"host {host.name}: {disk.name}: {why}")
         attached = resolved(host.runner, host.name, disks)
         with closing(log_in(self._host, self._vm)) as runner:
-            system = GuestSystem(runner)
+            system = system_of(runner)
             clashes = [disk.name for disk in disks if shown(live, alias_of(disk))]
             require_distinct(host.name, self._words, system, list(attached.serials.values()), clashes)
             devices = devices_for(live, disks, uuid.uuid4().hex[:8])
-            with devices_plugged(self._connection, domain, log, disks, devices):
-                for serial in attached.serials.values():
-                    plugged_in(system, serial, host.name)
+            opening = {attached.serials[disk.name]: disk.attach for disk in disks}
+            with (
+                devices_plugged(self._connection, domain, log, disks, devices),
+                opened(host.name, self._words, system, opening, self._events),
+            ):
                 machine = RunningDomain(self._connection, domain, vm.name, console="")
                 threads = qemu_threads(host.runner, PID_FILE.format(name=vm.name), self._events)
                 up = Booted(machine, runner, None)
                 guest = BorrowedGuest(up, threads=threads, host=host.runner, log=log, attached=attached)
-                if note := other_fio(self._words, guest.evidence.get("fio", ""), host.facts["fio"]):
+                for note in notes(self._words, system, guest.evidence, host.facts["fio"]):
                     self._events(note)
                 yield guest
         if changed := differences(live, live_xml(self._connection, domain)):
@@ -120,7 +122,7 @@ class BorrowingHypervisor(LibvirtHypervisor):
         if self._host.acceleration.accel == "kvm" and looked.live.get("type") != "kvm":
             return f"{self._words} is emulated although the host has KVM: change its definition to <domain type='kvm'>"
         why = why_not_plugged(self._words, vcpus_of(looked.live), attach, guest)
-        return why or lacking(self._words, looked.system, attach)
+        return why or looked.system.lacking(self._words, attach)
 
     @property
     def _words(self) -> str:

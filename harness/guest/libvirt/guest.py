@@ -8,7 +8,6 @@ from functools import cached_property
 
 from harness.errors import GuestError
 from harness.guest.booting import Booted, BootedGuest
-from harness.guest.guest_system import BlockDevice, block_devices, plugged_in
 from harness.guest.io_limits import read_io_limit
 from harness.guest.libvirt.attachments import Attachments
 from harness.guest.libvirt.disks import alias_of
@@ -20,6 +19,7 @@ from harness.guest.libvirt.running import RunningDomain
 from harness.guest.libvirt.vfio import plugged
 from harness.guest.placement import seen_by_guest
 from harness.guest.storage_daemon import Daemon, read_served, turn_on_cache
+from harness.guest.system import BlockDevice, block_devices, plugged_in
 from harness.lab.created import CreationLog
 from harness.lab.transport.base import Runner
 from harness.lab.vm_threads import VmThreads

@@ -14,21 +14,20 @@ from typing import Any
 
 from harness.errors import GuestError, HostError, Unsupported
 from harness.events import Events
-from harness.guest.booting import Booted
+from harness.guest.booting import Booted, system_of
 from harness.guest.borrowed import (
     alone,
     changed_by_others,
     in_words,
-    lacking,
     log_in,
     look_inside,
     never_plugged,
-    other_fio,
+    notes,
+    opened,
     require_distinct,
     require_same,
     words_of,
 )
-from harness.guest.guest_system import GuestSystem, plugged_in
 from harness.guest.machine_size import too_many_queues
 from harness.guest.protocol import Guest, GuestDisk
 from harness.guest.proxmox.backend import ProxmoxHypervisor, source_of
@@ -42,6 +41,7 @@ from harness.guest.proxmox.process import PID_FILE, with_plugged
 from harness.guest.proxmox.stores import PveVolume
 from harness.guest.proxmox.things import CreatedVm
 from harness.guest.qemu_process import Inspected, qemu_threads
+from harness.guest.system import Inside
 from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
 from harness.lab.hypervisor import BorrowedVm
@@ -60,10 +60,10 @@ _CONTROLLER = "virtio-scsi-single"
 
 @dataclass(frozen=True, slots=True)
 class LookedAt:
-    """The VM before anything is plugged in: its configuration, and what its system has, by the words of the check."""
+    """The VM before anything is plugged in: its configuration, and what its system has."""
 
     config: Mapping[str, Any]
-    system: Mapping[str, str]
+    system: Inside
 
 
 class BorrowingProxmox(ProxmoxHypervisor):
@@ -99,17 +99,17 @@ class BorrowingProxmox(ProxmoxHypervisor):
             require_unshared(self._client, host.runner, path, _NO_VM)
         serials = [disk.serial for disk in disks]
         with closing(log_in(host, self._vm)) as runner:
-            system = GuestSystem(runner)
+            system = system_of(runner)
             require_distinct(host.name, self._words, system, serials, [])
             with ExitStack() as stack:
                 plug = stack.enter_context
                 keys = {disk.name: plug(drive_plugged(machine, log, disk, source_of(disk))) for disk in disks}
-                for serial in serials:
-                    plugged_in(system, serial, host.name)
+                opening = {disk.serial: disk.attach for disk in disks}
+                plug(opened(host.name, self._words, system, opening, self._events))
                 threads = qemu_threads(host.runner, PID_FILE.format(vmid=machine.vmid), self._events)
                 up = Booted(machine, runner, None)
                 guest = BorrowedGuest(up, threads=threads, node=host.runner, disks=disks, keys=keys)
-                if note := other_fio(self._words, guest.evidence.get("fio", ""), host.facts["fio"]):
+                for note in notes(self._words, system, guest.evidence, host.facts["fio"]):
                     self._events(note)
                 yield guest
         if changed := differences(before, machine.config()):
@@ -125,7 +125,7 @@ class BorrowingProxmox(ProxmoxHypervisor):
         if self._host.acceleration.accel == "kvm" and str(looked.config.get("kvm", "1")) == "0":
             return f"{self._words} is emulated although the host has KVM: qm set {self._vm.name} --kvm 1"
         why = why_not_plugged(self._words, looked.config, attach, guest)
-        return why or lacking(self._words, looked.system, attach)
+        return why or looked.system.lacking(self._words, attach)
 
     @contextmanager
     def _shell(self, log: CreationLog) -> Iterator[tuple[VirtualMachine, CreatedVm]]:
@@ -199,6 +199,9 @@ class BorrowedGuest(ProxmoxGuest):
     ) -> None:
         super().__init__(booted, threads=threads, node=node, disks=disks, keys=keys)
         self.evidence = {**self.evidence, "borrowed": f"VM {booted.machine.vmid}"}
+        if self.windows and str(booted.machine.config().get("kvm", "1")) == "1":
+            # Windows does not report it. Proxmox VE starts such a VM only under KVM.
+            self.evidence["hypervisor"] = "KVM"
 
     @contextmanager
     def holding(self, disk: str) -> Iterator[None]:

@@ -8,7 +8,6 @@ from typing import Any
 
 from harness.errors import GuestError, HostError
 from harness.guest.booting import Booted, BootedGuest
-from harness.guest.guest_system import block_devices
 from harness.guest.io_limits import read_io_limit
 from harness.guest.placement import seen_by_guest
 from harness.guest.protocol import GuestDisk
@@ -17,6 +16,7 @@ from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.process import PID_FILE, drive_of, read_process
 from harness.guest.proxmox.size import read_size
 from harness.guest.qemu_process import Inspected
+from harness.guest.system import block_devices
 from harness.lab.transport.base import Runner
 from harness.lab.vm_threads import VmThreads
 from harness.model.counters import Transferred

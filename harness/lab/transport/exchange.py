@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-import shlex
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from paramiko import Channel, SSHException, Transport
 
@@ -22,48 +21,17 @@ _PID = re.compile(rb"virt-overhead-pid (\d{1,10})\n")
 # It is the first output of the command. Only the start-up files of the remote shell may print before it.
 _PID_WITHIN_BYTES = 64 << 10
 
-# Ends a command and all its descendants: members of its session or group, and their children (fio puts its jobs in
-# separate sessions). TERM first, then KILL. Only builtins except sleep, because forks are expensive in a guest.
-_ENDER = r"""
-tree=" $1 " grown=yes
-while [ "$grown" ]; do
-  grown=
-  for stat in /proc/[0-9]*/stat; do
-    read -r line 2>/dev/null <"$stat" || continue
-    pid=${line%% *}
-    case $tree in *" $pid "*) continue;; esac
-    set -- ${line##*) }
-    case $tree in *" $2 "*|*" $3 "*|*" $4 "*) tree="$tree$pid " grown=yes;; esac
-  done
-done
-for signal in TERM KILL; do
-  kill -$signal $tree 2>/dev/null
-  for pause in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-    left=" "
-    for pid in $tree; do
-      read -r line 2>/dev/null <"/proc/$pid/stat" || continue
-      set -- ${line##*) }
-      [ "$1" = Z ] || left="$left$pid "
-    done
-    [ "$left" = " " ] && exit 0
-    sleep 0.1
-  done
-  tree=$left
-done
-exit 1
-"""
-
 
 class ConnectionLost(Exception):
     """The connection ended before the command did."""
 
 
 class Exchange:
-    """One command on one channel. `converse` blocks, so it runs in a thread that can be abandoned."""
+    """One line for the shell on one channel. `converse` blocks, so it runs in a thread that can be abandoned."""
 
-    def __init__(self, transport: Transport, argv: Sequence[str]) -> None:
+    def __init__(self, transport: Transport, line: str) -> None:
         self._transport = transport
-        self._argv = argv
+        self._line = line
         self.requested = False
         self.pid: int | None = None
         """The command's process id on the remote machine, when it has started there."""
@@ -86,7 +54,7 @@ class Exchange:
                 raise ConnectionLost("the channel opened too late")
             channel.settimeout(POLL_SECONDS)
             self.requested = True
-            channel.exec_command(_command_line(self._argv))
+            channel.exec_command(self._line)
             if stdin is None:
                 channel.shutdown_write()
             else:
@@ -176,18 +144,6 @@ class Exchange:
             raise ConnectionLost(str(self._transport.get_exception() or "") or "the remote side closed it")
 
 
-def ender(transport: Transport, pid: int) -> Exchange:
-    """The command that ends the remote process `pid` with its descendants; status 0 if all are gone."""
-    return Exchange(transport, ("sh", "-c", _ENDER, "sh", str(pid)))
-
-
 def is_missing_program(exchange: Exchange, status: int) -> bool:
     """Whether the shell did not find the program. The status alone is not sufficient: a program may end with it."""
     return status == MISSING_PROGRAM and exchange.pid is None
-
-
-def _command_line(argv: Sequence[str]) -> str:
-    # The remote shell prints its process id and becomes the command, so a deadline can end the command. This needs no
-    # additional process and no additional round trip. For a missing program, the shell prints no process id.
-    program = shlex.quote(argv[0])
-    return f"export LC_ALL=C; command -v {program} >/dev/null && echo virt-overhead-pid $$ >&2; exec {shlex.join(argv)}"

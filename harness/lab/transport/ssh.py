@@ -27,9 +27,11 @@ from harness.lab.transport.base import (
     too_much,
 )
 from harness.lab.transport.bounded import Overdue, within
-from harness.lab.transport.exchange import ConnectionLost, Exchange, ender, is_missing_program
+from harness.lab.transport.exchange import ConnectionLost, Exchange, is_missing_program
 from harness.lab.transport.handshake import Jump, NotUpYet, SshTarget, abandon, open_transport
 from harness.lab.transport.held import Held, holding
+from harness.lab.transport.powershell import POWERSHELL, is_windows
+from harness.lab.transport.shells import POSIX, RemoteShell
 from harness.lab.transport.streams import ChannelStream
 from harness.units import format_duration
 from harness.waiting import Deadline, attempts
@@ -64,8 +66,11 @@ class SshRunner:
 
     def __init__(self, transport: Transport, *, name: str, label: str) -> None:
         self.name = name
+        self.windows = is_windows(transport.remote_version)
+        """Whether the machine runs Windows, as its SSH server reports."""
         self._transport = transport
         self._label = label
+        self._shell: RemoteShell = POWERSHELL if self.windows else POSIX
 
     @classmethod
     def connect(
@@ -131,7 +136,7 @@ class SshRunner:
         stdin: str | bytes | None = None,
         check: bool = True,
     ) -> Completed:
-        data = stdin_bytes(stdin)
+        data = self._shell.stdin(argv, stdin_bytes(stdin))
         done = self._execute(argv, deadline, (data,) if data else None, in_words(argv))
         if check and done.status != 0:
             raise failed(self.name, done)
@@ -151,8 +156,9 @@ class SshRunner:
 
     @contextmanager
     def hold(self, argv: Sequence[str], *, what: str, deadline: float) -> Iterator[Held]:
+        line = self._shell.held(argv)
         try:
-            stream = within(deadline, lambda: ChannelStream.start(self._transport, argv, deadline))
+            stream = within(deadline, lambda: ChannelStream.start(self._transport, line, deadline))
         except Overdue:
             raise overdue(self.name, what, deadline, outcome=_UNKNOWN) from None
         except ChannelException as error:
@@ -166,7 +172,7 @@ class SshRunner:
         abandon(self._transport)
 
     def _execute(self, argv: Sequence[str], deadline: float, stdin: Iterable[bytes] | None, what: str) -> Completed:
-        exchange = Exchange(self._transport, argv)
+        exchange = Exchange(self._transport, self._shell.command(argv))
         try:
             status = within(deadline, lambda: exchange.converse(deadline, stdin))
         except Overdue:
@@ -202,7 +208,7 @@ class SshRunner:
         try:
             pid = exchange.wait_for_pid(PID_SECONDS)
             if pid is not None:
-                ending = ender(self._transport, pid)
+                ending = Exchange(self._transport, self._shell.ender(pid))
                 gone = within(ENDING_SECONDS, lambda: ending.converse(ENDING_SECONDS)) == 0
                 outcome = "it was ended there" if gone else "it cannot be killed there (waiting for a device?)"
         except (Overdue, ConnectionLost, SSHException, EOFError, OSError):

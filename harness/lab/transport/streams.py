@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 
 from paramiko import Channel, SSHException, Transport
@@ -56,12 +55,12 @@ class ChannelStream:
         self._channel = channel
 
     @classmethod
-    def start(cls, transport: Transport, argv: Sequence[str], deadline: float) -> ChannelStream:
+    def start(cls, transport: Transport, line: str, deadline: float) -> ChannelStream:
         """Start the command on a separate channel. Raises paramiko's exception if the channel cannot be opened."""
         channel = transport.open_channel("session", timeout=deadline)
         channel.settimeout(CHANNEL_SECONDS)
         channel.set_combine_stderr(True)
-        channel.exec_command(f"export LC_ALL=C; exec {shlex.join(argv)}")
+        channel.exec_command(line)
         return cls(channel)
 
     def read(self) -> bytes:

@@ -47,6 +47,7 @@ class SimulatedGuest:
     paths: Mapping[str, str]
     threads: VmThreads | None = None
     boot_seconds: float = 0.0
+    windows: bool = False
     evidence: Mapping[str, str] = field(default_factory=lambda: {"hypervisor": "KVM", "fio": FIO})
 
     def device(self, disk: str) -> str:

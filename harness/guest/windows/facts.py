@@ -1,0 +1,213 @@
+"""What Windows reports about itself and its disks, from the JSON of the scripts. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from harness.guest.system import BlockDevice
+from harness.model.attach import BUSES, Attach, Attachment
+from harness.model.effective import Effective
+
+QUICK_PLANS = {
+    "8c5e7fda-e8bf-4a96-9a85-a6e23a8c635c": "High performance",
+    "e9a42b02-d5df-448d-aa00-03f14749eb61": "Ultimate Performance",
+}
+"""Power plans that do not slow the CPU down. Source: Microsoft's page on powercfg, and the GUIDs in winnt.h."""
+TICKS = 10_000_000
+"""The frequency of QueryPerformanceCounter in Hz when Windows 10 and later use the TSC, or Hyper-V's clock."""
+
+_VIRTIO = re.compile(r"PCI\\VEN_1AF4&DEV_(10[0-9A-F]{2})", re.IGNORECASE)
+_DRIVER_OF = {"1001": "viostor", "1042": "viostor", "1004": "vioscsi", "1048": "vioscsi"}
+"""The driver of a virtio device by its PCI device id, transitional and modern (virtio specification, 4.1)."""
+_BROKEN = (3, 18)
+"""The version of fio that creates directories for the name of a disk, which fails."""
+_GUID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+
+Size = Annotated[int, Field(ge=0, lt=1 << 63)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+
+class Disk(_Part):
+    """A disk of Get-Disk. Sizes in bytes."""
+
+    Number: Annotated[int, Field(ge=0, lt=10_000)]
+    SerialNumber: str | None
+    LogicalSectorSize: Size
+    PhysicalSectorSize: Size
+    IsBoot: bool
+    IsSystem: bool
+    IsOffline: bool
+    IsReadOnly: bool
+
+    @property
+    def serial(self) -> str:
+        """Without the blanks that some drivers add."""
+        return (self.SerialNumber or "").strip()
+
+
+class Physical(_Part):
+    """A disk of Get-PhysicalDisk. `DeviceId` is the number of the disk; the cache is None if it is not reported."""
+
+    DeviceId: str
+    MediaType: str
+    IsDeviceCacheEnabled: bool | None
+
+
+class Drive(_Part):
+    """The driver of the controller of the disk with the number `Index`."""
+
+    Index: int
+    Service: str
+
+
+class Disks(_Part):
+    """All disks."""
+
+    Disks: list[Disk]
+    Physical: list[Physical]
+    Drives: list[Drive]
+
+    @property
+    def by_serial(self) -> dict[str, BlockDevice]:
+        """The disks with a serial number. Several with the same number are not told apart, so they are left out."""
+        serials = [each.serial for each in self.Disks]
+        return {
+            each.serial: self._device(each) for each in self.Disks if each.serial and serials.count(each.serial) == 1
+        }
+
+    def _device(self, disk: Disk) -> BlockDevice:
+        physical = next((each for each in self.Physical if each.DeviceId == str(disk.Number)), None)
+        service = next((each.Service for each in self.Drives if each.Index == disk.Number), "")
+        cached = physical.IsDeviceCacheEnabled if physical else None
+        return BlockDevice(
+            f"\\\\.\\PhysicalDrive{disk.Number}",
+            Effective(
+                guest_rotational={"HDD": True, "SSD": False}.get(physical.MediaType) if physical else None,
+                guest_write_cache=None if cached is None else "write back" if cached else "write through",
+                guest_logical_block_size=disk.LogicalSectorSize,
+                guest_physical_block_size=disk.PhysicalSectorSize,
+                guest_read_only=disk.IsReadOnly,
+                guest_windows_driver=service.lower() or None,
+            ),
+        )
+
+
+class Taken(_Part):
+    """What a disk was before it was taken."""
+
+    IsOffline: bool
+    IsReadOnly: bool
+
+
+class _System(_Part):
+    Caption: str
+    Version: str
+
+
+class _Computer(_Part):
+    Manufacturer: str
+    Model: str
+    NumberOfLogicalProcessors: Annotated[int, Field(ge=1, lt=100_000)]
+    TotalPhysicalMemory: Size
+
+
+class _Driver(_Part):
+    DeviceID: str
+    DeviceName: str | None
+    DriverVersion: str | None
+
+
+class _Antivirus(_Part):
+    RealTimeProtectionEnabled: bool
+
+
+class Facts(_Part):
+    """What the system in the VM has. `Ticks` is the frequency of its clock in Hz."""
+
+    PowerShell: str
+    Administrator: bool
+    Fio: str
+    System: _System
+    Computer: _Computer
+    Processor: str | None
+    Drivers: list[_Driver]
+    Packages: list[str]
+    PowerPlan: str
+    Antivirus: _Antivirus | None
+    Ticks: Annotated[int, Field(ge=1)]
+
+    def lacking(self, vm: str, attach: Attachment) -> str | None:
+        """What it lacks for measuring a disk that is attached in this way, with the remedy; else None."""
+        if not self.Administrator:
+            return f"in {vm}, only an administrator can open disks: log in as a member of the group Administrators"
+        if not self.Fio:
+            return (
+                f"in {vm}, fio.exe is not installed: install fio's package for Windows, and then restart the service "
+                "sshd, which knows PATH as it was at its start"
+            )
+        if (version := re.match(r"fio-([0-9]+)\.([0-9]+)", self.Fio)) and (int(version[1]), int(version[2])) == _BROKEN:
+            return f"in {vm}, {self.Fio} cannot open disks on Windows (issue 994 of fio): install a newer one"
+        driver = BUSES[attach.bus].windows_driver if isinstance(attach, Attach) else None
+        if driver and driver not in {*self.Packages, *self.versions}:
+            return f"in {vm}, Windows has no driver {driver}: install it from the ISO image virtio-win"
+        return None
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """The versions of the virtio drivers for disks whose devices the VM has, by name."""
+        found = {}
+        for each in self.Drivers:
+            match = _VIRTIO.match(each.DeviceID)
+            if (name := _DRIVER_OF.get(match[1].upper()) if match else None) is not None:
+                found[name] = each.DriverVersion or "unknown"
+        return found
+
+    @property
+    def evidence(self) -> dict[str, str]:
+        """The facts as they are stored with a run."""
+        computer = self.Computer
+        drivers = (f"{name} {version}" for name, version in sorted(self.versions.items()))
+        return {
+            "system": self.System.Caption.strip(),
+            "kernel": f"Windows {self.System.Version}",
+            # Windows does not report which hypervisor it runs on.
+            "hypervisor": "",
+            "cpu": (self.Processor or "").strip(),
+            "cpus": str(computer.NumberOfLogicalProcessors),
+            "memory_bytes": str(computer.TotalPhysicalMemory),
+            "clocksource": f"QueryPerformanceCounter, {self.Ticks} Hz",
+            "dmi": f"{computer.Manufacturer} {computer.Model}",
+            "fio": self.Fio.strip(),
+            "powershell": self.PowerShell,
+            "drivers": ", ".join(drivers),
+            "power_plan": self.PowerPlan.strip(),
+            "antivirus": self._antivirus,
+        }
+
+    @property
+    def _antivirus(self) -> str:
+        if self.Antivirus is None:
+            return "no Microsoft Defender"
+        return f"Microsoft Defender, real-time protection {'on' if self.Antivirus.RealTimeProtectionEnabled else 'off'}"
+
+
+def notes_of(evidence: Mapping[str, str]) -> Iterator[str]:
+    """What makes the figures differ from those of a quiet Windows, with the remedy."""
+    plan = evidence.get("power_plan", "")
+    guid = _GUID.search(plan)
+    if guid is None or guid[0].lower() not in QUICK_PLANS:
+        quick = next(iter(QUICK_PLANS))
+        yield f"the power plan is not High performance ({plan or 'not reported'}): powercfg /setactive {quick}"
+    if evidence.get("antivirus", "").endswith(" on"):
+        yield "Microsoft Defender scans in real time. It does not scan a disk without files, but it takes CPU time"
+    clock = evidence.get("clocksource", "")
+    if not clock.endswith(f" {TICKS} Hz"):
+        remedy = "give the VM <timer name='hypervclock' present='yes'/>"
+        yield f"its clock is slow to read ({clock or 'not reported'}): {remedy}"

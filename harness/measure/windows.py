@@ -1,0 +1,211 @@
+"""fio for Windows by a timetable, and the clock of Windows. Built from documentation: see docs/windows.md.
+
+As on Linux, fio creates each job early, and the job waits in its `exec_prerun` command. fio passes that to cmd.exe,
+which reads a line from a named pipe. The script that starts fio writes the line when it is time.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from harness.errors import HostError
+from harness.lab.paths import MARK
+from harness.lab.transport.base import Completed, Runner
+from harness.lab.transport.held import Held
+from harness.lab.transport.powershell import NO_INPUT, PROGRAM
+from harness.lab.transport.ssh import SshRunner
+from harness.measure.clock import Clock
+from harness.measure.linux import ENGINE
+from harness.measure.pacing import Start
+from harness.model.job import Job
+from harness.untrusted import finite, reading
+
+_DEADLINE = 30.0
+_NO_SYNC = ("0", "none")
+_DISK = re.compile(r"\\\\\.\\PhysicalDrive[0-9]{1,4}")
+
+# $given: a line of starts TIME:PROCESSES with the time in seconds of QueryPerformanceCounter, then fio's job file.
+# Each process of a job has an instance of the job's pipe. The pipes stay open, because a line that nobody has read yet
+# must not be lost. Windows wakes a program up only every 15.6 ms, so the script does not sleep shortly before a start.
+_PACE = r"""
+param($given, $token)
+$starts, $jobs = $given -split "`n", 2
+$parent = Join-Path ([IO.Path]::GetTempPath()) 'virt-overhead'
+$directory = Join-Path $parent "pacing-$token"
+foreach ($old in @(Get-ChildItem -Path $parent -Filter 'pacing-*' -Directory -ErrorAction SilentlyContinue)) {
+    $owner = Get-Content (Join-Path $old.FullName 'pid') -ErrorAction SilentlyContinue
+    if ($owner -and -not (Get-Process -Id $owner -ErrorAction SilentlyContinue)) {
+        Remove-Item $old.FullName -Recurse -Force -ErrorAction SilentlyContinue
+    }
+}
+$null = New-Item -ItemType Directory -Path $directory
+$pipes = New-Object Collections.ArrayList
+$fio = $null
+try {
+    Set-Content -Path (Join-Path $directory 'pid') -Value $PID
+    [IO.File]::WriteAllText((Join-Path $directory 'jobs.fio'), $jobs)
+    $number = 0
+    foreach ($start in -split $starts) {
+        $at, $processes = $start -split ':'
+        for ($i = 0; $i -lt [int]$processes; $i++) {
+            $pipe = New-Object IO.Pipes.NamedPipeServerStream("voh-$token-$number",
+                [IO.Pipes.PipeDirection]::Out, [int]$processes, [IO.Pipes.PipeTransmissionMode]::Byte,
+                [IO.Pipes.PipeOptions]::Asynchronous, 0, 64)
+            $null = $pipes.Add(@{ Pipe = $pipe; Connected = $pipe.BeginWaitForConnection($null, $null)
+                At = [double]::Parse($at, [Globalization.CultureInfo]::InvariantCulture); Released = $false })
+        }
+        $number++
+    }
+    $program = Get-Command fio.exe -ErrorAction SilentlyContinue | Select-Object -First 1 -ExpandProperty Source
+    if (-not $program) { $program = "$env:ProgramFiles\fio\fio.exe" }
+    $how = New-Object Diagnostics.ProcessStartInfo($program, '--output-format=json+ jobs.fio')
+    $how.WorkingDirectory = $directory
+    $how.UseShellExecute = $false
+    $how.CreateNoWindow = $true
+    $how.RedirectStandardInput = $true
+    $how.RedirectStandardOutput = $true
+    $how.RedirectStandardError = $true
+    $fio = [Diagnostics.Process]::Start($how)
+    $fio.StandardInput.Close()
+    $printed = $fio.StandardOutput.ReadToEndAsync()
+    $complaints = $fio.StandardError.ReadToEndAsync()
+    $line = [Text.Encoding]::ASCII.GetBytes("go`r`n")
+    $waiting = @($pipes)
+    while ($waiting.Count -and -not $fio.HasExited) {
+        $now = [Diagnostics.Stopwatch]::GetTimestamp() / [Diagnostics.Stopwatch]::Frequency
+        $left, $late = 0.2, $false
+        foreach ($each in $waiting) {
+            if ($each.At -gt $now) { $left = [Math]::Min($left, $each.At - $now); continue }
+            if (-not $each.Connected.IsCompleted) { $late = $true; continue }
+            $each.Pipe.EndWaitForConnection($each.Connected)
+            $each.Pipe.Write($line, 0, $line.Length)
+            $each.Released = $true
+        }
+        $waiting = @($waiting | Where-Object { -not $_.Released })
+        if ($late) { [Threading.Thread]::Sleep(5) }
+        elseif ($left -gt 0.04) { [Threading.Thread]::Sleep([int](($left - 0.03) * 1000)) }
+        else { [Threading.Thread]::Sleep(0) }
+    }
+    $fio.WaitForExit()
+    [Console]::Error.Write($complaints.Result)
+    $global:status = $fio.ExitCode
+    $printed.Result
+} finally {
+    if ($fio -and -not $fio.HasExited) { $null = cmd.exe /c "taskkill /PID $($fio.Id) /T /F 2>nul" }
+    foreach ($each in $pipes) { $each.Pipe.Dispose() }
+    Remove-Item $directory -Recurse -Force -ErrorAction SilentlyContinue
+}
+"""
+
+# It may not have started yet.
+_STOP = r"""
+param($given, $token)
+$directory = Join-Path (Join-Path ([IO.Path]::GetTempPath()) 'virt-overhead') "pacing-$token"
+foreach ($try in 1..10) {
+    $owner = Get-Content (Join-Path $directory 'pid') -ErrorAction SilentlyContinue
+    if ($owner) {
+        $null = cmd.exe /c "taskkill /PID $owner /T /F 2>nul"
+        Remove-Item $directory -Recurse -Force -ErrorAction SilentlyContinue
+        break
+    }
+    Start-Sleep -Milliseconds 200
+}
+"""
+
+# Answers each line with the time in seconds of QueryPerformanceCounter, which is fio's CLOCK_MONOTONIC there.
+_CLOCK = r"""
+$frequency = [Diagnostics.Stopwatch]::Frequency
+[Console]::Out.WriteLine('ready')
+foreach ($line in $input) {
+    $seconds = [Diagnostics.Stopwatch]::GetTimestamp() / $frequency
+    [Console]::Out.WriteLine('at ' + $seconds.ToString('F6', [Globalization.CultureInfo]::InvariantCulture))
+}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowsPacing:
+    """A `Paced`. `token` is in the names of its directory and of its pipes."""
+
+    token: str
+    starts: tuple[Start, ...]
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        return (PROGRAM, _PACE, self.token)
+
+    def waits(self, number: int) -> str:
+        return rf"exec_prerun=set /p go=<\\.\pipe\voh-{self.token}-{number}"
+
+    def stdin(self, job_file: str) -> str:
+        starts = (f"{start.at:.6f}:{start.processes}" for start in self.starts)
+        return f"{' '.join(starts)}\n{job_file}"
+
+    def run(self, run: Callable[..., Completed], job_file: str, *, deadline: float) -> Completed:
+        return run(self.argv, stdin=self.stdin(job_file), deadline=deadline, check=False)
+
+    def stop(self, runner: Runner) -> None:
+        runner.run((PROGRAM, _STOP, self.token), deadline=_DEADLINE, check=False)
+
+
+class Windows:
+    """fio for Windows in a guest: a `Platform`."""
+
+    engine = "windowsaio"
+    # fio's clock_gettime knows only the time of day and this one there, CLOCK_MONOTONIC.
+    start_clock = 1
+    disk_util = False
+
+    def filename(self, path: str) -> str:
+        """fio takes the path as it is. Only a colon would have a meaning, and there is none."""
+        if not _DISK.fullmatch(path):
+            raise ValueError(r"a disk of Windows is named \\.\PhysicalDriveN")
+        return path
+
+    def pacing(self, token: str, starts: Sequence[Start]) -> WindowsPacing:
+        return WindowsPacing(re.sub("[^A-Za-z0-9-]", "-", f"{token}-{MARK[-8:]}"), tuple(starts))
+
+    @contextmanager
+    def clock(self, runner: Runner) -> Iterator[Callable[[], Clock]]:
+        """One PowerShell answers several times, because its start takes longer than a reading may."""
+        if not isinstance(runner, SshRunner):
+            raise HostError(f"{runner.name}: the clock of Windows is read over SSH")
+        with runner.hold((PROGRAM, _CLOCK), what="the clock of Windows", deadline=_DEADLINE) as held:
+            yield lambda: _reading(runner.name, held)
+
+    def lacking(self, job: Job) -> str | None:
+        if job.durable:
+            return (
+                "fio for Windows has no sync=dsync, and its write-through is not the same as O_DSYNC on the host; "
+                "a workload with fdatasync, for example wal, can be measured"
+            )
+        for own in job.from_file.sections if job.from_file else ():
+            options = {each.name: each.value for each in own.options_for(1)}
+            if (engine := options.get("ioengine", ENGINE)) != ENGINE:
+                return f"fio for Windows has no ioengine={engine} with direct I/O: use {ENGINE}, there windowsaio"
+            if (sync := options.get("sync", "0")) not in _NO_SYNC:
+                return f"sync={sync} of fio for Windows is write-through, which is not the same as on the host"
+        return None
+
+
+def _reading(name: str, held: Held) -> Clock:
+    before = len(held.lines)
+    asked = time.monotonic()
+    held.send("now")
+    found = held.wait(lambda lines: len(lines) > before, _DEADLINE)
+    answered = time.monotonic()
+    if not found:
+        raise HostError(
+            f"{name}: the clock of Windows did not answer within {_DEADLINE:.0f} s",
+            hint=NO_INPUT,
+        )
+    with reading(f"{name}: the clock of Windows"):
+        word, seconds = held.lines[-1].split()
+        if word != "at":
+            raise ValueError(f"it printed {held.lines[-1][:80]!r}")
+        moment = finite(seconds)
+    return Clock(moment - (asked + answered) / 2, (answered - asked) / 2)
