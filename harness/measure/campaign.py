@@ -147,7 +147,8 @@ class Campaign:
         except Unsupported as error:
             self._refused[setup] = error
             raise
-        require_guest([cell.mode for cell in group.cells], at.skipped)
+        why = {cell.mode.name: at.why_skipped(cell) for cell in group.cells}
+        require_guest([cell.mode for cell in group.cells], {name: each for name, each in why.items() if each})
         return at
 
     def _measure_rounds(self, group: Group, plan: Plan, at: Prepared) -> None:

@@ -122,6 +122,45 @@ def test_unsupported_cells_are_skipped_with_the_remedy_and_the_next_scenario_is_
     assert (run.run.status, run.run.cause) == ("complete", None)
 
 
+class LacksJobs(RecordedMeasurer):
+    """Its guest has no fio that can run some of the jobs."""
+
+    jobs: tuple[str, ...] = ("randwrite-4k-qd32",)
+
+    def ready(self, plan: Plan, group: Group, examined: Callable[[LabFound], None]) -> Prepared:
+        unable = {
+            cell.id: f"host node1: fio there lacks {cell.job.id}"
+            for cell in group.cells
+            if cell.mode.name == "passthrough" and cell.job.id in self.jobs
+        }
+        return replace(super().ready(plan, group, examined), unable=unable)
+
+
+def test_cells_whose_job_the_guest_cannot_run_are_skipped_and_the_others_are_measured(store: RunStore) -> None:
+    modes = tuple(mode for mode in optane().modes if mode.name in ("host", "passthrough", "raw"))
+    of = replace(killed_campaign.scenario(), modes=modes)
+    lacking = campaign(store, resume=False, of=of, measurer=LacksJobs)
+    outcome = {cell.id: lacking.record(cell).skipped for each in lacking.spec.plans for cell in each.cells}
+    assert {name: why for name, why in outcome.items() if why} == {
+        "optane-passthrough-randwrite-4k-qd32": "host node1: fio there lacks randwrite-4k-qd32"
+    }
+    lacking.close(interrupted=False)
+    measured_arms = {(each.arm, each.job) for each in store.read_journal().measurements}
+    assert ("passthrough", "randwrite-4k-qd32") not in measured_arms
+    assert {("passthrough", "randread-4k-qd32"), ("raw", "randwrite-4k-qd32")} <= measured_arms
+
+
+def test_a_group_in_which_no_guest_can_run_its_job_does_not_keep_others_of_its_setup_from_being_measured(
+    store: RunStore,
+) -> None:
+    lacking = campaign(store, resume=False, measurer=LacksJobs)
+    outcome = {cell.id: lacking.record(cell).skipped for each in lacking.spec.plans for cell in each.cells}
+    assert outcome["optane-passthrough-randread-4k-qd32"] is None
+    assert outcome["optane-host-randread-4k-qd32"] is None
+    assert outcome["optane-passthrough-randwrite-4k-qd32"] == "host node1: fio there lacks randwrite-4k-qd32"
+    assert "not measured without a guest" in (outcome["optane-host-randwrite-4k-qd32"] or "")
+
+
 class FioFails(RecordedMeasurer):
     def measure(self, group: Group, piece: Piece, began: Callable[[Slice], None]) -> list[Measurement]:
         if group.scenario == "first":
