@@ -146,8 +146,8 @@ def test_cells_whose_job_the_guest_cannot_run_are_skipped_and_the_others_are_mea
     }
     lacking.close(interrupted=False)
     measured_arms = {(each.arm, each.job) for each in store.read_journal().measurements}
-    assert ("passthrough", "randwrite-4k-qd32") not in measured_arms
-    assert {("passthrough", "randread-4k-qd32"), ("raw", "randwrite-4k-qd32")} <= measured_arms
+    assert ("guest:passthrough", "randwrite-4k-qd32") not in measured_arms
+    assert {("guest:passthrough", "randread-4k-qd32"), ("guest:raw", "randwrite-4k-qd32")} <= measured_arms
 
 
 def test_a_group_in_which_no_guest_can_run_its_job_does_not_keep_others_of_its_setup_from_being_measured(
