@@ -34,11 +34,12 @@ from harness.results.configuration import configuration_check
 from tests.unit.paced_fio import install
 from tests.unit.pluggable_domain import DEFINITION
 from tests.unit.test_borrowing import BLK, Borrowed
-from tests.unit.windows_server import Recording, WindowsServer, now, windows_server
+from tests.unit.windows_server import DATA, Recording, WindowsServer, now, windows_server
 
 VM = "the borrowed VM shop"
 MIB = 1024**2
 READ = Job("randread", 4096, iodepth=4, ramp=0, seconds=0.2)
+WAL = Job("write", 4096, iodepth=1, ramp=0, seconds=0.3, label="wal", syncs=True)
 Serve = Callable[..., WindowsServer]
 
 
@@ -285,11 +286,24 @@ def test_only_a_whole_disk_is_measured_in_windows(path: str) -> None:
         WINDOWS.filename(path)
 
 
+def test_what_fio_for_windows_printed_in_wine_is_read_with_the_starts_of_its_jobs() -> None:
+    printed = (DATA / "fio-3.39-wine.txt").read_text()
+    released = [float(at) for at in re.findall(r"[0-9.]+", printed.split("\nreleased ")[1].split("\n")[0])]
+    read, wal = Job("randread", 4096, iodepth=4, ramp=0.1, seconds=0.3), WAL
+    target = Target(r"\\.\PhysicalDrive2", 0, 64 * MIB, direct=True)
+    sections = [Section(f"{number}-{job.id}", job, target, 0.0) for number, job in enumerate((read, wal))]
+    found = parse(without_waits(printed), sections, "VM win")
+    starts = [found[0].ramp_started, found[0].started, found[1].started]
+    assert starts == pytest.approx(released, abs=0.02)
+    assert found[0].metrics["iops"] > 1000
+    assert sum(found[1].sync_histogram.values()) > 0
+
+
 @pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
 def test_fios_output_is_read_as_that_of_linux(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "disk").write_bytes(bytes(4 * MIB))
     server = serve(disks={2: tmp_path / "disk"})
-    jobs = [replace(READ, seconds=0.1), Job("write", 65536, iodepth=1, ramp=0, seconds=0.1, label="wal", syncs=True)]
+    jobs = [replace(READ, seconds=0.1), replace(WAL, seconds=0.1)]
     target = Target(r"\\.\PhysicalDrive2", 0, 4 * MIB, direct=False)
     sections = [Section(f"{number}-job", job, target, 0.0) for number, job in enumerate(jobs)]
     with server.login() as runner:
