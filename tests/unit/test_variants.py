@@ -217,6 +217,7 @@ class _Machine:
     variant: str
     aio: str
     boot_seconds: float = 1.0
+    windows: bool = False
 
     @property
     def evidence(self) -> dict[str, str]:
