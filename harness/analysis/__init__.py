@@ -25,6 +25,7 @@ from harness.analysis.change import (
 from harness.analysis.changepoints import ChangePoint, change_points
 from harness.analysis.correlation import NO_CORRELATION, Correlation, pooled_correlation
 from harness.analysis.decompose import Costs, StepCost, decompose
+from harness.analysis.distribution import LatencyHistogram, few_bins, quantiles, upper_end, wider_bins
 from harness.analysis.drift import drifted, estimate_drift
 from harness.analysis.estimate import (
     Estimate,
@@ -80,6 +81,7 @@ __all__ = [
     "Evidence",
     "Ios",
     "Judgement",
+    "LatencyHistogram",
     "Limit",
     "LimitedBy",
     "Load",
@@ -123,6 +125,7 @@ __all__ = [
     "estimate_overhead",
     "exceeds_p_value",
     "fairness",
+    "few_bins",
     "fewest_rounds",
     "find_bottleneck",
     "first_blocks",
@@ -145,6 +148,7 @@ __all__ = [
     "pooled_sd",
     "power_to_decide",
     "proven_below",
+    "quantiles",
     "samples_to_show",
     "saturated",
     "scaling",
@@ -155,5 +159,7 @@ __all__ = [
     "t_cdf",
     "t_quantile",
     "t_survival",
+    "upper_end",
     "variance_components",
+    "wider_bins",
 ]

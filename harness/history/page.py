@@ -10,7 +10,8 @@ import plotly.graph_objects as go
 
 from harness.history.screen import latest, nearby_words, quantity_words, shift_words, shown_value
 from harness.history.trends import Trend
-from harness.report.html import compact_json, environment, plain_figure
+from harness.report.figures import compact_json, plain_figure
+from harness.report.html import environment
 from harness.report.packing import packed, packed_plotly
 from harness.report.theme import HOST, mode_colours, templates
 

@@ -9,10 +9,13 @@ from typing import Any
 import plotly.graph_objects as go
 
 from harness.analysis import METRICS, Estimate
+from harness.analysis.metrics import Shown
+from harness.report.arms import Look, look_of
+from harness.report.axes import scalable, whiskers
 from harness.report.labels import label_room, safe
 from harness.report.model import Allowance, Quantity, Section, Series, Split, WorkloadView
 from harness.report.numbers import microseconds, percent_with_interval, significant
-from harness.report.theme import HOST, LAYER, VIRTUALISATION, mode_colours, mode_symbols, translucent
+from harness.report.theme import HOST, LAYER, VIRTUALISATION, mode_colours, translucent
 
 # The interval of two rounds can be too wide for a browser to draw, so a band ends at this multiple of its point.
 _BAND_ROOM = 20.0
@@ -20,12 +23,11 @@ _BAND_ROOM = 20.0
 
 def over_iodepth(section: Section, workload: WorkloadView, quantity: Quantity) -> go.Figure:
     """Where an arm saturates: throughput, or mean completion latency, over iodepth. Dotted lines are the budgets."""
-    first = workload.cells[0]
-    scale = METRICS[first.latency_name if quantity == "latency" else first.throughput_name].shown.scale
+    scale = _shown(workload, quantity).scale
     series = workload.series(quantity)
     figure = go.Figure()
     for arm in series:
-        for trace in _traces(section, arm, quantity, scale, single=len(workload.depths) == 1):
+        for trace in _traces(section, arm, quantity, scale):
             figure.add_trace(trace)
     allowances = workload.allowances(quantity)
     for allowance in allowances:
@@ -40,10 +42,68 @@ def over_iodepth(section: Section, workload: WorkloadView, quantity: Quantity) -
         ticktext=[str(depth) for depth in workload.depths],
         range=[math.log10(workload.depths[0] / 1.25), math.log10(workload.depths[-1] * 1.25)],
     )
-    if quantity == "latency":
-        figure.update_yaxes(type="log", **log_axis(values))
-    else:
-        figure.update_yaxes(range=[0, max(values, default=1) * 1.12], separatethousands=True, exponentformat="none")
+    scalable(figure, "yaxis", values, log=quantity == "latency")
+    return figure
+
+
+def at_one_depth(section: Section, workload: WorkloadView, quantity: Quantity) -> go.Figure:
+    """A workload with one iodepth: throughput, or mean completion latency, as a dot with its interval for each arm.
+
+    A vertical mark in the row of a guest is its budget.
+    """
+    scale = _shown(workload, quantity).scale
+    series = [arm for arm in workload.series(quantity) if arm.points]
+    figure = go.Figure()
+    reached: list[float] = []
+    for arm in series:
+        look = look_of(section.modes, arm.place, arm.mode)
+        _, value = arm.points[0]
+        reached += [value.point / scale, min(value.high or 0.0, value.point * 2) / scale or value.point / scale]
+        if quantity == "latency":
+            reached.append(max(value.low or value.point, value.point / 4) / scale)
+        figure.add_trace(
+            go.Scatter(
+                x=[value.point / scale],
+                y=[look.name],
+                error_x=whiskers([value], 1 / scale, color=look.colour, thickness=1.4, width=4),
+                mode="markers",
+                name=look.name,
+                marker={"color": look.colour, "symbol": _symbols(arm, look), "size": 8},
+                customdata=_hovers(arm, look, quantity, scale),
+                hovertemplate="%{customdata}<extra></extra>",
+                meta=look.key,
+            )
+        )
+    for allowance in workload.allowances(quantity):
+        look = look_of(section.modes, "guest", allowance.mode)
+        limit = allowance.points[0][1] / scale
+        reached.append(limit)
+        figure.add_trace(
+            go.Scatter(
+                x=[limit],
+                y=[look.name],
+                mode="markers",
+                name=f"budget of {safe(allowance.mode)}",
+                marker={
+                    "color": look.colour,
+                    "symbol": "line-ns",
+                    "size": 13,
+                    "line": {"color": look.colour, "width": 2},
+                },
+                hovertemplate=f"budget of {safe(allowance.mode)}: %{{x:,.3~r}}<extra></extra>",
+                meta=f"budget:{allowance.mode}",
+            )
+        )
+    labels = [look_of(section.modes, arm.place, arm.mode).name for arm in series]
+    figure.update_layout(
+        height=max(180, 64 + 24 * len(labels)),
+        margin={"l": label_room(labels), "r": 14, "t": 10, "b": 44},
+        showlegend=False,
+        hovermode="closest",
+    )
+    figure.update_yaxes(categoryorder="array", categoryarray=labels[::-1], ticksuffix="  ")
+    scalable(figure, "xaxis", reached, log=quantity == "latency", most=5)
+    figure.update_xaxes(title=_shown(workload, quantity).unit, nticks=5)
     return figure
 
 
@@ -65,7 +125,7 @@ def split(section: Section, workload: WorkloadView, iodepth: int) -> go.Figure:
                 name=name,
                 y=modes,
                 x=[None if value is None else value.point * 100 for value in estimates],
-                error_x=_errors(estimates),
+                error_x=whiskers(estimates, 100),
                 marker={
                     "color": [HOST if part.doubt else colour for part in parts],
                     "opacity": [0.45 if part.doubt else 1 for part in parts],
@@ -92,9 +152,8 @@ def split(section: Section, workload: WorkloadView, iodepth: int) -> go.Figure:
     return figure
 
 
-def _traces(section: Section, arm: Series, quantity: Quantity, scale: float, *, single: bool) -> Iterator[Any]:
-    colour = HOST if arm.mode is None else mode_colours(section.modes).get(arm.mode, HOST)
-    name = "host" if arm.mode is None else f"{arm.place} {safe(arm.mode)}"
+def _traces(section: Section, arm: Series, quantity: Quantity, scale: float) -> Iterator[Any]:
+    look = look_of(section.modes, arm.place, arm.mode)
     depths = [depth for depth, _ in arm.points]
     bounded = [(depth, value) for depth, value in arm.points if value.low is not None and value.high is not None]
     if len(bounded) > 1:
@@ -105,33 +164,45 @@ def _traces(section: Section, arm: Series, quantity: Quantity, scale: float, *, 
             x=around + around[::-1],
             y=upper + lower[::-1],
             fill="toself",
-            fillcolor=translucent(colour, 0.14),
+            fillcolor=translucent(look.colour, 0.14),
             line={"width": 0},
             mode="lines",
             hoverinfo="skip",
-            meta=_arm_key(arm),
+            meta=look.key,
         )
-    symbol = "circle" if arm.mode is None else mode_symbols(section.modes).get(arm.mode, "circle")
-    show = microseconds if quantity == "latency" else lambda value: significant(value / scale)
-    unit = "us" if quantity == "latency" else ""
     yield go.Scatter(
         x=depths,
         y=[value.point / scale for _, value in arm.points],
-        error_y=_bars([value for _, value in arm.points], scale) if single else None,
         mode="lines+markers",
-        name=name,
-        line={"color": colour, "width": 2.4 if arm.mode is None else 1.8, "dash": DASH[arm.place]},
+        name=look.name,
+        line={"color": look.colour, "width": 2.4 if arm.mode is None else 1.8, "dash": look.dash},
         marker={
-            "symbol": [f"{symbol}-open" if depth in arm.doubtful else symbol for depth in depths],
+            "symbol": _symbols(arm, look),
             "size": 7 if arm.place == "guest" else 5,
         },
-        customdata=[
-            f"{name}, qd{depth}: {show(value.point)} {unit}".rstrip() + (_FASTER if depth in arm.doubtful else "")
-            for depth, value in arm.points
-        ],
+        customdata=_hovers(arm, look, quantity, scale),
         hovertemplate="%{customdata}<extra></extra>",
-        meta=_arm_key(arm),
+        meta=look.key,
     )
+
+
+def _symbols(arm: Series, look: Look) -> list[str]:
+    """The marker of each point: open if it is not a result."""
+    return [f"{look.symbol}-open" if depth in arm.doubtful else look.symbol for depth, _ in arm.points]
+
+
+def _hovers(arm: Series, look: Look, quantity: Quantity, scale: float) -> list[str]:
+    show = microseconds if quantity == "latency" else lambda value: significant(value / scale)
+    unit = "us" if quantity == "latency" else ""
+    return [
+        f"{look.name}, qd{depth}: {show(value.point)} {unit}".rstrip() + (_FASTER if depth in arm.doubtful else "")
+        for depth, value in arm.points
+    ]
+
+
+def _shown(workload: WorkloadView, quantity: Quantity) -> Shown:
+    first = workload.cells[0]
+    return METRICS[first.latency_name if quantity == "latency" else first.throughput_name].shown
 
 
 def _allowance(section: Section, allowance: Allowance, quantity: Quantity, scale: float) -> go.Scatter:
@@ -156,33 +227,7 @@ def _split_label(part: Split) -> str:
     return safe(f"{part.mode} ({part.doubt})" if part.doubt else part.mode)
 
 
-DASH = {"host": "solid", "twin": "dash", "guest": "solid"}
 _FASTER = "<br>faster than its host: not a result, find out why"
-
-
-def _arm_key(arm: Series) -> str:
-    """The key by which the page's legend shows and hides an arm."""
-    return "host" if arm.mode is None else f"{arm.place}:{arm.mode}"
-
-
-def _errors(estimates: Sequence[Estimate | None]) -> dict[str, Any] | None:
-    """Whiskers in percent; None if no value has an interval."""
-    if all(value is None or value.low is None for value in estimates):
-        return None
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [_gap(value, "high", 100) for value in estimates],
-        "arrayminus": [_gap(value, "low", 100) for value in estimates],
-    }
-
-
-def _bars(estimates: Sequence[Estimate], scale: float) -> dict[str, Any] | None:
-    errors = _errors(estimates)
-    return errors and errors | {
-        "array": [_gap(value, "high", 1 / scale) for value in estimates],
-        "arrayminus": [_gap(value, "low", 1 / scale) for value in estimates],
-    }
 
 
 def _reach(estimates: Sequence[Estimate]) -> tuple[float, float]:
@@ -193,22 +238,3 @@ def _reach(estimates: Sequence[Estimate]) -> tuple[float, float]:
     ends = [end * 100 for estimate in estimates for end in (estimate.low, estimate.high) if end is not None]
     lowest, highest = min([low, *ends]), max([high, *ends])
     return max(lowest, low - width) - (width * 0.04 if lowest < 0 else 0), min(highest, high + width) + width * 0.06
-
-
-def _gap(value: Estimate | None, end: str, factor: float) -> float:
-    reach = getattr(value, end) if value else None
-    return 0.0 if value is None or reach is None else min(abs(reach - value.point), 1e9) * factor
-
-
-def log_axis(values: Sequence[float]) -> dict[str, Any]:
-    """Range and ticks at 1, 2, 5, 10, ... around the values."""
-    low, high = min(values, default=1.0) / 1.3, max(values, default=1.0) * 1.3
-    ticks = [step * 10.0**power for power in range(-3, 10) for step in (1, 2, 5)]
-    inside = [tick for tick in ticks if low <= tick <= high]
-    if len(inside) > 8:
-        inside = [tick for tick in inside if f"{tick:e}".startswith("1")]
-    return {
-        "range": [math.log10(low), math.log10(high)],
-        "tickvals": inside,
-        "ticktext": [f"{tick:,.10g}".replace(",", "\N{NARROW NO-BREAK SPACE}") for tick in inside],
-    }

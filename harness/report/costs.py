@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from harness.analysis import Estimate, estimate_mean
+from harness.report.arms import label_of
 from harness.report.cells import ArmName, CellView
 from harness.results import Run
 from harness.results.io_costs import CPU_PARTS, CYCLE_COSTS, TOTAL, IoCost
@@ -35,7 +36,7 @@ class ArmCosts:
 
     @property
     def label(self) -> str:
-        return "host" if self.mode is None else f"{self.place} {self.mode}"
+        return label_of(self.place, self.mode)
 
     def figure(self, name: str) -> Estimate | None:
         """The mean over the blocks, in the unit of the cost; None if the arm does not have the figure."""

@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
-import plotly.graph_objects as go
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from harness.analysis import METRICS, Estimate, Unit
+from harness.analysis import METRICS, Calls, Estimate, Unit
 from harness.analysis.metrics import SHOWN
-from harness.report import background, budgets, charts, numbers, packing
+from harness.report import background, budgets, numbers, packing
 from harness.report.best import BEST_HEAD
 from harness.report.cells import CellView, confidence_words
-from harness.report.cost_chart import cost_chart
 from harness.report.costs import why_no_cycles
-from harness.report.heatmap import colour_limit, heat_map, heat_maps
+from harness.report.figures import compact_json, figures
+from harness.report.heatmap import colour_limit, heat_maps
 from harness.report.intervals import Scale
-from harness.report.model import ReportView, Section, report_view
+from harness.report.latencies import CALLS
+from harness.report.model import Section, report_view
 from harness.report.neighbours import NEIGHBOUR_COLUMNS, SHARED_COLUMNS
+from harness.report.order import blocks_by_depth, order_sentence
 from harness.report.packing import Parts, packed, packed_plotly
-from harness.report.search_chart import search_chart
-from harness.report.steadiness import steadiness
 from harness.report.terminal import efficiency_line
 from harness.report.theme import HOST, LAYER, PART_COLOURS, VIRTUALISATION, mode_colours, mode_symbols, templates
 from harness.report.verdicts import Judged
-from harness.report.waterfall_chart import waterfall_chart
 from harness.results import MetricRecord, PooledPercentile, Run
 from harness.units import format_duration
 
@@ -61,60 +57,6 @@ def render_html(run: Run) -> str:
         efficiency=efficiency_line(run),
         why_no_cycles=why_no_cycles(run),
     )
-
-
-def figures(view: ReportView) -> dict[str, Any]:
-    """plotly's data and layout by the id of the element that shows them. A split or waterfall has one per depth."""
-    found: dict[str, Any] = {}
-    for section in view.sections:
-        if section.has_overhead:
-            found |= _heat_maps(section)
-        for number, workload in enumerate(section.workloads, start=1):
-            key = f"{section.key}-w{number}"
-            if not any(cell.measured for cell in workload.cells):
-                continue
-            if not workload.rated:
-                found[f"{key}-throughput"] = plain_figure(charts.over_iodepth(section, workload, "throughput"))
-            found[f"{key}-latency"] = plain_figure(charts.over_iodepth(section, workload, "latency"))
-            by_depth = {depth: charts.split(section, workload, depth) for depth in workload.depths}
-            found[f"{key}-split"] = {"depths": {str(depth): plain_figure(figure) for depth, figure in by_depth.items()}}
-            costs = {depth: arms for depth in workload.depths if (arms := workload.costs(depth))}
-            if costs:
-                by_depth = {depth: cost_chart(arms) for depth, arms in costs.items()}
-                found[f"{key}-costs"] = {
-                    "depths": {str(depth): plain_figure(figure) for depth, figure in by_depth.items()}
-                }
-        for group in section.waterfalls:
-            if group.drawn:
-                drawn = {str(each.iodepth): plain_figure(waterfall_chart(each)) for each in group.drawn}
-                found[group.key] = {"depths": drawn}
-        for search in section.searches:
-            found[search.key] = plain_figure(search_chart(search, section.modes))
-    for conditioning in view.conditionings:
-        for region in conditioning.regions:
-            if not region.record.values:
-                continue
-            found[region.key] = plain_figure(steadiness(region))
-    return found
-
-
-def _heat_maps(section: Section) -> dict[str, Any]:
-    limit = colour_limit(section.heat_map.values)
-    parts = enumerate(heat_maps(section), start=1)
-    return {f"{section.key}-heat{number}": plain_figure(heat_map(part, limit)) for number, part in parts}
-
-
-def plain_figure(figure: go.Figure) -> Any:
-    """The figure as JSON values, without a template: the page adds the one for light or dark."""
-    figure.update_layout(template="none", dragmode=False)
-    document = json.loads(figure.to_json())
-    document["layout"].pop("template", None)
-    return document
-
-
-def compact_json(value: object) -> str:
-    """JSON without blanks."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 @cache
@@ -161,6 +103,10 @@ def environment() -> Environment:
         "batch_count": numbers.batch_count,
         "pooled": _pooled,
         "pooled_percentiles": _pooled_percentiles,
+        "blocks_by_depth": blocks_by_depth,
+        "order_sentence": order_sentence,
+        "latencies_of": CALLS,
+        "quantiles_of": _quantiles_of,
         "colour_limit": colour_limit,
         "heat_maps": heat_maps,
         "mode_colours": mode_colours,
@@ -222,6 +168,11 @@ def _verdict_scale(judged: Sequence[Judged]) -> Scale:
 
 def _pooled_percentiles(cell: CellView) -> dict[str, MetricRecord]:
     return {name: metric for name, metric in cell.record.metrics.items() if metric.pooled or metric.batches}
+
+
+def _quantiles_of(of: Calls) -> tuple[float, ...]:
+    """The percentiles of these calls in the tables."""
+    return tuple(each.quantile for each in METRICS.values() if each.of == of and each.quantile is not None)
 
 
 def _pooled(percentile: PooledPercentile | None) -> str:

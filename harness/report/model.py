@@ -10,6 +10,7 @@ from typing import Literal
 
 from harness.analysis import Estimate
 from harness.report.answers import AnswerView, MatrixView
+from harness.report.arms import arms_of
 from harness.report.array_states import ArrayStateView, array_state_views, state_sentences
 from harness.report.arrays import array_headline, existing_array_sentences
 from harness.report.background import guests_of
@@ -23,6 +24,7 @@ from harness.report.disks import DiskView, disk_notes, disk_views
 from harness.report.fio_files import FioFileView, fio_file_views
 from harness.report.gains import gain_sentences
 from harness.report.groups import ConditioningView, GroupView, conditionings, groups
+from harness.report.latencies import LatencyView, latency_view
 from harness.report.modes import Comparison, Headline, compare_modes, headline
 from harness.report.neighbours import NeighbourView, SharedView, neighbour_views, shared_views
 from harness.report.notes import Notes, notes_of
@@ -118,6 +120,11 @@ class WorkloadView:
         return self._costs[iodepth]
 
     @cached_property
+    def latencies(self) -> LatencyView:
+        """Whole distributions, and latency over load."""
+        return latency_view(self.cells)
+
+    @cached_property
     def cost_parts(self) -> tuple[IoCost, ...]:
         return parts_of([arm for arms in self._costs.values() for arm in arms])
 
@@ -137,17 +144,11 @@ class WorkloadView:
     def series(self, quantity: Quantity) -> tuple[Series, ...]:
         """The host, then twin and guest of each mode. Arms without a usable value are left out."""
         arms: dict[tuple[ArmName, str | None], dict[int, Estimate]] = {("host", None): {}}
-        for cell in sorted(self.cells, key=lambda cell: len(cell.record.rounds)):
-            metric = cell.throughput if quantity == "throughput" else cell.latency
-            if not cell.usable:
-                continue
-            for place in ("host", "twin", "guest"):
-                mean = cell.mean(metric, place)  # the shared host's values come from the cell with the most blocks
-                if mean is not None:
-                    shared = place == "host" and cell.record.mode_detail.has_bare_host
-                    # The baseline of several guests is fio on their volumes, as a twin.
-                    arm: ArmName = "twin" if place == "host" and not shared else place
-                    arms.setdefault((arm, None if shared else cell.mode), {})[cell.iodepth] = mean
+        for depth in self.depths:
+            for arm in arms_of(cell for cell in self.cells if cell.iodepth == depth):
+                metric = arm.cell.throughput if quantity == "throughput" else arm.cell.latency
+                if (mean := arm.cell.mean(metric, arm.source)) is not None:
+                    arms.setdefault((arm.place, arm.mode), {})[depth] = mean
         order = {mode: number for number, mode in enumerate(dict.fromkeys(cell.mode for cell in self.cells))}
         ranked = sorted(arms, key=lambda arm: (-1 if arm[1] is None else order[arm[1]], arm[0] == "guest"))
         doubtful = {(cell.mode, cell.iodepth) for cell in self.cells if cell.faster_than_host}

@@ -8,10 +8,10 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from harness.report.charts import DASH, log_axis
-from harness.report.labels import safe
+from harness.report.arms import look_of
+from harness.report.axes import log_axis
 from harness.report.search import ArmView, SearchView
-from harness.report.theme import HOST, mode_colours, mode_symbols, translucent
+from harness.report.theme import HOST, translucent
 
 _US = 1e6
 
@@ -27,14 +27,12 @@ def search_chart(view: SearchView, modes: Sequence[str]) -> go.Figure:
     latencies = [rate.latency * _US for arm in view.arms for rate in arm.record.rates if rate.latency is not None]
     figure.update_layout(height=340, margin={"l": 58, "r": 14, "t": 10, "b": 44}, showlegend=False, hovermode="closest")
     figure.update_xaxes(title="achieved IOPS", rangemode="tozero", separatethousands=True, exponentformat="none")
-    figure.update_yaxes(type="log", title=f"{view.metric}, us", **log_axis([*latencies, bound]))
+    figure.update_yaxes(title=f"{view.metric}, us", **log_axis([*latencies, bound]))
     return figure
 
 
 def _traces(arm: ArmView, modes: Sequence[str], bound: float) -> Iterator[Any]:
-    colour = HOST if arm.mode is None else mode_colours(modes)[arm.mode]
-    symbol = "circle" if arm.mode is None else mode_symbols(modes)[arm.mode]
-    name = "host" if arm.mode is None else f"{arm.place} {safe(arm.mode)}"
+    look = look_of(modes, arm.place, arm.mode)
     rows = [row for row in arm.rates if row.record.latency is not None]
     loads = [fmean(row.record.iops) for row in rows]
     upper, lower = ([(getattr(row.record, end) or 0.0) * _US for row in rows] for end in ("high", "low"))
@@ -43,7 +41,7 @@ def _traces(arm: ArmView, modes: Sequence[str], bound: float) -> Iterator[Any]:
         x=loads + loads[::-1],
         y=upper + lower[::-1],
         fill="toself",
-        fillcolor=translucent(colour, 0.14),
+        fillcolor=translucent(look.colour, 0.14),
         line={"width": 0},
         mode="lines",
         hoverinfo="skip",
@@ -53,10 +51,10 @@ def _traces(arm: ArmView, modes: Sequence[str], bound: float) -> Iterator[Any]:
         x=loads,
         y=[(row.record.latency or 0.0) * _US for row in rows],
         mode="lines+markers",
-        name=name,
-        line={"color": colour, "width": 1.8, "dash": DASH[arm.place]},
-        marker={"symbol": symbol, "size": 5},
-        customdata=[f"{name}: {row.iops} IOPS, {row.latency} us {row.interval}" for row in rows],
+        name=look.name,
+        line={"color": look.colour, "width": 1.8, "dash": look.dash},
+        marker={"symbol": look.symbol, "size": 5},
+        customdata=[f"{look.name}: {row.iops} IOPS, {row.latency} us {row.interval}" for row in rows],
         hovertemplate="%{customdata}<extra></extra>",
         **common,
     )
@@ -69,8 +67,8 @@ def _traces(arm: ArmView, modes: Sequence[str], bound: float) -> Iterator[Any]:
         y=[bound * _US],
         error_x={"type": "data", "symmetric": False, "array": [high - found.iops], "arrayminus": [found.iops - low]},
         mode="markers",
-        marker={"symbol": symbol, "size": 10, "color": colour},
-        customdata=[f"{name}: {arm.load}"],
+        marker={"symbol": look.symbol, "size": 10, "color": look.colour},
+        customdata=[f"{look.name}: {arm.load}"],
         hovertemplate="%{customdata}<extra></extra>",
         **common,
     )

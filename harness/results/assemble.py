@@ -35,7 +35,9 @@ from harness.results.others import others_notes
 from harness.results.percentiles import (
     ByArm,
     counts_of,
+    stored_histograms,
     too_few_ios,
+    whole_histograms,
 )
 from harness.results.records import CarryOverRecord, Measurement
 from harness.results.throttles import plateau_notes, throttle_checks
@@ -201,7 +203,10 @@ def _cell_record(
         *context.check(cell, own),
     )
     counts = counts_of({place: own for place, own in by_arm.items() if place is not Place.REFERENCE}, blocks)
-    metrics = {} if impossible else metric_records(by_arm, blocks, counts, samples, confidence)
+    whole = whole_histograms(by_arm, blocks)
+    metrics = (
+        {} if impossible else metric_records(by_arm, blocks, counts, whole, samples=samples, confidence=confidence)
+    )
     budgets = judged(context.budgets, metrics, look, samples) if context.skipped is None else ()
     headline = metrics.get(job.headline)
     return CellRecord(
@@ -240,6 +245,8 @@ def _cell_record(
         skipped=context.skipped,
         accounting=accounting(by_arm, blocks, confidence=confidence),
         ios=counts["ios"],
+        times=_times(by_arm, blocks),
+        histograms=stored_histograms(whole),
         against=f"{cell.scenario}-{cell.mode.against.name}-{job.id}" if cell.mode.against is not None else None,
         differs=_differs(cell.mode, context),
         several=several_guests(cell, by_arm, blocks, samples, confidence) if not impossible else None,
@@ -274,6 +281,12 @@ def _slices(by_arm: ByArm) -> list[Measurement]:
 
 def _boots(by_arm: ByArm, blocks: Sequence[BlockKey]) -> tuple[int, ...]:
     return tuple(by_arm[Place.HOST][block][0].boot for block in blocks)
+
+
+def _times(by_arm: ByArm, blocks: Sequence[BlockKey]) -> tuple[float, ...]:
+    """When the first slice of each block began, to the nearest tenth of a second."""
+    starts = (min(each.started for own in by_arm.values() for each in own[block]) for block in blocks)
+    return tuple(round(start, 1) for start in starts)
 
 
 def _look(context: CellContext, rounds: int) -> Look | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from harness.analysis import Better, Estimate, Limit, Unit, Verdict
+from harness.analysis import Better, Calls, Estimate, LatencyHistogram, Limit, Unit, Verdict
 from harness.analysis.verdict import Both
 from harness.model.effective import Effective
 from harness.model.job import Job
@@ -281,6 +281,12 @@ class CellRecord:
     ios: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """The I/Os in the histogram of each block, by arm (`host`, `twin`, `guest`, `against`), in the order of `rounds`.
     A percentile p(q) needs 10 / (1 - q) of them for a sample. Empty in version 0.1."""
+    times: tuple[float, ...] = ()
+    """When each block began, in the order of `rounds`: the start of its first slice, in seconds since 1970-01-01 UTC.
+    Empty in older versions."""
+    histograms: dict[Calls, dict[str, LatencyHistogram]] = field(default_factory=dict)
+    """The latencies of all blocks that count, together: of the reads and writes (`ios`) and of fdatasync (`syncs`), by
+    arm (`host`, `twin`, `guest`). Empty without fio's histograms, and in older versions."""
 
     @property
     def samples(self) -> tuple[BlockKey, ...]:

@@ -10,13 +10,15 @@ from harness.analysis import METRICS, Estimate, Metric, Samples, estimate_added,
 from harness.model.mode import Place
 from harness.results.cells import BlockKey, MetricRecord
 from harness.results.dependence import of_difference
-from harness.results.percentiles import Blocks, ByArm, Counts, batch_values, batches_of, pooled
+from harness.results.percentiles import Blocks, ByArm, Counts, Whole, batch_values, batches_of, pooled
 
 
 def metric_records(
     by_arm: ByArm,
     blocks: Sequence[BlockKey],
     counts: Counts,
+    whole: Whole,
+    *,
     samples: Samples,
     confidence: float,
 ) -> dict[str, MetricRecord]:
@@ -44,7 +46,7 @@ def metric_records(
             record = replace(_metric_record(metric, values, samples.in_batches(sizes), confidence), batches=sizes)
         else:
             continue
-        found[metric.name] = replace(record, pooled=pooled(metric, by_arm, blocks, confidence))
+        found[metric.name] = replace(record, pooled=pooled(metric, whole, confidence))
     return found
 
 

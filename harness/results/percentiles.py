@@ -9,8 +9,10 @@ from typing import get_args
 from harness.analysis import (
     METRICS,
     Calls,
+    LatencyHistogram,
     Metric,
     batches,
+    few_bins,
     fewest_rounds,
     merged,
     percentile,
@@ -23,10 +25,14 @@ from harness.results.records import Measurement
 Blocks = Mapping[BlockKey, Sequence[Measurement]]
 ByArm = Mapping[Place, Blocks]
 
+_OWN_ARMS = tuple(map(str, (Place.HOST, Place.TWIN, Place.GUEST)))
+
 FEWEST_SAMPLES = 2
 """An interval needs two samples."""
 
 
+Whole = Mapping[Calls, Mapping[str, Mapping[int, int]]]
+"""The histograms of all blocks together, by kind of call and arm: calls by latency in nanoseconds."""
 Counts = Mapping[Calls, Mapping[str, Sequence[int]]]
 """The calls in the histograms, by arm and block."""
 
@@ -69,16 +75,37 @@ def batch_values(
     )
 
 
-def pooled(metric: Metric, by_arm: ByArm, blocks: Sequence[BlockKey], confidence: float) -> dict[str, PooledPercentile]:
+def pooled(metric: Metric, whole: Whole, confidence: float) -> dict[str, PooledPercentile]:
     """A percentile of all I/Os of an arm's blocks together, if its measurements have histograms."""
     if metric.quantile is None:
         return {}
     found = {}
-    for place, of_block in by_arm.items():
-        interval = percentile_interval(_bins(metric, of_block, blocks), metric.quantile, confidence=confidence)
+    for place, bins in whole[metric.of].items():
+        interval = percentile_interval(bins, metric.quantile, confidence=confidence)
         if interval is not None:
-            found[str(place)] = PooledPercentile(interval.point, interval.low, interval.high, interval.ios)
+            found[place] = PooledPercentile(interval.point, interval.low, interval.high, interval.ios)
     return found
+
+
+def whole_histograms(by_arm: ByArm, blocks: Sequence[BlockKey]) -> Whole:
+    """The latencies of these blocks together, by kind of call and arm; without the reference of an array."""
+    return {
+        of: {
+            str(place): merged(histogram_of(each, of) for block in blocks for each in of_block[block])
+            for place, of_block in by_arm.items()
+            if place is not Place.REFERENCE
+        }
+        for of in get_args(Calls)
+    }
+
+
+def stored_histograms(whole: Whole) -> dict[Calls, dict[str, LatencyHistogram]]:
+    """The histograms of the cell's own arms in few bins; only of calls that there were."""
+    found = {
+        of: {place: few_bins(by_arm[place]) for place in _OWN_ARMS if any(by_arm.get(place, {}).values())}
+        for of, by_arm in whole.items()
+    }
+    return {of: arms for of, arms in found.items() if arms}
 
 
 def too_few_ios(names: Sequence[str], metrics: Mapping[str, MetricRecord], counts: Counts) -> Iterator[str]:

@@ -9,7 +9,7 @@ import pytest
 
 from harness.analysis import LimitedBy
 from harness.report import markdown_table, summary_lines
-from harness.report.html import figures
+from harness.report.figures import figures
 from harness.report.model import report_view
 from harness.report.search import SearchView
 from harness.results import Run, RunStore, SearchArm

@@ -12,7 +12,8 @@
   }
 
   const legendOf = (node) => document.querySelector(`form[data-section="${node.id.split("-")[0]}"]`);
-  const depthOf = (form) => form?.querySelector("select")?.value;
+  const depthOf = (form) => form?.querySelector(".depth select")?.value;
+  const scaleOf = (form) => form?.querySelector(".scale select")?.value;
 
   function hidden(form, arm) {
     const off = new Set([...form.querySelectorAll("input[type=checkbox]:not(:checked)")].map((box) => box.value));
@@ -52,6 +53,7 @@
       trace.meta && form ? { ...trace, visible: !hidden(form, trace.meta) } : { ...trace });
     const template = templates[dark.matches && !printing ? "dark" : "light"];
     const layout = { ...structuredClone(figure.layout), template };
+    for (const [axis, scales] of Object.entries(layout.meta?.scales ?? {})) Object.assign(layout[axis], scales[scaleOf(form)]);
     const least = layout.meta?.min_width;
     node.style.minWidth = least && !printing ? `${least}px` : "0";
     if (printing && node.classList.contains("heat")) fitPaper(data[0], layout, 700);

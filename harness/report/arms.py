@@ -1,0 +1,87 @@
+"""The arms of a job as charts show them: the bare host once, then twin and guest of each mode, each with its look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from harness.analysis import Estimate
+from harness.report.cells import ArmName, CellView
+from harness.report.labels import safe
+from harness.report.theme import HOST, mode_colours, mode_symbols
+
+_DASH = {"host": "solid", "twin": "dash", "guest": "solid"}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How an arm looks in every chart. `key` is the name by which the page's legend shows and hides it."""
+
+    name: str
+    key: str
+    colour: str
+    symbol: str
+    dash: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArmOfCell:
+    """One arm with the cell that has its values."""
+
+    place: ArmName
+    mode: str | None
+    """None for the bare host."""
+    cell: CellView
+    source: ArmName
+    """Where the cell's records have the arm's values. The baseline of several guests is their host, shown as a twin."""
+
+    @property
+    def label(self) -> str:
+        return label_of(self.place, self.mode)
+
+    @property
+    def throughput(self) -> Estimate | None:
+        """The mean over its blocks, in IO/s or B/s."""
+        return self.cell.mean(self.cell.throughput, self.source)
+
+    def mean(self, name: str) -> Estimate | None:
+        """The mean over its blocks of the metric of this name, in its unit; None if it does not have it."""
+        return self.cell.mean(self.cell.record.metrics.get(name), self.source)
+
+
+def label_of(place: str, mode: str | None) -> str:
+    """For example "guest lvm"; "host" for the bare host, whose mode is None."""
+    return "host" if mode is None else f"{place} {mode}"
+
+
+def look_of(modes: Sequence[str], place: str, mode: str | None) -> Look:
+    """The look of an arm among these `modes` of its disk. Its name is escaped."""
+    return Look(
+        name="host" if mode is None else f"{place} {safe(mode)}",
+        key="host" if mode is None else f"{place}:{mode}",
+        colour=HOST if mode is None else mode_colours(modes).get(mode, HOST),
+        symbol="circle" if mode is None else mode_symbols(modes).get(mode, "circle"),
+        dash=_DASH[place],
+    )
+
+
+def arms_of(cells: Iterable[CellView]) -> tuple[ArmOfCell, ...]:
+    """The arms of usable cells of one job: the host, then twin and guest of each mode in the order of the cells.
+
+    The cells share the host. Its values come from the cell with the most blocks.
+    """
+    usable = [cell for cell in cells if cell.usable]
+    bare = [cell for cell in usable if cell.record.mode_detail.has_bare_host]
+    found = [ArmOfCell("host", None, cell, "host") for cell in sorted(bare, key=_blocks)[-1:]]
+    for cell in usable:
+        if cell.is_baseline:
+            continue
+        if not cell.record.mode_detail.has_bare_host:
+            # The baseline of several guests is fio on their volumes, as a twin.
+            found.append(ArmOfCell("twin", cell.mode, cell, "host"))
+        found += [ArmOfCell(place, cell.mode, cell, place) for place in ("twin", "guest")]
+    return tuple(found)
+
+
+def _blocks(cell: CellView) -> int:
+    return len(cell.record.rounds)
