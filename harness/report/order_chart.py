@@ -49,7 +49,7 @@ def order_chart(found: Sequence[ArmBlocks], modes: Sequence[str]) -> go.Figure:
         ranges=[(each.shown_mean * (1 - reach), each.shown_mean * (1 + reach)) for each in found],
         height=_ROW,
     )
-    for at in sorted({boot for each in found for boot in each.boots}):
+    for at in max(found, key=lambda each: len(each.blocks)).boots:
         figure.add_shape(
             type="line", x0=at, x1=at, y0=0, y1=1, yref="paper", line={"dash": "dot", "width": 1, "color": HOST}
         )
