@@ -25,7 +25,7 @@ from harness.report import render_html
 from harness.results import Run
 from tests.bench.scale.matrix import PROFILE, workloads
 from tests.browser.chromium import started_chromium
-from tests.unit.runs import synthetic_run
+from tests.unit.runs import real_shape, synthetic_run
 
 OPENED = 3
 MEGABYTE = 10**6
@@ -115,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     within = True
     with tempfile.TemporaryDirectory() as directory, started_chromium() as browser:
         for number in parser.parse_args(arguments).cells:
-            run = synthetic_run(profile=PROFILE, workloads=workloads(number))
+            run = synthetic_run(profile=PROFILE, workloads=workloads(number), shape=real_shape())
             path = Path(directory) / f"{number}.html"
             path.write_text(render_html(run))
             times = _median([measured(browser, path.as_uri(), _last_cell(run)) for _ in range(OPENED)])

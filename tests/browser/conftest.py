@@ -13,9 +13,11 @@ from playwright.sync_api import Browser, Page
 from harness.report import render_html
 from harness.results import Run, RunStore
 from tests.browser.chromium import started_chromium
-from tests.unit.runs import synthetic_run
+from tests.unit.runs import real_shape, synthetic_run
 
 STORED = Path(__file__).parents[1] / "unit" / "data" / "run_0_1"
+GALLERY = next((Path(__file__).parents[2] / "docs" / "gallery").glob("*/results.json")).parent
+"""A real run of the embedded lab, with one iodepth."""
 HOSTILE = '</script><img src=x onerror="alert(1)"><script>alert(1)</script>'
 LARGE = ("randread-4k", "seqread-256k", "randwrite-4k", "seqwrite-256k", "randread-8k")
 
@@ -47,12 +49,17 @@ Open = Callable[..., Opened]
 
 
 def runs() -> dict[str, Run]:
-    """What the pages show: an older run from disk, a played-back and a large one, and one with hostile names."""
+    """What the pages show: an older run from disk, two made-up ones, a real one, and one with hostile names."""
     return {
         "stored": RunStore(STORED).read_results(),
         "smoke": synthetic_run(
-            void=["optane-lvm-randread-4k-qd32"], faster=["raw-cached"], ready="not steady", calibrated=True
+            void=["optane-lvm-randread-4k-qd32"],
+            faster=["raw-cached"],
+            ready="not steady",
+            calibrated=True,
+            shape=real_shape(),
         ),
+        "gallery": RunStore(GALLERY).read_results(),
         "large": synthetic_run(profile="standard", workloads=LARGE),
         "hostile": synthetic_run(disk=HOSTILE, modes=["host", "lvm"]),
     }

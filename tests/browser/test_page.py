@@ -27,12 +27,13 @@ CHART = "disk1-w3-throughput"
 
 
 @pytest.mark.parametrize(("theme", "width"), APPEARANCES)
-@pytest.mark.parametrize("name", ["stored", "smoke"])
+@pytest.mark.parametrize("name", ["stored", "smoke", "gallery"])
 def test_each_section_is_drawn_within_the_window_and_the_console_stays_empty(
     opened: Open, tmp_path: Path, name: str, theme: Theme, width: int
 ) -> None:
     """The pictures are in the directory VIRT_OVERHEAD_SCREENSHOTS, if it is set: look at them after a change."""
     report = opened(name, theme=theme, width=width)
+    report.page.evaluate("document.querySelectorAll('details.more').forEach((each) => { each.open = true; })")
     report.visit_all()
     assert report.page.evaluate("document.documentElement.scrollWidth") <= width
     assert report.page.evaluate(UNDRAWN) == []
@@ -149,13 +150,62 @@ def test_a_chart_is_saved_as_svg_png_and_csv(opened: Open, tmp_path: Path) -> No
     assert report.said == []
 
 
+def test_a_histogram_is_saved_with_its_figures_and_hides_arms(opened: Open, tmp_path: Path) -> None:
+    report = opened("gallery")
+    chart = report.page.locator("figure.chart:has(#disk1-w3-histogram-ios)")
+    chart.scroll_into_view_if_needed()
+    expect(chart.locator(".main-svg").first).to_be_visible()
+    content = _saved(report.page, chart.get_by_role("button", name="CSV"), tmp_path).decode()
+    rows = list(csv.reader(content.splitlines()))
+    host = [(float(x), float(y)) for series, x, y in rows[1:] if series == "host"]
+    assert 10 < len(host) < 100
+    assert [x for x, _ in host] == sorted(x for x, _ in host)
+    assert max(y for _, y in host) <= 100
+    report.page.get_by_role("checkbox", name="host", exact=True).uncheck()
+    shown = "document.getElementById('disk1-w3-histogram-ios').data.filter((each) => each.visible !== false)"
+    assert {trace["name"] for trace in report.page.evaluate(shown)} == {
+        "guest passthrough",
+        "twin lvm",
+        "guest lvm",
+        "twin raw",
+        "guest raw",
+    }
+    assert report.said == []
+
+
+def test_the_axes_of_charts_are_linear_or_logarithmic_as_chosen(opened: Open) -> None:
+    report = opened("smoke")
+    page = report.page
+    page.locator(f"#{CHART}").scroll_into_view_if_needed()
+    page.locator(f"#{CHART} .main-svg").first.wait_for()
+    axis = f"(({{ type, range }}) => [type, range[0]])(document.getElementById('{CHART}').layout.yaxis)"
+    assert page.evaluate(axis) == ["linear", 0]
+    page.get_by_role("combobox", name="axes").select_option("logarithmic")
+    kind, low = page.evaluate(axis)
+    assert (kind, low > 1) == ("log", True)
+    page.get_by_role("combobox", name="axes").select_option("as suits each chart")
+    assert page.evaluate(axis) == ["linear", 0]
+    assert report.said == []
+
+
+def test_the_blocks_of_a_workload_are_drawn_when_they_are_unfolded(opened: Open) -> None:
+    report = opened("gallery")
+    page = report.page
+    plot = page.locator("#disk1-w3-order")
+    expect(plot.locator(".main-svg")).to_have_count(0)
+    page.get_by_text("randread-4k: block by block").click()
+    expect(plot.locator(".main-svg").first).to_be_visible()
+    expect(plot.locator(".scatterlayer .trace")).to_have_count(6)
+    assert report.said == []
+
+
 def test_a_table_is_saved_as_csv_as_it_reads(opened: Open, tmp_path: Path) -> None:
     report = opened("smoke")
     workload = report.page.locator(".workload").first
-    content = _saved(report.page, workload.locator(".scroll + .save button"), tmp_path)
+    content = _saved(report.page, workload.locator(".scroll:has(.cells) + .save button"), tmp_path)
     rows = list(csv.reader(content.decode().splitlines()))
     assert rows[0][:3] == ["iodepth", "mode", "host MB/s"]
-    assert len(rows) == workload.locator("tr").count()
+    assert len(rows) == workload.locator(".cells tr").count()
     assert {row[1] for row in rows if row[12] == "baseline"} == {"host"}
 
 

@@ -75,6 +75,18 @@ CALIBRATION: Mapping[str, JsonValue] = {
 Speed = Callable[[Arm, Job], float]
 """What an arm does in a job."""
 
+Shape = Sequence[tuple[float, float]]
+"""A histogram: latencies as multiples of the mean, and the share of I/Os that each has."""
+FOUR_BINS: Shape = ((0.9, 0.6), (1.1, 0.385), (3.1, 0.01), (6.0, 0.005))
+
+
+def real_shape(bins: int = 60) -> Shape:
+    """A shape with as many bins as a real disk's histogram has: a bell on the logarithmic axis with a long tail."""
+    places = [6.0 * number / (bins - 1) - 2 for number in range(bins)]
+    weights = [math.exp(-2 * place**2) + 1e-3 * math.exp(-abs(place)) for place in places]
+    return tuple((math.exp(place), weight / sum(weights)) for place, weight in zip(places, weights, strict=True))
+
+
 Ready = Literal["filled", "steady", "not steady"]
 """How the disk was conditioned: once filled, or worked until steady, or in vain."""
 
@@ -120,6 +132,7 @@ def synthetic_run(
     flush: Speed | None = None,
     noise: float = 0.015,
     variants: Sequence[Variant] = (),
+    shape: Shape = FOUR_BINS,
 ) -> Run:
     """A run over the optane scenario, or over some of its `modes`.
 
@@ -130,7 +143,7 @@ def synthetic_run(
     disk loses the share `drift` of its speed while a group is measured. `workloads` take the place of the scenario's.
     With a `scenario`, this one is measured instead; `speed` gives the IOPS of an arm, `flush` the seconds of its
     fdatasync, and values scatter by the share `noise`. With `variants`, the guests of the one called `slow` reach 95 %
-    of the others.
+    of the others. `shape` is that of the histogram of every slice.
     """
     scenario = scenario or replace(optane(), disk=disk)
     if workloads:
@@ -153,6 +166,7 @@ def synthetic_run(
             speed=speed,
             flush=flush,
             noise=noise,
+            shape=shape,
         )
     ]
     measurements = measurements[: round(len(measurements) * measured)]
@@ -198,6 +212,7 @@ def measure(
     speed: Speed | None = None,
     flush: Speed | None = None,
     noise: float = 0.015,
+    shape: Shape = FOUR_BINS,
 ) -> list[Measurement]:
     """Made-up measurements of a group, in the order in which a campaign would take them.
 
@@ -216,7 +231,15 @@ def measure(
                 iops = 3 * _iops(Arm(Place.HOST), job) if mode in quick else (speed or _iops)(arm, job)
                 iops *= (1 - drift) ** (number / rounds)
                 found = _measurement(
-                    group.id, number, arm, job, started=clock, iops=iops, seen=mode not in cached, noise=noise
+                    group.id,
+                    number,
+                    arm,
+                    job,
+                    started=clock,
+                    iops=iops,
+                    seen=mode not in cached,
+                    noise=noise,
+                    shape=shape,
                 )
                 measurements.append(_flushed(found, flush(arm, job), noise) if flush and job.syncs else found)
                 clock += measurements[-1].wall
@@ -228,7 +251,16 @@ def _shuffled(items: Sequence[T], group: Group, number: int) -> list[T]:
 
 
 def _measurement(
-    group: str, number: int, arm: Arm, job: Job, *, started: float, iops: float, seen: bool, noise: float
+    group: str,
+    number: int,
+    arm: Arm,
+    job: Job,
+    *,
+    started: float,
+    iops: float,
+    seen: bool,
+    noise: float,
+    shape: Shape,
 ) -> Measurement:
     """`iops` is what the arm can do, `seen` whether the disk sees every byte that fio counts."""
     draw = random.Random(f"{group} {number} {arm.id} {job.id}")
@@ -257,10 +289,7 @@ def _measurement(
         io_bytes=round(iops * job.bs * job.seconds),
         raw=f"{raw}.json",
         counters=counters_of(_counters(arm, job, ios * job.bs, seen=seen)),
-        histogram={
-            round(clat * factor * 1e9): round(ios * share)
-            for factor, share in ((0.9, 0.6), (1.1, 0.385), (3.1, 0.01), (6.0, 0.005))
-        },
+        histogram={round(clat * factor * 1e9): round(ios * share) for factor, share in shape},
     )
     parts = arm.parts(job)
     if len(parts) == 1:
