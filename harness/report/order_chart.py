@@ -53,7 +53,7 @@ def order_chart(found: Sequence[ArmBlocks], modes: Sequence[str]) -> go.Figure:
         figure.add_shape(
             type="line", x0=at, x1=at, y0=0, y1=1, yref="paper", line={"dash": "dot", "width": 1, "color": HOST}
         )
-    time = "minutes of the run" if all(each.timed for each in found) else "block"
+    time = "minutes" if all(each.timed for each in found) else "block"
     figure.update_xaxes(
         title=f"{time} (rows: \N{PLUS-MINUS SIGN}{reach * 100:.3g} %)",
         exponentformat="none",
