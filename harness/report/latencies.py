@@ -114,7 +114,8 @@ def _marks(arm: ArmOfCell, of: Calls) -> list[tuple[float, PooledPercentile]]:
 def load_curves(cells: Sequence[CellView]) -> tuple[LoadCurve, ...]:
     """The host and the guest of each mode, for the cells of one workload that were measured at several depths.
 
-    Arms with one depth have no curve. A guest that is faster than its host is left out: that is not a result. Jobs at a fixed rate have no such curves: the load is the same at all depths.
+    Arms with one depth have no curve. A guest that is faster than its host is left out, because that is not a result.
+    Jobs at a fixed rate have no such curves: the load is the same at all depths.
     """
     points: dict[tuple[str, str | None], list[tuple[ArmOfCell, LoadPoint]]] = {}
     for depth in sorted({cell.iodepth for cell in cells}):
