@@ -82,7 +82,7 @@ class LocalGuest:
     """A guest whose machine is this one, and whose disk is a span of a file here."""
 
     path: str
-    runner: LocalRunner = field(default_factory=lambda: LocalRunner("guest here"))
+    runner: Runner = field(default_factory=lambda: LocalRunner("guest here"))
     threads: VmThreads | None = field(default_factory=lambda: VmThreads(os.getpid(), {os.getpid(): "vcpu"}, None))
     evidence: Mapping[str, str] = field(default_factory=dict)
     boot_seconds: float = 1.0

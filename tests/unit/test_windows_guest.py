@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import libvirt_qemu
@@ -17,6 +17,7 @@ from harness.errors import GuestError, HostError
 from harness.events import Events, Note
 from harness.guest.booting import system_of
 from harness.guest.borrowed import look_inside, opened
+from harness.guest.protocol import GuestDisk
 from harness.guest.system import block_devices
 from harness.guest.windows.facts import Facts, notes_of
 from harness.lab.transport import powershell
@@ -24,6 +25,7 @@ from harness.lab.transport.powershell import POWERSHELL, is_windows
 from harness.lab.transport.ssh import SshRunner
 from harness.measure.clock import Clocks
 from harness.measure.fio import Section, Target, job_file, parse
+from harness.measure.guests import Guests
 from harness.measure.pacing import Start, without_waits
 from harness.measure.platform import LINUX, WINDOWS
 from harness.model.attach import Attach
@@ -31,15 +33,20 @@ from harness.model.effective import Effective
 from harness.model.job import Job
 from harness.model.workloads import NAMED
 from harness.results.configuration import configuration_check
-from tests.unit.paced_fio import install
 from tests.unit.pluggable_domain import DEFINITION
+from tests.unit.proxmox_fixtures import client, node, serving, shell
 from tests.unit.test_borrowing import BLK, Borrowed
+from tests.unit.test_measure_blocks import ARMS, LocalGuest, programs_in, undisturbed, with_the_stand_in
+from tests.unit.test_proxmox_borrowed import RUN, WHOLE, Borrowing, borrowing
 from tests.unit.windows_server import DATA, Recording, WindowsServer, now, windows_server
 
 VM = "the borrowed VM shop"
 MIB = 1024**2
-READ = Job("randread", 4096, iodepth=4, ramp=0, seconds=0.2)
+READ = Job("randread", 4096, iodepth=4, ramp=0, seconds=0.25)
 WAL = Job("write", 4096, iodepth=1, ramp=0, seconds=0.3, label="wal", syncs=True)
+HOST, _, GUEST = ARMS
+CONNECT = SshRunner.connect
+__all__ = ["borrowing", "client", "node", "serving", "shell"]
 Serve = Callable[..., WindowsServer]
 
 
@@ -99,8 +106,8 @@ def test_the_facts_of_windows_are_evidence(login: Callable[..., SshRunner]) -> N
     assert (found["cpus"], found["memory_bytes"]) == ("2", "2146869248")
 
 
-def test_what_disturbs_a_measurement_is_noted_with_the_remedy(login: Callable[..., SshRunner]) -> None:
-    found = list(notes_of(system_of(login()).evidence()))
+def test_what_disturbs_a_measurement_is_noted_with_the_remedy() -> None:
+    found = list(notes_of(facts().evidence))
     assert found[0].endswith("(Balanced)): powercfg /setactive 8c5e7fda-e8bf-4a96-9a85-a6e23a8c635c")
     assert found[1].startswith("Microsoft Defender scans in real time")
     assert len(found) == 2
@@ -214,9 +221,8 @@ def test_a_windows_vm_is_borrowed_and_its_disk_is_as_before(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(libvirt_qemu, "qemuMonitorCommand", lambda *_: '{"return": {"enabled": true, "present": true}}')
-    connect = SshRunner.connect
     borrowed = Borrowed(monkeypatch, tmp_path, "", DEFINITION)
-    monkeypatch.setattr(SshRunner, "connect", connect)
+    monkeypatch.setattr(SshRunner, "connect", CONNECT)
     server = serve()
     borrowed.hypervisor._vm = server.vm
     assert borrowed.why() is None
@@ -233,6 +239,22 @@ def test_a_windows_vm_is_borrowed_and_its_disk_is_as_before(
     assert borrowed.recorded() == []
     assert any("the power plan is not High performance" in each for each in borrowed.notes)
     assert not any("changed by others" in each for each in borrowed.notes)
+
+
+def test_a_windows_vm_on_a_node_of_proxmox_ve_is_borrowed(
+    borrowing: Borrowing, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SshRunner, "connect", CONNECT)
+    server = serve()
+    borrowing.hypervisor._vm = replace(server.vm, name="100")
+    before = borrowing.everything()
+    disk = GuestDisk("raw", WHOLE, BLK)
+    with borrowing.hypervisor.guest(borrowing.shell.log(RUN), [disk]) as guest:
+        assert guest.device("raw") == r"\\.\PhysicalDrive2"
+        # Windows does not report it, but Proxmox VE starts a VM with kvm = 1 only under KVM.
+        assert guest.evidence["hypervisor"] == "KVM"
+    assert server.asked[-1] == ("GIVE_BACK", "raw", "True", "True")
+    assert borrowing.everything() == before
 
 
 @pytest.mark.parametrize(
@@ -299,37 +321,25 @@ def test_what_fio_for_windows_printed_in_wine_is_read_with_the_starts_of_its_job
     assert sum(found[1].sync_histogram.values()) > 0
 
 
-@pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
-def test_fios_output_is_read_as_that_of_linux(serve: Serve, tmp_path: Path) -> None:
-    (tmp_path / "disk").write_bytes(bytes(4 * MIB))
-    server = serve(disks={2: tmp_path / "disk"})
-    jobs = [replace(READ, seconds=0.1), replace(WAL, seconds=0.1)]
-    target = Target(r"\\.\PhysicalDrive2", 0, 4 * MIB, direct=False)
-    sections = [Section(f"{number}-job", job, target, 0.0) for number, job in enumerate(jobs)]
+def test_slices_alternate_between_the_host_and_windows_each_at_its_time(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = programs_in(tmp_path, monkeypatch)
+    ran = with_the_stand_in(tmp_path, programs)
+    server = serve(fio=(str(programs / "fio"),), disks={2: tmp_path / "disk"})
     with server.login() as runner:
-        start = now() + 0.3
-        pacing = WINDOWS.pacing("real", [Start(start, 1), Start(start + 0.2, 1)])
-        text = job_file(sections, 1, reports_start=False, platform=WINDOWS, waits=pacing.waits)
-        done = pacing.run(runner.run, text, deadline=30)
-    assert done.status == 0, done.stderr
-    read, wal = parse(without_waits(done.stdout), sections, "VM win")
-    assert read.metrics["iops"] > 0
-    assert wal.sync_histogram
-
-
-def test_each_job_starts_at_its_time_by_the_clock_of_windows(serve: Serve, tmp_path: Path) -> None:
-    install(tmp_path)
-    server = serve(fio=(str(tmp_path / "fio"),), disks={2: tmp_path / "disk"})
-    target = Target(r"\\.\PhysicalDrive2", 0, 4 * MIB, direct=True)
-    sections = [Section(f"{number}-job", replace(READ, seconds=0.1), target, 0.0) for number in range(2)]
-    with server.login() as runner:
-        start = now() + 0.5
-        pacing = WINDOWS.pacing("paced", [Start(start, 1), Start(start + 0.3, 1)])
-        done = pacing.run(runner.run, job_file(sections, 1, platform=WINDOWS, waits=pacing.waits), deadline=30)
-    found = parse(done.stdout, sections, "VM win")
-    for number, each in enumerate(found):
-        assert each.started is not None
-        assert start + 0.3 * number - 0.002 <= each.started <= start + 0.3 * number + 0.3
+        guest = LocalGuest(r"\\.\PhysicalDrive2", runner, evidence={"fio": "fio-3.39"}, windows=True)
+        guests = Guests("here", {"": lambda: nullcontext(guest)}, {"": ["lvm"]})
+        ran.at = replace(ran.at, guests=guests)
+        found = undisturbed(lambda: ran.measure(ran.table(arms=(HOST, GUEST), blocks=1)), lambda tried: tried)
+    assert {each.arm for each in found} == {HOST.id, GUEST.id}
+    starts = sorted(each.started for each in found)
+    # By the clocks of both machines, no slice runs beside another one.
+    assert [each.overlap for each in found] == [None, None]
+    assert all(then - before > READ.seconds for before, then in pairwise(starts))
+    assert "ioengine=windowsaio" in server.jobs[0]
+    assert ran.at.platform(GUEST) is WINDOWS
+    assert ran.at.platform(HOST) is LINUX
 
 
 def test_fio_is_stopped_by_its_token(serve: Serve) -> None:

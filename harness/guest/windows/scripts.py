@@ -35,8 +35,8 @@ $packages = @('viostor', 'vioscsi' | Where-Object { Test-Path "$store\$($_).inf_
 } | ConvertTo-Json -Depth 4
 """
 
-# Its disks. The driver of a disk's controller is the service of the device above the disk. Get-StorageAdvancedProperty
-# fails for a disk that does not report its cache.
+# Its disks. The driver of a disk's controller is the service of the device above the disk. What a disk does not report
+# is null or empty.
 DISKS = r"""
 param($given)
 Update-HostStorageCache
@@ -46,8 +46,10 @@ $physical = @(foreach ($disk in @(Get-PhysicalDisk)) {
     [ordered]@{ DeviceId = "$($disk.DeviceId)"; MediaType = "$($disk.MediaType)"; IsDeviceCacheEnabled = $cached }
 })
 $drives = @(foreach ($drive in @(Get-CimInstance Win32_DiskDrive)) {
-    $parent = (Get-PnpDeviceProperty -InstanceId $drive.PNPDeviceID -KeyName DEVPKEY_Device_Parent).Data
-    $service = (Get-PnpDeviceProperty -InstanceId $parent -KeyName DEVPKEY_Device_Service).Data
+    $service = try {
+        $parent = (Get-PnpDeviceProperty -InstanceId $drive.PNPDeviceID -KeyName DEVPKEY_Device_Parent).Data
+        (Get-PnpDeviceProperty -InstanceId $parent -KeyName DEVPKEY_Device_Service).Data
+    } catch { '' }
     [ordered]@{ Index = $drive.Index; Service = "$service" }
 })
 $columns = 'Number', 'FriendlyName', 'SerialNumber', 'Size', 'LogicalSectorSize', 'PhysicalSectorSize',
