@@ -117,11 +117,11 @@ def require_distinct(host: str, vm: str, system: System, serials: Sequence[str],
         )
 
 
-def require_same(system: System, host: str, disk: str, serial: str, known: str) -> None:
+def require_same(system: System, disk: str, serial: str, known: str) -> None:
     """Raises GuestError if the disk is no longer at the path `known`: somebody changed the VM's devices."""
-    if (now := block_devices(system, [serial], host)[serial].path) != known:
+    if (now := system.paths().get(serial)) != known:
         raise GuestError(
-            f"{system.runner.name}: {disk} was {known} there, and is now {now}",
+            f"{system.runner.name}: {disk} was {known} there, and is now {now or 'not there'}",
             hint="somebody changed the devices of the VM during the run; run it again",
         )
 

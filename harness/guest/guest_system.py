@@ -87,6 +87,9 @@ class GuestSystem:
         with reading(f"{self.runner.name}: its list of disks", GuestError):
             return parse_disks(printed)
 
+    def paths(self) -> Mapping[str, str]:
+        return {serial: disk.path for serial, disk in self.disks().items()}
+
     def evidence(self) -> dict[str, str]:
         return dict(line.split("=", 1) for line in self.shell(_EVIDENCE).splitlines() if "=" in line)
 

@@ -39,6 +39,10 @@ class System(Protocol):
         """Its disks by serial number."""
         ...
 
+    def paths(self) -> Mapping[str, str]:
+        """The paths of its disks by serial number. Quicker than `disks`, because it is asked before each timetable."""
+        ...
+
     def evidence(self) -> dict[str, str]:
         """The facts that it reports of its machine. `hypervisor` is from CPUID: `KVM`, or empty under emulation."""
         ...

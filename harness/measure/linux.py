@@ -24,6 +24,7 @@ class Linux:
 
     engine = ENGINE
     start_clock = _BOOT_TIME
+    startup = 0.0
     disk_util = True
 
     def filename(self, path: str) -> str:

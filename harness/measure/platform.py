@@ -48,6 +48,11 @@ class Platform(Protocol):
         ...
 
     @property
+    def startup(self) -> float:
+        """Seconds that fio takes longer to start than on a Linux host."""
+        ...
+
+    @property
     def disk_util(self) -> bool:
         """Whether fio has this option."""
         ...

@@ -140,7 +140,8 @@ def run_timetable(
     `began` is called when a block begins. Raises MeasurementError if fio fails, HostError or GuestError if a machine is
     lost, and SafetyError if a device is no longer the same one.
     """
-    prepare = PREPARE_SECONDS + PREPARE_SECONDS_PER_SLICE * len(table.slices) + session.clocks.startup
+    startup = max(session.platform(part.arm).startup for each in table.slices for part in each.parts)
+    prepare = PREPARE_SECONDS + PREPARE_SECONDS_PER_SLICE * len(table.slices) + startup + session.clocks.startup
     several = {part.machine for each in table.slices for part in each.parts}
     with ThreadPoolExecutor(len(several) + _OTHER_THREADS) as pool:
         machines = _machines(at, session, table, pool, prepare)

@@ -16,7 +16,7 @@ import pytest
 from harness.errors import GuestError, HostError
 from harness.events import Events, Note
 from harness.guest.booting import system_of
-from harness.guest.borrowed import look_inside, opened
+from harness.guest.borrowed import look_inside, opened, require_same
 from harness.guest.protocol import GuestDisk
 from harness.guest.system import block_devices
 from harness.guest.windows.facts import Facts, notes_of
@@ -28,6 +28,7 @@ from harness.measure.fio import Section, Target, job_file, parse
 from harness.measure.guests import Guests
 from harness.measure.pacing import Start, without_waits
 from harness.measure.platform import LINUX, WINDOWS
+from harness.measure.windows import Windows
 from harness.model.attach import Attach
 from harness.model.effective import Effective
 from harness.model.job import Job
@@ -190,6 +191,15 @@ def test_two_disks_with_the_same_serial_number_are_not_told_apart(login: Callabl
         block_devices(system_of(login(twice)), ["shop-data"], "here")
 
 
+def test_a_disk_that_is_no_longer_at_its_number_is_an_error(login: Callable[..., SshRunner]) -> None:
+    system = system_of(login())
+    require_same(system, "raw", "raw", r"\\.\PhysicalDrive2")
+    with pytest.raises(GuestError, match=r"raw was .*PhysicalDrive1 there, and is now .*PhysicalDrive2"):
+        require_same(system, "raw", "raw", r"\\.\PhysicalDrive1")
+    with pytest.raises(GuestError, match="is now not there"):
+        require_same(system, "lvm", "lvm", r"\\.\PhysicalDrive3")
+
+
 def test_a_disk_that_cannot_be_taken_is_an_error_and_nothing_runs(serve: Serve) -> None:
     refused = {"status": 1, "stderr": "disk 0 with the serial number raw has Windows on it (line 6)"}
     recording = Recording.named("server-2022")
@@ -325,6 +335,7 @@ def test_slices_alternate_between_the_host_and_windows_each_at_its_time(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     programs = programs_in(tmp_path, monkeypatch)
+    monkeypatch.setattr(Windows, "startup", 0.0)  # here, no PowerShell starts
     ran = with_the_stand_in(tmp_path, programs)
     server = serve(fio=(str(programs / "fio"),), disks={2: tmp_path / "disk"})
     with server.login() as runner:

@@ -35,6 +35,7 @@ PID = 4242
 NAMES = {
     scripts.LOOK: "LOOK",
     scripts.DISKS: "DISKS",
+    scripts.NUMBERS: "NUMBERS",
     scripts.TAKE: "TAKE",
     scripts.GIVE_BACK: "GIVE_BACK",
     windows._PACE: "PACE",

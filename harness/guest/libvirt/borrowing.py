@@ -173,7 +173,7 @@ class BorrowedGuest(LibvirtGuest):
     def holding(self, disk: str) -> Iterator[None]:
         """The disk is still the one that was plugged in: the owner of the VM may have changed its devices meanwhile."""
         serial = self._attached.serials[disk]
-        require_same(self.system, self._connection.host, disk, serial, self.device(disk))
+        require_same(self.system, disk, serial, self.device(disk))
         yield
 
     def state(self) -> str:

@@ -207,7 +207,7 @@ class BorrowedGuest(ProxmoxGuest):
     def holding(self, disk: str) -> Iterator[None]:
         """The disk is still the one that was plugged in."""
         serial = self._disks[disk].serial
-        require_same(self.system, self._machine.client.host, disk, serial, self.device(disk))
+        require_same(self.system, disk, serial, self.device(disk))
         yield
 
     def _with_drives(self, process: Inspected) -> Inspected:

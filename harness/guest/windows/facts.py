@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Annotated
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -34,11 +34,25 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
 
-class Disk(_Part):
-    """A disk of Get-Disk. Sizes in bytes."""
+class Numbered(_Part):
+    """A disk of Get-Disk."""
 
     Number: Annotated[int, Field(ge=0, lt=10_000)]
     SerialNumber: str | None
+
+    @property
+    def serial(self) -> str:
+        """Without the blanks that some drivers add."""
+        return (self.SerialNumber or "").strip()
+
+    @property
+    def path(self) -> str:
+        return f"\\\\.\\PhysicalDrive{self.Number}"
+
+
+class Disk(Numbered):
+    """A disk with what Get-Disk reports of it. Sizes in bytes."""
+
     LogicalSectorSize: Size
     PhysicalSectorSize: Size
     IsBoot: bool
@@ -46,10 +60,8 @@ class Disk(_Part):
     IsOffline: bool
     IsReadOnly: bool
 
-    @property
-    def serial(self) -> str:
-        """Without the blanks that some drivers add."""
-        return (self.SerialNumber or "").strip()
+
+_Disk = TypeVar("_Disk", bound=Numbered)
 
 
 class Physical(_Part):
@@ -76,18 +88,14 @@ class Disks(_Part):
 
     @property
     def by_serial(self) -> dict[str, BlockDevice]:
-        """The disks with a serial number. Several with the same number are not told apart, so they are left out."""
-        serials = [each.serial for each in self.Disks]
-        return {
-            each.serial: self._device(each) for each in self.Disks if each.serial and serials.count(each.serial) == 1
-        }
+        return {each.serial: self._device(each) for each in _distinct(self.Disks)}
 
     def _device(self, disk: Disk) -> BlockDevice:
         physical = next((each for each in self.Physical if each.DeviceId == str(disk.Number)), None)
         service = next((each.Service for each in self.Drives if each.Index == disk.Number), "")
         cached = physical.IsDeviceCacheEnabled if physical else None
         return BlockDevice(
-            f"\\\\.\\PhysicalDrive{disk.Number}",
+            disk.path,
             Effective(
                 guest_rotational={"HDD": True, "SSD": False}.get(physical.MediaType) if physical else None,
                 guest_write_cache=None if cached is None else "write back" if cached else "write through",
@@ -97,6 +105,23 @@ class Disks(_Part):
                 guest_windows_driver=service.lower() or None,
             ),
         )
+
+
+class Numbers(_Part):
+    """The numbers of all disks."""
+
+    Disks: list[Numbered]
+
+    @property
+    def by_serial(self) -> dict[str, str]:
+        """The paths of the disks."""
+        return {each.serial: each.path for each in _distinct(self.Disks)}
+
+
+def _distinct(disks: Sequence[_Disk]) -> Iterator[_Disk]:
+    """The disks with a serial number. Several with the same number are not told apart, so they are left out."""
+    serials = [each.serial for each in disks]
+    return (each for each in disks if each.serial and serials.count(each.serial) == 1)
 
 
 class Taken(_Part):

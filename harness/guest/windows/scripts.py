@@ -58,6 +58,13 @@ $disks = @(Get-Disk | Select-Object $columns)
 [ordered]@{ Disks = $disks; Physical = $physical; Drives = $drives } | ConvertTo-Json -Depth 4
 """
 
+# Only what finds a disk.
+NUMBERS = r"""
+param($given)
+$disks = @(Get-Disk | Select-Object 'Number', 'SerialNumber')
+[ordered]@{ Disks = $disks } | ConvertTo-Json
+"""
+
 # $serial, $writes: "True" or "False". It takes the disk offline, because Windows refuses raw writes where a volume is,
 # and makes it writable, because by default Windows Server makes a new disk of a shared bus read-only. The disk is found
 # and checked by the same command. Prints what it changed, as the arguments of the next script.

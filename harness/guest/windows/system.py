@@ -11,8 +11,8 @@ from pydantic import BaseModel
 
 from harness.errors import GuestError, HostError
 from harness.guest.system import BlockDevice
-from harness.guest.windows.facts import Disks, Facts, Taken, notes_of
-from harness.guest.windows.scripts import DISKS, GIVE_BACK, LOOK, TAKE
+from harness.guest.windows.facts import Disks, Facts, Numbers, Taken, notes_of
+from harness.guest.windows.scripts import DISKS, GIVE_BACK, LOOK, NUMBERS, TAKE
 from harness.lab.transport.base import Runner
 from harness.lab.transport.powershell import PROGRAM
 from harness.untrusted import parse_json, reading
@@ -32,6 +32,9 @@ class WindowsSystem:
 
     def disks(self) -> Mapping[str, BlockDevice]:
         return _asked(self.runner, Disks, "its list of disks", DISKS).by_serial
+
+    def paths(self) -> Mapping[str, str]:
+        return _asked(self.runner, Numbers, "its list of disks", NUMBERS).by_serial
 
     def evidence(self) -> dict[str, str]:
         return look_inside_windows(self.runner).evidence
