@@ -8,9 +8,10 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from harness.errors import GuestError, HostError, LabUnavailable
+from harness.errors import GuestError, HostError, LabUnavailable, Unsupported
 from harness.events import Events, Note
 from harness.guest.guest_system import GuestSystem
+from harness.guest.protocol import Backup
 from harness.guest.system import System
 from harness.guest.windows.system import WindowsSystem
 from harness.lab.transport.base import Runner
@@ -92,6 +93,10 @@ class BootedGuest(ABC):
     @property
     def windows(self) -> bool:
         return self.system.windows
+
+    def backup(self, disk: str, target: str) -> Backup:
+        """Only some hypervisors offer it: the others skip modes with a backup before a guest is made."""
+        raise Unsupported(f"{self.runner.name}: no backup of {disk} to {target}", hint="leave out backup in the mode")
 
     def post_mortem(self) -> str | None:
         """The state of a lost guest, as text for the end of a message; None if it still answers."""

@@ -95,6 +95,8 @@ def never_plugged(vm: str, attach: Attachment, options: GuestOptions) -> str | N
 
 def alone(vm: str, mode: Mode) -> str | None:
     """Why the VM cannot be measured beside other guests; None if the mode has no others."""
+    if mode.backup:
+        return f"{vm} belongs to others, who may back it up at any time: measure backups without borrow in the lab file"
     if not mode.runs_with_others:
         return None
     return f"{vm} runs alone: measure several guests, or a neighbour, without borrow in the lab file"

@@ -49,6 +49,22 @@ class GuestDisk:
         return f"{self.name[: SERIAL_CHARACTERS - 7]}-{digest}"
 
 
+class Backup(Protocol):
+    """Copies of one disk of a guest to a file on its host, which the hypervisor makes while the guest runs."""
+
+    def begin(self) -> None:
+        """Begin a copy. Raises HostError."""
+        ...
+
+    def copied(self) -> int | None:
+        """The bytes that the running copy has copied so far; None if it has ended. Raises GuestError if it failed."""
+        ...
+
+    def cancel(self) -> None:
+        """End the copy if one runs, and wait until it has ended. Raises HostError, GuestError."""
+        ...
+
+
 class Guest(Protocol):
     """A running guest. All disks are attached, except those that are passed through: see `holding`."""
 
@@ -96,6 +112,10 @@ class Guest(Protocol):
         A disk that is passed through is plugged in for the block, and the host does not have it. Afterwards, also after
         a failure, the host has it again under its link. For every other disk this does nothing.
         """
+        ...
+
+    def backup(self, disk: str, target: str) -> Backup:
+        """Copies of the disk `disk` to the file `target` of its host. None has begun. Raises Unsupported."""
         ...
 
     def post_mortem(self) -> str | None:

@@ -129,6 +129,8 @@ class HostSpec:
     stored: tuple[DiskByStorage, ...] = ()
     guest: GuestOptions = ANY_GUEST
     """The size and placement of its guests, unless the scenario requests others."""
+    backup_directory: Path | None = None
+    """A directory there for the backups that are measured; None for one of virt-overhead on its own file system."""
 
     @property
     def proxmox(self) -> ProxmoxSpec | None:
@@ -220,6 +222,7 @@ class _Host(_Table):
     host_key: HostKey | None = None
     api: ApiTable | None = None
     guest: GuestTable | None = None
+    backup_directory: HostPath | None = None
     disk: dict[Name, _Disk] = Field(default_factory=dict)
     storage: dict[Name, StorageTable] = Field(default_factory=dict)
 
@@ -300,7 +303,16 @@ def _host(name: str, table: _Host, problems: list[str]) -> HostSpec:
     stored += tuple(_storages(where, table, problems))
     problems += _references(where, table, (*disks, *stored))
     ssh = None if rules.ssh == "none" else _ssh(where, table, address, problems)
-    return HostSpec(name, table.kind, ssh, disks, hypervisor=hypervisor, stored=stored, guest=guest)
+    return HostSpec(
+        name,
+        table.kind,
+        ssh,
+        disks,
+        hypervisor=hypervisor,
+        stored=stored,
+        guest=guest,
+        backup_directory=table.backup_directory,
+    )
 
 
 def _references(where: str, table: _Host, disks: Sequence[AnyDisk]) -> Iterator[str]:

@@ -11,6 +11,7 @@ CREATED_DIRECTORY = f"{STATE_DIRECTORY}/created"
 LEFT_DIRECTORY = f"{STATE_DIRECTORY}/left"
 """Samples of the disks that earlier runs used. A later run compares them, to detect writes by others since then."""
 MOUNT_DIRECTORY = f"{STATE_DIRECTORY}/mnt"
+BACKUP_DIRECTORY = f"{STATE_DIRECTORY}/backup"
 LEASE_DIRECTORY = "/run/virt-overhead"
 CONSOLE_DIRECTORY = f"{STATE_DIRECTORY}/console"
 

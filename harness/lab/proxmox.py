@@ -134,7 +134,7 @@ class ProxmoxSpec:
 
 
 KIND = KindRules(
-    needless=frozenset(),
+    needless=frozenset({"backup_directory"}),
     ssh="optional",
     why_no_files="Proxmox VE does not support loop devices; allowed: id + serial, or storages",
     storages=True,

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import ClassVar, Literal
 
 from harness.errors import SafetyError
-from harness.lab.created import CreationLog, HostThing
+from harness.lab.created import CreationLog, Entry, HostThing
 from harness.lab.guard import serial_of
 from harness.lab.inventory import DiskByFile, DiskSpec
 from harness.lab.transport.base import Runner
@@ -52,7 +52,8 @@ set -C
 
 
 class BackingFile(HostThing):
-    """The file behind a loop device. `inode` is the device number of its file system, and its inode."""
+    """A file that a run creates, behind a loop device or for a backup. `inode` is the device number of its file system,
+    and its inode."""
 
     kind: Literal["backing-file"] = "backing-file"
     path: str
@@ -112,18 +113,35 @@ def _loop_device(log: CreationLog, disk: DiskByFile) -> Iterator[str]:
             hint="virt-overhead creates and removes this file itself. Name a path that does not exist, or, if a killed "
             "run left the file, run: virt-overhead reap",
         )
-    require_space(runner, path, disk.size, refused)
-    draft = f"{disk.file.parent}/.{disk.file.name}.{uuid.uuid4()}"
+    with (
+        own_file(log, path, disk.size, (serial_of(disk),), refused) as (file, _),
+        log.making_here(LoopDevice(disks=file.disks, path=path, inode=file.inode)),
+    ):
+        attach = ["losetup", "--find", "--show", "--partscan", "--direct-io=on", path]
+        yield runner.run(attach, deadline=30).stdout.strip()
+
+
+@contextmanager
+def own_file(
+    log: CreationLog, path: str, size: int, disks: tuple[str, ...], refused: str
+) -> Iterator[tuple[BackingFile, Entry]]:
+    """A new sparse file of `size` bytes, and its record in the log. It is removed at the end.
+
+    Raises SafetyError, which begins with `refused`, if less than the reserve would stay free. Raises HostError, for
+    example if the file exists already.
+    """
+    runner = log.runner
+    require_space(runner, path, size, refused)
+    directory, _, name = path.rpartition("/")
+    draft = f"{directory}/.{name}.{uuid.uuid4()}"
     try:
-        inode = runner.run(["sh", "-c", _MAKE, "sh", path, draft, str(disk.size)], deadline=20).stdout.strip()
-        file = BackingFile(disks=(serial_of(disk),), path=path, draft=draft, inode=inode)
-        with log.making_here(file):
+        inode = runner.run(["sh", "-c", _MAKE, "sh", path, draft, str(size)], deadline=20).stdout.strip()
+        file = BackingFile(disks=disks, path=path, draft=draft, inode=inode)
+        with log.making_here(file) as entry:
             # `ln` fails if the file exists by now.
             runner.run(["ln", "-T", draft, path], deadline=20)
             runner.run(["rm", "-f", draft], deadline=20)
-            with log.making_here(LoopDevice(disks=file.disks, path=path, inode=inode)):
-                attach = ["losetup", "--find", "--show", "--partscan", "--direct-io=on", path]
-                yield runner.run(attach, deadline=30).stdout.strip()
+            yield file, entry
     finally:
         # The name is unique, so this removes no other file.
         runner.run(["rm", "-f", draft], deadline=20, check=False)

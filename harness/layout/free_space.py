@@ -19,9 +19,17 @@ def require_space(runner: Runner, path: str, size_bytes: int, refused: str) -> N
 
     A sparse file counts with its full size, because a run fills it. Raises HostError if the free space is unknown.
     """
-    free, blocks, unit = (int(word) for word in runner.run(["sh", "-c", _FREE, "sh", path], deadline=30).stdout.split())
-    if why := shortage(free * unit, blocks * unit, size_bytes):
+    if why := no_space(runner, path, size_bytes):
         raise SafetyError(
             f"{refused}{path} does not fit: {why}",
             hint="free space there, or name a smaller size or a path on another file system",
         )
+
+
+def no_space(runner: Runner, path: str, size_bytes: int) -> str | None:
+    """Why `size_bytes` more at `path` would leave less than the reserve free, as text; None if they would not.
+
+    Raises HostError if the free space is unknown.
+    """
+    free, blocks, unit = (int(word) for word in runner.run(["sh", "-c", _FREE, "sh", path], deadline=30).stdout.split())
+    return shortage(free * unit, blocks * unit, size_bytes)

@@ -93,6 +93,7 @@ def measure_timetable(
             write_limit=each.planned.write_limit,
             parts=tuple(_part(part) for part in each.parts) if len(each.parts) > 1 else (),
             together=round(each.together, 4) if len(each.parts) > 1 else None,
+            backup=each.backup,
         )
         for each, may_read in zip(ran, probed, strict=True)
     ]
@@ -151,9 +152,9 @@ def _probed(number: int, ran: Sequence[RanSlice]) -> int:
 
 def _counters(at: Session, ran: RanSlice, arm: ArmBytes | None, probed: int) -> Counters:
     result = ran.result
-    # The disks also move the bytes of a neighbour. What an I/O costs the host cannot be told then.
+    # The disks also move the bytes of a neighbour or a backup. What an I/O costs the host cannot be told then.
     moved = sum((part.result.transferred for part in ran.parts), Transferred())
-    alone = not any(part.planned.neighbour for part in ran.parts)
+    alone = ran.backup is None and not any(part.planned.neighbour for part in ran.parts)
     counted = Counters(
         fio=FioCounts(
             read=moved.read,
@@ -169,6 +170,9 @@ def _counters(at: Session, ran: RanSlice, arm: ArmBytes | None, probed: int) -> 
     if ran.before is None or ran.after is None:
         return counted
     found = _of_host(counted, ran.before, ran.after, at, ran.planned)
+    if ran.backup is not None:
+        # How much of the disk's bytes is the backup's is not known: fio is only compared with QEMU.
+        return replace(found, disk=None, storage=None, background=None, members={})
     return found if found.background is None else replace(found, background=replace(found.background, probed=probed))
 
 

@@ -53,9 +53,12 @@ class Pauses:
         closer: list[float] = []
         for timetable in self._last:
             # In one timetable, the same pause follows each slice of a job. Then comes the ramp of the other slice.
-            apart: dict[tuple[str, float], list[float]] = {}
+            # Before and after a slice with a backup, there is more time.
+            apart: dict[tuple[str, float, bool, bool], list[float]] = {}
             for one, other in pairwise(timetable):
-                apart.setdefault((one.job, other.wall), []).append(other.started - one.started)
+                apart.setdefault((one.job, other.wall, one.backup is None, other.backup is None), []).append(
+                    other.started - one.started
+                )
             closer += [median(several) - each for several in apart.values() if len(several) > 2 for each in several]
         return min(max(_most(closer), LEAST_JITTER), MOST_JITTER) if closer else UNKNOWN_JITTER
 

@@ -8,6 +8,7 @@ from harness.lab.cycles import Cycles
 from harness.lab.sampling import Sample
 from harness.measure.fio import JobResult
 from harness.model.mode import Part
+from harness.results.records import BackupCounts
 from harness.scenario.timetable import Slice
 
 
@@ -43,6 +44,8 @@ class RanSlice:
     cycles: Cycles
     raw: str
     overlap: str = ""
+    backup: BackupCounts | None = None
+    """The backup that ran during it; None if none was to run."""
     parts: tuple[RanPart, ...] = ()
     """Each of its jobs, the arm's own guest first."""
 

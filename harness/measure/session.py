@@ -9,13 +9,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from harness.errors import GuestError, Unsupported
-from harness.guest.protocol import Guest, GuestDisk, Hypervisor
+from harness.guest.protocol import Backup, Guest, GuestDisk, Hypervisor
 from harness.lab.created import CreationLog
 from harness.lab.disk_facts import read_disks
 from harness.lab.disk_health import HealthFound, read_health
 from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk
 from harness.lab.md_devices import MdDevice, md_devices
+from harness.layout.backup_file import backup_file, why_no_backup
 from harness.layout.build import Layouts
 from harness.layout.layers import BARE
 from harness.layout.luks import read_encryption
@@ -37,6 +38,7 @@ from harness.model.variant import HostSetting
 from harness.results import ConditioningRecord
 from harness.scenario.plan import Group, Plan
 from harness.scenario.setups import by_guest, disks_in_words, places_needed, stored_volumes
+from harness.scenario.timetable import backed_up
 from harness.scenario.wear import fio_rate
 
 SETTLE_SECONDS = 600.0
@@ -139,6 +141,8 @@ class Session:
     """What other programs read from the disks before anything was measured, when the guest was up."""
     md: Mapping[str, tuple[MdDevice, ...]] = field(default_factory=dict)
     """The md devices of each array by its kernel name: those that the run built, and the disk if it is one."""
+    backup_files: Mapping[str, str] = field(default_factory=dict)
+    """The file on the host for the backup of each disk that is backed up, by the disk's name."""
     reference: Session | None = None
     """The single disk that the array is compared with; None without one. It has no guest and no modes."""
 
@@ -173,6 +177,14 @@ class Session:
         if not arm.in_guest or arm.mode is None or self.guests is None:
             return platform_of(windows=False)
         return platform_of(windows=self.guests.windows[arm.mode.guest_name])
+
+    def backup(self, arm: Arm) -> Backup | None:
+        """The backup of the arm's disk that runs during its slices, not yet begun; None for all other arms."""
+        guest = self.guest(arm) if backed_up(arm) else None
+        if guest is None or arm.mode is None:
+            return None
+        disk = arm.mode.attached.name
+        return guest.backup(disk, self.backup_files[disk])
 
     def boot_again(self) -> None:
         """Boot the guests anew, if there are any and something was measured since their boot.
@@ -276,6 +288,7 @@ def session(
     """
     elsewhere = dict(extra or {})
     skipped = skipped_modes(host, hypervisor, disks[0], request.modes)
+    skipped |= _without_room(host, [mode for mode in request.modes if mode.name not in skipped], request.span)
     usable = [mode for mode in request.modes if mode.name not in skipped]
     stored = stored_volumes(usable)
     with ExitStack() as stack:
@@ -302,6 +315,11 @@ def session(
                 events=phases.events,
                 write_limits=_write_limits(request),
             )
+        backed_up = [mode.attached for mode in usable if mode.backup]
+        backup_files = {
+            mode.name: stack.enter_context(backup_file(log, host.spec, mode.name, layouts.guest(mode)))
+            for mode in backed_up
+        }
         guests = _guests(host, layouts, by_guest(usable), partial(hypervisor.guest, log), phases)
         if guests is not None:
             stack.callback(guests.close)
@@ -330,7 +348,20 @@ def session(
             block=block,
             idle=idle,
             md=md_devices(host.runner, sorted({*layouts.arrays.values(), *_arrays_among(found)})),
+            backup_files=backup_files,
         )
+
+
+def _without_room(host: Host, modes: Sequence[Mode], span: int) -> dict[str, str]:
+    """Why the backups of some of these modes, `span` bytes each, cannot be written on the host, by their names.
+
+    Raises NothingToCompare if no guest is left.
+    """
+    backups = [mode.name for mode in modes if mode.backup]
+    why = why_no_backup(host.runner, host.spec, len(backups) * span) if backups else None
+    skipped = dict.fromkeys(backups, f"host {host.name}: {why}") if why else {}
+    require_guest(modes, skipped)
+    return skipped
 
 
 def _arrays_among(disks: Mapping[str, DiskFacts]) -> set[str]:

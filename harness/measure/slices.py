@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.errors import HostError, MeasurementError
-from harness.guest.protocol import Guest
+from harness.guest.protocol import Backup, Guest
 from harness.lab.counters import CounterFiles
 from harness.lab.cycles import NO_CYCLES, CycleSeries, count_cycles
 from harness.lab.guard import run_all
@@ -19,6 +19,7 @@ from harness.lab.paths import MARK
 from harness.lab.processes import Processes
 from harness.lab.sampling import Sample, parse_samples, sample
 from harness.lab.transport.base import Completed, Runner
+from harness.measure.backups import Backups, Copies
 from harness.measure.clock import Clock
 from harness.measure.fio import JobResult, Section, job_file, parse, reports_start, together
 from harness.measure.pacing import PIPES, Start, without_waits
@@ -28,7 +29,8 @@ from harness.measure.session import Session
 from harness.model.job import Job
 from harness.model.mode import Part
 from harness.results import RunStore
-from harness.scenario.timetable import Slice, Timetable, Turn
+from harness.results.records import BackupCounts
+from harness.scenario.timetable import Slice, Timetable, Turn, backed_up
 
 PREPARE_SECONDS = 0.8
 """The time from the command to the first slice: login, and the start of fio."""
@@ -47,8 +49,8 @@ _GRACE_SECONDS = 60.0
 _WATCH_SECONDS = 0.5
 _STOP_SECONDS = 5.0
 
-_OTHER_THREADS = 4
-"""Threads beside those that run fio: for the host's clock, its counters and its cycles, and one to spare."""
+_OTHER_THREADS = 5
+"""Threads beside those that run fio: for the host's clock, its counters and its cycles, backups, and one to spare."""
 
 _SliceJob = tuple[Slice, Part]
 """A job and the slice in which it runs."""
@@ -130,6 +132,7 @@ class _Readings:
     host: Clock
     samples: Sequence[Sample]
     cycles: CycleSeries
+    copies: Copies
 
 
 def run_timetable(
@@ -151,13 +154,15 @@ def run_timetable(
         moments = [start + moment for moment in _reading_times(table)]
         deadline = prepare + table.seconds * 1.5 + _GRACE_SECONDS
         working = [machine for machine in machines if machine.jobs]
+        backups = Backups(start)
+        copied = pool.submit(backups.run, _backed_up(session, table))
         fios = {machine.name: _Fio(machine, machine.pacing(name, start), seed, store, name) for machine in working}
         running = {fio: pool.submit(fio.run, deadline=deadline) for fio in fios.values()}
         times = [host.clock.uptime(moment) for moment in moments]
         sampled = pool.submit(sample, session.host.runner, files, times, deadline=deadline)
         counted = pool.submit(_count_cycles, session, table.seconds + prepare)
-        with _stopped_at_failure(host.runner, running):
-            _wait([*running.values(), sampled, counted], table, start, began)
+        with _stopped_at_failure(host.runner, running, backups):
+            _wait([*running.values(), sampled, counted, copied], table, start, began)
     store.save_raw(f"{name}-counters.txt", sampled.result(), command=f"{' '.join(files.paths)}")
     samples = parse_samples(sampled.result(), files, session.host.runner.name, expected=len(times))
     found: dict[_SliceJob, tuple[_Machine, JobResult, str]] = {}
@@ -166,7 +171,7 @@ def run_timetable(
         results = parse(done.result().stdout, fio.machine.sections, fio.machine.runner.name)
         for each, result in zip(fio.machine.jobs, results, strict=True):
             found[each] = fio.machine, result, raw
-    ran = _ran(table, found, _Readings(start, host.clock, samples, counted.result()))
+    ran = _ran(table, found, _Readings(start, host.clock, samples, counted.result(), copied.result()))
     # All fio of one machine together: its clock is corrected once.
     for runner in dict.fromkeys(machine.runner for machine in working):
         names = {machine.name for machine in working if machine.runner is runner}
@@ -287,16 +292,23 @@ def _arrays(at: At, table: Timetable) -> tuple[MdDevice, ...]:
     return tuple(dict.fromkeys(device for each in table.slices for device in at(each.turn).arrays(each.arm)))
 
 
+def _backed_up(session: Session, table: Timetable) -> list[tuple[Slice, Backup]]:
+    """The slices during which a backup runs, in the order of time."""
+    backups = {arm: session.backup(arm) for arm in dict.fromkeys(each.arm for each in table.slices)}
+    return [(each, backup) for each in table.slices if (backup := backups[each.arm]) is not None]
+
+
 def _count_cycles(session: Session, seconds: float) -> CycleSeries:
     return count_cycles(session.host.runner, seconds) if session.host.cycles.counted else NO_CYCLES
 
 
 @contextmanager
-def _stopped_at_failure(host: Runner, running: Mapping[_Fio, Future[Completed]]) -> Iterator[None]:
+def _stopped_at_failure(host: Runner, running: Mapping[_Fio, Future[Completed]], backups: Backups) -> Iterator[None]:
     """After an error or an interrupt in the block, nothing continues on the machines."""
     try:
         yield
     except BaseException:
+        backups.stopped.set()
         for fio, done in running.items():
             if not done.done():
                 with suppress(HostError):  # the first error is more useful than a second one of the same connection
@@ -348,7 +360,9 @@ def _ran(
             after=quiet[number + 1],
             cycles=read.cycles.between(read.host.uptime(parts[number][0].begun), read.host.uptime(ended[number])),
             raw=parts[number][0].raw,
-            overlap=_overlap(table, first, ended, number),
+            overlap=_overlap(table, first, ended, number)
+            or _left_over(each, read.copies, first[number], ended[number]),
+            backup=_backup(each, read.copies, parts[number][0]),
             parts=parts[number],
         )
         for number, each in enumerate(table.slices)
@@ -363,6 +377,17 @@ def _ran_part(planned: Slice, part: Part, found: tuple[_Machine, JobResult, str]
         for plan, uptime in zip(moments, (result.ramp_started, result.started), strict=True)
     )
     return RanPart(part, result, first, begun, begun + result.seconds, raw)
+
+
+def _left_over(planned: Slice, copies: Copies, first: float, ended: float) -> str:
+    """`backup` if a backup for another slice still ran during this one; empty if none did."""
+    return "backup" if not backed_up(planned.arm) and copies.disturb(first, ended) else ""
+
+
+def _backup(planned: Slice, copies: Copies, part: RanPart) -> BackupCounts | None:
+    if not backed_up(planned.arm):
+        return None
+    return BackupCounts(round(copies.share(part.begun, part.ended), 4), round(copies.rate(part.begun, part.ended)))
 
 
 def _overlap(table: Timetable, first: Sequence[float], ended: Sequence[float], number: int) -> str:

@@ -21,6 +21,8 @@ from harness.units import short_size
 
 BESIDE_NEIGHBOUR = "neighbour"
 """The end of the name of a mode with a neighbour."""
+DURING_BACKUP = "backup"
+"""The end of the name of a mode whose disk is backed up meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +39,14 @@ class Mode:
     base: Mode | None = None
     """The mode of which it is a variant. All variants of a mode use the same data on the disk."""
     against: Mode | None = None
-    """The mode that this one is compared with in the same blocks: the same one in the reference variant, or without a
-    neighbour. None for the reference, and without variants and neighbours."""
+    """The mode that this one is compared with in the same blocks: the same one in the reference variant, without a
+    neighbour, or without a backup. None for the reference, and without any of these."""
     guests: int = 1
     """How many guests run a job at the same time, each on a volume of its own."""
     neighbour: Neighbour | None = None
     """What a second guest does while the guest of this mode is measured; None if it is alone."""
+    backup: bool = False
+    """Whether a backup of its disk runs while its guest is measured."""
     number: int = 1
     """The number of its guest: 1, or that of a further guest."""
 
@@ -63,8 +67,9 @@ class Mode:
 
     @property
     def attached(self) -> Mode:
-        """The mode under whose name the guest has its disk: with a neighbour, that of the mode without."""
-        return self.base if self.neighbour is not None and self.base is not None else self
+        """The mode under whose name the guest has its disk: with a neighbour or a backup, that of the mode without."""
+        beside = self.neighbour is not None or self.backup
+        return self.base if beside and self.base is not None else self
 
     @property
     def volumes(self) -> tuple[Mode, ...]:
@@ -76,8 +81,8 @@ class Mode:
 
     @property
     def runs_with_others(self) -> bool:
-        """Whether other guests do I/O while it is measured."""
-        return self.guests > 1 or self.neighbour is not None
+        """Whether other guests, or a backup, do I/O while it is measured."""
+        return self.guests > 1 or self.neighbour is not None or self.backup
 
     @property
     def alternating(self) -> bool:
@@ -112,7 +117,7 @@ class Mode:
     def detail(self) -> ModeDetail:
         """The meaning of its name, as stored in a run."""
         neighbour = self.neighbour.id if self.neighbour else None
-        return ModeDetail(self.layout, self.attach, self.guest, self.variant, self.guests, neighbour)
+        return ModeDetail(self.layout, self.attach, self.guest, self.variant, self.guests, neighbour, self.backup)
 
     @property
     def expected(self) -> Effective:
@@ -145,6 +150,11 @@ class Mode:
         name = f"{self.name}-{BESIDE_NEIGHBOUR}"
         return replace(self, name=name, neighbour=neighbour, base=self, against=self)
 
+    @property
+    def during_backup(self) -> Mode:
+        """The same mode while its disk is backed up, which is compared with this one."""
+        return replace(self, name=f"{self.name}-{DURING_BACKUP}", backup=True, base=self, against=self)
+
 
 def _of_schema_1(value: object) -> object:
     """Reads results of virt-overhead 0.1, which have an empty table for VFIO and all options for other attachments."""
@@ -170,11 +180,14 @@ class ModeDetail:
     """How many guests run a job at the same time, each on a volume of its own."""
     neighbour: str | None = None
     """The job of a second guest that runs beside this one, for example `randwrite-4k-qd32`; null without one."""
+    backup: bool = False
+    """Whether a backup of its disk runs meanwhile."""
 
     @property
     def runs_with_others(self) -> bool:
-        """Whether other guests do I/O while it is measured. Then its figures are not those of the attachment alone."""
-        return self.guests > 1 or self.neighbour is not None
+        """Whether other guests, or a backup, do I/O while it is measured. Then its figures are not those of the
+        attachment alone."""
+        return self.guests > 1 or self.neighbour is not None or self.backup
 
     @property
     def has_bare_host(self) -> bool:
@@ -192,7 +205,7 @@ class Place(StrEnum):
     the single disk that an array which was there already is compared with.
 
     `against` is only a role in a cell: it is the guest with which the cell's own guest is compared, that of another
-    variant or without a neighbour.
+    variant, or without a neighbour or a backup.
     """
 
     HOST = "host"
@@ -232,7 +245,7 @@ class Arm:
 
     def parts(self, job: Job) -> tuple[Part, ...]:
         """What runs at the same time in a slice of this arm with this job, the arm's own guest first."""
-        if self.mode is None or not self.mode.runs_with_others:
+        if self.mode is None or len(self.mode.volumes) == 1:
             return (Part(self, job),)
         own, *others = (Arm(self.place, volume) for volume in self.mode.volumes)
         neighbour = self.mode.neighbour

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from harness.analysis import METRICS, Estimate
+from harness.model.mode import DURING_BACKUP
 from harness.report.budgets import gravest_first, limit
 from harness.report.cells import CellView
 from harness.report.numbers import NONE, microseconds, percent, significant
 from harness.report.variants import shown
 from harness.results import GuestShare, SeveralGuests
+from harness.units import format_size
 
 _TAIL = ("clat_p99", "clat_mean")
 """The latency that shows a neighbour: the 99th percentile, or with too few I/Os the mean."""
@@ -98,14 +100,19 @@ class SharedView:
 
 @dataclass(frozen=True, slots=True)
 class NeighbourView:
-    """One cell with a neighbour, against the same guest without."""
+    """One cell with a neighbour, or during a backup, against the same guest without."""
 
     cell: CellView
 
     @property
     def neighbour(self) -> str:
-        """The neighbour's job."""
-        return self.cell.record.mode_detail.neighbour or ""
+        """The neighbour's job, or `backup`."""
+        return self.cell.record.mode_detail.neighbour or DURING_BACKUP
+
+    @property
+    def when(self) -> str:
+        """ "with the neighbour randwrite-4k-qd32", or "during a backup"."""
+        return "during a backup" if self.cell.record.mode_detail.backup else f"with the neighbour {self.neighbour}"
 
     @property
     def name(self) -> str:
@@ -151,19 +158,25 @@ class NeighbourView:
     @property
     def sentence(self) -> str:
         """For example "lvm-randread-4k-qd1: p99 with the neighbour randwrite-4k-qd32: x 3.1 [2.8, 3.4], 120 to 372 us;
-        IOPS x 0.45 [0.41, 0.49]; the neighbour did 21 300 IOPS: worse"."""
+        IOPS x 0.45 [0.41, 0.49]; the neighbour did 21 300 IOPS: worse".
+
+        Or "lvm-randread-4k-qd1: p99 during a backup: x 2.0 [1.9, 2.1], ...; the backup did 410 MiB/s: worse".
+        """
         if self.difference is None:
-            return f"{self.name} with the neighbour {self.neighbour}: {self.verdict}"
+            return f"{self.name} {self.when}: {self.verdict}"
         _, _, words, before, after, tail, throughput, own, verdict = self.values
         unit = self.cell.headline_unit
-        found = f"{self.name}: {words} with the neighbour {self.neighbour}: {tail}, {before} to {after} us"
+        found = f"{self.name}: {words} {self.when}: {tail}, {before} to {after} us"
         if not METRICS[self.cell.headline_name].is_latency:
             found += f"; {unit} {throughput}"
-        return f"{found}; the neighbour did {own}: {verdict}"
+        other = "backup" if self.cell.record.mode_detail.backup else "neighbour"
+        return f"{found}; the {other} did {own}: {verdict}"
 
     @property
     def _own_speed(self) -> str:
-        found = self.cell.record.neighbour
+        backup, found = self.cell.record.backup, self.cell.record.neighbour
+        if backup is not None and backup.bw:
+            return f"{format_size(round(fmean(backup.bw)))}/s"
         return f"{significant(fmean(found.iops))} IOPS" if found is not None and found.iops else NONE
 
     def _difference(self, name: str) -> Estimate | None:
@@ -181,8 +194,9 @@ def shared_views(cells: Sequence[CellView]) -> tuple[SharedView, ...]:
 
 
 def neighbour_views(cells: Sequence[CellView]) -> tuple[NeighbourView, ...]:
-    """The cells with a neighbour, in the order of the plan."""
-    return tuple(NeighbourView(cell) for cell in cells if cell.record.mode_detail.neighbour is not None)
+    """The cells with a neighbour or a backup, in the order of the plan."""
+    details = ((cell, cell.record.mode_detail) for cell in cells)
+    return tuple(NeighbourView(cell) for cell, mode in details if mode.neighbour is not None or mode.backup)
 
 
 def worst_sentences(neighbours: Sequence[NeighbourView], shared: Sequence[SharedView]) -> Iterator[str]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from harness.model.base import Md
 from harness.model.mode import Cell, Place
+from harness.results.backups import without_backup
 from harness.results.cells import ValidityCheck
 from harness.results.records import Measurement
 
@@ -25,9 +26,11 @@ def in_other_state(slice_: Measurement, md: Md) -> bool:
 
 
 def does_not_count(slice_: Measurement, cell: Cell) -> bool:
-    """Whether the slice, and with it its block, is no sample of its cell: another arm ran, or no recovery."""
+    """Whether the slice, and with it its block, is no sample of its cell: another arm ran, no recovery or no backup."""
     md = cell.mode.layout.base
-    return slice_.overlap is not None or (isinstance(md, Md) and bool(md.spares) and in_other_state(slice_, md))
+    if slice_.overlap is not None or without_backup(slice_):
+        return True
+    return isinstance(md, Md) and bool(md.spares) and in_other_state(slice_, md)
 
 
 def state_checks(measurements: Sequence[Measurement], cell: Cell) -> list[ValidityCheck]:

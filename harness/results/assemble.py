@@ -24,6 +24,7 @@ from harness.model.layout import amplification
 from harness.model.mode import Arm, Cell, Mode, Place
 from harness.results.accounting import accounting
 from harness.results.array_states import does_not_count, state_checks, state_notes
+from harness.results.backups import backup_checks, backup_notes, backup_record
 from harness.results.byte_accounting import byte_checks
 from harness.results.carried import carry_over_notes, split_by_length
 from harness.results.cells import BlockKey, CellRecord, LongerSlices, MetricRecord, ValidityCheck
@@ -200,6 +201,7 @@ def _cell_record(
         *state_checks(own, cell),
         *throttle_checks(own, cell),
         *together_checks(own),
+        *backup_checks(own, cell),
         *context.check(cell, own),
     )
     counts = counts_of({place: own for place, own in by_arm.items() if place is not Place.REFERENCE}, blocks)
@@ -235,6 +237,7 @@ def _cell_record(
             *dict.fromkeys(note for measurement in own for note in measurement.notes),
             *_overlapping(every),
             *state_notes(own, cell),
+            *backup_notes(own),
             *caveat_note(headline.overhead if headline else None),
             *others_notes(own),
             *late_counter_notes(own),
@@ -251,6 +254,7 @@ def _cell_record(
         differs=_differs(cell.mode, context),
         several=several_guests(cell, by_arm, blocks, samples, confidence) if not impossible else None,
         neighbour=neighbour_record(cell, by_arm, blocks),
+        backup=backup_record(cell, by_arm, blocks),
     )
 
 

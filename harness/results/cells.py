@@ -217,6 +217,16 @@ class NeighbourRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class BackupRecord:
+    """The backup that ran while the cell's guest was measured."""
+
+    __pydantic_config__ = _STRICT
+
+    bw: tuple[float, ...]
+    """Bytes per second that it copied, in the order of the cell's rounds."""
+
+
+@dataclass(frozen=True, slots=True)
 class CellRecord:
     """disk x mode x job: one pytest item with its values, estimates and verdict."""
 
@@ -270,12 +280,14 @@ class CellRecord:
     """What the first slices gave, if longer ones replaced them because of carry-over, else null."""
 
     against: str | None = None
-    """The id of the cell that it is compared with: the same mode in the reference variant, or without a neighbour; null
-    for the reference, and without variants and neighbours."""
+    """The id of the cell that it is compared with: the same mode in the reference variant, or without a neighbour or a
+    backup; null for the reference, and without any of these."""
     differs: tuple[str, ...] = ()
     """The settings that were read back differently from the two guests, in words; empty without a reference."""
     several: SeveralGuests | None = None
     """What each of several guests got; null for a mode with one guest."""
+    backup: BackupRecord | None = None
+    """The backup that ran meanwhile; null without one."""
     neighbour: NeighbourRecord | None = None
     """What the neighbour did meanwhile; null without one."""
     ios: dict[str, tuple[int, ...]] = field(default_factory=dict)

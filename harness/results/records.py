@@ -52,6 +52,18 @@ class PartRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class BackupCounts:
+    """A backup that ran while a slice was measured."""
+
+    __pydantic_config__ = _STRICT
+
+    share: float
+    """The share of the measured time in which it was seen running, 0 to 1."""
+    bw: float
+    """Bytes per second that it copied, by libvirt's progress of the job."""
+
+
+@dataclass(frozen=True, slots=True)
 class Measurement:
     """One slice, which is one arm running one job for a short time: one line of journal.jsonl."""
 
@@ -104,6 +116,8 @@ class Measurement:
     histograms are those of all guests together, without the neighbour. Empty for a job that ran alone."""
     together: float | None = None
     """The share of the time in which all of them ran, 0 to 1; null for a job that ran alone."""
+    backup: BackupCounts | None = None
+    """The backup of the guest's disk that ran meanwhile; null without one."""
 
     @property
     def of_several(self) -> bool:

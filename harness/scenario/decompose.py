@@ -170,6 +170,8 @@ def _other_guest_changes(before: Mode, after: Mode) -> Iterator[Change]:
     if before.neighbour != after.neighbour:
         one, other = (mode.neighbour.id if mode.neighbour else "none" for mode in (before, after))
         yield Change("neighbour", f"neighbour {one} -> {other}")
+    if before.backup != after.backup:
+        yield Change("backup", f"backup {_switch(before.backup)} -> {_switch(after.backup)}")
 
 
 def setting_changes(before: Mode, after: Mode) -> Iterator[Change]:

@@ -28,7 +28,7 @@ from harness.scenario.decompose import decompose_problems
 from harness.scenario.fio_files import read_fio_files
 from harness.scenario.legality import scenario_problems
 from harness.scenario.library import PRESETS
-from harness.scenario.neighbours import neighbour_problems, with_neighbours
+from harness.scenario.neighbours import neighbour_problems, with_others
 from harness.scenario.scenario import Decomposition, Scenario, Search
 from harness.scenario.schema import ScenarioTable
 from harness.scenario.searches import search_problems
@@ -76,7 +76,8 @@ def load_scenario(path: Path) -> Scenario:
     problems += variant_problems(table.variant)
     variants = variants_of(table.variant)
     neighbours = {name: mode.neighbour.neighbour for name, mode in table.mode.items() if mode.neighbour}
-    scenario = with_neighbours(scenario, neighbours)
+    backups = {name for name, mode in table.mode.items() if mode.backup}
+    scenario = with_others(scenario, neighbours, backups)
     problems += neighbour_problems(scenario)
     problems += legality_problems(scenario, variants)
     scenario = in_variants(scenario, variants)

@@ -1,28 +1,32 @@
-"""Several guests at once, and neighbours: the modes of a scenario that have them, and what conflicts. Pure."""
+"""Several guests at once, neighbours and backups: the modes of a scenario that have them, and what conflicts. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from harness.config.names import LONGEST_NAME
+from harness.model.attach import Attach, Attachment
 from harness.model.layout import Layout
 from harness.model.neighbour import Neighbour
 from harness.scenario.scenario import Scenario
 
 
-def with_neighbours(scenario: Scenario, neighbours: Mapping[str, Neighbour]) -> Scenario:
+def with_others(scenario: Scenario, neighbours: Mapping[str, Neighbour], backups: Collection[str]) -> Scenario:
     """The scenario with a further mode for each mode that has a neighbour: after `lvm` comes `lvm-neighbour`.
 
-    Both are measured in the same blocks, on the same volume. `neighbours` are by the name of the mode.
+    The same for each mode with a backup: `lvm-backup`. Both are measured in the same blocks, on the same volume.
+    `neighbours` are by the name of the mode, `backups` are the names of the modes.
     """
-    if not neighbours:
+    if not neighbours and not backups:
         return scenario
     modes = []
     for mode in scenario.modes:
         modes.append(mode)
         if (neighbour := neighbours.get(mode.name)) is not None:
             modes.append(mode.beside(neighbour))
+        if mode.name in backups:
+            modes.append(mode.during_backup)
     return replace(scenario, modes=tuple(modes))
 
 
@@ -41,12 +45,30 @@ def together_problems(layout: Layout, guests: int, *, neighbour: bool) -> Iterat
         )
 
 
+def backup_problems(layout: Layout, attach: Attachment, guests: int, *, neighbour: bool) -> Iterator[str]:
+    """The conflicts of a backup with the rest of its mode: QEMU copies a disk that its own block layer serves."""
+    one = "backup = true"
+    if guests > 1 or neighbour:
+        other = f"guests = {guests}" if guests > 1 else "neighbour"
+        yield f"{one} conflicts with {other}, because one cost is measured at a time; allowed: a mode of its own"
+    if layout.is_base:
+        yield (
+            f'{one} conflicts with layout.kind = "{layout.kind}", because a backup copies the whole disk of the guest; '
+            "allowed: a layout with volumes or files, for example lvm or raw"
+        )
+    if isinstance(attach, Attach) and not attach.in_qemu:
+        yield (
+            f'{one} conflicts with attach.server = "{attach.server}", because the guest\'s QEMU makes the backup; '
+            "allowed: server qemu"
+        )
+
+
 def neighbour_problems(scenario: Scenario) -> Iterator[str]:
     """What the modes with several guests, or with a neighbour, conflict with in this scenario."""
     together = [mode for mode in scenario.modes if mode.runs_with_others]
     names = [mode.name for mode in scenario.modes]
     for mode in together:
-        own = [mode.name] if mode.neighbour else []
+        own = [mode.name] if mode.neighbour or mode.backup else []
         made = [*own, *(volume.name for volume in mode.volumes[1:])]
         of = mode.attached.name
         for name in made:
@@ -58,6 +80,6 @@ def neighbour_problems(scenario: Scenario) -> Iterator[str]:
         for number, name in enumerate(search.modes or ()):
             if any(mode.name == name for mode in together):
                 yield (
-                    f'search.{search.name}.modes[{number}] = "{name}": other guests do I/O beside it; allowed: modes '
-                    "with one guest and without a neighbour"
+                    f'search.{search.name}.modes[{number}] = "{name}": others do I/O beside it; allowed: modes '
+                    "with one guest, without a neighbour and without a backup"
                 )

@@ -14,7 +14,7 @@ from harness.model.profile import Conditioning, Profile, profile_of
 from harness.scenario.scenario import Scenario
 from harness.scenario.searches import PlannedSearch, planned_searches
 from harness.scenario.setups import disks_in_words, places_of, regions, setups
-from harness.scenario.timetable import rebuilds, takes_turns
+from harness.scenario.timetable import rebuilds, takes_turns, waiting
 from harness.units import format_size
 
 FIO_SHARE = 0.84
@@ -60,8 +60,8 @@ class Group:
 
     @cached_property
     def round_seconds(self) -> float:
-        """fio seconds of one round over all arms."""
-        return self.blocks * sum(job.wall for jobs in self._jobs_by_arm.values() for job in jobs)
+        """fio seconds of one round over all arms, with what slices during a backup wait for it."""
+        return self.blocks * sum(job.wall + waiting(arm) for arm, jobs in self._jobs_by_arm.items() for job in jobs)
 
     @cached_property
     def writing_seconds(self) -> float:

@@ -24,13 +24,13 @@ from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.layout import AnyLayout
 from harness.model.neighbour import MOST_GUESTS, NeighbourTable
 from harness.model.profile import PROFILE_TABLE, PROFILES
-from harness.model.values import Iodepth, Rate, SomeSeconds, Table
+from harness.model.values import Flag, Iodepth, Rate, SomeSeconds, Table
 from harness.model.variant import VariantName, VariantTable
 from harness.model.workloads import OneWorkload, WorkloadList
 from harness.published import link_names
 from harness.scenario.legality import mode_problems, vfio_problems
 from harness.scenario.library import PRESETS
-from harness.scenario.neighbours import together_problems
+from harness.scenario.neighbours import backup_problems, together_problems
 
 _PRESET_NAMES = tuple(mode.name for mode in PRESETS)
 _PROFILE_NAMES = tuple(profile.name for profile in PROFILES)
@@ -109,6 +109,7 @@ class ModeTable(Table):
     guest: GuestOptions = ANY_GUEST
     guests: Annotated[int, Field(ge=1, le=MOST_GUESTS)] = 1
     neighbour: NeighbourTable | None = None
+    backup: Flag = False
 
     @model_validator(mode="wrap")
     @classmethod
@@ -117,7 +118,10 @@ class ModeTable(Table):
             raise ValueError("\n".join(problems))
         table = handler(data)
         problems = list(mode_problems(table.layout, table.attach, frozenset(_keys(data))))
-        if problems := [*problems, *together_problems(table.layout, table.guests, neighbour=bool(table.neighbour))]:
+        problems += together_problems(table.layout, table.guests, neighbour=bool(table.neighbour))
+        if table.backup:
+            problems += backup_problems(table.layout, table.attach, table.guests, neighbour=bool(table.neighbour))
+        if problems:
             raise ValueError("\n".join(problems))
         return table
 

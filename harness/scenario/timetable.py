@@ -15,6 +15,10 @@ from harness.model.mode import Arm, Mode, Part
 
 GUARD_SECONDS = 0.05
 """The shortest time between the ramp of a slice and its measured time."""
+BACKUP_LEAD = 1.5
+"""Seconds before a slice during a backup in which the backup begins: libvirt answers when QEMU has begun to copy."""
+BACKUP_TAIL = 0.5
+"""Seconds after such a slice in which the backup is cancelled."""
 MOST_SLICES = 120
 """Slices that one fio process on each machine runs."""
 MOST_SECONDS = 120.0
@@ -158,6 +162,16 @@ def rebuilds(mode: Mode | None) -> bool:
     return isinstance(base, Md) and base.state == "rebuilding"
 
 
+def backed_up(arm: Arm) -> bool:
+    """Whether a backup runs during the slices of the arm."""
+    return arm.in_guest and arm.mode is not None and arm.mode.backup
+
+
+def waiting(arm: Arm) -> float:
+    """Seconds before and after each slice of the arm in which a backup begins and ends; 0 without one."""
+    return BACKUP_LEAD + BACKUP_TAIL if backed_up(arm) else 0.0
+
+
 def takes_turns(modes: Iterable[Mode]) -> bool:
     """Whether arms of these modes cannot alternate within seconds: only one machine has the disk at a time, or only one
     guest runs at a time."""
@@ -179,8 +193,9 @@ def _timetable(slices: Sequence[_Planned], pause: Callable[[Job], float]) -> Tim
     pauses = {job: pause(job) for job in {job for _, job, _ in slices}}
     planned, now = [], 0.0
     for block, job, turn in slices:
-        planned.append(Slice(block, turn, job, now, settle=max(pauses[job], GUARD_SECONDS)))
-        now = planned[-1].end + pauses[job]
+        lead, tail = (BACKUP_LEAD, BACKUP_TAIL) if backed_up(turn.arm) else (0.0, 0.0)
+        planned.append(Slice(block, turn, job, now + lead, settle=max(pauses[job], GUARD_SECONDS)))
+        now = planned[-1].end + tail + pauses[job]
     return Timetable(tuple(planned), now)
 
 

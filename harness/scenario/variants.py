@@ -40,7 +40,7 @@ def legality_problems(scenario: Scenario, variants: Sequence[Variant]) -> Iterat
             continue
         if mode.runs_with_others:
             if variants:
-                of, key = mode.attached.name, "neighbour" if mode.neighbour else "guests"
+                of, key = mode.attached.name, "backup" if mode.backup else "neighbour" if mode.neighbour else "guests"
                 yield (
                     f"variant.{variants[0].name}: conflicts with mode.{of}.{key}, because the guests of variants use "
                     "the same volume; allowed: another scenario for one of them"

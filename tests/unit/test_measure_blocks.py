@@ -20,6 +20,7 @@ from typing import TypeVar
 import pytest
 
 from harness.errors import HostError, MeasurementError
+from harness.guest.protocol import Backup
 from harness.lab.accel import Acceleration
 from harness.lab.cycles import CycleCounting
 from harness.lab.facts import HostFacts
@@ -106,6 +107,9 @@ class LocalGuest:
     def effective(self, disk: str) -> Effective:
         del disk
         return NOTHING
+
+    def backup(self, disk: str, target: str) -> Backup:
+        raise NotImplementedError
 
     def post_mortem(self) -> str | None:
         return None

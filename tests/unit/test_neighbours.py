@@ -142,7 +142,7 @@ def test_a_neighbour_that_writes_counts_in_the_bytes_of_a_plan(tmp_path: Path) -
         (
             "[mode.alone]",
             '[search.load]\nworkload = "randread-4k"\nbound = "1 ms"\nmodes = ["four"]\n[mode.alone]',
-            'search.load.modes[0] = "four": other guests do I/O beside it',
+            'search.load.modes[0] = "four": others do I/O beside it',
         ),
     ],
 )

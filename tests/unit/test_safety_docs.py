@@ -15,8 +15,8 @@ from tests.safety_page import ROOT, THINGS, calls, programs, section, write_sect
 # What runs without a permission, and why that destroys nothing of others.
 WITHOUT_PERMISSION = {
     # A file whose name nothing else has, and that appears at its place only where nothing is.
-    ("harness.layout.device._loop_device", "rm"),
-    ("harness.layout.device._loop_device", "truncate"),
+    ("harness.layout.device.own_file", "rm"),
+    ("harness.layout.device.own_file", "truncate"),
     # A file of the creation log, and its directory once that is empty.
     ("harness.lab.created.forget", "rm"),
     ("harness.lab.created.forget", "rmdir"),

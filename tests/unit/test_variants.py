@@ -13,7 +13,7 @@ from typing import cast
 import pytest
 
 from harness.errors import GuestError, HostError
-from harness.guest.protocol import Guest
+from harness.guest.protocol import Backup, Guest
 from harness.lab.hosts import Host
 from harness.lab.inventory import lab_of
 from harness.lab.transport.local import LocalRunner
@@ -230,6 +230,9 @@ class _Machine:
 
     def effective(self, disk: str) -> Effective:
         return Effective(guest_kernel=disk, aio=self.aio or None)
+
+    def backup(self, disk: str, target: str) -> Backup:
+        raise NotImplementedError
 
     def post_mortem(self) -> str | None:
         return None

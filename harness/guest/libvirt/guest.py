@@ -10,6 +10,7 @@ from harness.errors import GuestError
 from harness.guest.booting import Booted, BootedGuest
 from harness.guest.io_limits import read_io_limit
 from harness.guest.libvirt.attachments import Attachments
+from harness.guest.libvirt.backup import LibvirtBackup, target_of
 from harness.guest.libvirt.disks import alias_of
 from harness.guest.libvirt.effective import Running, read_effective, read_passed_through, read_vhost_user, running
 from harness.guest.libvirt.last_words import last_words, qemu_log
@@ -18,6 +19,7 @@ from harness.guest.libvirt.process import PID_FILE
 from harness.guest.libvirt.running import RunningDomain
 from harness.guest.libvirt.vfio import plugged
 from harness.guest.placement import seen_by_guest
+from harness.guest.protocol import Backup
 from harness.guest.storage_daemon import Daemon, read_served, turn_on_cache
 from harness.guest.system import BlockDevice, block_devices, plugged_in
 from harness.lab.created import CreationLog
@@ -85,6 +87,10 @@ class LibvirtGuest(BootedGuest):
             found = found.merged(read_io_limit(self._host, pid_file, self._attached.disks[disk].source.path))
         seen = seen_by_guest(self.evidence, found.qemu_memory)
         return found.merged(self._device(disk).effective).merged(seen)
+
+    def backup(self, disk: str, target: str) -> Backup:
+        name = target_of(self._running.live, alias_of(self._attached.disks[disk]))
+        return LibvirtBackup(self._connection, self._domain, name, target)
 
     @contextmanager
     def holding(self, disk: str) -> Iterator[None]:

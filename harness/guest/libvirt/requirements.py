@@ -24,6 +24,8 @@ POLLING = 9_004_000
 PACKED = 6_003_000
 """libvirt 6.3.0 has packed rings. Source of these three: libvirt's "Domain XML format" and NEWS."""
 METADATA_CACHE = 7_000_000
+BACKUP = 6_000_000
+"""libvirt 6.0.0 has virDomainBackupBegin. Source: libvirt's NEWS."""
 VHOST_USER = (7_001_000, 7_000_000)
 """libvirt 7.1.0 has disks of vhost-user-blk. The storage daemon of QEMU 7.0 can become a daemon (`--daemonize`)."""
 
@@ -48,6 +50,11 @@ def guest_missing(guest: GuestOptions, has: Versions) -> str | None:
     if guest.cpu is not None and not _MODEL.fullmatch(guest.cpu):
         return f'cpu = "{guest.cpu}" is an option of Proxmox VE; with libvirt, request the model only'
     return _lacking(("polling of iothreads", "libvirt", POLLING, has.libvirt) for _ in guest.polls)
+
+
+def backup_missing(has: Versions) -> str | None:
+    """Why a host with these versions cannot back up a running guest, with the remedy; None if it can."""
+    return _lacking([("backup", "libvirt", BACKUP, has.libvirt)])
 
 
 def _lacking(needs: Iterable[tuple[str, str, int, int]]) -> str | None:

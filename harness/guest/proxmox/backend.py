@@ -105,6 +105,8 @@ class ProxmoxHypervisor(ProxmoxRemover):
             why = missing_requirement(mode.layout, self._host.facts)
         if why or mode.attach is None:
             return why
+        if mode.backup:
+            return "virt-overhead makes backups only through libvirt, not with vzdump: use a host with libvirt"
         return self._too_many(mode) or self._no_guest(mode.guest, mode.attach)
 
     def _too_many(self, mode: Mode) -> str | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from harness.events import Events
-from harness.guest.protocol import GuestDisk
+from harness.guest.protocol import Backup, GuestDisk
 from harness.lab.accel import Acceleration
 from harness.lab.created import CreationLog, Entry, Removal
 from harness.lab.hosts import CONNECT_SECONDS, Host, reach_host
@@ -64,6 +64,9 @@ class SimulatedGuest:
     def holding(self, disk: str) -> Iterator[None]:
         del disk
         yield
+
+    def backup(self, disk: str, target: str) -> Backup:
+        raise NotImplementedError
 
     def post_mortem(self) -> str | None:
         return None

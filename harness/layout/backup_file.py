@@ -1,0 +1,56 @@
+"""The file on the host that a backup of a guest's disk is written to. It is allocated first: no disk becomes full."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from harness.lab.created import CreationLog
+from harness.lab.guard import created
+from harness.lab.inventory import HostSpec
+from harness.lab.paths import BACKUP_DIRECTORY, TAG
+from harness.lab.transport.base import Runner
+from harness.layout.device import own_file
+from harness.layout.free_space import no_space
+from harness.layout.source import BlockSource
+
+# $1: a device or a file. Its size in bytes.
+_SIZE = 'if [ -b "$1" ]; then PATH="$PATH:/usr/sbin:/sbin" blockdev --getsize64 "$1"; else stat -L -c %s "$1"; fi'
+_ALLOCATE_SECONDS = 120.0
+
+
+def directory_of(spec: HostSpec) -> str:
+    """Where the backups of the host's guests are written to."""
+    return str(spec.backup_directory or BACKUP_DIRECTORY)
+
+
+def why_no_backup(runner: Runner, spec: HostSpec, size_bytes: int) -> str | None:
+    """Why a backup of so many bytes cannot be written there, with the remedy; None if it can. Raises HostError."""
+    directory = directory_of(spec)
+    if spec.backup_directory and runner.run(["test", "-d", directory], deadline=20, check=False).status != 0:
+        return f"there is no directory {directory}: create it, or correct backup_directory in the lab file"
+    if why := no_space(runner, directory, size_bytes):
+        return (
+            f"a backup does not fit into {directory}: {why}. Name a directory with more space as backup_directory of "
+            "the host in the lab file"
+        )
+    return None
+
+
+@contextmanager
+def backup_file(log: CreationLog, spec: HostSpec, name: str, source: BlockSource) -> Iterator[str]:
+    """The path of a new file with the size of what `source` is on. It is removed at the end.
+
+    Raises SafetyError if less than the reserve would stay free, HostError.
+    """
+    runner, directory = log.runner, directory_of(spec)
+    size = source.size
+    if source.format == "raw":
+        size = int(runner.run(["sh", "-c", _SIZE, "sh", source.path], deadline=30).stdout)
+    if not spec.backup_directory:
+        runner.run(["mkdir", "-p", directory], deadline=20)
+    path = f"{directory}/{TAG}-{log.run_id}-{name}.raw"
+    with own_file(log, path, size, (), f"{runner.name}: the backup of {name} will not be made: ") as (_, entry):
+        (writable,) = created(runner, entry, [path])
+        writable.run(["fallocate", "-l", str(size), path], deadline=_ALLOCATE_SECONDS)
+        yield path

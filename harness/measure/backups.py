@@ -1,0 +1,93 @@
+"""Backups that run during slices: begun before a slice, begun again when they end, and cancelled after it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from threading import Event
+
+from harness.guest.protocol import Backup
+from harness.scenario.timetable import BACKUP_LEAD, Slice
+
+_POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One backup, from the first to the last moment at which it was seen running, and the bytes copied in between.
+
+    The moments are those of this process's monotonic clock. `ended` is when it had certainly ended.
+    """
+
+    first: float
+    last: float
+    copied: int
+    ended: float
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """All backups of a timetable, in the order of time."""
+
+    copies: Sequence[Copy] = ()
+
+    def share(self, begun: float, ended: float) -> float:
+        """The share of this time in which one was seen running, 0 to 1."""
+        covered = sum(max(min(each.last, ended) - max(each.first, begun), 0.0) for each in self.copies)
+        return covered / max(ended - begun, 1e-9)
+
+    def rate(self, begun: float, ended: float) -> float:
+        """Bytes per second of those that ran in this time, over their own time."""
+        near = [each for each in self.copies if each.first < ended and each.last > begun]
+        return sum(each.copied for each in near) / max(sum(each.last - each.first for each in near), 1e-9)
+
+    def disturb(self, begun: float, ended: float) -> bool:
+        """Whether one may have run in this time."""
+        return any(each.first < ended and each.ended > begun for each in self.copies)
+
+
+@dataclass
+class Backups:
+    """The backups of a timetable, which begins at the moment `start`."""
+
+    start: float
+    stopped: Event = field(default_factory=Event)
+    """Set after a failure: the running backup is cancelled."""
+
+    def run(self, slices: Iterable[tuple[Slice, Backup]]) -> Copies:
+        """Back the disk of each slice up while it runs. Raises HostError, GuestError if libvirt does not do it."""
+        found: list[Copy] = []
+        for planned, backup in slices:
+            if not self._waited(self.start + planned.start - BACKUP_LEAD):
+                break
+            found += self._during(planned, backup)
+        return Copies(found)
+
+    def _during(self, planned: Slice, backup: Backup) -> list[Copy]:
+        end = self.start + planned.end
+        found: list[Copy] = []
+        with ExitStack() as stack:
+            stack.callback(backup.cancel)
+            while not self.stopped.is_set() and time.monotonic() < end:
+                backup.begin()
+                found.append(self._watched(backup, end))
+        if found:
+            last = found.pop()
+            found.append(Copy(last.first, last.last, last.copied, time.monotonic()))
+        return found
+
+    def _watched(self, backup: Backup, end: float) -> Copy:
+        """The copy that has just begun, until it ends or the slice does."""
+        first = last = time.monotonic()
+        copied = 0
+        while (now := backup.copied()) is not None:
+            copied, last = now, time.monotonic()
+            if last >= end or not self._waited(last + _POLL_SECONDS):
+                break
+        return Copy(first, last, copied, time.monotonic())
+
+    def _waited(self, moment: float) -> bool:
+        """Wait until this moment. False if the timetable has failed meanwhile."""
+        return not self.stopped.wait(max(moment - time.monotonic(), 0.0))
