@@ -32,6 +32,11 @@ def image_names(name: str, layout: Qcow2) -> list[str]:
     return [f"{name}.qcow2", *(f"{name}-{number}.qcow2" for number in range(1, layout.snapshots + 1))]
 
 
+def data_file(name: str, layout: Qcow2) -> str:
+    """The file with the data of the image; empty if that is in the image."""
+    return f"{name}.data" if layout.data_file else ""
+
+
 def make(region: Writable, path: str, size: int, layout: Qcow2) -> Sources:
     """`path`.qcow2 for the guest and `path`.raw for the host, `size` bytes each, on the file system on `region`.
 
@@ -42,18 +47,22 @@ def make(region: Writable, path: str, size: int, layout: Qcow2) -> Sources:
     image, *snapshots = image_names(path, layout)
     always = f"cluster_size={layout.cluster_size},lazy_refcounts={'on' if layout.lazy_refcounts else 'off'}"
     words = f"{always},preallocation={layout.preallocation}"
+    if data := data_file(path, layout):
+        # `data_file_raw`: each block is at its own place in the file, as in a RAW file.
+        words += f",data_file={data},data_file_raw=on"
     create = ["qemu-img", "create", "-q", "-f", "qcow2", "-o", words, image, str(size)]
     region.run(create, deadline=60 + size / raw_file.SLOWEST_WRITE)
     for below, snapshot in pairwise([image, *snapshots]):
         # An image on top of another one has the size of that one, and cannot be preallocated.
         create = ["qemu-img", "create", "-q", "-f", "qcow2", "-o", always, "-b", below, "-F", "qcow2", snapshot]
         region.run(create, deadline=60)
-    data, *others = [
+    image_source, *others = [
         BlockSource(each, "file", 0, size, "qcow2", grant=file)
         for each, file in zip([image, *snapshots], built_on([region], [image, *snapshots]), strict=True)
     ]
     twin = raw_file.make(region, f"{path}.raw", size, layout.twin.preallocation)
-    return Sources(replace(others[-1], data=data) if others else data, twin)
+    image_source = replace(image_source, data_file=data)
+    return Sources(replace(others[-1], data=image_source) if others else image_source, twin)
 
 
 def fill(sources: Sources) -> None:

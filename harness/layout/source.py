@@ -23,6 +23,8 @@ class BlockSource:
     format: Literal["raw", "qcow2"] = "raw"
     grant: Writable | None = field(default=None, compare=False, repr=False)
     """The guard's permission to write there. A source without it cannot be written to."""
+    data_file: str = field(default="", kw_only=True)
+    """The file with the data of a qcow2 image that has it elsewhere."""
     data: BlockSource | None = field(default=None, compare=False, repr=False, kw_only=True)
     """The image that holds the data, if `path` is a snapshot on top of it."""
 

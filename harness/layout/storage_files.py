@@ -120,4 +120,6 @@ def made_in(directory: Writable, path: str, layout: Layout, span: int, *, preall
 
 
 def _names(name: str, layout: Layout) -> list[str]:
-    return [f"{name}.raw", *(qcow2.image_names(name, layout) if isinstance(layout, Qcow2) else [])]
+    if not isinstance(layout, Qcow2):
+        return [f"{name}.raw"]
+    return [f"{name}.raw", *filter(None, (*qcow2.image_names(name, layout), qcow2.data_file(name, layout)))]

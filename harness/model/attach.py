@@ -29,6 +29,7 @@ PhysicalBlock = Annotated[Size, AfterValidator(power_of_two(512, 2 * MIB))]
 # A virtio device has at most 1024 virtqueues, and virtio-scsi reserves two. Each has room for 4 to 1024 requests.
 Queues = Annotated[Count, Field(ge=1, le=1022)]
 QueueSize = Annotated[Count, AfterValidator(power_of_two(4, 1024, sizes=False))]
+GroupName = Annotated[str, Field(pattern="^[a-z][a-z0-9-]{0,30}$")]
 Iops = Annotated[Count, Field(ge=1, le=1_000_000_000)]
 
 
@@ -123,6 +124,8 @@ class Attach:
     """The most bytes per second in a burst. None is no bursts."""
     burst_seconds: Annotated[Count, Field(ge=1, le=3600)] | None = None
     """How long a burst may last. None is one second."""
+    throttle_group: GroupName | None = None
+    """The group of disks of the guest that share the limits. None is a group of its own."""
     packed: Flag | None = None
     """Whether the queues are packed rings. None is the hypervisor's default: split rings."""
     event_idx: Flag | None = None
@@ -217,6 +220,7 @@ class Attach:
             guest_physical_block_size=self.physical_block_size,
             qemu_iops_limit=self._limit("iops"),
             qemu_bw_limit=self._limit("bps"),
+            qemu_throttle_group=self.throttle_group,
             host_io_limit=NO_LIMIT,
             qemu_packed=self.packed,
             guest_packed=self.packed,

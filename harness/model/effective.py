@@ -58,6 +58,8 @@ class Effective:
     """QEMU's limits of I/Os per second, by the names that a throttle group has for them; `none` without a limit."""
     qemu_bw_limit: str | None = _shows("bw")
     """The same in bytes per second."""
+    qemu_throttle_group: str | None = _shows("throttle_group")
+    """The group of disks that share these limits."""
     host_io_limit: str | None = _shows("iops")
     """The limits of the control group of QEMU's process for the disks below; `none` without a limit."""
     qemu_logical_block_size: int | None = _shows("logical_block_size")
@@ -66,6 +68,8 @@ class Effective:
     """How many disks share its controller."""
     qemu_backing_files: int | None = _shows("snapshots")
     """The images below a qcow2 image, down to the one with the data."""
+    qemu_data_file: bool | None = _shows("data_file")
+    """Whether the data of a qcow2 image is in a file of its own."""
     pci_address: str | None = None
     iommu_group: str | None = None
     host_driver: str | None = _shows("device")

@@ -168,6 +168,8 @@ class Qcow2(Encryptable):
     """Whether reference counts are written later."""
     snapshots: Annotated[int, Strict(), Field(ge=0, le=64)] = 0
     """External snapshots: images on top of the one with the data, each on the one before. The guest has the last."""
+    data_file: Flag = False
+    """Whether the data is in a RAW file of its own, and the image has only the tables."""
     on: OnBase = field(default_factory=Device)
     """What it lies on: the disk, or an array."""
     encryption: Encryption = "none"

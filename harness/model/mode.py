@@ -127,6 +127,8 @@ class Mode:
         threads = self.attach.threads if isinstance(self.attach, Attach) and self.attach.in_qemu else 0
         below = self.layout.snapshots if isinstance(self.layout, Qcow2) else 0
         chain = Effective(qemu_backing_files=below) if below else NOTHING
+        if isinstance(self.layout, Qcow2) and self.layout.data_file:
+            chain = chain.merged(Effective(qemu_data_file=True))
         luks = Effective(host_encryption="luks2") if self.layout.encrypted else NOTHING
         return self.guest.expected(iothreads=threads).merged(self.attach.expected).merged(chain).merged(luks)
 

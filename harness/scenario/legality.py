@@ -41,6 +41,8 @@ def mode_problems(layout: Layout, attach: Attachment, given: Collection[str]) ->
         yield from _virtio(attach, option)
         yield from _lun(attach, option)
         yield from _server(attach, option)
+        if isinstance(layout, Qcow2) and layout.data_file:
+            yield from _data_file(layout, attach, option)
         if attach.metadata_cache is not None and not isinstance(layout, Qcow2):
             why = "because only qcow2 files have such tables"
             yield _conflict(option("metadata_cache"), f'layout.kind = "{layout.kind}"', why, "kind qcow2")
@@ -69,6 +71,7 @@ def scenario_problems(scenario: Scenario) -> Iterator[str]:
             yield from workload_problems(mode.name, mode.attach, scenario)
         if isinstance(mode.layout, Qcow2) and mode.layout.snapshots:
             yield from _snapshots_for(mode, mode.layout, scenario)
+    yield from _groups_of(scenario)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +212,9 @@ def _limits(attach: Attach, option: _Option) -> Iterator[str]:
         if most is not None and (rate is None or most < rate):
             why = "because a burst is for a while above the limit"
             yield _conflict(option(burst), option(limit), why, f"{limit}, and {burst} that is not smaller")
+    if attach.throttle_group is not None and not attach.limits:
+        why = "and bw left out as well: a group shares limits"
+        yield _conflict(option("throttle_group"), option("iops"), why, "with iops or bw")
     if attach.burst_seconds is not None and attach.iops_burst is None and attach.bw_burst is None:
         allowed = "with iops_burst or bw_burst"
         yield _conflict(option("burst_seconds"), option("iops_burst"), "and bw_burst left out as well", allowed)
@@ -233,6 +239,16 @@ def _server(attach: Attach, option: _Option) -> Iterator[str]:
         if getattr(attach, key) != getattr(usual, key):
             why = "which does not have this option"
             yield _conflict(option(key), option("server"), why, f"no {key}, or server qemu")
+
+
+def _data_file(layout: Qcow2, attach: Attach, option: _Option) -> Iterator[str]:
+    one = "layout.data_file = true"
+    if layout.snapshots:
+        why = "because one option of the image is measured at a time"
+        yield _conflict(one, f"layout.snapshots = {layout.snapshots}", why, "snapshots = 0")
+    if not attach.in_qemu:
+        why = "which gets the image only"
+        yield _conflict(one, option("server"), why, "server qemu")
 
 
 def _lun(attach: Attach, option: _Option) -> Iterator[str]:
@@ -311,6 +327,19 @@ def _snapshots_for(mode: Mode, layout: Qcow2, scenario: Scenario) -> Iterator[st
             f'"{reading[0]}", because what is written is no longer read through the chain; allowed: workloads that '
             "only read, or workloads that only write"
         )
+
+
+def _groups_of(scenario: Scenario) -> Iterator[str]:
+    """Modes of one throttle group: QEMU gives all its disks the limits of the last one."""
+    first: dict[str, tuple[str, Attach]] = {}
+    for mode in scenario.modes:
+        if isinstance(attach := mode.attach, Attach) and (group := attach.throttle_group) is not None:
+            name, other = first.setdefault(group, (mode.name, attach))
+            if other.limits != attach.limits:
+                yield (
+                    f'mode.{mode.name}.attach.throttle_group = "{group}": conflicts with mode.{name}, which has other '
+                    "limits in the same group; allowed: the same iops, bw and bursts, or another group"
+                )
 
 
 def workload_problems(name: str, attach: Attach, scenario: Scenario) -> Iterator[str]:

@@ -37,6 +37,8 @@ EVERY_OPTION: Mapping[str, Attach] = {
     "shared-beside": Attach(controller="shared", detect_zeroes="on"),
     "sata": Attach("sata", iothread=False, discard="unmap"),
     "sata-plain": Attach("sata", "writethrough", "io_uring", iothread=False, physical_block_size=4096),
+    "blk-group": Attach("virtio-blk", iops=2000, throttle_group="both"),
+    "blk-group-2": Attach("virtio-blk", iops=2000, throttle_group="both"),
     "qcow2": Attach("virtio-blk", metadata_cache=4 * MIB),
 }
 LUN = Attach(device="lun", aio="threads")

@@ -30,6 +30,7 @@ VIRTIO: Mapping[str, Attach] = {
     "packed": Attach(packed=True),
     "no-event-idx": Attach(event_idx=False),
     "no-iothread": Attach(iothread=False),
+    "throttle-group": Attach(iops=1000, throttle_group="shared"),
     "queues": Attach(queues=2),
     "queue-size": Attach(queue_size=256),
     "no-polling": Attach(poll_max_ns=0),

@@ -13,7 +13,7 @@ import pytest
 from harness.errors import GuestError
 from harness.guest.libvirt.backup import LibvirtBackup, backup_xml
 from harness.guest.libvirt.connection import Connection
-from harness.guest.libvirt.requirements import Versions, backup_missing
+from harness.guest.libvirt.requirements import Versions, mode_missing
 from harness.measure import backups
 from harness.measure.backups import Backups, Copies, Copy
 from harness.model.attach import Attach
@@ -223,7 +223,7 @@ def test_a_failed_backup_is_an_error_with_its_reason() -> None:
 
 
 def test_an_old_libvirt_has_no_backups() -> None:
-    assert backup_missing(Versions(6_000_000, 10_000_000)) is None
-    why = backup_missing(Versions(5_010_000, 10_000_000))
+    assert mode_missing(DURING, Versions(6_000_000, 10_000_000)) is None
+    why = mode_missing(DURING, Versions(5_010_000, 10_000_000))
     assert why is not None
     assert why.startswith("backup needs libvirt 6.0.0, but the host has 5.10.0")

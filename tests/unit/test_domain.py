@@ -14,7 +14,7 @@ import pytest
 from harness.errors import Unsupported
 from harness.guest.libvirt.disks import alias_of, root_ports
 from harness.guest.libvirt.domain import GuestSpec, domain_xml
-from harness.guest.libvirt.requirements import Versions, guest_missing, missing_for
+from harness.guest.libvirt.requirements import DATA_FILE, Versions, guest_missing, missing_for
 from harness.guest.libvirt.vfio import hostdev_xml
 from harness.guest.protocol import SERIAL_CHARACTERS, GuestDisk
 from harness.layout.source import BlockSource
@@ -115,6 +115,9 @@ SPECS = {
         GuestDisk("volume", VOLUME, Attach("virtio-blk")),
         GuestDisk("file", FILE, Attach("sata", iothread=False)),
         GuestDisk("qcow2", QCOW2, Attach()),
+    ),
+    "data-file": guest(
+        GuestDisk("qcow2", replace(QCOW2, data_file=QCOW2.path.replace("qcow2.qcow2", "q.data")), Attach())
     ),
     "vfio": guest(*PASSED),
     "same-device": guest(
@@ -246,6 +249,8 @@ def valid(spec: GuestSpec) -> bool:
     for disk in spec.disks:
         if isinstance(disk.attach, Attach) and (why := missing_for(disk.attach, here, cpus=spec.vcpus)):
             pytest.skip(f"libvirt's schema here does not know it yet: {why}")
+        if disk.source.data_file and here.libvirt < DATA_FILE:
+            pytest.skip("libvirt's schema here does not know data files yet")
     if why := guest_missing(spec.options, here):
         pytest.skip(f"libvirt's schema here does not know it yet: {why}")
     return accepted(domain_xml(spec))

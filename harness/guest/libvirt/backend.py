@@ -26,7 +26,7 @@ from harness.guest.libvirt.last_words import ended_while_booting, qemu_log
 from harness.guest.libvirt.plugged import remove_thread, unplug
 from harness.guest.libvirt.pools import place_of
 from harness.guest.libvirt.process import PID_FILE
-from harness.guest.libvirt.requirements import Versions, backup_missing, guest_missing
+from harness.guest.libvirt.requirements import Versions, guest_missing, mode_missing
 from harness.guest.libvirt.running import RunningDomain
 from harness.guest.libvirt.storages import storage_finding
 from harness.guest.machine_size import too_many_queues, vcpus_for
@@ -192,7 +192,7 @@ class LibvirtHypervisor(LibvirtRemover):
         )
         if why := missing(self._host.runner, self._host.facts, versions, mode.attach, disk):
             return why
-        if mode.backup and (why := backup_missing(versions)):
+        if why := mode_missing(mode, versions):
             return why
         number = len(mode.volumes)
         return no_memory(number, mode.guest, self._host) or self._no_guest(mode.guest, mode.attach, versions)

@@ -121,7 +121,11 @@ class DomainDisks:
         if attach.metadata_cache is not None:
             size = ET.SubElement(ET.SubElement(driver, "metadata_cache"), "max_size", unit="bytes")
             size.text = str(attach.metadata_cache)
-        ET.SubElement(element, "source", {"dev" if disk.source.kind == "block" else "file": disk.source.path})
+        source = ET.SubElement(element, "source", {"dev" if disk.source.kind == "block" else "file": disk.source.path})
+        if disk.source.data_file:
+            store = ET.SubElement(source, "dataStore", type="file")
+            ET.SubElement(store, "format", type="raw")
+            ET.SubElement(store, "source", file=disk.source.data_file)
         name = self._names.next(_NAME_PREFIX[attach.bus])
         ET.SubElement(element, "target", dev=name, bus=BUSES[attach.bus].hypervisor)
         self._attached(element, driver, attach)
@@ -248,6 +252,8 @@ def _add_limits(disk: ET.Element, attach: Attach) -> None:
             unit, _, rest = name.partition("-total")
             name_in_xml = f"total_{_LIMITED[unit]}_sec{rest.replace('-', '_')}"
             ET.SubElement(tune, name_in_xml).text = str(value)
+    if attach.throttle_group is not None:
+        ET.SubElement(tune, "group_name").text = attach.throttle_group
 
 
 def _driver(disk: GuestDisk, attach: Attach) -> dict[str, str]:

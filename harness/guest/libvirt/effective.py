@@ -130,6 +130,8 @@ def _effective(connection: Connection, domain: Any, guest: Running, alias: str) 
         qemu_read_only=inserted["ro"],
         qemu_block_driver=inserted["drv"],
         qemu_backing_files=inserted.get("backing_file_depth") if inserted["drv"] == "qcow2" else None,
+        qemu_data_file="data-file" in guest.process.nodes.get(node, {}) if inserted["drv"] == "qcow2" else None,
+        qemu_throttle_group=inserted.get("group"),
         qemu_iops_limit=shown_limits(limits, "iops"),
         qemu_bw_limit=shown_limits(limits, "bps"),
     )

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from harness.guest.machine_size import too_many_queues
 from harness.model.attach import Attach
 from harness.model.guest import GuestOptions
+from harness.model.layout import Qcow2
+from harness.model.mode import Mode
 
 NVME = 11_005_000
 """libvirt 11.5.0 supports `bus='nvme'`. Source of these three: libvirt's NEWS."""
@@ -24,6 +26,9 @@ POLLING = 9_004_000
 PACKED = 6_003_000
 """libvirt 6.3.0 has packed rings. Source of these three: libvirt's "Domain XML format" and NEWS."""
 METADATA_CACHE = 7_000_000
+THROTTLE_GROUP = 3_000_000
+DATA_FILE = 10_010_000
+"""libvirt 10.10.0 has the data file of a qcow2 image (`<dataStore>`)."""
 BACKUP = 6_000_000
 """libvirt 6.0.0 has virDomainBackupBegin. Source: libvirt's NEWS."""
 VHOST_USER = (7_001_000, 7_000_000)
@@ -52,9 +57,14 @@ def guest_missing(guest: GuestOptions, has: Versions) -> str | None:
     return _lacking(("polling of iothreads", "libvirt", POLLING, has.libvirt) for _ in guest.polls)
 
 
-def backup_missing(has: Versions) -> str | None:
-    """Why a host with these versions cannot back up a running guest, with the remedy; None if it can."""
-    return _lacking([("backup", "libvirt", BACKUP, has.libvirt)])
+def mode_missing(mode: Mode, has: Versions) -> str | None:
+    """Why a host with these versions cannot have what a mode requests beside its attachment; None if it can."""
+    needs = []
+    if mode.backup:
+        needs.append(("backup", "libvirt", BACKUP, has.libvirt))
+    if isinstance(mode.layout, Qcow2) and mode.layout.data_file:
+        needs.append(("data_file", "libvirt", DATA_FILE, has.libvirt))
+    return _lacking(needs)
 
 
 def _lacking(needs: Iterable[tuple[str, str, int, int]]) -> str | None:
@@ -74,6 +84,8 @@ def _needs(attach: Attach, has: Versions) -> Iterator[tuple[str, str, int, int]]
         yield "packed", "libvirt", PACKED, has.libvirt
     if attach.metadata_cache is not None:
         yield "metadata_cache", "libvirt", METADATA_CACHE, has.libvirt
+    if attach.throttle_group is not None:
+        yield "throttle_group", "libvirt", THROTTLE_GROUP, has.libvirt
     if not attach.in_qemu:
         yield f'server = "{attach.server}"', "libvirt", VHOST_USER[0], has.libvirt
         yield f'server = "{attach.server}"', "QEMU", VHOST_USER[1], has.qemu

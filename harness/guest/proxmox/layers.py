@@ -44,6 +44,7 @@ def not_made(layout: Layout) -> str | None:
         "Proxmox VE uses its default volblocksize here": isinstance(layout, Zvol) and layout != Zvol(),
         "Proxmox VE creates qcow2 files with clusters of 64 KiB and without lazy_refcounts": clusters or refcounts,
         "virt-overhead makes chains of snapshots only on a host with libvirt": chain,
+        "Proxmox VE has no option for a data file of qcow2": isinstance(layout, Qcow2) and layout.data_file,
         f"Proxmox VE has no storage for the layout {layout.kind}": not isinstance(layout, Device | Partition | Stored),
     }
     return next((why for why, applies in refused.items() if applies), None)

@@ -1,0 +1,82 @@
+"""A qcow2 image whose data is in a file of its own, and throttle groups: what is made, asked for and read back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.guest.libvirt.requirements import Versions, missing_for, mode_missing
+from harness.guest.proxmox.layers import not_made
+from harness.layout import qcow2
+from harness.model.attach import Attach
+from harness.model.effective import Effective
+from harness.model.layout import Qcow2
+from harness.model.mode import Mode
+from harness.results.configuration import configuration_check
+from tests.unit.granted import pretended
+from tests.unit.test_layouts_commands import MIB, Listening
+from tests.unit.test_scenario_load import complaint, load
+
+APART = Qcow2(data_file=True)
+FILE = """
+title = "Tables apart from data"
+modes = ["host", "own", "other"]
+workloads = ["randread-4k"]
+write_rate = "1 GiB/s"
+
+[mode.own]
+layout = { kind = "qcow2", data_file = true }
+attach = { iops = 1000, throttle_group = "both" }
+
+[mode.other]
+layout = { kind = "qcow2" }
+attach = { iops = 1000, throttle_group = "both" }
+"""
+
+
+def test_the_image_has_the_tables_and_the_other_file_the_data() -> None:
+    host = Listening()
+    sources = qcow2.make(pretended("/dev/sda1", host), "/m/q", 64 * MIB, APART)
+    (create,) = (command for command in host.commands if command.startswith("qemu-img create"))
+    assert ",preallocation=metadata,data_file=/m/q.data,data_file_raw=on /m/q.qcow2" in create
+    assert (sources.guest.path, sources.guest.data_file, sources.twin.path) == ("/m/q.qcow2", "/m/q.data", "/m/q.raw")
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_the_data_file_is_read_back(*, found: bool) -> None:
+    check = configuration_check(Mode("own", APART, Attach()), Effective(qemu_data_file=found))
+    assert check is not None
+    assert check.ok is found
+
+
+def test_a_group_is_read_back() -> None:
+    mode = Attach(iops=1000, throttle_group="both")
+    for group, ok in (("both", True), ("ua-own", False)):
+        check = configuration_check(mode, Effective(qemu_throttle_group=group))
+        assert check is not None
+        assert check.ok is ok
+
+
+def test_a_host_that_lacks_them_says_which_version_has_them() -> None:
+    debian_12 = Versions(9_000_000, 7_002_000)
+    why = mode_missing(Mode("own", APART, Attach()), debian_12)
+    assert why is not None
+    assert why.startswith("data_file needs libvirt 10.10.0, but the host has 9.0.0")
+    assert missing_for(Attach(iops=1, throttle_group="both"), debian_12, cpus=4) is None
+    assert not_made(APART) == "Proxmox VE has no option for a data file of qcow2"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("data_file = true", "data_file = true, snapshots = 2", "data_file = true conflicts with layout.snapshots = 2"),
+        ("{ iops = 1000, throttle_group", "{ throttle_group", "attach.throttle_group"),
+        ("true }\nattach = { iops = 1000", "true }\nattach = { iops = 5", "has other limits in the same group"),
+        ('"both" }\n\n', '"Both" }\n\n', "attach.throttle_group"),
+    ],
+)
+def test_mistakes_are_reported(before: str, after: str, said: str, tmp_path: Path) -> None:
+    assert [mode.name for mode in load(tmp_path, FILE).modes] == ["host", "own", "other"]
+    lines = complaint(tmp_path, FILE.replace(before, after))
+    assert any(said in line for line in lines), lines
