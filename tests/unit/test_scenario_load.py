@@ -476,8 +476,8 @@ def test_a_mistake_in_a_table_is_reported_with_key_and_value(tmp_path: Path, tab
             (
                 'attach.cach = "none": no such key; allowed: bus, cache, aio, iothread, queues, queue_size, '
                 "iothread_vq_mapping, poll_max_ns, controller, discard, detect_zeroes, logical_block_size, "
-                "physical_block_size, read_only, iops, bw, iops_burst, bw_burst, burst_seconds, packed, "
-                "event_idx, metadata_cache, server, device "
+                "physical_block_size, read_only, iops, bw, iops_burst, bw_burst, burst_seconds, "
+                "throttle_group, packed, event_idx, metadata_cache, server, device "
                 '(did you mean "cache"?)'
             ),
         ),
