@@ -19,7 +19,7 @@ Aio = Literal["native", "io_uring", "threads"]
 Controller = Literal["single", "shared"]
 Discard = Literal["ignore", "unmap"]
 DetectZeroes = Literal["off", "on", "unmap"]
-Server = Literal["qemu", "storage-daemon"]
+Server = Literal["qemu", "storage-daemon", "ublk", "nvme-io_uring", "vhost-vdpa"]
 
 KIB, MIB = 1024, 1024**2
 
@@ -133,7 +133,8 @@ class Attach:
     metadata_cache: Size | None = None
     """The cache of a qcow2 file's tables in bytes. None is QEMU's default."""
     server: Server = "qemu"
-    """The process that serves the disk: the guest's QEMU, or a storage daemon by vhost-user-blk."""
+    """The process that serves the disk: the guest's QEMU, or a storage daemon by vhost-user-blk. No host offers the
+    others today."""
     device: Literal["disk", "lun"] = "disk"
     """`lun` passes the guest's SCSI commands to a SCSI disk of the host."""
 

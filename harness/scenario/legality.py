@@ -228,7 +228,7 @@ def _virtio(attach: Attach, option: _Option) -> Iterator[str]:
 
 def _server(attach: Attach, option: _Option) -> Iterator[str]:
     """vhost-user-blk is a device of its own. The daemon has the options of a disk that concern its block layer."""
-    if attach.in_qemu:
+    if attach.server != "storage-daemon":
         return
     if attach.bus != "virtio-blk":
         why = "which serves disks by vhost-user-blk"

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from harness.guest.libvirt.requirements import Versions, missing_for, mode_missing
+from harness.guest.libvirt.unoffered import unoffered
+from harness.guest.proxmox.drive import not_offered
 from harness.guest.proxmox.layers import not_made
 from harness.layout import qcow2
-from harness.model.attach import Attach
+from harness.model.attach import Attach, Server
 from harness.model.effective import Effective
 from harness.model.layout import Qcow2
 from harness.model.mode import Mode
@@ -65,6 +67,21 @@ def test_a_host_that_lacks_them_says_which_version_has_them() -> None:
     assert why.startswith("data_file needs libvirt 10.10.0, but the host has 9.0.0")
     assert missing_for(Attach(iops=1, throttle_group="both"), debian_12, cpus=4) is None
     assert not_made(APART) == "Proxmox VE has no option for a data file of qcow2"
+
+
+@pytest.mark.parametrize(
+    ("server", "old", "new"),
+    [
+        ("ublk", "no release of QEMU serves a disk by ublk", "no release of QEMU serves a disk by ublk"),
+        ("nvme-io_uring", "needs QEMU 7.2.0, but the host has 7.0.0", "no release of libvirt can request it"),
+        ("vhost-vdpa", "needs libvirt 9.8.0, but the host has 9.0.0", "it needs a device /dev/vhost-vdpa-N"),
+    ],
+)
+def test_ways_that_no_host_offers_are_skipped_with_a_reason(server: Server, old: str, new: str) -> None:
+    for versions, said in ((Versions(9_000_000, 7_000_000), old), (Versions(12_000_000, 11_000_000), new)):
+        assert said in (unoffered(server, versions) or "")
+    assert unoffered("storage-daemon", Versions(1, 1)) is None
+    assert 'server = "' in (not_offered(Attach("virtio-blk", server=server)) or "")
 
 
 @pytest.mark.parametrize(

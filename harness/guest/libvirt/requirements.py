@@ -47,14 +47,14 @@ def missing_for(attach: Attach, has: Versions, cpus: int) -> str | None:
     """Why a host with these versions and CPUs cannot attach a disk in this way, with the remedy; None if it can."""
     if why := too_many_queues(attach, cpus):
         return why
-    return _lacking(_needs(attach, has))
+    return lacking(_needs(attach, has))
 
 
 def guest_missing(guest: GuestOptions, has: Versions) -> str | None:
     """Why a host with these versions cannot have a guest with these options, with the remedy; None if it can."""
     if guest.cpu is not None and not _MODEL.fullmatch(guest.cpu):
         return f'cpu = "{guest.cpu}" is an option of Proxmox VE; with libvirt, request the model only'
-    return _lacking(("polling of iothreads", "libvirt", POLLING, has.libvirt) for _ in guest.polls)
+    return lacking(("polling of iothreads", "libvirt", POLLING, has.libvirt) for _ in guest.polls)
 
 
 def mode_missing(mode: Mode, has: Versions) -> str | None:
@@ -64,10 +64,11 @@ def mode_missing(mode: Mode, has: Versions) -> str | None:
         needs.append(("backup", "libvirt", BACKUP, has.libvirt))
     if isinstance(mode.layout, Qcow2) and mode.layout.data_file:
         needs.append(("data_file", "libvirt", DATA_FILE, has.libvirt))
-    return _lacking(needs)
+    return lacking(needs)
 
 
-def _lacking(needs: Iterable[tuple[str, str, int, int]]) -> str | None:
+def lacking(needs: Iterable[tuple[str, str, int, int]]) -> str | None:
+    """Which of these versions a host lacks, as text: what, the program, the oldest suitable version and the host's."""
     found = dict.fromkeys(
         f"{what} needs {program} {_shown(least)}, but the host has {_shown(version)}"
         for what, program, least, version in needs
