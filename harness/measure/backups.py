@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from threading import Event
 
 from harness.guest.protocol import Backup
-from harness.scenario.timetable import BACKUP_LEAD, Slice
+from harness.scenario.timetable import Slice
 
 _POLL_SECONDS = 0.1
 
@@ -60,7 +60,7 @@ class Backups:
         """Back the disk of each slice up while it runs. Raises HostError, GuestError if libvirt does not do it."""
         found: list[Copy] = []
         for planned, backup in slices:
-            if not self._waited(self.start + planned.start - BACKUP_LEAD):
+            if not self._waited(self.start + planned.start - planned.lead):
                 break
             found += self._during(planned, backup)
         return Copies(found)

@@ -190,11 +190,15 @@ def _late(names: Collection[str], ran: Sequence[RanSlice], start: float) -> list
 
 
 def _reading_times(table: Timetable) -> Iterator[float]:
-    """When the counters are read, in seconds from the start of the timetable: before each slice, and at the end."""
+    """When the counters are read, in seconds from the start of the timetable: before each slice, and at the end.
+
+    Backups run a little longer than their slices. No slice has what they move before and after.
+    """
     ended = -_FIRST_PAUSE_SECONDS
     for each in table.slices:
-        yield each.start - _BEFORE_SLICE * (each.start - ended)
-        ended = each.end
+        begins = each.start - each.lead
+        yield begins - _BEFORE_SLICE * (begins - ended)
+        ended = each.end + each.tail
     yield table.seconds
 
 

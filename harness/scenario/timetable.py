@@ -15,9 +15,9 @@ from harness.model.mode import Arm, Mode, Part
 
 GUARD_SECONDS = 0.05
 """The shortest time between the ramp of a slice and its measured time."""
-BACKUP_LEAD = 1.5
+BACKUP_LEAD = 2.0
 """Seconds before a slice during a backup in which the backup begins: libvirt answers when QEMU has begun to copy."""
-BACKUP_TAIL = 0.5
+BACKUP_TAIL = 1.0
 """Seconds after such a slice in which the backup is cancelled."""
 MOST_SLICES = 120
 """Slices that one fio process on each machine runs."""
@@ -58,6 +58,10 @@ class Slice:
     Otherwise the disk would be busy with them when the measured time begins, and all figures would be too low."""
     write_limit: int | None = None
     """Bytes per second that fio may write at most; None for no limit."""
+    lead: float = 0.0
+    """Seconds before the slice in which its backup begins."""
+    tail: float = 0.0
+    """Seconds after the slice in which its backup ends."""
 
     @property
     def arm(self) -> Arm:
@@ -194,7 +198,8 @@ def _timetable(slices: Sequence[_Planned], pause: Callable[[Job], float]) -> Tim
     planned, now = [], 0.0
     for block, job, turn in slices:
         lead, tail = (BACKUP_LEAD, BACKUP_TAIL) if backed_up(turn.arm) else (0.0, 0.0)
-        planned.append(Slice(block, turn, job, now + lead, settle=max(pauses[job], GUARD_SECONDS)))
+        settle = max(pauses[job], GUARD_SECONDS)
+        planned.append(Slice(block, turn, job, now + lead, settle=settle, lead=lead, tail=tail))
         now = planned[-1].end + tail + pauses[job]
     return Timetable(tuple(planned), now)
 

@@ -125,7 +125,7 @@ def test_a_backup_that_ends_is_begun_again_until_the_slice_ends(
     running = Backups(start=clock.now)
     monkeypatch.setattr(running.stopped, "wait", clock.wait)
     disk = Disk(clock, seconds)
-    slice_ = Slice(1, Turn(ARM), JOB, start=5.0)
+    slice_ = Slice(1, Turn(ARM), JOB, start=5.0, lead=BACKUP_LEAD, tail=BACKUP_TAIL)
     found = running.run([(slice_, disk)])
     begun, ended = 100 + slice_.start, 100 + slice_.end
     assert disk.begun[0] == pytest.approx(begun - BACKUP_LEAD, abs=0.02)
