@@ -43,6 +43,10 @@ class Copies:
         near = [each for each in self.copies if each.first < ended and each.last > begun]
         return sum(each.copied for each in near) / max(sum(each.last - each.first for each in near), 1e-9)
 
+    def after(self, begun: float, ended: float) -> float:
+        """Seconds after this time until those had ended that ran in it."""
+        return max([0.0, *(each.ended - ended for each in self.copies if each.first < ended and each.last > begun)])
+
     def disturb(self, begun: float, ended: float) -> bool:
         """Whether one may have run in this time."""
         return any(each.first < ended and each.ended > begun for each in self.copies)

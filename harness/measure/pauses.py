@@ -8,6 +8,7 @@ from statistics import median
 
 from harness.model.job import Job
 from harness.results import Measurement
+from harness.scenario.timetable import BACKUP_TAIL
 
 _SLOWEST_IOPS = 2500.0
 """I/Os per second that a solid-state disk, or its guest, completes at least."""
@@ -15,6 +16,10 @@ _SLOWEST_IOPS_ROTATIONAL = 80.0
 UNKNOWN_JITTER = 0.1
 """Seconds by which starts of slices may differ from their planned times, before any was measured."""
 LEAST_JITTER = 0.02
+MOST_AFTER_BACKUP = 10.0
+"""Seconds. A backup that takes longer to end voids the next slice."""
+_LONGER = 1.2
+"""How much longer the end of a backup may take than of those before."""
 MOST_JITTER = 0.5
 """Seconds. A machine that hung for longer needs no longer pauses: its slices are measured again."""
 
@@ -30,12 +35,17 @@ class Pauses:
     def __init__(self) -> None:
         self._seconds: dict[str, list[float]] = {}
         """How long the slices of each job took, by the job's id."""
+        self._cancelled: list[float] = []
+        """How long after its slice each backup, and the last I/O beside it, ended."""
         self._last: list[Sequence[Measurement]] = []
         """The timetables of the last round."""
 
     def learn(self, timetable: Sequence[Measurement]) -> None:
         """Take the measurements of a timetable into account. They are in the order of time, and at least one."""
         for each in timetable:
+            if each.backup is not None:
+                self._cancelled.append(min(each.backup.after, MOST_AFTER_BACKUP))
+                continue
             longest = max([each.seconds, *(part.seconds for part in each.parts)])
             self._seconds.setdefault(each.job, []).append(longest)
         if self._last and self._last[-1][0].round != timetable[0].round:
@@ -47,6 +57,11 @@ class Pauses:
         if seconds := self._seconds.get(job.id):
             return self._jitter() + max(_most(seconds) - job.seconds, 0.0)
         return self._jitter() + job.depth / (_SLOWEST_IOPS_ROTATIONAL if rotational else _SLOWEST_IOPS)
+
+    @property
+    def after_backup(self) -> float:
+        """Seconds after a slice with a backup, in addition to the pause after its job, until nothing of both runs."""
+        return max([BACKUP_TAIL, *self._cancelled]) * (_LONGER if self._cancelled else 1)
 
     def _jitter(self) -> float:
         """Seconds by which two successive slices of the last round started closer to each other than is usual there."""

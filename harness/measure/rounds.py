@@ -16,16 +16,17 @@ from harness.measure.recorder import Recorder
 from harness.model.job import Job
 from harness.results import Measurement
 from harness.scenario.plan import Group, Plan
-from harness.scenario.timetable import Slice, Timetable, Turn, timetables
+from harness.scenario.timetable import BACKUP_TAIL, Slice, Timetable, Turn, timetables
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
     """A round to measure. `number` is its number in the journal, and `nth` its number among the rounds that count.
 
-    `pause` is the time after a slice of a job. It is asked before each timetable, and may learn from the one before.
-    `record` is called with the measurements of each timetable. `recorded` is entered before the first one, and gets the
-    error if one fails. `seconds_left` estimates the time until everything is measured.
+    `pause` is the time after a slice of a job, `backup_tail` in addition that after one with a backup. Both are asked
+    before each timetable, and may learn from the one before. `record` is called with the measurements of each of them.
+    `recorded` is entered before the first one, and gets the error if one fails. `seconds_left` estimates the time until
+    everything is measured.
     """
 
     number: int
@@ -35,6 +36,7 @@ class Round:
     record: Callable[[Sequence[Measurement]], None]
     seconds_left: Callable[[], float]
     recorded: AbstractContextManager[None] = field(default_factory=nullcontext)
+    backup_tail: Callable[[], float] = lambda: BACKUP_TAIL
 
 
 def planned_round(
@@ -63,7 +65,9 @@ def planned_round(
         measured(measurements)
 
     chance = random.Random(f"round {seed} {group.id} {number}")
-    tables = timetables(turns, group.blocks, chance=chance, pause=pause, short_first=not before)
+    tables = timetables(
+        turns, group.blocks, chance=chance, pause=pause, backup_tail=pauses.after_backup, short_first=not before
+    )
     return Round(
         number=number,
         nth=len({each.round for each in before}) + 1,
@@ -72,6 +76,7 @@ def planned_round(
         record=record,
         seconds_left=recorder.seconds_left,
         recorded=recorder.round(group.id, number, sum(len(table.slices) for table in tables)),
+        backup_tail=lambda: pauses.after_backup,
     )
 
 
@@ -159,7 +164,7 @@ class Rounds:
             self._events(BlockStarted(group.id, this.nth, plan.rounds, what, this.seconds_left()))
 
         for index, table in enumerate(this.tables, start=1):
-            paused = table.paused(this.pause)
+            paused = table.paused(this.pause, this.backup_tail())
             limited = self._limit.limited(plan, group, paused) if self._limit is not None else paused
             piece = Piece(this.number, index, boot, limited)
             measurements = self._measurer.measure(group, piece, began)

@@ -391,7 +391,10 @@ def _left_over(planned: Slice, copies: Copies, first: float, ended: float) -> st
 def _backup(planned: Slice, copies: Copies, part: RanPart) -> BackupCounts | None:
     if not backed_up(planned.arm):
         return None
-    return BackupCounts(round(copies.share(part.begun, part.ended), 4), round(copies.rate(part.begun, part.ended)))
+    # fio waits for its last I/Os, which a backup may delay by seconds: it must run until fio issues no more.
+    begun, ended = part.begun, part.begun + planned.job.seconds
+    after = max(part.ended - ended, copies.after(begun, ended))
+    return BackupCounts(round(copies.share(begun, ended), 4), round(copies.rate(begun, ended)), round(after, 3))
 
 
 def _overlap(table: Timetable, first: Sequence[float], ended: Sequence[float], number: int) -> str:

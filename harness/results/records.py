@@ -58,9 +58,11 @@ class BackupCounts:
     __pydantic_config__ = _STRICT
 
     share: float
-    """The share of the measured time in which it was seen running, 0 to 1."""
+    """The share of the requested time in which it was seen running, 0 to 1."""
     bw: float
     """Bytes per second that it copied, by libvirt's progress of the job."""
+    after: float = 0.0
+    """Seconds after the requested time until it had ended, and the job's last I/O."""
 
 
 @dataclass(frozen=True, slots=True)

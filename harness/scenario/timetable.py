@@ -15,10 +15,10 @@ from harness.model.mode import Arm, Mode, Part
 
 GUARD_SECONDS = 0.05
 """The shortest time between the ramp of a slice and its measured time."""
-BACKUP_LEAD = 2.0
+BACKUP_LEAD = 1.0
 """Seconds before a slice during a backup in which the backup begins: libvirt answers when QEMU has begun to copy."""
 BACKUP_TAIL = 1.0
-"""Seconds after such a slice in which the backup is cancelled."""
+"""Seconds after such a slice in which the backup is cancelled, before it is known how long that takes."""
 MOST_SLICES = 120
 """Slices that one fio process on each machine runs."""
 MOST_SECONDS = 120.0
@@ -100,9 +100,9 @@ class Timetable:
         """The number of blocks that have a slice in it, of all jobs together."""
         return len({each.of_block for each in self.slices})
 
-    def paused(self, pause: Callable[[Job], float]) -> Timetable:
+    def paused(self, pause: Callable[[Job], float], backup_tail: float = BACKUP_TAIL) -> Timetable:
         """The same slices in the same order, with these pauses."""
-        return _timetable([(each.block, each.job, each.turn) for each in self.slices], pause)
+        return _timetable([(each.block, each.job, each.turn) for each in self.slices], pause, backup_tail)
 
     def limited(self, limit: Callable[[Slice], int | None]) -> Timetable:
         """The same slices at the same times, with these limits for the bytes that each writes per second."""
@@ -115,12 +115,14 @@ def timetables(
     *,
     chance: random.Random,
     pause: Callable[[Job], float],
+    backup_tail: float = BACKUP_TAIL,
     short_first: bool = False,
 ) -> list[Timetable]:
     """The timetables of a round, in the order in which they run: the slices that alternate, then the other ones.
 
     Each job of `turns_of` has `blocks` blocks, with a slice of each of its turns in random order. Successive blocks
     have different jobs, so the blocks of one job are spread over the round. `pause` is the time after a slice of a job.
+    After a slice with a backup, there is `backup_tail` in addition.
     With `short_first`, the first timetable has only the first block of each job: enough to learn how exactly slices
     start on these machines, and few to lose if they need longer pauses.
 
@@ -151,7 +153,7 @@ def timetables(
         (apart.setdefault(tuple(own), []) if own else alternating).append((block, job, turn))
     first = [each for each in alternating if short_first and each[0] == 1]
     together = [first, alternating[len(first) :], *_shuffled(apart.values(), chance)]
-    return [_timetable(piece, pause) for slices in together for piece in _pieces(slices, pause)]
+    return [_timetable(piece, pause, backup_tail) for slices in together for piece in _pieces(slices, pause)]
 
 
 def stays_in_cache(arm: Arm, job: Job) -> bool:
@@ -193,11 +195,13 @@ def _job_orders(jobs: Sequence[Job], blocks: int, chance: random.Random) -> Iter
         last = order[-1] if order else None
 
 
-def _timetable(slices: Sequence[_Planned], pause: Callable[[Job], float]) -> Timetable:
+def _timetable(
+    slices: Sequence[_Planned], pause: Callable[[Job], float], backup_tail: float = BACKUP_TAIL
+) -> Timetable:
     pauses = {job: pause(job) for job in {job for _, job, _ in slices}}
     planned, now = [], 0.0
     for block, job, turn in slices:
-        lead, tail = (BACKUP_LEAD, BACKUP_TAIL) if backed_up(turn.arm) else (0.0, 0.0)
+        lead, tail = (BACKUP_LEAD, backup_tail) if backed_up(turn.arm) else (0.0, 0.0)
         settle = max(pauses[job], GUARD_SECONDS)
         planned.append(Slice(block, turn, job, now + lead, settle=settle, lead=lead, tail=tail))
         now = planned[-1].end + tail + pauses[job]

@@ -29,11 +29,11 @@ guest = { vcpus = 1, memory = "512 MiB" }
 
 [profile.smoke]
 iodepth = [4]
-runtime = "3 s"
+runtime = "1.5 s"
 span = "512 MiB"
 blocks = 3
-rounds = 2
-most_rounds = 2
+rounds = 3
+most_rounds = 3
 
 [mode.own]
 layout = { kind = "lvm" }

@@ -16,6 +16,7 @@ from harness.guest.libvirt.connection import Connection
 from harness.guest.libvirt.requirements import Versions, mode_missing
 from harness.measure import backups
 from harness.measure.backups import Backups, Copies, Copy
+from harness.measure.pauses import Pauses
 from harness.model.attach import Attach
 from harness.model.job import Job
 from harness.model.layout import Lvm
@@ -116,7 +117,7 @@ class Disk:
         self.cancelled.append(self.clock.now)
 
 
-@pytest.mark.parametrize(("seconds", "copies", "whole"), [(60.0, 1, True), (1.0, 4, False)])
+@pytest.mark.parametrize(("seconds", "copies", "whole"), [(60.0, 1, True), (1.0, 3, False)])
 def test_a_backup_that_ends_is_begun_again_until_the_slice_ends(
     seconds: float, copies: int, whole: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,3 +228,15 @@ def test_an_old_libvirt_has_no_backups() -> None:
     why = mode_missing(DURING, Versions(5_010_000, 10_000_000))
     assert why is not None
     assert why.startswith("backup needs libvirt 6.0.0, but the host has 5.10.0")
+
+
+def test_the_time_after_a_slice_is_learned_from_those_with_a_backup_alone() -> None:
+    pauses = Pauses()
+    assert pauses.after_backup == BACKUP_TAIL
+    before = pauses.after(JOB, rotational=False)
+    slow = replace(A_SLICE, arm=ARM.id, job=JOB.id, seconds=9.0, backup=BackupCounts(1.0, 7.0, after=3.0))
+    pauses.learn([slow])
+    assert pauses.after_backup == pytest.approx(3.6)
+    assert pauses.after(JOB, rotational=False) == before
+    pauses.learn([replace(slow, backup=BackupCounts(1.0, 7.0, after=60.0))])
+    assert pauses.after_backup == pytest.approx(12)
