@@ -93,7 +93,7 @@ def _neighbours(section: Section) -> list[str]:
         f"| `{code(name)}` | `{code(neighbour)}` | {' | '.join(map(plain, rest))} |"
         for name, neighbour, *rest in (view.values for view in section.neighbours)
     ]
-    head = [f"**{plain(section.name)}: with a neighbour.**", "", f"| {' | '.join(NEIGHBOUR_COLUMNS)} |"]
+    head = [f"**{plain(section.name)}: with a neighbour or a backup.**", "", f"| {' | '.join(NEIGHBOUR_COLUMNS)} |"]
     return [*head, "|:--|:--|:--|--:|--:|--:|--:|--:|:--|", *rows, ""]
 
 
