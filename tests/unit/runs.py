@@ -37,10 +37,12 @@ from harness.results import (
 )
 from harness.results.groups import drift_checks, drift_notes, host_drift
 from harness.results.judging import corrected
+from harness.results.records import BackupCounts
 from harness.run_id import RunId
 from harness.scenario.library import PRESETS
 from harness.scenario.plan import Group, Plan, plan_for
 from harness.scenario.scenario import Scenario
+from harness.scenario.timetable import backed_up
 from harness.scenario.variants import in_variants
 from tests.unit.counted import counters as counters_of
 
@@ -289,6 +291,7 @@ def _measurement(
         io_bytes=round(iops * job.bs * job.seconds),
         raw=f"{raw}.json",
         counters=counters_of(_counters(arm, job, ios * job.bs, seen=seen)),
+        backup=BackupCounts(1.0, 400 * 1024**2) if backed_up(arm) else None,
         histogram={round(clat * factor * 1e9): round(ios * share) for factor, share in shape},
     )
     parts = arm.parts(job)

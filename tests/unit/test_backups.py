@@ -19,13 +19,17 @@ from harness.measure import backups
 from harness.measure.backups import Backups, Copies, Copy
 from harness.measure.pauses import Pauses
 from harness.model.attach import Attach
-from harness.model.job import Job
+from harness.model.job import Job, parse_workload
 from harness.model.layout import Lvm
 from harness.model.mode import Arm, Cell, Mode, Place
+from harness.report.html import render_html
+from harness.report.markdown import markdown_table
+from harness.report.terminal import difference_lines
 from harness.results.backups import backup_checks, backup_notes, backup_record
 from harness.results.records import BackupCounts, Measurement
-from harness.scenario.timetable import BACKUP_LEAD, BACKUP_TAIL, Slice, Turn, timetables, waiting
+from harness.scenario.timetable import BACKUP_LEAD, BACKUP_TAIL, Slice, Turn, backed_up, timetables, waiting
 from tests.unit.measurements import A_SLICE
+from tests.unit.runs import optane, synthetic_run
 from tests.unit.test_scenario_load import complaint, load
 
 ALONE = Mode("lvm", Lvm(), Attach())
@@ -246,3 +250,22 @@ def test_the_time_after_a_slice_is_learned_from_those_with_a_backup_alone() -> N
     assert pauses.after(JOB, rotational=False) == before
     pauses.learn([replace(slow, backup=BackupCounts(1.0, 7.0, after=60.0))])
     assert pauses.after_backup == pytest.approx(12)
+
+
+def speed(arm: Arm, job: Job) -> float:
+    """A backup takes half."""
+    return 10_000.0 * job.iodepth / (2 if backed_up(arm) else 1)
+
+
+def test_the_report_names_the_backup_with_its_cost_and_its_speed() -> None:
+    one = replace(optane(), modes=(optane().modes[0], ALONE, DURING), workloads=(parse_workload("randread-4k"),))
+    shown = synthetic_run(scenario=one, speed=speed, rounds=12, budget=None, noise=0.02)
+    cell = shown.cell("optane-lvm-backup-randread-4k-qd32")
+    assert cell.against == "optane-lvm-randread-4k-qd32"
+    assert cell.backup is not None
+    assert cell.backup.bw == (400 * 1024**2,) * 12
+    (line,) = (each for each in difference_lines(shown) if each.startswith("lvm-randread-4k-qd32: "))
+    assert line.startswith("lvm-randread-4k-qd32: p99 during a backup: x 2.0")
+    assert line.endswith("; the backup did 400 MiB/s: worse")
+    assert "| `lvm-randread-4k-qd32` | `backup` | p99 |" in markdown_table(shown)
+    assert "With a neighbour or a backup" in render_html(shown)
