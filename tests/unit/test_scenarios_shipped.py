@@ -73,7 +73,7 @@ def test_the_attach_matrix_tries_every_option_of_attaching_but_limits_and_those_
     tried = [mode.attach for mode in guests(SCENARIOS["attach_matrix"]) if isinstance(mode.attach, Attach)]
     options = [name for name in Attach.__slots__ if len({getattr(attach, name) for attach in tried}) == 1]
     limits = ["iops", "bw", "iops_burst", "bw_burst", "burst_seconds"]
-    assert options == ["poll_max_ns", "read_only", *limits, "metadata_cache", "server", "device"]
+    assert options == ["poll_max_ns", "read_only", *limits, "throttle_group", "metadata_cache", "server", "device"]
 
 
 def test_the_costs_of_an_io_are_asked_at_full_speed_and_at_a_fixed_rate() -> None:
