@@ -30,15 +30,15 @@ EVERY_OPTION: Mapping[str, Attach] = {
     "scsi-mapped": Attach(iothread=False, queues=2, iothread_vq_mapping=2, discard="unmap", detect_zeroes="unmap"),
     "scsi-plain": Attach(cache="writeback", aio="threads", iothread=False, physical_block_size=4096),
     "scsi-4kn": Attach(cache="unsafe", aio="threads", logical_block_size=4096, physical_block_size=4096),
-    "scsi-limit": Attach(iops=1000, iops_burst=2000, bw=100 * MIB, bw_burst=200 * MIB, burst_seconds=5),
+    "scsi-limit": Attach(
+        iops=1000, iops_burst=2000, bw=100 * MIB, bw_burst=200 * MIB, burst_seconds=5, throttle_group="both"
+    ),
     "scsi-packed": Attach(packed=True, event_idx=False),
     "scsi-read": Attach(cache="writethrough", aio="io_uring", read_only=True),
     "shared": Attach(controller="shared"),
     "shared-beside": Attach(controller="shared", detect_zeroes="on"),
     "sata": Attach("sata", iothread=False, discard="unmap"),
     "sata-plain": Attach("sata", "writethrough", "io_uring", iothread=False, physical_block_size=4096),
-    "blk-group": Attach("virtio-blk", iops=2000, throttle_group="both"),
-    "blk-group-2": Attach("virtio-blk", iops=2000, throttle_group="both"),
     "qcow2": Attach("virtio-blk", metadata_cache=4 * MIB),
 }
 LUN = Attach(device="lun", aio="threads")

@@ -20,7 +20,7 @@ DISK = NullBlkDisk("apart", 1 << 30, completion_ns=100_000, queue_depth=64)
 SCENARIO = """
 title = "Data apart from the tables of qcow2, and a throttle group"
 disk = "apart"
-modes = ["host", "image", "apart", "limited"]
+modes = ["host", "image", "apart", "limited", "also"]
 workloads = ["randread-4k"]
 write_rate = "500 MiB/s"
 
@@ -42,6 +42,10 @@ attach = { bus = "virtio-blk" }
 [mode.limited]
 layout = { kind = "lvm" }
 attach = { bus = "virtio-blk", iops = 300, throttle_group = "both" }
+
+[mode.also]
+layout = { kind = "lvm" }
+attach = { bus = "virtio-scsi", iops = 300, throttle_group = "both" }
 """
 
 
@@ -62,5 +66,6 @@ def test_each_is_measured_and_read_back(tmp_path: Path) -> None:
     assert wrong == []
     assert cells["image"].effective.qemu_data_file is False
     assert cells["apart"].effective.qemu_data_file is True
-    assert cells["limited"].effective.qemu_throttle_group == "both"
-    assert fmean(cells["limited"].metrics["iops"].guest) < 400
+    for mode in ("limited", "also"):
+        assert cells[mode].effective.qemu_throttle_group == "both"
+        assert fmean(cells[mode].metrics["iops"].guest) < 400
