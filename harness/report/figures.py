@@ -16,6 +16,7 @@ from harness.report.latency_charts import histogram_chart, load_chart, percentil
 from harness.report.model import ReportView, Section, WorkloadView
 from harness.report.order import blocks_by_depth
 from harness.report.order_chart import order_chart
+from harness.report.published_chart import published_chart
 from harness.report.search_chart import search_chart
 from harness.report.steadiness import steadiness
 from harness.report.waterfall_chart import waterfall_chart
@@ -36,6 +37,8 @@ def figures(view: ReportView) -> Figures:
         for group in section.waterfalls:
             if group.drawn:
                 found[group.key] = _by_depth({each.iodepth: each for each in group.drawn}, waterfall_chart)
+        if section.published is not None and (drawn := section.published.drawn):
+            found[f"{section.key}-published"] = plain_figure(published_chart(drawn, section.modes))
         for search in section.searches:
             found[search.key] = plain_figure(search_chart(search, section.modes))
     for conditioning in view.conditionings:

@@ -177,7 +177,7 @@ def _outline(histogram: LatencyHistogram) -> Iterator[tuple[float, float]]:
         if 0 < end < low:
             yield _digits(end / 1e3), 0.0
         end = upper_end(low, histogram.per_octave)
-        yield _digits(low / 1e3), _digits(100 * number / total / math.log2(end / max(low, 0.5)))
+        yield _digits(low / 1e3), _digits(100 * number / total / math.log2(end / max(low, 0.5)), 3)
     yield _digits(end / 1e3), 0.0
 
 
@@ -190,6 +190,6 @@ def _share(share: float) -> str:
     return f"{share * 100:.{max(1, math.floor(decades(share)))}f}".rstrip("0").rstrip(".")
 
 
-def _digits(value: float) -> float:
-    """Four significant digits: what a chart can show, and no more in the page."""
-    return float(f"{value:.4g}")
+def _digits(value: float, number: int = 4) -> float:
+    """So many significant digits: what a chart can show, and no more in the page."""
+    return float(f"{value:.{number}g}")

@@ -8,7 +8,6 @@ import plotly.graph_objects as go
 
 from harness.report.arms import look_of
 from harness.report.axes import in_rows
-from harness.report.numbers import signed_percent, significant
 from harness.report.order import ArmBlocks
 from harness.report.theme import HOST
 
@@ -34,12 +33,10 @@ def order_chart(found: Sequence[ArmBlocks], modes: Sequence[str]) -> go.Figure:
                 mode="markers",
                 name=look.name,
                 marker={"color": look.colour, "symbol": look.symbol, "size": 5},
-                customdata=[
-                    f"{look.name}, round {block.round}, block {block.number}: {significant(block.value / shown.scale)} "
-                    f"{shown.unit}, {signed_percent(block.value / each.mean - 1)} %"
-                    for block in each.blocks
-                ],
-                hovertemplate="%{customdata}<extra></extra>",
+                # Not whole sentences: a page may have thousands of blocks.
+                customdata=[(block.round, block.number) for block in each.blocks],
+                hovertemplate=f"{look.name}, round %{{customdata[0]}}, block %{{customdata[1]}}: "
+                f"%{{y:,.4~r}} {shown.unit}<extra></extra>",
                 meta=look.key,
             )
         )

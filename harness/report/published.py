@@ -28,6 +28,9 @@ class Own:
     iodepth: int
     value: float | None
     ratio: float | None
+    low: float | None = None
+    """The lower end of the ratio's interval; None without one, as `high`."""
+    high: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,18 +172,18 @@ class PublishedRow:
         if not cell.comparable or metric is None:
             return None
         value = cell.mean(metric, self.counterpart.place.value)
-        return Own(cell.iodepth, value.point if value else None, self._ratio(cell, metric))
+        return Own(cell.iodepth, value.point if value else None, *self._ratio(cell, metric))
 
-    def _ratio(self, cell: CellView, metric: MetricRecord) -> float | None:
-        """The place of the figure divided by its reference in the same cell."""
-        if self.counterpart.place is Place.HOST:
-            return None
+    def _ratio(self, cell: CellView, metric: MetricRecord) -> tuple[float | None, float | None, float | None]:
+        """The place of the figure divided by its reference in the same cell, and the ends of the interval."""
         estimate = metric.virtualisation if cell.record.mode_detail.on_array else metric.overhead
         if self.counterpart.place is Place.TWIN:
             estimate = metric.layer
-        if estimate is None:
-            return None
-        return 1 - estimate.point if METRICS[self.metric].higher_is_better else 1 + estimate.point
+        if estimate is None or self.counterpart.place is Place.HOST:
+            return None, None, None
+        if METRICS[self.metric].higher_is_better:
+            return 1 - estimate.point, _plus(1, estimate.high, -1), _plus(1, estimate.low, -1)
+        return 1 + estimate.point, _plus(1, estimate.low, 1), _plus(1, estimate.high, 1)
 
     def _differences(self, own: Own) -> Iterator[Difference]:
         """How far the ratio is from the published one, and the value if values may be compared."""
@@ -229,9 +232,18 @@ class PublishedView:
         return f"The published figures are of: {self.link.models}." if self.link and self.rows else ""
 
     @property
+    def drawn(self) -> tuple[PublishedRow, ...]:
+        """The rows with a published ratio and one of this run."""
+        return tuple(row for row in self.rows if row.counterpart.ratio and row.own and row.own.ratio)
+
+    @property
     def far_first(self) -> tuple[PublishedRow, ...]:
         """The rows: those that differ a lot, the other compared ones, then those without a comparison."""
         return tuple(sorted(self.rows, key=lambda row: (not row.differences, not row.compared)))
+
+
+def _plus(value: float, end: float | None, sign: int) -> float | None:
+    return None if end is None else value + sign * end
 
 
 def published_view(run: Run, scenario: str, cells: Sequence[CellView]) -> PublishedView | None:

@@ -92,6 +92,31 @@ def test_the_disk_of_the_study_is_named_below_the_figures_and_never_above_those_
         assert "82.5 % lost" not in after
 
 
+def test_the_chart_has_the_published_ratio_and_ours_with_its_interval() -> None:
+    run = one_job()
+    (cell,) = [each for each in run.cells if each.mode == "lvm" and each.job.iodepth == row_depth(run)]
+    loss = cell.metrics["iops"].overhead
+    assert loss is not None
+    assert loss.high is not None
+    theirs, ours = page(run).json("figures")["disk1-published"]["data"]
+    assert (theirs["x"], theirs["y"]) == ([pytest.approx(0.175, abs=0.001)], [f"{JOB} lvm"])
+    assert (ours["x"], ours["y"]) == ([pytest.approx(1 - loss.point)], [f"{JOB} lvm"])
+    assert ours["x"][0] - ours["error_x"]["arrayminus"][0] == pytest.approx(1 - loss.high)
+
+
+def test_rows_without_a_ratio_of_ours_are_not_drawn() -> None:
+    void = [f"optane-lvm-{JOB}-qd{depth}" for depth in (1, 32)]
+    found = page(one_job(void=void))
+    assert "disk1-published" not in found.json("figures")
+    assert "ours is not a result (void)" in found.text
+
+
+def row_depth(run: Run) -> int:
+    own = row(run).own
+    assert own is not None
+    return own.iodepth
+
+
 def test_page_links_to_the_source_and_shows_setup_and_notes() -> None:
     found = page(one_job())
     assert [each["href"] for tag, each in found.tags if tag == "a" and "pcnews.ru" in (each.get("href") or "")]
