@@ -22,7 +22,8 @@ def unknown_hardware(connection: Connection, guest: GuestOptions, accel: str) ->
         found = connection.call("show what its QEMU can do", look)
     except Refused as error:
         if guest.emulator is not None:
-            return f'emulator = "{guest.emulator}": {error.message}; see `virsh domcapabilities {guest.emulator}` there'
+            command = f"virsh domcapabilities --emulatorbin {guest.emulator}"
+            return f'emulator = "{guest.emulator}": {error.message}; see `{command}` there'
         return f"{error.message}; `virsh capabilities` on {connection.host} lists the machine types"
     with reading(f"host {connection.host}: libvirt's list of CPU models", GuestError):
         return _unknown_model(ET.fromstring(found), guest, connection.host)
