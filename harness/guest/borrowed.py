@@ -12,6 +12,7 @@ from harness.errors import GuestError, HarnessError, SafetyError
 from harness.events import Events, Note
 from harness.guest.booting import logging_in
 from harness.guest.system import Inside, System, block_devices, plugged_in
+from harness.guest.windows.facts import notes_of
 from harness.guest.windows.system import look_inside_windows
 from harness.lab.hosts import Host
 from harness.lab.hypervisor import BorrowedVm
@@ -142,7 +143,7 @@ def notes(vm: str, system: System, evidence: Mapping[str, str], of_host: str) ->
     """What makes the figures of the VM differ from those of its host, beside virtualisation."""
     if (own := evidence.get("fio", "")) != of_host:
         yield Note(f"{vm} has {own}, its host has {of_host}: the overhead includes what differs")
-    for text in system.notes(evidence):
+    for text in notes_of(evidence) if system.windows else ():
         yield Note(f"{vm}: {text}")
 
 

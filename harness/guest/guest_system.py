@@ -101,9 +101,6 @@ class GuestSystem:
         """Nothing to do: root may read and write every disk."""
         return nullcontext()
 
-    def notes(self, evidence: Mapping[str, str]) -> tuple[str, ...]:  # noqa: ARG002 - a System
-        return ()
-
 
 def parse_disks(printed: str) -> dict[str, BlockDevice]:
     """The disks by serial, from the output of the script."""

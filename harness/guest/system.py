@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import repeat
@@ -52,10 +52,6 @@ class System(Protocol):
 
         `tell` gets what could not be set back at the end.
         """
-        ...
-
-    def notes(self, evidence: Mapping[str, str]) -> Iterable[str]:
-        """What in `evidence` makes the figures of the guest differ from those of a quiet one, with the remedy."""
         ...
 
 

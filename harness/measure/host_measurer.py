@@ -128,6 +128,7 @@ def _notes(arm: Arm, at: Session) -> list[str]:
         notes.append(f"{arm.id}: {own} does not report when a job starts, so overlapping slices cannot be recognised")
     if (engine := at.platform(arm).engine) != LINUX.engine:
         notes.append(f"fio's engine differs: {LINUX.engine} on the host, {engine} in the guest")
+        notes += at.platform(arm).notes(at.guest_evidence(arm))
     attach = arm.mode.attach if arm.mode else None
     if arm.place is Place.TWIN and attach and not attach.direct:
         notes.append("the host twin runs with direct=0, so libaio is synchronous and its effective iodepth is 1")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
@@ -35,6 +35,9 @@ class Linux:
 
     def clock(self, runner: Runner) -> AbstractContextManager[Callable[[], Clock]]:
         return nullcontext(partial(read_uptime, runner))
+
+    def notes(self, evidence: Mapping[str, str]) -> tuple[str, ...]:  # noqa: ARG002 - a Platform
+        return ()
 
     def lacking(self, job: Job) -> None:  # noqa: ARG002 - a Platform
         return None

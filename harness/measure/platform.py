@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -67,6 +67,10 @@ class Platform(Protocol):
 
     def clock(self, runner: Runner) -> AbstractContextManager[Callable[[], Clock]]:
         """Reads the machine's clock. Raises HostError."""
+        ...
+
+    def notes(self, evidence: Mapping[str, str]) -> Iterable[str]:
+        """What makes the figures of a machine with this evidence differ from those of a quiet one, with the remedy."""
         ...
 
     def lacking(self, job: Job) -> str | None:

@@ -173,10 +173,16 @@ class Session:
         return self._guests.of(arm.mode.guest_name) if arm.in_guest and arm.mode is not None else None
 
     def platform(self, arm: Arm) -> Platform:
-        """That of the machine on which the arm runs. Boots nothing."""
+        """That of the machine on which the arm runs: Linux, if its guest could not start. Boots nothing."""
         if not arm.in_guest or arm.mode is None or self.guests is None:
             return platform_of(windows=False)
-        return platform_of(windows=self.guests.windows[arm.mode.guest_name])
+        return platform_of(windows=self.guests.windows.get(arm.mode.guest_name, False))
+
+    def guest_evidence(self, arm: Arm) -> Mapping[str, str]:
+        """What the guest of the arm reported of its machine; empty if it runs on the host, or could not start."""
+        if not arm.in_guest or arm.mode is None or self.guests is None:
+            return {}
+        return self.guests.evidence.get(arm.mode.guest_name, {})
 
     def backup(self, arm: Arm) -> Backup | None:
         """The backup of the arm's disk that runs during its slices, not yet begun; None for all other arms."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from harness.errors import HostError
+from harness.guest.windows.facts import notes_of
 from harness.lab.paths import MARK
 from harness.lab.transport.base import Completed, Runner
 from harness.lab.transport.held import Held
@@ -178,6 +179,9 @@ class Windows:
             raise HostError(f"{runner.name}: the clock of Windows is read over SSH")
         with runner.hold((PROGRAM, _CLOCK), what="the clock of Windows", deadline=_DEADLINE) as held:
             yield lambda: _reading(runner.name, held)
+
+    def notes(self, evidence: Mapping[str, str]) -> Iterator[str]:
+        return notes_of(evidence)
 
     def lacking(self, job: Job) -> str | None:
         if job.durable:

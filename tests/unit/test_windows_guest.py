@@ -26,18 +26,21 @@ from harness.lab.transport.ssh import SshRunner
 from harness.measure.clock import Clocks
 from harness.measure.fio import Section, Target, job_file, parse
 from harness.measure.guests import Guests
+from harness.measure.host_measurer import _notes, _unable
 from harness.measure.pacing import Start, without_waits
 from harness.measure.platform import LINUX, WINDOWS
 from harness.measure.windows import Windows
 from harness.model.attach import Attach
 from harness.model.effective import Effective
 from harness.model.job import Job
+from harness.model.mode import Cell
 from harness.model.workloads import NAMED
 from harness.results.configuration import configuration_check
+from harness.scenario.plan import Group
 from tests.unit.pluggable_domain import DEFINITION
 from tests.unit.proxmox_fixtures import client, node, serving, shell
 from tests.unit.test_borrowing import BLK, Borrowed
-from tests.unit.test_measure_blocks import ARMS, LocalGuest, programs_in, undisturbed, with_the_stand_in
+from tests.unit.test_measure_blocks import ARMS, LocalGuest, programs_in, session, undisturbed, with_the_stand_in
 from tests.unit.test_proxmox_borrowed import RUN, WHOLE, Borrowing, borrowing
 from tests.unit.windows_server import DATA, Recording, WindowsServer, now, windows_server
 
@@ -351,6 +354,27 @@ def test_slices_alternate_between_the_host_and_windows_each_at_its_time(
     assert "ioengine=windowsaio" in server.jobs[0]
     assert ran.at.platform(GUEST) is WINDOWS
     assert ran.at.platform(HOST) is LINUX
+
+
+def test_a_cell_names_what_differs_in_windows_and_an_arm_without_a_guest_is_on_linux(tmp_path: Path) -> None:
+    (tmp_path / "disk").write_bytes(bytes(4096))
+    at = session(str(tmp_path / "disk"), "loop0", counted=False, version="fio-3.39")
+    evidence = facts().evidence
+    guest = LocalGuest(r"\\.\PhysicalDrive2", evidence=evidence, windows=True)
+    at = replace(at, guests=Guests("here", {"": lambda: nullcontext(guest)}, {"": ["lvm"]}))
+    notes = _notes(GUEST, at)
+    assert "fio's engine differs: libaio on the host, windowsaio in the guest" in notes
+    assert any("power plan is not High performance" in each for each in notes)
+    search = next(each.job(4, ramp=0, seconds=1) for each in NAMED["search"].workloads)
+    mode = GUEST.mode
+    assert mode is not None
+    cells = tuple(Cell("s", "disk", mode, job) for job in (READ, search))
+    assert list(_unable(Group("g", "disk", "s", cells), at)) == [cells[1].id]
+    # A guest that could not start has reported nothing.
+    without = replace(at, guests=Guests("here", {}, {}))
+    assert without.platform(GUEST) is LINUX
+    assert _unable(Group("g", "disk", "s", cells), without) == {}
+    assert not [each for each in _notes(GUEST, without) if "engine" in each or "power" in each]
 
 
 def test_fio_is_stopped_by_its_token(serve: Serve) -> None:

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from harness.errors import GuestError, HostError
 from harness.guest.system import BlockDevice
-from harness.guest.windows.facts import Disks, Facts, Numbers, Taken, notes_of
+from harness.guest.windows.facts import Disks, Facts, Numbers, Taken
 from harness.guest.windows.scripts import DISKS, GIVE_BACK, LOOK, NUMBERS, TAKE
 from harness.lab.transport.base import Runner
 from harness.lab.transport.powershell import PROGRAM
@@ -47,9 +47,6 @@ class WindowsSystem:
                 before = _asked(self.runner, Taken, f"the disk {serial}", TAKE, serial, str(writes))
                 stack.callback(self._give_back, serial, before, tell)
             yield
-
-    def notes(self, evidence: Mapping[str, str]) -> Iterator[str]:
-        return notes_of(evidence)
 
     def _give_back(self, serial: str, before: Taken, tell: Callable[[str], None]) -> None:
         words = (PROGRAM, GIVE_BACK, serial, str(before.IsOffline), str(before.IsReadOnly))
