@@ -11,7 +11,7 @@ from threading import Event
 from harness.guest.protocol import Backup
 from harness.scenario.timetable import Slice
 
-_POLL_SECONDS = 0.1
+_POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)

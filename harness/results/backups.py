@@ -10,7 +10,7 @@ from harness.results.records import Measurement
 
 CHECK = "backup"
 """The name of the check."""
-LEAST_BACKUP = 0.95
+LEAST_BACKUP = 0.9
 """The share of a slice's time in which a backup must be seen running. One that ends is begun again at once."""
 ENOUGH = 0.5
 """The smallest share of slices with a backup. With fewer, what is left says little about the mode."""
